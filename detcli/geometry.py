@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from enum import StrEnum
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ Allocate = Callable[[tuple[int, int]], Image]
 """Makes an array for a picture of (height, width), with any content."""
 
 Boxes = npt.NDArray[np.float32]
+AnyBoxes = npt.NDArray[Any]  # of any floats
 
 
 def new_image(size: tuple[int, int]) -> Image:
@@ -175,6 +177,27 @@ def clipped(boxes: Boxes, size: tuple[int, int]) -> Boxes:
     limit = np.array([width, height, width, height], np.float32)
     within: Boxes = np.clip(boxes, np.float32(0), limit)
     return within
+
+
+def common(ones: AnyBoxes, others: AnyBoxes) -> AnyBoxes:
+    """The box `(..., 4)` that two have in common; without an area if they have nothing."""
+    low = np.maximum(ones[..., :2], others[..., :2])
+    high = np.minimum(ones[..., 2:], others[..., 2:])
+    return np.concatenate([low, np.maximum(low, high)], axis=-1)
+
+
+def area(boxes: AnyBoxes) -> AnyBoxes:
+    """Areas of boxes in square pixels: (..., 4) -> (...)."""
+    areas: AnyBoxes = np.maximum(0, boxes[..., 2:] - boxes[..., :2]).prod(axis=-1)
+    return areas
+
+
+def overlap(ones: AnyBoxes, others: AnyBoxes) -> AnyBoxes:
+    """Intersection over union: (..., 4), (..., 4) -> (...); 0 where there is no area."""
+    shared = area(common(ones, others))
+    union = area(ones) + area(others) - shared
+    ratio: AnyBoxes = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    return ratio
 
 
 def shown(boxes: Boxes, size: tuple[int, int]) -> npt.NDArray[np.bool_]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli import Letterbox
-from detcli.geometry import clipped, shown
+from detcli.geometry import area, clipped, common, overlap, shown
 
 SIDES = st.integers(1, 5000)
 
@@ -137,3 +137,22 @@ def test_no_boxes():
     mapped = Letterbox.fit((10, 10), (64, 64)).to_picture(np.empty((0, 4), np.float32))
     assert mapped.shape == (0, 4)
     assert mapped.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared", "iou"),
+    [
+        ((10, 10, 50, 50), (12, 9, 50, 50), (12, 10, 50, 50), 38 * 40 / (1600 + 38 * 41 - 38 * 40)),
+        ((0, 0, 4, 4), (4, 0, 8, 4), (4, 0, 4, 4), 0),  # they touch
+        ((0, 0, 4, 4), (6, 7, 8, 9), (6, 7, 6, 7), 0),
+        ((0, 5, 0, 9), (0, 5, 0, 9), (0, 5, 0, 9), 0),  # without an area
+        ((4, 4, 0, 0), (0, 0, 4, 4), (4, 4, 4, 4), 0),  # swapped corners
+    ],
+)
+def test_what_two_boxes_share(one, other, shared, iou):
+    left, right = (np.array(box, np.float32) for box in (one, other))
+    assert common(left, right).tolist() == [*shared]
+    assert overlap(left, right) == overlap(right, left) == pytest.approx(iou)
+    rows = overlap(np.stack([left, right])[:, None], right)
+    assert (rows.shape, rows.dtype) == ((2, 1), np.float32)
+    assert area(common(left, right)) <= area(left)

@@ -11,7 +11,7 @@ import pytest
 from documentation.shells import ROOT, blocks, run, shell
 
 from detcli import Detector, Settings
-from detcli.commands.shared.comparison import box_iou
+from detcli.geometry import overlap
 from detcli.tiling import Tiling
 
 PAGE = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
@@ -70,7 +70,8 @@ def test_the_page_counts_what_tiles_find():
     for tile in (None, Tiling(640)):
         with Detector("codes", "cpu", Settings(tile=tile)) as detector:
             found = detector(sheet)
-        matched = box_iou(found.xyxy, truth) * (found.class_id[:, None] == labels) > 0.5  # (D, 63)
+        ious = overlap(found.xyxy[:, None], truth)  # (D, 63)
+        matched = ious * (found.class_id[:, None] == labels) > 0.5
         counts.append((int(matched.any(axis=0).sum()), len(found)))
     (untiled, _), (tiled, boxes) = counts
     assert len(truth) == 63

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from detcli.detections import Detections
 from detcli.errors import UsageError
-from detcli.geometry import Boxes
+from detcli.geometry import overlap
 from detcli.record import Origin
 
 NEAR = 1.0
@@ -136,8 +136,10 @@ def match(left: Detections, right: Detections, least_iou: float = 0.5) -> list[M
         right: Of the second, in pixels of the same picture and with the same class ids.
         least_iou: Boxes that overlap less do not match, unless all corners are within NEAR.
     """
-    ious = box_iou(left.xyxy, right.xyxy)  # (L, R)
-    corners = np.abs(left.xyxy[:, None].astype(np.float64) - right.xyxy).max(axis=2, initial=0)
+    first, second = left.xyxy[:, None].astype(np.float64), right.xyxy.astype(np.float64)
+    corners = np.abs(first - second).max(axis=2, initial=0)  # (L, R)
+    equal = (first == second).all(axis=2)  # perhaps without an area
+    ious = np.where(equal, 1.0, overlap(first, second))  # (L, R)
     scores = np.abs(left.score[:, None].astype(np.float64) - right.score)  # (L, R)
     possible = (left.class_id[:, None] == right.class_id) & (
         (ious >= least_iou) | (corners <= NEAR)
@@ -146,28 +148,6 @@ def match(left: Detections, right: Detections, least_iou: float = 0.5) -> list[M
         Match(i, j, float(scores[i, j]), float(corners[i, j]))
         for i, j in sorted(_greedy(possible, (1 - ious) + scores))
     ]
-
-
-def box_iou(left: Boxes, right: Boxes) -> Matrix:
-    """Intersection over union of each box with each: (L, 4), (R, 4) -> (L, R).
-
-    Equal boxes without an area have an IoU of 1.
-    """
-    first, second = left.astype(np.float64)[:, None], right.astype(np.float64)  # (L, 1, 4), (R, 4)
-    low = np.maximum(first[..., :2], second[..., :2])  # (L, R, 2)
-    high = np.minimum(first[..., 2:], second[..., 2:])  # (L, R, 2)
-    shared = np.clip(high - low, 0, None).prod(axis=2)  # (L, R)
-    union = _area(first) + _area(second) - shared  # (L, R)
-    equal = (first == second).all(axis=2)  # (L, R)
-    ratio = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
-    ious: Matrix = np.where(equal, 1.0, ratio)
-    return ious
-
-
-def _area(boxes: Matrix) -> Matrix:
-    """(..., 4) -> (...)."""
-    area: Matrix = np.clip(boxes[..., 2:] - boxes[..., :2], 0, None).prod(axis=-1)
-    return area
 
 
 def _greedy(possible: npt.NDArray[np.bool_], distance: Matrix) -> list[tuple[int, int]]:
