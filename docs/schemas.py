@@ -16,14 +16,13 @@ from pydantic import TypeAdapter
 from detcli.commands.eval.labels import Kind
 from detcli.commands.eval.report import EvalReport
 from detcli.commands.models.listing import Listing
-from detcli.commands.verify.report import Certificate, CheckReport, VerifyReport
+from detcli.commands.shared.labelled.dataset import Kind
 from detcli.record import RecordJson
 
 REPORTS: dict[str, Any] = {
     "eval": EvalReport,
     "models": Listing,
     "predict": RecordJson,
-    "verify": VerifyReport | Certificate | CheckReport,
 }
 """What each command prints as JSON: a report, or one of several."""
 
@@ -40,7 +39,6 @@ LENGTHS = {"box": 4}
 """How many entries lists have, by field."""
 
 BOUNDS: tuple[tuple[str, dict[str, float]], ...] = (
-    (r"Tolerance\.score", {"minimum": 0}),
     (
         r"\w+\.((map|ar)_?\w+|precision|recall|f1|score|conf|disagreeing|taken\w*)",
         {"minimum": 0, "maximum": 1},

@@ -33,7 +33,7 @@ def test_the_page_compares_saved_runs(workplace):
     certify, _ = blocks(text.partition("## Certificates")[2].partition("\n## ")[0], "sh")
     done = shell(f"set -e\n{certify}")
     assert done.returncode == 0, done.stderr
-    assert all((workplace / name).exists() for name in ("gpu.html", "half.json"))
+    assert all((workplace / name).exists() for name in ("gpu.json", "half.json"))
 
 
 def test_the_tasks_of_a_cluster(workplace):

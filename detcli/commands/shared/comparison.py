@@ -297,7 +297,6 @@ class PictureReport:
         largest_corner_difference: Over all pairs, in pixels.
         order: Whether the pairs come in the same order.
         agrees: Nothing is missing, extra, over the tolerance, or in the wrong order.
-        drawn: File with both sides drawn on the picture.
     """
 
     source: str
@@ -313,7 +312,6 @@ class PictureReport:
     largest_corner_difference: float
     order: Order
     agrees: bool
-    drawn: str | None = None
 
     def severity(self, tolerance: Tolerance) -> tuple[int, float]:
         """A sort key, worst last: first boxes that disagree, then the largest difference."""

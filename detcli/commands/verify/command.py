@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from detcli.commands.verify.request import Outputs, VerifyRequest
     from detcli.commands.verify.results import Verification
 
-BESIDE_CHECK = {"check", "save", "report_page", "report_format", "quiet", "verbose"}
+BESIDE_CHECK = {"check", "report_page", "report_format", "quiet", "verbose"}
 """Parameters that go with --check: the certificate says the rest."""
 
 
@@ -133,15 +133,6 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
             panel=INPUT,
         ),
     ] = None,
-    save: Annotated[
-        Path | None,
-        option(
-            "DIR",
-            "Draw the worst pictures, with both sides, into this folder.",
-            "--save",
-            panel=OUTPUT,
-        ),
-    ] = None,
     report_page: Annotated[
         Path | None,
         option(
@@ -155,8 +146,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         Path | None,
         option(
             "FILE.json",
-            "Write what was compared, with what, and the verdict to this file, and as a page to "
-            "FILE.html.",
+            "Write what was compared, with what, and the verdict to this file.",
             panel=OUTPUT,
         ),
     ] = None,
@@ -174,18 +164,18 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
 ) -> None:
     """Compare the detections of two models, two devices, two selections, or two saved runs.
 
-    MODEL with detcli's selection is compared with OTHER, with itself on another device or on
-    pictures that another decoder made, or with the selection that is part of an end-to-end graph.
+    MODEL with detcli's selection is compared with OTHER, with itself on another device, or with
+    the selection that is part of an end-to-end graph.
     Records that predict has saved stand for a side; OTHER may then be COCO results, too.
 
     The exit code is 6 if they differ by more than the tolerance.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
-    require_disk({"--save": save, "--report": report_page, "--certificate": certificate})
+    require_disk({"--report": report_page, "--certificate": certificate})
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.shared.comparison import parse_tolerance
-    from detcli.commands.shared.reports import write_report
-    from detcli.commands.verify.certificate.issue import certify, open_certificate
+    from detcli.commands.shared.reports import encode, write_report
+    from detcli.commands.verify.certificate.issue import issue, open_certificate
     from detcli.commands.verify.render import render
     from detcli.commands.verify.request import Outputs, VerifyRequest, about_running
     from detcli.opencv import silence_opencv
@@ -193,7 +183,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     silence_opencv()
     if check is not None:
         _require_only_check(context)
-        _check(check, save, report_page, report_format, quiet=quiet)
+        _check(check, report_page, report_format, quiet=quiet)
         return
     if model is None:
         raise UsageError(
@@ -226,13 +216,15 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     )
     if request.is_saved and is_typed(context, "device"):
         raise about_running("--device")
-    with open_certificate(certificate) as files:
-        outputs = Outputs(save, report_page, () if files is None else files.paths)
-        verification = _compare(request, outputs, certify=files is not None, quiet=quiet)
-        if files is not None:
-            certify(files, request, verification)
+    with open_certificate(certificate) as file:
+        outputs = Outputs(report_page, certificate)
+        verification = _compare(request, outputs, certify=file is not None, quiet=quiet)
+        if file is not None:
+            text = encode(issue(request, verification)) + "\n"
+            file.write(text.encode("utf-8", "backslashreplace"))
+            file.commit()
             if not quiet:
-                say(f"wrote a certificate: {' and '.join(map(str, files.paths))}")
+                say(f"wrote a certificate: {certificate}")
     found = verification.report
     write_report(found, report_format, render)
     _say_what_is_odd(found, quiet=quiet)
@@ -240,7 +232,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         found,
         _next_step(
             looked_inside=bisect or request.is_saved or _is_one_network(request, found),
-            may_draw=save is None and random is None and found.compared > 0,
+            may_show=report_page is None and random is None and found.compared > 0,
             unlike=found.unlike,
         ),
     )
@@ -277,7 +269,6 @@ def _require_only_check(context: typer.Context) -> None:
 
 def _check(
     path: Path,
-    save: Path | None,
     report_page: Path | None,
     report_format: ReportFormat | None,
     *,
@@ -290,7 +281,7 @@ def _check(
     from detcli.commands.verify.request import Outputs
 
     certified = read_certificate(path)
-    outputs = Outputs(save, report_page)
+    outputs = Outputs(report_page)
     found = check(certified, _compare(certified.request, outputs, certify=True, quiet=quiet))
     write_report(found, report_format, render_check)
     _say_what_is_odd(found.report, quiet=quiet)
@@ -344,11 +335,11 @@ def _is_one_network(request: "VerifyRequest", found: "VerifyReport") -> bool:
     return request.other is None and found.right.selection == "graph"
 
 
-def _next_step(*, looked_inside: bool, may_draw: bool, unlike: Sequence[str]) -> str:
+def _next_step(*, looked_inside: bool, may_show: bool, unlike: Sequence[str]) -> str:
     """The hint for a disagreement."""
     steps = [f"the runs are not alike: {unlike[0]}"] if unlike else []
-    if may_draw:
-        steps.append("--save DIR draws the worst pictures")
+    if may_show:
+        steps.append("--report DIR shows the pictures")
     if not looked_inside:
         steps.append("--bisect names the first node that differs")
     steps.append("--tolerance sets what is allowed")

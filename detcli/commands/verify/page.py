@@ -1,18 +1,23 @@
 """The page of a verification: both sides' boxes on each picture, what differs first."""
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from detcli.commands.shared.comparison import Comparison, Match, Rules
 from detcli.commands.shared.page import versions
-from detcli.commands.verify.drawing import LEFT, RIGHT, SeenPicture
 from detcli.commands.verify.report import SideReport
 from detcli.detections import Detections
 from detcli.errors import InputError
+from detcli.geometry import Picture
 from detcli.record import Origin, RecordJson, error_to_json
+from detcli.sink.draw import Colour
 from detcli.sink.page.page import About, BoxKind, Page, Rendering, Row
+
+# BGR; Okabe and Ito's vermillion and blue, which every kind of colour vision tells apart.
+LEFT: Colour = (0, 94, 213)
+RIGHT: Colour = (178, 114, 0)
 
 BOTH, MOVED, MISSING, EXTRA = range(4)
 
@@ -23,6 +28,23 @@ KINDS = (
     BoxKind("on the left only", LEFT),
     BoxKind("on the right only", RIGHT, dashed=True),
 )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SeenPicture:
+    """A picture that both sides have seen.
+
+    Attributes:
+        origin: Where it comes from.
+        size: Its height and width.
+        load: Reads it; None where it is not found any more.
+        warnings: What is wrong with it.
+    """
+
+    origin: Origin
+    size: tuple[int, int]
+    load: Callable[[], Picture | None]
+    warnings: Sequence[str] = ()
 
 
 @dataclass(slots=True)

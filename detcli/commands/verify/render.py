@@ -9,8 +9,8 @@ from rich.text import Text
 
 from detcli.commands.shared.comparison import Box, DetectionsReport, PictureReport, Tolerance
 from detcli.commands.shared.reports import facts
-from detcli.commands.verify.drawing import WORST
 from detcli.commands.verify.report import (
+    WORST,
     BisectReport,
     CheckReport,
     NodeReport,

@@ -7,6 +7,9 @@ from typing import Any
 from detcli.commands.shared.comparison import DetectionsReport, Precision, Tolerance
 from detcli.commands.verify.request import VerifyRequest
 
+WORST = 10
+"""Pictures that a table has, and that are kept of two saved runs though they agree."""
+
 
 class SelectedBy(StrEnum):
     """What selects the detections from a network's head."""

@@ -157,18 +157,16 @@ def is_saved(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Folders for the worst pictures and for a page, and a certificate's files; all optional."""
+    """A folder for a page, and a certificate's file; both optional."""
 
-    save: Path | None = None
     report: Path | None = None
-    certificate: tuple[Path, ...] = ()
+    certificate: Path | None = None
 
     def check(self, guard: "InputGuard") -> None:
         """Refuse to write over an input, or into the folder of the page.
 
         Raises:
-            UsageError: A file of the certificate is one of the inputs, or something is in the
-                folder of the page.
+            UsageError: The certificate is one of the inputs, or in the folder of the page.
         """
-        require_apart(self.report, (self.save, *self.certificate))
-        guard.refuse(self.certificate)
+        require_apart(self.report, [self.certificate])
+        guard.refuse([self.certificate])

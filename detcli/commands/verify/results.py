@@ -1,9 +1,10 @@
 """What a verification has found so far; memory grows with what is kept of the pictures."""
 
+import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePath
+from operator import itemgetter
 
 from detcli.commands.shared.comparison import (
     DetectionsReport,
@@ -15,21 +16,18 @@ from detcli.commands.shared.comparison import (
     picture_report,
 )
 from detcli.commands.shared.provenance import FileHashes
-from detcli.commands.verify.drawing import ComparedPicture, SeenPicture, WorstPictures
-from detcli.commands.verify.page import DifferencePage
+from detcli.commands.verify.page import DifferencePage, SeenPicture
 from detcli.commands.verify.report import (
+    WORST,
     BisectReport,
     CertifiedPicture,
     CertifiedSide,
-    SelectedBy,
-    SideReport,
     TensorReport,
     VerifyReport,
 )
 from detcli.detections import Detections
 from detcli.geometry import Picture
 from detcli.record import Origin
-from detcli.sink.folder import OutputFolder
 from detcli.sink.page.page import Rendering, render
 
 
@@ -40,7 +38,6 @@ class Results:
         compared: How many there were.
         page: Gets all pictures; None for no page.
         certifies: Whether files are hashed.
-        worst: Those that differ most.
         certified: Each file with its hash, if a certificate is wanted.
     """
 
@@ -61,13 +58,13 @@ class Results:
             certify: Whether files are hashed.
         """
         self.compared = 0
-        self.worst = WorstPictures()
         self.certified: list[CertifiedPicture] = []
         self.certifies = certify
         self.page = page
         self._rules, self._keep_all = rules, keep_all
         self._totals = Totals(rules)
         self._kept: dict[int, PictureReport] = {}
+        self._worst: list[tuple[tuple[int, float], int, PictureReport]] = []
         self._videos = set[str]()  # that are certified
         self._hashes = FileHashes()
 
@@ -91,12 +88,14 @@ class Results:
         """
         compared = compare(left, right, self._rules)
         report = picture_report(seen.origin, compared, self._rules)
-        shown = ComparedPicture(self.compared, seen, compared, report)
-        self.compared += 1
         self._totals.add(report)
-        self.worst.add(report.severity(self._rules.tolerance), shown)
+        severity = report.severity(self._rules.tolerance)
         if self._keep_all or not report.agrees:
-            self._kept[shown.index] = report
+            self._kept[self.compared] = report
+        if severity > (0, 0.0):
+            entries = [*self._worst, (severity, -self.compared, report)]  # of equals the first
+            self._worst = heapq.nlargest(WORST, entries, key=itemgetter(0, 1))
+        self.compared += 1
         if self.page is not None:
             self.page.add(seen, rendering or partial(_rendered, seen.load), compared)
 
@@ -114,16 +113,9 @@ class Results:
         digest = digest or self._hashes.of(origin)
         self.certified.append(CertifiedPicture(origin.source, digest))
 
-    def summarise(self, folder: OutputFolder | None, titles: tuple[str, str]) -> DetectionsReport:
-        """Draw the worst pictures and add up all.
-
-        Raises:
-            OutputError: A picture cannot be written.
-        """
-        kept = self._kept | {shown.index: shown.report for shown in self.worst}
-        if folder is not None:
-            for index, path in self.worst.save(folder, titles).items():
-                kept[index] = replace(kept[index], drawn=str(path))
+    def summarise(self) -> DetectionsReport:
+        """Add up all pictures."""
+        kept = self._kept | {-place: report for _, place, report in self._worst}
         return self._totals.report(kept[index] for index in sorted(kept))
 
 
@@ -138,24 +130,13 @@ class Verification:
 
     Attributes:
         report: The report.
-        results: The worst pictures, and the hashes of all.
+        results: The hashes of all pictures.
         sides: What a certificate says of both sides; empty where none is wanted.
     """
 
     report: VerifyReport
     results: Results
     sides: tuple[CertifiedSide, ...]
-
-
-def titles(left: SideReport, right: SideReport) -> tuple[str, str]:
-    """The names of both sides in the legend of a drawn picture."""
-    return f"left: {_title(left)}", f"right: {_title(right)}"
-
-
-def _title(side: SideReport) -> str:
-    names = side.records and PurePath(side.records).name, PurePath(side.model).name, side.device
-    graph = "selection by the graph" if side.selection is SelectedBy.GRAPH else None
-    return ", ".join(filter(None, (*names, graph)))
 
 
 def failures(

@@ -13,8 +13,7 @@ from detcli.backend.device import Device
 from detcli.commands.shared.progress import progress
 from detcli.commands.shared.provenance import describe_run
 from detcli.commands.shared.sides import DetectorSide, GraphSide
-from detcli.commands.verify.drawing import SeenPicture
-from detcli.commands.verify.page import open_page
+from detcli.commands.verify.page import SeenPicture, open_page
 from detcli.commands.verify.report import (
     CertifiedSide,
     FailedInput,
@@ -23,7 +22,7 @@ from detcli.commands.verify.report import (
     VerifyReport,
 )
 from detcli.commands.verify.request import Outputs, VerifyRequest
-from detcli.commands.verify.results import Results, Verification, failures, is_evidence, titles
+from detcli.commands.verify.results import Results, Verification, failures, is_evidence
 from detcli.commands.verify.running.bisect import bisect
 from detcli.commands.verify.running.plan import RunningPlan, SidePlan, plan_running
 from detcli.commands.verify.running.tensors import OutputComparison, Probe
@@ -33,7 +32,6 @@ from detcli.geometry import Picture
 from detcli.model.preprocessing import written
 from detcli.record import Origin
 from detcli.settings import Settings
-from detcli.sink.folder import OutputFolder
 from detcli.source.item import Item, SourceOptions
 from detcli.source.loading import load_in_time
 from detcli.source.sources import InputGuard, Sources
@@ -56,18 +54,16 @@ def verify_running(
         DetcliError: Something cannot be compared or written; see `plan_running` and
             `compare_running`.
     """
-    for option, path in (("--report", outputs.report), ("--save", outputs.save)):
-        if path is not None and request.random is not None:
-            raise UsageError(
-                f"{option} shows detections, and random pictures have none",
-                "name a folder with --images",
-            )
+    if outputs.report is not None and request.random is not None:
+        raise UsageError(
+            "--report shows detections, and random pictures have none",
+            "name a folder with --images",
+        )
     plan = plan_running(request)
-    folders = tuple(filter(None, (outputs.save, outputs.report)))
-    options = SourceOptions(recursive=request.recursive, written=folders)
+    written = tuple(filter(None, [outputs.report]))
+    options = SourceOptions(recursive=request.recursive, written=written)
     guard = InputGuard([*request.images, request.model, *filter(None, [request.other])], options)
     outputs.check(guard)
-    folder = OutputFolder(outputs.save, guard) if outputs.save else None
     with (
         open_page(outputs.report, side_reports(plan), plan.rules, guard) as page,
         Sources(list(request.images), options) as sources,
@@ -76,11 +72,11 @@ def verify_running(
         seed = request.random
         items = sources if seed is None else [random_item(seed, plan.input_size)]
         results = Results(plan.rules, page, certify=certify)
-        report = compare_running(plan, items, folder, results, advance)
+        report = compare_running(plan, items, results, advance)
     if not certify:
         return Verification(report, results, ())
-    sides = _certified(plan.left, plan), _certified(plan.right, plan)
-    return Verification(report, results, sides)
+    sides = (_certified(side, plan) for side in (plan.left, plan.right))
+    return Verification(report, results, tuple(sides))
 
 
 def random_item(seed: int, size: tuple[int, int]) -> Item:
@@ -108,7 +104,6 @@ def _certified(side: SidePlan, plan: RunningPlan) -> CertifiedSide:
 def compare_running(
     plan: RunningPlan,
     items: Iterable[Item],
-    folder: OutputFolder | None = None,
     results: Results | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> VerifyReport:
@@ -117,7 +112,6 @@ def compare_running(
     Args:
         plan: The sides, and how strictly to compare.
         items: The pictures; those that cannot be read are reported.
-        folder: Where to draw the worst pictures; None for nowhere.
         results: Gets what is compared; None to keep it for the report only.
         advance: Called after each picture.
 
@@ -125,7 +119,7 @@ def compare_running(
         DeviceError: A device cannot be used.
         InferenceError: A network failed.
         ModelError: A model cannot be used.
-        OutputError: A picture cannot be written.
+        OutputError: The page cannot be written.
         UsageError: The settings do not fit a model.
     """
     tolerance = plan.rules.tolerance
@@ -143,7 +137,7 @@ def compare_running(
     left, right = side_reports(plan)
     detections = None
     if sides is not None:
-        detections = results.summarise(folder, titles(left, right))
+        detections = results.summarise()
     tensors = outputs.reports if outputs is not None else None
     wrong = failures(detections, tensors, bisected, tolerance)
     if results.page is not None:

@@ -15,20 +15,17 @@ import numpy as np
 from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
 from detcli.commands.shared.finder import Finder
 from detcli.commands.shared.progress import progress
-from detcli.commands.verify.drawing import SeenPicture
-from detcli.commands.verify.page import open_page
+from detcli.commands.verify.page import SeenPicture, open_page
 from detcli.commands.verify.report import CertifiedSide, FailedInput, SideReport, VerifyReport
 from detcli.commands.verify.request import Outputs, VerifyRequest
-from detcli.commands.verify.results import Results, Verification, failures, is_evidence, titles
+from detcli.commands.verify.results import Results, Verification, failures, is_evidence
 from detcli.commands.verify.saved.coco_results import BoxRows, CocoResults, is_results
-from detcli.commands.verify.saved.keys import Keys, choose_keying
-from detcli.commands.verify.saved.runs import SavedRun, unlike
+from detcli.commands.verify.saved.runs import SavedRun, pair_names, unlike
 from detcli.detections import Detections
 from detcli.errors import InputError, SourceError, UsageError, system_reason
 from detcli.model.hub_cache import sha256
 from detcli.record import Origin, RecordJson
 from detcli.settings import USUAL_CONF, Settings
-from detcli.sink.folder import OutputFolder
 from detcli.sink.labels import CocoIds, CocoIdsFromFile
 from detcli.source.decode import DecodeOptions
 from detcli.source.sources import InputGuard
@@ -87,12 +84,11 @@ def verify_saved(
         listed = filter(None, [request.coco_images])
         guard = InputGuard([*request.images, request.model, other, *listed])
         outputs.check(guard)
-        folder = OutputFolder(outputs.save, guard) if outputs.save else None
         page = stack.enter_context(open_page(outputs.report, plan.sides, plan.rules, guard))
         advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
         results = Results(plan.rules, page, keep_all=False, certify=certify)
         finder = Finder(images, DecodeOptions())
-        report = compare_saved(plan, finder, results, folder, advance)
+        report = compare_saved(plan, finder, results, advance)
         runs = zip((left, right), paths, strict=True) if certify else ()
         return Verification(report, results, tuple(_certified(*run) for run in runs))
 
@@ -166,6 +162,7 @@ def plan_saved(left: SavedRun, right: SavedRun | CocoResults, request: VerifyReq
     )
     different: tuple[str, ...] = ()
     if isinstance(right, SavedRun):
+        pair_names(left, right)
         different = tuple(unlike(left, right))
     return SavedPlan(left, right, rules, different)
 
@@ -174,7 +171,6 @@ def compare_saved(
     plan: SavedPlan,
     finder: Finder,
     results: Results,
-    folder: OutputFolder | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> VerifyReport:
     """Compare two saved runs.
@@ -183,11 +179,10 @@ def compare_saved(
         plan: The runs, and how strictly to compare.
         finder: Finds the pictures.
         results: Gets what is compared.
-        folder: Where to draw the worst pictures; None for nowhere.
         advance: Called after each pair of records.
 
     Raises:
-        OutputError: A picture cannot be written.
+        OutputError: The page cannot be written.
         SourceError: Records cannot be read any more.
         UsageError: A record has no image id in the COCO results.
     """
@@ -197,7 +192,7 @@ def compare_saved(
     else:
         run.compare(pairs(plan.left, plan.right), advance)
     left, right = plan.sides
-    detections = results.summarise(folder, titles(left, right))
+    detections = results.summarise()
     finder.close()
     tolerance = plan.rules.tolerance
     wrong = (*failures(detections, None, None, tolerance), *run.failures())
@@ -335,32 +330,25 @@ def pairs(left: SavedRun, right: SavedRun) -> Iterator[Pair]:
     Both are read in step. A record waits in memory for its counterpart, so in like order only two
     records are held.
     """
-    runs = (left, right)
-    keying = choose_keying(left.names, right.names)
-    keys = [run.names.keys(keying, side) for side, run in enumerate(runs)]
-    waiting: tuple[defaultdict[int, list[RecordJson]], ...] = (defaultdict(list), defaultdict(list))
+    runs, keys = (left, right), (left.keys, right.keys)
+    waiting: tuple[defaultdict[str, list[RecordJson]], ...] = (defaultdict(list), defaultdict(list))
     for step in zip_longest(left.records(), right.records()):
         for side, fields in enumerate(step):
             if fields is None:
                 continue
-            key, other = keying.key(side, fields), 1 - side
+            key, other = runs[side].key(fields), 1 - side
             if key in waiting[other]:
                 counterpart = waiting[other][key].pop(0)
                 if not waiting[other][key]:
                     del waiting[other][key]
                 yield (fields, counterpart) if side == 0 else (counterpart, fields)
-            elif _has(keys[other], key):
+            elif key in keys[other]:
                 waiting[side][key].append(fields)
             else:
                 yield (fields, None) if side == 0 else (None, fields)
     for side, left_over in enumerate(waiting):
         for fields in (one for found in left_over.values() for one in found):
             yield (fields, None) if side == 0 else (None, fields)
-
-
-def _has(keys: Keys, key: int) -> bool:
-    place = int(np.searchsorted(keys, key))
-    return place < len(keys) and int(keys[place]) == key
 
 
 class ClassNames:

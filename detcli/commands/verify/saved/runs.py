@@ -1,6 +1,8 @@
 """Saved runs: what their records say of how they were made."""
 
+import os
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -8,7 +10,6 @@ from typing import Any, cast
 from detcli.commands.shared.comparison import Precision
 from detcli.commands.shared.saved import is_folder, read_records
 from detcli.commands.verify.report import SideReport
-from detcli.commands.verify.saved.keys import InputNames
 from detcli.record import ProvenanceJson, RecordJson
 
 MAX_NOTED = 100
@@ -34,7 +35,8 @@ class SavedRun:
     Attributes:
         name: As the user gave it.
         path: Where to read it.
-        names: Of its inputs.
+        names: Of its inputs, as `name_of` writes them.
+        skipped: How many characters of a name do not count.
         settings: Each of the settings that records carry; with a resumed run, there may be some.
         provenance: What the run was made with, as its first record says.
         models: Names of the models.
@@ -46,7 +48,8 @@ class SavedRun:
 
     name: str
     path: str
-    names: InputNames = field(default_factory=InputNames)
+    names: set[str] = field(default_factory=set)
+    skipped: int = 0
     settings: list[dict[str, Any]] = field(default_factory=list)
     provenance: dict[str, Any] | None = None
     models: dict[str, None] = field(default_factory=dict)
@@ -76,7 +79,7 @@ class SavedRun:
 
     def _note(self, fields: RecordJson) -> None:
         self.count += 1
-        self.names.add(fields)
+        self.names.add(name_of(fields))
         settings = _flat(fields["settings"]) if "settings" in fields else None
         if settings is not None and settings not in self.settings:
             self.settings += [settings] * (len(self.settings) < MAX_NOTED)
@@ -91,6 +94,21 @@ class SavedRun:
         for one in fields.get("detections", ()):
             if self.classes.setdefault(one["class_id"], one["class_name"]) != one["class_name"]:
                 self.renamed = one["class_id"]
+
+    def key(self, fields: RecordJson) -> str:
+        """The name of an input, as far as it counts."""
+        return name_of(fields)[self.skipped :]
+
+    @property
+    def folder(self) -> str:
+        """The folder that all names have in common."""
+        shared = os.path.commonprefix([*self.names])  # noqa: RUF071 - cut at the last slash
+        return shared.rpartition("/")[0]
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys of all inputs."""
+        return {name[self.skipped :] for name in self.names}
 
     def records(self) -> Iterator[RecordJson]:
         """Read all records again."""
@@ -164,6 +182,12 @@ class SavedRun:
         return {name: one if isinstance(one, str) else None for name, one in texts.items()}
 
 
+def name_of(fields: RecordJson) -> str:
+    """The name of an input, and the number of a frame, as runs on two systems have it in common."""
+    parts = re.split(r"[\\/]+", unicodedata.normalize("NFC", fields["source"]))
+    return "/".join(parts) + f"\0{fields.get('frame', '')}"
+
+
 def _flat(settings: Mapping[str, object]) -> dict[str, Any]:
     """Settings without values that are nested, as none of ours are."""
 
@@ -175,6 +199,13 @@ def _flat(settings: Mapping[str, object]) -> dict[str, Any]:
         return is_plain(value) or (isinstance(value, dict | list) and all(map(is_plain, parts)))  # type: ignore[call-overload]
 
     return {name: value for name, value in settings.items() if is_flat(value)}
+
+
+def pair_names(left: SavedRun, right: SavedRun) -> None:
+    """Let names count below each run's folder where the runs have none in common."""
+    if left.names.isdisjoint(right.names):
+        for run in (left, right):
+            run.skipped = len(run.folder) + bool(run.folder)
 
 
 def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
@@ -192,6 +223,12 @@ def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
     yield from _unlike_models(left, right)
     yield from _unlike_settings(left, right)
     yield from _renamed(left.classes, right.classes)
+    if (left.skipped or right.skipped) and (alone := len(left.keys ^ right.keys)):
+        folders = (_shown(run.folder or ".") for run in (left, right))
+        yield (
+            f"inputs are paired by their names below {' and '.join(folders)}, and {alone} of them "
+            "have no counterpart"
+        )
 
 
 def _unlike_models(left: SavedRun, right: SavedRun) -> Iterator[str]:

@@ -11,15 +11,13 @@ from damaged_graphs import far_and_back, maker, swapped
 from detcli.commands.shared.comparison import Order, Precision
 from detcli.commands.verify.report import SelectedBy
 from detcli.commands.verify.request import VerifyRequest
-from detcli.commands.verify.results import titles
 from detcli.commands.verify.running import compare as module
-from detcli.commands.verify.running.compare import compare_running, random_item, side_reports
+from detcli.commands.verify.running.compare import compare_running, random_item
 from detcli.commands.verify.running.plan import plan_running
 from detcli.detector import Detector
 from detcli.errors import DecodeError, DetcliWarning, DeviceError, ModelError
 from detcli.geometry import Picture
 from detcli.record import Origin
-from detcli.sink.folder import OutputFolder
 from detcli.source.item import Item, failed
 
 
@@ -31,10 +29,10 @@ def item(name, *squares):
 ITEMS = [item("grey"), item("red", ("red", 1, 1)), item("two", ("red", 2, 2), ("blue", 5, 5))]
 
 
-def verified(*models, items=ITEMS, folder=None, **request):
+def verified(*models, items=ITEMS, **request):
     request = {"images": ("pictures",), "conf": 0.6} | request
     plan = plan_running(VerifyRequest(*map(str, models), **request))
-    return compare_running(plan, items, folder)
+    return compare_running(plan, items)
 
 
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])
@@ -160,23 +158,6 @@ def test_batches_and_a_rest(make_model):
     report = verified(make_model(batch=2), make_model("b.onnx"))
     assert report.agree
     assert [picture.left for picture in report.detections.pictures] == [0, 1, 2]
-
-
-def test_the_worst_pictures_are_drawn(make_model, tmp_path):
-    path = tmp_path / "b.onnx"
-    path.write_bytes(swapped(build(), "low").SerializeToString())
-    report = verified(make_model(), path, folder=OutputFolder(tmp_path / "out"))
-    drawn = [picture.drawn for picture in report.detections.pictures]
-    assert drawn == [None, str(tmp_path / "out/red.png"), str(tmp_path / "out/two.png")]
-    assert (tmp_path / "out/two.png").exists()
-
-
-def test_titles_tell_the_sides_apart(make_model):
-    plan = plan_running(VerifyRequest(str(make_model(tail="authors")), images=("pictures",)))
-    assert titles(*side_reports(plan)) == (
-        "left: colours.onnx, cpu",
-        "right: colours.onnx, cpu, selection by the graph",
-    )
 
 
 def test_a_device_that_cannot_be_used(make_model, monkeypatch):

@@ -100,12 +100,20 @@ def test_folders_may_have_other_names(verify, save, folder, other, names):
     assert (done.returncode, report["compared"]) == (0, len(names)), done.stderr
 
 
-def test_a_part_of_the_pictures_pairs_with_those_of_its_folder(verify, save):
+def test_a_part_of_the_pictures(verify, save):
+    """By whole names where runs have some in common, else below the folder of each run."""
     left = save("a.jsonl", record("p/1.png", box()), record("p/sub/1.png", box(0.5)))
-    right = save("b.jsonl", record("/q/p/sub/1.png", box(0.5)))
-    report = report_of(verify(left, right))
-    assert report["left_only"] == ["p/1.png"]
+    report = report_of(verify(left, save("b.jsonl", record("p/sub/1.png", box(0.5)))))
+    assert (report["left_only"], report["unlike"]) == (["p/1.png"], [])
     assert report["detections"]["disagreeing"] == 0
+    right = save("b.jsonl", record("/q/1.png", box()), record("/q/2.png", box()))
+    report = report_of(verify(left, right))
+    assert (report["left_only"], report["right_only"]) == (["p/sub/1.png"], ["/q/2.png"])
+    assert report["unlike"] == [
+        "inputs are paired by their names below p and /q, and 2 of them have no counterpart"
+    ]
+    done = verify(left, save("b.jsonl", record("2.png", box())))
+    assert "names below p and ., and 3 of them have no counterpart" in done.stderr
 
 
 def test_pictures_of_one_run_only(verify, save):
@@ -178,7 +186,7 @@ def test_unlike_settings_are_said(verify, save, settings, says):
     right = save("b.jsonl", record("1.png"), **settings)
     done = verify(left, right)
     assert done.returncode == 6
-    assert (f"hint: the runs are not alike: {says}; --save" in done.stderr) == bool(says)
+    assert (f"hint: the runs are not alike: {says}; --report" in done.stderr) == bool(says)
 
 
 def test_scores_count_from_the_higher_confidence_on(verify, save):
@@ -375,15 +383,13 @@ def test_settings_of_strangers_are_only_text(verify, save, field):
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_pictures_are_drawn_where_they_are_found(verify, save, make_picture, tmp_path):
+def test_pictures_are_shown_where_they_are_found(verify, save, make_picture, tmp_path):
     make_picture("now/1.png", size=(40, 400))
     left = save("a.jsonl", record("/gone/1.png", box()), record("/gone/2.png", box()))
     right = save("b.jsonl", record("/other/1.png"), record("/other/2.png"))
-    done = verify(left, right, "--images", tmp_path / "now", "--save", tmp_path / "out",
+    done = verify(left, right, "--images", tmp_path / "now",
                   "--report", tmp_path / "page")  # fmt: skip
     assert done.returncode == 6
-    drawn = [picture["drawn"] for picture in report_of(done)["detections"]["pictures"]]
-    assert drawn == [str(tmp_path / "out/1.png"), None]
     assert len(pages.pictures(tmp_path / "page")) == 1
     (about,) = pages.runs(tmp_path / "page")
     assert dict(about["facts"])["left records"] == str(left)
@@ -459,16 +465,6 @@ def test_a_record_waits_alone_in_memory(save, monkeypatch):
     assert most == 1
 
 
-def test_hashes_of_names_take_80_bytes():
-    from detcli.commands.verify.saved.keys import InputNames
-
-    names = InputNames()
-    for number in range(100):
-        names.add(record(f"a/b/{number}.png"))
-    arrays = [*names._hashes, names._lengths]  # noqa: SLF001
-    assert sum(len(one) * one.itemsize for one in arrays) == 80 * 100
-
-
 def test_real_runs_on_two_devices(invoke, shared, tmp_path):
     pytest.importorskip("openvino")
     model, pictures = shared("models/yolov10n-thu.onnx"), shared("data/images")
@@ -498,9 +494,9 @@ def test_empty_runs_have_no_errors_to_look_at(verify, tmp_path):
     assert "hint: name records of the same pictures" in done.stderr
 
 
-def test_where_nothing_pairs_there_is_nothing_to_draw(verify, save):
+def test_where_nothing_pairs_there_is_nothing_to_show(verify, save):
     left, right = save("a.jsonl", record("1.png", box())), save("b.jsonl", record("2.png", box()))
     done = verify(left, right)
     assert done.returncode == 6
     assert "1 input (1.png) only on the left" in done.stderr
-    assert "--save" not in done.stderr
+    assert "--report" not in done.stderr
