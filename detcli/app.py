@@ -62,7 +62,7 @@ COMMANDS = {
         "Convert a model file: cut, float16, 8 bits, batch, size, names, selection.",
     ),
     "verify": CommandEntry(
-        "verify.command",
+        "verify",
         "verify",
         "Compare the detections of two models, two devices, two selections, or two saved runs.",
     ),

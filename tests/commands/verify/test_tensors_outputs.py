@@ -4,8 +4,7 @@ import pytest
 from colour_model import picture
 from damaged_graphs import maker
 
-from detcli.commands.verify.running.plan import SidePlan
-from detcli.commands.verify.running.tensors import OutputComparison, Probe, TensorPair
+from detcli.commands.verify.tensors import OutputComparison, Probe, SidePlan, TensorPair
 from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from detcli.commands.verify.running.tensors import compare_tensors, difference_rank
+from detcli.commands.verify.tensors import compare_tensors, difference_rank
 
 LIMIT = 0.01
 

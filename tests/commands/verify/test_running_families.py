@@ -6,10 +6,8 @@ import pytest
 import query_model
 from colour_model import picture
 
-from detcli.commands.verify.report import SelectedBy
-from detcli.commands.verify.request import VerifyRequest
-from detcli.commands.verify.running.compare import compare_running
-from detcli.commands.verify.running.plan import plan_running
+from detcli.commands.verify.report import SelectedBy, VerifyRequest
+from detcli.commands.verify.running import compare_running, plan_running
 from detcli.errors import UsageError
 from detcli.geometry import Picture
 from detcli.record import Origin

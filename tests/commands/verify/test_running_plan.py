@@ -6,9 +6,8 @@ import pytest
 
 from detcli.backend import cuda, nvidia
 from detcli.commands.shared.comparison import EXACT, REDUCED, Precision
-from detcli.commands.verify.report import SelectedBy
-from detcli.commands.verify.request import VerifyRequest
-from detcli.commands.verify.running.plan import plan_running
+from detcli.commands.verify.report import SelectedBy, VerifyRequest
+from detcli.commands.verify.running import plan_running
 from detcli.errors import DetcliWarning, DeviceError, ModelError, UsageError
 from detcli.model.editing import cut, infer_shapes
 

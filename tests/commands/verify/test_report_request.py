@@ -1,6 +1,6 @@
 import pytest
 
-from detcli.commands.verify.request import VerifyRequest
+from detcli.commands.verify.report import VerifyRequest
 from detcli.errors import UsageError
 
 

@@ -444,7 +444,7 @@ def test_counts_are_those_of_another_program(verify, save, random):
 
 def test_a_record_waits_alone_in_memory(save, monkeypatch):
     """In like order, what waits does not grow with the run."""
-    from detcli.commands.verify.saved import compare as module
+    from detcli.commands.verify import saved as module
 
     most = 0
 

@@ -6,7 +6,6 @@ from made_detections import RULES, TOLERANCE, report_on
 from rich.console import Console
 
 from detcli.commands.shared.comparison import Precision, summarise
-from detcli.commands.verify.render import render
 from detcli.commands.verify.report import (
     BisectReport,
     FailedInput,
@@ -14,8 +13,9 @@ from detcli.commands.verify.report import (
     SelectedBy,
     SideReport,
     VerifyReport,
+    render,
 )
-from detcli.commands.verify.running.tensors import compare_tensors
+from detcli.commands.verify.tensors import compare_tensors
 
 TENSOR = compare_tensors("scores", np.array([4.0, 1.0]), np.array([4.0, np.inf]), 0.1, "x/a.jpg")
 SIDES = [

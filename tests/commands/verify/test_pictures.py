@@ -5,9 +5,9 @@ import pytest
 from made_detections import RULES, report_on
 
 from detcli.commands.shared.comparison import Order, Tolerance, summarise
+from detcli.commands.verify.pictures import failures, is_evidence
 from detcli.commands.verify.report import BisectReport, NodeReport
-from detcli.commands.verify.results import failures, is_evidence
-from detcli.commands.verify.running.tensors import compare_tensors
+from detcli.commands.verify.tensors import compare_tensors
 
 TOLERANCE = Tolerance(score=0.02, corner=1.0, boxes=0.5, tensor=0.1)
 HALF_OFF = summarise([report_on([(0, 0.9), (1, 0.8)], [(0, 0.9)])], RULES)

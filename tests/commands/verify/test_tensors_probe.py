@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from colour_model import picture
 
-from detcli.commands.verify.running.plan import SidePlan
-from detcli.commands.verify.running.tensors import Probe
+from detcli.commands.verify.tensors import Probe, SidePlan
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
 from detcli.model.zoo import find

@@ -4,8 +4,7 @@ import pytest
 from damaged_graphs import bypassed, copy_of, maker, swapped
 from onnx import helper, numpy_helper
 
-from detcli.commands.verify.running.bisect import explain, nodes_between
-from detcli.commands.verify.running.tensors import compare_tensors
+from detcli.commands.verify.tensors import compare_tensors, explain, nodes_between
 from detcli.model.graph import GraphIndex
 
 TITLES = ("a.onnx", "b.onnx")

@@ -17,10 +17,9 @@ from damaged_graphs import (
 )
 from onnx import helper, numpy_helper
 
-from detcli.commands.verify.running import bisect as module
-from detcli.commands.verify.running.bisect import bisect
-from detcli.commands.verify.running.plan import SidePlan
-from detcli.commands.verify.running.tensors import OutputComparison, Probe
+from detcli.commands.convert.passes.size import set_image_size
+from detcli.commands.verify import tensors as module
+from detcli.commands.verify.tensors import OutputComparison, Probe, SidePlan, bisect
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
 from detcli.model.zoo import find

@@ -9,11 +9,9 @@ from colour_model import build, picture
 from damaged_graphs import far_and_back, maker, swapped
 
 from detcli.commands.shared.comparison import Order, Precision
-from detcli.commands.verify.report import SelectedBy
-from detcli.commands.verify.request import VerifyRequest
-from detcli.commands.verify.running import compare as module
-from detcli.commands.verify.running.compare import compare_running, random_item
-from detcli.commands.verify.running.plan import plan_running
+from detcli.commands.verify import running as module
+from detcli.commands.verify.report import SelectedBy, VerifyRequest
+from detcli.commands.verify.running import compare_running, plan_running, random_item
 from detcli.detector import Detector
 from detcli.errors import DecodeError, DetcliWarning, DeviceError, ModelError
 from detcli.geometry import Picture

@@ -1,9 +1,7 @@
 import pytest
 from colour_model import picture
 
-from detcli.commands.verify.running.bisect import bisect
-from detcli.commands.verify.running.plan import SidePlan
-from detcli.commands.verify.running.tensors import OutputComparison, Probe
+from detcli.commands.verify.tensors import OutputComparison, Probe, SidePlan, bisect
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
 from detcli.model.zoo import find

@@ -1,1 +1,0 @@
-"""Certificates: what was compared, with what, and what came of it."""

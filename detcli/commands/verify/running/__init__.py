@@ -1,1 +1,0 @@
-"""Both sides run: two models, devices, decoders or selections."""

@@ -1,1 +1,0 @@
-"""Both sides were saved: the records of two runs, or of one beside COCO results."""
