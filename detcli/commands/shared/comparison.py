@@ -42,22 +42,12 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far two sides may differ and still agree.
+    """How far two sides may differ and still agree; a value out of range raises UsageError."""
 
-    Attributes:
-        score: Largest difference between the scores of a pair.
-        corner: Largest difference between the corners of a pair, in pixels of the picture.
-        boxes: Share of boxes that may be missing, extra, or in a pair that differs by more.
-        tensor: Largest difference between two tensors, as a share of the largest magnitude.
-
-    Raises:
-        UsageError: A value is out of range.
-    """
-
-    score: float
-    corner: float
-    boxes: float
-    tensor: float
+    score: float  # of the two of a pair
+    corner: float  # of a pair, in pixels of the picture
+    boxes: float  # share of boxes that may be missing, extra, or in a pair that differs by more
+    tensor: float  # as a share of the largest magnitude
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -82,11 +72,7 @@ COARSE = Tolerance(score=0.05, corner=4.0, boxes=0.05, tensor=0.4)
 
 
 def tolerance_for(precisions: set[Precision], wanted: Mapping[str, float]) -> Tolerance:
-    """The default tolerance for the precision of both sides, with what the user asked for.
-
-    Args:
-        precisions: Of both sides.
-        wanted: Values by name of their field.
+    """The default for the precisions of both sides, with what the user wants, by field.
 
     Raises:
         UsageError: A value is out of range.
@@ -96,7 +82,7 @@ def tolerance_for(precisions: set[Precision], wanted: Mapping[str, float]) -> To
 
 
 def parse_tolerance(text: str | None) -> dict[str, float]:
-    """Read what --tolerance says: "score=0.02,corner=2,boxes=1%" by name; 1% is 0.01.
+    """Read "score=0.02,corner=2,boxes=1%" by name; 1% is 0.01.
 
     Raises:
         UsageError: An entry is not NAME=NUMBER, or its name is unknown or repeated.
@@ -131,37 +117,25 @@ class Match(NamedTuple):
 def match(left: Detections, right: Detections, least_iou: float = 0.5) -> list[Match]:
     """Pair up the detections of one picture, each at most once, in the order of the left rows.
 
-    Args:
-        left: Detections of the first side.
-        right: Of the second, in pixels of the same picture and with the same class ids.
-        least_iou: Boxes that overlap less do not match, unless all corners are within NEAR.
+    Boxes of a pair have one class id, and overlap by `least_iou` unless all corners are within
+    NEAR. The closest pair comes first, then the closest of the rest; of equals the lower row.
     """
     first, second = left.xyxy[:, None].astype(np.float64), right.xyxy.astype(np.float64)
     corners = np.abs(first - second).max(axis=2, initial=0)  # (L, R)
     equal = (first == second).all(axis=2)  # perhaps without an area
     ious = np.where(equal, 1.0, overlap(first, second))  # (L, R)
     scores = np.abs(left.score[:, None].astype(np.float64) - right.score)  # (L, R)
-    possible = (left.class_id[:, None] == right.class_id) & (
-        (ious >= least_iou) | (corners <= NEAR)
-    )
-    return [
-        Match(i, j, float(scores[i, j]), float(corners[i, j]))
-        for i, j in sorted(_greedy(possible, (1 - ious) + scores))
-    ]
-
-
-def _greedy(possible: npt.NDArray[np.bool_], distance: Matrix) -> list[tuple[int, int]]:
-    """The closest pair, then the closest of the rest, and so on; the lower row of equals."""
-    rows, columns = np.nonzero(possible)  # in order of rows, then columns
-    closest = np.argsort(distance[rows, columns], kind="stable")
+    same_class = left.class_id[:, None] == right.class_id
+    rows, columns = np.nonzero(same_class & ((ious >= least_iou) | (corners <= NEAR)))
+    closest = np.argsort((1 - ious + scores)[rows, columns], kind="stable")
     free_rows, free_columns = set(rows.tolist()), set(columns.tolist())
     pairs = []
     for i, j in zip(rows[closest].tolist(), columns[closest].tolist(), strict=True):
         if i in free_rows and j in free_columns:
             free_rows.remove(i)
             free_columns.remove(j)
-            pairs.append((i, j))
-    return pairs
+            pairs.append(Match(i, j, float(scores[i, j]), float(corners[i, j])))
+    return sorted(pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +151,6 @@ class Rules:
     held: float = -np.inf
     class_held: Mapping[int, float] = field(default_factory=dict)
 
-    def lowest_certain(self, class_id: int) -> float:
-        """A box of a class that scores more than this has its counterpart within the tolerance."""
-        held = self.class_held.get(class_id, self.held)
-        return max(self.conf, held + self.tolerance.score)
-
     @property
     def lowered_conf(self) -> float:
         """The confidence that both sides run with."""
@@ -189,15 +158,11 @@ class Rules:
 
 
 class Order(StrEnum):
-    """Whether the pairs of a picture come in the same order on both sides.
-
-    CHANGED: some changed places, as their scores did. WRONG: the rows of a side are not sorted by
-    descending score.
-    """
+    """Whether the pairs of a picture come in the same order on both sides."""
 
     SAME = "same"
-    CHANGED = "changed"
-    WRONG = "wrong"
+    CHANGED = "changed"  # some changed places, as their scores did
+    WRONG = "wrong"  # the rows of a side are not sorted by descending score
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -215,13 +180,7 @@ class Comparison:
 
 
 def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
-    """Compare the detections of one picture.
-
-    Args:
-        left: Detections of the first side, above `rules.lowered_conf`.
-        right: Of the second, likewise.
-        rules: How strictly to compare.
-    """
+    """Compare the detections of one picture, which are above `rules.lowered_conf`."""
     conf, tolerance = np.float32(rules.conf), rules.tolerance
     matches = match(left, right, rules.least_iou)
     scores = [(left.score[pair.left], right.score[pair.right]) for pair in matches]
@@ -235,13 +194,12 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
     extra, unsure_right = _unmatched({pair.right for pair in matches}, right, left, rules)
     across = sum(bool(min(both) <= conf < max(both)) for both in scores)
     sequence = [pair.right for pair in relevant]
+    order = Order.SAME if sequence == sorted(sequence) else Order.CHANGED
     if any(bool(np.any(np.diff(side.score) > 0)) for side in (left, right)):
         order = Order.WRONG
-    else:
-        order = Order.SAME if sequence == sorted(sequence) else Order.CHANGED
     return Comparison(
-        left=left,
-        right=right,
+        left,
+        right,
         pairs=tuple(pair for pair in relevant if pair not in over),
         over=tuple(over),
         borderline=across + unsure_left + unsure_right,
@@ -254,16 +212,17 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
 def _unmatched(
     matched: set[int], detections: Detections, other: Detections, rules: Rules
 ) -> tuple[tuple[int, ...], int]:
-    """Unmatched rows, and the number of those that the other side may have had no room for."""
+    """Unmatched rows, and the number of those whose counterpart the other side may have dropped."""
+    allowed = rules.tolerance.score
     lowest = rules.conf
     if len(other) >= rules.max_det:
-        lowest = max(lowest, float(other.score.min()) + rules.tolerance.score)
+        lowest = max(lowest, float(other.score.min()) + allowed)
     rows = sorted({*np.flatnonzero(detections.score > np.float32(rules.conf)).tolist()} - matched)
+    held = (rules.class_held.get(int(detections.class_id[row]), rules.held) for row in rows)
     certain = tuple(
         row
-        for row in rows
-        if float(detections.score[row])
-        > max(lowest, rules.lowest_certain(int(detections.class_id[row])))
+        for row, least in zip(rows, held, strict=True)
+        if float(detections.score[row]) > max(lowest, least + allowed)
     )
     return certain, len(rows) - len(certain)
 
@@ -280,38 +239,21 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class PictureReport:
-    """How two sides compare on one picture.
-
-    Attributes:
-        source: The picture, as the user named it.
-        frame: Frame number in a video; None for a still picture.
-        left: Number of detections above the confidence on the first side.
-        right: On the second.
-        pairs: Number of matched detections, at least one of each pair above the confidence.
-        over: Pairs whose scores or corners differ by more than the tolerance.
-        borderline: Detections above the confidence on one side only, with a counterpart below it
-            or one that may be.
-        missing: Detections of the first side only.
-        extra: Detections of the second side only.
-        largest_score_difference: Over all pairs.
-        largest_corner_difference: Over all pairs, in pixels.
-        order: Whether the pairs come in the same order.
-        agrees: Nothing is missing, extra, over the tolerance, or in the wrong order.
-    """
+    """How two sides compare on one picture."""
 
     source: str
-    frame: int | None
-    left: int
+    frame: int | None  # in a video
+    left: int  # detections above the confidence
     right: int
-    pairs: int
+    pairs: int  # at least one of each pair is above the confidence
     over: int
     borderline: int
     missing: tuple[Box, ...]
     extra: tuple[Box, ...]
-    largest_score_difference: float
+    largest_score_difference: float  # of all pairs
     largest_corner_difference: float
     order: Order
-    agrees: bool
+    agrees: bool  # nothing is missing, extra, over the tolerance, or in the wrong order
 
     def severity(self, tolerance: Tolerance) -> tuple[int, float]:
         """A sort key, worst last: first boxes that disagree, then the largest difference."""
@@ -351,33 +293,23 @@ def _box(detections: Detections, row: int) -> Box:
 
 @dataclass(frozen=True, slots=True)
 class DetectionsReport:
-    """How two sides compare over all pictures; sums of the fields of PictureReport.
+    """How two sides compare over all pictures."""
 
-    Attributes:
-        conf: Detections above this score were compared.
-        least_iou: Boxes that overlap less do not match.
-        max_det: Maximum number of detections in a picture, on either side.
-        disagreeing: Share of boxes that are missing, extra, or in a pair beyond the tolerance.
-        reordered: Pictures whose order is not the same.
-        pictures: Each picture, in the order of the inputs; of two saved runs those that do not
-            agree, and the worst of the others.
-    """
-
-    conf: float
+    conf: float  # detections above this score were compared
     least_iou: float
     max_det: int
-    left: int
+    left: int  # from here on sums of the fields of PictureReport
     right: int
     pairs: int
     over: int
     borderline: int
     missing: int
     extra: int
-    disagreeing: float
+    disagreeing: float  # share of boxes that are missing, extra, or in a pair beyond the tolerance
     largest_score_difference: float
     largest_corner_difference: float
-    reordered: int
-    pictures: tuple[PictureReport, ...]
+    reordered: int  # pictures whose order is not the same
+    pictures: tuple[PictureReport, ...]  # all, or some
 
     def failures(self, tolerance: Tolerance) -> list[str]:
         """What exceeds the tolerance, one sentence each."""
@@ -395,42 +327,36 @@ class DetectionsReport:
         return found
 
 
-SUMMED = ("left", "right", "pairs", "over", "borderline")
-"""Fields of a report that are sums of those of its pictures."""
-
-
 class Totals:
     """Adds up pictures, which need not be kept."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._sums: Counter[str] = Counter()
+        self._sums = Counter(left=0, right=0, pairs=0, over=0, borderline=0)
+        self._others = Counter(missing=0, extra=0, reordered=0)
         self._score = self._corner = 0.0
 
     def add(self, picture: PictureReport) -> None:
         """Add a picture."""
-        self._sums.update({name: getattr(picture, name) for name in SUMMED})
-        self._sums["missing"] += len(picture.missing)
-        self._sums["extra"] += len(picture.extra)
-        self._sums["reordered"] += picture.order is not Order.SAME
+        self._sums.update({name: getattr(picture, name) for name in self._sums})
+        self._others["missing"] += len(picture.missing)
+        self._others["extra"] += len(picture.extra)
+        self._others["reordered"] += picture.order is not Order.SAME
         self._score = max(self._score, picture.largest_score_difference)
         self._corner = max(self._corner, picture.largest_corner_difference)
 
     def report(self, pictures: Iterable[PictureReport]) -> DetectionsReport:
         """The sums, with some of the pictures, or all."""
-        sums = self._sums
-        boxes = sums["pairs"] + sums["missing"] + sums["extra"]
+        alone = self._others["missing"] + self._others["extra"]
         return DetectionsReport(
-            conf=self._rules.conf,
-            least_iou=self._rules.least_iou,
-            max_det=self._rules.max_det,
-            **{name: sums[name] for name in SUMMED},
-            missing=sums["missing"],
-            extra=sums["extra"],
-            disagreeing=(sums["missing"] + sums["extra"] + sums["over"]) / max(1, boxes),
+            self._rules.conf,
+            self._rules.least_iou,
+            self._rules.max_det,
+            **self._sums,
+            **self._others,
+            disagreeing=(alone + self._sums["over"]) / max(1, alone + self._sums["pairs"]),
             largest_score_difference=self._score,
             largest_corner_difference=self._corner,
-            reordered=sums["reordered"],
             pictures=tuple(pictures),
         )
 

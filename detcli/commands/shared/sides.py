@@ -49,48 +49,31 @@ class GraphSide:
     chunk = 1
 
     def __init__(self, file: ModelFile, settings: Settings) -> None:
-        """Load the graph.
-
-        Args:
-            file: The model.
-            settings: The confidence and the input size are used.
+        """Load the graph; of the settings, the confidence and the input size are used.
 
         Raises:
             ModelError: The graph selects nothing, or the runtime refuses it.
             UsageError: The input size does not fit the graph.
         """
-        self._title, selection = file.path.name, file.selection
+        title, selection = file.path.name, file.selection
         if selection is None:
             raise ModelError(
-                f"{self._title} does not end in rows of boxes, scores and class ids of its own "
-                "selection",
+                f"{title} does not end in rows of boxes, scores and class ids of its own selection",
                 "export it again",
             )
         self._contract = selection.contract
         self._canvas = self._contract.canvas(settings.imgsz)
         self._confidence = settings.confidence(self._contract.conf)
-        graph = selection.body(file.model)
-        self._session = open_tensors("cpu", graph.SerializeToString(), self._title)
+        self._session = open_tensors("cpu", selection.body(file.model).SerializeToString(), title)
 
     def detect(self, pictures: Sequence[Picture]) -> list[Detections]:
-        """Run the graph on each picture.
-
-        Raises:
-            InferenceError: The runtime failed.
-            ModelError: The output is not `[B, K, 6]`.
-        """
+        """Run the graph on each picture."""
         return [self._detect_one(picture) for picture in pictures]
 
     def _detect_one(self, picture: Picture) -> Detections:
-        contract = self._contract
-        letterbox = place(picture.size, self._canvas, contract.preprocessing)
-        fed = to_batch(
-            picture,
-            letterbox,
-            contract.preprocessing,
-            contract.input_dtype,
-            contract.batch or 1,
-        )
+        contract, ways = self._contract, self._contract.preprocessing
+        letterbox = place(picture.size, self._canvas, ways)
+        fed = to_batch(picture, letterbox, ways, contract.input_dtype, contract.batch or 1)
         rows = self._session.run_watched(contract.input_name, fed)[contract.head]  # (B, K, 6)
         kept = confident_rows(rows[0], self._confidence, contract.class_count)
         if contract.box_format is BoxFormat.CXCYWH:

@@ -3,10 +3,7 @@
 import json
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +17,7 @@ from detcli.commands.shared.layout import DEVICES, INPUT, OUTPUT, SELECTION
 from detcli.commands.shared.messages import report as report_error
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.options import flag, is_typed, option
-from detcli.commands.shared.reports import ReportFormat, to_json
+from detcli.commands.shared.reports import encode, to_json, write_report
 from detcli.errors import (
     CheckError,
     DetcliError,
@@ -29,24 +26,59 @@ from detcli.errors import (
     SourceError,
     UsageError,
 )
-from detcli.files import AtomicFile, DirectFile, open_output, read_json
+from detcli.files import open_output, read_json
 from detcli.model.contract import BoxFormat
-from detcli.record import iso_time
 
 if TYPE_CHECKING:
-    from detcli.commands.verify.pictures import Verification
     from detcli.commands.verify.report import (
         Certificate,
         CertificateChange,
         CheckReport,
-        Outputs,
         VerifyReport,
         VerifyRequest,
     )
 
+Value = tuple[str, bool, tuple[str, ...]]
+"""What a check calls a value of certificates, whether it matters, and where it is."""
 
 BESIDE_CHECK = {"check", "report_page", "report_format", "quiet", "verbose"}
 """Parameters that go with --check: the certificate says the rest."""
+
+MAX_SHOWN = 80
+"""Characters of a certificate's value that is shown."""
+
+TEXT, NUMBER, NOTHING = (str,), (float, int), (type(None),)
+REQUEST: dict[str, tuple[type, ...]] = {
+    "model": TEXT,
+    "other": TEXT + NOTHING,
+    "images": (list,),
+    "recursive": (bool,),
+    "device": TEXT,
+    "against": TEXT + NOTHING,
+    "half": (bool,),
+    "conf": NUMBER + NOTHING,
+    "nms": NUMBER + NOTHING,
+    "imgsz": (int, *NOTHING),
+    "box_format": TEXT + NOTHING,
+    "preprocess": TEXT + NOTHING,
+    "iou": NUMBER,
+    "tolerance": (dict,),
+    "coco_images": TEXT + NOTHING,
+}
+"""Types of what a certificate says was asked for."""
+
+FIGURES = {
+    "left": "boxes on the left",
+    "right": "boxes on the right",
+    "pairs": "pairs",
+    "over": "pairs beyond the tolerance",
+    "borderline": "borderline",
+    "missing": "missing boxes",
+    "extra": "extra boxes",
+    "largest_score_difference": "largest score difference",
+    "largest_corner_difference": "largest corner difference",
+}
+"""Numbers that may change while the verdict stays, and what a check calls them."""
 
 
 def verify(  # noqa: PLR0913 - one parameter per option; they become objects at once
@@ -190,87 +222,77 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     require_disk({"--report": report_page, "--certificate": certificate})
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.shared.comparison import parse_tolerance
-    from detcli.commands.shared.reports import encode, write_report
-    from detcli.commands.verify.report import Outputs, VerifyRequest, about_running, render
+    from detcli.commands.verify.report import VerifyRequest, about_running, render, render_check
     from detcli.opencv import silence_opencv
 
     silence_opencv()
+    before = None
     if check is not None:
         _require_only_check(context)
-        _check(check, report_page, report_format, quiet=quiet)
-        return
-    if model is None:
+        request, before = read_certificate(check)
+    elif model is None:
         raise UsageError(
             "missing argument 'MODEL'", "name an ONNX file, a model, or records that predict saved"
         )
-    if certificate is not None and (tensors or bisect or random is not None):
-        raise UsageError(
-            "--certificate is about detections",
-            "leave out --tensors, --bisect and --random, or leave out --certificate",
+    else:
+        if certificate is not None and (tensors or bisect or random is not None):
+            raise UsageError(
+                "--certificate is about detections",
+                "leave out --tensors, --bisect and --random, or leave out --certificate",
+            )
+        request = VerifyRequest(
+            model=model,
+            other=other,
+            images=tuple(images or ()),
+            random=random,
+            recursive=recursive,
+            device=device,
+            against=against,
+            half=half,
+            conf=conf,
+            nms=nms,
+            imgsz=imgsz,
+            box_format=box_format,
+            preprocess=preprocess,
+            iou=least_iou,
+            tolerance=parse_tolerance(tolerance),
+            coco_images=None if coco_images is None else str(coco_images),
+            tensors=tensors,
+            bisect=bisect,
         )
-    request = VerifyRequest(
-        model=model,
-        other=other,
-        images=tuple(images or ()),
-        random=random,
-        recursive=recursive,
-        device=device,
-        against=against,
-        half=half,
-        conf=conf,
-        nms=nms,
-        imgsz=imgsz,
-        box_format=box_format,
-        preprocess=preprocess,
-        iou=least_iou,
-        tolerance=parse_tolerance(tolerance),
-        coco_images=None if coco_images is None else str(coco_images),
-        tensors=tensors,
-        bisect=bisect,
-    )
-    if request.is_saved and is_typed(context, "device"):
-        raise about_running("--device")
-    with open_certificate(certificate) as file:
-        outputs = Outputs(report_page, certificate)
-        verification = _compare(request, outputs, certify=file is not None, quiet=quiet)
+        if request.is_saved and is_typed(context, "device"):
+            raise about_running("--device")
+    file = None if certificate is None else open_output(certificate)  # a run is not for nothing
+    try:
+        certify = file is not None or before is not None
+        made = _compare(request, report_page, certificate, certify=certify, quiet=quiet)
         if file is not None:
-            text = encode(issue(request, verification)) + "\n"
-            file.write(text.encode("utf-8", "backslashreplace"))
+            file.write((encode(made) + "\n").encode("utf-8", "backslashreplace"))
             file.commit()
             if not quiet:
                 say(f"wrote a certificate: {certificate}")
-    found = verification.report
-    write_report(found, report_format, render)
-    _say_what_is_odd(found, quiet=quiet)
-    _judge(
-        found,
-        _next_step(
-            looked_inside=bisect or request.is_saved or _is_one_network(request, found),
-            may_show=report_page is None and random is None and found.compared > 0,
-            unlike=found.unlike,
-        ),
-    )
-
-
-def _compare(
-    request: "VerifyRequest", outputs: "Outputs", *, certify: bool, quiet: bool
-) -> "Verification":
-    """Compare two sides that run, or that were saved."""
-    if request.is_saved:
-        from detcli.commands.verify.saved import verify_saved
-
-        return verify_saved(request, outputs, certify=certify, quiet=quiet)
-    from detcli.commands.verify.running import verify_running
-
-    return verify_running(request, outputs, certify=certify, quiet=quiet)
+    finally:
+        if file is not None:
+            file.discard()
+    found = made.report
+    if before is None:
+        write_report(found, report_format, render)
+        _say_what_is_odd(found, quiet=quiet)
+        _judge(found, _next_step(request, found, may_show=report_page is None))
+    else:
+        checked = compare_certificates(before, made)
+        write_report(checked, report_format, render_check)
+        _say_what_is_odd(found, quiet=quiet)
+        if serious := [change for change in checked.changes if change.matters]:
+            raise CheckError(
+                f"{check} no longer holds: {_first(serious)}",
+                "restore what was certified, or issue another certificate with --certificate",
+            )
+        _judge(found, "--tolerance sets what is allowed, in another certificate")
 
 
 def _require_only_check(context: typer.Context) -> None:
-    """Refuse what a certificate says already; the user's own defaults give way to it.
-
-    Raises:
-        UsageError: The command line has a side, or an option about the comparison.
-    """
+    """Refuse what a certificate says already; the user's own defaults give way to it."""
     for param in context.command.params:
         name = str(param.name)
         if name not in BESIDE_CHECK and is_typed(context, name):
@@ -281,31 +303,35 @@ def _require_only_check(context: typer.Context) -> None:
             )
 
 
-def _check(
-    path: Path,
-    report_page: Path | None,
-    report_format: ReportFormat | None,
+def _compare(
+    request: "VerifyRequest",
+    page: Path | None,
+    certificate: Path | None,
     *,
+    certify: bool,
     quiet: bool,
-) -> None:
-    """Compare what a certificate names again, and say what changed."""
-    from detcli.commands.shared.reports import write_report
-    from detcli.commands.verify.report import Outputs, render_check
+) -> "Certificate":
+    """Compare two sides that run, or that were saved."""
+    from detcli.sink.page.folder import require_apart
+    from detcli.source.item import SourceOptions
+    from detcli.source.sources import InputGuard
 
-    certified = read_certificate(path)
-    outputs = Outputs(report_page)
-    found = check(certified, _compare(certified.request, outputs, certify=True, quiet=quiet))
-    write_report(found, report_format, render_check)
-    _say_what_is_odd(found.report, quiet=quiet)
-    serious = [change for change in found.changes if change.matters]
-    if serious:
-        first, *others = serious
-        more = f" (and {len(others)} more, see the report)" if others else ""
-        raise CheckError(
-            f"{path} no longer holds: {first}{more}",
-            "restore what was certified, or issue another certificate with --certificate",
+    if certificate is not None and certificate.suffix.lower() != ".json":
+        raise UsageError(
+            f"--certificate {certificate} does not end with .json", "name the JSON, as in gpu.json"
         )
-    _judge(found.report, "--tolerance sets what is allowed, in another certificate")
+    named = filter(None, [request.other, request.coco_images])
+    options = SourceOptions(recursive=request.recursive, written=() if page is None else (page,))
+    inputs = InputGuard([*request.images, request.model, *named], options)
+    require_apart(page, [certificate])
+    inputs.refuse([certificate])
+    if request.is_saved:
+        from detcli.commands.verify.saved import verify_saved
+
+        return verify_saved(request, page, inputs, certify=certify, quiet=quiet)
+    from detcli.commands.verify.running import verify_running
+
+    return verify_running(request, page, inputs, certify=certify, quiet=quiet)
 
 
 def _say_what_is_odd(found: "VerifyReport", *, quiet: bool) -> None:
@@ -318,6 +344,18 @@ def _say_what_is_odd(found: "VerifyReport", *, quiet: bool) -> None:
         report_error(DetcliError(failed.error), failed.source)
 
 
+def _next_step(request: "VerifyRequest", found: "VerifyReport", *, may_show: bool) -> str:
+    """The hint for a disagreement."""
+    steps = [f"the runs are not alike: {found.unlike[0]}"] if found.unlike else []
+    if may_show and request.random is None and found.compared:
+        steps.append("--report DIR shows the pictures")
+    one_network = request.other is None and found.right.selection == "graph"
+    if not (request.bisect or request.is_saved or one_network):
+        steps.append("--bisect names the first node that differs")
+    steps.append("--tolerance sets what is allowed")
+    return "; ".join(steps)
+
+
 def _judge(found: "VerifyReport", hint: str) -> None:
     """End with the exit code of the verdict.
 
@@ -326,9 +364,7 @@ def _judge(found: "VerifyReport", hint: str) -> None:
         SourceError: Nothing could be compared.
     """
     if found.failures:
-        first, *others = found.failures
-        more = f" (and {len(others)} more, see the report)" if others else ""
-        raise CheckError(f"the two sides do not agree: {first}{more}", hint)
+        raise CheckError(f"the two sides do not agree: {_first(found.failures)}", hint)
     if not found.compared:
         hint = "the errors above say why" if found.failed else "name records of the same pictures"
         raise SourceError("no picture could be compared", hint)
@@ -342,101 +378,13 @@ def _judge(found: "VerifyReport", hint: str) -> None:
         raise typer.Exit(InputError.exit_code)
 
 
-def _is_one_network(request: "VerifyRequest", found: "VerifyReport") -> bool:
-    """Whether both sides run the same network, so that bisecting finds nothing."""
-    return request.other is None and found.right.selection == "graph"
+def _first(found: Sequence[object]) -> str:
+    first, *others = found
+    return f"{first} (and {len(others)} more, see the report)" if others else str(first)
 
 
-def _next_step(*, looked_inside: bool, may_show: bool, unlike: Sequence[str]) -> str:
-    """The hint for a disagreement."""
-    steps = [f"the runs are not alike: {unlike[0]}"] if unlike else []
-    if may_show:
-        steps.append("--report DIR shows the pictures")
-    if not looked_inside:
-        steps.append("--bisect names the first node that differs")
-    steps.append("--tolerance sets what is allowed")
-    return "; ".join(steps)
-
-
-@contextmanager
-def open_certificate(path: Path | None) -> Iterator[AtomicFile | DirectFile | None]:
-    """Open the file from the start, so that a run is not for nothing; None without a path.
-
-    Raises:
-        OutputError: The file cannot be written.
-        UsageError: The path does not have the name of JSON.
-    """
-    if path is None:
-        yield None
-        return
-    if path.suffix.lower() != ".json":
-        raise UsageError(
-            f"--certificate {path} does not end with .json", "name the JSON, as in gpu.json"
-        )
-    file = open_output(path)
-    try:
-        yield file
-    finally:
-        file.discard()
-
-
-def issue(request: "VerifyRequest", verification: "Verification") -> "Certificate":
-    """Make a certificate of what was just found."""
-    from detcli.commands.verify.report import Certificate
-
-    left, right = verification.sides
-    date = iso_time(datetime.now(UTC))
-    pictures = tuple(verification.results.certified)
-    return Certificate(date, request, left, right, pictures, verification.report)
-
-
-TEXT, NUMBER = (str,), (float, int)
-FIELDS: dict[str, tuple[type, ...]] = {
-    "model": TEXT,
-    "other": (str, type(None)),
-    "images": (list,),
-    "recursive": (bool,),
-    "device": TEXT,
-    "against": (str, type(None)),
-    "half": (bool,),
-    "conf": (*NUMBER, type(None)),
-    "nms": (*NUMBER, type(None)),
-    "imgsz": (int, type(None)),
-    "box_format": (str, type(None)),
-    "preprocess": (str, type(None)),
-    "iou": NUMBER,
-    "tolerance": (dict,),
-    "coco_images": (str, type(None)),
-}
-"""Types of what a certificate says was asked for."""
-
-FIGURES = {
-    "left": "boxes on the left",
-    "right": "boxes on the right",
-    "pairs": "pairs",
-    "over": "pairs beyond the tolerance",
-    "borderline": "borderline",
-    "missing": "missing boxes",
-    "extra": "extra boxes",
-    "largest_score_difference": "largest score difference",
-    "largest_corner_difference": "largest corner difference",
-}
-"""Numbers of the report that may change while the verdict stays, and what a check calls them."""
-
-MAX_SHOWN = 80
-"""Characters of a value that is shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Certified:
-    """A certificate that was read: what to compare, and the whole of it."""
-
-    request: "VerifyRequest"
-    content: dict[str, Any]
-
-
-def read_certificate(path: Path) -> Certified:
-    """Read a certificate, which may come from a stranger.
+def read_certificate(path: Path) -> tuple["VerifyRequest", dict[str, Any]]:
+    """Read a certificate, which may come from a stranger: its request, and the whole of it.
 
     Raises:
         UsageError: It is something else, or cannot be read.
@@ -449,96 +397,79 @@ def read_certificate(path: Path) -> Certified:
         raise _unusable(path, "it is not a certificate of detcli verify")
     if request.get("gpu_decode"):  # of earlier certificates
         raise _unusable(path, "it compares decoders, which verify no longer does")
-    for name, kinds in FIELDS.items():
-        value = request.get(name)
-        if type(value) not in kinds:
+    values: dict[str, Any] = {name: request.get(name) for name in REQUEST}
+    for name, kinds in REQUEST.items():
+        if type(values[name]) not in kinds:
             raise _unusable(path, f"its request has no usable {name}")
-    tolerance = request["tolerance"]
-    if not all(isinstance(one, str) for one in request["images"]):
+    images, tolerance, box_format = (request[n] for n in ("images", "tolerance", "box_format"))
+    if not all(isinstance(one, str) for one in images):
         raise _unusable(path, "its request has no usable images")
     if not all(type(one) in NUMBER for one in tolerance.values()) or not tolerance.keys() <= {
         "score", "corner", "boxes", "tensor",
     }:  # fmt: skip
         raise _unusable(path, "its request has no usable tolerance")
-    values = {name: request[name] for name in FIELDS}
-    values["images"] = tuple(request["images"])
-    if request["box_format"] is not None:
-        if request["box_format"] not in set(BoxFormat):
+    if box_format is not None:
+        if box_format not in set(BoxFormat):
             raise _unusable(path, "its request has no usable box_format")
-        values["box_format"] = BoxFormat(request["box_format"])
-    return Certified(VerifyRequest(**values), content)
+        values["box_format"] = BoxFormat(box_format)
+    return VerifyRequest(**{**values, "images": tuple(images)}), content
 
 
 def _unusable(path: Path, reason: str) -> UsageError:
     return UsageError(f"cannot check {path}: {reason}", "name the JSON that --certificate wrote")
 
 
-def check(certified: Certified, verification: "Verification") -> "CheckReport":
-    """Say what is not as a certificate says.
-
-    Args:
-        certified: The certificate.
-        verification: What was found when its request was compared again.
-    """
+def compare_certificates(before: dict[str, Any], made: "Certificate") -> "CheckReport":
+    """Say what is not as a certificate says, now that the same was compared again."""
     from detcli.commands.verify.report import CheckReport
 
-    now = to_json(issue(certified.request, verification))
-    before = certified.content
-    changes = tuple(_changes(before, now))
+    changes = tuple(_changes(before, to_json(made)))
     date = before.get("date")
-    return CheckReport(
-        date=date if isinstance(date, str) else "unknown",
-        holds=verification.report.agree and not any(change.matters for change in changes),
-        changes=changes,
-        report=verification.report,
-    )
+    holds = made.report.agree and not any(change.matters for change in changes)
+    date = date if isinstance(date, str) else "unknown"
+    return CheckReport(date, holds, changes, made.report)
 
 
 def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator["CertificateChange"]:
     """What changed, the verdict first."""
-    reports = _part(before, "report"), now["report"]
-    yield from _compared("verdict", "agree", reports, matters=True)
+    values: list[Value] = [("verdict", True, ("report", "agree"))]
     for side in ("left", "right"):
-        sides = _part(reports[0], side), reports[1][side]
-        yield from _compared(f"{side} model sha256", "sha256", sides, matters=True)
-        yield from _compared(f"{side} precision", "precision", sides, matters=True)
-        yield from _compared(f"{side} device", "device", sides)
-        mades = _part(before, side), now[side]
-        yield from _compared(f"{side} records sha256", "records_sha256", mades, matters=True)
+        values += [
+            (f"{side} model sha256", True, ("report", side, "sha256")),
+            (f"{side} precision", True, ("report", side, "precision")),
+            (f"{side} device", False, ("report", side, "device")),
+            (f"{side} records sha256", True, (side, "records_sha256")),
+        ]
         for name in now[side]["settings"] or ():
-            settings = _part(mades[0], "settings"), mades[1]["settings"]
-            yield from _compared(f"{side} setting {name}", name, settings, matters=True)
+            values.append((f"{side} setting {name}", True, (side, "settings", name)))
         for name in now[side]["provenance"] or ():
-            made = _part(mades[0], "provenance"), mades[1]["provenance"]
             if name != "begun":
-                yield from _compared(f"{side} {name}", name, made)
-    tolerances = _part(reports[0], "tolerance"), reports[1]["tolerance"]
-    for name in tolerances[1]:
-        yield from _compared(f"tolerance of {name}", name, tolerances, matters=True)
-    yield from _pictures(before.get("pictures"), now["pictures"])
-    yield from _compared("pictures compared", "compared", reports)
-    found = _part(reports[0], "detections"), reports[1]["detections"] or {}
+                values.append((f"{side} {name}", False, (side, "provenance", name)))
+    for name in now["report"]["tolerance"]:
+        values.append((f"tolerance of {name}", True, ("report", "tolerance", name)))
+    yield from _unequal(before, now, values)
+    yield from _other_pictures(before.get("pictures"), now["pictures"])
+    values = [("pictures compared", False, ("report", "compared"))]
     for name, title in FIGURES.items():
-        yield from _compared(title, name, found)
+        values.append((title, False, ("report", "detections", name)))
+    yield from _unequal(before, now, values)
 
 
-def _part(content: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """An object in JSON, which is empty if it is something else."""
-    part = content.get(name) if isinstance(content, dict) else None
-    return part if isinstance(part, dict) else {}
-
-
-def _compared(
-    title: str, name: str, parts: tuple[dict[str, Any], dict[str, Any]], *, matters: bool = False
-) -> Iterator["CertificateChange"]:
+def _unequal(before: object, now: object, values: Iterable[Value]) -> Iterator["CertificateChange"]:
+    """The values of two certificates that are not the same."""
     from detcli.commands.verify.report import CertificateChange
 
-    before, now = (part.get(name) for part in parts)
-    if before != now:
-        yield CertificateChange(title, _shown(before), _shown(now), matters)
+    for what, matters, path in values:
+        was, is_now = before, now
+        for name in path:
+            was, is_now = (
+                part.get(name) if isinstance(part, dict) else None for part in (was, is_now)
+            )
+        if was != is_now:
+            yield CertificateChange(what, _shown(was), _shown(is_now), matters)
 
 
-def _pictures(before: Any, now: list[dict[str, Any]]) -> Iterator["CertificateChange"]:  # noqa: ANN401
+def _other_pictures(before: object, now: list[dict[str, Any]]) -> Iterator["CertificateChange"]:
     """Files that are other ones, gone or new; an input may be there several times."""
     from detcli.commands.verify.report import CertificateChange
 

@@ -1,23 +1,17 @@
-"""Reports of verifications, and certificates; `detcli schema verify` describes their JSON."""
+"""What verify is asked for, and what it finds, as JSON and as tables."""
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from detcli.commands.shared.comparison import (
-    Box,
-    DetectionsReport,
-    PictureReport,
-    Precision,
-    Tolerance,
-)
-from detcli.commands.shared.reports import facts
+from detcli.commands.shared.comparison import Box, DetectionsReport, Precision, Tolerance
+from detcli.commands.shared.reports import EMPTY, facts
 from detcli.commands.shared.saved import GZIP, SUFFIXES
 from detcli.errors import UsageError
 from detcli.model.contract import BoxFormat
@@ -26,6 +20,9 @@ from detcli.text import printable
 
 WORST = 10
 """Pictures that a table has, and that are kept of two saved runs though they agree."""
+
+MAX_LISTED = 3
+"""Boxes, nodes or tensors that are listed in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +72,7 @@ class VerifyRequest:
 
     @property
     def settings(self) -> Settings:
-        """What the detections of both sides depend on.
-
-        Raises:
-            UsageError: A value is out of range.
-        """
+        """What the detections of both sides depend on."""
         return Settings(
             conf=self.conf,
             nms=self.nms,
@@ -105,36 +98,27 @@ class VerifyRequest:
             )
 
     def _check_saved(self) -> None:
-        names = [self.model, *filter(None, [self.other])]
-        if len(names) == 1:
+        if self.other is None:
             raise UsageError(
                 f"{self.model} holds saved records, which are compared with other saved records, "
                 "or with COCO results",
                 "name two: detcli verify here.jsonl there.jsonl",
             )
-        saved = [name for name in names if is_saved(name)]
-        for name in names:
-            if name not in saved:
-                raise UsageError(
-                    f"{saved[0]} holds saved records, and {name} is neither saved records nor COCO "
-                    "results",
-                    "name two saved runs, or two models",
-                )
-        running = {
-            "--random": self.random,
-            "--recursive": self.recursive,
-            "--against": self.against,
-            "--half": self.half,
-            "--nms": self.nms,
-            "--imgsz": self.imgsz,
-            "--box-format": self.box_format,
-            "--preprocess": self.preprocess,
-            "--tensors": self.tensors,
-            "--bisect": self.bisect,
-        }
-        for name, value in running.items():
+        first, second = self.model, self.other
+        saved, other = (first, second) if is_saved(first) else (second, first)
+        if not is_saved(other):
+            raise UsageError(
+                f"{saved} holds saved records, and {other} is neither saved records nor COCO "
+                "results",
+                "name two saved runs, or two models",
+            )
+        for name in (
+            *("random", "recursive", "against", "half", "nms", "imgsz", "box_format"),
+            *("preprocess", "tensors", "bisect"),
+        ):
+            value = getattr(self, name)
             if value is not None and value is not False:
-                raise about_running(name)
+                raise about_running(f"--{name.replace('_', '-')}")
         if len(self.images) > 1:
             raise UsageError(
                 "saved records have their pictures in one folder", "give --images once"
@@ -169,25 +153,6 @@ def is_saved(name: str) -> bool:
     return begins == GZIP or begins[:1] in {b"{", b"["}  # as no ONNX model does
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """A folder for a page, and a certificate's file; both optional."""
-
-    report: Path | None = None
-    certificate: Path | None = None
-
-    def check(self, guard: "InputGuard") -> None:
-        """Refuse to write over an input, or into the folder of the page.
-
-        Raises:
-            UsageError: The certificate is one of the inputs, or in the folder of the page.
-        """
-        from detcli.sink.page.folder import require_apart
-
-        require_apart(self.report, [self.certificate])
-        guard.refuse([self.certificate])
-
-
 class SelectedBy(StrEnum):
     """What selects the detections from a network's head."""
 
@@ -197,44 +162,25 @@ class SelectedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SideReport:
-    """One side of the comparison.
+    """One side of the comparison; None is what is unknown."""
 
-    Attributes:
-        model: The model's file, as the user named it; of saved records the model's name.
-        sha256: SHA-256 of the file; None if unknown.
-        device: Where the network runs; None if unknown.
-        selection: What selects the detections; None where only tensors are compared, and for
-            saved records.
-        precision: The lowest precision that the network computes in; None if unknown.
-        records: The saved records that were compared; None where the model ran.
-    """
-
-    model: str
-    sha256: str | None
-    device: str | None
-    selection: SelectedBy | None
-    precision: Precision | None
-    records: str | None = None
+    model: str  # the file, as the user named it; of saved records the model's name
+    sha256: str | None = None
+    device: str | None = None
+    selection: SelectedBy | None = None  # None where only tensors are compared, and for records
+    precision: Precision | None = None  # the lowest one that the network computes in
+    records: str | None = None  # the saved records; None where the model ran
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSide:
-    """One of two tensors.
-
-    Attributes:
-        dtype: NumPy's name of its type.
-        shape: Its shape.
-        nan: Number of NaN values.
-        infinite: Number of infinite values.
-        least: Smallest finite value; None if no value is finite.
-        greatest: Largest finite value; None if no value is finite.
-    """
+    """One of two tensors."""
 
     dtype: str
     shape: tuple[int, ...]
     nan: int
     infinite: int
-    least: float | None
+    least: float | None  # of the finite values
     greatest: float | None
 
 
@@ -242,28 +188,18 @@ class TensorSide:
 class TensorReport:
     """Two tensors that should be alike, compared where both are finite.
 
-    Attributes:
-        name: The tensor's name; "scores" and "boxes" for the parts of a detector's head.
-        left: The tensor on the first side.
-        right: On the second.
-        max_absolute: Largest difference; None if shapes differ or no value is finite.
-        max_relative: Largest difference of two values, as a share of the larger one.
-        max_scaled: Largest difference, as a share of the largest magnitude on the first side; the
-            tolerance limits this.
-        cosine: Cosine of the angle between the two; 1 for the same direction.
-        agrees: `max_scaled` is within the tolerance, and NaN and infinities are in the same places.
-        source: The input with the largest difference, which these figures are of.
+    The figures are None if the shapes differ or no value is finite.
     """
 
-    name: str
+    name: str  # of detectors "scores" and "boxes"
     left: TensorSide
     right: TensorSide
     max_absolute: float | None
-    max_relative: float | None
-    max_scaled: float | None
+    max_relative: float | None  # as a share of the larger of two values
+    max_scaled: float | None  # of the largest magnitude on the left; the tolerance limits it
     cosine: float | None
-    agrees: bool
-    source: str
+    agrees: bool  # within the tolerance, with NaN and infinities in the same places
+    source: str  # the input with the largest difference, which the figures are of
 
     @property
     def sides(self) -> tuple[TensorSide, TensorSide]:
@@ -273,7 +209,7 @@ class TensorReport:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """A node: its name, or that of its first output if it has none, and its operator."""
+    """A node; without a name it has that of its first output."""
 
     name: str
     operator: str
@@ -281,30 +217,17 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class BisectReport:
-    """The first node at which two graphs differ.
+    """The first node whose output differs although its inputs agree."""
 
-    Attributes:
-        source: The input that both graphs ran on.
-        node: The first node whose output differs although its inputs agree; None if no such node
-            was found, for the reason in `finding`.
-        finding: What differs about the node.
-        output: Its output on both sides, or the next tensor that both graphs have.
-        inputs: The nearest tensors before it that both graphs have; all agree.
-        left_nodes: The nodes from those inputs to the output in the first graph.
-        right_nodes: In the second graph.
-        compared: Number of tensors compared.
-        rounds: Number of runs of both graphs.
-    """
-
-    source: str
-    node: NodeReport | None
-    finding: str
-    output: TensorReport | None
-    inputs: tuple[TensorReport, ...]
-    left_nodes: tuple[NodeReport, ...]
-    right_nodes: tuple[NodeReport, ...]
-    compared: int
-    rounds: int
+    source: str  # the input that both graphs ran on
+    node: NodeReport | None  # None if there is none, for the reason in `finding`
+    finding: str  # what differs about it
+    output: TensorReport | None = None  # what it makes, or the next tensor that both graphs have
+    inputs: tuple[TensorReport, ...] = ()  # the nearest common tensors before it; all agree
+    left_nodes: tuple[NodeReport, ...] = ()  # between the two in the first graph
+    right_nodes: tuple[NodeReport, ...] = ()
+    compared: int = 0  # tensors
+    rounds: int = 0  # runs of both graphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,89 +238,84 @@ class FailedInput:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class CertifiedPicture:
-    """A file that was compared.
-
-    Attributes:
-        source: The input, as the user named it.
-        sha256: SHA-256 of the file; None where there is none, or it is not found.
-    """
-
-    source: str
-    sha256: str | None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """Whether two sides agree.
+    """Whether two sides agree."""
 
-    Attributes:
-        agree: Something was compared, and all of it is within the tolerance.
-        failures: What exceeds the tolerance, one sentence each.
-        left: The first side.
-        right: The second side.
-        tolerance: How far the sides may differ.
-        compared: Number of inputs compared.
-        failed: Inputs that could not be read, or whose saved records are errors.
-        unlike: Settings in which saved runs differ, and what they do not say, a sentence each.
-        left_only: Inputs of which only the first of two saved runs has a record.
-        right_only: Of which only the second has one.
-        other_files: Inputs that are different files in two saved runs.
-        detections: The comparison of detections; None if there was none.
-        no_detections: Why detections were not compared; None if they were.
-        tensors: The comparison of raw outputs; None unless asked for.
-        bisect: The first node that differs; None unless asked for.
-    """
-
-    agree: bool
-    failures: tuple[str, ...]
+    agree: bool = False  # something was compared, and all of it is within the tolerance
+    failures: tuple[str, ...] = ()  # what exceeds the tolerance, one sentence each
     left: SideReport
     right: SideReport
     tolerance: Tolerance
-    compared: int
-    failed: tuple[FailedInput, ...]
-    unlike: tuple[str, ...] = ()
-    left_only: tuple[str, ...] = ()
+    compared: int  # inputs
+    failed: tuple[FailedInput, ...]  # also inputs whose saved records are errors
+    unlike: tuple[str, ...] = ()  # how saved runs differ, and what they do not say
+    left_only: tuple[str, ...] = ()  # inputs of one saved run
     right_only: tuple[str, ...] = ()
-    other_files: tuple[str, ...] = ()
+    other_files: tuple[str, ...] = ()  # inputs that are different files in two saved runs
     detections: DetectionsReport | None = None
-    no_detections: str | None = None
-    tensors: tuple[TensorReport, ...] | None = None
+    no_detections: str | None = None  # why they were not compared
+    tensors: tuple[TensorReport, ...] | None = None  # None unless asked for
     bisect: BisectReport | None = None
+
+    @property
+    def is_evidence(self) -> bool:
+        """Whether anything was compared: two sides that find nothing always agree."""
+        found = self.detections
+        boxes = found.pairs + found.borderline + found.missing + found.extra if found else 0
+        return boxes > 0 or any(tensor.max_absolute is not None for tensor in self.tensors or ())
+
+
+def failures(report: VerifyReport) -> Iterator[str]:
+    """What exceeds the tolerance, one sentence each."""
+    if report.detections is not None:
+        yield from report.detections.failures(report.tolerance)
+    for tensor in report.tensors or ():
+        left, right = tensor.sides
+        if tensor.agrees:
+            if left.nan + left.infinite and tensor.max_absolute is None:
+                yield f"{tensor.name}: no value is finite on either side"
+        elif left.shape != right.shape:
+            yield f"{tensor.name}: {list(left.shape)} and {list(right.shape)}"
+        elif tensor.max_scaled is not None and tensor.max_scaled > report.tolerance.tensor:
+            yield (
+                f"{tensor.name}: differs by {tensor.max_scaled:.3g} of its largest magnitude "
+                f"({report.tolerance.tensor:g} allowed)"
+            )
+        else:
+            one, other = (f"{side.nan} NaN and {side.infinite} infinities" for side in tensor.sides)
+            yield f"{tensor.name}: {one} on the left, {other} on the right"
+    found = report.bisect
+    if found is not None and found.node is not None:
+        yield (
+            f"{found.node.operator} {found.node.name} is the first node that differs: "
+            f"{found.finding}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class CertifiedSide:
-    """What a certificate says of one side, besides the report.
+    """What a certificate says of one side, besides the report."""
 
-    Attributes:
-        records_sha256: SHA-256 of the file of saved records; None where the model ran, and of runs
-            in shards.
-        settings: What the detections depend on; None if saved records do not say.
-        provenance: Versions, processor, GPU and driver; None if saved records do not say.
-    """
+    records_sha256: str | None = None  # of the file of saved records
+    settings: dict[str, Any] | None = None  # what the detections depend on
+    provenance: dict[str, str | None] | None = None  # versions, processor, GPU and driver
 
-    records_sha256: str | None
-    settings: dict[str, Any] | None
-    provenance: dict[str, str | None] | None
+
+@dataclass(frozen=True, slots=True)
+class CertifiedPicture:
+    """A picture or video that was compared."""
+
+    source: str
+    sha256: str | None  # None where there is no file, or it is not found
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """That two sides agree, or do not.
+    """What was compared, with what, and what came of it."""
 
-    Attributes:
-        date: When it was written, UTC in ISO 8601.
-        request: What was asked for, which `--check` asks for again.
-        left: The first side.
-        right: The second side.
-        pictures: Each picture and video that was compared, with its hash.
-        report: What was found, and the verdict.
-    """
-
-    date: str
-    request: VerifyRequest
+    date: str  # UTC in ISO 8601
+    request: VerifyRequest  # which `--check` uses again
     left: CertifiedSide
     right: CertifiedSide
     pictures: tuple[CertifiedPicture, ...]
@@ -406,19 +324,12 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class CertificateChange:
-    """Something that is not as a certificate says.
-
-    Attributes:
-        what: What it is.
-        before: What the certificate says; None if it says nothing.
-        now: What was found; None if it is gone.
-        matters: Whether the certificate does not hold for that.
-    """
+    """Something that is not as a certificate says."""
 
     what: str
     before: str | None
     now: str | None
-    matters: bool
+    matters: bool  # the certificate does not hold for that
 
     def __str__(self) -> str:
         return f"{self.what} was {self.before or 'not there'} and is {self.now or 'gone'}"
@@ -426,44 +337,33 @@ class CertificateChange:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Whether a certificate holds when the same is compared again.
+    """Whether a certificate holds when the same is compared again."""
 
-    Attributes:
-        date: When the certificate was written.
-        holds: The sides agree, and nothing changed that matters: models, saved records, settings,
-            tolerance, files and verdict.
-        changes: Everything that changed.
-        report: What was found now.
-    """
-
-    date: str
-    holds: bool
+    date: str  # of the certificate
+    holds: bool  # the sides agree, and nothing changed that matters
     changes: tuple[CertificateChange, ...]
     report: VerifyReport
-
-
-if TYPE_CHECKING:
-    from detcli.source.sources import InputGuard
-
-NOTHING = "-"
-MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full
 
 
 def render(report: VerifyReport) -> Iterator[Table | Text]:
     """Lay out a report: both sides, sums, the worst pictures, tensors, and whether they agree."""
     yield facts([("left", _side(report.left)), ("right", _side(report.right))])
     if report.detections is not None:
-        yield _sums(report.detections, report.tolerance, report.compared)
-        worst = _worst(report.detections, report.tolerance)
-        if worst:
-            yield _pictures(worst)
+        yield from _detections(report.detections, report.tolerance, report.compared)
     elif report.no_detections:
         yield Text(f"detections were not compared: {printable(report.no_detections)}", "yellow")
     if report.tensors is not None:
-        yield _tensors(report.tensors)
+        lines = ["raw outputs, each on its worst picture"]
+        for tensor in report.tensors:
+            lines += _tensor(f"{tensor.name} on {_file(tensor.source)}", tensor)
+        yield _paragraph(lines, "italic")
     if report.bisect is not None:
-        yield _bisect(report.bisect)
-    yield _verdict(report)
+        yield _paragraph(_bisect(report.bisect), "bold" if report.bisect.node else "")
+    if report.agree:
+        yield Text("the two sides agree", "green")
+    else:
+        lines = [f"differs: {printable(line)}" for line in report.failures]
+        yield Text("\n".join(lines or ["nothing was compared"]), "red")
 
 
 def render_check(found: CheckReport) -> Iterator[Table | Text]:
@@ -474,14 +374,22 @@ def render_check(found: CheckReport) -> Iterator[Table | Text]:
         for title in ("what", "certified", "now"):
             table.add_column(title, overflow="fold")
         for change in found.changes:
-            texts = (change.what, change.before or NOTHING, change.now or NOTHING)
+            texts = (change.what, change.before or EMPTY, change.now or EMPTY)
             style = "red" if change.matters else ""
             table.add_row(*(Text(printable(one), style) for one in texts))
         yield table
     else:
         yield Text(f"nothing changed since {printable(found.date)}")
-    yield Text(*(("the certificate holds", "green") if found.holds else
-                 ("the certificate does not hold", "red")))  # fmt: skip
+    if found.holds:
+        yield Text("the certificate holds", "green")
+    else:
+        yield Text("the certificate does not hold", "red")
+
+
+def _paragraph(lines: Iterable[str], style: str) -> Text:
+    """Lines of text, of which the first has a style."""
+    first, *rest = map(printable, lines)
+    return Text.assemble((first, style), *(f"\n{line}" for line in rest))
 
 
 def _side(side: SideReport) -> str:
@@ -492,16 +400,18 @@ def _side(side: SideReport) -> str:
     return f"{saved}{parts}" + (f" ({side.sha256[:12]})" if side.sha256 else "")
 
 
-def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table:
-    sides = f"{found.left} on the left, {found.right} on the right, above {found.conf:g}"
+def _detections(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Iterator[Table]:
     largest = (
         f"{found.largest_score_difference:.3g} in score (allowed {tolerance.score:g}), "
         f"{found.largest_corner_difference:.3g} pixels in a corner ({tolerance.corner:g})"
     )
-    return facts(
+    yield facts(
         [
             ("pictures", f"{compared}, {found.reordered} with pairs in another order"),
-            ("boxes", sides),
+            (
+                "boxes",
+                f"{found.left} on the left, {found.right} on the right, above {found.conf:g}",
+            ),
             ("pairs", f"{found.pairs}, {found.over} over the tolerance"),
             ("missing", f"{found.missing} on the left only"),
             ("extra", f"{found.extra} on the right only"),
@@ -510,23 +420,18 @@ def _sums(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Table
             ("disagreeing boxes", f"{found.disagreeing:.2%} (allowed {tolerance.boxes:.2%})"),
         ]
     )
-
-
-def _worst(found: DetectionsReport, tolerance: Tolerance) -> list[PictureReport]:
-    """The pictures that differ most, if at all, the worst first."""
     different = (one for one in found.pictures if one.severity(tolerance) > (0, 0.0))
-    return heapq.nlargest(WORST, different, key=lambda one: one.severity(tolerance))
-
-
-def _pictures(pictures: Sequence[PictureReport]) -> Table:
+    worst = heapq.nlargest(WORST, different, key=lambda one: one.severity(tolerance))
+    if not worst:
+        return
     table = Table(title="worst pictures", title_justify="left")
     for title in ("picture", "pairs", "over", "score", "pixels", "order", "missing", "extra"):
         right = title in {"pairs", "over", "score", "pixels"}
         table.add_column(title, justify="right" if right else "left", overflow="fold")
-    for picture in pictures:
+    for picture in worst:
         frame = "" if picture.frame is None else f" frame {picture.frame}"
         table.add_row(
-            Text(_file(picture.source) + frame, "" if picture.agrees else "red"),
+            Text(printable(_file(picture.source)) + frame, "" if picture.agrees else "red"),
             str(picture.pairs),
             str(picture.over),
             f"{picture.largest_score_difference:.2g}",
@@ -535,80 +440,58 @@ def _pictures(pictures: Sequence[PictureReport]) -> Table:
             Text(_boxes(picture.missing)),
             Text(_boxes(picture.extra)),
         )
-    return table
+    yield table
 
 
 def _file(source: str) -> str:
     """The name without its folder, which the JSON has."""
-    return printable(PurePath(source).name or source)
+    return PurePath(source).name or source
 
 
 def _boxes(boxes: Sequence[Box]) -> str:
-    names = [f"{printable(box.class_name)} {box.score:.2f}" for box in boxes[:MAX_LISTED]]
-    return ", ".join(names + _more(len(boxes))) or NOTHING
+    return _listed([f"{printable(box.class_name)} {box.score:.2f}" for box in boxes], EMPTY)
 
 
-def _more(count: int) -> list[str]:
-    return [f"{count - MAX_LISTED} more"] if count > MAX_LISTED else []
+def _listed(names: Sequence[str], nothing: str) -> str:
+    more = [f"{len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED else []
+    return ", ".join([*names[:MAX_LISTED], *more]) or nothing
 
 
-def _tensors(tensors: Sequence[TensorReport]) -> Text:
-    parts = [Text("raw outputs, each on its worst picture", "italic")]
-    for tensor in tensors:
-        first, *rest = _statistics(f"{tensor.name} on {_file(tensor.source)}", tensor)
-        parts.append(Text.assemble(printable(first), "\n", "\n".join(map(printable, rest))))
-    return Text("\n").join(parts)
-
-
-def _number(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.3g}"
-
-
-def _bisect(found: BisectReport) -> Text:
+def _bisect(found: BisectReport) -> Iterator[str]:
     if found.node is None:
-        return Text(f"no node found on {printable(found.source)}: {printable(found.finding)}")
-    lines = [
-        f"first node that differs: {found.node.operator} {found.node.name}",
-        f"  {found.finding}",
-        f"  found in {found.rounds} rounds, {found.compared} tensors compared, on {found.source}",
-    ]
+        yield f"no node found on {found.source}: {found.finding}"
+        return
+    yield f"first node that differs: {found.node.operator} {found.node.name}"
+    yield f"  {found.finding}"
+    yield f"  found in {found.rounds} rounds, {found.compared} tensors compared, on {found.source}"
     if found.output is not None:
-        lines += _statistics(f"output {found.output.name}", found.output)
+        yield from _tensor(f"output {found.output.name}", found.output)
     for tensor in found.inputs[:MAX_LISTED]:
-        lines += _statistics(f"input {tensor.name}", tensor)
-    lines += [f"  and {more} inputs, all of which agree" for more in _more(len(found.inputs))]
-    if len(found.left_nodes) > 1 or len(found.right_nodes) > 1:
-        lines.append(f"  left:  {_nodes(found.left_nodes)}")
-        lines.append(f"  right: {_nodes(found.right_nodes)}")
-    first, *rest = map(printable, lines)
-    return Text.assemble((first, "bold"), *(f"\n{line}" for line in rest))
+        yield from _tensor(f"input {tensor.name}", tensor)
+    if len(found.inputs) > MAX_LISTED:
+        yield f"  and {len(found.inputs) - MAX_LISTED} more inputs, all of which agree"
+    nodes = (("left: ", found.left_nodes), ("right:", found.right_nodes))
+    if any(len(side) > 1 for _, side in nodes):
+        for title, side in nodes:
+            names = [f"{node.operator} {node.name}" for node in side]
+            yield f"  {title} {_listed(names, 'nothing')}"
 
 
-def _statistics(title: str, tensor: TensorReport) -> list[str]:
+def _tensor(title: str, tensor: TensorReport) -> Iterator[str]:
     """Both tensors of a name, and how far they differ."""
-    lines = [f"  {title}: {'agrees' if tensor.agrees else 'differs'}"]
+
+    def number(value: float | None) -> str:
+        return EMPTY if value is None else f"{value:.3g}"
+
+    yield f"  {title}: {'agrees' if tensor.agrees else 'differs'}"
     if tensor.max_scaled is not None:
-        lines.append(
-            f"    by up to {_number(tensor.max_absolute)}, {_number(tensor.max_scaled)} of the "
-            f"largest magnitude, {_number(tensor.max_relative)} of a value; cosine "
+        yield (
+            f"    by up to {number(tensor.max_absolute)}, {number(tensor.max_scaled)} of the "
+            f"largest magnitude, {number(tensor.max_relative)} of a value; cosine "
             f"{tensor.cosine:.7f}"
         )
     for side, values in zip(("left: ", "right:"), tensor.sides, strict=True):
-        lines.append(
-            f"    {side} {values.dtype}{list(values.shape)} from {_number(values.least)} to "
-            f"{_number(values.greatest)}, {values.nan} NaN, {values.infinite} infinite"
+        yield (
+            f"    {side} {values.dtype}{list(values.shape)} from {number(values.least)} to "
+            f"{number(values.greatest)}, {values.nan} NaN, {values.infinite} infinite"
         )
-    return lines
-
-
-def _nodes(nodes: Sequence[NodeReport]) -> str:
-    names = [f"{node.operator} {node.name}" for node in nodes[:MAX_LISTED]]
-    return ", ".join(names + _more(len(nodes))) or "nothing"
-
-
-def _verdict(report: VerifyReport) -> Text:
-    if report.agree:
-        return Text("the two sides agree", "green")
-    if not report.failures:
-        return Text("nothing was compared", "red")
-    return Text("\n".join(f"differs: {printable(line)}" for line in report.failures), "red")

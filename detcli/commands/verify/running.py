@@ -1,39 +1,32 @@
-"""What to verify: the two sides and how strictly to compare them."""
+"""Sides that run: where and how, and their detections and tensors on each picture."""
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from detcli.backend import open_backend, open_tensors
 from detcli.backend.device import Device, DeviceOptions
-from detcli.commands.shared.comparison import Rules, tolerance_for
+from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
 from detcli.commands.shared.progress import progress
 from detcli.commands.shared.provenance import describe_run
 from detcli.commands.shared.setup import find_model
-from detcli.commands.shared.sides import DetectorSide, GraphSide, rows_of
-from detcli.commands.verify.pictures import (
-    Results,
-    SeenPicture,
-    Verification,
-    failures,
-    is_evidence,
-    open_page,
-)
+from detcli.commands.shared.sides import DetectorSide, GraphSide, precision_in, rows_of
+from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
+    Certificate,
     CertifiedSide,
-    FailedInput,
-    Outputs,
     SelectedBy,
     SideReport,
     VerifyReport,
     VerifyRequest,
 )
-from detcli.commands.verify.tensors import OutputComparison, Probe, SidePlan, bisect, image_input
+from detcli.commands.verify.tensors import OutputComparison, Probe, bisect, image_input
 from detcli.detector import Detector, prepare_for
 from detcli.errors import DetcliWarning, InputError, ModelError, UsageError
 from detcli.geometry import Picture
@@ -42,7 +35,7 @@ from detcli.model.loading import ModelFile
 from detcli.model.names import METADATA
 from detcli.model.preprocessing import written
 from detcli.model.zoo import LocatedModel
-from detcli.record import Origin
+from detcli.record import Origin, iso_time
 from detcli.settings import Settings
 from detcli.source.item import Item, SourceOptions
 from detcli.source.loading import load_in_time
@@ -58,6 +51,39 @@ SIDES_HINT = (
     "name OTHER, a second model; or --against cpu, cuda, tensorrt or openvino, a second device; or "
     "--against graph, if the model selects boxes itself, which detcli does in its place"
 )
+
+
+Side = DetectorSide | GraphSide
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SidePlan:
+    """One side: a model, where it runs, and what selects its detections."""
+
+    model: LocatedModel
+    file: ModelFile  # the model's
+    device: str = "cpu"  # as `str` of a Device
+    options: DeviceOptions = field(default_factory=DeviceOptions)
+    selected_by: SelectedBy = SelectedBy.DETCLI
+
+    @property
+    def precision(self) -> Precision:
+        """The lowest precision that the network computes in."""
+        device = Device.parse(self.device)
+        return precision_in(self.file.model, device, half=self.options.half)
+
+    def open(self, settings: Settings, stack: ExitStack) -> Side:
+        """Load the model."""
+        if self.selected_by is SelectedBy.GRAPH:
+            return GraphSide(self.file, settings)
+        detector = Detector(self.model, self.device, settings, self.options)
+        return DetectorSide(stack.enter_context(detector))
+
+    def report(self) -> SideReport:
+        """What the report says of it."""
+        return SideReport(
+            str(self.model.path), self.file.sha256, self.device, self.selected_by, self.precision
+        )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -107,6 +133,21 @@ class RunningPlan:
             return wanted, wanted
         return contracts[0].default_size if contracts else DEFAULT_SIZE
 
+    def certified(self, side: SidePlan) -> CertifiedSide:
+        """What a certificate says of a side."""
+        settings, contract = self.settings, side.file.contract
+        depend_on: dict[str, Any] = {
+            "conf": settings.conf,
+            "max_det": settings.max_det,
+            "nms": settings.suppression(contract.nms if contract else None),
+            "imgsz": settings.imgsz,
+            "box_format": settings.box_format,
+            "preprocess": contract and written(contract.preprocessing),
+            "half": self.request.half,
+        }
+        run = describe_run([Device.parse(side.device)], side.precision)
+        return CertifiedSide(None, depend_on, dict(run))  # type: ignore[arg-type]
+
 
 def plan_running(request: VerifyRequest) -> RunningPlan:
     """Find and read the models, and work out what to compare.
@@ -116,10 +157,10 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
         UsageError: The request does not fit the models or devices.
     """
     settings = request.settings
-    model = find_model(request.model)
-    other = model if request.other is None else find_model(request.other)
+    model = other = find_model(request.model)
     first = second = ModelFile.read(model.path, settings.box_format, settings.preprocess)
     if request.other is not None:
+        other = find_model(request.other)
         second = ModelFile.read(other.path, settings.box_format, settings.preprocess)
     _warn_about_classes(first, second)
     by_graph = _compares_with_graph(request, second)
@@ -127,8 +168,7 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
     against = Device.parse("cpu")
     if not by_graph:
         against = _choose_device(request.against or request.device, other, second, settings)
-    alike = request.other is None and not by_graph and device == against
-    if alike:
+    if request.other is None and not by_graph and device == against:
         raise UsageError(f"both sides are the same: {first.path.name} on {device}", SIDES_HINT)
     if request.other is None and by_graph and request.compares_tensors:
         raise UsageError(
@@ -136,22 +176,20 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
             "same network as detcli's",
             "leave them out, or name OTHER, or another device with --against",
         )
-    half = DeviceOptions(half=request.half)
     if not (device.computes_half or against.computes_half):
-        half.check(device)  # refuses --half
-
-    def side(
-        model: LocatedModel, file: ModelFile, where: Device, selected_by: SelectedBy
-    ) -> SidePlan:
-        options = half if where.computes_half else DeviceOptions()
-        return SidePlan(model, file, str(where), options, selected_by)
-
-    left = side(model, first, device, SelectedBy.DETCLI)
-    right = side(other, second, against, SelectedBy.GRAPH if by_graph else SelectedBy.DETCLI)
+        DeviceOptions(half=request.half).check(device)  # refuses --half
+    left, right = (
+        SidePlan(
+            one, file, str(where), DeviceOptions(half=request.half and where.computes_half), by
+        )
+        for one, file, where, by in (
+            (model, first, device, SelectedBy.DETCLI),
+            (other, second, against, SelectedBy.GRAPH if by_graph else SelectedBy.DETCLI),
+        )
+    )
     max_det = (rows_of(second) if by_graph else None) or settings.max_det
     tolerance = tolerance_for({left.precision, right.precision}, request.tolerance)
-    contract = first.contract
-    conf = settings.confidence(contract.conf if contract else None)
+    conf = settings.confidence(first.contract.conf if first.contract else None)
     rules = Rules(conf, request.iou, max_det, tolerance)
     lowered = replace(settings, conf=rules.lowered_conf, max_det=max_det)
     return RunningPlan(request, left, right, rules, lowered)
@@ -202,47 +240,37 @@ def _choose_device(name: str, model: LocatedModel, file: ModelFile, settings: Se
     return Device.parse(backend.device)
 
 
-Side = DetectorSide | GraphSide
-
-
 def verify_running(
-    request: VerifyRequest, outputs: Outputs, *, certify: bool, quiet: bool
-) -> Verification:
-    """Run both sides and compare, with a bar on a terminal.
-
-    Args:
-        request: What to compare.
-        outputs: What to write; a certificate is written by whoever asks for one.
-        certify: Whether to find out what a certificate says.
-        quiet: Show no bar.
-
-    Raises:
-        DetcliError: Something cannot be compared or written; see `plan_running` and
-            `compare_running`.
-    """
-    if outputs.report is not None and request.random is not None:
+    request: VerifyRequest,
+    page: Path | None,
+    inputs: InputGuard,
+    *,
+    certify: bool,
+    quiet: bool,
+) -> Certificate:
+    """Run both sides and compare, with a bar on a terminal."""
+    if page is not None and request.random is not None:
         raise UsageError(
             "--report shows detections, and random pictures have none",
             "name a folder with --images",
         )
     plan = plan_running(request)
-    written = tuple(filter(None, [outputs.report]))
-    options = SourceOptions(recursive=request.recursive, written=written)
-    guard = InputGuard([*request.images, request.model, *filter(None, [request.other])], options)
-    outputs.check(guard)
+    sides = plan.left.report(), plan.right.report()
+    written_to = () if page is None else (page,)
+    options = SourceOptions(recursive=request.recursive, written=written_to)
     with (
-        open_page(outputs.report, side_reports(plan), plan.rules, guard) as page,
+        open_results(page, inputs, plan.rules, sides, certify=certify) as results,
         Sources(list(request.images), options) as sources,
         progress(lambda: sources.progress.total, wanted=not quiet) as advance,
     ):
         seed = request.random
         items = sources if seed is None else [random_item(seed, plan.input_size)]
-        results = Results(plan.rules, page, certify=certify)
         report = compare_running(plan, items, results, advance)
-    if not certify:
-        return Verification(report, results, ())
-    sides = (_certified(side, plan) for side in (plan.left, plan.right))
-    return Verification(report, results, tuple(sides))
+    left = right = CertifiedSide()
+    if certify:
+        left, right = map(plan.certified, (plan.left, plan.right))
+    date = iso_time(datetime.now(UTC))
+    return Certificate(date, request, left, right, tuple(results.certified), report)
 
 
 def random_item(seed: int, size: tuple[int, int]) -> Item:
@@ -251,35 +279,13 @@ def random_item(seed: int, size: tuple[int, int]) -> Item:
     return Item(Origin(f"random:{seed}"), lambda: Picture.whole(pixels))
 
 
-def _certified(side: SidePlan, plan: RunningPlan) -> CertifiedSide:
-    """What a certificate says of a side that ran."""
-    run = describe_run([Device.parse(side.device)], side.precision)
-    settings, contract = plan.settings, side.file.contract
-    depend_on: dict[str, Any] = {
-        "conf": settings.conf,
-        "max_det": settings.max_det,
-        "nms": settings.suppression(contract.nms if contract else None),
-        "imgsz": settings.imgsz,
-        "box_format": settings.box_format,
-        "preprocess": contract and written(contract.preprocessing),
-        "half": plan.request.half,
-    }
-    return CertifiedSide(None, depend_on, dict(run))  # type: ignore[arg-type]
-
-
 def compare_running(
     plan: RunningPlan,
     items: Iterable[Item],
     results: Results | None = None,
     advance: Callable[[], None] = lambda: None,
 ) -> VerifyReport:
-    """Run both sides on all pictures and compare.
-
-    Args:
-        plan: The sides, and how strictly to compare.
-        items: The pictures; those that cannot be read are reported.
-        results: Gets what is compared; None to keep it for the report only.
-        advance: Called after each picture.
+    """Run both sides on all pictures and compare; those that cannot be read are reported.
 
     Raises:
         DeviceError: A device cannot be used.
@@ -288,126 +294,77 @@ def compare_running(
         OutputError: The page cannot be written.
         UsageError: The settings do not fit a model.
     """
-    tolerance = plan.rules.tolerance
+    results = results or Results(plan.rules)
+    request, both = plan.request, (plan.left, plan.right)
+    outputs = bisected = None
+    count = 0
     with ExitStack() as stack:
         sides, refusal = _open_sides(plan, stack)
-        outputs = None
-        if plan.request.compares_tensors:
+        if request.compares_tensors:
             size, at_head = plan.input_size, plan.compares_heads
-            one, other = (Probe(side, size, at_head=at_head) for side in (plan.left, plan.right))
-            outputs = OutputComparison(one, other, tolerance.tensor)
-        results = results or Results(plan.rules)
-        run = _Run(sides, outputs, results)
-        run.go_through(items, advance)
-        bisected = bisect(outputs) if outputs is not None and plan.request.bisect else None
-    left, right = side_reports(plan)
-    detections = None
-    if sides is not None:
-        detections = results.summarise()
-    tensors = outputs.reports if outputs is not None else None
-    wrong = failures(detections, tensors, bisected, tolerance)
-    if results.page is not None:
-        results.page.summary = wrong or ("The two sides agree",)
-    return VerifyReport(
-        agree=not wrong and is_evidence(detections, tensors),
-        failures=wrong,
-        left=left if detections is not None else replace(left, selection=None),
-        right=right if detections is not None else replace(right, selection=None),
-        tolerance=tolerance,
-        compared=run.compared,
-        failed=tuple(run.failed),
-        detections=detections,
+            left, right = (
+                Probe(side.file, size, side.device, side.options, at_head=at_head) for side in both
+            )
+            outputs = OutputComparison(left, right, plan.rules.tolerance.tensor)
+        chunk = max((side.chunk for side in sides), default=1)
+        for loaded in _chunks(items, chunk, results, advance):
+            count += len(loaded)
+            found = [side.detect([picture for _, picture in loaded]) for side in sides]
+            for (item, picture), *pair in zip(loaded, *found, strict=True):
+                if pair:
+                    results.certify(item.origin)
+                    results.add(item.origin, picture.size, pair, picture, picture.warnings)
+                if outputs is not None:
+                    outputs.add(picture, item.origin.source)
+        if outputs is not None and request.bisect:
+            bisected = bisect(outputs)
+    reports = [side.report() for side in both]
+    if not sides:
+        reports = [replace(report, selection=None) for report in reports]
+    report = VerifyReport(
+        left=reports[0],
+        right=reports[1],
+        tolerance=plan.rules.tolerance,
+        compared=count,
+        failed=tuple(results.failed),
+        detections=results.detections() if sides else None,
         no_detections=refusal,
-        tensors=tensors,
+        tensors=None if outputs is None else outputs.reports,
         bisect=bisected,
     )
+    return results.judge(report)
 
 
-def side_reports(plan: RunningPlan) -> tuple[SideReport, SideReport]:
-    """What the report says of both sides."""
-    left, right = (
-        SideReport(
-            model=str(side.model.path),
-            sha256=side.file.sha256,
-            device=side.device,
-            selection=side.selected_by,
-            precision=side.precision,
-        )
-        for side in (plan.left, plan.right)
-    )
-    return left, right
-
-
-def _open_sides(plan: RunningPlan, stack: ExitStack) -> tuple[tuple[Side, Side] | None, str | None]:
-    """Both sides, or why detections are not compared."""
+def _open_sides(plan: RunningPlan, stack: ExitStack) -> tuple[list[Side], str | None]:
+    """Both sides, or none, and why detections are not compared."""
     if plan.request.random is not None:
-        return None, "random pictures cannot compare detections"
+        return [], "random pictures cannot compare detections"
     try:
-        left = _open_side(plan.left, plan.settings, stack)
-        return (left, _open_side(plan.right, plan.settings, stack)), None
+        return [side.open(plan.settings, stack) for side in (plan.left, plan.right)], None
     except ModelError as error:
         if not plan.request.compares_tensors:
             raise  # a network that is not a detector still has tensors
-        return None, str(error)
+        return [], str(error)
 
 
-def _open_side(side: SidePlan, settings: Settings, stack: ExitStack) -> Side:
-    if side.selected_by is SelectedBy.GRAPH:
-        return GraphSide(side.file, settings)
-    detector = Detector(side.model, side.device, settings, side.options)
-    return DetectorSide(stack.enter_context(detector))
-
-
-class _Run:
-    """Compares the sides on the pictures."""
-
-    def __init__(
-        self,
-        sides: tuple[Side, Side] | None,
-        outputs: OutputComparison | None,
-        results: Results,
-    ) -> None:
-        self.compared = 0
-        self.failed: list[FailedInput] = []
-        self._sides, self._outputs, self._results = sides, outputs, results
-
-    def go_through(self, items: Iterable[Item], advance: Callable[[], None]) -> None:
-        """Compare on all pictures, as many at a time as the devices take."""
-        chunk = max((side.chunk for side in self._sides or ()), default=1)
-        loaded: list[tuple[Item, Picture]] = []
-        for item in items:
-            try:
-                picture = load_in_time(item)
-            except InputError as error:
-                self.failed.append(FailedInput(item.origin.source, str(error)))
-                if self._results.page is not None:
-                    self._results.page.fail(item.origin, error)
-            else:
-                loaded.append((item, picture))
-                for warning in picture.warnings:
-                    text = f"{item.origin.source}: {warning}"
-                    warnings.warn(text, DetcliWarning, stacklevel=2)
-            if len(loaded) == chunk:
-                self._compare(loaded)
-                loaded = []
-            advance()
-        self._compare(loaded)
-
-    def _compare(self, loaded: list[tuple[Item, Picture]]) -> None:
-        self.compared += len(loaded)
-        if self._sides is not None and loaded:
-            pictures = [picture for _, picture in loaded]
-            found = (side.detect(pictures) for side in self._sides)
-            for (item, picture), left, right in zip(loaded, *found, strict=True):
-                seen = SeenPicture(
-                    item.origin, picture.size, partial(_as_it_is, picture), picture.warnings
-                )
-                self._results.certify(item.origin)
-                self._results.add(seen, left, right)
-        if self._outputs is not None:
-            for item, picture in loaded:
-                self._outputs.add(picture, item.origin.source)
-
-
-def _as_it_is(picture: Picture) -> Picture:
-    return picture
+def _chunks(
+    items: Iterable[Item], size: int, results: Results, advance: Callable[[], None]
+) -> Iterator[list[tuple[Item, Picture]]]:
+    """Pictures, as many at a time as the devices take; those that cannot be read are noted."""
+    loaded: list[tuple[Item, Picture]] = []
+    for item in items:
+        try:
+            picture = load_in_time(item)
+        except InputError as error:
+            results.fail(item.origin.source, item.origin, error)
+        else:
+            loaded.append((item, picture))
+            for warning in picture.warnings:
+                text = f"{item.origin.source}: {warning}"
+                warnings.warn(text, DetcliWarning, stacklevel=3)
+        if len(loaded) == size:
+            yield loaded
+            loaded = []
+        advance()
+    if loaded:
+        yield loaded

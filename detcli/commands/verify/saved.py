@@ -1,4 +1,4 @@
-"""Saved runs: what their records say of how they were made."""
+"""Sides that were saved: the records of two runs, or of one and COCO results."""
 
 import json
 import os
@@ -9,9 +9,10 @@ import unicodedata
 import warnings
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -23,18 +24,10 @@ from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
 from detcli.commands.shared.finder import Finder
 from detcli.commands.shared.progress import progress
 from detcli.commands.shared.saved import MAX_CLASS, MAX_NUMBER, is_folder, open_lines, read_records
-from detcli.commands.verify.pictures import (
-    Results,
-    SeenPicture,
-    Verification,
-    failures,
-    is_evidence,
-    open_page,
-)
+from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
+    Certificate,
     CertifiedSide,
-    FailedInput,
-    Outputs,
     SideReport,
     VerifyReport,
     VerifyRequest,
@@ -43,7 +36,7 @@ from detcli.detections import Detections
 from detcli.errors import InputError, SourceError, UsageError, system_reason
 from detcli.model.hub_cache import sha256
 from detcli.model.names import COCO, COCO_IDS
-from detcli.record import Origin, ProvenanceJson, Record, RecordJson
+from detcli.record import Origin, ProvenanceJson, Record, RecordJson, iso_time
 from detcli.settings import USUAL_CONF, Settings
 from detcli.sink.labels import COCO_ID_OF, CocoIds, CocoIdsFromFile
 from detcli.source.decode import DecodeOptions
@@ -58,51 +51,45 @@ MAX_DIGITS = 8
 MAX_SHOWN = 80
 """Characters of a setting that a sentence shows."""
 
+MAX_NAMED = 3
+"""Inputs that a sentence names."""
+
+PEEK = 4096
+"""Bytes in which the first element of COCO results shows what it is."""
+
 ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_stride"})
 """Settings that boxes do not depend on, or that are compared apart."""
 
 PRECISIONS = {"bf16": Precision.BFLOAT16, "f16": Precision.FLOAT16, "f32": Precision.FLOAT32}
 """What a device says of the number type that it chose, as in "openvino:CPU (bf16)"."""
 
+ROW = np.dtype([
+    ("image", np.int64), ("category", np.int64), ("box", np.float32, 4), ("score", np.float32)
+])  # fmt: skip
+
+Pair = tuple[RecordJson | None, RecordJson | None]
+
 
 @dataclass(slots=True)
 class SavedRun:
-    """A saved run.
+    """A saved run, and what its records say of how it was made."""
 
-    Attributes:
-        name: As the user gave it.
-        path: Where to read it.
-        names: Of its inputs, as `name_of` writes them.
-        skipped: How many characters of a name do not count.
-        settings: Each of the settings that records carry; with a resumed run, there may be some.
-        provenance: What the run was made with, as its first record says.
-        models: Names of the models.
-        devices: Where they ran.
-        classes: Names of the classes that were found, by id; the first name of each.
-        renamed: An id that has two names.
-        count: How many records there are.
-    """
-
-    name: str
-    path: str
-    names: set[str] = field(default_factory=set)
-    skipped: int = 0
+    name: str  # as the user gave it
+    path: str  # where to read it
+    names: set[str] = field(default_factory=set)  # of its inputs, as `_name_of` writes them
+    skipped: int = 0  # how many characters of a name do not count
+    # Each of the settings that records carry; with a resumed run, there may be some.
     settings: list[dict[str, Any]] = field(default_factory=list)
-    provenance: dict[str, Any] | None = None
+    provenance: dict[str, Any] | None = None  # of the first record
     models: dict[str, None] = field(default_factory=dict)
     devices: dict[str, None] = field(default_factory=dict)
-    classes: dict[int, str] = field(default_factory=dict)
-    renamed: int | None = None
-    count: int = 0
+    classes: dict[int, str] = field(default_factory=dict)  # that were found; the first name of each
+    renamed: int | None = None  # an id that has two names
+    count: int = 0  # records
 
     @classmethod
     def scan(cls, name: str, path: str) -> "SavedRun":
-        """Read all records once, and remember what they say of the run.
-
-        Raises:
-            SourceError: They cannot be read.
-            UsageError: They are something else.
-        """
+        """Read all records once, and remember what they say of the run."""
         run = cls(name, path)
         if is_folder(path):
             from detcli.shards.manifest import Manifest
@@ -116,10 +103,11 @@ class SavedRun:
 
     def _note(self, fields: RecordJson) -> None:
         self.count += 1
-        self.names.add(name_of(fields))
-        settings = _flat(fields["settings"]) if "settings" in fields else None
-        if settings is not None and settings not in self.settings:
-            self.settings += [settings] * (len(self.settings) < MAX_NOTED)
+        self.names.add(_name_of(fields))
+        if "settings" in fields and len(self.settings) < MAX_NOTED:
+            settings = {name: one for name, one in fields["settings"].items() if _is_flat(one)}
+            if settings not in self.settings:
+                self.settings.append(settings)
         if self.provenance is None and "provenance" in fields:
             self.provenance = cast("dict[str, Any]", fields["provenance"])
         for noted, name in (
@@ -134,22 +122,18 @@ class SavedRun:
 
     def key(self, fields: RecordJson) -> str:
         """The name of an input, as far as it counts."""
-        return name_of(fields)[self.skipped :]
-
-    @property
-    def folder(self) -> str:
-        """The folder that all names have in common."""
-        shared = os.path.commonprefix([*self.names])  # noqa: RUF071 - cut at the last slash
-        return shared.rpartition("/")[0]
+        return _name_of(fields)[self.skipped :]
 
     @property
     def keys(self) -> set[str]:
         """The keys of all inputs."""
         return {name[self.skipped :] for name in self.names}
 
-    def records(self) -> Iterator[RecordJson]:
-        """Read all records again."""
-        return read_records(self.path)
+    @property
+    def folder(self) -> str:
+        """The folder that all names have in common."""
+        shared = os.path.commonprefix([*self.names])  # noqa: RUF071 - cut at the last slash
+        return shared.rpartition("/")[0]
 
     def setting(self, name: str, kind: type) -> list[Any]:
         """The values of a setting, as far as they are of a type."""
@@ -206,36 +190,33 @@ class SavedRun:
             model=", ".join(self.models) or ", ".join(self.setting("model", str)) or "unknown",
             sha256=self.sha256,
             device=", ".join(self.devices) or None,
-            selection=None,
             precision=self.precision,
             records=self.name,
         )
 
-    def made_with(self) -> dict[str, str | None] | None:
-        """What the run was made with, as far as it has the right form."""
-        if self.provenance is None:
-            return None
-        texts = {name: self.provenance.get(name) for name in ProvenanceJson.__annotations__}
-        return {name: one if isinstance(one, str) else None for name, one in texts.items()}
+    def certified(self) -> CertifiedSide:
+        """What a certificate says of it, as far as that has the right form."""
+        made = None
+        if self.provenance is not None:
+            texts = {name: self.provenance.get(name) for name in ProvenanceJson.__annotations__}
+            made = {name: one if isinstance(one, str) else None for name, one in texts.items()}
+        return CertifiedSide(_digest(self.path), self.settings[0] if self.settings else None, made)
 
 
-def name_of(fields: RecordJson) -> str:
+def _digest(path: str) -> str | None:
+    return sha256(Path(path)) if Path(path).is_file() else None
+
+
+def _name_of(fields: RecordJson) -> str:
     """The name of an input, and the number of a frame, as runs on two systems have it in common."""
     parts = re.split(r"[\\/]+", unicodedata.normalize("NFC", fields["source"]))
     return "/".join(parts) + f"\0{fields.get('frame', '')}"
 
 
-def _flat(settings: Mapping[str, object]) -> dict[str, Any]:
-    """Settings without values that are nested, as none of ours are."""
-
-    def is_plain(value: object) -> bool:
-        return value is None or isinstance(value, str | int | float)
-
-    def is_flat(value: object) -> bool:
-        parts = value.values() if isinstance(value, dict) else value
-        return is_plain(value) or (isinstance(value, dict | list) and all(map(is_plain, parts)))  # type: ignore[call-overload]
-
-    return {name: value for name, value in settings.items() if is_flat(value)}
+def _is_flat(value: object) -> bool:
+    """Whether a setting holds nothing nested, as none of ours do."""
+    parts = [*value.values()] if isinstance(value, dict) else value
+    return not isinstance(parts, list) or not any(isinstance(one, dict | list) for one in parts)
 
 
 def pair_names(left: SavedRun, right: SavedRun) -> None:
@@ -246,7 +227,7 @@ def pair_names(left: SavedRun, right: SavedRun) -> None:
 
 
 def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
-    """Say in which settings two runs differ, and what they do not say."""
+    """Say in what two runs differ besides their detections, and what they do not say."""
     for side, run in (("left", left), ("right", right)):
         if not run.settings:
             yield (
@@ -258,8 +239,16 @@ def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
         if run.renamed is not None:
             yield f"the {side} run has several names for class {run.renamed}"
     yield from _unlike_models(left, right)
-    yield from _unlike_settings(left, right)
-    yield from _renamed(left.classes, right.classes)
+    if left.settings and right.settings:
+        one, other = left.settings[0], right.settings[0]
+        for name in (name for name in one if name in other and name not in ELSEWHERE):
+            if one[name] != other[name]:
+                yield f"{name} is {_shown(one[name])} and {_shown(other[name])}"
+    shared = sorted(left.classes.keys() & right.classes.keys())
+    if renamed := [number for number in shared if left.classes[number] != right.classes[number]]:
+        classes = "1 class has" if len(renamed) == 1 else f"{len(renamed)} classes have"
+        names = (_shown(run.classes[renamed[0]]) for run in (left, right))
+        yield f"{classes} another name: {renamed[0]} is {' and '.join(names)}"
     if (left.skipped or right.skipped) and (alone := len(left.keys ^ right.keys)):
         folders = (_shown(run.folder or ".") for run in (left, right))
         yield (
@@ -269,59 +258,20 @@ def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
 
 
 def _unlike_models(left: SavedRun, right: SavedRun) -> Iterator[str]:
+    """Say whether models or precisions differ."""
+    names = [", ".join(run.models) or "unknown" for run in (left, right)]
     if left.sha256 is None or right.sha256 is None:
-        if [*left.models] != [*right.models]:
-            yield f"model is {_listed(left.models)} and {_listed(right.models)}"
+        if names[0] != names[1]:
+            yield f"model is {names[0]} and {names[1]}"
     elif left.sha256 != right.sha256:
-        yield (
-            f"model is {_listed(left.models)} ({left.sha256[:12]}) and "
-            f"{_listed(right.models)} ({right.sha256[:12]})"
-        )
+        yield (f"model is {names[0]} ({left.sha256[:12]}) and {names[1]} ({right.sha256[:12]})")
     if None not in {left.precision, right.precision} and left.precision != right.precision:
         yield f"precision is {left.precision} and {right.precision}"
-
-
-def _unlike_settings(left: SavedRun, right: SavedRun) -> Iterator[str]:
-    if left.settings and right.settings:
-        one, other = left.settings[0], right.settings[0]
-        for name in (name for name in one if name in other and name not in ELSEWHERE):
-            if one[name] != other[name]:
-                yield f"{name} is {_shown(one[name])} and {_shown(other[name])}"
-
-
-def _renamed(left: Mapping[int, str], right: Mapping[int, str]) -> Iterator[str]:
-    """Classes are paired by id, so it matters where an id has another name."""
-    different = sorted(
-        number for number in left.keys() & right.keys() if left[number] != right[number]
-    )
-    if different:
-        first = different[0]
-        classes = "1 class has" if len(different) == 1 else f"{len(different)} classes have"
-        yield (
-            f"{classes} another name: {first} is {_shown(left[first])} and {_shown(right[first])}"
-        )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names) or "unknown"
 
 
 def _shown(value: object) -> str:
     text = str(value)
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
-
-
-PEEK = 4096
-"""Bytes in which the first element of COCO results shows what it is."""
-
-ROW = np.dtype([
-    ("image", np.int64), ("category", np.int64), ("box", np.float32, 4), ("score", np.float32)
-])  # fmt: skip
-
-MALFORMED = (LookupError, TypeError, ValueError, OverflowError)
-
-BoxRows = list[tuple[list[float], float, int, str]]
-"""Boxes x1, y1, x2, y2 with their scores, class ids and names."""
 
 
 def is_results(path: Path) -> bool:
@@ -335,30 +285,18 @@ def is_results(path: Path) -> bool:
 
 
 class CocoResults:
-    """COCO results, which are held as a whole, 40 bytes a box.
+    """COCO results, which are held as a whole, 40 bytes a box."""
 
-    Attributes:
-        name: The file.
-        asked: Image ids that records had.
-    """
-
-    def __init__(self, name: str, path: Path, ids: CocoIds, classes: Mapping[int, str]) -> None:
-        """Read a file.
-
-        Args:
-            name: As the user gave it.
-            path: Where to read it.
-            ids: Gives records their image ids, and classes their category ids.
-            classes: Names of the classes of the other side, by id.
+    def __init__(self, name: str, path: str, ids: CocoIds, classes: Mapping[int, str]) -> None:
+        """Read a file; `classes` are those of the other side.
 
         Raises:
             SourceError: It cannot be read.
             UsageError: It is something else, or has no category of the classes.
         """
-        self.name = name
-        self.asked: set[int] = set()
+        self.name, self.path = name, path
         self._ids = ids
-        rows = _read(path)
+        rows = _read(Path(path))
         by_score = np.argsort(-rows["score"], kind="stable")
         rows = rows[by_score][np.argsort(rows["image"][by_score], kind="stable")]
         images, starts = np.unique(rows["image"], return_index=True)
@@ -368,32 +306,39 @@ class CocoResults:
         categories = set(np.unique(rows["category"]).tolist())
         self._classes = _classes(ids, classes, categories)
 
-    def rows(self, fields: RecordJson) -> BoxRows:
-        """The boxes of the picture of a record, best first.
+    def report(self) -> SideReport:
+        """What the report says of it."""
+        return SideReport("unknown", records=self.name)
 
-        Raises:
-            UsageError: The picture has no image id.
-        """
-        index = fields.get("index")
-        if not isinstance(index, int):
-            raise UsageError("a record has no index", "name records that detcli wrote")
-        origin = Origin(fields["source"], frame=fields.get("frame"))
-        image = self._ids.image_id(Record(origin, index, "", ""))
-        self.asked.add(image)
-        found: BoxRows = []
-        for row in self._rows[slice(*self._places.get(image, (0, 0)))]:
-            class_id, name = self._class(int(row["category"]))
-            found.append((row["box"].tolist(), float(row["score"]), class_id, name))
-        return found
+    def certified(self) -> CertifiedSide:
+        """What a certificate says of it."""
+        return CertifiedSide(_digest(self.path))
 
-    def left_over(self) -> list[str]:
-        """Pictures that no record was about."""
-        return [f"image_id {image}" for image in self._places if image not in self.asked]
+    def pairs(self, records: Iterable[RecordJson]) -> Iterator[Pair]:
+        """Yield each record with one of its picture's results; no rows mean no detections."""
+        asked = set()
+        for fields in records:
+            if "error" in fields:
+                yield fields, fields
+                continue
+            index = fields.get("index")
+            if not isinstance(index, int):
+                raise UsageError("a record has no index", "name records that detcli wrote")
+            origin = Origin(fields["source"], frame=fields.get("frame"))
+            image = self._ids.image_id(Record(origin, index, "", ""))
+            asked.add(image)
+            rows = self._rows[slice(*self._places.get(image, (0, 0)))]
+            yield fields, cast("RecordJson", {**fields, "detections": [*map(self._box, rows)]})
+        for image in (one for one in self._places if one not in asked):
+            yield None, cast("RecordJson", {"source": f"image_id {image}"})
 
-    def _class(self, category: int) -> tuple[int, str]:
-        """Class id and name of a category; one that the other side has not found has its own."""
-        known = self._classes.get(category)
-        return known or (MAX_CLASS + category % MAX_CLASS, f"category {category}")
+    def _box(self, row: np.void) -> dict[str, object]:
+        category = int(row["category"])
+        # A class that the other side has not found has a number of its own.
+        unknown = MAX_CLASS + category % MAX_CLASS, f"category {category}"
+        class_id, name = self._classes.get(category, unknown)
+        score, box = float(row["score"]), row["box"].tolist()
+        return {"class_id": class_id, "class_name": name, "score": score, "box": box}
 
 
 def _read(path: Path) -> np.ndarray[tuple[int], np.dtype[np.void]]:
@@ -415,7 +360,7 @@ def _read(path: Path) -> np.ndarray[tuple[int], np.dtype[np.void]]:
             finite = all(abs(one) < MAX_NUMBER for one in numbers)
             ids = int(element["image_id"]), int(element["category_id"])
             rows[place] = (*ids, numbers[:4], numbers[4]) if finite else (*ids, (0, 0, 0, 0), 0)
-        except MALFORMED:
+        except (LookupError, TypeError, ValueError, OverflowError):
             raise _unusable(path, f"element {place} lacks a field") from None
         if not finite:
             raise _unusable(path, f"a number of element {place} is not finite")
@@ -430,12 +375,15 @@ def _unusable(path: Path, reason: str) -> UsageError:
 
 
 def _classes(
-    ids: CocoIds, seen: Mapping[int, str], categories: Iterable[int]
+    ids: CocoIds, seen: Mapping[int, str], categories: set[int]
 ) -> Mapping[int, tuple[int, str]]:
     """Class id and name of each category, in the numbering that `--save-coco` would have used."""
     names = tuple(seen.get(class_id, "") for class_id in range(max(seen, default=-1) + 1))
-    for whole in (COCO, *map(_numbered_from, (0, 1))):
-        if set(categories) <= set(COCO_IDS) and all(
+    by_number = {number: name for name, number in COCO_ID_OF.items()}
+    # A model with a class for each number of COCO may begin with 0 or 1.
+    numbered = (tuple(by_number.get(n, "") for n in range(first, 91)) for first in (0, 1))
+    for whole in (COCO, *numbered):
+        if categories <= set(COCO_IDS) and all(
             class_id < len(whole) and whole[class_id] == name for class_id, name in seen.items()
         ):
             names = whole
@@ -450,90 +398,62 @@ def _classes(
     return found
 
 
-def _numbered_from(first: int) -> tuple[str, ...]:
-    """Names of a model with a class for each number of COCO."""
-    by_number = {number: name for name, number in COCO_ID_OF.items()}
-    return tuple(by_number.get(number, "") for number in range(first, 91))
-
-
-MAX_NAMED = 3
-"""Inputs that a sentence names."""
-
-
-@dataclass(frozen=True, slots=True)
-class SavedPlan:
-    """What to compare, and how strictly.
-
-    Attributes:
-        unlike: Settings in which the runs differ, a sentence each.
-    """
-
-    left: SavedRun
-    right: SavedRun | CocoResults
-    rules: Rules
-    unlike: tuple[str, ...]
-
-    @property
-    def sides(self) -> tuple[SideReport, SideReport]:
-        """What the report says of both."""
-        if isinstance(self.right, CocoResults):
-            name = self.right.name
-            return self.left.report(), SideReport("unknown", None, None, None, None, name)
-        return self.left.report(), self.right.report()
-
-
 def verify_saved(
-    request: VerifyRequest, outputs: Outputs, *, certify: bool, quiet: bool
-) -> Verification:
-    """Read both sides and compare, with a bar on a terminal; see `verify_running`.
-
-    Raises:
-        DetcliError: Something cannot be compared or written; see `plan_saved` and `compare_saved`.
-    """
+    request: VerifyRequest, page: Path | None, inputs: InputGuard, *, certify: bool, quiet: bool
+) -> Certificate:
+    """Read both sides and compare, with a bar on a terminal."""
     other = request.other or ""
-    images = Path(request.images[0]) if request.images else None
+    different: tuple[str, ...] = ()
     with ExitStack() as stack:
         paths = [stack.enter_context(_lasting(name)) for name in (request.model, other)]
         if is_results(Path(paths[0])):
             raise UsageError(
                 f"{request.model} holds COCO results", "name them second, after records"
             )
-        left = SavedRun.scan(request.model, paths[0])
+        runs = [SavedRun.scan(request.model, paths[0])]
+        left, instances = runs[0], request.coco_images
         right: SavedRun | CocoResults
-        if request.coco_images is not None or is_results(Path(paths[1])):
-            instances = request.coco_images
+        if instances is not None or is_results(Path(paths[1])):
             ids = CocoIds() if instances is None else CocoIdsFromFile(Path(instances))
-            right = CocoResults(other, Path(paths[1]), ids, left.classes)
+            right = coco = CocoResults(other, paths[1], ids, left.classes)
+            found = coco.pairs(read_records(left.path))
         else:
-            right = SavedRun.scan(other, paths[1])
-        plan = plan_saved(left, right, request)
-        listed = filter(None, [request.coco_images])
-        guard = InputGuard([*request.images, request.model, other, *listed])
-        outputs.check(guard)
-        page = stack.enter_context(open_page(outputs.report, plan.sides, plan.rules, guard))
+            right = second = SavedRun.scan(other, paths[1])
+            runs.append(second)
+            pair_names(left, second)
+            different = tuple(unlike(left, second))
+            found = pairs(left, second)
+        rules = _rules(runs, request)
+        sides = left.report(), right.report()
+        results = stack.enter_context(open_results(page, inputs, rules, sides, certify=certify))
         advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
-        results = Results(plan.rules, page, keep_all=False, certify=certify)
-        finder = Finder(images, DecodeOptions())
-        report = compare_saved(plan, finder, results, advance)
-        runs = zip((left, right), paths, strict=True) if certify else ()
-        return Verification(report, results, tuple(_certified(*run) for run in runs))
-
-
-def _certified(run: SavedRun | CocoResults, path: str) -> CertifiedSide:
-    """What a certificate says of a side that was saved."""
-    digest = sha256(Path(path)) if Path(path).is_file() else None
-    if isinstance(run, CocoResults):
-        return CertifiedSide(digest, None, None)
-    return CertifiedSide(digest, run.settings[0] if run.settings else None, run.made_with())
+        finder = Finder(Path(request.images[0]) if request.images else None, DecodeOptions())
+        stack.callback(finder.close)
+        run = _Pairs(finder, results)
+        for pair in found:
+            run.add(*pair)
+            advance()
+        report = VerifyReport(
+            left=sides[0],
+            right=sides[1],
+            tolerance=rules.tolerance,
+            compared=results.compared,
+            failed=tuple(results.failed),
+            unlike=different,
+            left_only=tuple(run.only[0]),
+            right_only=tuple(run.only[1]),
+            other_files=tuple(run.other_files),
+            detections=results.detections(),
+        )
+        report = results.judge(report, [*run.failures()])
+        made = [side.certified() if certify else CertifiedSide() for side in (left, right)]
+    date = iso_time(datetime.now(UTC))
+    return Certificate(date, request, made[0], made[1], tuple(results.certified), report)
 
 
 @contextmanager
 def _lasting(name: str) -> Iterator[str]:
-    """A path that can be read twice: a pipe is written to a temporary file.
-
-    Raises:
-        SourceError: The pipe cannot be read.
-    """
+    """A path that can be read twice: a pipe is written to a temporary file."""
     path = Path(name)
     try:
         lasts = not path.exists() or path.is_file() or path.is_dir()
@@ -552,202 +472,26 @@ def _lasting(name: str) -> Iterator[str]:
         yield copy.name
 
 
-def plan_saved(left: SavedRun, right: SavedRun | CocoResults, request: VerifyRequest) -> SavedPlan:
-    """Work out what to compare.
-
-    Args:
-        left: The first run.
-        right: The second.
-        request: How strictly to compare; without a confidence, all detections that both runs hold
-            count.
-
-    Raises:
-        UsageError: The confidence, or a value of the tolerance, is out of range.
-    """
-    runs = [run for run in (left, right) if isinstance(run, SavedRun)]
+def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
+    """How strictly to compare; without a confidence, all detections that both runs hold count."""
     known = [run.conf for run in runs if run.conf is not None]
-    # Where a run does not say from which score on it has detections, as COCO results do not, that
-    # may be the score from which on they count.
-    held = max(known, default=None) if len(known) == 2 else None
-    wanted = request.settings.conf
-    conf = wanted if wanted is not None else max(known, default=USUAL_CONF)
-    held = conf if held is None else held
+    highest = max(known, default=USUAL_CONF)
+    conf = highest if request.settings.conf is None else request.settings.conf
     class_held: dict[int, float] = {}
     for run in runs:
         for class_id, least in run.class_conf.items():
             class_held[class_id] = max(least, class_held.get(class_id, 0.0))
-    precisions = {run.precision or Precision.FLOAT32 for run in runs}
     most = [run.max_det for run in runs if run.max_det is not None]
-    rules = Rules(
+    return Rules(
         conf,
         request.iou,
         min(most, default=Settings().max_det),
-        tolerance_for(precisions, request.tolerance),
-        held,
-        class_held,
+        tolerance_for({run.precision or Precision.FLOAT32 for run in runs}, request.tolerance),
+        # Where a run does not say from which score on it has detections, as COCO results do not,
+        # that may be the score from which on they count.
+        held=highest if len(known) == 2 else conf,
+        class_held=class_held,
     )
-    different: tuple[str, ...] = ()
-    if isinstance(right, SavedRun):
-        pair_names(left, right)
-        different = tuple(unlike(left, right))
-    return SavedPlan(left, right, rules, different)
-
-
-def compare_saved(
-    plan: SavedPlan,
-    finder: Finder,
-    results: Results,
-    advance: Callable[[], None] = lambda: None,
-) -> VerifyReport:
-    """Compare two saved runs.
-
-    Args:
-        plan: The runs, and how strictly to compare.
-        finder: Finds the pictures.
-        results: Gets what is compared.
-        advance: Called after each pair of records.
-
-    Raises:
-        OutputError: The page cannot be written.
-        SourceError: Records cannot be read any more.
-        UsageError: A record has no image id in the COCO results.
-    """
-    run = _Pairs(plan, finder, results)
-    if isinstance(plan.right, CocoResults):
-        run.hold_against(plan.right, advance)
-    else:
-        run.compare(pairs(plan.left, plan.right), advance)
-    left, right = plan.sides
-    detections = results.summarise()
-    finder.close()
-    tolerance = plan.rules.tolerance
-    wrong = (*failures(detections, None, None, tolerance), *run.failures())
-    if results.page is not None:
-        results.page.summary = (*(wrong or ("The two sides agree",)), *plan.unlike)
-    return VerifyReport(
-        agree=not wrong and is_evidence(detections, None),
-        failures=wrong,
-        left=left,
-        right=right,
-        tolerance=tolerance,
-        compared=results.compared,
-        failed=tuple(run.failed),
-        unlike=plan.unlike,
-        left_only=tuple(run.only[0]),
-        right_only=tuple(run.only[1]),
-        other_files=tuple(run.other_files),
-        detections=detections,
-    )
-
-
-class _Pairs:
-    """Compares the records of each input."""
-
-    def __init__(self, plan: SavedPlan, finder: Finder, results: Results) -> None:
-        self.failed: list[FailedInput] = []
-        self.only: tuple[list[str], list[str]] = ([], [])
-        self.other_files: list[str] = []
-        self._one_sided: list[str] = []  # errors
-        self._plan, self._finder, self._results = plan, finder, results
-        self._classes = ClassNames(), ClassNames()
-
-    def compare(
-        self,
-        found: Iterator[tuple[RecordJson | None, RecordJson | None]],
-        advance: Callable[[], None],
-    ) -> None:
-        """Compare the records of two runs."""
-        for left, right in found:
-            if left is not None and right is not None:
-                self._compare(left, right)
-            elif left is not None:
-                self.only[0].append(_name(left))
-            elif right is not None:
-                self.only[1].append(_name(right))
-            advance()
-
-    def hold_against(self, results: CocoResults, advance: Callable[[], None]) -> None:
-        """Compare the records of a run with COCO results, where no rows mean no detections."""
-        for fields in self._plan.left.records():
-            if "error" in fields:
-                self._fail(fields, fields["error"]["message"])
-            else:
-                self._add(fields, results.rows(fields), fields.get("sha256"))
-            advance()
-        self.only[1].extend(results.left_over())
-
-    def failures(self) -> Iterator[str]:
-        """What differs besides detections, a sentence each."""
-        for side, names in zip(("left", "right"), self.only, strict=True):
-            if names:
-                yield f"{_inputs(names)} only on the {side}"
-        if self._one_sided:
-            yield f"{_inputs(self._one_sided)} with an error on one side only"
-        if self.other_files:
-            yield f"{_inputs(self.other_files)} that are different files on the two sides"
-
-    def _compare(self, left: RecordJson, right: RecordJson) -> None:
-        errors = [
-            f"{side}: {fields['error']['message']}"
-            for side, fields in (("left", left), ("right", right))
-            if "error" in fields
-        ]
-        if errors:
-            self._fail(left, "; ".join(errors))
-            if len(errors) == 1:
-                self._one_sided.append(_name(left))
-            return
-        hashes = left.get("sha256"), right.get("sha256")
-        sizes = [f"{fields['width']}x{fields['height']}" for fields in (left, right)]
-        if sizes[0] != sizes[1] or (all(hashes) and hashes[0] != hashes[1]):
-            self.other_files.append(_name(left))
-        if sizes[0] != sizes[1]:
-            self._fail(left, f"{sizes[0]} on the left, {sizes[1]} on the right")
-            return
-        self._add(left, _rows(right), hashes[0] or hashes[1])
-
-    def _add(self, left: RecordJson, right: BoxRows, digest: str | None) -> None:
-        finder, source = self._finder, left["source"]
-        origin = Origin(source, frame=left.get("frame"), time_s=left.get("time_s"))
-        names, other_names = self._classes
-        seen = SeenPicture(
-            origin,
-            (left["height"], left["width"]),
-            partial(finder.picture, left),
-            left.get("warnings", ()),
-        )
-        if self._results.certifies:
-            path = finder.path_of(source) if digest is None else None
-            self._results.certify(Origin(source, path, origin.frame), digest)
-        self._results.add(seen, names.detections(_rows(left)), other_names.detections(right))
-
-    def _fail(self, fields: RecordJson, error: str) -> None:
-        self.failed.append(FailedInput(_name(fields), error))
-        if self._results.page is not None:
-            origin = Origin(fields["source"], frame=fields.get("frame"))
-            self._results.page.fail(origin, InputError(error))
-
-
-def _rows(fields: RecordJson) -> BoxRows:
-    return [
-        (one["box"], one["score"], one["class_id"], one["class_name"])
-        for one in fields["detections"]
-    ]
-
-
-def _name(fields: RecordJson) -> str:
-    frame = fields.get("frame")
-    return fields["source"] if frame is None else f"{fields['source']} frame {frame}"
-
-
-def _inputs(names: list[str]) -> str:
-    shown = ", ".join(Path(name).name or name for name in names[:MAX_NAMED])
-    more = f", and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    count = "1 input" if len(names) == 1 else f"{len(names)} inputs"
-    return f"{count} ({shown}{more})"
-
-
-Pair = tuple[RecordJson | None, RecordJson | None]
 
 
 def pairs(left: SavedRun, right: SavedRun) -> Iterator[Pair]:
@@ -758,7 +502,7 @@ def pairs(left: SavedRun, right: SavedRun) -> Iterator[Pair]:
     """
     runs, keys = (left, right), (left.keys, right.keys)
     waiting: tuple[defaultdict[str, list[RecordJson]], ...] = (defaultdict(list), defaultdict(list))
-    for step in zip_longest(left.records(), right.records()):
+    for step in zip_longest(read_records(left.path), read_records(right.path)):
         for side, fields in enumerate(step):
             if fields is None:
                 continue
@@ -777,23 +521,97 @@ def pairs(left: SavedRun, right: SavedRun) -> Iterator[Pair]:
             yield (fields, None) if side == 0 else (None, fields)
 
 
-class ClassNames:
+class _Pairs:
+    """Compares the records of each input."""
+
+    def __init__(self, finder: Finder, results: Results) -> None:
+        self.only: tuple[list[str], list[str]] = ([], [])
+        self.other_files: list[str] = []
+        self._one_sided: list[str] = []  # errors
+        self._finder, self._results = finder, results
+        self._classes = _ClassNames(), _ClassNames()
+
+    def add(self, left: RecordJson | None, right: RecordJson | None) -> None:
+        """Compare the records of an input, or note that a run has none."""
+        if left is None or right is None:
+            for side, one in enumerate((left, right)):
+                if one is not None:
+                    self.only[side].append(_title(one))
+            return
+        errors = [
+            f"{side}: {fields['error']['message']}"
+            for side, fields in (("left", left), ("right", right))
+            if "error" in fields
+        ]
+        if errors:
+            # COCO results have no errors of their own.
+            self._fail(left, left["error"]["message"] if left is right else "; ".join(errors))
+            if len(errors) == 1:
+                self._one_sided.append(_title(left))
+            return
+        hashes = left.get("sha256"), right.get("sha256")
+        sizes = [f"{fields['width']}x{fields['height']}" for fields in (left, right)]
+        if sizes[0] != sizes[1] or (all(hashes) and hashes[0] != hashes[1]):
+            self.other_files.append(_title(left))
+        if sizes[0] != sizes[1]:
+            self._fail(left, f"{sizes[0]} on the left, {sizes[1]} on the right")
+            return
+        source, digest = left["source"], hashes[0] or hashes[1]
+        origin = Origin(source, frame=left.get("frame"), time_s=left.get("time_s"))
+        if self._results.certifies:
+            path = None if digest else self._finder.path_of(source)
+            self._results.certify(Origin(source, path, origin.frame), digest)
+        names, other_names = self._classes
+        self._results.add(
+            origin,
+            (left["height"], left["width"]),
+            (names.detections(left), other_names.detections(right)),
+            partial(self._finder.picture, left),
+            left.get("warnings", ()),
+        )
+
+    def _fail(self, fields: RecordJson, error: str) -> None:
+        origin = Origin(fields["source"], frame=fields.get("frame"))
+        self._results.fail(_title(fields), origin, InputError(error))
+
+    def failures(self) -> Iterator[str]:
+        """What differs besides detections, a sentence each."""
+        for names, what in (
+            (self.only[0], "only on the left"),
+            (self.only[1], "only on the right"),
+            (self._one_sided, "with an error on one side only"),
+            (self.other_files, "that are different files on the two sides"),
+        ):
+            if names:
+                shown = ", ".join(Path(name).name or name for name in names[:MAX_NAMED])
+                more = f", and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+                count = "1 input" if len(names) == 1 else f"{len(names)} inputs"
+                yield f"{count} ({shown}{more}) {what}"
+
+
+def _title(fields: RecordJson) -> str:
+    frame = fields.get("frame")
+    return fields["source"] if frame is None else f"{fields['source']} frame {frame}"
+
+
+class _ClassNames:
     """Names of classes by id, as `Detections` take them; they grow as records come."""
 
     def __init__(self) -> None:
         self._known: dict[int, str] = {}
         self._names: tuple[str, ...] = ()
 
-    def detections(self, rows: Sequence[tuple[Sequence[float], float, int, str]]) -> Detections:
-        """Make detections of boxes with their scores, class ids and class names."""
-        new = {class_id: name for _, _, class_id, name in rows if class_id not in self._known}
-        if new:
-            self._known |= new
+    def detections(self, fields: RecordJson) -> Detections:
+        """The detections of a record."""
+        found = fields["detections"]
+        new = {one["class_id"]: one["class_name"] for one in found}
+        if new.keys() - self._known.keys():
+            self._known = new | self._known
             ids = range(max(self._known) + 1)
             self._names = tuple(self._known.get(class_id, "") for class_id in ids)
         return Detections(
-            np.array([box for box, *_ in rows], np.float32).reshape(-1, 4),
-            np.array([score for _, score, *_ in rows], np.float32),
-            np.array([class_id for *_, class_id, _ in rows], np.int64),
+            np.array([one["box"] for one in found], np.float32).reshape(-1, 4),
+            np.array([one["score"] for one in found], np.float32),
+            np.array([one["class_id"] for one in found], np.int64),
             self._names,
         )

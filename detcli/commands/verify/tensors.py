@@ -4,7 +4,7 @@ import math
 import time
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,11 +17,10 @@ from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.preprocess import DEFAULT, place, to_batch
 from detcli.backend.protocol import Tensors
 from detcli.commands.shared.comparison import Precision
-from detcli.commands.shared.sides import precision_in, precision_of
+from detcli.commands.shared.sides import precision_of
 from detcli.commands.verify.report import (
     BisectReport,
     NodeReport,
-    SelectedBy,
     TensorReport,
     TensorSide,
 )
@@ -32,44 +31,28 @@ from detcli.model.graph import PASSED_THROUGH, GraphIndex, known_size, needed_no
 from detcli.model.heads.head import BOX_ROWS
 from detcli.model.inputs import DTYPES
 from detcli.model.loading import ModelFile
-from detcli.model.zoo import LocatedModel
 
 Tensor = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class SidePlan:
-    """One side: a model, where it runs, and what selects its detections."""
-
-    model: LocatedModel
-    file: ModelFile  # the model's
-    device: str = "cpu"  # as `str` of a Device
-    options: DeviceOptions = field(default_factory=DeviceOptions)
-    selected_by: SelectedBy = SelectedBy.DETCLI
-
-    @property
-    def precision(self) -> Precision:
-        """The lowest precision that the network computes in."""
-        device = Device.parse(self.device)
-        return precision_in(self.file.model, device, half=self.options.half)
-
-
 class Probe:
     """Runs a network on pictures and returns any of its tensors."""
 
-    def __init__(self, side: SidePlan, size: tuple[int, int], *, at_head: bool) -> None:
-        """Prepare the graph; `fetch` loads it.
-
-        Args:
-            side: The model and its device.
-            size: Height and width of the input.
-            at_head: Cut the graph at the detector's head, if it has one.
+    def __init__(
+        self,
+        file: ModelFile,
+        size: tuple[int, int],  # height and width of the input
+        device: str = "cpu",
+        options: DeviceOptions | None = None,
+        *,
+        at_head: bool,
+    ) -> None:
+        """Prepare the graph, cut at the detector's head if wanted; `fetch` loads it.
 
         Raises:
             ModelError: The network does not take pictures.
         """
-        file = side.file
         given = image_input(file)
         self.name = file.path.name
         self.half = precision_of(file.model) is Precision.FLOAT16  # at least in part
@@ -82,10 +65,11 @@ class Probe:
         self._input = given.name
         self._dtype = DTYPES[given.type.tensor_type.elem_type]
         self._batch = known_size(shape(given)[0]) or 1
-        self._size, self._device = size, side.device
+        self._size, self._device = size, device
+        options = options or DeviceOptions()
         # As the backend does it: TensorRT runs a float16 model in float16.
-        half = self.half and Device.parse(side.device).uses_tensorrt
-        self._options = replace(side.options, half=side.options.half or half)
+        half = self.half and Device.parse(device).uses_tensorrt
+        self._options = replace(options, half=options.half or half)
         self._session: tuple[tuple[str, ...], Tensors] | None = None
 
     @property

@@ -1,10 +1,9 @@
 import pytest
 from colour_model import picture
 
-from detcli.commands.verify.tensors import OutputComparison, Probe, SidePlan, bisect
+from detcli.commands.verify.tensors import OutputComparison, Probe, bisect
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
-from detcli.model.zoo import find
 
 RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
 
@@ -18,7 +17,7 @@ def bisected(tmp_path):
             (tmp_path / name).write_bytes(model.SerializeToString())
         files = [ModelFile.read(tmp_path / name) for name in ("a.onnx", "b.onnx")]
         at_head = all(file.contract for file in files)
-        probes = [Probe(SidePlan(find(file.path), file), size, at_head=at_head) for file in files]
+        probes = [Probe(file, size, at_head=at_head) for file in files]
         outputs = OutputComparison(*probes, limit)
         outputs.add(image, "a.jpg")
         return bisect(outputs)

@@ -1,73 +1,85 @@
-from dataclasses import replace
+"""The page of a verification: what is missing, extra or moved."""
 
-import numpy as np
+import pages
 import pytest
-from made_detections import RULES, report_on
-
-from detcli.commands.shared.comparison import Order, Tolerance, summarise
-from detcli.commands.verify.pictures import failures, is_evidence
-from detcli.commands.verify.report import BisectReport, NodeReport
-from detcli.commands.verify.tensors import compare_tensors
-
-TOLERANCE = Tolerance(score=0.02, corner=1.0, boxes=0.5, tensor=0.1)
-HALF_OFF = summarise([report_on([(0, 0.9), (1, 0.8)], [(0, 0.9)])], RULES)
+from colour_model import build
+from damaged_graphs import swapped
 
 
-def tensor(right):
-    return compare_tensors("t", np.array([1.0, 2.0]), np.array(right), 0.1, "a.jpg")
+@pytest.fixture
+def pictures(make_picture, tmp_path):
+    make_picture("pics/a.png", ("red", 1, 1))
+    make_picture("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
+    (tmp_path / "pics/torn.png").write_bytes((tmp_path / "pics/a.png").read_bytes()[:60])
+    return tmp_path / "pics"
 
 
-def test_nothing_was_compared_or_all_agrees():
-    assert failures(None, None, None, TOLERANCE) == ()
-    assert failures(None, [tensor([1.0, 2.0])], None, TOLERANCE) == ()
+@pytest.fixture
+def compare(invoke, make_model, pictures, tmp_path):
+    def run(*options):
+        place = tmp_path / "page"
+        command = ("verify", make_model(), *options, "--images", pictures, "--conf", 0.6, "-q")
+        done = invoke(*command, "--report", place)
+        return done.returncode, pages.entries(place), pages.runs(place)[0]
+
+    return run
 
 
-def test_a_share_of_boxes_may_disagree():
-    assert failures(HALF_OFF, None, None, TOLERANCE) == ()
-    (sentence,) = failures(HALF_OFF, None, None, replace(TOLERANCE, boxes=0.4))
-    assert sentence.startswith("50.00% of 2 boxes disagree (40.00% allowed): 1 missing, 0 extra, ")
+def kinds_of(entries, run):
+    return [[run["kinds"][row[6]][0] for row in one["found"]] for one in entries if "found" in one]
 
 
-def test_no_tolerance_allows_a_wrong_order():
-    wrong = replace(HALF_OFF.pictures[0], order=Order.WRONG)
-    (sentence,) = failures(replace(HALF_OFF, pictures=(wrong,)), None, None, TOLERANCE)
-    assert sentence == "detections are not sorted by descending score on 1 picture"
+def test_sides_that_agree(compare, make_model):
+    code, entries, run = compare(make_model("same.onnx"))
+    assert code == 3  # for the torn picture
+    assert kinds_of(entries, run) == [["on both sides"], ["on both sides"] * 2]
+    assert "error" in entries[2]
+    assert run["summary"] == ["The two sides agree"]
+    assert run["state"] == "complete"
+    facts = dict(run["facts"])
+    assert (facts["left model"], facts["right model"]) == ("colours.onnx", "same.onnx")
+    assert len(facts["left sha256"]) == 64
 
 
-@pytest.mark.parametrize(
-    ("right", "sentence"),
-    [
-        ([1.0, 4.0], "t: differs by 1 of its largest magnitude (0.1 allowed)"),
-        (
-            [1.0, np.inf],
-            "t: 0 NaN and 0 infinities on the left, 0 NaN and 1 infinities on the right",
-        ),
-        ([1.0], "t: [2] and [1]"),
-    ],
-)
-def test_tensors(right, sentence):
-    assert failures(None, [tensor(right)], None, TOLERANCE) == (sentence,)
+def test_sides_that_differ(compare, tmp_path):
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(swapped(build(), "low").SerializeToString())
+    code, entries, run = compare(broken)
+    assert code == 6
+    assert kinds_of(entries, run)[0] == ["on the left only", "on the right only"]
+    assert run["summary"][0].startswith("100.00% of 6 boxes disagree")
+    assert len(pages.pictures(tmp_path / "page")) == 2
 
 
-def test_tensors_without_finite_values_do_not_agree():
-    broken = compare_tensors("t", *[np.array([np.nan, np.inf])] * 2, 0.1, "a.jpg")
-    assert broken.agrees
-    expected = "t: no value is finite on either side"
-    assert failures(None, [broken], None, TOLERANCE) == (expected,)
+def test_a_pair_shows_both_boxes(compare, make_model):
+    _, entries, _ = compare(make_model("same.onnx"))
+    assert all(row[2:6] == row[8:12] for one in entries[:2] for row in one["found"])
 
 
-def test_two_sides_that_find_nothing_are_no_evidence():
-    nothing = summarise([report_on([], [])], RULES)
-    empty = compare_tensors("t", *[np.empty((0, 6))] * 2, 0.1, "a.jpg")
-    assert failures(nothing, [empty], None, TOLERANCE) == ()
-    assert not is_evidence(nothing, [empty])
-    assert not is_evidence(None, None)
-    assert is_evidence(HALF_OFF, None)
-    assert is_evidence(nothing, [tensor([1.0, 2.0])])
+def test_random_pictures_have_nothing_to_show(invoke, make_model, tmp_path):
+    done = invoke(
+        "verify", make_model(), "--random", 1, "--tensors", "--report", tmp_path / "shown"
+    )
+    assert done.returncode == 2
+    assert "--report shows detections, and random pictures have none" in done.stderr
+    assert not (tmp_path / "shown").exists()
 
 
-def test_a_node():
-    found = BisectReport("a", NodeReport("n", "Sub"), "swapped", None, (), (), (), 1, 1)
-    expected = "Sub n is the first node that differs: swapped"
-    assert failures(None, None, found, TOLERANCE) == (expected,)
-    assert failures(None, None, replace(found, node=None), TOLERANCE) == ()
+def test_a_refused_run_leaves_the_page(invoke, compare, make_model, pictures, tmp_path):
+    same, needs_nms = make_model("same.onnx"), make_model("dense.onnx", "one-to-many")
+    compare(same)
+    before = {path: path.read_bytes() for path in (tmp_path / "page").rglob("*") if path.is_file()}
+    for code, *others in ((2, same, "--imgsz", 333), (4, needs_nms)):
+        command = ("verify", make_model(), *others, "--images", pictures)
+        assert invoke(*command, "--report", tmp_path / "page").returncode == code
+        assert {path: path.read_bytes() for path in before} == before
+
+
+def test_the_page_has_its_folder_for_itself(invoke, make_model, pictures, tmp_path):
+    models, place = (make_model(), make_model("same.onnx")), tmp_path / "page"
+    place.mkdir()
+    done = invoke("verify", *models, "--images", pictures, "--report", place,
+                  "--certificate", place / "c.json")  # fmt: skip
+    assert done.returncode == 2
+    assert "the folder of the page, which holds nothing else" in done.stderr
+    assert not [*place.iterdir()]

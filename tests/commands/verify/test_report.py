@@ -1,11 +1,12 @@
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from made_detections import RULES, TOLERANCE, report_on
 from rich.console import Console
 
-from detcli.commands.shared.comparison import Precision, summarise
+from detcli.commands.shared.comparison import Order, Precision, Tolerance, summarise
 from detcli.commands.verify.report import (
     BisectReport,
     FailedInput,
@@ -13,11 +14,14 @@ from detcli.commands.verify.report import (
     SelectedBy,
     SideReport,
     VerifyReport,
+    VerifyRequest,
+    failures,
     render,
 )
 from detcli.commands.verify.tensors import compare_tensors
+from detcli.errors import UsageError
 
-TENSOR = compare_tensors("scores", np.array([4.0, 1.0]), np.array([4.0, np.inf]), 0.1, "x/a.jpg")
+HALF_OFF = summarise([report_on([(0, 0.9), (1, 0.8)], [(0, 0.9)])], RULES)
 SIDES = [
     SideReport(name, "ab" * 32, "cpu", selection, Precision.FLOAT32)
     for name, selection in (
@@ -27,82 +31,149 @@ SIDES = [
 ]
 
 
-def text(report, width=100):
-    output = io.StringIO()
-    console = Console(file=output, width=width)
-    for part in render(report):
-        console.print(part)
-    return output.getvalue()
+def tensor(*right, left=(1.0, 2.0)):
+    return compare_tensors("t", np.array(left), np.array(right), 0.1, "x/a.jpg")
 
 
 def verified(**parts):
-    parts = {
-        "agree": False,
-        "failures": ("it differs",),
+    return VerifyReport(**{
         "left": SIDES[0],
         "right": SIDES[1],
-        "tolerance": TOLERANCE,
+        "tolerance": Tolerance(score=0.02, corner=1.0, boxes=0.5, tensor=0.1),
         "compared": 2,
         "failed": (FailedInput("torn.jpg", "torn"),),
-    } | parts
-    return VerifyReport(**parts)
+    } | parts)  # fmt: skip
 
 
-def test_names_are_no_markup_and_no_control_codes():
-    shown = text(verified())
-    assert "[red]a.onnx on cpu, float32, selection by detcli (abababababab)" in shown
-    assert "\x1b" not in shown
+def wrong(**parts):
+    return [*failures(verified(**parts))]
 
 
-def test_sums_and_the_worst_pictures_first():
+def test_nothing_was_compared_or_all_agrees():
+    nothing = summarise([report_on([], [])], RULES)
+    empty = compare_tensors("t", *[np.empty((0, 6))] * 2, 0.1, "a.jpg")
+    for parts, is_evidence in (
+        ({}, False),
+        ({"detections": nothing, "tensors": (empty,)}, False),
+        ({"detections": nothing, "tensors": (tensor(1.0, 2.0),)}, True),
+        ({"detections": HALF_OFF}, True),
+        ({"detections": summarise([report_on([], [(0, 0.9)])], RULES)}, True),
+    ):
+        assert verified(**parts).is_evidence == is_evidence
+        tolerance = replace(TOLERANCE, boxes=1.0)
+        assert wrong(**parts, tolerance=tolerance) == []
+
+
+def test_a_share_of_boxes_may_disagree():
+    assert wrong(detections=HALF_OFF) == []
+    (sentence,) = wrong(detections=HALF_OFF, tolerance=replace(TOLERANCE, boxes=0.4))
+    assert sentence.startswith("50.00% of 2 boxes disagree (40.00% allowed): 1 missing, 0 extra, ")
+
+
+def test_no_tolerance_allows_a_wrong_order():
+    pictures = (replace(HALF_OFF.pictures[0], order=Order.WRONG),)
+    (sentence,) = wrong(detections=replace(HALF_OFF, pictures=pictures))
+    assert sentence == "detections are not sorted by descending score on 1 picture"
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "sentence"),
+    [
+        ((1.0, 2.0), (1.0, 4.0), "t: differs by 1 of its largest magnitude (0.1 allowed)"),
+        (
+            (1.0, 2.0),
+            (1.0, np.inf),
+            "t: 0 NaN and 0 infinities on the left, 0 NaN and 1 infinities on the right",
+        ),
+        ((1.0, 2.0), (1.0,), "t: [2] and [1]"),
+        ((np.nan, np.inf), (np.nan, np.inf), "t: no value is finite on either side"),
+    ],
+)
+def test_tensors(left, right, sentence):
+    assert wrong(tensors=(tensor(*right, left=left),)) == [sentence]
+
+
+def test_a_node_that_differs():
+    found = BisectReport("a", NodeReport("n", "Sub"), "swapped")
+    assert wrong(bisect=found) == ["Sub n is the first node that differs: swapped"]
+    assert wrong(bisect=replace(found, node=None)) == []
+
+
+def text(**parts):
+    console = Console(file=io.StringIO(), width=100)
+    for part in render(verified(**parts)):
+        console.print(part)
+    return console.file.getvalue()
+
+
+def test_the_table():
     pictures = [
         report_on([(0, 0.9)], [(0, 0.9)], "same.jpg"),
         report_on([(0, 0.9)], [(0, 0.89)], "near.jpg"),
         report_on([(n, 0.9) for n in range(5)], [(9, 0.4)], "folder/worst.jpg"),
     ]
-    shown = text(verified(detections=summarise(pictures, RULES)))
+    shown = text(
+        detections=summarise(pictures, RULES),
+        tensors=(tensor(4.0, np.inf, left=(4.0, 1.0)),),
+        failures=("it differs",),
+    )
+    assert "[red]a.onnx on cpu, float32, selection by detcli (abababababab)" in shown
+    assert "\x1b" not in shown
     assert "7 on the left, 3 on the right, above 0.25" in shown
     assert "5 on the left only" in shown
     rows = [line for line in shown.splitlines() if ".jpg" in line]
-    assert ["worst.jpg" in rows[0], "near.jpg" in rows[1], len(rows)] == [True, True, 2]
+    assert ["worst.jpg" in rows[0], "near.jpg" in rows[1], len(rows)] == [True, True, 3]
     assert "person 0.90, person 0.90" in shown
     assert "2 more" in shown
     assert "folder" not in shown
-
-
-def test_tensors_that_are_not_finite():
-    shown = text(verified(tensors=(TENSOR,)))
-    assert "scores on a.jpg: differs" in shown
+    assert "t on a.jpg: differs" in shown
     assert "right: float64[2] from 4 to 4, 0 NaN, 1 infinite" in shown
+    assert shown.splitlines()[-1] == "differs: it differs"
+    assert text(agree=True).splitlines()[-1] == "the two sides agree"
+    assert text().splitlines()[-1] == "nothing was compared"
+    assert "detections were not compared: \\x1b" in text(no_detections="\x1b")
 
 
-def test_a_node():
+def test_the_text_of_a_node():
     nodes = tuple(NodeReport(f"n{number}", "Add") for number in range(5))
+    differs = tensor(4.0, 9.0)
     found = BisectReport(
-        "x/a.jpg", nodes[0], "it differs", TENSOR, (TENSOR,) * 4, nodes, nodes[:1], 9, 3
+        "x/a.jpg", nodes[0], "it differs", differs, (differs,) * 4, nodes, nodes[:1], 9, 3
     )
-    shown = text(verified(bisect=found))
+    shown = text(bisect=found)
     assert "first node that differs: Add n0" in shown
     assert "found in 3 rounds, 9 tensors compared, on x/a.jpg" in shown
     assert "and 1 more inputs, all of which agree" in shown
     assert "left:  Add n0, Add n1, Add n2, 2 more" in shown
     assert "right: Add n0" in shown
-    nothing = BisectReport("a.jpg", None, "the outputs agree", None, (), (), (), 0, 0)
-    assert "no node found on a.jpg: the outputs agree" in text(verified(bisect=nothing))
+    nothing = BisectReport("a.jpg", None, "the outputs agree")
+    assert "no node found on a.jpg: the outputs agree" in text(bisect=nothing)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_random_pictures_are_for_tensors_only(seed):
+    with pytest.raises(UsageError, match="random pictures cannot compare detections"):
+        VerifyRequest("a.onnx", "b.onnx", random=seed)
+    for option in ("tensors", "bisect"):
+        assert VerifyRequest("a.onnx", "b.onnx", random=seed, **{option: True}).compares_tensors
+
+
+@pytest.mark.parametrize("names", [("a.onnx", "b.onnx"), ("a.jsonl", "b.jsonl")])
+@pytest.mark.parametrize("iou", [0, -1, 1.5])
+def test_an_iou_out_of_range(names, iou):
+    with pytest.raises(UsageError, match="--iou"):
+        VerifyRequest(*names, images=("pictures",), iou=iou)
 
 
 @pytest.mark.parametrize(
-    ("parts", "last"),
+    ("name", "value"),
     [
-        ({"agree": True, "failures": ()}, "the two sides agree"),
-        ({"failures": ()}, "nothing was compared"),
-        ({}, "differs: it differs"),
+        *((name, True) for name in ("half", "recursive", "tensors", "bisect")),
+        *(("box_format", "xyxy"), ("preprocess", "stretch"), ("imgsz", 64)),
+        *(("nms", 0), ("random", 0), ("against", "cpu")),
     ],
 )
-def test_whether_the_sides_agree_comes_last(parts, last):
-    assert text(verified(**parts)).splitlines()[-1] == last
-
-
-def test_why_there_are_no_detections():
-    shown = text(verified(no_detections="random pictures"))
-    assert "detections were not compared: random pictures" in shown
+def test_options_about_running_a_model(name, value):
+    option = name.replace("_", "-")
+    with pytest.raises(UsageError, match=f"--{option} applies to running a model"):
+        VerifyRequest("a.jsonl", "b.jsonl", **{name: value})

@@ -19,10 +19,9 @@ from onnx import helper, numpy_helper
 
 from detcli.commands.convert.passes.size import set_image_size
 from detcli.commands.verify import tensors as module
-from detcli.commands.verify.tensors import OutputComparison, Probe, SidePlan, bisect
+from detcli.commands.verify.tensors import OutputComparison, Probe, bisect
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
-from detcli.model.zoo import find
 
 
 def test_equal_graphs(bisected):
@@ -32,7 +31,7 @@ def test_equal_graphs(bisected):
 
 def test_nothing_was_compared(make_model):
     path = make_model()
-    probe = Probe(SidePlan(find(path), ModelFile.read(path)), (64, 64), at_head=False)
+    probe = Probe(ModelFile.read(path), (64, 64), at_head=False)
     assert bisect(OutputComparison(probe, probe, 0.001)) is None
 
 

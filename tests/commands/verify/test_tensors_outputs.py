@@ -4,18 +4,17 @@ import pytest
 from colour_model import picture
 from damaged_graphs import maker
 
-from detcli.commands.verify.tensors import OutputComparison, Probe, SidePlan, TensorPair
+from detcli.commands.verify.tensors import OutputComparison, Probe, TensorPair
 from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
-from detcli.model.zoo import find
 
 GREY, RED = (Picture.whole(picture(*squares)) for squares in ([], [("red", 1, 1)]))
 
 
 def compared(*paths, whole=False, limit=0.001):
     files = [ModelFile.read(path) for path in paths]
-    probes = [Probe(SidePlan(find(file.path), file), (64, 64), at_head=not whole) for file in files]
+    probes = [Probe(file, (64, 64), at_head=not whole) for file in files]
     return OutputComparison(*probes, limit)
 
 
@@ -93,6 +92,6 @@ def test_outputs_that_are_not_tensors(tmp_path):
         }"""
     path = tmp_path / "a.onnx"
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
-    probe = Probe(SidePlan(find(path), ModelFile.read(path)), (8, 8), at_head=False)
+    probe = Probe(ModelFile.read(path), (8, 8), at_head=False)
     with pytest.raises(ModelError, match="are not tensors"):
         OutputComparison(probe, probe, 0.001).add(RED, "red")

@@ -2,16 +2,15 @@ import numpy as np
 import pytest
 from colour_model import picture
 
-from detcli.commands.verify.tensors import Probe, SidePlan
+from detcli.commands.verify.tensors import Probe
 from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
-from detcli.model.zoo import find
 
 RED = Picture.whole(picture(("red", 1, 1)))
 
 
 def probe(path, *, at_head=False):
-    return Probe(SidePlan(find(path), ModelFile.read(path)), (64, 64), at_head=at_head)
+    return Probe(ModelFile.read(path), (64, 64), at_head=at_head)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
