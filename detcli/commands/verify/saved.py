@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,9 +64,8 @@ ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_
 PRECISIONS = {"bf16": Precision.BFLOAT16, "f16": Precision.FLOAT16, "f32": Precision.FLOAT32}
 """What a device says of the number type that it chose, as in "openvino:CPU (bf16)"."""
 
-ROW = np.dtype([
-    ("image", np.int64), ("category", np.int64), ("box", np.float32, 4), ("score", np.float32)
-])  # fmt: skip
+Box = dict[str, Any]
+"""A detection of a record, or one like it."""
 
 Pair = tuple[RecordJson | None, RecordJson | None]
 
@@ -98,27 +98,23 @@ class SavedRun:
             header = Manifest(open_store(f"{path}/")).header
             run.settings.append(cast("dict[str, Any]", header["settings"]))
         for fields in read_records(path):
-            run._note(fields)
+            run.count += 1
+            run.names.add(_name_of(fields))
+            if "settings" in fields and len(run.settings) < MAX_NOTED:
+                settings = {name: one for name, one in fields["settings"].items() if _is_flat(one)}
+                run.settings += [settings] if settings not in run.settings else []
+            if run.provenance is None and "provenance" in fields:
+                run.provenance = cast("dict[str, Any]", fields["provenance"])
+            for noted, value in (
+                (run.models, fields.get("model")),
+                (run.devices, fields.get("device")),
+            ):
+                if value is not None and len(noted) < MAX_NOTED:
+                    noted[value] = None
+            for one in fields.get("detections", ()):
+                if run.classes.setdefault(one["class_id"], one["class_name"]) != one["class_name"]:
+                    run.renamed = one["class_id"]
         return run
-
-    def _note(self, fields: RecordJson) -> None:
-        self.count += 1
-        self.names.add(_name_of(fields))
-        if "settings" in fields and len(self.settings) < MAX_NOTED:
-            settings = {name: one for name, one in fields["settings"].items() if _is_flat(one)}
-            if settings not in self.settings:
-                self.settings.append(settings)
-        if self.provenance is None and "provenance" in fields:
-            self.provenance = cast("dict[str, Any]", fields["provenance"])
-        for noted, name in (
-            (self.models, fields.get("model")),
-            (self.devices, fields.get("device")),
-        ):
-            if name is not None and len(noted) < MAX_NOTED:
-                noted[name] = None
-        for one in fields.get("detections", ()):
-            if self.classes.setdefault(one["class_id"], one["class_name"]) != one["class_name"]:
-                self.renamed = one["class_id"]
 
     def key(self, fields: RecordJson) -> str:
         """The name of an input, as far as it counts."""
@@ -135,43 +131,22 @@ class SavedRun:
         shared = os.path.commonprefix([*self.names])  # noqa: RUF071 - cut at the last slash
         return shared.rpartition("/")[0]
 
-    def setting(self, name: str, kind: type) -> list[Any]:
-        """The values of a setting, as far as they are of a type."""
+    def setting(self, name: str, *kinds: type) -> list[Any]:
+        """The values of a setting, as far as they are of these types."""
         values = (settings.get(name) for settings in self.settings)
-        return [value for value in values if isinstance(value, kind)]
+        return [value for value in values if type(value) in kinds]
 
     @property
     def conf(self) -> float | None:
         """Scores of the records are above it; None if they do not say."""
-        numbers = self.setting("conf", float) + self.setting("conf", int)
-        return max((float(one) for one in numbers if 0 <= one <= 1), default=None)
-
-    @property
-    def class_conf(self) -> dict[int, float]:
-        """The same of single classes."""
-        return {
-            int(key): float(least)
-            for table in self.setting("class_conf", dict)
-            for key, least in table.items()
-            if key.isdecimal()
-            and len(key) < MAX_DIGITS
-            and isinstance(least, int | float)
-            and 0 <= least <= 1
-        }
+        return max((one for one in self.setting("conf", float, int) if 0 <= one <= 1), default=None)
 
     @property
     def max_det(self) -> int | None:
         """The most detections that a picture has; None if they do not say, and with tiles."""
-        whole = not any(settings.get("tile") for settings in self.settings)
-        numbers = [one for one in self.setting("max_det", int) if one >= 1]
-        return min(numbers, default=None) if whole else None
-
-    @property
-    def sha256(self) -> str | None:
-        """Hash of the model's file; None if unknown, or of two models."""
-        found = set(self.setting("model_sha256", str))
-        digest = found.pop() if len(found) == 1 else ""
-        return digest if re.fullmatch("[0-9a-f]{64}", digest) else None
+        if any(settings.get("tile") for settings in self.settings):
+            return None
+        return min((one for one in self.setting("max_det", int) if one >= 1), default=None)
 
     @property
     def precision(self) -> Precision | None:
@@ -186,9 +161,11 @@ class SavedRun:
 
     def report(self) -> SideReport:
         """What the report says of it."""
+        hashes = {*self.setting("model_sha256", str)}
+        digest = hashes.pop() if len(hashes) == 1 else ""
         return SideReport(
             model=", ".join(self.models) or ", ".join(self.setting("model", str)) or "unknown",
-            sha256=self.sha256,
+            sha256=digest if re.fullmatch("[0-9a-f]{64}", digest) else None,
             device=", ".join(self.devices) or None,
             precision=self.precision,
             records=self.name,
@@ -238,17 +215,7 @@ def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
             yield f"the {side} run has records of {len(run.settings)} settings"
         if run.renamed is not None:
             yield f"the {side} run has several names for class {run.renamed}"
-    yield from _unlike_models(left, right)
-    if left.settings and right.settings:
-        one, other = left.settings[0], right.settings[0]
-        for name in (name for name in one if name in other and name not in ELSEWHERE):
-            if one[name] != other[name]:
-                yield f"{name} is {_shown(one[name])} and {_shown(other[name])}"
-    shared = sorted(left.classes.keys() & right.classes.keys())
-    if renamed := [number for number in shared if left.classes[number] != right.classes[number]]:
-        classes = "1 class has" if len(renamed) == 1 else f"{len(renamed)} classes have"
-        names = (_shown(run.classes[renamed[0]]) for run in (left, right))
-        yield f"{classes} another name: {renamed[0]} is {' and '.join(names)}"
+    yield from _differences(left, right)
     if (left.skipped or right.skipped) and (alone := len(left.keys ^ right.keys)):
         folders = (_shown(run.folder or ".") for run in (left, right))
         yield (
@@ -257,16 +224,25 @@ def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
         )
 
 
-def _unlike_models(left: SavedRun, right: SavedRun) -> Iterator[str]:
-    """Say whether models or precisions differ."""
-    names = [", ".join(run.models) or "unknown" for run in (left, right)]
-    if left.sha256 is None or right.sha256 is None:
-        if names[0] != names[1]:
-            yield f"model is {names[0]} and {names[1]}"
-    elif left.sha256 != right.sha256:
-        yield (f"model is {names[0]} ({left.sha256[:12]}) and {names[1]} ({right.sha256[:12]})")
-    if None not in {left.precision, right.precision} and left.precision != right.precision:
-        yield f"precision is {left.precision} and {right.precision}"
+def _differences(left: SavedRun, right: SavedRun) -> Iterator[str]:
+    """Say where models, precisions, settings and names of classes differ."""
+    one, other = left.report(), right.report()
+    if one.sha256 is None or other.sha256 is None:
+        if one.model != other.model:
+            yield f"model is {one.model} and {other.model}"
+    elif one.sha256 != other.sha256:
+        yield f"model is {one.model} ({one.sha256[:12]}) and {other.model} ({other.sha256[:12]})"
+    if None not in {one.precision, other.precision} and one.precision != other.precision:
+        yield f"precision is {one.precision} and {other.precision}"
+    for values, others in zip(left.settings[:1], right.settings[:1], strict=False):
+        for name in values:
+            if name in others.keys() - ELSEWHERE and values[name] != others[name]:
+                yield f"{name} is {_shown(values[name])} and {_shown(others[name])}"
+    shared = sorted(left.classes.keys() & right.classes.keys())
+    if renamed := [number for number in shared if left.classes[number] != right.classes[number]]:
+        classes = "1 class has" if len(renamed) == 1 else f"{len(renamed)} classes have"
+        names = (_shown(run.classes[renamed[0]]) for run in (left, right))
+        yield f"{classes} another name: {renamed[0]} is {' and '.join(names)}"
 
 
 def _shown(value: object) -> str:
@@ -285,7 +261,7 @@ def is_results(path: Path) -> bool:
 
 
 class CocoResults:
-    """COCO results, which are held as a whole, 40 bytes a box."""
+    """COCO results, which are held as a whole."""
 
     def __init__(self, name: str, path: str, ids: CocoIds, classes: Mapping[int, str]) -> None:
         """Read a file; `classes` are those of the other side.
@@ -296,15 +272,14 @@ class CocoResults:
         """
         self.name, self.path = name, path
         self._ids = ids
-        rows = _read(Path(path))
-        by_score = np.argsort(-rows["score"], kind="stable")
-        rows = rows[by_score][np.argsort(rows["image"][by_score], kind="stable")]
-        images, starts = np.unique(rows["image"], return_index=True)
-        ends = (*starts.tolist(), len(rows))
-        self._rows = rows
-        self._places = dict(zip(images.tolist(), pairwise(ends), strict=True))
-        categories = set(np.unique(rows["category"]).tolist())
-        self._classes = _classes(ids, classes, categories)
+        self._boxes = _read(Path(path))
+        categories = {box["category"] for boxes in self._boxes.values() for box in boxes}
+        known = _classes(ids, classes, categories)
+        for box in (box for boxes in self._boxes.values() for box in boxes):
+            category = box.pop("category")
+            # A class that the other side has not found has a number of its own.
+            unknown = MAX_CLASS + category % MAX_CLASS, f"category {category}"
+            box["class_id"], box["class_name"] = known.get(category, unknown)
 
     def report(self) -> SideReport:
         """What the report says of it."""
@@ -327,22 +302,13 @@ class CocoResults:
             origin = Origin(fields["source"], frame=fields.get("frame"))
             image = self._ids.image_id(Record(origin, index, "", ""))
             asked.add(image)
-            rows = self._rows[slice(*self._places.get(image, (0, 0)))]
-            yield fields, cast("RecordJson", {**fields, "detections": [*map(self._box, rows)]})
-        for image in (one for one in self._places if one not in asked):
+            yield fields, cast("RecordJson", {**fields, "detections": self._boxes.get(image, [])})
+        for image in sorted(self._boxes.keys() - asked):
             yield None, cast("RecordJson", {"source": f"image_id {image}"})
 
-    def _box(self, row: np.void) -> dict[str, object]:
-        category = int(row["category"])
-        # A class that the other side has not found has a number of its own.
-        unknown = MAX_CLASS + category % MAX_CLASS, f"category {category}"
-        class_id, name = self._classes.get(category, unknown)
-        score, box = float(row["score"]), row["box"].tolist()
-        return {"class_id": class_id, "class_name": name, "score": score, "box": box}
 
-
-def _read(path: Path) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """The rows of a file, in its order."""
+def _read(path: Path) -> dict[int, list[Box]]:
+    """The boxes of each image, best first."""
     try:
         with open_lines(path) as file:
             elements = json.load(file)
@@ -352,19 +318,21 @@ def _read(path: Path) -> np.ndarray[tuple[int], np.dtype[np.void]]:
         raise _unusable(path, "it is not JSON") from error
     if not isinstance(elements, list):
         raise _unusable(path, "it is not a list")
-    rows = np.empty(len(elements), ROW)
+    images: defaultdict[int, list[Box]] = defaultdict(list)
     for place, element in enumerate(elements):
         try:
             x, y, width, height = map(float, element["bbox"])
-            numbers = x, y, x + width, y + height, float(element["score"])
-            finite = all(abs(one) < MAX_NUMBER for one in numbers)
-            ids = int(element["image_id"]), int(element["category_id"])
-            rows[place] = (*ids, numbers[:4], numbers[4]) if finite else (*ids, (0, 0, 0, 0), 0)
+            score = float(element["score"])
+            image, category = int(element["image_id"]), int(element["category_id"])
         except (LookupError, TypeError, ValueError, OverflowError):
             raise _unusable(path, f"element {place} lacks a field") from None
-        if not finite:
+        corners = [x, y, x + width, y + height]
+        if not all(abs(one) < MAX_NUMBER for one in (*corners, score)):
             raise _unusable(path, f"a number of element {place} is not finite")
-    return rows
+        images[image].append({"category": category, "score": score, "box": corners})
+    for boxes in images.values():
+        boxes.sort(key=itemgetter("score"), reverse=True)
+    return images
 
 
 def _unusable(path: Path, reason: str) -> UsageError:
@@ -478,9 +446,11 @@ def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     highest = max(known, default=USUAL_CONF)
     conf = highest if request.settings.conf is None else request.settings.conf
     class_held: dict[int, float] = {}
-    for run in runs:
-        for class_id, least in run.class_conf.items():
-            class_held[class_id] = max(least, class_held.get(class_id, 0.0))
+    for table in (table for run in runs for table in run.setting("class_conf", dict)):
+        for key, least in table.items():
+            number = type(least) in {int, float} and 0 <= least <= 1
+            if number and key.isdecimal() and len(key) < MAX_DIGITS:
+                class_held[int(key)] = max(least, class_held.get(int(key), 0.0))
     most = [run.max_det for run in runs if run.max_det is not None]
     return Rules(
         conf,
@@ -556,7 +526,10 @@ class _Pairs:
         if sizes[0] != sizes[1]:
             self._fail(left, f"{sizes[0]} on the left, {sizes[1]} on the right")
             return
-        source, digest = left["source"], hashes[0] or hashes[1]
+        self._compare(left, right, hashes[0] or hashes[1])
+
+    def _compare(self, left: RecordJson, right: RecordJson, digest: str | None) -> None:
+        source = left["source"]
         origin = Origin(source, frame=left.get("frame"), time_s=left.get("time_s"))
         if self._results.certifies:
             path = None if digest else self._finder.path_of(source)

@@ -121,7 +121,7 @@ def test_ids_of_a_list_of_images(verify, write):
         (json.dumps([element(1, 1, (0, 0, 1))]), "element 0 lacks a field"),
         (json.dumps([element(1, 1, (0, 0, 1, 1e300))]), "element 0 is not finite"),
         ('[{"image_id": 1, "category_id": 1, "bbox": [0, 0, 1, NaN], "score": 1}]', "not finite"),
-        (json.dumps([element(10**30, 1)]), "element 0 lacks a field"),
+        (json.dumps([element(10**30, 1)]), None),
         ('[{"image_id": 1, "x":' + "[" * 100_000, "it is not JSON"),
         (json.dumps([element(1, -(10**18))]), None),
     ],
