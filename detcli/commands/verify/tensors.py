@@ -1,4 +1,15 @@
-"""Compares tensors: two arrays that should be alike, and the raw outputs of two networks."""
+"""Raw outputs of two networks, and the first node at which their graphs differ.
+
+To bisect, tensors that both graphs have, by name, are made outputs, a dozen at a time, and
+compared. The search walks backwards from an output that differs. Each round compares tensors spread
+evenly over those before the earliest known difference, so a chain shrinks to a twelfth, and skips
+branches that end in a tensor that agrees. It ends at a tensor that differs although all inputs of
+its node agree, as measured.
+
+An operator can hide a difference (a maximum, a saturated sigmoid), and one name can mean different
+tensors in two exports. So the tensors before one that agrees are only unlikely to differ: where
+the nearest inputs do differ, the search continues there.
+"""
 
 import math
 import time
@@ -126,40 +137,27 @@ def image_input(file: ModelFile) -> ValueInfoProto:
 def compare_tensors(
     name: str, left: Tensor, right: Tensor, limit: float, source: str
 ) -> TensorReport:
-    """Compare two tensors, in float64.
+    """Compare two tensors of any number type, in float64; the left one is the reference.
 
-    Args:
-        name: Their name in the report.
-        left: The reference, of any number type.
-        right: The other one.
-        limit: Largest difference that agrees, as a share of the largest magnitude on the left.
-        source: The input that they were computed from.
+    They agree up to a share of the largest magnitude on the left, the limit.
     """
-    sides = _side(left), _side(right)
-    finite, same_elsewhere = None, False
+    absolute = relative = scaled = cosine = None
+    agrees = False
     if left.shape == right.shape:
         first, second = left.astype(np.float64), right.astype(np.float64)
         finite = np.isfinite(first) & np.isfinite(second)
-        same_elsewhere = np.array_equal(first[~finite], second[~finite], equal_nan=True)
-    if finite is None or not finite.any():
-        return TensorReport(name, *sides, None, None, None, None, same_elsewhere, source)
-    first, second = first[finite], second[finite]  # (M,), (M,)
-    difference = np.abs(first - second)
-    magnitude = np.maximum(np.abs(first), np.abs(second))
-    absolute = float(difference.max())
-    largest = float(np.abs(first).max()) or float(magnitude.max()) or 1.0
-    relative = difference / np.where(magnitude > 0, magnitude, 1)
-    scaled = absolute / largest
-    return TensorReport(
-        name,
-        *sides,
-        max_absolute=absolute,
-        max_relative=float(relative.max()),
-        max_scaled=scaled,
-        cosine=_cosine(first, second),
-        agrees=bool(same_elsewhere and scaled <= limit),
-        source=source,
-    )
+        agrees = np.array_equal(first[~finite], second[~finite], equal_nan=True)
+        if finite.any():
+            first, second = first[finite], second[finite]  # (M,), (M,)
+            difference = np.abs(first - second)
+            magnitude = np.maximum(np.abs(first), np.abs(second))
+            absolute = float(difference.max())
+            relative = float((difference / np.where(magnitude > 0, magnitude, 1)).max())
+            scaled = absolute / (float(np.abs(first).max()) or float(magnitude.max()) or 1.0)
+            cosine = _cosine(first, second)
+            agrees = agrees and scaled <= limit
+    sides = _side(left), _side(right)
+    return TensorReport(name, *sides, absolute, relative, scaled, cosine, agrees, source)
 
 
 def difference_rank(report: TensorReport) -> tuple[bool, float]:
@@ -223,13 +221,7 @@ class OutputComparison:
         return tuple(self._reports.values())
 
     def add(self, picture: Picture, source: str) -> None:
-        """Compare on one more picture.
-
-        Raises:
-            DeviceError: A device cannot be used.
-            InferenceError: The runtime failed.
-            ModelError: The runtime refuses a graph, or the outputs are not tensors.
-        """
+        """Compare on one more picture."""
         left = self.left.fetch(picture, [pair.left for pair in self._pairs])
         right = self.right.fetch(picture, [pair.right for pair in self._pairs])
         pairs = [pair for pair in self._pairs if pair.left in left and pair.right in right]
@@ -250,9 +242,20 @@ class OutputComparison:
         self, pair: TensorPair, left: Tensor, right: Tensor, source: str
     ) -> list[TensorReport]:
         """Compare two outputs; of heads, boxes and scores separately."""
+        one, other = self.left.contract, self.right.contract
+        if one is None or other is None:
+            title = pair.left if pair.left == pair.right else f"{pair.left} and {pair.right}"
+            return [compare_tensors(title, left, right, self.limit, source)]
+        left, right = (
+            np.swapaxes(head, 1, 2) if contract.anchors_first else head
+            for head, contract in ((left, one), (right, other))
+        )  # (B, 4 + C, N)
+        parts = {"scores": slice(BOX_ROWS, None)}
+        if one.box_format is other.box_format:  # corners cannot be compared with centres
+            parts["boxes"] = slice(BOX_ROWS)
         return [
-            compare_tensors(name, one, other, self.limit, source)
-            for name, (one, other) in self._parts(pair, left, right).items()
+            compare_tensors(name, left[:, part], right[:, part], self.limit, source)
+            for name, part in parts.items()
         ]
 
     def _pair_up(self) -> tuple[TensorPair, ...]:
@@ -271,23 +274,6 @@ class OutputComparison:
             f"({', '.join(right)}) cannot be paired",
             "compare two versions of one model",
         )
-
-    def _parts(
-        self, pair: TensorPair, left: Tensor, right: Tensor
-    ) -> dict[str, tuple[Tensor, Tensor]]:
-        """The tensors to compare for a pair, by their name in reports."""
-        one, other = self.left.contract, self.right.contract
-        if one is None or other is None:
-            title = pair.left if pair.left == pair.right else f"{pair.left} and {pair.right}"
-            return {title: (left, right)}
-        heads = [
-            np.swapaxes(head, 1, 2) if contract.anchors_first else head
-            for head, contract in ((left, one), (right, other))
-        ]  # (B, 4 + C, N)
-        parts = {"scores": (heads[0][:, BOX_ROWS:], heads[1][:, BOX_ROWS:])}
-        if one.box_format is other.box_format:  # corners cannot be compared with centres
-            parts["boxes"] = (heads[0][:, :BOX_ROWS], heads[1][:, :BOX_ROWS])
-        return parts
 
 
 Nodes = Sequence[NodeProto]
@@ -313,16 +299,7 @@ GIVEN_UP = f"the search was given up after {MAX_SECONDS // 60} minutes"
 
 
 def bisect(outputs: OutputComparison) -> BisectReport | None:
-    """Find the first node that differs, on the picture where the outputs differ most.
-
-    Returns:
-        The node, or why none was found; None if no picture was compared.
-
-    Raises:
-        DeviceError: A device cannot be used.
-        InferenceError: The runtime failed.
-        ModelError: The runtime refuses a graph.
-    """
+    """Find the first node that differs, on the picture where the outputs differ most; if any."""
     if outputs.worst is None:
         return None
     search = _Search(outputs, outputs.worst)
@@ -356,13 +333,13 @@ class _Search:
             elif unknown := [name for name in likely if name not in self.reports]:
                 self._measure(_spread(unknown))
             else:
-                inputs = self._inputs(differing)
+                *_, inputs = self._between(differing)
                 if unknown := [name for name in inputs if name not in self.reports]:
                     self._measure(unknown)
                 elif hidden := self._differing(inputs):
                     differing = hidden[0]
                 else:
-                    return self._conclude(differing, inputs)
+                    return self._conclude(differing)
         return self._nothing(f"{differing} differs; {GIVEN_UP}", self.reports.get(differing))
 
     def find_overflow(self) -> BisectReport:
@@ -392,44 +369,45 @@ class _Search:
             self._measure([common])
             if self.reports[common].agrees:
                 return None  # a mask, say, where minus infinity is intended
-            found = self._conclude(common, self._inputs(common))
+            found = self._conclude(common)
             return replace(found, finding=f"{found.finding}; {HIDDEN}")
         node = node_report(probe.index.producers[name])
-        finding = f"{name} overflows in {probe.name}; {HIDDEN}"
-        return replace(self._nothing(finding), node=node)
+        return self._nothing(f"{name} overflows in {probe.name}; {HIDDEN}", node=node)
 
-    def _conclude(self, differing: str, inputs: Sequence[str]) -> BisectReport:
+    def _conclude(self, differing: str) -> BisectReport:
         """Compare a tensor and its inputs in one run, and report the node between them."""
+        left, right, inputs = self._between(differing)
         self._measure([differing, *inputs])
         output = self.reports[differing]
         if output.agrees:
             return self._nothing(FUSED, output)
-        left, right = (nodes for nodes, _ in self._between(differing))
         if not left:
             return self._nothing(f"{differing} is a constant", output)
-        graphs, titles = (self._left.index, self._right.index), (self._left.name, self._right.name)
+        titles = self._left.name, self._right.name
         if titles[0] == titles[1]:
             titles = "the first", "the second"
-        node, finding = explain(graphs, (left, right), titles, output)
+        graphs = Graphs(self._left.index, self._right.index, *titles)
         return BisectReport(
-            source=self._source,
-            node=node,
-            finding=finding,
+            self._source,
+            *graphs.explain(left, right, output),
             output=output,
-            inputs=tuple(self.reports[name] for name in inputs),
+            inputs=tuple(self.reports[name] for name in inputs if name in self.reports),
             left_nodes=tuple(map(node_report, left)),
             right_nodes=tuple(map(node_report, right)),
             compared=len(self.reports),
             rounds=self._rounds,
         )
 
-    def _nothing(self, why: str, output: TensorReport | None = None) -> BisectReport:
+    def _nothing(
+        self, why: str, output: TensorReport | None = None, node: NodeReport | None = None
+    ) -> BisectReport:
         compared = 0 if output is None else 1
-        return BisectReport(self._source, None, why, output, (), (), (), compared, self._rounds)
+        return BisectReport(self._source, node, why, output, compared=compared, rounds=self._rounds)
 
     def _measure(self, names: Sequence[str]) -> None:
         """Compare tensors, read in one run."""
         self._rounds += 1
+        limit = self._outputs.limit
         left = self._left.fetch(self._picture, names)
         right = self._right.fetch(self._picture, [self._in_right(name) for name in names])
         for name in names:
@@ -437,19 +415,15 @@ class _Search:
             if name not in left or other not in right:  # a sequence, say
                 self.common.remove(name)
                 continue
-            report = self._compare(name, left[name], right[other])
+            report = compare_tensors(name, left[name], right[other], limit, self._source)
+            if name == self._target.left:
+                parts = self._outputs.compare(self._target, left[name], right[other], self._source)
+                report = max(parts, key=difference_rank)
             self.reports[name] = report
             # Shapes and NaN agree whatever the values they come from.
             finite = report.max_absolute is not None
             if report.agrees and finite and report.left.dtype.startswith("float"):
                 self.unlikely.update(self._before(name))
-
-    def _compare(self, name: str, left: Tensor, right: Tensor) -> TensorReport:
-        if name == self._target.left:
-            return max(
-                self._outputs.compare(self._target, left, right, self._source), key=difference_rank
-            )
-        return compare_tensors(name, left, right, self._outputs.limit, self._source)
 
     def _in_right(self, name: str) -> str:
         """The name of a tensor in the right graph, which only differs for the heads."""
@@ -465,18 +439,12 @@ class _Search:
     def _differing(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if name in self.reports and not self.reports[name].agrees]
 
-    def _between(self, name: str) -> list[tuple[list[NodeProto], set[str]]]:
-        """In each graph, the nodes between a tensor and the nearest common tensors before it."""
+    def _between(self, name: str) -> tuple[Nodes, Nodes, list[str]]:
+        """The nearest common tensors before a tensor, after the nodes between in either graph."""
         known = {*self.common} - {self._target.left, self._target.right}
-        return [
-            nodes_between(self._left.index, name, known),
-            nodes_between(self._right.index, self._in_right(name), known),
-        ]
-
-    def _inputs(self, name: str) -> list[str]:
-        """The nearest common tensors before a tensor, in the order of the left graph."""
-        (_, left), (_, right) = self._between(name)
-        return [other for other in self.common if other in left | right]
+        left, reached = nodes_between(self._left.index, name, known)
+        right, others = nodes_between(self._right.index, self._in_right(name), known)
+        return left, right, [one for one in self.common if one in reached | others]
 
 
 def _overflows(tensor: Tensor | None) -> bool:
@@ -499,11 +467,7 @@ def node_report(node: NodeProto) -> NodeReport:
 def nodes_between(
     index: GraphIndex, tensor: str, known: Collection[str]
 ) -> tuple[list[NodeProto], set[str]]:
-    """The nodes that compute a tensor, which may be known itself, from known tensors.
-
-    Returns:
-        The nodes in graph order, and the known tensors that they read.
-    """
+    """The nodes, in order, that compute a tensor from known ones, and the known ones they read."""
     chosen, reached, waiting = set(), set(), [tensor]
     while waiting:
         node = index.producers.get(waiting.pop())
@@ -519,92 +483,91 @@ def nodes_between(
     return nodes, reached
 
 
-def explain(
-    graphs: tuple[GraphIndex, GraphIndex],
-    nodes: tuple[Nodes, Nodes],
-    titles: tuple[str, str],
-    output: TensorReport,
-) -> tuple[NodeReport, str]:
-    """Find the node that causes a difference, and say what differs about it.
+class Graphs(NamedTuple):
+    """Two graphs, and what they are called."""
 
-    Args:
-        graphs: The left graph and the right one.
-        nodes: In each, the nodes between tensors that agree and the first one that differs.
-        titles: Names of the graphs.
-        output: The tensor that differs.
-    """
-    # Constants are compared where they are read, since they may be nodes or initializers.
-    left, right = (
-        {node.output[0]: node for node in side if node.op_type != "Constant"} for side in nodes
-    )
-    for made, node in left.items():
-        if made in right:
-            if why := _difference(graphs, (node, right[made]), titles):
-                return node_report(node), why
-        elif node.op_type not in PASSED_THROUGH:
-            return node_report(node), f"the node is missing in {titles[1]}"
-    for made, node in right.items():
-        if made not in left and node.op_type not in PASSED_THROUGH:
-            return node_report(node), f"the node is missing in {titles[0]}"
-    return node_report(nodes[0][-1]), _numbers(output, titles)
+    left: GraphIndex
+    right: GraphIndex
+    title: str
+    other: str
 
+    def explain(self, left: Nodes, right: Nodes, output: TensorReport) -> tuple[NodeReport, str]:
+        """The node that causes a difference, of those before it, and what differs about it."""
+        # Constants are compared where they are read, since they may be nodes or initializers.
+        ours, theirs = (
+            {node.output[0]: node for node in side if node.op_type != "Constant"}
+            for side in (left, right)
+        )
+        for made, node in ours.items():
+            if made in theirs:
+                if why := self._difference(node, theirs[made]):
+                    return node_report(node), why
+            elif node.op_type not in PASSED_THROUGH:
+                return node_report(node), f"the node is missing in {self.other}"
+        for made, node in theirs.items():
+            if made not in ours and node.op_type not in PASSED_THROUGH:
+                return node_report(node), f"the node is missing in {self.title}"
+        return node_report(left[-1]), self._numbers(output)
 
-def _difference(
-    graphs: tuple[GraphIndex, GraphIndex],
-    nodes: tuple[NodeProto, NodeProto],
-    titles: tuple[str, str],
-) -> str:
-    """How two nodes differ; empty if they do not."""
-    one, other = nodes
-    if one.op_type != other.op_type:
-        passing = {one.op_type, other.op_type} & PASSED_THROUGH
-        return "" if len(passing) == 2 else f"it is {other.op_type} in {titles[1]}"
-    read = [
-        [_source(graph, name) for name in node.input]
-        for graph, node in zip(graphs, nodes, strict=True)
-    ]
-    if read[0] != read[1] and sorted(read[0]) == sorted(read[1]):
-        return f"its inputs are swapped in {titles[1]}: {', '.join(read[1])}"
-    # Branches of an If or Loop read more, and constants of one name may differ.
-    captured = {*reads(one)} & {*reads(other)} - {*one.input, *other.input}
-    places = [*zip(*read, strict=False), *((name, name) for name in sorted(captured))]
-    for name, counterpart in places:
-        if why := _input_difference(graphs, (name, counterpart), titles):
-            return why
-    if len(read[0]) != len(read[1]):
-        return f"it has {len(read[0])} inputs, and {len(read[1])} in {titles[1]}"
-    attributes = [
-        {(a.name, a.SerializeToString(deterministic=True)) for a in node.attribute}
-        for node in nodes
-    ]
-    changed = sorted({name for name, _ in attributes[0] ^ attributes[1]})
-    if changed and one.op_type not in PASSED_THROUGH:
-        return f"its attributes differ in {titles[1]}: {', '.join(changed)}"
-    return ""
+    def _difference(self, one: NodeProto, other: NodeProto) -> str:
+        """How two nodes differ; empty if they do not."""
+        if one.op_type != other.op_type:
+            passing = {one.op_type, other.op_type} <= PASSED_THROUGH
+            return "" if passing else f"it is {other.op_type} in {self.other}"
+        # The tensors behind casts, identities, quantisation and dequantisation.
+        read = [self.left.behind(name, PASSED_THROUGH) for name in one.input]
+        others = [self.right.behind(name, PASSED_THROUGH) for name in other.input]
+        if read != others and sorted(read) == sorted(others):
+            return f"its inputs are swapped in {self.other}: {', '.join(others)}"
+        # Branches of an If or Loop read more, and constants of one name may differ.
+        captured = {*reads(one)} & {*reads(other)} - {*one.input, *other.input}
+        places = [*zip(read, others, strict=False), *((name, name) for name in sorted(captured))]
+        for name, counterpart in places:
+            if why := self._input_difference(name, counterpart):
+                return why
+        if len(read) != len(others):
+            return f"it has {len(read)} inputs, and {len(others)} in {self.other}"
+        attributes, changed = (
+            {(a.name, a.SerializeToString(deterministic=True)) for a in node.attribute}
+            for node in (one, other)
+        )
+        if attributes != changed and one.op_type not in PASSED_THROUGH:
+            names = sorted({name for name, _ in attributes ^ changed})
+            return f"its attributes differ in {self.other}: {', '.join(names)}"
+        return ""
 
-
-def _source(graph: GraphIndex, name: str) -> str:
-    """The tensor behind casts, identities, quantisation and dequantisation."""
-    return graph.behind(name, PASSED_THROUGH)
-
-
-def _input_difference(
-    graphs: tuple[GraphIndex, GraphIndex], names: tuple[str, str], titles: tuple[str, str]
-) -> str:
-    left, right = (graph.array(name) for graph, name in zip(graphs, names, strict=True))
-    if left is not None and right is not None:
-        if not _are_alike(left, right):
-            report = compare_tensors(names[0], left, right, 0.0, "")
+    def _input_difference(self, name: str, counterpart: str) -> str:
+        left, right = self.left.array(name), self.right.array(counterpart)
+        if left is not None and right is not None:
+            if _are_alike(left, right):
+                return ""
+            report = compare_tensors(name, left, right, 0.0, "")
             one, other = (side.nan + side.infinite for side in report.sides)
             how_far = "" if report.max_absolute is None else f" by up to {report.max_absolute:.3g}"
             if one != other:
                 how_far = f", where {other} values are not finite instead of {one}"
-            return f"its constant input {names[0]} differs in {titles[1]}{how_far}"
-    elif names[0] != names[1] and any(
-        name in graph.producers for name, graph in zip(names, reversed(graphs), strict=True)
-    ):
-        return f"it reads {names[0]}, but {names[1]} in {titles[1]}"
-    return ""
+            return f"its constant input {name} differs in {self.other}{how_far}"
+        known = name in self.right.producers or counterpart in self.left.producers
+        if name != counterpart and known:
+            return f"it reads {name}, but {counterpart} in {self.other}"
+        return ""
+
+    def _numbers(self, output: TensorReport) -> str:
+        """What the values of a tensor show, where the node is the same in both graphs."""
+        for side, other, title in (
+            (output.left, output.right, self.title),
+            (output.right, output.left, self.other),
+        ):
+            if side.nan + side.infinite > other.nan + other.infinite:
+                reach = max(abs(other.least or 0.0), abs(other.greatest or 0.0))
+                text = f"{side.infinite} infinities and {side.nan} NaN in {title} only"
+                if reach <= HALF_LIMIT:
+                    return text
+                limit = f"the float16 limit is {HALF_LIMIT:.0f}"
+                return f"{text}: {limit}, the other side has {reach:.6g}"
+        return (
+            "the node is the same on both sides: the precision, runtime or device makes it differ"
+        )
 
 
 def _are_alike(left: Tensor, right: Tensor) -> bool:
@@ -620,20 +583,3 @@ def _are_alike(left: Tensor, right: Tensor) -> bool:
     rounding, smallest = (2.0**-10, 1e-7) if half else (1e-5, 0.0)
     one, other = left.astype(np.float64), right.astype(np.float64)
     return np.allclose(one, other, rtol=rounding, atol=smallest, equal_nan=True)
-
-
-def _numbers(output: TensorReport, titles: tuple[str, str]) -> str:
-    """What the values of a tensor show, where the node is the same in both graphs."""
-    for side, other, title in (
-        (output.left, output.right, titles[0]),
-        (output.right, output.left, titles[1]),
-    ):
-        broken = side.nan + side.infinite
-        if broken <= other.nan + other.infinite:
-            continue
-        reach = max(abs(other.least or 0.0), abs(other.greatest or 0.0))
-        text = f"{side.infinite} infinities and {side.nan} NaN in {title} only"
-        if reach > HALF_LIMIT:
-            return f"{text}: the float16 limit is {HALF_LIMIT:.0f}, the other side has {reach:.6g}"
-        return text
-    return "the node is the same on both sides: the precision, runtime or device makes it differ"

@@ -4,10 +4,8 @@ import pytest
 from damaged_graphs import bypassed, copy_of, maker, swapped
 from onnx import helper, numpy_helper
 
-from detcli.commands.verify.tensors import compare_tensors, explain, nodes_between
+from detcli.commands.verify.tensors import Graphs, compare_tensors, nodes_between
 from detcli.model.graph import GraphIndex
-
-TITLES = ("a.onnx", "b.onnx")
 
 
 def build():
@@ -30,11 +28,11 @@ def build():
 
 def explained(left, right, tensor="y", known=("x",), output=None):
     """The node between a tensor and known tensors, and what differs about it."""
-    graphs = GraphIndex(left.graph), GraphIndex(right.graph)
-    nodes = tuple(nodes_between(graph, tensor, known)[0] for graph in graphs)
+    graphs = Graphs(GraphIndex(left.graph), GraphIndex(right.graph), "a.onnx", "b.onnx")
+    nodes = (nodes_between(graph, tensor, known)[0] for graph in graphs[:2])
     one = np.ones(2, np.float32)
     output = output or compare_tensors(tensor, one, -one, 0.01, "a")
-    node, finding = explain(graphs, nodes, TITLES, output)
+    node, finding = graphs.explain(*nodes, output)
     return node.name, node.operator, finding
 
 
