@@ -64,7 +64,7 @@ ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_
 PRECISIONS = {"bf16": Precision.BFLOAT16, "f16": Precision.FLOAT16, "f32": Precision.FLOAT32}
 """What a device says of the number type that it chose, as in "openvino:CPU (bf16)"."""
 
-Box = dict[str, Any]
+BoxJson = dict[str, Any]
 """A detection of a record, or one like it."""
 
 Pair = tuple[RecordJson | None, RecordJson | None]
@@ -307,7 +307,7 @@ class CocoResults:
             yield None, cast("RecordJson", {"source": f"image_id {image}"})
 
 
-def _read(path: Path) -> dict[int, list[Box]]:
+def _read(path: Path) -> dict[int, list[BoxJson]]:
     """The boxes of each image, best first."""
     try:
         with open_lines(path) as file:
@@ -318,7 +318,7 @@ def _read(path: Path) -> dict[int, list[Box]]:
         raise _unusable(path, "it is not JSON") from error
     if not isinstance(elements, list):
         raise _unusable(path, "it is not a list")
-    images: defaultdict[int, list[Box]] = defaultdict(list)
+    images: defaultdict[int, list[BoxJson]] = defaultdict(list)
     for place, element in enumerate(elements):
         try:
             x, y, width, height = map(float, element["bbox"])
