@@ -36,8 +36,7 @@ def verified(*models, items=ITEMS, **request):
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])
 def test_own_selection_agrees_with_the_graphs(make_model, tail):
     report = verified(make_model(tail=tail))
-    assert report.agree
-    assert report.failures == ()
+    assert (report.agree, report.failures) == (True, ())
     assert (report.left.selection, report.right.selection) == (SelectedBy.DETCLI, SelectedBy.GRAPH)
     found = report.detections
     assert (found.left, found.right, found.pairs, found.disagreeing) == (3, 3, 3, 0)
@@ -103,14 +102,14 @@ def test_random_pictures_are_the_same_for_a_seed():
     assert random_item(7, (8, 8)).origin.source == "random:7"
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_random_pictures(make_model, seed):
-    models = str(make_model()), str(make_model("b.onnx"))
-    plan = plan_running(VerifyRequest(*models, random=seed, tensors=True))
-    report = compare_running(plan, [random_item(seed, plan.input_size)])
-    assert report.agree
+def test_random_pictures(make_model):
+    plan = plan_running(
+        VerifyRequest(str(make_model()), str(make_model("b.onnx")), random=0, tensors=True)
+    )
+    report = compare_running(plan, [random_item(0, plan.input_size)])
+    assert (report.agree, report.compared) == (True, 1)
     assert report.no_detections == "random pictures cannot compare detections"
-    assert [tensor.source for tensor in report.tensors] == [f"random:{seed}"] * 2
+    assert [tensor.source for tensor in report.tensors] == ["random:0"] * 2
 
 
 def test_half_precision(make_model):
@@ -139,16 +138,11 @@ def test_a_damaged_picture_is_compared_with_a_warning(make_model):
     assert report.compared == 4
 
 
-def test_no_picture_at_all_proves_nothing(make_model):
-    report = verified(make_model(tail="authors"), items=[], device="cpu")
-    assert not report.agree
-    assert report.failures == ()
-
-
-def test_two_that_find_nothing_prove_nothing(make_model):
+def test_what_proves_nothing(make_model):
     models = [make_model(), make_model("b.onnx")]
-    report = verified(*models, items=ITEMS[:1])
-    assert (report.agree, report.failures, report.detections.pairs) == (False, (), 0)
+    for items in ([], ITEMS[:1]):
+        report = verified(*models, items=items)
+        assert (report.agree, report.failures, report.detections.pairs) == (False, (), 0)
     assert verified(*models, items=ITEMS[:1], tensors=True).agree  # these are something
 
 
@@ -205,12 +199,6 @@ def test_an_overflow_is_a_failure_though_the_outputs_agree(make_model, tmp_path)
     assert not report.agree
     (sentence,) = report.failures
     assert sentence.startswith("Mul further is the first node that differs: far overflows")
-
-
-def test_a_share_of_boxes_may_be_allowed_to_disagree(make_model, tmp_path):
-    path = tmp_path / "b.onnx"
-    path.write_bytes(swapped(build(), "low").SerializeToString())
-    assert verified(make_model(), path, tolerance={"boxes": 1.0}).agree
 
 
 def test_other_names_warn_and_are_compared_all_the_same(make_model):
