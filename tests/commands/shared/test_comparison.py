@@ -11,46 +11,43 @@ def compared(left, right, rules=RULES):
     return len(both.pairs), len(both.over), both.borderline, both.missing, both.extra
 
 
-def test_both_sides_run_with_a_lower_confidence():
-    assert RULES.lowered_conf == pytest.approx(0.23)
-    assert Rules(0.01, 0.5, 300, TOLERANCE).lowered_conf == 0
-
-
-def test_alike():
-    assert compared([(0, 0.9)], [(0, 0.9)]) == (1, 0, 0, (), ())
-    assert compared([], []) == (0, 0, 0, (), ())
-
-
-def test_over_the_tolerance_in_score_or_corner():
-    assert compared([(0, 0.9), (1, 0.5)], [(0, 0.85), (1, 0.49)]) == (1, 1, 0, (), ())
-    assert compared([(0, 0.9), (1, 0.5)], [(0, 0.9, 2), (1, 0.5, 1)]) == (1, 1, 0, (), ())
-
-
-def test_a_pair_across_the_limit_is_borderline_and_not_missing():
-    assert compared([(0, 0.255)], [(0, 0.245)]) == (1, 0, 1, (), ())
-    assert compared([(0, 0.245)], [(0, 0.255)]) == (1, 0, 1, (), ())
-
-
-def test_a_pair_below_the_limit_is_not_looked_at():
-    assert compared([(0, 0.249)], [(0, 0.231)]) == (0, 0, 0, (), ())
-    assert compared([(0, 0.249)], []) == (0, 0, 0, (), ())
-
-
-def test_above_the_limit_without_counterpart_is_missing_or_extra():
-    """Its counterpart, within the tolerance, would have been seen: the sides run lower."""
-    assert compared([(0, 0.255)], []) == (0, 0, 0, (0,), ())
-    assert compared([], [(0, 0.9), (1, 0.255)]) == (0, 0, 0, (), (0, 1))
-
-
-def test_a_pair_far_across_the_limit_is_over():
-    assert compared([(0, 0.3)], [(0, 0.24)]) == (0, 1, 1, (), ())
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ([(0, 0.9)], [(0, 0.9)], (1, 0, 0, (), ())),
+        ([], [], (0, 0, 0, (), ())),
+        # over the tolerance in score or corner
+        ([(0, 0.9), (1, 0.5)], [(0, 0.85), (1, 0.49)], (1, 1, 0, (), ())),
+        ([(0, 0.9), (1, 0.5)], [(0, 0.9, 2), (1, 0.5, 1)], (1, 1, 0, (), ())),
+        # a pair across the limit is borderline and not missing; far across it is over
+        ([(0, 0.255)], [(0, 0.245)], (1, 0, 1, (), ())),
+        ([(0, 0.245)], [(0, 0.255)], (1, 0, 1, (), ())),
+        ([(0, 0.3)], [(0, 0.24)], (0, 1, 1, (), ())),
+        # below the limit nothing is looked at
+        ([(0, 0.249)], [(0, 0.231)], (0, 0, 0, (), ())),
+        ([(0, 0.249)], [], (0, 0, 0, (), ())),
+        # the counterpart, within the tolerance, would have been seen: the sides run lower
+        ([(0, 0.255)], [], (0, 0, 0, (0,), ())),
+        ([], [(0, 0.9), (1, 0.255)], (0, 0, 0, (), (0, 1))),
+    ],
+)
+def test_what_becomes_of_boxes(left, right, expected):
+    assert compared(left, right) == expected
 
 
 def test_the_last_row_of_a_full_result_is_a_limit_too():
     right = [(0, 0.9), (1, 0.6)]
-    assert compared([(0, 0.9), (2, 0.61), (1, 0.6)], right, FULL)[2:] == (1, (), ())
-    assert compared([(0, 0.9), (2, 0.63), (1, 0.6)], right, FULL)[2:] == (0, (1,), ())
-    assert compared([(0, 0.9), (2, 0.61), (1, 0.6)], right)[2:] == (0, (1,), ())
+    for score, rules, expected in (
+        (0.61, FULL, (2, 0, 1, (), ())),
+        (0.63, FULL, (2, 0, 0, (1,), ())),
+        (0.61, RULES, (2, 0, 0, (1,), ())),
+    ):
+        assert compared([(0, 0.9), (2, score), (1, 0.6)], right, rules) == expected
+
+
+def test_both_sides_run_with_a_lower_confidence():
+    assert RULES.lowered_conf == pytest.approx(0.23)
+    assert Rules(0.01, 0.5, 300, TOLERANCE).lowered_conf == 0
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ BOX = (10, 10, 50, 50)
 FAR = (100, 100, 150, 150)
 
 
-def pairs(left, right, **options):
-    return [(pair.left, pair.right) for pair in match(left, right, **options)]
+def pairs(left, right):
+    return [(pair.left, pair.right) for pair in match(left, right)]
 
 
 def test_nothing_on_one_side_or_both():
@@ -40,19 +40,35 @@ def test_a_pair_and_its_differences():
     assert pair.score_difference == pytest.approx(0.1)
 
 
-def test_boxes_of_different_classes_do_not_match():
-    assert match(detections((*BOX, 0.9, 0)), detections((*BOX, 0.9, 1))) == []
+ONE = (*BOX, 0.9, 0)
 
 
-def test_the_least_iou_is_enough():
-    left, right = detections((0, 0, 40, 40, 0.9, 0)), detections((0, 0, 40, 20, 0.9, 0))
-    assert pairs(left, right) == [(0, 0)]
-    assert pairs(left, right, least_iou=0.51) == []
-
-
-def test_a_duplicate_is_left_over():
-    twice = detections((*BOX, 0.9, 0), (*BOX, 0.7, 0))
-    assert pairs(detections((*BOX, 0.9, 0)), twice) == [(0, 0)]
+@pytest.mark.parametrize(
+    ("left", "right", "matched"),
+    [
+        ([ONE], [(*BOX, 0.9, 1)], []),  # of another class
+        ([(0, 0, 40, 40, 0.9, 0)], [(0, 0, 40, 20, 0.9, 0)], [(0, 0)]),  # just enough
+        ([(0, 0, 40, 40, 0.9, 0)], [(0, 0, 40, 19, 0.9, 0)], []),
+        ([ONE], [ONE, (*BOX, 0.7, 0)], [(0, 0)]),  # a duplicate is left over
+        ([(*BOX, 0.5, 0)] * 4, [(*BOX, 0.5, 0)] * 4, [(i, i) for i in range(4)]),  # ties
+        ([ONE, (*FAR, 0.8, 0)], [(*FAR, 0.8, 0), (*BOX, 0.8, 0)], [(0, 1), (1, 0)]),
+        # A perfect pair is not split into two poor ones.
+        (
+            [(0, 0, 40, 40, 0.9, 0), (0, 0, 40, 58, 0.8, 0)],
+            [(0, 0, 40, 40, 0.9, 0), (15, 0, 40, 40, 0.8, 0)],
+            [(0, 0)],
+        ),
+        # Cut to nothing by the edge of the picture, or so small that half a pixel halves the IoU.
+        (
+            [(0, 5, 0, 9, 0.5, 0), (20, 20, 22, 22, 0.5, 0)],
+            [(0, 5, 0.1, 9, 0.5, 0), (20.9, 20, 22.9, 22, 0.5, 0)],
+            [(0, 0), (1, 1)],
+        ),
+        ([(0, 5, 0, 9, 0.5, 0)], [(0, 6.1, 0.1, 10.1, 0.5, 0)], []),
+    ],
+)
+def test_pairs(left, right, matched):
+    assert pairs(detections(*left), detections(*right)) == matched
 
 
 def test_boxes_in_one_place_are_told_apart_by_score():
@@ -61,31 +77,6 @@ def test_boxes_in_one_place_are_told_apart_by_score():
     right = detections((10, 10, 50, 51, 0.9, 0), (10, 10, 50, 50, 0.3, 0))
     assert pairs(left, right) == [(0, 0), (1, 1)]
     assert max(pair.score_difference for pair in match(left, right)) < 1e-6
-
-
-def test_a_perfect_pair_is_not_split_into_two_poor_ones():
-    left = detections((0, 0, 40, 40, 0.9, 0), (0, 0, 40, 58, 0.8, 0))
-    right = detections((0, 0, 40, 40, 0.9, 0), (15, 0, 40, 40, 0.8, 0))
-    assert pairs(left, right) == [(0, 0)]
-
-
-def test_ties_pair_up_in_order():
-    same = detections(*[(*BOX, 0.5, 0)] * 4)
-    assert pairs(same, same) == [(i, i) for i in range(4)]
-
-
-def test_order():
-    left = detections((*BOX, 0.9, 0), (*FAR, 0.8, 0))
-    right = detections((*FAR, 0.8, 0), (*BOX, 0.8, 0))
-    assert pairs(left, right) == [(0, 1), (1, 0)]
-
-
-def test_empty_and_tiny_boxes():
-    """Cut to nothing by the edge of the picture, or so small that half a pixel halves the IoU."""
-    left = detections((0, 5, 0, 9, 0.5, 0), (20, 20, 22, 22, 0.5, 0))
-    right = detections((0, 5, 0.1, 9, 0.5, 0), (20.9, 20, 22.9, 22, 0.5, 0))
-    assert pairs(left, right) == pairs(left, left) == [(0, 0), (1, 1)]
-    assert pairs(left[0], detections((0, 6.1, 0.1, 10.1, 0.5, 0))) == []
 
 
 def test_equal_empty_boxes_come_first():

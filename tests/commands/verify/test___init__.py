@@ -78,7 +78,9 @@ def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
     arguments = [make_model(), broken, "--images", pictures, "--conf", 0.6]
     done = verify(*arguments, "--bisect", "--report", tmp_path / "out")
     assert done.returncode == 6
-    assert report_of(done)["bisect"]["node"] == {"name": "low", "operator": "Sub"}
+    report = report_of(done)
+    assert report["bisect"]["node"] == {"name": "low", "operator": "Sub"}
+    assert [tensor["agrees"] for tensor in report["tensors"]] == [True, False]
     assert len(pages.pictures(tmp_path / "out")) == 2
     assert done.stderr.startswith("detcli: the two sides do not agree: 100.00% of 6 boxes disagree")
     assert "(and 2 more, see the report)\n  hint: --tolerance sets what is allowed" in done.stderr
@@ -111,6 +113,11 @@ def test_random_pictures(verify, make_model, broken):
     assert report["detections"] is None
     assert report["no_detections"].startswith("random pictures")
     assert report["bisect"]["node"]["name"] == "low"
+    done = verify(make_model(), make_model("b.onnx"), "--random", 0, "--tensors")
+    assert done.returncode == 0
+    report = report_of(done)
+    assert (report["compared"], report["agree"]) == (1, True)
+    assert {tensor["source"] for tensor in report["tensors"]} == {"random:0"}
 
 
 @pytest.mark.parametrize(

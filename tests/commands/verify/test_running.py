@@ -5,18 +5,18 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from colour_model import build, picture
-from damaged_graphs import far_and_back, maker, swapped
+from colour_model import picture
+from damaged_graphs import maker
 
 from detcli.commands.shared.comparison import Order, Precision
 from detcli.commands.verify import running as module
 from detcli.commands.verify.report import SelectedBy, VerifyRequest
 from detcli.commands.verify.running import compare_running, plan_running, random_item
 from detcli.detector import Detector
-from detcli.errors import DecodeError, DetcliWarning, DeviceError, ModelError
+from detcli.errors import DetcliWarning, DeviceError, ModelError
 from detcli.geometry import Picture
 from detcli.record import Origin
-from detcli.source.item import Item, failed
+from detcli.source.item import Item
 
 
 def item(name, *squares):
@@ -69,17 +69,6 @@ def test_a_tail_in_the_wrong_order_is_found(make_model, tmp_path):
     assert report.failures == ("detections are not sorted by descending score on 2 pictures",)
 
 
-def test_two_models_with_tensors_and_the_node(make_model, tmp_path):
-    path = tmp_path / "b.onnx"
-    path.write_bytes(swapped(build(), "low").SerializeToString())
-    report = verified(make_model(), path, bisect=True)
-    assert not report.agree
-    assert report.detections.disagreeing == 1
-    assert [tensor.agrees for tensor in report.tensors] == [True, False]
-    assert report.bisect.node.name == "low"
-    assert len(report.failures) == 3
-
-
 def test_networks_that_are_not_detectors_have_tensors(make_model, tmp_path):
     path = tmp_path / "b.onnx"
     model = onnx.load(make_model())
@@ -102,30 +91,12 @@ def test_random_pictures_are_the_same_for_a_seed():
     assert random_item(7, (8, 8)).origin.source == "random:7"
 
 
-def test_random_pictures(make_model):
-    plan = plan_running(
-        VerifyRequest(str(make_model()), str(make_model("b.onnx")), random=0, tensors=True)
-    )
-    report = compare_running(plan, [random_item(0, plan.input_size)])
-    assert (report.agree, report.compared) == (True, 1)
-    assert report.no_detections == "random pictures cannot compare detections"
-    assert [tensor.source for tensor in report.tensors] == ["random:0"] * 2
-
-
 def test_half_precision(make_model):
     report = verified(make_model(), make_model("b.onnx", dtype=np.float16), tensors=True)
     assert report.agree
     assert report.right.precision is Precision.FLOAT16
     scores = report.tensors[0]
     assert 0 < scores.max_absolute < 0.001
-
-
-def test_inputs_that_fail_are_reported_and_the_others_compared(make_model):
-    items = [failed("torn", DecodeError("torn", "fetch it")), ITEMS[1]]
-    report = verified(make_model(tail="authors"), items=items)
-    assert report.agree
-    assert report.compared == 1
-    assert [(one.source, one.error) for one in report.failed] == [("torn", "torn")]
 
 
 def test_a_damaged_picture_is_compared_with_a_warning(make_model):
@@ -187,23 +158,3 @@ def test_a_buffer_that_is_overwritten_shows(make_model, monkeypatch):
     report = verified(make_model(), against="cuda")
     assert not report.agree
     assert [picture.agrees for picture in report.detections.pictures] == [False, False, True]
-
-
-def test_an_overflow_is_a_failure_though_the_outputs_agree(make_model, tmp_path):
-    path = tmp_path / "half.onnx"
-    model = far_and_back(build(dtype=np.float16), np.float16)
-    path.write_bytes(model.SerializeToString())
-    report = verified(make_model(), path, bisect=True)
-    assert report.detections.disagreeing == 0
-    assert all(tensor.agrees for tensor in report.tensors)
-    assert not report.agree
-    (sentence,) = report.failures
-    assert sentence.startswith("Mul further is the first node that differs: far overflows")
-
-
-def test_other_names_warn_and_are_compared_all_the_same(make_model):
-    other = make_model("b.onnx", metadata={"names": "['r', 'g', 'b']"})
-    with pytest.warns(DetcliWarning, match="compared by id"):
-        report = verified(make_model(), other)
-    assert report.agree
-    assert verified(make_model(), make_model("b.onnx", metadata={})).agree  # without a warning

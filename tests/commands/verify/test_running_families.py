@@ -8,7 +8,6 @@ from colour_model import picture
 
 from detcli.commands.verify.report import SelectedBy, VerifyRequest
 from detcli.commands.verify.running import compare_running, plan_running
-from detcli.errors import UsageError
 from detcli.geometry import Picture
 from detcli.record import Origin
 from detcli.source.item import Item
@@ -65,13 +64,6 @@ def test_a_selection_that_mistakes_classes_for_queries_is_found(write):
     report = verified(write("model.onnx", "deploy", change=change))
     assert not report.agree
     assert report.detections.disagreeing
-
-
-def test_two_outputs_without_a_selection_have_nothing_to_compare_with(write):
-    with pytest.raises(UsageError, match="nothing to compare"):
-        verified(write())
-    with pytest.raises(UsageError, match="no selection of its own"):
-        verified(write(), against="graph")
 
 
 @pytest.mark.parametrize("tails", [("pair", "pair"), ("deploy", "pair"), ("deploy", "deploy")])

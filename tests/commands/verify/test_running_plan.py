@@ -59,25 +59,26 @@ def test_two_models(body, whole):
     assert not plan.compares_heads
 
 
-def test_two_devices(body):
-    plan = plan_of(body, against="cuda")
-    assert devices(plan) == ("cpu", "cuda:0")
-    plan = plan_of(body, device="cuda:1", against="cpu")
-    assert devices(plan) == ("cuda:1", "cpu")
+def test_devices(body):
+    assert devices(plan_of(body, against="cuda")) == ("cpu", "cuda:0")
+    assert devices(plan_of(body, device="cuda:1", against="cpu")) == ("cuda:1", "cpu")
+    assert devices(plan_of(body, against="cuda:03")) == ("cpu", "cuda:3")
+    assert devices(plan_of(body, against="tensorrt")) == ("cpu", "tensorrt:0")
+    with pytest.raises(UsageError, match=r"both sides are the same: body.onnx on cuda:0"):
+        plan_of(body, device="cuda", against="cuda:0")
 
 
-def test_half_precision_of_a_file_or_of_tensorrt(body, make_model):
+def test_half_precision_of_a_file_or_of_a_device(body, make_model):
     half = make_model("half.onnx", dtype=np.float16)
     plan = plan_of(body, half)
     assert (plan.left.precision, plan.right.precision) == (Precision.FLOAT32, Precision.FLOAT16)
     assert plan.rules.tolerance == REDUCED
-    plan = plan_of(body, against="tensorrt", half=True)
-    assert (plan.left.precision, plan.right.precision) == (Precision.FLOAT32, Precision.FLOAT16)
-    assert (plan.left.options.half, plan.right.options.half) == (False, True)
-    plan = plan_of(body, against="openvino", half=True)
-    assert (plan.left.precision, plan.right.precision) == ("float32", "bfloat16")
-    plan = plan_of(body, against="openvino:GPU", half=True)
-    assert plan.right.precision == "float16"
+    for device, precision in (
+        ("tensorrt", "float16"), ("openvino", "bfloat16"), ("openvino:GPU", "float16")
+    ):  # fmt: skip
+        plan = plan_of(body, against=device, half=True)
+        assert (plan.left.precision, plan.right.precision) == ("float32", precision)
+        assert (plan.left.options.half, plan.right.options.half) == (False, True)
     with pytest.raises(UsageError, match="--half has no effect"):
         plan_of(body, half, half=True)
 
@@ -88,24 +89,6 @@ def test_both_sides_run_with_the_lowered_confidence(body, whole):
     assert plan.settings.conf == pytest.approx(0.4)
 
 
-def test_nothing_to_compare_with(body):
-    with pytest.raises(UsageError, match=r"nothing to compare body.onnx with") as raised:
-        plan_of(body)
-    assert all(side in raised.value.hint for side in ("OTHER", "cuda", "--against graph"))
-
-
-def test_the_same_twice(body):
-    with pytest.raises(UsageError, match=r"both sides are the same: body.onnx on cpu"):
-        plan_of(body, against="cpu")
-    with pytest.raises(UsageError, match=r"both sides are the same: body.onnx on cuda:0"):
-        plan_of(body, device="cuda", against="cuda:0")
-
-
-def test_a_graph_without_selection(body):
-    with pytest.raises(UsageError, match=r"no selection of its own.*layout is body"):
-        plan_of(body, against="graph")
-
-
 def test_a_graph_that_is_not_a_detector_has_no_selection(broken):
     with pytest.raises(ModelError, match="not a detector"):
         plan_of(broken, against="graph")
@@ -114,11 +97,6 @@ def test_a_graph_that_is_not_a_detector_has_no_selection(broken):
 def test_tensors_need_two_networks(whole):
     with pytest.raises(UsageError, match="compare two networks"):
         plan_of(whole, tensors=True)
-
-
-def test_random_pictures_have_the_size_of_the_input(body, whole):
-    request = VerifyRequest(str(body), str(whole), random=0, tensors=True)
-    assert plan_running(request).input_size == (64, 64)
 
 
 def test_other_class_names(body, make_model):
@@ -149,13 +127,6 @@ def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, body, whole, b
         with pytest.warns(DetcliWarning, match="the CPU is used: no libcudnn"):
             plan = plan_of(model, whole, device="auto", tensors=True)
         assert devices(plan) == ("cpu", "cpu")
-
-
-def test_names_of_devices(body):
-    with pytest.raises(UsageError, match="unknown device 'gpu'"):
-        plan_of(body, against="gpu")
-    assert devices(plan_of(body, against="cuda:03")) == ("cpu", "cuda:3")
-    assert devices(plan_of(body, against="tensorrt")) == ("cpu", "tensorrt:0")
 
 
 def input_size(left, right, imgsz=None):

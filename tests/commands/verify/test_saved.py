@@ -13,6 +13,11 @@ from saved_records import SETTINGS, SHA, box, error, record, report_of
 
 
 @pytest.fixture
+def verify(invoke):
+    return functools.partial(invoke, "verify")
+
+
+@pytest.fixture
 def save(tmp_path):
     """Write records; the first gets settings, unless it has some."""
 
@@ -28,95 +33,96 @@ def save(tmp_path):
 
 
 @pytest.fixture
-def verify(invoke):
-    return functools.partial(invoke, "verify")
+def compare(verify, save):
+    """Compare two lists of records: exit code, text on stderr, and the report."""
+
+    def run(left, right, *options, **settings):
+        done = verify(save("a.jsonl", *left), save("b.jsonl", *right, **settings), *options)
+        return done.returncode, done.stderr, report_of(done)
+
+    return run
 
 
-def test_two_runs_that_agree(verify, save):
-    left = save("a.jsonl", record("x/1.png", box()), record("x/2.png", box(0.5, 1), box(0.4)))
-    right = save(
-        "b.jsonl", record("x/1.png", box(0.9005)), record("x/2.png", box(0.5, 1), box(0.4))
+def test_two_runs_that_agree(compare, tmp_path):
+    others = record("x/2.png", box(0.5, 1), box(0.4))
+    code, said, report = compare(
+        [record("x/1.png", box()), others], [record("x/1.png", box(0.9005)), others]
     )
-    done = verify(left, right)
-    assert (done.returncode, done.stderr) == (0, "")
-    report = report_of(done)
-    assert (report["agree"], report["compared"], report["unlike"]) == (True, 2, [])
+    assert (code, said, report["agree"]) == (0, "", True)
+    assert (report["compared"], report["unlike"]) == (2, [])
     assert report["left"] == {
         "model": "m", "sha256": SHA, "device": "cpu", "selection": None, "precision": None,
-        "records": str(left),
+        "records": str(tmp_path / "a.jsonl"),
     }  # fmt: skip
     found = report["detections"]
     assert (found["pairs"], found["conf"], found["max_det"]) == (3, 0.25, 300)
     assert found["largest_score_difference"] == pytest.approx(0.0005, rel=1e-3)
 
 
-def test_two_runs_that_differ(verify, save):
-    left = save("a.jsonl", record("1.png", box(), box(0.8, 1)), record("2.png", box(0.7)))
-    right = save("b.jsonl", record("1.png", box(shift=3)), record("2.png", box(0.7), box(0.6, 2)))
-    done = verify(left, right)
-    assert done.returncode == 6
-    assert "100.00%" not in done.stderr
-    assert (
-        "75.00% of 4 boxes disagree (0.00% allowed): 1 missing, 1 extra, 1 further" in done.stderr
+def test_two_runs_that_differ(compare):
+    code, said, report = compare(
+        [record("1.png", box(), box(0.8, 1)), record("2.png", box(0.7))],
+        [record("1.png", box(shift=3)), record("2.png", box(0.7), box(0.6, 2))],
     )
-    assert "--bisect" not in done.stderr
-    found = report_of(done)["detections"]
+    assert code == 6
+    assert "75.00% of 4 boxes disagree (0.00% allowed): 1 missing, 1 extra, 1 further" in said
+    assert "--bisect" not in said
+    found = report["detections"]
     assert (found["missing"], found["extra"], found["over"], found["pairs"]) == (1, 1, 1, 2)
     assert [picture["source"] for picture in found["pictures"]] == ["1.png", "2.png"]
-    assert "2.png" in verify(left, right, "--format", "table").stdout
 
 
-def test_pictures_that_agree_are_not_kept(verify, save):
+def test_pictures_that_agree_are_not_kept(compare):
     """But for the worst, so that memory does not grow with runs that agree."""
     same = [record(f"{number}.png", box()) for number in range(50)]
     near = [record(f"near{number}.png", box(0.9)) for number in range(20)]
     nearly = [record(f"near{number}.png", box(0.9 - number / 1e5)) for number in range(20)]
-    report = report_of(verify(save("a.jsonl", *same, *near), save("b.jsonl", *same, *nearly)))
+    _, _, report = compare([*same, *near], [*same, *nearly])
     assert report["compared"] == report["detections"]["pairs"] == 70
     names = [picture["source"] for picture in report["detections"]["pictures"]]
     assert names == [f"near{number}.png" for number in range(10, 20)]
 
 
-def test_folders_may_have_other_names(verify, save):
-    for folder, other, names in (
+@pytest.mark.parametrize(
+    ("folder", "other", "names"),
+    [
         ("/home/ann/pics/{}", "/mnt/data/photos/{}", ["1.png", "2.png"]),
         ("pics/{}", "/home/bob/pics/{}", ["1.png", "sub/1.png"]),
         ("{}", "deep/in/a/folder/{}", ["a/1.png", "b/1.png", "b/2.png"]),
         ("/data/{}", "C:\\pics\\{}", ["1.png", "sub/1.png"]),
         ("/e\u0301te\u0301/{}", "/été/{}", ["1.png"]),
         ("pics/{}", "./pics/{}", ["1.png"]),
-    ):
-        boxes = [box(0.9 - number / 10) for number in range(len(names))]
-        other_names = [name.replace("/", "\\") if "\\" in other else name for name in names]
-        left = save("a.jsonl", *map(record, map(folder.format, names), boxes))
-        right = save("b.jsonl", *reversed([*map(record, map(other.format, other_names), boxes)]))
-        done = verify(left, right)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert report_of(done)["compared"] == len(names)
+    ],
+)
+def test_folders_may_have_other_names(compare, folder, other, names):
+    boxes = [box(0.9 - number / 10) for number in range(len(names))]
+    other_names = [name.replace("/", "\\") if "\\" in other else name for name in names]
+    left = [*map(record, map(folder.format, names), boxes)]
+    right = [*map(record, map(other.format, other_names), boxes)]
+    code, said, report = compare(left, right[::-1])
+    assert (code, said, report["compared"]) == (0, "", len(names))
 
 
-def test_a_part_of_the_pictures(verify, save):
+def test_a_part_of_the_pictures(compare):
     """By whole names where runs have some in common, else below the folder of each run."""
-    left = save("a.jsonl", record("p/1.png", box()), record("p/sub/1.png", box(0.5)))
-    report = report_of(verify(left, save("b.jsonl", record("p/sub/1.png", box(0.5)))))
+    left = [record("p/1.png", box()), record("p/sub/1.png", box(0.5))]
+    _, said, report = compare(left, [record("p/sub/1.png", box(0.5))])
     assert (report["left_only"], report["unlike"]) == (["p/1.png"], [])
     assert report["detections"]["disagreeing"] == 0
-    right = save("b.jsonl", record("/q/1.png", box()), record("/q/2.png", box()))
-    report = report_of(verify(left, right))
+    _, said, report = compare(left, [record("/q/1.png", box()), record("/q/2.png", box())])
     assert (report["left_only"], report["right_only"]) == (["p/sub/1.png"], ["/q/2.png"])
+    assert "names below p and /q, and 2 of them have no counterpart" in said
+    code, said, report = compare(left, [record("2.png", box())])
     assert report["unlike"] == [
-        "inputs are paired by their names below p and /q, and 2 of them have no counterpart"
+        "inputs are paired by their names below p and ., and 3 of them have no counterpart"
     ]
-    done = verify(left, save("b.jsonl", record("2.png", box())))
-    assert "names below p and ., and 3 of them have no counterpart" in done.stderr
+    assert (code, "--report" in said) == (6, False)  # there is nothing to show
 
 
-def test_pictures_of_one_run_only(verify, save):
-    left = save("a.jsonl", *(record(f"{number}.png", box()) for number in range(6)))
-    right = save("b.jsonl", record("0.png", box()), record("other.png", box()))
-    done = verify(left, right)
-    assert done.returncode == 6
-    report = report_of(done)
+def test_pictures_of_one_run_only(compare):
+    left = [record(f"{number}.png", box()) for number in range(6)]
+    code, _, report = compare(left, [record("0.png", box()), record("other.png", box())])
+    assert code == 6
     assert report["left_only"] == [f"{number}.png" for number in range(1, 6)]
     assert report["right_only"] == ["other.png"]
     assert report["failures"] == [
@@ -126,64 +132,48 @@ def test_pictures_of_one_run_only(verify, save):
     assert report["detections"]["pairs"] == 1
 
 
-def test_errors(verify, save):
+def test_errors(compare):
     """On both sides one is a failed input, on one side a difference."""
     records = [record("1.png", box()), error("2.png")]
-    done = verify(save("a.jsonl", *records), save("b.jsonl", *records))
-    assert done.returncode == 3
-    report = report_of(done)
-    assert report["agree"]
+    code, _, report = compare(records, records)
+    assert (code, report["agree"]) == (3, True)
     assert report["failed"] == [{"source": "2.png", "error": "left: torn; right: torn"}]
-    right = save("b.jsonl", record("1.png", box()), record("2.png", box()))
-    done = verify(save("a.jsonl", *records), right)
-    assert done.returncode == 6
-    assert "1 input (2.png) with an error on one side only" in done.stderr
-    assert report_of(done)["failed"] == [{"source": "2.png", "error": "left: torn"}]
+    code, said, report = compare(records, [records[0], record("2.png", box())])
+    assert code == 6
+    assert "1 input (2.png) with an error on one side only" in said
+    assert report["failed"] == [{"source": "2.png", "error": "left: torn"}]
 
 
-def test_other_files_of_the_same_name(verify, save):
-    one, other = {"sha256": "1" * 64}, {"sha256": "2" * 64}
-    left = save("a.jsonl", record("1.png", box(), **one), record("2.png", box(), **one))
-    right = save("b.jsonl", record("1.png", box(), **one), record("2.png", box(), **other))
-    done = verify(left, right)
-    assert done.returncode == 6
-    assert report_of(done)["other_files"] == ["2.png"]
-    larger = save("c.jsonl", record("1.png", box(), width=800), record("2.png", box()))
-    report = report_of(verify(left, larger))
+def test_other_files_of_the_same_name(compare):
+    left = [record(f"{name}.png", box(), sha256="1" * 64) for name in (1, 2)]
+    code, _, report = compare(left, [left[0], record("2.png", box(), sha256="2" * 64)])
+    assert (code, report["other_files"]) == (6, ["2.png"])
+    _, _, report = compare(left, [record("1.png", box(), width=800), record("2.png", box())])
     assert report["failed"] == [
         {"source": "1.png", "error": "400x40 on the left, 800x40 on the right"}
     ]
-    assert report["compared"] == 1
+    assert (report["compared"], report["other_files"]) == (1, ["1.png"])
 
 
-def test_unlike_settings_are_said(verify, save):
-    """They do not fail by themselves, as two models may be compared."""
-    for settings, says in (
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
         ({"conf": 0.5}, "conf is 0.25 and 0.5"),
         ({"max_det": 100}, "max_det is 300 and 100"),
         ({"tile": "640,overlap=0.2"}, "tile is None and 640,overlap=0.2"),
         ({"model_sha256": "cd" * 32}, "model is m (abababababab) and m (cdcdcdcdcdcd)"),
         ({"half": True}, None),
         ({"zones": ["door"]}, None),
-    ):
-        left = save("a.jsonl", record("1.png", box()))
-        done = verify(left, save("b.jsonl", record("1.png", box()), **settings))
-        assert done.returncode == 0
-        assert report_of(done)["unlike"] == ([says] if says else [])
-        assert done.stderr == (f"detcli: warning: {says}\n" if says else "")
-    done = verify(left, save("b.jsonl", record("1.png"), conf=0.5))
-    assert done.returncode == 6
-    assert "hint: the runs are not alike: conf is 0.25 and 0.5; --report" in done.stderr
-
-
-def test_scores_count_from_the_higher_confidence_on(verify, save):
-    left = save("a.jsonl", record("1.png", box(0.9), box(0.4, 1)), conf=0.25)
-    right = save("b.jsonl", record("1.png", box(0.9)), conf=0.5)
-    report = report_of(verify(left, right))
-    assert report["agree"]
-    assert report["detections"]["conf"] == 0.5
-    report = report_of(verify(left, right, "--conf", 0.3))
-    assert not report["agree"] or report["detections"]["borderline"] == 1
+    ],
+)
+def test_unlike_settings_are_said(compare, settings, says):
+    """They do not fail by themselves, as two models may be compared."""
+    same = [record("1.png", box())]
+    code, said, report = compare(same, same, **settings)
+    assert (code, report["unlike"]) == (0, [says] if says else [])
+    assert said == (f"detcli: warning: {says}\n" if says else "")
+    code, said, _ = compare(same, [record("1.png")], **settings)
+    assert (code, f"hint: the runs are not alike: {says}; --report" in said) == (6, bool(says))
 
 
 @pytest.mark.parametrize(
@@ -198,15 +188,23 @@ def test_scores_count_from_the_higher_confidence_on(verify, save):
     ],
 )
 def test_a_box_next_to_the_confidence_may_be_below_it_on_the_other_side(
-    verify, save, score, settings, missing
+    compare, score, settings, missing
 ):
-    left = save("a.jsonl", record("1.png", box(0.9), box(score, 1)), **settings)
-    right = save("b.jsonl", record("1.png", box(0.9)), **settings)
-    found = report_of(verify(left, right, "--conf", 0.25))["detections"]
+    left = record("1.png", box(0.9), box(score, 1), settings=SETTINGS | settings)
+    _, _, report = compare([left], [record("1.png", box(0.9))], "--conf", 0.25, **settings)
+    found = report["detections"]
     assert (found["missing"], found["borderline"]) == (missing, 1 - missing)
 
 
-def test_what_runs_do_not_say(verify, save, tmp_path):
+def test_scores_count_from_the_higher_confidence_on(compare):
+    left, right = [record("1.png", box(0.9), box(0.4, 1))], [record("1.png", box(0.9))]
+    _, _, report = compare(left, right, conf=0.5)
+    assert (report["agree"], report["detections"]["conf"]) == (True, 0.5)
+    _, _, report = compare(left, right, "--conf", 0.3, conf=0.5)
+    assert report["detections"]["borderline"] == 1
+
+
+def test_what_runs_do_not_say(verify, compare, tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(record("1.png", box())) + "\n")
     done = verify(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
@@ -217,46 +215,46 @@ def test_what_runs_do_not_say(verify, save, tmp_path):
     ]
     assert verify(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-q").stderr == ""
     mixed = record("2.png", box(), settings=SETTINGS | {"conf": 0.3})
-    left = save("a.jsonl", record("1.png", box(name="car")), mixed)
-    right = save("b.jsonl", record("1.png", box(name="auto\x1b[31m")), record("2.png", box()))
-    done = verify(left, right)
+    right = [record("1.png", box(name="auto\x1b[31m")), record("2.png", box())]
+    _, said, _ = compare([record("1.png", box(name="car")), mixed], right)
     for sentence in (
         "the left run has records of 2 settings",
         "the left run has several names for class 0",
         "1 class has another name: 0 is car and auto\\x1b[31m",
     ):
-        assert sentence in done.stderr
+        assert sentence in said
 
 
-def test_precision_decides_the_tolerance(verify, save):
-    left = save("a.jsonl", record("1.png", box(), provenance={"precision": "float32"}))
-    right = save("b.jsonl", record("1.png", box(), provenance={"precision": "float16"}))
-    report = report_of(verify(left, right))
-    assert report["right"]["precision"] == "float16"
-    assert report["tolerance"]["score"] == 0.02
-    assert report["unlike"] == ["precision is float32 and float16"]
-    right = save("b.jsonl", record("1.png", box(), device="openvino:CPU (bf16)"))
-    assert report_of(verify(left, right))["tolerance"]["score"] == 0.05
-    assert report_of(verify(left, right, "--tolerance", "score=0.3"))["tolerance"]["score"] == 0.3
+@pytest.mark.parametrize(
+    ("more", "options", "score"),
+    [
+        ({"provenance": {"precision": "float16"}}, [], 0.02),
+        ({"device": "openvino:CPU (bf16)"}, [], 0.05),
+        ({"device": "openvino:CPU (bf16)"}, ["--tolerance", "score=0.3"], 0.3),
+    ],
+)
+def test_precision_decides_the_tolerance(compare, more, options, score):
+    left = record("1.png", box(), provenance={"precision": "float32"})
+    _, _, report = compare([left], [record("1.png", box(), **more)], *options)
+    precision = report["right"]["precision"]
+    assert report["unlike"] == [f"precision is float32 and {precision}"]
+    assert report["tolerance"]["score"] == score
 
 
-def test_frames_are_paired_by_number(verify, save):
+def test_frames_are_paired_by_number(compare):
     frames = [record("a.mp4", box(0.9 - n / 100), frame=n, time_s=n / 10) for n in range(9)]
-    moved = [one | {"source": "/x/a.mp4"} for one in frames]
-    report = report_of(verify(save("a.jsonl", *frames[::2]), save("b.jsonl", *moved)))
-    assert report["compared"] == 5
+    _, _, report = compare(frames[::2], [one | {"source": "/x/a.mp4"} for one in frames])
+    assert (report["compared"], report["detections"]["disagreeing"]) == (5, 0)
     assert report["right_only"] == [f"/x/a.mp4 frame {n}" for n in (1, 3, 5, 7)]
-    assert report["detections"]["disagreeing"] == 0
 
 
-def test_records_that_come_twice_or_in_another_order(verify, save):
+def test_records_that_come_twice_or_in_another_order(compare):
     twice = [record("1.png", box()), record("1.png", box())]
-    assert report_of(verify(save("a.jsonl", *twice), save("b.jsonl", *twice)))["compared"] == 2
-    report = report_of(verify(save("a.jsonl", *twice), save("b.jsonl", twice[0])))
-    assert report["left_only"] == ["1.png"]
+    assert compare(twice, twice)[2]["compared"] == 2
+    assert compare(twice, twice[:1])[2]["left_only"] == ["1.png"]
     records = [record(f"{n}.png", box(0.9 - n / 100)) for n in range(9)]
     again = [*records[4:], {**records[0], "settings": SETTINGS}, *records[1:4]]
-    report = report_of(verify(save("a.jsonl", *records), save("b.jsonl", *again)))
+    _, _, report = compare(records, again)
     assert (report["agree"], report["compared"], report["unlike"]) == (True, 9, [])
 
 
@@ -366,16 +364,14 @@ def test_settings_of_strangers_are_only_text(verify, save, field):
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_pictures_are_shown_where_they_are_found(verify, save, make_picture, tmp_path):
+def test_pictures_are_shown_where_they_are_found(compare, make_picture, tmp_path):
     make_picture("now/1.png", size=(40, 400))
-    left = save("a.jsonl", record("/gone/1.png", box()), record("/gone/2.png", box()))
-    right = save("b.jsonl", record("/other/1.png"), record("/other/2.png"))
-    done = verify(left, right, "--images", tmp_path / "now",
-                  "--report", tmp_path / "page")  # fmt: skip
-    assert done.returncode == 6
-    assert len(pages.pictures(tmp_path / "page")) == 1
-    (about,) = pages.runs(tmp_path / "page")
-    assert dict(about["facts"])["left records"] == str(left)
+    left = [record("/gone/1.png", box()), record("/gone/2.png", box())]
+    right, page = [record("/other/1.png"), record("/other/2.png")], tmp_path / "page"
+    code, _, report = compare(left, right, "--images", tmp_path / "now", "--report", page)
+    assert (code, len(pages.pictures(page))) == (6, 1)
+    (about,) = pages.runs(page)
+    assert dict(about["facts"])["left records"] == report["left"]["records"]
 
 
 # A yardstick: the differences of two files, counted without anything of detcli.
@@ -391,8 +387,7 @@ def overlap(one, other):
 
 def counted(left, right):
     """Boxes on the left only, on the right only, and pairs; scores are all above 0.3."""
-    runs = [{json.loads(line)["source"]: json.loads(line)["detections"]
-             for line in path.read_text().splitlines()} for path in (left, right)]  # fmt: skip
+    runs = [{one["source"]: one["detections"] for one in run} for run in (left, right)]
     missing = extra = paired = 0
     for source, ours in runs[0].items():
         theirs = [*runs[1][source]]
@@ -408,7 +403,7 @@ def counted(left, right):
     return missing, extra, paired
 
 
-def test_counts_are_those_of_another_program(verify, save, random):
+def test_counts_are_those_of_another_program(compare, random):
     """Boxes of one class are apart, so pairs are unambiguous."""
     runs = [[], []]
     for number, run in itertools.product(range(40), runs):
@@ -419,10 +414,10 @@ def test_counts_are_those_of_another_program(verify, save, random):
             if random.random() < 0.8
         ]
         run.append(record(f"{number}.png", *sorted(rows, key=lambda one: -one["score"])))
-    left, right = save("a.jsonl", *runs[0]), save("b.jsonl", *runs[1])
-    found = report_of(verify(left, right))["detections"]
-    assert (found["missing"], found["extra"], found["pairs"]) == counted(left, right)
-    assert min(found["missing"], found["extra"], found["pairs"]) > 10
+    found = compare(*runs)[2]["detections"]
+    counts = found["missing"], found["extra"], found["pairs"]
+    assert counts == counted(*runs)
+    assert min(counts) > 10
 
 
 def test_a_record_waits_alone_in_memory(save, monkeypatch):
@@ -461,13 +456,8 @@ def test_real_runs_on_two_devices(invoke, shared, tmp_path):
     assert report_of(done)["detections"]["pairs"] == 7
 
 
-def test_nothing_to_look_at(verify, save, tmp_path):
+def test_nothing_to_look_at(verify, tmp_path):
     (tmp_path / "a.jsonl").touch()
     done = verify(tmp_path / "a.jsonl", tmp_path / "a.jsonl", "-q")
     assert done.returncode == 3
     assert "hint: name records of the same pictures" in done.stderr
-    left, right = save("a.jsonl", record("1.png", box())), save("b.jsonl", record("2.jpg", box()))
-    done = verify(left, right)
-    assert done.returncode == 6
-    assert "1 input (1.png) only on the left" in done.stderr
-    assert "--report" not in done.stderr

@@ -4,17 +4,11 @@ import pytest
 from detcli.commands.verify.tensors import compare_tensors, difference_rank
 
 LIMIT = 0.01
+nan, inf = np.nan, np.inf
 
 
 def compare(left, right, dtype=np.float32, limit=LIMIT, source="a.jpg"):
     return compare_tensors("t", np.array(left, dtype), np.array(right, dtype), limit, source)
-
-
-def test_equal_tensors():
-    report = compare([1, -2], [1, -2])
-    assert report.agrees
-    figures = report.max_absolute, report.max_relative, report.max_scaled, report.cosine
-    assert figures == (0, 0, 0, pytest.approx(1))
 
 
 def test_the_figures():
@@ -23,44 +17,42 @@ def test_the_figures():
     assert (report.max_absolute, report.max_relative, report.max_scaled) == (1, 0.5, 0.25)
     assert report.cosine == pytest.approx(18 / np.sqrt(17 * 20))
     assert (report.left.least, report.left.greatest) == (0, 4)
-
-
-def test_exactly_the_limit_agrees():
-    assert compare([100, 1], [100, 2]).agrees
-    assert not compare([100, 1], [100, 2.01]).agrees
-
-
-def test_other_shapes_do_not_agree():
+    report = compare([1, -2], [1, -2])
+    assert report.agrees
+    figures = report.max_absolute, report.max_relative, report.max_scaled, report.cosine
+    assert figures == (0, 0, 0, pytest.approx(1))
     report = compare([[1, 2]], [[1], [2]])
-    assert not report.agrees
     assert report.max_absolute is report.cosine is None
     assert (report.left.shape, report.right.shape) == ((1, 2), (2, 1))
-
-
-def test_nan_and_infinities_are_counted_and_left_out():
-    nan, inf = np.nan, np.inf
-    report = compare([nan, inf, 3], [nan, inf, 3])
-    assert report.agrees
-    assert (report.left.nan, report.left.infinite, report.max_absolute) == (1, 1, 0)
-    assert not compare([nan, 3], [3, 3]).agrees
-    assert not compare([inf, 3], [-inf, 3]).agrees
-    assert not compare([65504, 3], [inf, 3]).agrees
-
-
-def test_nothing_finite_and_nothing_at_all():
-    assert compare([np.nan], [np.nan]).agrees
-    assert not compare([np.nan], [np.inf]).agrees
-    assert compare([], []).agrees
     assert compare([], []).max_absolute is None
+    report = compare([nan, inf, 3], [nan, inf, 3])
+    assert (report.left.nan, report.left.infinite, report.max_absolute) == (1, 1, 0)
 
 
-def test_zeros():
+@pytest.mark.parametrize(
+    ("left", "right", "agree"),
+    [
+        ([100, 1], [100, 2], True),  # exactly the limit
+        ([100, 1], [100, 2.01], False),
+        ([[1, 2]], [[1], [2]], False),
+        ([nan, inf, 3], [nan, inf, 3], True),
+        ([nan, 3], [3, 3], False),
+        ([inf, 3], [-inf, 3], False),
+        ([65504, 3], [inf, 3], False),
+        ([nan], [nan], True),
+        ([nan], [inf], False),
+        ([], [], True),
+    ],
+)
+def test_what_agrees(left, right, agree):
+    assert compare(left, right).agrees == agree
+
+
+def test_cosines():
     assert compare([0, 0], [0, 0]).cosine == 1
     report = compare([0, 0], [0, 1e-9])
     assert (report.max_scaled, report.cosine, report.agrees) == (1, 0, False)
-
-
-def test_large_float64_does_not_overflow():
+    # Squares of large numbers would overflow.
     assert compare([1e300, 1e300], [1e300, 1e300], np.float64).cosine == pytest.approx(1)
 
 

@@ -18,6 +18,16 @@ def compared(*paths, whole=False, limit=0.001):
     return OutputComparison(*probes, limit)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_any_tensor_of_a_network(make_model, dtype):
+    probe = Probe(ModelFile.read(make_model(dtype=dtype, batch=3)), (64, 64), at_head=False)
+    found = probe.fetch(RED, ["cells", "head", "cells"])
+    assert (found["head"].dtype, found["head"].shape) == (dtype, (3, 7, 64))
+    np.testing.assert_array_equal(found["cells"][0, :, 1, 1], [1, 0, 0])
+    assert list(probe.fetch(RED, ["scores"])) == ["scores"]
+    assert probe.half == (dtype is np.float16)
+
+
 def test_heads_in_either_axis_order(make_model):
     outputs = compared(make_model(), make_model("b.onnx", tail="transposed"))
     outputs.add(RED, "red")
@@ -28,6 +38,8 @@ def test_heads_in_either_axis_order(make_model):
 
 def test_an_end_to_end_graph_by_its_head(make_model):
     outputs = compared(make_model(), make_model("b.onnx", tail="ultralytics"))
+    assert outputs.right.outputs == ["head"]
+    assert "first_index" not in outputs.right.index.producers
     outputs.add(RED, "red")
     assert [report.max_absolute for report in outputs.reports] == [0, 0]
 
