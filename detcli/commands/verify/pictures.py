@@ -19,6 +19,7 @@ from detcli.commands.shared.comparison import (
 )
 from detcli.commands.shared.page import versions
 from detcli.commands.shared.provenance import FileHashes
+from detcli.commands.shared.reports import to_json
 from detcli.commands.verify.report import (
     WORST,
     CertifiedPicture,
@@ -175,19 +176,10 @@ def open_results(
     page = None
     if path is not None:
         tolerance = rules.tolerance
-        facts = [
-            (f"{name} {what}", value)
-            for name, side in zip(("left", "right"), sides, strict=True)
-            for what, value in (
-                ("records", side.records),
-                ("model", PurePath(side.model).name),
-                ("sha256", side.sha256),
-                ("device", side.device),
-                ("selection", side.selection),
-                ("precision", side.precision),
-            )
-            if value is not None
-        ]
+        facts: list[tuple[str, str]] = []
+        for name, side in zip(("left", "right"), sides, strict=True):
+            values = to_json(replace(side, model=PurePath(side.model).name))
+            facts += [(f"{name} {what}", one) for what, one in values.items() if one is not None]
         facts += [
             ("conf", f"{rules.conf:g}"),
             ("IoU of a match", f"{rules.least_iou:g}"),

@@ -23,7 +23,7 @@ import numpy as np
 
 from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
 from detcli.commands.shared.finder import Finder
-from detcli.commands.shared.progress import progress
+from detcli.commands.shared.progress import count, progress
 from detcli.commands.shared.saved import MAX_CLASS, MAX_NUMBER, is_folder, open_lines, read_records
 from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
@@ -44,7 +44,7 @@ from detcli.source.decode import DecodeOptions
 from detcli.source.sources import InputGuard
 
 MAX_NOTED = 100
-"""Settings, models and devices of one run that are remembered."""
+"""Settings of one run that are remembered."""
 
 MAX_DIGITS = 8
 """Of a class id, see `MAX_CLASS`."""
@@ -105,12 +105,10 @@ class SavedRun:
                 run.settings += [settings] if settings not in run.settings else []
             if run.provenance is None and "provenance" in fields:
                 run.provenance = cast("dict[str, Any]", fields["provenance"])
-            for noted, value in (
-                (run.models, fields.get("model")),
-                (run.devices, fields.get("device")),
-            ):
-                if value is not None and len(noted) < MAX_NOTED:
-                    noted[value] = None
+            if "model" in fields:
+                run.models[fields["model"]] = None
+            if "device" in fields:
+                run.devices[fields["device"]] = None
             for one in fields.get("detections", ()):
                 if run.classes.setdefault(one["class_id"], one["class_name"]) != one["class_name"]:
                     run.renamed = one["class_id"]
@@ -271,6 +269,7 @@ class CocoResults:
             UsageError: It is something else, or has no category of the classes.
         """
         self.name, self.path = name, path
+        self.classes: dict[int, str] = {}
         self._ids = ids
         self._boxes = _read(Path(path))
         categories = {box["category"] for boxes in self._boxes.values() for box in boxes}
@@ -280,6 +279,7 @@ class CocoResults:
             # A class that the other side has not found has a number of its own.
             unknown = MAX_CLASS + category % MAX_CLASS, f"category {category}"
             box["class_id"], box["class_name"] = known.get(category, unknown)
+            self.classes[box["class_id"]] = box["class_name"]
 
     def report(self) -> SideReport:
         """What the report says of it."""
@@ -342,11 +342,15 @@ def _unusable(path: Path, reason: str) -> UsageError:
     )
 
 
+def _by_id(names: Mapping[int, str]) -> tuple[str, ...]:
+    return tuple(names.get(class_id, "") for class_id in range(max(names, default=-1) + 1))
+
+
 def _classes(
     ids: CocoIds, seen: Mapping[int, str], categories: set[int]
 ) -> Mapping[int, tuple[int, str]]:
     """Class id and name of each category, in the numbering that `--save-coco` would have used."""
-    names = tuple(seen.get(class_id, "") for class_id in range(max(seen, default=-1) + 1))
+    names = _by_id(seen)
     by_number = {number: name for name, number in COCO_ID_OF.items()}
     # A model with a class for each number of COCO may begin with 0 or 1.
     numbered = (tuple(by_number.get(n, "") for n in range(first, 91)) for first in (0, 1))
@@ -397,7 +401,7 @@ def verify_saved(
         advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
         finder = Finder(Path(request.images[0]) if request.images else None, DecodeOptions())
         stack.callback(finder.close)
-        run = _Pairs(finder, results)
+        run = _Pairs(finder, results, (left.classes, right.classes))
         for pair in found:
             run.add(*pair)
             advance()
@@ -494,12 +498,14 @@ def pairs(left: SavedRun, right: SavedRun) -> Iterator[Pair]:
 class _Pairs:
     """Compares the records of each input."""
 
-    def __init__(self, finder: Finder, results: Results) -> None:
+    def __init__(
+        self, finder: Finder, results: Results, classes: Iterable[Mapping[int, str]]
+    ) -> None:
         self.only: tuple[list[str], list[str]] = ([], [])
         self.other_files: list[str] = []
         self._one_sided: list[str] = []  # errors
         self._finder, self._results = finder, results
-        self._classes = _ClassNames(), _ClassNames()
+        self._names = [_by_id(names) for names in classes]
 
     def add(self, left: RecordJson | None, right: RecordJson | None) -> None:
         """Compare the records of an input, or note that a run has none."""
@@ -534,11 +540,10 @@ class _Pairs:
         if self._results.certifies:
             path = None if digest else self._finder.path_of(source)
             self._results.certify(Origin(source, path, origin.frame), digest)
-        names, other_names = self._classes
         self._results.add(
             origin,
             (left["height"], left["width"]),
-            (names.detections(left), other_names.detections(right)),
+            [*map(_found, (left, right), self._names)],
             partial(self._finder.picture, left),
             left.get("warnings", ()),
         )
@@ -558,8 +563,7 @@ class _Pairs:
             if names:
                 shown = ", ".join(Path(name).name or name for name in names[:MAX_NAMED])
                 more = f", and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-                count = "1 input" if len(names) == 1 else f"{len(names)} inputs"
-                yield f"{count} ({shown}{more}) {what}"
+                yield f"{count(len(names), 'input')} ({shown}{more}) {what}"
 
 
 def _title(fields: RecordJson) -> str:
@@ -567,24 +571,12 @@ def _title(fields: RecordJson) -> str:
     return fields["source"] if frame is None else f"{fields['source']} frame {frame}"
 
 
-class _ClassNames:
-    """Names of classes by id, as `Detections` take them; they grow as records come."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, str] = {}
-        self._names: tuple[str, ...] = ()
-
-    def detections(self, fields: RecordJson) -> Detections:
-        """The detections of a record."""
-        found = fields["detections"]
-        new = {one["class_id"]: one["class_name"] for one in found}
-        if new.keys() - self._known.keys():
-            self._known = new | self._known
-            ids = range(max(self._known) + 1)
-            self._names = tuple(self._known.get(class_id, "") for class_id in ids)
-        return Detections(
-            np.array([one["box"] for one in found], np.float32).reshape(-1, 4),
-            np.array([one["score"] for one in found], np.float32),
-            np.array([one["class_id"] for one in found], np.int64),
-            self._names,
-        )
+def _found(fields: RecordJson, names: tuple[str, ...]) -> Detections:
+    """The detections of a record, with the names of all classes of its run."""
+    rows = fields["detections"]
+    return Detections(
+        np.array([one["box"] for one in rows], np.float32).reshape(-1, 4),
+        np.array([one["score"] for one in rows], np.float32),
+        np.array([one["class_id"] for one in rows], np.int64),
+        names,
+    )
