@@ -26,6 +26,8 @@ SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 GZIP = b"\x1f\x8b"
 """How a file that is compressed begins."""
 
+Check = Callable[[Any], bool]
+
 
 def read_records(name: str) -> Iterator[RecordJson]:
     """Yield the records of a file, of standard input, or of a run in shards.
@@ -85,7 +87,7 @@ def _from_lines(file: BinaryIO, name: str) -> Iterator[RecordJson]:
             fields = json.loads(text)
         except (ValueError, RecursionError):
             fields = None
-        if not is_record(fields):
+        if not _is_record(fields):
             raise UsageError(
                 f"line {number} of {name} is not a record of detcli",
                 "name a file that predict or merge wrote, as JSON Lines",
@@ -98,60 +100,71 @@ def _from_lines(file: BinaryIO, name: str) -> Iterator[RecordJson]:
         yield cast("RecordJson", fields)
 
 
-def is_record(fields: Any) -> bool:  # noqa: ANN401 - JSON
-    """Whether what was read has the form of a record, as far as a page shows it."""
-    if not isinstance(fields, dict) or not isinstance(fields.get("source"), str):
-        return False
-    if "error" in fields:
-        error = fields["error"]
-        texts = ("type", "message", "hint")
-        return isinstance(error, dict) and all(isinstance(error.get(t), str) for t in texts)
-    return (
-        isinstance(fields.get("detections"), list)
-        and all(_is_natural(fields.get(name), 1) for name in ("width", "height"))
-        and all(map(_is_detection, fields["detections"]))
-        and ("frame" not in fields or _is_natural(fields["frame"], 0))
-        and ("time_s" not in fields or _is_finite(fields["time_s"]))
-        and isinstance(fields.get("time", ""), str)
-        and all(isinstance(fields.get(name, ""), str) for name in ("model", "device"))
-        and _is_list_of(fields.get("warnings", []), lambda one: isinstance(one, str))
-        and isinstance(fields.get("settings", {}), dict)
-        and isinstance(fields.get("provenance", {}), dict)
-        and isinstance(fields.get("sha256", ""), str)
+def _of(kind: type) -> Check:
+    return lambda value: isinstance(value, kind)
+
+
+def _list_of(check: Check, count: int | None = None) -> Check:
+    return lambda value: (
+        isinstance(value, list) and count in {None, len(value)} and all(map(check, value))
     )
 
 
-def _is_detection(one: Any) -> bool:  # noqa: ANN401
-    return (
-        isinstance(one, dict)
-        and _is_natural(one.get("class_id"), 0)
-        and one["class_id"] < MAX_CLASS
-        and isinstance(one.get("class_name"), str)
-        and _is_finite(one.get("score"))
-        and isinstance(one.get("box"), list)
-        and len(one["box"]) == 4
-        and all(map(_is_finite, one["box"]))
-        and _is_natural(one.get("track_id", 0), 0)
-        and _is_list_of(one.get("zones", []), lambda name: isinstance(name, str))
-        and _is_list_of(one.get("crossed", []), _is_crossing)
+def _natural(least: int, below: int = 2**53) -> Check:
+    return lambda value: type(value) is int and least <= value < below
+
+
+def _is_finite(value: Any) -> bool:  # noqa: ANN401
+    return type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
+
+
+def _object(required: dict[str, Check], optional: dict[str, Check] | None = None) -> Check:
+    return lambda value: (
+        isinstance(value, dict)
+        and all(name in value and check(value[name]) for name, check in required.items())
+        and all(check(value[name]) for name, check in (optional or {}).items() if name in value)
     )
 
 
-def _is_crossing(one: Any) -> bool:  # noqa: ANN401
-    return isinstance(one, dict) and all(isinstance(one.get(name), str) for name in ("line", "to"))
+TEXT = _of(str)
+
+DETECTION = _object(
+    {
+        "class_id": _natural(0, MAX_CLASS),
+        "class_name": TEXT,
+        "score": _is_finite,
+        "box": _list_of(_is_finite, 4),
+    },
+    {
+        "track_id": _natural(0),
+        "zones": _list_of(TEXT),
+        "crossed": _list_of(_object({"line": TEXT, "to": TEXT})),
+    },
+)
+
+FAILURE = _object({"source": TEXT, "error": _object({"type": TEXT, "message": TEXT, "hint": TEXT})})
+
+RECORD = _object(
+    {
+        "source": TEXT,
+        "width": _natural(1),
+        "height": _natural(1),
+        "detections": _list_of(DETECTION),
+    },
+    {
+        "frame": _natural(0),
+        "time_s": _is_finite,
+        "time": TEXT,
+        "model": TEXT,
+        "device": TEXT,
+        "warnings": _list_of(TEXT),
+        "settings": _of(dict),
+        "provenance": _of(dict),
+        "sha256": TEXT,
+    },
+)
+"""The form of a record with detections, as far as a page or `verify` shows it."""
 
 
-def _is_list_of(value: object, holds: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and all(map(holds, value))
-
-
-def _is_natural(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**53
-
-
-def _is_finite(value: object) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and abs(value) < MAX_NUMBER  # NaN is not
-    )
+def _is_record(fields: Any) -> bool:  # noqa: ANN401 - JSON
+    return (FAILURE if isinstance(fields, dict) and "error" in fields else RECORD)(fields)

@@ -401,7 +401,7 @@ def read_certificate(path: Path) -> tuple["VerifyRequest", dict[str, Any]]:
     for name, kinds in REQUEST.items():
         if type(values[name]) not in kinds:
             raise _unusable(path, f"its request has no usable {name}")
-    images, tolerance, box_format = (request[n] for n in ("images", "tolerance", "box_format"))
+    images, tolerance, box_format = (values[n] for n in ("images", "tolerance", "box_format"))
     if not all(isinstance(one, str) for one in images):
         raise _unusable(path, "its request has no usable images")
     if not all(type(one) in NUMBER for one in tolerance.values()) or not tolerance.keys() <= {
