@@ -24,7 +24,7 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
 
     Args:
         devices: Where the network runs; none of them is `auto`.
-        precision: The lowest precision that it computes in; None if unknown.
+        precision: The lowest one that it computes in; None if unknown.
     """
     devices = tuple(devices)
     gpus = tuple(device for device in devices if device.is_gpu)
@@ -62,7 +62,7 @@ def _runtime() -> tuple[str, str | None]:
 
 
 def package_version(package: str) -> str | None:
-    """Version of an installed package."""
+    """Version of a package; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -70,7 +70,6 @@ def package_version(package: str) -> str | None:
 
 
 def _first_version(packages: Iterable[str]) -> str | None:
-    """Version of the first of these packages that is installed."""
     return next(filter(None, map(package_version, packages)), None)
 
 

@@ -44,8 +44,7 @@ Value = tuple[str, bool, tuple[str, ...]]
 BESIDE_CHECK = {"check", "report_page", "report_format", "quiet", "verbose"}
 """Parameters that go with --check: the certificate says the rest."""
 
-MAX_SHOWN = 80
-"""Characters of a certificate's value that is shown."""
+MAX_SHOWN = 80  # characters of a certificate's value that is shown
 
 TEXT, NUMBER, NOTHING = (str,), (float, int), (type(None),)
 REQUEST: dict[str, tuple[type, ...]] = {
@@ -345,7 +344,6 @@ def _say_what_is_odd(found: "VerifyReport", *, quiet: bool) -> None:
 
 
 def _next_step(request: "VerifyRequest", found: "VerifyReport", *, may_show: bool) -> str:
-    """The hint for a disagreement."""
     steps = [f"the runs are not alike: {found.unlike[0]}"] if found.unlike else []
     if may_show and request.random is None and found.compared:
         steps.append("--report DIR shows the pictures")

@@ -121,7 +121,6 @@ class Results:
         self.certified.append(CertifiedPicture(origin.source, digest))
 
     def detections(self) -> DetectionsReport:
-        """The sums, with the pictures that are kept."""
         kept = self._kept | {-place: report for _, place, report in self._worst}
         return self._totals.report(kept[index] for index in sorted(kept))
 

@@ -18,11 +18,8 @@ from detcli.model.contract import BoxFormat
 from detcli.settings import Settings
 from detcli.text import printable
 
-WORST = 10
-"""Pictures that a table has, and that are kept of two saved runs though they agree."""
-
-MAX_LISTED = 3
-"""Boxes, nodes or tensors that are listed in full."""
+WORST = 10  # pictures that a table has, and that are kept of two saved runs though they agree
+MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +59,10 @@ class VerifyRequest:
 
     @property
     def is_saved(self) -> bool:
-        """Whether saved runs are compared."""
         return is_saved(self.model) or (self.other is not None and is_saved(self.other))
 
     @property
     def compares_tensors(self) -> bool:
-        """Whether tensors are compared, not only detections."""
         return self.tensors or self.bisect
 
     @property
@@ -154,8 +149,6 @@ def is_saved(name: str) -> bool:
 
 
 class SelectedBy(StrEnum):
-    """What selects the detections from a network's head."""
-
     DETCLI = "detcli"
     GRAPH = "graph"
 
@@ -174,8 +167,6 @@ class SideReport:
 
 @dataclass(frozen=True, slots=True)
 class TensorSide:
-    """One of two tensors."""
-
     dtype: str
     shape: tuple[int, ...]
     nan: int
@@ -203,7 +194,6 @@ class TensorReport:
 
     @property
     def sides(self) -> tuple[TensorSide, TensorSide]:
-        """Both sides."""
         return self.left, self.right
 
 
@@ -232,16 +222,12 @@ class BisectReport:
 
 @dataclass(frozen=True, slots=True)
 class FailedInput:
-    """An input that could not be read, and why."""
-
     source: str
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """Whether two sides agree."""
-
     agree: bool = False  # something was compared, and all of it is within the tolerance
     failures: tuple[str, ...] = ()  # what exceeds the tolerance, one sentence each
     left: SideReport
@@ -304,8 +290,6 @@ class CertifiedSide:
 
 @dataclass(frozen=True, slots=True)
 class CertifiedPicture:
-    """A picture or video that was compared."""
-
     source: str
     sha256: str | None  # None where there is no file, or it is not found
 

@@ -41,11 +41,8 @@ from detcli.source.item import Item, SourceOptions
 from detcli.source.loading import load_in_time
 from detcli.source.sources import InputGuard, Sources
 
-GRAPH = "graph"
-"""The value of --against, in place of a device, for the graph's own selection."""
-
-DEFAULT_SIZE = (640, 640)
-"""Input size of a dynamic graph that is not a detector."""
+GRAPH = "graph"  # the value of --against, in place of a device, for the graph's own selection
+DEFAULT_SIZE = (640, 640)  # input size of a dynamic graph that is not a detector
 
 SIDES_HINT = (
     "name OTHER, a second model; or --against cpu, cuda, tensorrt or openvino, a second device; or "
@@ -68,19 +65,16 @@ class SidePlan:
 
     @property
     def precision(self) -> Precision:
-        """The lowest precision that the network computes in."""
         device = Device.parse(self.device)
         return precision_in(self.file.model, device, half=self.options.half)
 
     def open(self, settings: Settings, stack: ExitStack) -> Side:
-        """Load the model."""
         if self.selected_by is SelectedBy.GRAPH:
             return GraphSide(self.file, settings)
         detector = Detector(self.model, self.device, settings, self.options)
         return DetectorSide(stack.enter_context(detector))
 
     def report(self) -> SideReport:
-        """What the report says of it."""
         return SideReport(
             str(self.model.path), self.file.sha256, self.device, self.selected_by, self.precision
         )
@@ -134,7 +128,6 @@ class RunningPlan:
         return contracts[0].default_size if contracts else DEFAULT_SIZE
 
     def certified(self, side: SidePlan) -> CertifiedSide:
-        """What a certificate says of a side."""
         settings, contract = self.settings, side.file.contract
         depend_on: dict[str, Any] = {
             "conf": settings.conf,

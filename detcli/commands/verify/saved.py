@@ -43,21 +43,11 @@ from detcli.sink.labels import COCO_ID_OF, CocoIds, CocoIdsFromFile
 from detcli.source.decode import DecodeOptions
 from detcli.source.sources import InputGuard
 
-MAX_NOTED = 100
-"""Settings of one run that are remembered."""
-
-MAX_DIGITS = 8
-"""Of a class id, see `MAX_CLASS`."""
-
-MAX_SHOWN = 80
-"""Characters of a setting that a sentence shows."""
-
-MAX_NAMED = 3
-"""Inputs that a sentence names."""
-
-PEEK = 4096
-"""Bytes in which the first element of COCO results shows what it is."""
-
+MAX_NOTED = 100  # settings of one run that are remembered
+MAX_DIGITS = 8  # of a class id, see `MAX_CLASS`
+MAX_SHOWN = 80  # characters of a setting that a sentence shows
+MAX_NAMED = 3  # inputs that a sentence names
+PEEK = 4096  # bytes in which the first element of COCO results shows what it is
 ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_stride"})
 """Settings that boxes do not depend on, or that are compared apart."""
 
@@ -120,12 +110,10 @@ class SavedRun:
 
     @property
     def keys(self) -> set[str]:
-        """The keys of all inputs."""
         return {name[self.skipped :] for name in self.names}
 
     @property
     def folder(self) -> str:
-        """The folder that all names have in common."""
         shared = os.path.commonprefix([*self.names])  # noqa: RUF071 - cut at the last slash
         return shared.rpartition("/")[0]
 
@@ -158,7 +146,6 @@ class SavedRun:
         return Precision.FLOAT16 if any(self.setting("half", bool)) else None
 
     def report(self) -> SideReport:
-        """What the report says of it."""
         hashes = {*self.setting("model_sha256", str)}
         digest = hashes.pop() if len(hashes) == 1 else ""
         return SideReport(
@@ -249,7 +236,6 @@ def _shown(value: object) -> str:
 
 
 def is_results(path: Path) -> bool:
-    """Whether a file is an array of COCO results."""
     try:
         with open_lines(path) as file:
             begins = file.read(PEEK)
@@ -282,11 +268,9 @@ class CocoResults:
             self.classes[box["class_id"]] = box["class_name"]
 
     def report(self) -> SideReport:
-        """What the report says of it."""
         return SideReport("unknown", records=self.name)
 
     def certified(self) -> CertifiedSide:
-        """What a certificate says of it."""
         return CertifiedSide(_digest(self.path))
 
     def pairs(self, records: Iterable[RecordJson]) -> Iterator[Pair]:
@@ -496,8 +480,6 @@ def pairs(left: SavedRun, right: SavedRun) -> Iterator[Pair]:
 
 
 class _Pairs:
-    """Compares the records of each input."""
-
     def __init__(
         self, finder: Finder, results: Results, classes: Iterable[Mapping[int, str]]
     ) -> None:

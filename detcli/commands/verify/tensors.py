@@ -45,6 +45,19 @@ from detcli.model.loading import ModelFile
 
 Tensor = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]
+Nodes = Sequence[NodeProto]
+
+HALF_LIMIT = float(np.finfo(np.float16).max)
+TENSORS_PER_ROUND = 12  # more need more memory, fewer need more rounds
+TENSORS_PER_SCAN = 32  # of a whole graph
+MAX_SECONDS = 600  # for a detector a search takes some seconds
+
+GIVEN_UP = f"the search was given up after {MAX_SECONDS // 60} minutes"
+HIDDEN = "the outputs agree, since the CPU computes float16 in float32"
+FUSED = (
+    "the outputs differ, but not once the tensors before them are outputs too: the runtime's "
+    "fusions cause the difference"
+)
 
 
 class Probe:
@@ -274,28 +287,6 @@ class OutputComparison:
             f"({', '.join(right)}) cannot be paired",
             "compare two versions of one model",
         )
-
-
-Nodes = Sequence[NodeProto]
-
-HALF_LIMIT = float(np.finfo(np.float16).max)
-
-TENSORS_PER_ROUND = 12
-"""Tensors compared in a round: more need more memory, fewer need more rounds."""
-
-HIDDEN = "the outputs agree, since the CPU computes float16 in float32"
-FUSED = (
-    "the outputs differ, but not once the tensors before them are outputs too: the runtime's "
-    "fusions cause the difference"
-)
-
-TENSORS_PER_SCAN = 32
-"""Tensors read at a time in a scan of the whole graph."""
-
-MAX_SECONDS = 600
-"""A search that takes longer reports how far it came; for a detector it takes some seconds."""
-
-GIVEN_UP = f"the search was given up after {MAX_SECONDS // 60} minutes"
 
 
 def bisect(outputs: OutputComparison) -> BisectReport | None:
