@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
 from colour_model import build
@@ -15,8 +16,14 @@ HOSTILE = "</td><script>alert(1)</script>\"'&lt; \x1b[31m\u202e{}.png"
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(tmp_path, monkeypatch, make_picture, make_model):
+    """Two pictures, two models that agree and one that differs."""
     monkeypatch.chdir(tmp_path)
+    make_picture("pics/a.png", ("red", 1, 1))
+    make_picture("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
+    make_model()
+    make_model("b.onnx")
+    (tmp_path / "broken.onnx").write_bytes(swapped(build(), "low").SerializeToString())
     return tmp_path
 
 
@@ -26,16 +33,10 @@ def verify(invoke, here):  # noqa: ARG001 - where it runs
 
 
 @pytest.fixture
-def pictures(make_picture):
-    make_picture("pics/a.png", ("red", 1, 1))
-    make_picture("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
-
-
-@pytest.fixture
-def models(make_model, here):
-    """Two files that agree, and one that differs."""
-    (here / "broken.onnx").write_bytes(swapped(build(), "low").SerializeToString())
-    return make_model(), make_model("b.onnx")
+def certified(verify):
+    """A certificate of two models that agree."""
+    assert verify("colours.onnx", "b.onnx", *CERTIFY).returncode == 0
+    return Path("c.json")
 
 
 def read(path):
@@ -49,8 +50,7 @@ def sha256(path):
 CERTIFY = ("--images", "pics", "--conf", 0.6, "--certificate", "c.json")
 
 
-@pytest.mark.usefixtures("pictures")
-def test_two_models_that_agree(verify, models, here):
+def test_two_models_that_agree(verify, here):
     done = verify("colours.onnx", "b.onnx", *CERTIFY)
     assert (done.returncode, done.stderr) == (
         0,
@@ -60,7 +60,9 @@ def test_two_models_that_agree(verify, models, here):
     report = json.loads(done.stdout)
     del report["schema_version"]
     assert certificate["report"] == report
-    assert [side["sha256"] for side in (report["left"], report["right"])] == [*map(sha256, models)]
+    assert [side["sha256"] for side in (report["left"], report["right"])] == [
+        sha256(here / name) for name in ("colours.onnx", "b.onnx")
+    ]
     assert certificate["pictures"] == [
         {"source": f"pics/{name}", "sha256": sha256(here / "pics" / name)}
         for name in ("a.png", "b.png")
@@ -125,9 +127,8 @@ def test_names_of_strangers_are_only_text(verify, here):
     assert "\x1b" not in done.stdout + done.stderr
 
 
-@pytest.mark.usefixtures("pictures", "models")
+@pytest.mark.usefixtures("certified")
 def test_a_certificate_holds_until_something_changes(verify, make_picture, make_model):
-    assert verify("colours.onnx", "b.onnx", *CERTIFY).returncode == 0
     done = verify("--check", "c.json")
     assert done.returncode == 0
     report = report_of(done)
@@ -149,7 +150,6 @@ def test_a_certificate_holds_until_something_changes(verify, make_picture, make_
     assert "input pics/c.png" in table
 
 
-@pytest.mark.usefixtures("pictures", "models")
 def test_a_picture_may_be_named_twice(verify, here):
     assert verify("colours.onnx", "b.onnx", "--images", "pics", *CERTIFY).returncode == 0
     done = verify("--check", "c.json")
@@ -165,7 +165,6 @@ def test_a_picture_may_be_named_twice(verify, here):
     assert changes[0]["now"] == a["sha256"]
 
 
-@pytest.mark.usefixtures("pictures", "models")
 def test_a_certificate_that_sides_differ_never_holds(verify):
     assert verify("colours.onnx", "broken.onnx", *CERTIFY).returncode == 6
     done = verify("--check", "c.json")
@@ -174,10 +173,8 @@ def test_a_certificate_that_sides_differ_never_holds(verify):
     assert (report["holds"], report["changes"]) == (False, [])
 
 
-@pytest.mark.usefixtures("pictures", "models")
-def test_what_is_told_and_what_matters(verify, here):
-    verify("colours.onnx", "b.onnx", *CERTIFY)
-    certified = (here / "c.json").read_text()
+def test_what_is_told_and_what_matters(verify, certified):
+    before = certified.read_text()
     for path, value, what, matters in (
         (("report", "agree"), False, "verdict", True),
         (("left", "provenance", "onnxruntime"), "1.0", "left onnxruntime", False),
@@ -191,11 +188,11 @@ def test_what_is_told_and_what_matters(verify, here):
         (("report", "left", "device"), "cuda:0", "left device", False),
         (("report", "right", "precision"), "int8", "right precision", True),
     ):
-        content = part = json.loads(certified)
+        content = part = json.loads(before)
         for name in path[:-1]:
             part = part[name]
         part[path[-1]] = value
-        (here / "c.json").write_text(json.dumps(content))
+        certified.write_text(json.dumps(content))
         done = verify("--check", "c.json")
         assert done.returncode == (6 if matters else 0)
         told = [(one["what"], one["matters"]) for one in report_of(done)["changes"]]
@@ -214,10 +211,9 @@ def test_a_check_of_saved_runs(verify, here):
     assert changed == {"right records sha256", "right setting max_det"}
 
 
-@pytest.mark.usefixtures("pictures", "models")
+@pytest.mark.usefixtures("certified")
 def test_a_check_takes_no_other_options(verify):
     """Not even with the value that the certificate has."""
-    assert verify("colours.onnx", "b.onnx", *CERTIFY).returncode == 0
     for given in (
         ["MODEL"], ["--conf", 0.6], ["--device", "cpu"], ["--half"], ["--random", 0],
         ["--certificate", "d.json"],
@@ -227,9 +223,8 @@ def test_a_check_takes_no_other_options(verify):
         assert f"takes no {given[0]}\n  hint: leave out {given[0]}\n" in done.stderr
 
 
-@pytest.mark.usefixtures("pictures", "models")
+@pytest.mark.usefixtures("certified")
 def test_a_check_goes_before_the_users_defaults(verify, monkeypatch):
-    assert verify("colours.onnx", "b.onnx", *CERTIFY).returncode == 0
     monkeypatch.setenv("DETCLI_MODEL", "none.onnx")
     monkeypatch.setenv("DETCLI_DEVICE", "cuda:7")
     done = verify("--check", "c.json", "--report", "page", "-q")
@@ -316,7 +311,6 @@ def test_other_files_are_no_certificates(verify, here):
         (["a.json", "a.json", "--certificate", "a.json"], 2, "a.json is one of the inputs"),
     ],
 )
-@pytest.mark.usefixtures("pictures", "models")
 def test_requests_that_cannot_be_met(verify, here, arguments, code, says):
     content = f"[\n{json.dumps(record('1.png', box()))}\n]\n"
     (here / "a.json").write_text(content)
@@ -327,7 +321,6 @@ def test_requests_that_cannot_be_met(verify, here, arguments, code, says):
     assert not [path for path in here.iterdir() if path.suffix == ".part"]
 
 
-@pytest.mark.usefixtures("pictures", "models")
 def test_a_run_that_fails_leaves_no_certificate(verify, here):
     assert verify("colours.onnx", "none.onnx", *CERTIFY).returncode == 4
     assert not [*here.glob("c.*"), *here.glob(".*part")]

@@ -443,19 +443,6 @@ def test_a_record_waits_alone_in_memory(save, monkeypatch):
     assert most == 1
 
 
-def test_real_runs_on_two_devices(invoke, shared, tmp_path):
-    pytest.importorskip("openvino")
-    model, pictures = shared("models/yolov10n-thu.onnx"), shared("data/images")
-    for device in ("cpu", "openvino"):
-        output = tmp_path / f"{device}.jsonl"
-        done = invoke("predict", pictures, "-m", model, "--device", device, "--provenance",
-                      "-o", output, "-q")  # fmt: skip
-        assert done.returncode == 0
-    done = invoke("verify", tmp_path / "cpu.jsonl", tmp_path / "openvino.jsonl")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert report_of(done)["detections"]["pairs"] == 7
-
-
 def test_nothing_to_look_at(verify, tmp_path):
     (tmp_path / "a.jsonl").touch()
     done = verify(tmp_path / "a.jsonl", tmp_path / "a.jsonl", "-q")
