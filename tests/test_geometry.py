@@ -156,3 +156,7 @@ def test_what_two_boxes_share(one, other, shared, iou):
     rows = overlap(np.stack([left, right])[:, None], right)
     assert (rows.shape, rows.dtype) == ((2, 1), np.float32)
     assert area(common(left, right)) <= area(left)
+
+
+def test_a_box_of_swapped_corners_has_no_area():
+    assert area(np.array([[4, 4, 0, 0], [0, 0, 4, 4]])).tolist() == [0, 16]

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import threading
+import unicodedata
 
 import pages
 import pytest
@@ -90,13 +91,14 @@ def test_pictures_that_agree_are_not_kept(compare):
         ("pics/{}", "/home/bob/pics/{}", ["1.png", "sub/1.png"]),
         ("{}", "deep/in/a/folder/{}", ["a/1.png", "b/1.png", "b/2.png"]),
         ("/data/{}", "C:\\pics\\{}", ["1.png", "sub/1.png"]),
-        ("/e\u0301te\u0301/{}", "/été/{}", ["1.png"]),
+        ("{}", "été/{}", ["é.png", "1.png"]),  # macOS decomposes letters
         ("pics/{}", "./pics/{}", ["1.png"]),
     ],
 )
 def test_folders_may_have_other_names(compare, folder, other, names):
     boxes = [box(0.9 - number / 10) for number in range(len(names))]
-    other_names = [name.replace("/", "\\") if "\\" in other else name for name in names]
+    slash = "\\" if "\\" in other else "/"
+    other_names = [unicodedata.normalize("NFD", name).replace("/", slash) for name in names]
     left = [*map(record, map(folder.format, names), boxes)]
     right = [*map(record, map(other.format, other_names), boxes)]
     code, said, report = compare(left, right[::-1])
