@@ -11,7 +11,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import Field, replace
+from dataclasses import Field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
 
@@ -68,6 +68,9 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command of a function that takes a Config, and options of its own.
 
+    Of many it may make a dataclass with a field `config`, which gets the Config, and name it as the
+    type of a parameter.
+
     The function's parameter `origins`, if it has one, gets where the values come from that somebody
     gave, by name.
 
@@ -91,6 +94,13 @@ def command(
             for name, one in given.items()
             if isinstance(one.default, Field)
         }
+        groups: dict[str, Any] = {
+            name: one.annotation
+            for name, one in given.items()
+            if is_dataclass(one.annotation) and one.annotation is not Config
+        }
+        for group in groups.values():
+            own |= {one.name: placed(one, one.name, one.type) for one in _options(group)}
         options = {name: row for name, row in (taken | own).items() if row.spelled}
         takes_file = any(whole_file or row.shared for row in options.values())
 
@@ -107,10 +117,13 @@ def command(
                 elif row.default is REQUIRED:
                     what = f"option '{row.flag}'" if row.names else f"argument '{row.spelled}'"
                     raise UsageError(f"missing {what}", hint)
-            config = build(Config, values)
+            config = build(Config, {name: values[name] for name in values.keys() - own.keys()})
             # Also an option that was given its default needs another one.
             require_partners(options, [name for name in found if values[name] is not False])
-            more = {name: values[name] for name in own}
+            more: dict[str, Any] = {name: values[name] for name in own.keys() & given.keys()}
+            for name, group in groups.items():
+                parts = {one.name: values[one.name] for one in _options(group)}
+                more[name] = group(config=config, **parts)
             if "origins" in given:
                 more["origins"] = {name: one.origin for name, one in found.items()}
             function(config, **more)
@@ -124,6 +137,10 @@ def command(
         return run
 
     return decorate
+
+
+def _options(group: Any) -> list[Field[Any]]:
+    return [one for one in fields(group) if "option" in one.metadata]
 
 
 def _read(row: Option, given: Any, hint: str) -> Mapping[str, Any]:

@@ -132,7 +132,6 @@ def test_the_command_line_undoes_any_flag_of_the_file(write):
     ("command", "arguments"),
     [
         ("eval", ["--data", "d"]),
-        ("verify", ["--images", "pics"]),
         ("bench", []),
     ],
 )

@@ -3,21 +3,20 @@
 import json
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from detcli.commands.shared import options
-from detcli.commands.shared.completion import complete_device, complete_side
-from detcli.commands.shared.defaults_file import DEVICE_VARIABLE, MODEL_VARIABLE
-from detcli.commands.shared.formats import require_disk
-from detcli.commands.shared.layout import DEVICES, INPUT, OUTPUT, SELECTION
+from detcli.cli.options import LINE, adapted, command
+from detcli.commands.shared.completion import complete_side
 from detcli.commands.shared.messages import report as report_error
 from detcli.commands.shared.messages import say, set_verbosity
-from detcli.commands.shared.options import flag, is_typed, option
 from detcli.commands.shared.reports import encode, to_json, write_report
+from detcli.commands.verify.request import VerifyRequest, about_running, read_certificate
+from detcli.core.config import Config, Messages
+from detcli.core.device import Device
 from detcli.errors import (
     CheckError,
     DetcliError,
@@ -26,8 +25,7 @@ from detcli.errors import (
     SourceError,
     UsageError,
 )
-from detcli.files import open_output, read_json
-from detcli.model.contract import BoxFormat
+from detcli.files import open_output
 
 if TYPE_CHECKING:
     from detcli.commands.verify.report import (
@@ -35,36 +33,15 @@ if TYPE_CHECKING:
         CertificateChange,
         CheckReport,
         VerifyReport,
-        VerifyRequest,
     )
 
 Value = tuple[str, bool, tuple[str, ...]]
 """What a check calls a value of certificates, whether it matters, and where it is."""
 
-BESIDE_CHECK = {"check", "report_page", "report_format", "quiet", "verbose"}
+BESIDE_CHECK = {"check", "report", "format", "quiet", "verbose"}
 """Parameters that go with --check: the certificate says the rest."""
 
 MAX_SHOWN = 80  # characters of a certificate's value that is shown
-
-TEXT, NUMBER, NOTHING = (str,), (float, int), (type(None),)
-REQUEST: dict[str, tuple[type, ...]] = {
-    "model": TEXT,
-    "other": TEXT + NOTHING,
-    "images": (list,),
-    "recursive": (bool,),
-    "device": TEXT,
-    "against": TEXT + NOTHING,
-    "half": (bool,),
-    "conf": NUMBER + NOTHING,
-    "nms": NUMBER + NOTHING,
-    "imgsz": (int, *NOTHING),
-    "box_format": TEXT + NOTHING,
-    "preprocess": TEXT + NOTHING,
-    "iou": NUMBER,
-    "tolerance": (dict,),
-    "coco_images": TEXT + NOTHING,
-}
-"""Types of what a certificate says was asked for."""
 
 FIGURES = {
     "left": "boxes on the left",
@@ -80,135 +57,38 @@ FIGURES = {
 """Numbers that may change while the verdict stays, and what a check calls them."""
 
 
-def verify(  # noqa: PLR0913 - one parameter per option; they become objects at once
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="ONNX file, or a name from `detcli models list`; or records that predict saved.",
-            show_default=False,
-            envvar=MODEL_VARIABLE,
-            autocompletion=complete_side,
-        ),
-    ] = None,
-    other: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="OTHER",
-            help="ONNX file, records or COCO results to compare with; default: MODEL.",
-            show_default=False,
-            autocompletion=complete_side,
-        ),
-    ] = None,
-    *,
-    context: typer.Context,
-    images: Annotated[
-        list[str] | None,
-        option(
-            "FOLDER",
-            "Pictures to compare on: a folder, a file or a quoted glob pattern; repeatable. Of "
-            "saved records the folder where the pictures are now.",
-            show_default=False,
-            panel=INPUT,
-        ),
-    ] = None,
-    random: Annotated[
-        int | None,
-        option(
-            "SEED",
-            "Use a random picture instead; only for --tensors and --bisect.",
-            "--random",
-            min=0,
-            panel=INPUT,
-        ),
-    ] = None,
-    recursive: options.RecursiveOption = False,
-    device: Annotated[
-        str,
-        option(
-            "DEVICE",
-            "Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
-            panel=DEVICES,
-            envvar=DEVICE_VARIABLE,
-            autocompletion=complete_device,
-        ),
-    ] = "cpu",
-    against: Annotated[
-        str | None,
-        option(
-            "DEVICE|graph",
-            "Where the other side runs; graph for the graph's own selection, on the CPU. "
-            "Default: graph for an end-to-end MODEL without OTHER, else the same as --device.",
-            panel=DEVICES,
-            autocompletion=complete_device,
-        ),
-    ] = None,
-    half: options.HalfOption = False,
-    conf: Annotated[
-        float | None,
-        option(
-            "SCORE",
-            "Compare detections with scores above this; default: as in predict, or that of saved "
-            "records.",
-            panel=SELECTION,
-        ),
-    ] = None,
-    nms: options.NmsOption = None,
-    imgsz: options.ImageSizeOption = None,
-    box_format: options.BoxesOption = None,
-    preprocess: options.PreprocessOption = None,
-    least_iou: Annotated[
-        float, option("IOU", "Boxes that overlap less do not match.", "--iou")
-    ] = 0.5,
-    tolerance: Annotated[
-        str | None,
-        option(
-            "LIST",
-            "Allowed differences, as in score=0.02,corner=2,boxes=1%,tensor=0.05; corner is in "
-            "pixels, boxes a share of all. Default: depends on the precision.",
-        ),
-    ] = None,
-    tensors: Annotated[
-        bool, flag("Also compare the raw outputs of the networks.", "--tensors")
-    ] = False,
-    bisect: Annotated[bool, flag("Find the first node whose output differs.", "--bisect")] = False,
-    coco_images: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "COCO instances.json with the ids of pictures and categories in COCO results.",
-            panel=INPUT,
-        ),
-    ] = None,
-    report_page: Annotated[
-        Path | None,
-        option(
-            "DIR",
-            "Write a page of what is missing, extra or moved to this folder: open its index.html.",
-            "--report",
-            panel=OUTPUT,
-        ),
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        option(
-            "FILE.json",
-            "Write what was compared, with what, and the verdict to this file.",
-            panel=OUTPUT,
-        ),
-    ] = None,
-    check: Annotated[
-        Path | None,
-        option(
-            "FILE.json",
-            "Compare what this certificate names again, and say what changed.",
-            panel=INPUT,
-        ),
-    ] = None,
-    report_format: options.ReportFormatOption = None,
-    quiet: options.QuietOption = False,
-    verbose: options.VerboseOption = 0,
-) -> None:
+@command(
+    adapted(
+        "model",
+        spelled="MODEL",
+        help="ONNX file, or a name from `detcli models list`; or records that predict saved.",
+        default=None,
+        complete=complete_side,
+    ),
+    "recursive",
+    adapted(
+        "device",
+        help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
+        default=(Device.parse("cpu"),),
+    ),
+    "half",
+    adapted(
+        "conf",
+        help="Compare detections with scores above this; default: as in predict, or that of saved "
+        "records.",
+        spread=None,
+    ),
+    "nms",
+    "imgsz",
+    "box_format",
+    "preprocess",
+    adapted(
+        "report",
+        help="Write a page of what is missing, extra or moved to this folder: open its index.html.",
+    ),
+    Messages,
+)
+def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -> None:
     """Compare the detections of two models, two devices, two selections, or two saved runs.
 
     MODEL with detcli's selection is compared with OTHER, with itself on another device, or with
@@ -217,54 +97,24 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
 
     The exit code is 6 if they differ by more than the tolerance.
     """
-    set_verbosity(quiet=quiet, verbose=verbose)
-    require_disk({"--report": report_page, "--certificate": certificate})
+    quiet, page, check = config.messages.quiet, config.writing.report, request.check
+    report_format, certificate = request.format, request.certificate
+    set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
-    from detcli.commands.shared.comparison import parse_tolerance
-    from detcli.commands.verify.report import VerifyRequest, about_running, render, render_check
+    from detcli.commands.verify.report import render, render_check
     from detcli.opencv import silence_opencv
 
     silence_opencv()
     before = None
     if check is not None:
-        _require_only_check(context)
+        _require_only_check(origins)
         request, before = read_certificate(check)
-    elif model is None:
-        raise UsageError(
-            "missing argument 'MODEL'", "name an ONNX file, a model, or records that predict saved"
-        )
-    else:
-        if certificate is not None and (tensors or bisect or random is not None):
-            raise UsageError(
-                "--certificate is about detections",
-                "leave out --tensors, --bisect and --random, or leave out --certificate",
-            )
-        request = VerifyRequest(
-            model=model,
-            other=other,
-            images=tuple(images or ()),
-            random=random,
-            recursive=recursive,
-            device=device,
-            against=against,
-            half=half,
-            conf=conf,
-            nms=nms,
-            imgsz=imgsz,
-            box_format=box_format,
-            preprocess=preprocess,
-            iou=least_iou,
-            tolerance=parse_tolerance(tolerance),
-            coco_images=None if coco_images is None else str(coco_images),
-            tensors=tensors,
-            bisect=bisect,
-        )
-        if request.is_saved and is_typed(context, "device"):
-            raise about_running("--device")
+    elif request.is_saved and origins.get("device") == LINE:
+        raise about_running("--device")
     file = None if certificate is None else open_output(certificate)  # a run is not for nothing
     try:
         certify = file is not None or before is not None
-        made = _compare(request, report_page, certificate, certify=certify, quiet=quiet)
+        made = _compare(request, page, certificate, certify=certify, quiet=quiet)
         if file is not None:
             file.write((encode(made) + "\n").encode("utf-8", "backslashreplace"))
             file.commit()
@@ -277,7 +127,7 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
     if before is None:
         write_report(found, report_format, render)
         _say_what_is_odd(found, quiet=quiet)
-        _judge(found, _next_step(request, found, may_show=report_page is None))
+        _judge(found, _next_step(request, found, may_show=page is None))
     else:
         checked = compare_certificates(before, made)
         write_report(checked, report_format, render_check)
@@ -290,12 +140,12 @@ def verify(  # noqa: PLR0913 - one parameter per option; they become objects at 
         _judge(found, "--tolerance sets what is allowed, in another certificate")
 
 
-def _require_only_check(context: typer.Context) -> None:
+def _require_only_check(origins: Mapping[str, str]) -> None:
     """Refuse what a certificate says already; the user's own defaults give way to it."""
-    for param in context.command.params:
-        name = str(param.name)
-        if name not in BESIDE_CHECK and is_typed(context, name):
-            title = param.opts[0] if param.opts[0].startswith("-") else name.upper()
+    for name in (name for name, origin in origins.items() if origin == LINE):
+        if name not in BESIDE_CHECK:
+            title = f"--{name.replace('_', '-')}"
+            title = name.upper() if name in {"model", "other"} else title
             raise UsageError(
                 f"--check compares what its certificate names, and takes no {title}",
                 f"leave out {title}",
@@ -303,7 +153,7 @@ def _require_only_check(context: typer.Context) -> None:
 
 
 def _compare(
-    request: "VerifyRequest",
+    request: VerifyRequest,
     page: Path | None,
     certificate: Path | None,
     *,
@@ -315,12 +165,9 @@ def _compare(
     from detcli.source.item import SourceOptions
     from detcli.source.sources import InputGuard
 
-    if certificate is not None and certificate.suffix.lower() != ".json":
-        raise UsageError(
-            f"--certificate {certificate} does not end with .json", "name the JSON, as in gpu.json"
-        )
     named = filter(None, [request.other, request.coco_images])
-    options = SourceOptions(recursive=request.recursive, written=() if page is None else (page,))
+    written, recursive = () if page is None else (page,), request.config.inputs.recursive
+    options = SourceOptions(recursive=recursive, written=written)
     inputs = InputGuard([*request.images, request.model, *named], options)
     require_apart(page, [certificate])
     inputs.refuse([certificate])
@@ -343,7 +190,7 @@ def _say_what_is_odd(found: "VerifyReport", *, quiet: bool) -> None:
         report_error(DetcliError(failed.error), failed.source)
 
 
-def _next_step(request: "VerifyRequest", found: "VerifyReport", *, may_show: bool) -> str:
+def _next_step(request: VerifyRequest, found: "VerifyReport", *, may_show: bool) -> str:
     steps = [f"the runs are not alike: {found.unlike[0]}"] if found.unlike else []
     if may_show and request.random is None and found.compared:
         steps.append("--report DIR shows the pictures")
@@ -379,42 +226,6 @@ def _judge(found: "VerifyReport", hint: str) -> None:
 def _first(found: Sequence[object]) -> str:
     first, *others = found
     return f"{first} (and {len(others)} more, see the report)" if others else str(first)
-
-
-def read_certificate(path: Path) -> tuple["VerifyRequest", dict[str, Any]]:
-    """Read a certificate, which may come from a stranger: its request, and the whole of it.
-
-    Raises:
-        UsageError: It is something else, or cannot be read.
-    """
-    from detcli.commands.verify.report import VerifyRequest
-
-    content = read_json(path, _unusable)
-    request = content.get("request") if isinstance(content, dict) else None
-    if not isinstance(request, dict) or not isinstance(content.get("report"), dict):
-        raise _unusable(path, "it is not a certificate of detcli verify")
-    if request.get("gpu_decode"):  # of earlier certificates
-        raise _unusable(path, "it compares decoders, which verify no longer does")
-    values: dict[str, Any] = {name: request.get(name) for name in REQUEST}
-    for name, kinds in REQUEST.items():
-        if type(values[name]) not in kinds:
-            raise _unusable(path, f"its request has no usable {name}")
-    images, tolerance, box_format = (values[n] for n in ("images", "tolerance", "box_format"))
-    if not all(isinstance(one, str) for one in images):
-        raise _unusable(path, "its request has no usable images")
-    if not all(type(one) in NUMBER for one in tolerance.values()) or not tolerance.keys() <= {
-        "score", "corner", "boxes", "tensor",
-    }:  # fmt: skip
-        raise _unusable(path, "its request has no usable tolerance")
-    if box_format is not None:
-        if box_format not in set(BoxFormat):
-            raise _unusable(path, "its request has no usable box_format")
-        values["box_format"] = BoxFormat(box_format)
-    return VerifyRequest(**{**values, "images": tuple(images)}), content
-
-
-def _unusable(path: Path, reason: str) -> UsageError:
-    return UsageError(f"cannot check {path}: {reason}", "name the JSON that --certificate wrote")
 
 
 def compare_certificates(before: dict[str, Any], made: "Certificate") -> "CheckReport":

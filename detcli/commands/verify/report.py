@@ -2,9 +2,9 @@
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from rich.table import Table
@@ -12,140 +12,10 @@ from rich.text import Text
 
 from detcli.commands.shared.comparison import Box, DetectionsReport, Precision, Tolerance
 from detcli.commands.shared.reports import EMPTY, facts
-from detcli.commands.shared.saved import GZIP, SUFFIXES
-from detcli.errors import UsageError
-from detcli.model.contract import BoxFormat
-from detcli.settings import Settings
 from detcli.text import printable
 
 WORST = 10  # pictures that a table has, and that are kept of two saved runs though they agree
 MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyRequest:
-    """What to compare; each field is named as on the command line, and in certificates.
-
-    Raises:
-        UsageError: The options contradict each other.
-    """
-
-    model: str
-    other: str | None = None
-    images: tuple[str, ...] = ()
-    random: int | None = None
-    recursive: bool = False
-    device: str = "cpu"
-    against: str | None = None
-    half: bool = False
-    conf: float | None = None
-    nms: float | None = None
-    imgsz: int | None = None
-    box_format: BoxFormat | None = None
-    preprocess: str | None = None
-    iou: float = 0.5
-    tolerance: dict[str, float] = field(default_factory=dict)
-    coco_images: str | None = None
-    tensors: bool = False
-    bisect: bool = False
-
-    def __post_init__(self) -> None:
-        if self.is_saved:
-            self._check_saved()
-        else:
-            self._check_running()
-        if not 0 < self.iou <= 1:
-            raise UsageError(f"--iou is {self.iou}", "give an IoU above 0, up to 1")
-
-    @property
-    def is_saved(self) -> bool:
-        return is_saved(self.model) or (self.other is not None and is_saved(self.other))
-
-    @property
-    def compares_tensors(self) -> bool:
-        return self.tensors or self.bisect
-
-    @property
-    def settings(self) -> Settings:
-        """What the detections of both sides depend on."""
-        return Settings(
-            conf=self.conf,
-            nms=self.nms,
-            imgsz=self.imgsz,
-            box_format=self.box_format,
-            preprocess=self.preprocess,
-        )
-
-    def _check_running(self) -> None:
-        if self.coco_images is not None:
-            raise UsageError("--coco-images needs saved records and COCO results", "leave it out")
-        if bool(self.images) == (self.random is not None):
-            raise UsageError(
-                "--images and --random are mutually exclusive"
-                if self.images
-                else "no pictures to compare on",
-                "name a folder of real pictures with --images",
-            )
-        if self.random is not None and not self.compares_tensors:
-            raise UsageError(
-                "random pictures cannot compare detections: two detectors that find nothing agree",
-                "name a folder of pictures with --images; or compare --tensors or --bisect",
-            )
-
-    def _check_saved(self) -> None:
-        if self.other is None:
-            raise UsageError(
-                f"{self.model} holds saved records, which are compared with other saved records, "
-                "or with COCO results",
-                "name two: detcli verify here.jsonl there.jsonl",
-            )
-        first, second = self.model, self.other
-        saved, other = (first, second) if is_saved(first) else (second, first)
-        if not is_saved(other):
-            raise UsageError(
-                f"{saved} holds saved records, and {other} is neither saved records nor COCO "
-                "results",
-                "name two saved runs, or two models",
-            )
-        for name in (
-            *("random", "recursive", "against", "half", "nms", "imgsz", "box_format"),
-            *("preprocess", "tensors", "bisect"),
-        ):
-            value = getattr(self, name)
-            if value is not None and value is not False:
-                raise about_running(f"--{name.replace('_', '-')}")
-        if len(self.images) > 1:
-            raise UsageError(
-                "saved records have their pictures in one folder", "give --images once"
-            )
-
-
-def about_running(option: str) -> UsageError:
-    """The error for an option that saved records leave nothing to do."""
-    return UsageError(
-        f"{option} applies to running a model; saved records are compared as they are",
-        f"leave out {option}",
-    )
-
-
-def is_saved(name: str) -> bool:
-    """Whether a name is that of saved records, and not of a model.
-
-    Those are files of JSON, behind gzip or not; folders of runs in shards; and pipes.
-    """
-    if name.lower().endswith(SUFFIXES):
-        return True
-    path = Path(name)
-    try:
-        if path.is_dir():
-            return (path / "manifest.jsonl").is_file()
-        if path.is_fifo():
-            return True
-        with path.open("rb") as file:
-            begins = file.read(2)
-    except (OSError, ValueError):  # ValueError: no file can have this name
-        return False
-    return begins == GZIP or begins[:1] in {b"{", b"["}  # as no ONNX model does
 
 
 class SelectedBy(StrEnum):
@@ -299,7 +169,7 @@ class Certificate:
     """What was compared, with what, and what came of it."""
 
     date: str  # UTC in ISO 8601
-    request: VerifyRequest  # which `--check` uses again
+    request: dict[str, Any]  # which `--check` uses again
     left: CertifiedSide
     right: CertifiedSide
     pictures: tuple[CertifiedPicture, ...]

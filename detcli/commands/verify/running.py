@@ -24,8 +24,8 @@ from detcli.commands.verify.report import (
     SelectedBy,
     SideReport,
     VerifyReport,
-    VerifyRequest,
 )
+from detcli.commands.verify.request import VerifyRequest
 from detcli.commands.verify.tensors import OutputComparison, Probe, bisect, image_input
 from detcli.detector import Detector, prepare_for
 from detcli.errors import DetcliWarning, InputError, ModelError, UsageError
@@ -136,7 +136,7 @@ class RunningPlan:
             "imgsz": settings.imgsz,
             "box_format": settings.box_format,
             "preprocess": contract and written(contract.preprocessing),
-            "half": self.request.half,
+            "half": self.request.config.running.half,
         }
         run = describe_run([Device.parse(side.device)], side.precision)
         return CertifiedSide(None, depend_on, dict(run))  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
         ModelError: A file is not a complete ONNX model.
         UsageError: The request does not fit the models or devices.
     """
-    settings = request.settings
+    settings, running = request.config.settings, request.config.running
     model = other = find_model(request.model)
     first = second = ModelFile.read(model.path, settings.box_format, settings.preprocess)
     if request.other is not None:
@@ -157,10 +157,11 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
         second = ModelFile.read(other.path, settings.box_format, settings.preprocess)
     _warn_about_classes(first, second)
     by_graph = _compares_with_graph(request, second)
-    device = _choose_device(request.device, model, first, settings)
+    device = _choose_device(running.device[0], model, first, settings)
     against = Device.parse("cpu")
     if not by_graph:
-        against = _choose_device(request.against or request.device, other, second, settings)
+        against = Device.parse(request.against) if request.against else running.device[0]
+        against = _choose_device(against, other, second, settings)
     if request.other is None and not by_graph and device == against:
         raise UsageError(f"both sides are the same: {first.path.name} on {device}", SIDES_HINT)
     if request.other is None and by_graph and request.compares_tensors:
@@ -170,10 +171,10 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
             "leave them out, or name OTHER, or another device with --against",
         )
     if not (device.computes_half or against.computes_half):
-        DeviceOptions(half=request.half).check(device)  # refuses --half
+        DeviceOptions(half=running.half).check(device)  # refuses --half
     left, right = (
         SidePlan(
-            one, file, str(where), DeviceOptions(half=request.half and where.computes_half), by
+            one, file, str(where), DeviceOptions(half=running.half and where.computes_half), by
         )
         for one, file, where, by in (
             (model, first, device, SelectedBy.DETCLI),
@@ -181,7 +182,7 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
         )
     )
     max_det = (rows_of(second) if by_graph else None) or settings.max_det
-    tolerance = tolerance_for({left.precision, right.precision}, request.tolerance)
+    tolerance = tolerance_for({left.precision, right.precision}, request.tolerance or {})
     conf = settings.confidence(first.contract.conf if first.contract else None)
     rules = Rules(conf, request.iou, max_det, tolerance)
     lowered = replace(settings, conf=rules.lowered_conf, max_det=max_det)
@@ -220,9 +221,10 @@ def _warn_about_classes(first: ModelFile, second: ModelFile) -> None:
         )
 
 
-def _choose_device(name: str, model: LocatedModel, file: ModelFile, settings: Settings) -> Device:
-    """The device with a name; for auto, the one on which the model loads, as in predict."""
-    device = Device.parse(name)
+def _choose_device(
+    device: Device, model: LocatedModel, file: ModelFile, settings: Settings
+) -> Device:
+    """The device; for auto, the one on which the model loads, as in predict."""
     if not device.is_auto:
         return device
     if file.contract is None:
@@ -250,7 +252,7 @@ def verify_running(
     plan = plan_running(request)
     sides = plan.left.report(), plan.right.report()
     written_to = () if page is None else (page,)
-    options = SourceOptions(recursive=request.recursive, written=written_to)
+    options = SourceOptions(recursive=request.config.inputs.recursive, written=written_to)
     with (
         open_results(page, inputs, plan.rules, sides, certify=certify) as results,
         Sources(list(request.images), options) as sources,
@@ -263,7 +265,7 @@ def verify_running(
     if certify:
         left, right = map(plan.certified, (plan.left, plan.right))
     date = iso_time(datetime.now(UTC))
-    return Certificate(date, request, left, right, tuple(results.certified), report)
+    return Certificate(date, request.to_json(), left, right, tuple(results.certified), report)
 
 
 def random_item(seed: int, size: tuple[int, int]) -> Item:

@@ -31,8 +31,8 @@ from detcli.commands.verify.report import (
     CertifiedSide,
     SideReport,
     VerifyReport,
-    VerifyRequest,
 )
+from detcli.commands.verify.request import VerifyRequest
 from detcli.detections import Detections
 from detcli.errors import InputError, SourceError, UsageError, system_reason
 from detcli.model.hub_cache import sha256
@@ -404,7 +404,7 @@ def verify_saved(
         report = results.judge(report, [*run.failures()])
         made = [side.certified() if certify else CertifiedSide() for side in (left, right)]
     date = iso_time(datetime.now(UTC))
-    return Certificate(date, request, made[0], made[1], tuple(results.certified), report)
+    return Certificate(date, request.to_json(), made[0], made[1], tuple(results.certified), report)
 
 
 @contextmanager
@@ -432,7 +432,8 @@ def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     """How strictly to compare; without a confidence, all detections that both runs hold count."""
     known = [run.conf for run in runs if run.conf is not None]
     highest = max(known, default=USUAL_CONF)
-    conf = highest if request.settings.conf is None else request.settings.conf
+    asked = request.config.settings.conf
+    conf = highest if asked is None else asked
     class_held: dict[int, float] = {}
     for table in (table for run in runs for table in run.setting("class_conf", dict)):
         for key, least in table.items():
@@ -444,7 +445,9 @@ def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
         conf,
         request.iou,
         min(most, default=Settings().max_det),
-        tolerance_for({run.precision or Precision.FLOAT32 for run in runs}, request.tolerance),
+        tolerance_for(
+            {run.precision or Precision.FLOAT32 for run in runs}, request.tolerance or {}
+        ),
         # Where a run does not say from which score on it has detections, as COCO results do not,
         # that may be the score from which on they count.
         held=highest if len(known) == 2 else conf,

@@ -51,6 +51,17 @@ def test_own_selection_against_the_graphs(verify, make_model, pictures):
     assert all(f'"{name}"' in text for name in (*report, *report["detections"]))
 
 
+def test_the_users_model_but_not_the_confidence(
+    verify, make_model, pictures, tmp_path, monkeypatch
+):
+    (tmp_path / "detcli.toml").write_text(
+        f'model = "{make_model(tail="authors")}"\nconf = 0.9999\n'
+    )
+    monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
+    report = report_of(verify("--images", pictures))
+    assert (report["agree"], report["detections"]["conf"]) == (True, 0.25)
+
+
 def test_each_model_runs_with_the_suppression_that_it_recommends(
     verify, make_model, make_picture, tmp_path
 ):

@@ -247,15 +247,16 @@ REQUEST = {
         ({"tolerance": {"x": 1}}, "no usable tolerance"),
         ({"tolerance": {"score": "1"}}, "no usable tolerance"),
         ({"tolerance": {"score": -1}}, "score is -1"),
-        ({"box_format": "round"}, "no usable box_format"),
-        ({"box_format": ["xyxy"]}, "no usable box_format"),
-        ({"imgsz": True}, "no usable imgsz"),
-        ({"half": 1}, "no usable half"),
+        ({"box_format": "round"}, "--box-format: 'round' is not one of"),
+        ({"box_format": ["xyxy"]}, "--box-format: \"['xyxy']\" is not one of"),
+        ({"imgsz": True}, "--imgsz: 'True' is not a valid int"),
+        ({"half": 1}, "--half: '1' is not a valid bool"),
         ({"gpu_decode": False}, None),  # of certificates of earlier versions
         ({"gpu_decode": True}, "it compares decoders"),
         ({"conf": 7}, "conf is 7"),
         ({"iou": float("nan")}, "--iou is nan"),
-        ({"device": None}, "no usable device"),
+        ({"device": None}, None),
+        ({"device": "cpu,cuda"}, "names several devices"),
         ({"other": None}, "holds saved records"),
     ],
 )
@@ -266,7 +267,7 @@ def test_certificates_of_strangers(verify, here, change, says):
                "pictures": [1, {}, {"source": []}, {"source": "\x1b[31m", "sha256": {}}],
                "date": ["x"]}  # fmt: skip
     request = REQUEST | change
-    del request["nms"], request["preprocess"]  # what is not there was not asked for
+    del request["nms"], request["recursive"]  # what is not there was not asked for
     (here / "c.json").write_text(json.dumps(strange | {"request": request}))
     done = verify("--check", "c.json", "--format", "table")
     assert done.returncode == (2 if says else 6)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from made_detections import RULES, TOLERANCE, report_on
 from rich.console import Console
+from verify_requests import asked
 
 from detcli.commands.shared.comparison import Order, Precision, Tolerance, summarise
 from detcli.commands.verify.report import (
@@ -14,7 +15,6 @@ from detcli.commands.verify.report import (
     SelectedBy,
     SideReport,
     VerifyReport,
-    VerifyRequest,
     failures,
     render,
 )
@@ -153,16 +153,17 @@ def test_the_text_of_a_node():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_pictures_are_for_tensors_only(seed):
     with pytest.raises(UsageError, match="random pictures cannot compare detections"):
-        VerifyRequest("a.onnx", "b.onnx", random=seed)
+        asked("a.onnx", "b.onnx", random=seed, images=())
     for option in ("tensors", "bisect"):
-        assert VerifyRequest("a.onnx", "b.onnx", random=seed, **{option: True}).compares_tensors
+        request = asked("a.onnx", "b.onnx", random=seed, images=(), **{option: True})
+        assert request.compares_tensors
 
 
 @pytest.mark.parametrize("names", [("a.onnx", "b.onnx"), ("a.jsonl", "b.jsonl")])
 @pytest.mark.parametrize("iou", [0, -1, 1.5])
 def test_an_iou_out_of_range(names, iou):
     with pytest.raises(UsageError, match="--iou"):
-        VerifyRequest(*names, images=("pictures",), iou=iou)
+        asked(*names, iou=iou)
 
 
 @pytest.mark.parametrize(
@@ -170,10 +171,10 @@ def test_an_iou_out_of_range(names, iou):
     [
         *((name, True) for name in ("half", "recursive", "tensors", "bisect")),
         *(("box_format", "xyxy"), ("preprocess", "stretch"), ("imgsz", 64)),
-        *(("nms", 0), ("random", 0), ("against", "cpu")),
+        *(("nms", 0.5), ("random", 0), ("against", "cpu")),
     ],
 )
 def test_options_about_running_a_model(name, value):
     option = name.replace("_", "-")
     with pytest.raises(UsageError, match=f"--{option} applies to running a model"):
-        VerifyRequest("a.jsonl", "b.jsonl", **{name: value})
+        asked("a.jsonl", "b.jsonl", **{name: value})

@@ -7,10 +7,11 @@ import onnx
 import pytest
 from colour_model import picture
 from damaged_graphs import maker
+from verify_requests import asked
 
 from detcli.commands.shared.comparison import Order, Precision
 from detcli.commands.verify import running as module
-from detcli.commands.verify.report import SelectedBy, VerifyRequest
+from detcli.commands.verify.report import SelectedBy
 from detcli.commands.verify.running import compare_running, plan_running, random_item
 from detcli.detector import Detector
 from detcli.errors import DetcliWarning, DeviceError, ModelError
@@ -28,9 +29,7 @@ ITEMS = [item("grey"), item("red", ("red", 1, 1)), item("two", ("red", 2, 2), ("
 
 
 def verified(*models, items=ITEMS, **request):
-    request = {"images": ("pictures",), "conf": 0.6} | request
-    plan = plan_running(VerifyRequest(*map(str, models), **request))
-    return compare_running(plan, items)
+    return compare_running(plan_running(asked(*models, **{"conf": 0.6} | request)), items)
 
 
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])

@@ -5,8 +5,9 @@ import onnx
 import pytest
 import query_model
 from colour_model import picture
+from verify_requests import asked
 
-from detcli.commands.verify.report import SelectedBy, VerifyRequest
+from detcli.commands.verify.report import SelectedBy
 from detcli.commands.verify.running import compare_running, plan_running
 from detcli.geometry import Picture
 from detcli.record import Origin
@@ -29,8 +30,7 @@ def write(tmp_path):
 
 
 def verified(*models, **request):
-    request = VerifyRequest(*map(str, models), images=("pictures",), **request)
-    return compare_running(plan_running(request), ITEMS)
+    return compare_running(plan_running(asked(*models, **request)), ITEMS)
 
 
 @pytest.mark.parametrize("tail", ["deploy", "rows"])

@@ -3,10 +3,11 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
+from verify_requests import asked
 
 from detcli.backend import cuda, nvidia
 from detcli.commands.shared.comparison import EXACT, REDUCED, Precision
-from detcli.commands.verify.report import SelectedBy, VerifyRequest
+from detcli.commands.verify.report import SelectedBy
 from detcli.commands.verify.running import plan_running
 from detcli.errors import DetcliWarning, DeviceError, ModelError, UsageError
 from detcli.model.editing import cut, infer_shapes
@@ -32,7 +33,7 @@ def broken(tmp_path, whole):
 
 
 def plan_of(*models, **request):
-    return plan_running(VerifyRequest(*map(str, models), images=("pictures",), **request))
+    return plan_running(asked(*models, **request))
 
 
 def devices(plan):

@@ -1,0 +1,291 @@
+"""What verify is asked for, on the command line or by a certificate."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from detcli.cli.completion import complete_device
+from detcli.commands.shared.completion import complete_side
+from detcli.commands.shared.reports import ReportFormat
+from detcli.commands.shared.saved import GZIP, SUFFIXES
+from detcli.core.config import DEVICES, INPUT, OUTPUT, Config
+from detcli.core.options import build, flat, option, rows
+from detcli.core.values import parse_writable
+from detcli.errors import UsageError
+from detcli.files import read_json
+
+SELECTION = ("half", "conf", "nms", "imgsz", "box_format", "preprocess")  # of both sides that run
+
+NUMBER, NOTHING = (float, int), (type(None),)
+KINDS: dict[str, tuple[type, ...]] = {
+    "model": (str,),
+    "other": (str, *NOTHING),
+    "images": (list,),
+    "against": (str, *NOTHING),
+    "iou": NUMBER,
+    "tolerance": (dict,),
+    "coco_images": (str, *NOTHING),
+}
+"""Types of what a certificate says was asked for, besides what a Config checks."""
+
+
+def _tolerance(text: str) -> dict[str, float]:
+    from detcli.commands.shared.comparison import parse_tolerance  # loads NumPy
+
+    return parse_tolerance(text)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """What to compare: the Config of both sides, and what verify has besides.
+
+    Raises:
+        UsageError: The options contradict each other.
+    """
+
+    config: Config
+    other: str | None = option(
+        None,
+        "OTHER",
+        "ONNX file, records or COCO results to compare with; default: MODEL.",
+        boxes=True,
+        complete=complete_side,
+    )
+    images: tuple[str, ...] = option(
+        (),
+        "--images FOLDER",
+        "Pictures to compare on: a folder, a file or a quoted glob pattern; repeatable. Of saved "
+        "records the folder where the pictures are now.",
+        boxes=True,
+        panel=INPUT,
+    )
+    random: int | None = option(
+        None,
+        "--random SEED",
+        "Use a random picture instead; only for --tensors and --bisect.",
+        boxes=True,
+        panel=INPUT,
+        range=(0, None),
+    )
+    against: str | None = option(
+        None,
+        "--against DEVICE|graph",
+        "Where the other side runs; graph for the graph's own selection, on the CPU. "
+        "Default: graph for an end-to-end MODEL without OTHER, else the same as --device.",
+        boxes=True,
+        panel=DEVICES,
+        complete=complete_device,
+    )
+    iou: float = option(0.5, "--iou IOU", "Boxes that overlap less do not match.", boxes=False)
+    tolerance: dict[str, float] | None = option(
+        None,
+        "--tolerance LIST",
+        "Allowed differences, as in score=0.02,corner=2,boxes=1%,tensor=0.05; corner is in "
+        "pixels, boxes a share of all. Default: depends on the precision.",
+        boxes=False,
+        parse=_tolerance,
+    )
+    tensors: bool = option(
+        False, "--tensors", "Also compare the raw outputs of the networks.", boxes=False
+    )
+    bisect: bool = option(
+        False, "--bisect", "Find the first node whose output differs.", boxes=False
+    )
+    coco_images: str | None = option(
+        None,
+        "--coco-images FILE",
+        "COCO instances.json with the ids of pictures and categories in COCO results.",
+        boxes=False,
+        panel=INPUT,
+    )
+    certificate: Path | None = option(
+        None,
+        "--certificate FILE.json",
+        "Write what was compared, with what, and the verdict to this file.",
+        boxes=False,
+        panel=OUTPUT,
+        parse=parse_writable,
+    )
+    check: Path | None = option(
+        None,
+        "--check FILE.json",
+        "Compare what this certificate names again, and say what changed.",
+        boxes=False,
+        panel=INPUT,
+    )
+    format: ReportFormat | None = option(
+        None,
+        "--format table|json",
+        "Default: table on a terminal and json in a pipe.",
+        boxes=False,
+        panel=OUTPUT,
+    )
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """A request of values by name, as in a certificate."""
+        known, own = rows(Config), {one.name for one in fields(cls)}
+        values = {"device": "cpu", **values}
+        read = {name: known[name].read(values[name]) for name in values.keys() - own}
+        return cls(build(Config, read), **{name: values[name] for name in values.keys() & own})
+
+    def __post_init__(self) -> None:
+        if self.check is not None:
+            return  # its certificate says what to compare
+        if self.config.running.model is None:
+            raise UsageError(
+                "missing argument 'MODEL'",
+                "name an ONNX file, a model, or records that predict saved",
+            )
+        if self.certificate is not None:
+            if self.certificate.suffix.lower() != ".json":
+                raise UsageError(
+                    f"--certificate {self.certificate} does not end with .json",
+                    "name the JSON, as in gpu.json",
+                )
+            if self.compares_tensors or self.random is not None:
+                raise UsageError(
+                    "--certificate is about detections",
+                    "leave out --tensors, --bisect and --random, or leave out --certificate",
+                )
+        if len(self.config.running.device) > 1:
+            raise UsageError("--device names several devices", "name one, and another in --against")
+        if self.is_saved:
+            self._check_saved()
+        else:
+            self._check_running()
+        if not 0 < self.iou <= 1:
+            raise UsageError(f"--iou is {self.iou}", "give an IoU above 0, up to 1")
+
+    @property
+    def model(self) -> str:
+        return self.config.running.model
+
+    @property
+    def is_saved(self) -> bool:
+        return is_saved(self.model) or (self.other is not None and is_saved(self.other))
+
+    @property
+    def compares_tensors(self) -> bool:
+        return self.tensors or self.bisect
+
+    def to_json(self) -> dict[str, Any]:
+        """What certificates say of it."""
+        known, values = rows(Config), flat(self.config)
+        return {
+            "model": self.model,
+            "other": self.other,
+            "images": self.images,
+            "random": self.random,
+            "recursive": self.config.inputs.recursive,
+            "device": str(self.config.running.device[0]),
+            "against": self.against,
+            **{name: known[name].write(values[name]) for name in SELECTION},
+            "iou": self.iou,
+            "tolerance": self.tolerance or {},
+            "coco_images": self.coco_images,
+            "tensors": self.tensors,
+            "bisect": self.bisect,
+        }
+
+    def _check_running(self) -> None:
+        if self.coco_images is not None:
+            raise UsageError("--coco-images needs saved records and COCO results", "leave it out")
+        if bool(self.images) == (self.random is not None):
+            raise UsageError(
+                "--images and --random are mutually exclusive"
+                if self.images
+                else "no pictures to compare on",
+                "name a folder of real pictures with --images",
+            )
+        if self.random is not None and not self.compares_tensors:
+            raise UsageError(
+                "random pictures cannot compare detections: two detectors that find nothing agree",
+                "name a folder of pictures with --images; or compare --tensors or --bisect",
+            )
+
+    def _check_saved(self) -> None:
+        if self.other is None:
+            raise UsageError(
+                f"{self.model} holds saved records, which are compared with other saved records, "
+                "or with COCO results",
+                "name two: detcli verify here.jsonl there.jsonl",
+            )
+        first, second = self.model, self.other
+        saved, other = (first, second) if is_saved(first) else (second, first)
+        if not is_saved(other):
+            raise UsageError(
+                f"{saved} holds saved records, and {other} is neither saved records nor COCO "
+                "results",
+                "name two saved runs, or two models",
+            )
+        asked = self.to_json()
+        for name in ("random", "recursive", "against", *SELECTION, "tensors", "bisect"):
+            if name != "conf" and asked[name] is not None and asked[name] is not False:
+                raise about_running(f"--{name.replace('_', '-')}")
+        if len(self.images) > 1:
+            raise UsageError(
+                "saved records have their pictures in one folder", "give --images once"
+            )
+
+
+def about_running(option: str) -> UsageError:
+    """The error for an option that saved records leave nothing to do."""
+    return UsageError(
+        f"{option} applies to running a model; saved records are compared as they are",
+        f"leave out {option}",
+    )
+
+
+def is_saved(name: str) -> bool:
+    """Whether a name is that of saved records, and not of a model.
+
+    Those are files of JSON, behind gzip or not; folders of runs in shards; and pipes.
+    """
+    if name.lower().endswith(SUFFIXES):
+        return True
+    path = Path(name)
+    try:
+        if path.is_dir():
+            return (path / "manifest.jsonl").is_file()
+        if path.is_fifo():
+            return True
+        with path.open("rb") as file:
+            begins = file.read(2)
+    except (OSError, ValueError):  # ValueError: no file can have this name
+        return False
+    return begins == GZIP or begins[:1] in {b"{", b"["}  # as no ONNX model does
+
+
+def read_certificate(path: Path) -> tuple[VerifyRequest, dict[str, Any]]:
+    """Read a certificate, which may come from a stranger: its request, and the whole of it.
+
+    Raises:
+        UsageError: It is something else, or cannot be read.
+    """
+    content = read_json(path, _unusable)
+    request = content.get("request") if isinstance(content, dict) else None
+    if not isinstance(request, dict) or not isinstance(content.get("report"), dict):
+        raise _unusable(path, "it is not a certificate of detcli verify")
+    if request.get("gpu_decode"):  # of earlier certificates
+        raise _unusable(path, "it compares decoders, which verify no longer does")
+    values: dict[str, Any] = {name: request.get(name) for name in KINDS}
+    for name, kinds in KINDS.items():
+        if type(values[name]) not in kinds:
+            raise _unusable(path, f"its request has no usable {name}")
+    images, tolerance = values["images"], values["tolerance"]
+    if not all(isinstance(one, str) for one in images):
+        raise _unusable(path, "its request has no usable images")
+    if not all(type(one) in NUMBER for one in tolerance.values()) or not tolerance.keys() <= {
+        "score", "corner", "boxes", "tensor",
+    }:  # fmt: skip
+        raise _unusable(path, "its request has no usable tolerance")
+    for name in ("recursive", "device", *SELECTION):
+        if request.get(name) is not None:
+            values[name] = request[name]
+    return VerifyRequest.of({**values, "images": tuple(images)}), content
+
+
+def _unusable(path: Path, reason: str) -> UsageError:
+    return UsageError(f"cannot check {path}: {reason}", "name the JSON that --certificate wrote")
