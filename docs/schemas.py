@@ -16,7 +16,6 @@ from pydantic import TypeAdapter
 from detcli.commands.eval.labels import Kind
 from detcli.commands.eval.report import EvalReport
 from detcli.commands.models.listing import Listing
-from detcli.commands.shared.labelled.dataset import Kind
 from detcli.record import RecordJson
 
 REPORTS: dict[str, Any] = {

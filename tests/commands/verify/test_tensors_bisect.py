@@ -17,7 +17,6 @@ from damaged_graphs import (
 )
 from onnx import helper, numpy_helper
 
-from detcli.commands.convert.passes.size import set_image_size
 from detcli.commands.verify import tensors as module
 from detcli.commands.verify.tensors import OutputComparison, Probe, bisect
 from detcli.geometry import Picture
