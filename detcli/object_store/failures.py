@@ -8,8 +8,6 @@ import re
 from detcli.text import public_text
 
 SIGN_IN = {
-    "http": "check user name and password",
-    "https": "check user name and password",
     "s3": "sign in as for the aws command (aws configure, AWS_PROFILE, AWS_ACCESS_KEY_ID), "
     "or set AWS_SKIP_SIGNATURE=true for a public bucket",
     "gs": "sign in with gcloud auth application-default login or GOOGLE_APPLICATION_CREDENTIALS, "

@@ -30,21 +30,9 @@ def is_camera(name: str) -> bool:
 
 def is_live(name: str) -> bool:
     """Whether a name stands for a camera or a stream, not for a picture or video file."""
-    if is_web_folder(name):
-        return False
     if is_address(name):
         return is_stream(name) or not is_media(path_of(name))
     return is_camera(name)
-
-
-def is_web_folder(name: str) -> bool:
-    """Whether a name is the address of a folder on a web server: it ends with `/`.
-
-    The top of a server is none, as cameras have their streams there; nor is what has a query.
-    """
-    if not name.lower().startswith(("http://", "https://")) or "?" in name:
-        return False
-    return name.endswith("/") and path_of(name).strip("/") != ""
 
 
 def camera_number(name: str) -> int:

@@ -29,7 +29,6 @@ from detcli.source.address import (
     is_camera,
     is_live,
     is_stream,
-    is_web_folder,
     path_of,
 )
 from detcli.source.decode import load_file
@@ -223,16 +222,12 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield self._objects.picture(url)
 
     def _search_remote(self, url: str) -> Iterator[SourceEntry]:
-        """Search a folder on a server; what has no files may be an object without a suffix."""
-        if is_object(url):
-            search = self._objects.search
-        else:
-            from detcli.source.webdav import search
+        """Search a bucket's folder; what has no files may be an object without a suffix."""
         recursive = self._options.recursive
         listed = found = False
         self.progress.expect(-1)
         try:
-            for names in search(url, recursive=recursive):
+            for names in self._objects.search(url, recursive=recursive):
                 if self.progress.stop.is_set():
                     return
                 listed, found = True, found or bool(names)
@@ -308,8 +303,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
 
 def _is_remote_folder(name: str) -> bool:
-    """Whether a name may be that of a folder on a server."""
-    return is_web_folder(name) or (is_object(name) and not is_media(name))
+    """Whether a name may be that of a folder in an object store."""
+    return is_object(name) and not is_media(name)
 
 
 def _nothing_in_folder(*, recursive: bool) -> SourceError:
@@ -318,7 +313,7 @@ def _nothing_in_folder(*, recursive: bool) -> SourceError:
 
 
 def _check(names: Sequence[str], options: SourceOptions) -> None:
-    if any(is_object(name) or is_web_folder(name) for name in names):
+    if any(map(is_object, names)):
         from detcli.object_store.credentials import require_obstore
 
         require_obstore()
