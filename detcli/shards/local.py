@@ -63,7 +63,7 @@ class _Process:
         command = [sys.executable, "-P", "-c", START.format(path=sys.path)]
         with _blocked():
             self._process = subprocess.Popen(  # noqa: S603 - this very Python, and constants
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=_stderr()
             )
         self._tell = tell
         threading.Thread(target=self._listen, daemon=True).start()
@@ -110,6 +110,14 @@ class _Process:
                     self._tell(event)
         code = self._process.wait()
         self._tell(ended or Ended(_cause(code)))
+
+
+def _stderr() -> int | None:
+    """Where our own messages go; descriptor 2 may be what libraries were given in its place."""
+    try:
+        return sys.stderr.fileno()
+    except (AttributeError, OSError):  # closed, or an object without a file
+        return None
 
 
 @contextlib.contextmanager

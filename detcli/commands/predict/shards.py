@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from detcli import __version__
-from detcli.commands.shared.messages import say, set_verbosity
+from detcli.commands.shared.messages import protect_stderr, say, set_verbosity
 from detcli.commands.shared.progress import Tally, count, fetching, progress
 from detcli.core.config import Config
 from detcli.core.values import Format, Share
@@ -107,6 +107,7 @@ def _is_lost(name: str) -> bool:
 
 def set_up(config: Config) -> None:
     """Set up a worker's process."""
+    protect_stderr()
     set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
     set_up_process()
 

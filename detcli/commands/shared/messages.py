@@ -10,6 +10,7 @@ import os
 import select
 import stat
 import sys
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -19,6 +20,8 @@ from detcli.text import printable, public_text
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+
+log = logging.getLogger(__name__)
 
 PATIENCE_S = 1.0
 """How long a message waits for the reader of stderr, once; then messages are dropped."""
@@ -83,6 +86,29 @@ class _Droppable(io.RawIOBase):
         return bool(ready)
 
 
+def _divert_libraries(*, logged: bool) -> None:
+    """Give libraries a descriptor 2 of their own, where `protect_stderr` has kept a copy for us.
+
+    What they print about a damaged picture, say, is in its record, or of no interest.
+    """
+    if not isinstance(getattr(sys.stderr, "buffer", None), _Droppable):
+        return
+    if logged:
+        inlet, outlet = os.pipe()
+        os.set_blocking(outlet, False)  # a library may hold what the thread needs to read
+        threading.Thread(target=_log_lines, args=[inlet], daemon=True).start()
+    else:
+        outlet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(outlet, 2)
+    os.close(outlet)
+
+
+def _log_lines(inlet: int) -> None:
+    with open(inlet, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            log.info("%s", line.strip())
+
+
 def report(error: DetcliError, source: str = "") -> None:
     """Print an error and its hint, after the input that it belongs to."""
     say(f"{source}: {error}" if source else str(error))
@@ -140,7 +166,11 @@ def is_pipe(stream: TextIO | None) -> bool:
 
 
 def set_verbosity(*, quiet: bool, verbose: int) -> None:
-    """Print fatal errors only (-q), or warnings too, info (-v), tracebacks (-vv)."""
+    """Print fatal errors only (-q), or warnings too, info (-v), tracebacks (-vv).
+
+    What libraries print themselves appears as info.
+    """
+    _divert_libraries(logged=bool(verbose) and not quiet)
     level = logging.WARNING - 10 * verbose
     handler = _LogHandler()
     handler.setFormatter(_LogFormatter("detcli: %(message)s"))
