@@ -52,8 +52,10 @@ def main() -> None:
     import threading
 
     from detcli.commands.shared.messages import protect_stderr
+    from detcli.opencv import MAX_PIXELS, PIXEL_LIMIT
 
     protect_stderr()
+    os.environ.setdefault(PIXEL_LIMIT, str(MAX_PIXELS))
     if (available := _available_memory()) is not None:
         limit_memory(available)
     code: str | int | None = 0

@@ -35,6 +35,9 @@ os.environ["HF_HOME"] = str(Path(__file__).with_name("no-such-folder"))
 os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # where nobody listens
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
+# As the command line sets it: the process that is forked for each command has loaded OpenCV.
+os.environ["OPENCV_IO_MAX_IMAGE_PIXELS"] = "200000000"
+
 # Nor of accounts for object stores.
 for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))]:
     del os.environ[name]

@@ -27,7 +27,7 @@ IMPORTED = [
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(IMPORTED)
 
-READ_AT_THE_START = ("LD_LIBRARY_PATH", "PYTHONPATH")
+READ_AT_THE_START = ("LD_LIBRARY_PATH", "OPENCV_IO_MAX_IMAGE_PIXELS", "PYTHONPATH")
 """Variables that change nothing in a process that runs already."""
 
 

@@ -1,14 +1,12 @@
 """If OpenCV does not load, the error says what to install."""
 
-import ctypes
 import os
-import platform
+import subprocess
 import sys
-import threading
 
 import pytest
 
-from detcli.opencv import cv2, library_messages, open_streams_in_parallel, silence_opencv
+from detcli.opencv import cv2, open_streams_in_parallel, silence_opencv
 
 REASON = "libGL.so.1: cannot open shared object file: No such file or directory"
 
@@ -83,52 +81,13 @@ def test_streams_open_in_parallel_unless_the_user_says_otherwise(
     assert os.environ.get("OPENCV_FFMPEG_IS_THREAD_SAFE") == after
 
 
-needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
-
-
-def c_prints(text):
-    """Print to C's stderr, as libpng does."""
-    library = ctypes.CDLL(None)
-    library.fputs(text.encode(), ctypes.c_void_p.in_dll(library, "stderr"))
-
-
-@needs_glibc
-def test_what_c_libraries_print_is_collected(capfd):
-    with library_messages() as lines:
-        c_prints("libpng warning: ")
-        c_prints("odd\n\n")
-        sys.stderr.write("Python\n")
-        c_prints("Corrupt\xff JPEG")
-    c_prints("after\n")
-    assert lines == ["libpng warning: odd", "Corrupt\xff JPEG"]
-    assert capfd.readouterr().err == "Python\nafter\n"
-
-
-@needs_glibc
-def test_each_thread_gets_its_own_lines(capfd):
-    """Nobody loses a line, and none is attributed to another's file."""
-    together = threading.Barrier(4)
-    found = {}
-
-    def collect(name):
-        for _ in range(200):
-            together.wait(30)
-            with library_messages() as lines:
-                for part in (name, name, "\n"):
-                    c_prints(part)
-            found.setdefault(name, set()).update(lines)
-
-    def only_print():
-        for _ in range(200):
-            together.wait(30)
-            c_prints("other\n")
-
-    names = ["a", "b", "c"]
-    threads = [threading.Thread(target=collect, args=[name]) for name in names]
-    threads.append(threading.Thread(target=only_print))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {name: {name * 2} for name in names}
-    assert capfd.readouterr().err == "other\n" * 200
+def test_the_pixel_limit_is_set_before_opencv_is_loaded():
+    code = (
+        "import os, sys; from detcli import opencv; assert 'cv2' not in sys.modules\n"
+        "assert opencv.limit_pixels(5) == 5; assert opencv.pixel_limit() == 5\n"
+        "opencv.cv2; assert 'cv2' in sys.modules; opencv.limit_pixels(6)\n"
+        "assert opencv.pixel_limit() == 5; del os.environ[opencv.PIXEL_LIMIT]\n"
+        "assert opencv.pixel_limit() == 2**30\n"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (finished.returncode, finished.stderr) == (0, b"")

@@ -26,6 +26,7 @@ from detcli.cache import cache_folder
 from detcli.errors import DeviceError, UsageError
 from detcli.files import make_folder, write_file
 from detcli.model.loading import ModelFile
+from detcli.opencv import PIXEL_LIMIT
 from detcli.shards.manifest import FIRST
 from detcli.shards.store import Store, open_store
 from detcli.shards.work import Task, WorkRequest
@@ -80,9 +81,13 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
                 "add nodes, lower --actors, or use --actors 0..N and wait for nodes to come",
             )
         files = ray.put(model)
-        make = ray.remote(num_cpus=0 if on_gpu else cores, num_gpus=int(on_gpu), max_concurrency=4)(
-            _actor()
-        )
+        make = ray.remote(
+            num_cpus=0 if on_gpu else cores,
+            num_gpus=int(on_gpu),
+            max_concurrency=4,
+            # OpenCV reads it when it is loaded, which is before the job is read.
+            runtime_env={"env_vars": {PIXEL_LIMIT: str(request.config.inputs.max_pixels)}},
+        )(_actor())
 
         begun: set[_Actor] = set()
 

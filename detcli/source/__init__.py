@@ -6,5 +6,5 @@ address.py, live.py                  cameras and streams
 http.py, object_store.py             the network; fetch.py and ahead.py: before their turn
 video.py, capture.py                 frames of files, and OpenCV's readers of them
 reading.py, loading.py               bytes with a limit, and within a time limit
-decode.py                            bytes to pixels: decode_jpeg.py, decode_avif.py, decode_size.py
+decode.py                            bytes to pixels: decode_jpeg.py, decode_size.py
 """

@@ -1,13 +1,9 @@
 """Decoding: from the bytes of a picture file to a picture, upright and in colour.
 
-JPEGs are decoded in `decode_jpeg.py`, everything else by OpenCV. The sizes
-that headers declare are read first, so that no file can take more memory than is allowed. A file
-without a size that can be found is not decoded.
+JPEGs are decoded in `decode_jpeg.py`, everything else by OpenCV, which refuses what is too large
+before it allocates memory.
 """
 
-import logging
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,12 +11,10 @@ import numpy as np
 
 from detcli.errors import DecodeError, SourceError, system_reason
 from detcli.geometry import Allocate, Picture, new_image
-from detcli.opencv import cv2, library_messages
+from detcli.opencv import MAX_PIXELS, PIXEL_LIMIT, cv2, pixel_limit
 from detcli.source import decode_jpeg
-from detcli.source.decode_size import Size, check_complete, declared_size
+from detcli.source.decode_size import JPEG, Size, check_complete, check_tiles, is_known
 from detcli.source.reading import InputTimeoutError, read_file
-
-log = logging.getLogger(__name__)
 
 BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
 """The picture that is part of detcli."""
@@ -28,12 +22,8 @@ BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
 TIMEOUT_S = 60.0
 """Default time limit for reading and decoding one input."""
 
-_DAMAGE = re.compile(
-    r"Corrupt JPEG data: (?P<jpeg>.+)"
-    r"|(?P<rest>Premature end of JPEG file|Inconsistent progression.+)"
-    r"|libpng warning: (?P<png>.*(?:CRC error|IDAT).*)"
-)
-"""What libjpeg and libpng say about damage; they also complain about odd metadata."""
+_NO_DAMAGE = ("tjDecompressHeader3(): Could not determine subsampling", "Unknown Adobe color")
+"""What libjpeg-turbo says about sound files that are left to OpenCV."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +31,8 @@ class DecodeOptions:
     """How pictures are decoded.
 
     Attributes:
-        max_pixels: Pictures that declare more are refused before they are decoded.
+        max_pixels: Larger pictures are refused; before they are decoded, if the process was set up
+            for it, see `detcli.opencv.limit_pixels`.
         fast_for: Height and width of a network's input. A JPEG that is at least twice as large is
             then decoded at a half, a quarter or an eighth of its size, which is faster.
         strict: Whether a damaged picture is an error even if it can be decoded.
@@ -49,7 +40,7 @@ class DecodeOptions:
         allocate: Makes the arrays that JPEGs are decoded into.
     """
 
-    max_pixels: int = 200_000_000
+    max_pixels: int = MAX_PIXELS
     fast_for: Size | None = None
     strict: bool = False
     timeout_s: float = TIMEOUT_S
@@ -96,23 +87,30 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     """
     if not data:
         raise DecodeError("empty", "fetch or copy the file again")
-    size = declared_size(data)
-    if size is None:
+    header = None
+    if data.startswith(JPEG):
+        header = decode_jpeg.read_header(data)
+        if header is not None:
+            check_size(header.size, options.max_pixels)
+    if header is None and (data.startswith(JPEG) or not is_known(data)):
         raise _not_a_picture(data)
-    check_size(size, options.max_pixels)
     check_complete(data)
+    check_tiles(data)
     decode_jpeg.check_scans(data)
-    messages: list[str] = []
-    if data.startswith(decode_jpeg.START):
+    damage = ""
+    if header is not None:
         try:
-            if picture := decode_jpeg.decode(data, options.fast_for, options.allocate):
+            if picture := decode_jpeg.decode(data, header, options.fast_for, options.allocate):
                 return picture
         except ValueError as error:  # what libjpeg says; OpenCV decides whether it is a picture
-            messages.append(str(error))
-    picture = _decode_by_opencv(data, messages)
-    if picture.warnings and options.strict:
-        raise DecodeError(picture.warnings[0], "fetch it again, or leave out --strict")
-    return picture
+            if not str(error).startswith(_NO_DAMAGE):
+                damage = f"damaged: {str(error).removeprefix('Corrupt JPEG data: ')}"
+    picture = _decode_by_opencv(data, options.max_pixels)
+    if not damage:
+        return picture
+    if options.strict:
+        raise DecodeError(damage, "fetch it again, or leave out --strict")
+    return replace(picture, warnings=(damage,))
 
 
 def check_size(size: Size, max_pixels: int) -> None:
@@ -138,32 +136,35 @@ def too_slow(limit_s: float, what: str = "not read and decoded") -> SourceError:
     )
 
 
-def _decode_by_opencv(data: bytes, messages: list[str]) -> Picture:
+def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
     try:
-        with library_messages() as printed:
-            image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error as error:
+        if "CV_IO_MAX_IMAGE_PIXELS" in str(error.err):
+            raise _too_large(max_pixels) from error
         raise DecodeError(
             f"cannot be decoded: {' '.join(str(error.err).split())}",
             "open it in an image viewer and save it again",
         ) from error
     if image is None:
         raise _not_a_picture(data)
+    check_size((image.shape[0], image.shape[1]), max_pixels)
     if image.ndim == 2:  # grey PFM ignores the flag
         image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
-    picture = Picture.whole(np.asarray(image, np.uint8))
-    return replace(picture, warnings=_damage([*messages, *printed]))
+    return Picture.whole(np.asarray(image, np.uint8))
 
 
-def _damage(messages: Iterable[str]) -> tuple[str, ...]:
-    """What libraries say about damage to the pixels; the rest is logged."""
-    found: dict[str, None] = {}  # each once, in order
-    for message in messages:
-        if match := _DAMAGE.fullmatch(message):
-            found[f"damaged: {match['jpeg'] or match['rest'] or match['png']}"] = None
-        else:
-            log.info("while decoding: %s", message)
-    return tuple(found)
+def _too_large(max_pixels: int) -> DecodeError:
+    limit = pixel_limit()
+    if limit < max_pixels:
+        return DecodeError(
+            f"too large: more than the {limit} pixels that OpenCV decodes in this process",
+            f"set {PIXEL_LIMIT} before cv2 is imported",
+        )
+    return DecodeError(
+        f"too large: more than the {max_pixels} pixels allowed",
+        "raise --max-pixels if it is meant to be that large",
+    )
 
 
 def _not_a_picture(data: bytes) -> DecodeError:

@@ -37,6 +37,7 @@ class JpegHeader(NamedTuple):
 
     height: int
     width: int
+    components: int
     orientation: int | None  # of EXIF, 1 to 8; None if the picture is left to OpenCV
 
     @property
@@ -65,7 +66,7 @@ def read_header(data: bytes) -> JpegHeader | None:
     orientation = _orientation(exif[0]) if exif else 1
     if components not in {1, 3} or len(exif) > 1:
         orientation = None
-    return JpegHeader(height, width, orientation)
+    return JpegHeader(height, width, components, orientation)
 
 
 def check_scans(data: bytes) -> None:
@@ -88,12 +89,16 @@ def check_scans(data: bytes) -> None:
 
 
 def decode(
-    data: bytes, fast_for: tuple[int, int] | None, allocate: Allocate = new_image
+    data: bytes,
+    header: JpegHeader,
+    fast_for: tuple[int, int] | None,
+    allocate: Allocate = new_image,
 ) -> Picture | None:
     """Decode a JPEG.
 
     Args:
         data: The whole file.
+        header: Its header.
         fast_for: Height and width of a network's input. The picture is decoded at a half, a
             quarter or an eighth of its size as long as it is not smaller than on that input.
         allocate: Makes the array of the picture, unless the last step is to transpose it.
@@ -104,12 +109,12 @@ def decode(
     Raises:
         ValueError: It is damaged; with what libjpeg says about it.
     """
-    header = read_header(data)
-    if header is None or header.orientation is None:
-        return None
     try:
         from simplejpeg import decode_jpeg  # not on every platform, see pyproject.toml
     except ImportError:
+        return None
+    if header.orientation is None:  # decoded for what libjpeg says, at an eighth of its size
+        decode_jpeg(data, "CMYK" if header.components == 4 else "BGR", min_height=1, min_width=1)
         return None
     scale = 1
     if fast_for is not None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from threading import Event
 
 from detcli.errors import DecodeError
-from detcli.source.decode_size import declared_size, is_known
+from detcli.source import decode_jpeg
+from detcli.source.decode_size import JPEG, is_known
 from detcli.timing import RunningTime
 
 CHUNK = 65536
@@ -24,10 +25,7 @@ _FIRST_LOOK, _LOOK_AGAIN = 65536, 2
 """The beginning is looked at when this many bytes are there, and when twice as many are."""
 
 _BYTES_PER_PIXEL, _METADATA = 32, 64 << 20
-"""More than a pixel takes in any format, and the rest of a file."""
-
-_SINGLE = (b"\xff\xd8\xff", b"BM", b"P", b"#?R", b"\x59\xa6\x6a\x95", b"\xff\x4f\xff\x51")
-"""Formats of one picture; in others, many that are never decoded may follow the first."""
+"""More than a pixel of a JPEG takes, and the rest of the file."""
 
 
 class InputTimeoutError(Exception):
@@ -71,10 +69,11 @@ def _check_begin(begin: bytes, length: int) -> None:
         raise DecodeError(
             "not a picture (not in a known picture format)", "check what it is, as `file NAME` does"
         )
-    size = declared_size(begin) if begin.startswith(_SINGLE) else None
-    if size and length > _BYTES_PER_PIXEL * size[0] * size[1] + _METADATA:
+    header = decode_jpeg.read_header(begin) if begin.startswith(JPEG) else None
+    if header and length > _BYTES_PER_PIXEL * header.height * header.width + _METADATA:
+        height, width = header.size
         raise DecodeError(
-            f"too large: {length} bytes or more for {size[1]}x{size[0]} pixels",
+            f"too large: {length} bytes or more for {width}x{height} pixels",
             "check what follows the picture in the file",
         )
 

@@ -2,14 +2,15 @@
 
     python -m source.bombs
 
-reads each in a process of its own and prints the memory that it took, in MiB beyond what a process
-without a bomb has. The limit is a megapixel, which takes 3 MiB.
+reads each in a process of its own, whose OpenCV takes a megapixel, and prints the memory that it
+took, in MiB beyond what a process without a bomb has. A megapixel takes 3 MiB.
 """
 
 import json
 import os
 import resource
 import struct
+import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ import cv2
 import numpy as np
 from made_jpegs import encode as encode_jpeg
 from made_jpegs import insert, picture, segment
+
+from detcli.opencv import PIXEL_LIMIT
 
 MAX_PIXELS = 1_000_000
 MAX_ADDRESSES = 8 << 30
@@ -307,20 +310,23 @@ def _measure(path: Path | None) -> tuple[float, str]:
 
 
 def main() -> None:
-    """Read every bomb."""
+    """Read every bomb from the folder that is named, or make one for another such process."""
+    if len(sys.argv) == 1:
+        with TemporaryDirectory() as folder:
+            for name, data in bombs():
+                (Path(folder) / name).write_bytes(data)
+            command = [sys.executable, "-m", "source.bombs", folder]
+            environment = {**os.environ, PIXEL_LIMIT: str(MAX_PIXELS)}  # too few to make a bomb
+            sys.exit(subprocess.run(command, env=environment, check=False).returncode)
     import detcli.source.capture
     import detcli.source.loading
     import detcli.source.video  # noqa: F401 - loaded once, for all
 
+    base, _ = _measure(None)
     found = {}
-    with TemporaryDirectory() as folder:
-        for name, data in bombs():
-            (Path(folder) / name).write_bytes(data)
-        files = sorted(Path(folder).iterdir())
-        base, _ = _measure(None)
-        for file in files:
-            mib, said = _measure(file)
-            found[file.name] = (mib - base, said)
+    for file in sorted(Path(sys.argv[1]).iterdir()):
+        mib, said = _measure(file)
+        found[file.name] = (mib - base, said)
     json.dump(found, sys.stdout)
 
 

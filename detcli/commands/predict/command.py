@@ -15,6 +15,7 @@ from detcli.core.config import (
     Writing,
 )
 from detcli.errors import InputError, UsageError
+from detcli.opencv import limit_pixels
 
 EXAMPLES = """
 detcli predict street.jpg --save out
@@ -32,6 +33,7 @@ def predict(config: Config) -> None:
     detcli.toml turns on.
     """
     set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
+    limit_pixels(config.inputs.max_pixels)
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.predict.run import predict_here
     from detcli.commands.predict.shards import predict_shards

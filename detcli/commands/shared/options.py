@@ -14,6 +14,7 @@ from detcli.core.values import BoxFormat
 from detcli.core.values import Hiding as Hiding
 from detcli.core.values import parse_list as parse_list
 from detcli.core.values import parse_size as parse_size
+from detcli.opencv import limit_pixels
 
 
 def option(
@@ -51,7 +52,8 @@ RecursiveOption = Annotated[
     bool, flag("Search folders recursively.", "--recursive", "-r", panel=INPUT)
 ]
 MaxPixelsOption = Annotated[
-    int, option("N", "Refuse pictures with more pixels.", min=1, panel=INPUT)
+    int,
+    option("N", "Refuse pictures with more pixels.", min=1, panel=INPUT, callback=limit_pixels),
 ]
 InputTimeoutOption = Annotated[
     float,
