@@ -31,10 +31,9 @@ from detcli.errors import (
     InferenceError,
 )
 from detcli.record import Record
-from detcli.source.ahead import Ahead
 from detcli.source.decode import TIMEOUT_S
-from detcli.source.item import Item
-from detcli.source.loading import Load, Loaders, as_error
+from detcli.source.fetch import Ahead
+from detcli.source.loading import Item, Load, Loaders, as_error
 from detcli.timing import Stage, StageTimes
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from sample_records import picture
 from detcli.record import Record
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import VideoSink
-from detcli.source.item import SourceOptions
+from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 NOTHING = picture(count=0).detections

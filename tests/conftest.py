@@ -80,8 +80,8 @@ SLOW = {
     "commands/verify/test_tensors_bisect.py",
     "commands/verify/test___init__.py",
     "model/test_prepared.py",
-    "object_store/test_bucket.py",
-    "object_store/test_credentials.py",
+    "test_object_store_bucket.py",
+    "test_object_store_credentials.py",
     "shards/test_ray.py",
     "sink/page/test_page_browser.py",
     "sink/test_labels_dataset.py",
@@ -258,7 +258,7 @@ def s3(_s3: "s3_server.S3", monkeypatch: pytest.MonkeyPatch) -> "Iterator[s3_ser
 
     for name, value in s3_server.environment(_s3).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("detcli.object_store.credentials.FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("detcli.object_store.FIRST_WAIT_S", 0.01)
     _s3.reset()
     yield _s3
     _s3.reset()

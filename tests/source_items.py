@@ -6,7 +6,7 @@ import pytest
 
 from detcli.errors import InputError, SourceError
 from detcli.record import Origin
-from detcli.source.item import SourceOptions
+from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 

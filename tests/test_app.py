@@ -17,13 +17,7 @@ from detcli import app as app_module
 
 HEAVY = {"cv2", "numpy", "onnx", "onnxruntime", "rich", "platformdirs", "huggingface_hub", "httpx2"}
 HEAVY |= {"pydantic"}  # which Typer from 0.29 on loads for values that it reads itself
-CLOUD = {
-    "obstore",
-    "botocore",
-    "detcli.object_store.bucket",
-    "detcli.source.object_store",
-    "detcli.source.fetch",
-}
+CLOUD = {"obstore", "botocore", "detcli.source.http"}
 
 
 def imported_by(*arguments, environment=None):

@@ -15,7 +15,7 @@ from detcli.errors import DeviceError, DeviceMemoryError, InferenceError, Source
 from detcli.geometry import Picture
 from detcli.pipeline import Pipeline
 from detcli.record import Clip, Origin
-from detcli.source.item import Item, failed
+from detcli.source.loading import Item, failed
 from detcli.timing import StageTimes
 
 

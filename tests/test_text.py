@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.source.address import is_address
+from detcli.source.names import is_address
 from detcli.text import public_name, public_text
 
 

@@ -14,7 +14,7 @@ from detcli.errors import UsageError
 from detcli.text import OBJECT_SCHEMES, public_name
 
 if TYPE_CHECKING:
-    from detcli.object_store.address import Address
+    from detcli.object_store import Address
     from detcli.places import Shape
     from detcli.tiling import Tiling
 
@@ -299,8 +299,7 @@ def read_target(output: str | None) -> "Target | None":
     """
     if output is None or output == "-":
         return None
-    from detcli.object_store.address import Address, is_object
-    from detcli.object_store.failures import ObjectError
+    from detcli.object_store import Address, ObjectError, is_object
 
     if not is_object(output):
         return Path(output)

@@ -20,8 +20,8 @@ from detcli.pipeline import Pipeline
 from detcli.record import SettingsJson
 from detcli.settings import class_ids
 from detcli.source.decode import DecodeOptions
-from detcli.source.folders import is_video
-from detcli.source.item import STDIN, SourceOptions
+from detcli.source.loading import STDIN, SourceOptions
+from detcli.source.names import is_video
 from detcli.source.sources import Sources
 from detcli.watch import Watcher
 

@@ -8,8 +8,7 @@ from detcli.shards.manifest import Manifest, Shard
 from detcli.shards.names import Name, source_of
 from detcli.shards.parts import PARQUET, TornError, encodable, read
 from detcli.shards.store import Store
-from detcli.source.address import is_address, path_of
-from detcli.source.folders import is_video
+from detcli.source.names import is_address, is_video, path_of
 
 EXAMPLES = 3
 """Names of a part that an error shows."""

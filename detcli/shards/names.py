@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from detcli.errors import InputError, SourceError
 from detcli.shards.store import temporary, temporary_file_errors
-from detcli.source.item import Item, failed
+from detcli.source.loading import Item, failed
 from detcli.source.sources import SourceEntry
 from detcli.text import public_name
 

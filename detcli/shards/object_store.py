@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, cast
 
 from detcli.errors import OutputError, StoreError, UsageError
-from detcli.object_store.address import Address
-from detcli.object_store.bucket import Bucket, checked
-from detcli.object_store.failures import ObjectError, ObjectExistsError
+from detcli.object_store import Address, Bucket, ObjectError, ObjectExistsError, checked
 
 IN_MEMORY = 64 << 20
 """Bytes of an object that is read which are kept in memory; more go to a temporary file."""

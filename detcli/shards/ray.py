@@ -31,7 +31,7 @@ from detcli.shards.manifest import FIRST
 from detcli.shards.store import Store, open_store
 from detcli.shards.work import Task, WorkRequest
 from detcli.shards.workers import Ended, Failed, Tell, Workers, serve
-from detcli.source.address import is_address
+from detcli.source.names import is_address
 from detcli.text import public_name, public_text
 
 log = logging.getLogger(__name__)

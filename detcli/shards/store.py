@@ -16,7 +16,7 @@ from typing import BinaryIO, Protocol, cast
 
 from detcli.errors import StoreError, UsageError, system_reason
 from detcli.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder, unwritable
-from detcli.object_store.address import is_object
+from detcli.object_store import is_object
 from detcli.text import public_name
 
 CHUNK = 1 << 20

@@ -24,7 +24,7 @@ from detcli.shards.manifest import Shard
 from detcli.shards.names import to_entry
 from detcli.shards.parts import PartWriter
 from detcli.shards.store import Store, open_store
-from detcli.source.item import Item
+from detcli.source.loading import Item
 from detcli.source.sources import Sources
 
 PROGRESS_S = 0.5

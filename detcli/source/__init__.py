@@ -1,10 +1,10 @@
 """Sources: from the names that a user gives to the items of a run.
 
-sources.py, item.py                  all kinds of names, and what they become
-folders.py, lists.py, stdin.py       files, patterns, lists, standard input; mjpeg.py in it
-address.py, live.py                  cameras and streams
-http.py, object_store.py             the network; fetch.py and ahead.py: before their turn
-video.py, capture.py                 frames of files, and OpenCV's readers of them
-reading.py, loading.py               bytes with a limit, and within a time limit
-decode.py                            bytes to pixels: decode_jpeg.py, decode_size.py
+sources.py             all kinds of names, and what they become
+names.py               addresses, files, folders, patterns, lists
+loading.py             an item, and the threads that load it within a time limit
+fetch.py, http.py      bytes from files, pipes and the network, ahead of their turn
+decode.py              bytes to pixels
+stdin.py               a picture or a stream of JPEGs on standard input
+video.py, live.py      frames of files; cameras and streams
 """

@@ -17,8 +17,10 @@ from typing import Self
 from detcli.errors import InputError, SourceError
 from detcli.geometry import Picture
 from detcli.record import Clip, Origin
-from detcli.source.address import camera_number, check_address, is_camera
-from detcli.source.capture import (
+from detcli.source.decode import check_size
+from detcli.source.loading import POLL_S, Item, SourceOptions, SourceProgress, failed
+from detcli.source.names import camera_number, check_address, is_camera
+from detcli.source.video import (
     Capture,
     frame_count,
     frame_size,
@@ -26,9 +28,6 @@ from detcli.source.capture import (
     open_camera,
     retrieve,
 )
-from detcli.source.decode import check_size
-from detcli.source.item import Item, SourceOptions, SourceProgress, failed
-from detcli.source.reading import POLL_S
 from detcli.text import public_name
 
 MIN_DELAY_S, MAX_DELAY_S = 0.5, 30.0

@@ -21,25 +21,29 @@ from typing import TYPE_CHECKING
 
 from detcli.backend.device import available_cores
 from detcli.errors import InputError, SourceError, StoreError, UsageError
-from detcli.object_store.address import Address, is_object
+from detcli.object_store import Address, is_object
 from detcli.record import Origin
-from detcli.source.address import (
+from detcli.source.fetch import load_file
+from detcli.source.loading import STDIN, Item, SourceOptions, SourceProgress, failed
+from detcli.source.names import (
+    FileIdentity,
     check_address,
+    identity,
     is_address,
     is_camera,
     is_live,
+    is_media,
     is_stream,
+    is_video,
+    match,
     path_of,
+    search,
 )
-from detcli.source.decode import load_file
-from detcli.source.folders import FileIdentity, identity, is_media, is_video, match, search
-from detcli.source.item import STDIN, Item, SourceOptions, SourceProgress, failed
 from detcli.text import public_name
 
 if TYPE_CHECKING:
-    from detcli.source.capture import Capture
-    from detcli.source.fetch import Fetches
-    from detcli.source.object_store import ObjectReader
+    from detcli.source.fetch import Fetches, ObjectReader
+    from detcli.source.video import Capture
 
 CLOSE_TIMEOUT_S = 7.0
 """How long `close` waits for another thread, which checks every few seconds whether to stop."""
@@ -167,7 +171,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             load = partial(load_file, path, self._options.decode)
             yield Item(Origin(public_name(name), path), load)
             return
-        from detcli.source.capture import open_file
+        from detcli.source.video import open_file
 
         yield from self._video(name, partial(open_file, name), os.path.abspath(name))
 
@@ -208,14 +212,14 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
     @cached_property
     def _objects(self) -> "ObjectReader":
-        from detcli.source.object_store import ObjectReader
+        from detcli.source.fetch import ObjectReader
 
         return ObjectReader(self._fetches)
 
     def _object(self, url: str) -> Iterator[Item]:
         """Read the picture or video in an object store."""
         if is_video(url):
-            from detcli.source.capture import open_address
+            from detcli.source.video import open_address
 
             yield from self._video(url, lambda: open_address(self._objects.video(url)))
         else:
@@ -227,9 +231,17 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         listed = found = False
         self.progress.expect(-1)
         try:
-            for names in self._objects.search(url, recursive=recursive):
+            for page in self._objects.search(url):
                 if self.progress.stop.is_set():
                     return
+                names = [
+                    address
+                    for address, name in page
+                    if is_media(name)
+                    and (recursive or "/" not in name)
+                    and not name.startswith(".")
+                    and "/." not in name
+                ]
                 listed, found = True, found or bool(names)
                 self.progress.expect(len(names))
                 yield from names
@@ -258,7 +270,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             raise SourceError("no file matches", "check the pattern")
 
     def _read_list(self, name: str) -> Iterator[SourceEntry]:
-        from detcli.source.lists import read_list
+        from detcli.source.names import read_list
 
         null_separated = self._options.null_separated
         for entry in read_list(name, self.progress.stop, null_separated=null_separated):
@@ -272,7 +284,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         check_address(url)
         public = public_name(url)
         if is_video(path_of(url)):
-            from detcli.source.capture import open_address
+            from detcli.source.video import open_address
 
             yield from self._video(public, partial(open_address, url), url)
         else:
@@ -314,7 +326,7 @@ def _nothing_in_folder(*, recursive: bool) -> SourceError:
 
 def _check(names: Sequence[str], options: SourceOptions) -> None:
     if any(map(is_object, names)):
-        from detcli.object_store.credentials import require_obstore
+        from detcli.object_store import require_obstore
 
         require_obstore()
     if [*names, options.files_from].count(STDIN) > 1:
@@ -329,7 +341,7 @@ def _check(names: Sequence[str], options: SourceOptions) -> None:
             "choose an end after the start",
         )
     if options.files_from is not None:
-        from detcli.source.lists import check_list
+        from detcli.source.names import check_list
 
         check_list(options.files_from)
 

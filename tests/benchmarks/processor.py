@@ -27,7 +27,7 @@ from detcli.backend.preprocess import letterbox_image, to_tensor
 from detcli.commands.shared.setup import keep_freed_memory
 from detcli.errors import DeviceError
 from detcli.pipeline import Pipeline
-from detcli.source.item import SourceOptions
+from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 ALONE = 32  # runs of the network in a sample

@@ -23,8 +23,8 @@ from detcli.backend.device import available_cores
 from detcli.backend.preprocess import letterbox_image, to_tensor
 from detcli.commands.shared.setup import keep_freed_memory
 from detcli.pipeline import Pipeline
-from detcli.source.decode import load_file
-from detcli.source.item import SourceOptions
+from detcli.source.fetch import load_file
+from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 

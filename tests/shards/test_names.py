@@ -15,7 +15,7 @@ from detcli.shards.names import (
     to_entry,
     to_json,
 )
-from detcli.source.item import Item, failed
+from detcli.source.loading import Item, failed
 
 
 @settings(max_examples=40)  # each writes files

@@ -13,7 +13,7 @@ from sample_records import Film, failed_frame, frame
 from detcli.geometry import Picture
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, MAX_FRAME_S, MAX_GAP_S, VideoSink
-from detcli.source.item import SourceOptions
+from detcli.source.loading import SourceOptions
 
 TICK_S = 1e-5
 """How far a time may be off: the clock has 120,000 ticks a second."""

@@ -6,7 +6,7 @@ import pytest
 from annotated import annotate
 from made_videos import play, record_film, watch
 
-from detcli.source.item import SourceOptions
+from detcli.source.loading import SourceOptions
 
 TIMES = tuple(number / 25 for number in range(75))
 

@@ -275,7 +275,7 @@ def read(path: Path) -> str:
     """Read all items of a file, and tell what came out."""
     from detcli.errors import InputError
     from detcli.source.decode import DecodeOptions
-    from detcli.source.item import SourceOptions
+    from detcli.source.loading import SourceOptions
     from detcli.source.sources import Sources
 
     said = set()
@@ -318,7 +318,6 @@ def main() -> None:
             command = [sys.executable, "-m", "source.bombs", folder]
             environment = {**os.environ, PIXEL_LIMIT: str(MAX_PIXELS)}  # too few to make a bomb
             sys.exit(subprocess.run(command, env=environment, check=False).returncode)
-    import detcli.source.capture
     import detcli.source.loading
     import detcli.source.video  # noqa: F401 - loaded once, for all
 

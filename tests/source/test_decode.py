@@ -14,7 +14,8 @@ from made_jpegs import exif, insert, orientation
 
 from detcli.errors import DecodeError, SourceError
 from detcli.opencv import PIXEL_LIMIT
-from detcli.source.decode import DecodeOptions, load_bytes, load_file
+from detcli.source.decode import DecodeOptions, load_bytes
+from detcli.source.fetch import load_file
 
 # Format and the maximum error of a value.
 FORMATS = {
@@ -312,7 +313,8 @@ def test_opencv_refuses_what_is_too_large_before_it_is_decoded(tmp_path, limits)
     path.write_bytes(encode("png", gradient()))
     code = (
         "import sys; from detcli.errors import DecodeError; from pathlib import Path\n"
-        "from detcli.source.decode import DecodeOptions, load_file\n"
+        "from detcli.source.decode import DecodeOptions\n"
+        "from detcli.source.fetch import load_file\n"
         "try: print(load_file(Path(sys.argv[1]), DecodeOptions(int(sys.argv[2]))).size)\n"
         "except DecodeError as error: print(error, error.hint)"
     )

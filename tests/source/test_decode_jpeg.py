@@ -14,8 +14,7 @@ from made_jpegs import encode, exif, insert, orientation, picture, segment, with
 from detcli import Letterbox
 from detcli.backend.preprocess import letterbox_image
 from detcli.errors import DecodeError
-from detcli.source.decode import DecodeOptions, load_bytes
-from detcli.source.decode_jpeg import read_header
+from detcli.source.decode import DecodeOptions, load_bytes, read_header
 
 SAMPLINGS = {"411": 0x411111, "420": 0x221111, "422": 0x211111, "440": 0x121111, "444": 0x111111}
 SIZES = [(1, 1), (7, 5), (8, 8), (17, 33), (64, 48), (16, 1), (1, 200), (131, 97)]

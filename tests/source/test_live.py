@@ -14,8 +14,8 @@ from detcli.errors import DecodeError, SourceError
 from detcli.record import Clip
 from detcli.source import live
 from detcli.source.decode import DecodeOptions
-from detcli.source.item import SourceOptions, SourceProgress
 from detcli.source.live import LiveSource, watch
+from detcli.source.loading import SourceOptions, SourceProgress
 
 WAIT_S = 60
 """Longer than any of these tests takes."""

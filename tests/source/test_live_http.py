@@ -10,8 +10,9 @@ import pytest
 import stream_server
 from source_items import error_of
 
-from detcli.source import capture, live
-from detcli.source.item import SourceOptions
+from detcli.source import live
+from detcli.source import video as capture
+from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 WAIT_S = 60

@@ -11,8 +11,7 @@ from detcli.errors import InferenceError, SourceError
 from detcli.geometry import Picture
 from detcli.record import Origin
 from detcli.source import loading as module
-from detcli.source.item import Item, SourceProgress
-from detcli.source.loading import Load, Loaders, load_in_time, read_in_time
+from detcli.source.loading import Item, Load, Loaders, SourceProgress, load_in_time, read_in_time
 
 LIMIT_S = 0.4
 PICTURE = Picture.whole(np.zeros((2, 2, 3), np.uint8))

@@ -12,8 +12,8 @@ import pytest
 from source_items import failure, found, frames, touch
 
 from detcli.errors import DecodeError, InputError, SourceError, UsageError
-from detcli.source.folders import IMAGE_SUFFIXES
-from detcli.source.item import SourceOptions
+from detcli.source.loading import SourceOptions
+from detcli.source.names import IMAGE_SUFFIXES
 from detcli.source.sources import Sources
 
 
@@ -35,7 +35,7 @@ def test_a_picture_is_read_when_it_is_loaded(make_picture):
 def test_pictures_load_nothing_that_other_sources_need(make_picture):
     code = """
 import sys
-from detcli.source.item import SourceOptions
+from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 for item in Sources(sys.argv[1:]):
     item.load()
@@ -46,8 +46,6 @@ print(*sorted(name for name in sys.modules if name.startswith(("detcli.source.",
     loaded = set(finished.stdout.split())
     assert {"detcli.source.decode", "detcli.source.sources"} <= loaded
     assert not loaded & {
-        "detcli.source.capture",
-        "detcli.source.lists",
         "detcli.source.live",
         "detcli.source.http",
         "detcli.source.stdin",

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from detcli.errors import UsageError
-from detcli.object_store.address import Address
-from detcli.source.item import SourceOptions
+from detcli.object_store import Address
+from detcli.source.loading import SourceOptions
 from detcli.source.sources import InputGuard
 
 

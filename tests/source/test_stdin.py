@@ -11,10 +11,10 @@ import pytest
 
 from detcli.errors import DecodeError, SourceError
 from detcli.record import Origin
-from detcli.source import reading
+from detcli.source import fetch as reading
 from detcli.source import stdin as module
 from detcli.source.decode import DecodeOptions
-from detcli.source.item import SourceProgress
+from detcli.source.loading import SourceProgress
 from detcli.source.stdin import read_stdin
 
 

@@ -14,11 +14,10 @@ from number_video import CODES
 
 from detcli.errors import InputError
 from detcli.record import Clip
-from detcli.source.capture import open_file
 from detcli.source.decode import DecodeOptions
-from detcli.source.item import SourceOptions, SourceProgress
+from detcli.source.loading import SourceOptions, SourceProgress
 from detcli.source.sources import Sources
-from detcli.source.video import read_video
+from detcli.source.video import open_file, read_video
 
 
 def read(path, **options):

@@ -13,7 +13,7 @@ DAMAGE = """
     from pathlib import Path
     from detcli.errors import InputError
     from detcli.opencv import silence_opencv
-    from detcli.source.item import SourceOptions
+    from detcli.source.loading import SourceOptions
     from detcli.source.sources import Sources
 
     silence_opencv()

@@ -62,13 +62,12 @@ from detcli.geometry import Picture
 from detcli.model.loading import ModelFile
 from detcli.pipeline import Pipeline
 from detcli.sink.draw import annotate
-from detcli.source.address import is_live
 from detcli.source.decode import BUILT_IN, TIMEOUT_S, too_slow
-from detcli.source.item import STDIN, Item
-from detcli.source.reading import POLL_S
+from detcli.source.loading import STDIN, Item
+from detcli.source.names import is_live
 from detcli.source.sources import Sources
 from detcli.text import public_name
-from detcli.timing import RunningTime, Stage, StageTimes
+from detcli.timing import POLL_S, RunningTime, Stage, StageTimes
 
 STAGES = [stage for stage in Stage if stage not in {Stage.WAIT, Stage.WRITE}]
 """The stages of one batch, in order; nothing overlaps and nothing is written."""

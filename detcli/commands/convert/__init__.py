@@ -116,7 +116,7 @@ def convert(  # noqa: PLR0913 - one parameter per option; they become objects at
     from detcli.commands.shared.reports import write_report
     from detcli.commands.shared.setup import find_model
     from detcli.opencv import silence_opencv
-    from detcli.source.item import SourceOptions
+    from detcli.source.loading import SourceOptions
     from detcli.source.sources import InputGuard, Sources
 
     silence_opencv()

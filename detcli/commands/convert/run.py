@@ -41,9 +41,9 @@ from detcli.model.recognise import BOX_FORMAT_KEY, recognise
 from detcli.model.zoo import LocatedModel
 from detcli.record import Origin
 from detcli.settings import USUAL_CONF, Settings
-from detcli.source.decode import BUILT_IN, load_file
-from detcli.source.item import Item
-from detcli.source.loading import load_in_time
+from detcli.source.decode import BUILT_IN
+from detcli.source.fetch import load_file
+from detcli.source.loading import Item, load_in_time
 
 MAX_PICTURES = 512
 """Pictures used for calibration; more would hardly widen the ranges."""

@@ -34,9 +34,8 @@ from detcli.errors import SourceError, UsageError
 from detcli.files import read_json
 from detcli.model.contract import UNKNOWN_CLASSES
 from detcli.model.names import COCO, COCO_IDS, parse_names
-from detcli.source.folders import is_video, search
-from detcli.source.item import Item
-from detcli.source.lists import read_list
+from detcli.source.loading import Item
+from detcli.source.names import is_video, read_list, search
 
 MAX_EXAMPLES = 5
 

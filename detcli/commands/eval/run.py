@@ -50,8 +50,9 @@ from detcli.record import Origin, Record
 from detcli.settings import USUAL_CONF
 from detcli.sink.labels import CocoIds, CocoSink
 from detcli.sink.page.folder import require_apart
-from detcli.source.decode import DecodeOptions, load_file
-from detcli.source.item import Item
+from detcli.source.decode import DecodeOptions
+from detcli.source.fetch import load_file
+from detcli.source.loading import Item
 from detcli.source.sources import InputGuard
 from detcli.timing import Stage
 

@@ -21,7 +21,7 @@ from detcli.record import AddedJson, Record, SettingsJson
 from detcli.run import Run, is_one_picture, locate, open_run, source_options
 from detcli.settings import class_ids
 from detcli.sink import Sink, Stopped
-from detcli.source.item import Item
+from detcli.source.loading import Item
 from detcli.source.sources import InputGuard, Sources
 from detcli.timing import Stage
 

@@ -11,7 +11,7 @@ from detcli.commands.shared.progress import Tally, count, fetching, progress
 from detcli.core.config import Config
 from detcli.core.values import Format, Share
 from detcli.errors import UsageError
-from detcli.object_store.address import is_object
+from detcli.object_store import is_object
 from detcli.run import locate, set_up_process, source_options
 from detcli.shards.begin import OpenedRun, begin
 from detcli.shards.engines import open_engine
@@ -21,9 +21,8 @@ from detcli.shards.schedule import Schedule
 from detcli.shards.store import Store, open_store
 from detcli.shards.work import Counts, Progress, WorkRequest
 from detcli.shards.workers import Workers
-from detcli.source.address import is_address, is_live
-from detcli.source.folders import identity
-from detcli.source.item import STDIN
+from detcli.source.loading import STDIN
+from detcli.source.names import identity, is_address, is_live
 from detcli.source.sources import Sources
 
 SET_UP = "detcli.commands.predict.shards:set_up"

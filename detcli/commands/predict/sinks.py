@@ -29,8 +29,8 @@ from detcli.interrupts import interrupts
 from detcli.record import OPTIONAL_FIELDS, Record, SettingsJson
 from detcli.settings import class_ids
 from detcli.sink import Output, Sink
-from detcli.source.address import is_live
-from detcli.source.item import Item
+from detcli.source.loading import Item
+from detcli.source.names import is_live
 
 if TYPE_CHECKING:
     from detcli.sink.folder import OutputFolder

@@ -19,7 +19,7 @@ from detcli.record import DetectionJson, RecordJson
 from detcli.sink.image import hidden
 from detcli.sink.page.page import About, Page
 from detcli.source.decode import DecodeOptions
-from detcli.source.item import STDIN
+from detcli.source.loading import STDIN
 from detcli.text import printable, public_name
 
 

@@ -11,13 +11,13 @@ from pathlib import Path, PurePath
 from detcli.backend.device import available_cores
 from detcli.errors import InputError
 from detcli.geometry import Image, Picture
-from detcli.object_store.address import is_object
+from detcli.object_store import is_object
 from detcli.record import Origin, RecordJson
 from detcli.sink.page.page import Rendering, render
-from detcli.source.address import is_address, is_camera
-from detcli.source.decode import DecodeOptions, load_file
-from detcli.source.item import STDIN, Item, SourceOptions
-from detcli.source.loading import load_in_time
+from detcli.source.decode import DecodeOptions
+from detcli.source.fetch import load_file
+from detcli.source.loading import STDIN, Item, SourceOptions, load_in_time
+from detcli.source.names import is_address, is_camera
 from detcli.source.sources import Sources
 
 AHEAD = 4

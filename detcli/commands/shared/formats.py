@@ -53,7 +53,7 @@ def open_target(target: Target) -> "AtomicFile | DirectFile":
         from detcli.files import open_output
 
         return open_output(target)
-    from detcli.object_store.file import ObjectFile
+    from detcli.object_store import ObjectFile
 
     return ObjectFile(target)
 

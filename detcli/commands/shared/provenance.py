@@ -16,7 +16,7 @@ from detcli.backend.nvidia import ask_driver, driver_version
 from detcli.commands.shared.reports import processor_name
 from detcli.model.hub_cache import sha256
 from detcli.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
-from detcli.source.item import STDIN
+from detcli.source.loading import STDIN
 
 
 def describe_run(devices: Iterable[Device], precision: str | None) -> ProvenanceJson:

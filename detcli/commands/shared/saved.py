@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from detcli.errors import InputError, SourceError, UsageError, system_reason
-from detcli.object_store.address import is_object
+from detcli.object_store import is_object
 from detcli.record import SCHEMA_VERSION, RecordJson
-from detcli.source.item import STDIN
+from detcli.source.loading import STDIN
 
 MAX_CLASS = 1_000_000
 """Class ids must be below this; no real model has a million classes."""

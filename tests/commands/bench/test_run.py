@@ -15,8 +15,8 @@ from detcli.commands.bench.run import measure
 from detcli.detector import Detector
 from detcli.errors import DeviceError, ModelError, SourceError, UsageError
 from detcli.record import Origin
-from detcli.source.decode import load_file
-from detcli.source.item import Item
+from detcli.source.fetch import load_file
+from detcli.source.loading import Item
 
 
 def asked(model, **options):

@@ -17,7 +17,7 @@ from detcli.errors import DecodeError, DetcliWarning, ModelError, OutputError, U
 from detcli.geometry import Picture
 from detcli.model.zoo import find
 from detcli.record import Origin
-from detcli.source.item import Item, failed
+from detcli.source.loading import Item, failed
 
 PICTURE = Picture.whole(colour_model.picture(("red", 1, 1)))
 ITEM = Item(Origin("square.png"), lambda: PICTURE)

@@ -23,8 +23,7 @@ from detcli.model.loading import ModelFile
 from detcli.model.recognise import recognise
 from detcli.model.zoo import find
 from detcli.record import Origin
-from detcli.source.item import Item
-from detcli.source.loading import load_in_time
+from detcli.source.loading import Item, load_in_time
 
 PICTURE = Picture.whole(colour_model.picture(("red", 1, 1), ("blue", 5, 4)))
 ITEM = Item(Origin("squares.png"), lambda: PICTURE)

@@ -17,7 +17,7 @@ from detcli.model.loading import ModelFile
 from detcli.model.zoo import find
 from detcli.record import Origin
 from detcli.settings import Settings
-from detcli.source.item import Item
+from detcli.source.loading import Item
 
 SQUARES = colour_model.picture(("red", 1, 2), ("blue", 5, 5))
 PICTURE = Picture.whole(SQUARES)

@@ -9,8 +9,8 @@ from detcli.commands.convert.steps import ConversionOptions
 from detcli.detector import Detector
 from detcli.model.zoo import find
 from detcli.record import Origin
-from detcli.source.decode import load_file
-from detcli.source.item import Item
+from detcli.source.fetch import load_file
+from detcli.source.loading import Item
 from detcli.source.sources import Sources
 
 CUT = {"cut": True}

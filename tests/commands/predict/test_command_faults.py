@@ -19,7 +19,7 @@ from json_lines import lines
 from detcli.commands.predict.sinks import choose_destination, open_sinks
 from detcli.core.config import Config, Writing
 from detcli.record import Clip, Origin
-from detcli.source.item import Item
+from detcli.source.loading import Item
 
 
 def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_pictures, tmp_path):

@@ -17,7 +17,7 @@ from detcli.detector import Detector
 from detcli.errors import DetcliWarning, DeviceError, ModelError
 from detcli.geometry import Picture
 from detcli.record import Origin
-from detcli.source.item import Item
+from detcli.source.loading import Item
 
 
 def item(name, *squares):

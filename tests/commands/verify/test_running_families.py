@@ -11,7 +11,7 @@ from detcli.commands.verify.report import SelectedBy
 from detcli.commands.verify.running import compare_running, plan_running
 from detcli.geometry import Picture
 from detcli.record import Origin
-from detcli.source.item import Item
+from detcli.source.loading import Item
 
 SQUARES = Picture.whole(picture(("red", 2, 2), ("blue", 5, 5)))
 ITEMS = [Item(Origin("squares"), lambda: SQUARES)]

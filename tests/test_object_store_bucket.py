@@ -2,9 +2,8 @@
 
 import pytest
 
-from detcli.object_store import bucket as module
-from detcli.object_store.bucket import Bucket
-from detcli.object_store.failures import ObjectError, ObjectExistsError, ObjectMissingError
+from detcli import object_store as module
+from detcli.object_store import Bucket, ObjectError, ObjectExistsError, ObjectMissingError
 
 CONTENT = bytes(range(256)) * 1000
 
@@ -149,14 +148,14 @@ def test_a_refusal_has_its_reason(s3, bucket, status, reason):
 
 
 def test_a_store_that_always_fails_is_an_error(s3, monkeypatch):
-    monkeypatch.setattr("detcli.object_store.credentials.RETRY_S", 1)
+    monkeypatch.setattr("detcli.object_store.RETRY_S", 1)
     s3.faults.refuse_each = 1
     with pytest.raises(ObjectError, match="the store answers 503"):
         Bucket("s3", "photos").read("a")
 
 
 def test_a_store_that_hangs_is_an_error(s3, monkeypatch):
-    monkeypatch.setattr("detcli.object_store.credentials.RETRY_S", 1)
+    monkeypatch.setattr("detcli.object_store.RETRY_S", 1)
     s3.faults.hang.set()
     with pytest.raises(ObjectError, match="does not answer"):
         Bucket("s3", "photos", timeout_s=0.5).read("a")
@@ -173,7 +172,7 @@ def test_a_store_that_hangs_is_an_error(s3, monkeypatch):
 )
 @pytest.mark.usefixtures("s3")
 def test_a_wrong_endpoint_is_an_error(monkeypatch, endpoint, reason):
-    monkeypatch.setattr("detcli.object_store.credentials.RETRY_S", 1)
+    monkeypatch.setattr("detcli.object_store.RETRY_S", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     with pytest.raises(ObjectError, match=reason):
         Bucket("s3", "photos").read("a")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from detcli.errors import DecodeError, SourceError
-from detcli.source import reading as module
-from detcli.source.decode import DecodeOptions, load_file
-from detcli.source.reading import InputTimeoutError, gather, in_time
+from detcli.source import fetch as module
+from detcli.source.decode import DecodeOptions
+from detcli.source.fetch import InputTimeoutError, gather, in_time, load_file
 
 PICTURE = cv2.imencode(".bmp", np.zeros((10, 20, 3), np.uint8))[1].tobytes()
 

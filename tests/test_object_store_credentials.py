@@ -5,11 +5,9 @@ import sys
 
 import pytest
 
+from detcli import object_store as credentials
 from detcli.errors import DeviceError
-from detcli.object_store import credentials
-from detcli.object_store.bucket import Bucket
-from detcli.object_store.credentials import open_store
-from detcli.object_store.failures import ObjectError, ObjectMissingError
+from detcli.object_store import Bucket, ObjectError, ObjectMissingError, open_store
 
 SECRET = "wJalrXUtnFEMI/K7MDENG"  # noqa: S105 - of AWS's documentation
 

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from detcli.errors import SourceError
-from detcli.source.folders import identity, is_media, is_video, match, search
-from detcli.source.item import Item
+from detcli.source.loading import Item
+from detcli.source.names import identity, is_media, is_video, match, search
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from detcli.source import ahead as module
-from detcli.source.ahead import Ahead
-from detcli.source.item import Item
+from detcli.source import fetch as module
+from detcli.source.fetch import Ahead
+from detcli.source.loading import Item
 
 LIMIT_S = 60
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from detcli.object_store.address import Address, is_object
-from detcli.object_store.failures import ObjectError
+from detcli.object_store import Address, ObjectError, is_object
 
 
 @pytest.mark.parametrize("name", ["s3://a/b", "S3://a/b", "gs://a", "az://a/"])

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from detcli.errors import DecodeError, SourceError
-from detcli.source import capture
-from detcli.source.capture import frame_size, open_address, open_camera, open_file
+from detcli.source import video as capture
 from detcli.source.decode import check_size
+from detcli.source.video import frame_size, open_address, open_camera, open_file
 
 
 class Declares:

@@ -3,7 +3,7 @@
 import pytest
 
 from detcli.errors import SourceError
-from detcli.source.address import camera_number, check_address, is_live
+from detcli.source.names import camera_number, check_address, is_live
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from detcli.errors import DecodeError, DeviceError, SourceError
 from detcli.record import Origin
 from detcli.source.decode import DecodeOptions
-from detcli.source.item import SourceOptions
+from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 PNG = cv2.imencode(".png", np.full((24, 32, 3), 50, np.uint8))[1].tobytes()
@@ -134,7 +134,7 @@ def test_what_is_no_picture_is_an_error(s3):
 
 
 def test_half_a_picture_is_never_used(s3, monkeypatch):
-    monkeypatch.setattr("detcli.object_store.credentials.RETRY_S", 1)
+    monkeypatch.setattr("detcli.object_store.RETRY_S", 1)
     s3.put("a.png", PNG)
     s3.faults.cut_each = 1
     assert failure("s3://photos/a.png")[1] == "cannot be fetched: the connection broke off"

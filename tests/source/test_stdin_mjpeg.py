@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.errors import DecodeError
-from detcli.source.mjpeg import JpegSplitter
+from detcli.source.stdin import JpegSplitter
 
 SOI, EOI = b"\xff\xd8", b"\xff\xd9"
 LIMIT = 200_000

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.errors import SourceError, UsageError
-from detcli.source import stdin
-from detcli.source.item import SourceOptions
-from detcli.source.lists import MAX_NAME_BYTES, check_list, read_list
+from detcli.source import fetch
+from detcli.source.loading import SourceOptions
+from detcli.source.names import MAX_NAME_BYTES, check_list, read_list
 from detcli.source.sources import Sources
 
 
@@ -72,7 +72,7 @@ def test_any_bytes_can_be_a_name(tmp_path_factory, names):
 
 
 def test_names_may_span_chunks(read, monkeypatch):
-    monkeypatch.setattr(stdin, "CHUNK", 3)
+    monkeypatch.setattr(fetch, "CHUNK", 3)
     assert read(b"a.jpg\nlong name.jpg\r\n\nb\n") == ["a.jpg", "long name.jpg", "b"]
 
 
@@ -89,7 +89,7 @@ def test_a_list_that_breaks_off_is_an_error(read, monkeypatch):
         yield b"a.jpg\nb"
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("detcli.source.lists.file_chunks", break_off)
+    monkeypatch.setattr("detcli.source.names.file_chunks", break_off)
     first, error = read(b"")
     assert first == "a.jpg"
     assert "Input/output error" in str(error)
@@ -118,8 +118,8 @@ def test_the_first_name_comes_before_the_list_ends(tmp_path):
 
 PEAK_MEMORY = """
 import sys, threading, tracemalloc
-from detcli.source.lists import read_list
-from detcli.source.item import SourceOptions
+from detcli.source.names import read_list
+from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 path = sys.argv[1]

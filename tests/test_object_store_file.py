@@ -5,8 +5,7 @@ import tempfile
 import pytest
 
 from detcli.errors import OutputError
-from detcli.object_store.address import Address
-from detcli.object_store.file import ObjectFile
+from detcli.object_store import Address, ObjectFile
 
 TARGET = Address("s3", "photos", "a b/all.jsonl")
 

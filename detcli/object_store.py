@@ -1,0 +1,583 @@
+"""Objects in stores, `s3://`, `gs://` and `az://`, through obstore: plain runs import nothing.
+
+Nothing that a store or a library says is passed on whole: it may hold signed addresses and keys.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from detcli.errors import DeviceError, OutputError, loading
+from detcli.files import AtomicFile
+from detcli.text import OBJECT_SCHEMES, public_text
+
+if TYPE_CHECKING:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    Store = AzureStore | GCSStore | S3Store
+
+
+SIGN_IN = {
+    "s3": "sign in as for the aws command (aws configure, AWS_PROFILE, AWS_ACCESS_KEY_ID), "
+    "or set AWS_SKIP_SIGNATURE=true for a public bucket",
+    "gs": "sign in with gcloud auth application-default login or GOOGLE_APPLICATION_CREDENTIALS, "
+    "or set GOOGLE_SKIP_SIGNATURE=true for a public bucket",
+    "az": "sign in with az login or AZURE_STORAGE_KEY, "
+    "or set AZURE_SKIP_SIGNATURE=true for a public container",
+}
+
+
+class ObjectError(Exception):
+    """A store could not be reached, or refused a request.
+
+    Attributes:
+        hint: What to do next.
+    """
+
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(reason)
+        self.hint = hint
+
+
+class ObjectDeniedError(ObjectError):
+    """These credentials may not do this."""
+
+
+class ObjectMissingError(ObjectError):
+    """The object or its bucket does not exist."""
+
+
+class ObjectExistsError(ObjectError):
+    """An object that was to be made is there already."""
+
+
+class ObjectTornError(ObjectError):
+    """An answer ended before its end."""
+
+
+WRONG_CREDENTIALS = frozenset(
+    [
+        *("AuthenticationFailed", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken"),
+        *("RequestTimeTooSkewed", "SignatureDoesNotMatch", "TokenRefreshRequired"),
+    ]
+)
+"""Codes of S3 and Azure."""
+
+WRONG_REGION = frozenset(
+    ["AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"]
+)
+
+BUSY = frozenset(["ConditionalRequestConflict", "OperationAborted"])
+"""Codes for a write by others at the same moment; obstore takes them for an existing object."""
+
+UNAUTHORISED, FORBIDDEN, NOT_FOUND = 401, 403, 404
+MOVED = frozenset([301, 302, 307, 308])
+
+NO_CREDENTIALS = re.compile(
+    r"token request|https?://(169\.254\.169\.254|metadata\.google\.internal)/|OpenCredentials"
+    r"|DecodeCredentials|Invalid Access Key|az account get-access-token"
+)
+"""What obstore says where it asked the machine for its identity, or could not read a key."""
+
+CHECK_HOST = "check the network, and the variables for the endpoint and the proxy"
+
+REASONS = (
+    ("dns error", "the name of its host is not known", CHECK_HOST),
+    ("ConnectionRefused", "its host refuses connections", CHECK_HOST),
+    ("certificate", "the certificate of its host is not trusted", CHECK_HOST),
+    ("kind: Timeout", "the store does not answer", CHECK_HOST),
+    ("TimedOut", "the store does not answer", CHECK_HOST),
+    ("kind: Connect", "its host cannot be reached", CHECK_HOST),
+    ("BadScheme", "its endpoint is not encrypted", "begin it with https://"),
+    ("MissingAccount", "no storage account is named", "set AZURE_STORAGE_ACCOUNT"),
+    ("edirect", "the bucket is in another region", "set AWS_REGION to the bucket's"),
+    ("Could not parse path", "its key has an empty part, . or ..", "copy it to another key"),
+    ("invalid path", "one of its keys has an empty part, . or ..", "copy it to another key"),
+)
+"""A word of obstore's, what it means, and what to do."""
+
+
+def explained(error: Exception, scheme: str) -> ObjectError:
+    """What obstore raised, as an error that may be printed."""
+    text = str(error)
+    code = match[1] if (match := re.search(r"<Code>(\w+)</Code>", text)) else ""
+    if type(error).__name__ == "AlreadyExistsError" and code not in BUSY:
+        return ObjectExistsError("it exists already", "name another")
+    if NO_CREDENTIALS.search(text):
+        return ObjectError("no credentials found", SIGN_IN[scheme])
+    if answer := re.search(r"status code: (\d{3})(?: ([\w ]+))?", text):
+        return _answered(int(answer[1]), answer[2] or "", code, scheme)
+    text = re.sub(r"https?://\S+", "", text)  # a key may hold any word
+    for sign, reason, hint in REASONS:
+        if sign in text:
+            return ObjectError(reason, hint)
+    if any(sign in text for sign in ("IncompleteBody", "kind: Interrupted", "kind: Decode")):
+        return ObjectTornError("the connection broke off", "try it again later")
+    first = public_text(text.partition("\n")[0])
+    return ObjectError(first[:300], "check the address and the settings of the store")
+
+
+def _answered(status: int, phrase: str, code: str, scheme: str) -> ObjectError:
+    """What the status of an answer and the store's own code mean."""
+    said = " ".join(filter(None, (str(status), phrase.strip(), code)))
+    if code in WRONG_CREDENTIALS or status == UNAUTHORISED:
+        return ObjectError(f"the store does not take the credentials: {said}", SIGN_IN[scheme])
+    if status == NOT_FOUND:
+        what = "bucket" if code in {"NoSuchBucket", "ContainerNotFound"} else "object"
+        return ObjectMissingError(f"there is no such {what}", "check its name")
+    if status == FORBIDDEN:
+        hint = "check the name, and what these credentials may do there"
+        return ObjectDeniedError(f"access denied: {said}", hint)
+    if scheme == "s3" and (code in WRONG_REGION or status in MOVED):
+        hint = "set AWS_REGION to the bucket's region"
+        return ObjectError(f"the bucket is in another region: {said}", hint)
+    return ObjectError(f"the store answers {said}", "try it again later")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an object is, or where the names of some begin."""
+
+    scheme: str
+    bucket: str
+    key: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Take an address apart; its key is used as it is, with `?`, `#` and `%`.
+
+        Raises:
+            ObjectError: It has no bucket, or something else in place of its name.
+
+        Examples:
+            >>> Address.parse("s3://photos/2024/a b#1.jpg")
+            Address(scheme='s3', bucket='photos', key='2024/a b#1.jpg')
+        """
+        scheme, _, rest = text.partition("://")
+        bucket, _, key = rest.partition("/")
+        scheme = scheme.lower()
+        if not re.fullmatch(r"[\w.-]+", bucket):
+            raise ObjectError("not a valid address", f"write it as in {scheme}://bucket/pics/")
+        return cls(scheme, bucket, key)
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of its last part, with its dot; empty if there is none."""
+        return PurePosixPath(self.key).suffix
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.key}"
+
+
+def is_object(name: str) -> bool:
+    """Whether a name is the address of an object, or of a bucket or a folder in one."""
+    return name.lower().startswith(OBJECT_SCHEMES)
+
+
+RETRY_S = 30
+"""For how long a request is repeated after failures that pass, such as 503."""
+
+FIRST_WAIT_S = 0.1
+"""How long it waits to be repeated for the first time; twice as long each time after that."""
+
+UNLIMITED_S = 24 * 3600
+
+CREDENTIALS_S = 15 * 60
+"""How long credentials are used until the library that found them is asked again."""
+
+INSTALL = "pip install 'detcli[cloud]'"
+
+AZURE_SECRETS = (
+    *("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
+    *("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_CONNECTION_STRING"),
+    *("AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"),
+    *("AZURE_STORAGE_TOKEN", "AZURE_SKIP_SIGNATURE", "AZURE_MSI_ENDPOINT"),
+)
+"""Variables with which nobody has to be asked who is signed in."""
+
+
+def require_obstore() -> None:
+    """Require that the library for object stores is installed.
+
+    Raises:
+        DeviceError: It is not.
+    """
+    with loading("obstore", INSTALL, DeviceError):
+        import obstore  # noqa: F401
+
+
+def open_store(scheme: str, name: str, timeout_s: float) -> "Store":
+    """Open a store; nothing is asked of it yet, only who is signed in.
+
+    Args:
+        scheme: `s3`, `gs` or `az`.
+        name: The bucket's.
+        timeout_s: For one request with all that it brings; 0 for no limit.
+
+    Raises:
+        DeviceError: A library is missing.
+        ObjectError: No credentials were found, or a setting is wrong.
+    """
+    require_obstore()
+    from obstore import store
+    from obstore.exceptions import BaseError
+
+    found = {"s3": _aws, "gs": _google, "az": _azure}[scheme]()
+    kinds: dict[str, Any] = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
+    endpoint = found.get("endpoint") or found.get("base_url") or ""
+    if endpoint and not re.fullmatch(r"https?://[\w.:\[\]-]+(/\S*)?", endpoint):
+        raise ObjectError("its endpoint is not an address", "set it as in https://host:9000")
+    prefix = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}[scheme]
+    try:
+        opened: Store = kinds[scheme](
+            name,
+            **found,
+            **client_settings(endpoint, timeout_s, allow_http=_is_set(f"{prefix}_ALLOW_HTTP")),
+        )
+    except (BaseError, ValueError, OSError) as error:
+        raise explained(error, scheme) from None
+    return opened
+
+
+def client_settings(
+    endpoint: str, timeout_s: float = 0, *, allow_http: bool = False
+) -> dict[str, Any]:
+    """How long obstore waits, and how often it asks again.
+
+    Args:
+        endpoint: Where it asks; may be empty.
+        timeout_s: For one request with all that it brings; 0 for no limit.
+        allow_http: Whether not to insist on encryption; implied by the endpoint.
+    """
+    from datetime import timedelta
+
+    return {
+        "client_options": {
+            "allow_http": allow_http or endpoint.startswith("http://"),
+            "connect_timeout": timedelta(seconds=5),
+            "read_timeout": timedelta(seconds=20),
+            "timeout": timedelta(seconds=timeout_s or UNLIMITED_S),
+        },
+        "retry_config": {
+            "max_retries": 12,
+            "backoff": {
+                "init_backoff": timedelta(seconds=FIRST_WAIT_S),
+                "max_backoff": timedelta(seconds=5),
+                "base": 2,
+            },
+            "retry_timeout": timedelta(seconds=RETRY_S),
+        },
+    }
+
+
+def _aws() -> dict[str, Any]:
+    """Region, endpoint and credentials as the aws command would have them.
+
+    botocore, which takes longer to import than all of detcli, is asked only where there is more to
+    look at than variables.
+
+    Raises:
+        DeviceError: botocore is missing.
+        ObjectError: No credentials were found.
+    """
+    known = os.environ
+    files = (
+        known.get("AWS_CONFIG_FILE", "~/.aws/config"),
+        known.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+    )
+    complete = _is_set("AWS_SKIP_SIGNATURE") or "AWS_SECRET_ACCESS_KEY" in known
+    if complete and not any(map(os.path.isfile, map(os.path.expanduser, files))):
+        found = {
+            "region": known.get("AWS_REGION") or known.get("AWS_DEFAULT_REGION"),
+            "endpoint": known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL"),
+        }
+    else:
+        found = _aws_of_botocore()
+    found["endpoint"] = found["endpoint"] or known.get("AWS_ENDPOINT")
+    return {name: value for name, value in found.items() if value}
+
+
+def _aws_of_botocore() -> dict[str, Any]:
+    with loading("botocore", INSTALL, DeviceError):
+        from botocore.configprovider import ConfiguredEndpointProvider
+        from botocore.exceptions import BotoCoreError
+        from botocore.session import Session
+
+    for name in ("botocore", "urllib3"):  # what they log may hold credentials
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        session = Session()
+        endpoint = ConfiguredEndpointProvider(
+            full_config=session.full_config,
+            scoped_config=session.get_scoped_config(),
+            client_name="s3",
+        ).provide()
+        region = os.environ.get("AWS_REGION") or session.get_config_variable("region")
+        found = {"region": region, "endpoint": endpoint}
+        if not _is_set("AWS_SKIP_SIGNATURE"):
+            credentials = session.get_credentials()
+            if credentials is None:
+                raise ObjectError("no credentials found", SIGN_IN["s3"])
+            credentials.get_frozen_credentials()  # raises where they have expired
+            found["credential_provider"] = _AwsCredentials(credentials)
+    except BotoCoreError as error:
+        # Its texts name profiles and files. What a service answered is not among them.
+        raise ObjectError(f"no credentials: {error}", SIGN_IN["s3"]) from None
+    return found
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in {"1", "true", "yes"}
+
+
+class _AwsCredentials:
+    """Gives obstore what botocore finds, and renews, whether in a file or on the network."""
+
+    def __init__(self, credentials: Any) -> None:  # noqa: ANN401 - of botocore
+        self._credentials = credentials
+
+    def __call__(self) -> dict[str, Any]:
+        """The credentials now."""
+        from datetime import UTC, datetime, timedelta
+
+        frozen = self._credentials.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(UTC) + timedelta(seconds=CREDENTIALS_S),
+        }
+
+
+def _google() -> dict[str, Any]:
+    """What the variables of Google's libraries say; obstore reads the credentials itself."""
+    if host := os.environ.get("STORAGE_EMULATOR_HOST"):
+        address = host if "://" in host else f"http://{host}"
+        # Not `skip_signature`, with which obstore asks for credentials when it writes.
+        return {"base_url": address, "credential_provider": _no_token}
+    return {}
+
+
+def _no_token() -> dict[str, Any]:
+    """The credentials of an emulator, which takes any."""
+    return {"token": "none", "expires_at": None}
+
+
+def _azure() -> dict[str, Any]:
+    """What the variables of the az command say; obstore reads its own."""
+    import shutil
+
+    known = os.environ
+    parts = dict(
+        part.partition("=")[::2]
+        for part in known.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
+    )
+    found = {
+        "account_name": known.get("AZURE_STORAGE_ACCOUNT") or parts.get("AccountName"),
+        "account_key": known.get("AZURE_STORAGE_KEY") or parts.get("AccountKey"),
+        "sas_key": parts.get("SharedAccessSignature"),
+        "endpoint": parts.get("BlobEndpoint") or known.get("AZURE_STORAGE_ENDPOINT"),
+        "use_azure_cli": not any(map(known.get, AZURE_SECRETS)) and bool(shutil.which("az")),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+CHUNK = 1 << 20
+"""Bytes that a read yields at once."""
+
+PAGE = 1000
+"""Keys per page of a listing, the most that stores return."""
+
+ATTEMPTS = 5
+"""How often a page of a listing is requested if it breaks off."""
+
+UPLOAD_CHUNK = 8 << 20
+"""A larger object is sent in parts of this size, two at a time."""
+
+
+class Bucket:
+    """A bucket, or a container of Azure's.
+
+    Requests that fail for a passing reason are repeated with back-off for half a minute. May be
+    used from several threads.
+    """
+
+    def __init__(self, scheme: str, name: str, timeout_s: float = 0) -> None:
+        """Open it, see `open_store`."""
+        self._scheme = scheme
+        self._store = open_store(scheme, name, timeout_s)
+
+    def list(self, folder: str) -> Iterator[list[tuple[str, int]]]:
+        """Yield keys and sizes in the order of the store, which is that of their bytes.
+
+        Args:
+            folder: What keys begin with, ending with `/`; or empty.
+
+        Raises:
+            ObjectError: They cannot be listed.
+        """
+        import obstore
+
+        last, failures = None, 0
+        while True:
+            try:
+                with self._told():
+                    pages = obstore.list(self._store, folder or None, offset=last, chunk_size=PAGE)
+                    for page in pages:
+                        yield [(entry["path"], entry["size"]) for entry in page]
+                        last, failures = page[-1]["path"], 0
+            except ObjectTornError:  # which obstore does not repeat
+                failures += 1
+                if failures == ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def require(self) -> None:
+        """Require that the bucket can be reached, as far as these credentials may tell.
+
+        Raises:
+            ObjectError: It does not exist, or cannot be reached.
+        """
+        with contextlib.suppress(ObjectDeniedError):  # writing may be allowed without listing
+            next(self.list("detcli-asks-for-nothing/"), None)
+
+    def read(self, key: str) -> tuple[int, Generator[bytes]]:
+        """The size of an object, and its bytes as they come.
+
+        Raises:
+            ObjectError: It cannot be read; or, while its bytes come, not to its end.
+        """
+        import obstore
+
+        with self._told():
+            result = obstore.get(self._store, checked(key))
+            size = result.meta["size"]
+        return size, self._chunks(result, size)
+
+    def _chunks(self, result: Any, size: int) -> Generator[bytes]:  # noqa: ANN401 - of obstore
+        received = 0
+        with self._told():
+            for chunk in result.stream(min_chunk_size=CHUNK):
+                received += len(chunk)
+                yield bytes(chunk)
+        if received != size:
+            raise ObjectError(f"{received} of {size} bytes came", "try it again")
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such an object.
+
+        Raises:
+            ObjectError: The store gave no answer.
+        """
+        import obstore
+
+        try:
+            with self._told():
+                obstore.head(self._store, checked(key))
+        except ObjectMissingError:
+            return False
+        return True
+
+    def write(self, key: str, content: bytes | BinaryIO, *, replace: bool = True) -> None:
+        """Make an object, all of it or nothing.
+
+        Args:
+            key: Its name.
+            content: The bytes, or a file with them, which is read from where it stands.
+            replace: Whether an object of that name is replaced. If not, the object is at most
+                5 GB large.
+
+        Raises:
+            ObjectExistsError: It is there, and is not to be replaced.
+            ObjectError: It cannot be written.
+        """
+        import obstore
+
+        with self._told():
+            obstore.put(
+                self._store,
+                checked(key),
+                content,
+                mode="overwrite" if replace else "create",
+                chunk_size=UPLOAD_CHUNK,
+                max_concurrency=2,
+            )
+
+    def sign(self, key: str) -> str:
+        """An HTTP address from which an object can be read for a day by whoever has it.
+
+        Raises:
+            ObjectError: These credentials cannot make one.
+        """
+        from datetime import timedelta
+
+        import obstore
+
+        with self._told():
+            signed: str = obstore.sign(self._store, "GET", checked(key), timedelta(days=1))
+        return signed
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn what obstore raises into an ObjectError."""
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except (BaseError, ValueError, OSError) as error:
+            raise explained(error, self._scheme) from None  # the cause holds signed addresses
+
+
+def checked(key: str) -> str:
+    """A key that obstore takes as it is: it drops slashes at the ends.
+
+    Raises:
+        ObjectError: A part of the key is empty, `.` or `..`.
+    """
+    if not {"", ".", ".."}.isdisjoint(key.split("/")):
+        raise ObjectError("its key has an empty part, . or ..", "copy it to another key")
+    return key
+
+
+class ObjectFile(AtomicFile):
+    """A file for temporary use that becomes an object when it is complete.
+
+    If it cannot become one, it stays where it is, and the error names it.
+
+    Raises:
+        OutputError: The bucket cannot be reached, or the temporary file not written.
+    """
+
+    def __init__(self, address: Address) -> None:
+        try:
+            self._bucket = Bucket(address.scheme, address.bucket)
+            self._bucket.require()
+        except ObjectError as error:
+            raise OutputError(f"cannot write {address}: {error}", error.hint) from None
+        self._address = address
+        name = f"detcli-{os.urandom(8).hex()}{address.suffix}"
+        super().__init__(Path(tempfile.gettempdir(), name), named=str(address))
+        if os.name == "posix":
+            os.fchmod(self.file.fileno(), 0o600)  # others have no business in it
+
+    def commit(self) -> None:
+        """Make the object.
+
+        Raises:
+            OutputError: It cannot be made; the file that stays says more.
+        """
+        super().commit()
+        try:
+            with self.path.open("rb") as file:
+                self._bucket.write(self._address.key, file)
+        except ObjectError as error:
+            reason = f"cannot write {self._address}: {error}; what it would hold is in {self.path}"
+            raise OutputError(reason, error.hint) from None
+        self.path.unlink()

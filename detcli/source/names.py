@@ -1,0 +1,312 @@
+"""Names: addresses, folders, patterns, lists.
+
+A folder is listed only when it is reached, and its files are not examined one by one, so the first
+picture in a million folders is found at once. Lists are read as they come, however long they are.
+"""
+
+import glob
+import os
+import re
+import stat
+import sys
+from codecs import BOM_UTF8
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from threading import Event
+from urllib.parse import urlsplit
+
+from detcli.errors import SourceError, UsageError, system_reason
+from detcli.source.fetch import file_chunks, stdin_chunks
+from detcli.source.loading import STDIN, Item, failed
+
+SCHEMES = ("http://", "https://", "rtsp://", "rtsps://")
+
+_CAMERA = re.compile(r"camera:([0-9]{1,9})", re.IGNORECASE)
+
+
+def is_address(name: str) -> bool:
+    """Whether a name is an address."""
+    return name.lower().startswith(SCHEMES)
+
+
+def is_stream(name: str) -> bool:
+    """Whether a name is the address of what can only be a stream, such as a camera's MJPEG."""
+    if name.lower().startswith(("rtsp://", "rtsps://")):
+        return True
+    return is_address(name) and path_of(name).lower().endswith((".mjpeg", ".mjpg"))
+
+
+def is_camera(name: str) -> bool:
+    """Whether a name stands for a camera, as in `camera:0`; it may be malformed."""
+    return name.lower().startswith("camera:")
+
+
+def is_live(name: str) -> bool:
+    """Whether a name stands for a camera or a stream, not for a picture or video file."""
+    if is_address(name):
+        return is_stream(name) or not is_media(path_of(name))
+    return is_camera(name)
+
+
+def camera_number(name: str) -> int:
+    """The number in the name of a camera.
+
+    Raises:
+        SourceError: The name has no number.
+
+    Examples:
+        >>> camera_number("camera:1")
+        1
+    """
+    if found := _CAMERA.fullmatch(name):
+        return int(found[1])
+    raise SourceError("not the name of a camera", "cameras are numbered from 0, as in camera:0")
+
+
+def check_address(url: str) -> None:
+    """Require a well-formed address.
+
+    Raises:
+        SourceError: The address has no host, or a wrong port.
+    """
+    try:
+        host = urlsplit(url).hostname
+        port_is_right = (urlsplit(url).port or 1) > 0
+    except ValueError:
+        host, port_is_right = None, False
+    if not host or not port_is_right or not url.isprintable():
+        raise SourceError("not a valid address", "write it as in rtsp://192.168.1.64:554/stream1")
+
+
+def path_of(url: str) -> str:
+    """The path in an address, whose suffix tells the type of the file."""
+    try:
+        return urlsplit(url).path
+    except ValueError:
+        return ""
+
+
+# What a folder is searched for; a file named by the user may have any suffix.
+IMAGE_SUFFIXES = frozenset(
+    ".avif .bmp .dib .gif .hdr .jfif .jp2 .jpe .jpeg .jpg .pbm .pgm .pic .png .pnm .ppm .pxm .ras "
+    ".sr .tif .tiff .webp".split()
+)
+VIDEO_SUFFIXES = frozenset(
+    ".264 .265 .3gp .asf .avi .f4v .flv .h264 .h265 .hevc .ivf .m2ts .m4v .mjpeg .mjpg .mkv .mov "
+    ".mp4 .mpeg .mpg .mts .mxf .ogv .ts .vob .webm .wmv .y4m".split()
+)
+_SUFFIXES = IMAGE_SUFFIXES | VIDEO_SUFFIXES
+
+_SEPARATORS = re.escape(f"/{os.sep}")
+
+_ANY_FOLDERS = re.compile(rf"(?<![^{_SEPARATORS}])\*\*(?:[{_SEPARATORS}]+|$)")
+"""The part `**` of a pattern, with the separator behind it."""
+
+FileIdentity = tuple[int, int]
+"""Device and inode of a file."""
+
+
+def identity(path: str | os.PathLike[str]) -> FileIdentity | None:
+    """Identity of a file, whatever its name; None if it does not exist."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def is_video(name: str) -> bool:
+    """Whether a name has the suffix of a video; a GIF is a picture."""
+    return _suffix(name) in VIDEO_SUFFIXES
+
+
+def is_media(name: str) -> bool:
+    """Whether a name has the suffix of a picture or a video."""
+    return _suffix(name) in _SUFFIXES
+
+
+def _suffix(name: str) -> str:
+    """The last dot and what follows, in lower case; Path takes ten times as long."""
+    return name[name.rfind(".") :].lower()
+
+
+def search(
+    folder: str, *, recursive: bool = False, omit: Collection[FileIdentity | None] = ()
+) -> Iterator[list[str] | Item]:
+    """Yield the pictures and videos of a folder, then those of each folder in it.
+
+    Pipes, sockets and devices are skipped, whatever their suffix. Names are sorted within a
+    folder; those that begin with a dot are left out, as in a shell's patterns. Links are followed,
+    and a folder that is reached twice is searched once.
+
+    Args:
+        folder: Where to begin.
+        recursive: Whether to search the folders in it.
+        omit: Folders that are not searched.
+
+    Yields:
+        The names in one folder, or an item with the error for one that cannot be listed.
+    """
+    seen = {*omit} - {identity(folder)}
+    waiting = [folder]
+    while waiting:
+        path = waiting.pop()
+        if (found := identity(path)) in seen:
+            continue
+        seen.add(found)
+        try:
+            files, folders = _list(path)
+        except OSError as error:
+            reason = f"cannot list it: {error.strerror}"
+            yield failed(path, SourceError(reason, "check its permissions"))
+            continue
+        yield files
+        if recursive:
+            waiting += reversed(folders)
+
+
+def _list(folder: str) -> tuple[list[str], list[str]]:
+    """The pictures and videos in a folder, and the folders in it, each sorted."""
+    files, folders = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if _is_folder(entry):
+                folders.append(entry.path)
+            elif is_media(entry.name) and not _is_special(entry):
+                files.append(entry.path)
+    return sorted(files), sorted(folders)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # for instance a link to itself, which fails when it is read
+        return False
+
+
+def _is_special(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a pipe, socket or device, or a link to one. A broken link is not."""
+    if entry.is_file(follow_symlinks=False):  # known without a look at the file
+        return False
+    try:
+        return not stat.S_ISREG(entry.stat().st_mode)
+    except OSError:
+        return False
+
+
+def match(pattern: str) -> list[str]:
+    """The files and folders that a glob pattern matches, sorted; `**` matches any folders.
+
+    Links are followed, and a folder that `**` reaches twice counts once: `glob` would go round in
+    circles.
+    """
+    return sorted({*_match(pattern, "")})
+
+
+def _match(pattern: str, place: str) -> Iterator[str]:
+    """What a pattern matches below a folder; the current one has no name."""
+    found = _ANY_FOLDERS.search(pattern)
+    if found is None:
+        for name in glob.glob(pattern, root_dir=place or None):
+            yield os.path.join(place, name)
+        return
+    before, after = pattern[: found.start()], pattern[found.end() :]
+    if found[0] == "**":  # at the end it matches files, too
+        after = "*"
+    for root in _match(before, place) if before else [place]:
+        for folder in _folders(root):
+            yield from _match(after, folder)
+
+
+def _folders(root: str) -> Iterator[str]:
+    """A folder and those below it, each once, without those whose names begin with a dot."""
+    seen = {identity(root or ".")}
+    for path, names, _ in os.walk(root or ".", followlinks=True):
+        kept = []
+        for name in sorted(name for name in names if not name.startswith(".")):
+            if (found := identity(os.path.join(path, name))) not in seen:
+                seen.add(found)
+                kept.append(name)
+        names[:] = kept
+        yield path if root else path[2:]  # "./a" is a, and "." has no name
+
+
+MAX_NAME_BYTES = 65536
+"""No system accepts a longer path."""
+
+
+def check_list(name: str) -> None:
+    """Require that a list can be read, `-` for standard input.
+
+    Raises:
+        UsageError: The list cannot be read.
+    """
+    if name == STDIN:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise UsageError(
+                "--files-from - has nothing to read: standard input is "
+                + ("closed" if sys.stdin is None else "a terminal"),
+                "pipe names in, as in: find . -name '*.jpg' | detcli predict --files-from - ...",
+            )
+        return
+    try:
+        mode = Path(name).stat().st_mode
+        problem = "it is a folder" if stat.S_ISDIR(mode) else ""
+        if not problem and not os.access(name, os.R_OK):
+            problem = "no permission"
+    except (OSError, ValueError) as error:
+        problem = system_reason(error)
+    if problem:
+        raise UsageError(f"--files-from {name} cannot be read: {problem}", "check the path")
+
+
+def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str | SourceError]:
+    """Yield the names in a list as they come.
+
+    Args:
+        name: File with the list, or `-` for standard input.
+        stop: Ends the list early.
+        null_separated: Whether names end with NUL instead of a newline.
+
+    Yields:
+        A name, in which bytes that are not UTF-8 become surrogates; or an error in its place.
+    """
+    separator = b"\0" if null_separated else b"\n"
+    chunks = stdin_chunks(stop) if name == STDIN else file_chunks(name, stop)
+    try:
+        for number, line in enumerate(_split(chunks, separator)):
+            if isinstance(line, SourceError):
+                yield line
+                continue
+            entry = line
+            if not null_separated:  # Windows adds a byte order mark and carriage returns
+                entry = (line if number else line.removeprefix(BOM_UTF8)).removesuffix(b"\r")
+            if entry:
+                yield os.fsdecode(entry)
+    except OSError as error:
+        yield SourceError(
+            f"the rest of the list cannot be read: {system_reason(error)}", "check its disk"
+        )
+
+
+def _split(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | SourceError]:
+    """Yield the lines between separators, and an error in place of one that is too long."""
+    rest, skipping = b"", False
+    for chunk in chunks:
+        *complete, rest = (rest + chunk).split(separator)
+        for line in complete:
+            if not skipping:
+                yield line
+            skipping = False
+        if skipping:
+            rest = b""
+        elif len(rest) > MAX_NAME_BYTES:
+            rest, skipping = b"", True
+            yield SourceError(
+                f"a name of more than {MAX_NAME_BYTES} bytes in the list",
+                "a list has one name a line; with -0, names end with NUL",
+            )
+    if rest:
+        yield rest
