@@ -33,7 +33,7 @@ from detcli.errors import (
 from detcli.record import Record
 from detcli.source.decode import TIMEOUT_S
 from detcli.source.fetch import Ahead
-from detcli.source.loading import Item, Load, Loaders, as_error
+from detcli.source.loading import Item, Loaders, as_error
 from detcli.timing import Stage, StageTimes
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Entry:
     """An item on its way: loaded to a picture or an error, then a record."""
 
     index: int  # among the items
-    load: Load
+    item: Item
     record: Record | None = None
 
 
@@ -188,7 +188,7 @@ class Pipeline:
                 self._batches.put(gathered)
                 gathered = []
             while expected and (record := expected[0].record) is not None:
-                self.times[Stage.DECODE] += expected.popleft().load.seconds
+                self.times[Stage.DECODE] += expected.popleft().item.seconds
                 yield record
                 self._room.release()
         if end.error is not None:
@@ -206,7 +206,7 @@ class Pipeline:
         if self._finished > before:  # one of many batches of a picture in tiles, perhaps
             return 0.0
         # The time in which inputs are loaded is not the device's.
-        loads = [entry.load.settled.is_set() for entry in expected]
+        loads = [entry.item.settled.is_set() for entry in expected]
         return silent_s + more_s if loads and all(loads) else silent_s
 
     def _require_opened(self, workers: Sequence["Worker"]) -> None:
@@ -223,8 +223,8 @@ class Pipeline:
                 pass
             if self._over.is_set():
                 return False
-            entry = Entry(index, Load(item))
-            loaders.put(entry.load)
+            entry = Entry(index, item)
+            loaders.put(item)
             self._inbox.put(entry)
             return True
 
@@ -296,12 +296,12 @@ class Worker:
     def _start(self, detector: Detector, batch: list[Entry]) -> Pending | DetcliError:
         """Start on the entries of a batch that could be loaded."""
         for entry in batch:
-            while not entry.load.settled.wait(POLL_S) and not self._over.is_set():
+            while not entry.item.settled.wait(POLL_S) and not self._over.is_set():
                 pass
         if self._over.is_set():
             return InferenceError("interrupted")
         try:
-            pictures = [entry.load.picture for entry in batch]
+            pictures = [entry.item.picture for entry in batch]
             return detector.submit([one for one in pictures if one is not None])
         except BaseException as error:  # noqa: BLE001 - becomes records, see _finish
             return as_error(error)
@@ -317,7 +317,7 @@ class Worker:
                 results = pending()
             except BaseException as caught:  # noqa: BLE001 - becomes records
                 failure = as_error(caught)
-        expected = sum(entry.load.picture is not None for entry in batch)
+        expected = sum(entry.item.picture is not None for entry in batch)
         if failure is None and len(results) != expected:
             failure = InferenceError(f"{len(results)} results for {expected} pictures")
         following = iter(results)
@@ -325,13 +325,13 @@ class Worker:
             self._inbox.put(failure)
             return
         for entry in batch:
-            error = entry.load.error or failure
+            error = entry.item.error or failure
             entry.record = Record(
-                origin=entry.load.item.origin,
+                origin=entry.item.origin,
                 index=entry.index,
                 model=detector.model_name,
                 device=detector.device,
-                picture=None if error else entry.load.picture,
+                picture=None if error else entry.item.picture,
                 detections=None if error else next(following),
                 error=error,
             )

@@ -1,10 +1,17 @@
 """Time: spent in the stages of a run, or by an input that has a time limit."""
 
 import contextlib
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
+from typing import TypeVar
+
+T = TypeVar("T")
+
+POLL_S = 0.2
+"""How often a waiting thread checks whether it is to stop."""
 
 
 class Stage(StrEnum):
@@ -56,3 +63,40 @@ class RunningTime:
         self._seconds += min(now - self._last, self.LONGEST_STEP_S)
         self._last = now
         return self._seconds
+
+
+class LateError(Exception):
+    """A task took too long; not the built-in TimeoutError, which is an OSError."""
+
+
+def within(limit_s: float, task: Callable[[], T]) -> T:
+    """Run a task on a thread of its own, which is abandoned if it takes too long.
+
+    Nothing can interrupt a library or a system call; meanwhile Ctrl-C works.
+
+    Args:
+        limit_s: Seconds that it may take while the process runs; 0 for any time.
+        task: Its errors are raised as they are.
+
+    Raises:
+        LateError: It did not end in time.
+    """
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(task())
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    running = RunningTime()
+    while thread.is_alive():
+        thread.join(POLL_S)
+        if limit_s and running.seconds() > limit_s and thread.is_alive():
+            raise LateError
+    if failed:
+        raise failed[0]
+    return done[0]

@@ -7,7 +7,7 @@ import pytest
 
 from detcli import object_store as credentials
 from detcli.errors import DeviceError
-from detcli.object_store import Bucket, ObjectError, ObjectMissingError, open_store
+from detcli.object_store import Bucket, ObjectError, ObjectMissingError
 
 SECRET = "wJalrXUtnFEMI/K7MDENG"  # noqa: S105 - of AWS's documentation
 
@@ -50,7 +50,7 @@ def test_an_endpoint_has_several_variables(s3, monkeypatch, variable):
 def test_a_profile_is_used(monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "lab")
     assert listed() == ["a.jpg"]
-    store = open_store("s3", "photos", 0)
+    store = Bucket("s3", "photos").store
     assert store.config["region"] == "eu-west-3"
     assert SECRET not in repr(store)
     assert store.credential_provider()["access_key_id"] == "AKIALAB"
@@ -65,7 +65,7 @@ def test_a_command_that_prints_credentials_is_used(files, monkeypatch, tmp_path,
     files[1].write_text("")
     monkeypatch.setenv("AWS_PROFILE", "lab")
     assert listed() == ["a.jpg"]
-    assert open_store("s3", "photos", 0).credential_provider()["access_key_id"] == "AKIACMD"
+    assert Bucket("s3", "photos").store.credential_provider()["access_key_id"] == "AKIACMD"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_azure_has_the_variables_of_its_command(azure, variables):
     azure.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:9/lab")
     for name, value in variables.items():
         azure.setenv(name, value)
-    assert open_store("az", "photos", 0).config["account_name"] == "lab"
+    assert Bucket("az", "photos").store.config["account_name"] == "lab"
     with pytest.raises(ObjectError, match="refuses connections"):
         listed("az")
 

@@ -1,10 +1,10 @@
 """Errors for a network that fails, and the time limits on it, on any runtime."""
 
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 from detcli.errors import DeviceMemoryError, InferenceError, ModelError
+from detcli.timing import LateError, within
 
 OUT_OF_MEMORY = (
     "out of memory",  # the CUDA runtime, and TensorRT in one of its spellings
@@ -31,40 +31,18 @@ T = TypeVar("T")
 def run_with_timeout(limit_s: int, title: str, task: Callable[[], T]) -> T:
     """Run a task on a network that may never finish, such as folding its constants.
 
-    The task runs on a thread of its own, which is abandoned past the limit, since nothing can
-    interrupt a library; meanwhile Ctrl-C works.
-
     Args:
         limit_s: Seconds that it may take; those in which the process is suspended do not count.
         title: The model's name in errors.
         task: The task; its errors are raised as they are.
 
-    Returns:
-        The task's result.
-
     Raises:
         ModelError: The task did not finish within the limit.
     """
-    done: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(task())
-        except BaseException as error:  # noqa: BLE001 - raised again by the caller
-            failed.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    for _ in range(limit_s):
-        thread.join(1.0)
-        if not thread.is_alive():
-            break
-    if failed:
-        raise failed[0]
-    if done:
-        return done[0]
-    raise timeout_error(title, limit_s)
+    try:
+        return within(limit_s, task)
+    except LateError:
+        raise timeout_error(title, limit_s) from None
 
 
 def timeout_error(title: str, limit_s: int) -> ModelError:

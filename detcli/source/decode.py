@@ -1,9 +1,8 @@
 """Decoding: from the bytes of a picture file to a picture, upright and in colour.
 
 Regular JPEGs are decoded by simplejpeg: the pixels of cv2.imdecode without its copy, and at reduced
-scale if asked. Damage, unusual EXIF segments, colour spaces other than grey,
-YCbCr and RGB, and all other formats are left to OpenCV, which refuses what is too large before it
-allocates memory.
+scale if asked. Damage, unusual EXIF segments, colour spaces other than grey, YCbCr and RGB, and all
+other formats are left to OpenCV, which refuses what is too large before it allocates memory.
 """
 
 import re
@@ -22,65 +21,56 @@ from detcli.opencv import MAX_PIXELS, PIXEL_LIMIT, cv2, pixel_limit
 Size = tuple[int, int]
 """Height and width in pixels."""
 
-JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
-_SIGNATURES = (
-    *(JPEG, PNG, b"GIF8", b"BM", b"RIFF", b"\x59\xa6\x6a\x95", b"#?R"),
-    *(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),  # TIFF
-    *(b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51"),  # JPEG 2000
-    *(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6", b"P7", b"PF", b"Pf"),
-)
+BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
+"""The picture that is part of detcli."""
 
-_MAX_TILES = 4096
-"""Of a small JPEG 2000 picture; each takes some 10 KiB."""
-
-_TILE_AREA = 4096
-"""Pixels of the tiles of a large one, on average at least."""
+TIMEOUT_S = 60.0
+"""Default time limit for reading and decoding one input."""
 
 
-def is_known(data: bytes) -> bool:
-    """Whether data begin as a format that is decoded."""
-    return data.startswith(_SIGNATURES) or data[4:8] == b"ftyp"
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """How pictures are decoded."""
+
+    max_pixels: int = MAX_PIXELS  # larger pictures are refused, see `detcli.opencv.limit_pixels`
+    # Height and width of a network's input. A JPEG that is at least twice as large is decoded at a
+    # half, a quarter or an eighth of its size, which is faster.
+    fast_for: Size | None = None
+    strict: bool = False  # a damaged picture is an error even if it can be decoded
+    timeout_s: float = TIMEOUT_S  # to read and decode an input; 0 for no limit
+    allocate: Allocate = new_image  # makes the arrays that JPEGs are decoded into
+
+    @property
+    def max_bytes(self) -> int:
+        """More than any format needs for a picture of the maximum size and its metadata."""
+        return 8 * self.max_pixels + 2**24
 
 
-def check_complete(data: bytes) -> None:
-    """Require that the chunks of a PNG are there; other formats are left to their decoders.
+DEFAULTS = DecodeOptions()
 
-    Raises:
-        DecodeError: A PNG file ends within a chunk, for which OpenCV would allocate up to 4 GiB.
-    """
-    if not data.startswith(PNG):
-        return
-    position = len(PNG)
-    while position + 8 <= len(data):
-        length, kind = struct.unpack_from(">I4s", data, position)
-        position += 12 + length
-        if position > len(data):
-            missing = position - len(data)
-            raise DecodeError(
-                f"a damaged PNG: at least {missing} bytes are missing", "fetch it again"
-            )
-        if kind == b"IEND":
-            break
+_MAX_TILES, _TILE_AREA = 4096, 4096
+"""Of a small JPEG 2000 picture, and pixels of each in a large one; a tile takes some 10 KiB."""
 
+JPEG, _PNG, _CODESTREAM = b"\xff\xd8\xff", b"\x89PNG", b"\xff\x4f\xff\x51"
+_FORMATS = {
+    JPEG: "JPEG",
+    _PNG: "PNG",
+    b"GIF8": "GIF",
+    b"BM": "BMP",
+    b"RIFF": "WebP",
+    b"\x59\xa6\x6a\x95": "a Sun raster",
+    b"#?R": "HDR",
+    **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), "TIFF"),
+    **dict.fromkeys((b"\0\0\0\x0cjP  ", _CODESTREAM), "JPEG 2000"),
+    **dict.fromkeys((b"P1", b"P2", b"P3", b"P4", b"P5", b"P6", b"P7", b"PF", b"Pf"), "PNM"),
+}
+"""How files begin that are decoded, but for AVIF."""
 
-def check_tiles(data: bytes) -> None:
-    """Require that a JPEG 2000 file has no more tiles than any writer makes.
+LARGER = "raise --max-pixels if it is meant to be that large"
+RESAVE = "open it in an image viewer and save it again"
 
-    Raises:
-        DecodeError: It has thousands of tiles of a few pixels, for which OpenCV would allocate GiB.
-    """
-    if not data.startswith((b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51")):
-        return
-    for found in re.finditer(rb"\xff\x4f\xff\x51.{4}(.{16})(.{16})", data, re.DOTALL):
-        right, bottom, left, top = struct.unpack(">IIII", found[1])
-        wide, high, x, y = struct.unpack(">IIII", found[2])
-        tiles = -(-(right - x) // max(wide, 1)) * -(-(bottom - y) // max(high, 1))
-        if tiles > max(_MAX_TILES, (bottom - top) * (right - left) // _TILE_AREA):
-            raise DecodeError(
-                f"a JPEG 2000 file with {tiles} tiles, more than any writer makes",
-                "open it in an image viewer and save it again",
-            )
-
+_NO_DAMAGE = ("tjDecompressHeader3(): Could not determine subsampling", "Unknown Adobe color")
+"""What libjpeg-turbo says about sound files that are left to OpenCV."""
 
 _MARKER = re.compile(rb"\xff([^\x00\xff])")
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RST0-7 and SOI have no length
@@ -112,6 +102,167 @@ class JpegHeader(NamedTuple):
         return (self.width, self.height) if turned else (self.height, self.width)
 
 
+def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
+    """Decode the bytes of a picture file.
+
+    The EXIF orientation is applied, grey becomes colour, transparency is dropped, and 16 bits
+    become 8. The pixels are those of `cv2.imdecode`. A damaged picture that can be decoded has
+    warnings.
+
+    Raises:
+        DecodeError: The picture is incomplete or too large, or not in a known format.
+    """
+    if not data:
+        raise DecodeError("empty", "fetch or copy the file again")
+    header = read_header(data) if data.startswith(JPEG) else None
+    if header is not None:
+        check_size(header.size, options.max_pixels)
+    elif data.startswith(JPEG) or not is_known(data):
+        raise _not_a_picture(data)
+    check_complete(data)
+    check_tiles(data)
+    check_scans(data)
+    damage = ""
+    if header is not None:
+        try:
+            if picture := _decode_jpeg(data, header, options):
+                return picture
+        except ValueError as error:  # what libjpeg says; OpenCV decides whether it is a picture
+            if not str(error).startswith(_NO_DAMAGE):
+                damage = f"damaged: {str(error).removeprefix('Corrupt JPEG data: ')}"
+    picture = _decode_by_opencv(data, options.max_pixels)
+    if damage and options.strict:
+        raise DecodeError(damage, "fetch it again, or leave out --strict")
+    return replace(picture, warnings=(damage,)) if damage else picture
+
+
+def check_size(size: Size, max_pixels: int) -> None:
+    """Require that a picture or frame of (height, width) has so many pixels at most."""
+    height, width = size
+    if height * width > max_pixels:
+        pixels = f"{width}x{height} is {height * width} pixels, more than the {max_pixels} allowed"
+        raise DecodeError(f"too large: {pixels}", LARGER)
+
+
+def too_slow(limit_s: float, what: str = "not read and decoded") -> SourceError:
+    """The error of an input that exceeds the time limit."""
+    return SourceError(
+        f"{what} after {limit_s:g} s",
+        "if it is meant to take that long: predict and eval wait longer with --input-timeout",
+    )
+
+
+def _format(data: bytes) -> str:
+    """What data begin as; empty if that is not decoded."""
+    known = (name for start, name in _FORMATS.items() if data.startswith(start))
+    return next(known, "AVIF" if data[4:8] == b"ftyp" else "")
+
+
+def is_known(data: bytes) -> bool:
+    """Whether data begin as a format that is decoded."""
+    return _format(data) != ""
+
+
+def _not_a_picture(data: bytes) -> DecodeError:
+    size = "1 byte" if len(data) == 1 else f"{len(data)} bytes"
+    begins = f"starts as {name}" if (name := _format(data)) else "not in a known picture format"
+    if data.startswith(b"%PDF"):
+        begins = "a PDF"
+    return DecodeError(
+        f"not a picture, or a damaged one ({size}, {begins})",
+        "JPEG, PNG, WebP, BMP, TIFF, AVIF, GIF and more can be read; fetch damaged files again",
+    )
+
+
+def check_complete(data: bytes) -> None:
+    """Refuse a PNG that ends within a chunk, for which OpenCV would allocate up to 4 GiB."""
+    position = 8 if data.startswith(_PNG) else len(data)
+    while position + 8 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, position)
+        position += 12 + length
+        if position > len(data):
+            missing = position - len(data)
+            raise DecodeError(
+                f"a damaged PNG: at least {missing} bytes are missing", "fetch it again"
+            )
+        if kind == b"IEND":
+            break
+
+
+def check_tiles(data: bytes) -> None:
+    """Refuse a JPEG 2000 file of more tiles than any writer makes: OpenCV would allocate GiB."""
+    if _format(data) != "JPEG 2000":
+        return
+    for found in re.finditer(_CODESTREAM + rb".{4}(.{32})", data, re.DOTALL):
+        right, bottom, left, top, wide, high, x, y = struct.unpack(">8I", found[1])
+        tiles = -(-(right - x) // max(wide, 1)) * -(-(bottom - y) // max(high, 1))
+        if tiles > max(_MAX_TILES, (bottom - top) * (right - left) // _TILE_AREA):
+            raise DecodeError(
+                f"a JPEG 2000 file with {tiles} tiles, more than any writer makes", RESAVE
+            )
+
+
+def check_scans(data: bytes) -> None:
+    """Refuse a JPEG of hundreds of scans, each of which refines the whole picture."""
+    if not data.startswith(JPEG) or data.count(_SCAN_MARKER) <= MAX_SCANS:
+        return
+    try:
+        scans = sum(marker == _SCAN for marker, _ in _segments(data))
+    except struct.error:  # cut short, which the decoder reports
+        return
+    if scans > MAX_SCANS:  # else there is more behind the picture
+        raise DecodeError(f"a JPEG with {scans} scans, more than the {MAX_SCANS} allowed", RESAVE)
+
+
+def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    except cv2.error as error:
+        reason, hint = " ".join(str(error.err).split()), RESAVE
+        if "CV_IO_MAX_IMAGE_PIXELS" not in reason:
+            reason = f"cannot be decoded: {reason}"
+        elif (limit := pixel_limit()) < max_pixels:
+            reason = f"too large: more than the {limit} pixels that OpenCV decodes in this process"
+            hint = f"set {PIXEL_LIMIT} before cv2 is imported"
+        else:
+            reason, hint = f"too large: more than the {max_pixels} pixels allowed", LARGER
+        raise DecodeError(reason, hint) from error
+    if image is None:
+        raise _not_a_picture(data)
+    check_size((image.shape[0], image.shape[1]), max_pixels)
+    if image.ndim == 2:  # grey PFM ignores the flag
+        image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
+    return Picture.whole(np.asarray(image, np.uint8))
+
+
+def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Picture | None:
+    """Decode a JPEG; None if it is left to OpenCV; a ValueError of libjpeg if it is damaged."""
+    try:
+        import simplejpeg  # not on every platform, see pyproject.toml
+    except ImportError:
+        return None
+    if header.orientation is None:  # decoded for what libjpeg says, at an eighth of its size
+        space = "CMYK" if header.components == 4 else "BGR"
+        simplejpeg.decode_jpeg(data, space, min_height=1, min_width=1)
+        return None
+    scale = 1
+    if options.fast_for is not None:
+        gain = max(Letterbox.fit(header.size, options.fast_for).gains)
+        scale = next((scale for scale in _SCALES if scale * gain <= 1), 1)
+    height, width = header.height, header.width
+    is_upright = header.orientation == 1
+    buffer = options.allocate((-(-height // scale), -(-width // scale))) if is_upright else None
+    image: Image = simplejpeg.decode_jpeg(
+        data, "BGR", min_height=height // scale, min_width=width // scale, buffer=buffer
+    )
+    if header.orientation >= 5:
+        image = np.asarray(cv2.transpose(image), np.uint8)
+    if header.orientation in _FLIPS:
+        target = options.allocate((image.shape[0], image.shape[1]))
+        image = np.asarray(cv2.flip(image, _FLIPS[header.orientation], target), np.uint8)
+    return Picture(image, header.size)
+
+
 def read_header(data: bytes) -> JpegHeader | None:
     """Read a JPEG's header; None if it has no frame."""
     frame, exif = None, []
@@ -132,72 +283,6 @@ def read_header(data: bytes) -> JpegHeader | None:
     if components not in {1, 3} or len(exif) > 1:
         orientation = None
     return JpegHeader(height, width, components, orientation)
-
-
-def check_scans(data: bytes) -> None:
-    """Require that a JPEG can be decoded in reasonable time; each scan refines the whole picture.
-
-    Raises:
-        DecodeError: It has hundreds of scans.
-    """
-    if not data.startswith(JPEG) or data.count(_SCAN_MARKER) <= MAX_SCANS:
-        return
-    try:
-        scans = sum(marker == _SCAN for marker, _ in _segments(data))
-    except struct.error:  # cut short, which the decoder reports
-        return
-    if scans > MAX_SCANS:  # else there is more behind the picture
-        raise DecodeError(
-            f"a JPEG with {scans} scans, more than the {MAX_SCANS} allowed",
-            "open it in an image viewer and save it again",
-        )
-
-
-def decode_jpeg(
-    data: bytes,
-    header: JpegHeader,
-    fast_for: tuple[int, int] | None,
-    allocate: Allocate = new_image,
-) -> Picture | None:
-    """Decode a JPEG.
-
-    Args:
-        data: The whole file.
-        header: Its header.
-        fast_for: Height and width of a network's input. The picture is decoded at a half, a
-            quarter or an eighth of its size as long as it is not smaller than on that input.
-        allocate: Makes the array of the picture, unless the last step is to transpose it.
-
-    Returns:
-        The picture; None if it is left to OpenCV.
-
-    Raises:
-        ValueError: It is damaged; with what libjpeg says about it.
-    """
-    try:
-        import simplejpeg  # not on every platform, see pyproject.toml
-    except ImportError:
-        return None
-    if header.orientation is None:  # decoded for what libjpeg says, at an eighth of its size
-        space = "CMYK" if header.components == 4 else "BGR"
-        simplejpeg.decode_jpeg(data, space, min_height=1, min_width=1)
-        return None
-    scale = 1
-    if fast_for is not None:
-        gain = max(Letterbox.fit(header.size, fast_for).gains)
-        scale = next((scale for scale in _SCALES if scale * gain <= 1), 1)
-    height, width = header.height, header.width
-    is_upright = header.orientation == 1
-    buffer = allocate((-(-height // scale), -(-width // scale))) if is_upright else None
-    image: Image = simplejpeg.decode_jpeg(
-        data, "BGR", min_height=height // scale, min_width=width // scale, buffer=buffer
-    )
-    if header.orientation >= 5:
-        image = np.asarray(cv2.transpose(image), np.uint8)
-    if header.orientation in _FLIPS:
-        target = allocate((image.shape[0], image.shape[1]))
-        image = np.asarray(cv2.flip(image, _FLIPS[header.orientation], target), np.uint8)
-    return Picture(image, header.size)
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -242,161 +327,3 @@ def _orientation(exif: bytes) -> int | None:
     except struct.error:
         return None
     return 1
-
-
-BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
-"""The picture that is part of detcli."""
-
-TIMEOUT_S = 60.0
-"""Default time limit for reading and decoding one input."""
-
-_NO_DAMAGE = ("tjDecompressHeader3(): Could not determine subsampling", "Unknown Adobe color")
-"""What libjpeg-turbo says about sound files that are left to OpenCV."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeOptions:
-    """How pictures are decoded.
-
-    Attributes:
-        max_pixels: Larger pictures are refused; before they are decoded, if the process was set up
-            for it, see `detcli.opencv.limit_pixels`.
-        fast_for: Height and width of a network's input. A JPEG that is at least twice as large is
-            then decoded at a half, a quarter or an eighth of its size, which is faster.
-        strict: Whether a damaged picture is an error even if it can be decoded.
-        timeout_s: Time to read and decode an input; 0 for no limit.
-        allocate: Makes the arrays that JPEGs are decoded into.
-    """
-
-    max_pixels: int = MAX_PIXELS
-    fast_for: Size | None = None
-    strict: bool = False
-    timeout_s: float = TIMEOUT_S
-    allocate: Allocate = new_image
-
-    @property
-    def max_bytes(self) -> int:
-        """More than any format needs for a picture of the maximum size and its metadata."""
-        return 8 * self.max_pixels + 2**24
-
-
-DEFAULTS = DecodeOptions()
-
-
-def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
-    """Decode the bytes of a picture file.
-
-    The EXIF orientation is applied, grey becomes colour, transparency is dropped, and 16 bits
-    become 8. The pixels are those of `cv2.imdecode`. A damaged picture that can be decoded has
-    warnings.
-
-    Raises:
-        DecodeError: The picture is incomplete or too large, or not in a known format.
-    """
-    if not data:
-        raise DecodeError("empty", "fetch or copy the file again")
-    header = None
-    if data.startswith(JPEG):
-        header = read_header(data)
-        if header is not None:
-            check_size(header.size, options.max_pixels)
-    if header is None and (data.startswith(JPEG) or not is_known(data)):
-        raise _not_a_picture(data)
-    check_complete(data)
-    check_tiles(data)
-    check_scans(data)
-    return _decode(data, header, options)
-
-
-def _decode(data: bytes, header: JpegHeader | None, options: DecodeOptions) -> Picture:
-    damage = ""
-    if header is not None:
-        try:
-            if picture := decode_jpeg(data, header, options.fast_for, options.allocate):
-                return picture
-        except ValueError as error:  # what libjpeg says; OpenCV decides whether it is a picture
-            if not str(error).startswith(_NO_DAMAGE):
-                damage = f"damaged: {str(error).removeprefix('Corrupt JPEG data: ')}"
-    picture = _decode_by_opencv(data, options.max_pixels)
-    if not damage:
-        return picture
-    if options.strict:
-        raise DecodeError(damage, "fetch it again, or leave out --strict")
-    return replace(picture, warnings=(damage,))
-
-
-def check_size(size: Size, max_pixels: int) -> None:
-    """Require that a picture or frame is small enough.
-
-    Raises:
-        DecodeError: It has more than `max_pixels` pixels.
-    """
-    height, width = size
-    if height * width > max_pixels:
-        raise DecodeError(
-            f"too large: {width}x{height} is {height * width} pixels, "
-            f"more than the {max_pixels} allowed",
-            "raise --max-pixels if it is meant to be that large",
-        )
-
-
-def too_slow(limit_s: float, what: str = "not read and decoded") -> SourceError:
-    """The error of an input that exceeds the time limit."""
-    return SourceError(
-        f"{what} after {limit_s:g} s",
-        "if it is meant to take that long: predict and eval wait longer with --input-timeout",
-    )
-
-
-def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
-    try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error as error:
-        if "CV_IO_MAX_IMAGE_PIXELS" in str(error.err):
-            raise _too_large(max_pixels) from error
-        raise DecodeError(
-            f"cannot be decoded: {' '.join(str(error.err).split())}",
-            "open it in an image viewer and save it again",
-        ) from error
-    if image is None:
-        raise _not_a_picture(data)
-    check_size((image.shape[0], image.shape[1]), max_pixels)
-    if image.ndim == 2:  # grey PFM ignores the flag
-        image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
-    return Picture.whole(np.asarray(image, np.uint8))
-
-
-def _too_large(max_pixels: int) -> DecodeError:
-    limit = pixel_limit()
-    if limit < max_pixels:
-        return DecodeError(
-            f"too large: more than the {limit} pixels that OpenCV decodes in this process",
-            f"set {PIXEL_LIMIT} before cv2 is imported",
-        )
-    return DecodeError(
-        f"too large: more than the {max_pixels} pixels allowed",
-        "raise --max-pixels if it is meant to be that large",
-    )
-
-
-def _not_a_picture(data: bytes) -> DecodeError:
-    size = "1 byte" if len(data) == 1 else f"{len(data)} bytes"
-    return DecodeError(
-        f"not a picture, or a damaged one ({size}, {_signature(data)})",
-        "JPEG, PNG, WebP, BMP, TIFF, AVIF, GIF and more can be read; fetch damaged files again",
-    )
-
-
-def _signature(data: bytes) -> str:
-    signatures = {
-        b"\xff\xd8\xff": "starts as JPEG",
-        b"\x89PNG": "starts as PNG",
-        b"RIFF": "starts as WebP",
-        b"BM": "starts as BMP",
-        b"II*\0": "starts as TIFF",
-        b"MM\0*": "starts as TIFF",
-        b"GIF8": "starts as GIF",
-        b"%PDF": "a PDF",
-    }
-    known = (text for start, text in signatures.items() if data.startswith(start))
-    return next(known, "not in a known picture format")

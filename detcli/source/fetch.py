@@ -29,9 +29,9 @@ from detcli.source.decode import (
     read_header,
     too_slow,
 )
-from detcli.source.loading import POLL_S, Item
+from detcli.source.loading import Item
 from detcli.text import public_name
-from detcli.timing import RunningTime
+from detcli.timing import POLL_S, RunningTime
 
 CHUNK = 65536
 FILE_CHUNK = 1 << 20

@@ -18,7 +18,7 @@ from detcli.errors import InputError, SourceError
 from detcli.geometry import Picture
 from detcli.record import Clip, Origin
 from detcli.source.decode import check_size
-from detcli.source.loading import POLL_S, Item, SourceOptions, SourceProgress, failed
+from detcli.source.loading import Item, SourceOptions, SourceProgress, failed
 from detcli.source.names import camera_number, check_address, is_camera
 from detcli.source.video import (
     Capture,
@@ -29,6 +29,7 @@ from detcli.source.video import (
     retrieve,
 )
 from detcli.text import public_name
+from detcli.timing import POLL_S
 
 MIN_DELAY_S, MAX_DELAY_S = 0.5, 30.0
 """Waiting time before a lost source is opened again; it doubles each time."""

@@ -1,8 +1,8 @@
 """Item: one input, a picture or a frame of a video; and how inputs are loaded.
 
 Inputs are loaded on threads that may hang: reading one has a time limit, whatever code it is in.
-Nothing can end a thread that is inside a decoder or a system call. Such a thread is abandoned: its
-input gets an error, another thread takes its place, and whatever it returns later is ignored.
+A hung thread cannot be killed, so it is abandoned: its input gets an error, another thread takes
+its place, and whatever it returns later is ignored.
 """
 
 import logging
@@ -15,32 +15,58 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from threading import Event, Thread
 
 from detcli.errors import DetcliError, InferenceError, InputError, SourceError
 from detcli.geometry import Picture
 from detcli.record import Origin
 from detcli.source.decode import TIMEOUT_S, DecodeOptions, too_slow
-from detcli.timing import RunningTime
+from detcli.timing import POLL_S, LateError, RunningTime, within
+
+log = logging.getLogger(__name__)
 
 STDIN = "-"
 """The name that stands for standard input."""
 
+MAX_ABANDONED = 16
+"""Threads that may hang at the same time; each may hold the memory of a picture."""
 
-@dataclass(frozen=True, slots=True)
+READ_AHEAD = 2
+"""Frames of a video that wait for their turn."""
+
+JOIN_TIMEOUT_S = 5.0
+"""How long to wait for the reader of a video that is closed."""
+
+
+@dataclass(eq=False, slots=True)
 class Item:
-    """One input.
-
-    Attributes:
-        origin: Where it comes from.
-        load: Reads and decodes it; called once, on another thread. Raises InputError.
-        begin: Starts what takes waiting instead of work, where there is such a thing; may be called
-            before `load`, which then takes less time.
-    """
+    """One input, which is settled once, with a picture or an error."""
 
     origin: Origin
-    load: Callable[[], Picture]
-    begin: Callable[[], None] | None = None
+    load: Callable[[], Picture]  # reads and decodes; called once, on another thread: InputError
+    begin: Callable[[], None] | None = None  # starts what takes waiting instead of work, if any
+    picture: Picture | None = field(default=None, init=False)
+    error: DetcliError | None = field(default=None, init=False)
+    seconds: float = field(default=0.0, init=False)
+    settled: threading.Event = field(default_factory=threading.Event, init=False)
+    _open: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def run(self) -> None:
+        """Load it."""
+        start = time.perf_counter()
+        picture, error = None, None
+        try:
+            picture = self.load()
+        except BaseException as caught:  # noqa: BLE001 - one input must not end the run
+            error = as_error(caught)
+        self.settle(picture, error, time.perf_counter() - start)
+
+    def settle(
+        self, picture: Picture | None = None, error: DetcliError | None = None, seconds: float = 0.0
+    ) -> None:
+        """Set the result, unless there is one already."""
+        if self._open.acquire(blocking=False):
+            self.picture, self.error, self.seconds = picture, error, seconds
+            self.settled.set()
 
 
 def failed(
@@ -76,8 +102,8 @@ class SourceProgress:
     total: int | None = 0  # inputs known so far; None if a source has no known end
     dropped: Counter[str] = field(default_factory=Counter)  # replaced frames, of each live source
     steps: int = 0  # calls of a video's reader that have returned
-    hanging: list[Thread] = field(default_factory=list)  # readers that were abandoned
-    stop: Event = field(default_factory=Event)  # set when no more items are wanted
+    hanging: list[threading.Thread] = field(default_factory=list)  # readers that were abandoned
+    stop: threading.Event = field(default_factory=threading.Event)  # no more items are wanted
 
     def expect(self, more: int | None) -> None:
         """Add to the total, or subtract from it; None if the number is unknown."""
@@ -87,65 +113,15 @@ class SourceProgress:
             self.total += more
 
 
-log = logging.getLogger(__name__)
-
-POLL_S = 0.2
-"""How often a waiting thread checks whether it is to stop."""
-
-MAX_ABANDONED = 16
-"""Threads that may hang at the same time; each may hold the memory of a picture."""
-
-READ_AHEAD = 2
-"""Frames of a video that wait for their turn."""
-
-JOIN_TIMEOUT_S = 5.0
-"""How long to wait for the reader of a video that is closed."""
-
-
-@dataclass(eq=False, slots=True)
-class Load:
-    """An item on its way to a picture or an error; whoever settles it first wins."""
-
-    item: Item
-    picture: Picture | None = None
-    error: DetcliError | None = None
-    seconds: float = 0.0
-    settled: threading.Event = field(default_factory=threading.Event)
-    _open: threading.Lock = field(default_factory=threading.Lock)
-
-    def run(self) -> None:
-        """Load the item."""
-        start = time.perf_counter()
-        picture, error = None, None
-        try:
-            picture = self.item.load()
-        except BaseException as caught:  # noqa: BLE001 - one input must not end the run
-            error = as_error(caught)
-        self.settle(picture, error, time.perf_counter() - start)
-
-    def settle(
-        self, picture: Picture | None = None, error: DetcliError | None = None, seconds: float = 0.0
-    ) -> None:
-        """Set the result, unless there is one already."""
-        if self._open.acquire(blocking=False):
-            self.picture, self.error, self.seconds = picture, error, seconds
-            self.settled.set()
-
-
 class Loaders:
     """Threads that load items, and one that watches them."""
 
     def __init__(self, count: int, limit_s: float) -> None:
-        """Start the threads.
-
-        Args:
-            count: How many load at the same time.
-            limit_s: Time for one load; 0 for no limit.
-        """
+        """Start so many threads; a load may take so long, 0 for any time."""
         self._count, self._limit_s = count, limit_s
-        self._waiting: queue.SimpleQueue[Load | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the following
-        self._running: dict[threading.Thread, tuple[Load, RunningTime]] = {}
+        self._running: dict[threading.Thread, tuple[Item, RunningTime]] = {}
         self._active: set[threading.Thread] = set()
         self._abandoned: set[threading.Thread] = set()
         self._over = threading.Event()
@@ -154,9 +130,9 @@ class Loaders:
         if limit_s:
             threading.Thread(target=self._watch, daemon=True).start()
 
-    def put(self, load: Load) -> None:
+    def put(self, item: Item) -> None:
         """Load as soon as a thread is free."""
-        self._waiting.put(load)
+        self._waiting.put(item)
 
     def close(self, deadline: float) -> None:
         """End the threads, and wait for them until `deadline` of the monotonic clock."""
@@ -178,13 +154,13 @@ class Loaders:
     def _work(self) -> None:
         """Load until None comes, or this thread has been replaced."""
         this = threading.current_thread()
-        while (load := self._waiting.get()) is not None:
+        while (item := self._waiting.get()) is not None:
             with self._lock:
-                self._running[this] = load, RunningTime()
+                self._running[this] = item, RunningTime()
             if self._over.is_set():
-                load.settle(error=SourceError("interrupted"))
+                item.settle(error=SourceError("interrupted"))
             else:
-                load.run()
+                item.run()
             with self._lock:
                 del self._running[this]
                 if this in self._abandoned:
@@ -194,47 +170,34 @@ class Loaders:
                     self._active.add(this)
 
     def _watch(self) -> None:
-        """Give up on loads that take too long."""
+        """Give up on loads that take too long, and on what waits when no thread is left."""
         while not self._over.wait(POLL_S):
             with self._lock:
-                for thread, (load, running) in self._running.items():
+                for thread, (item, running) in self._running.items():
                     if running.seconds() > self._limit_s and thread in self._active:
-                        log.info("%s hangs: its thread is abandoned", load.item.origin.source)
-                        load.settle(error=too_slow(self._limit_s), seconds=self._limit_s)
+                        log.info("%s hangs: its thread is abandoned", item.origin.source)
+                        item.settle(error=too_slow(self._limit_s), seconds=self._limit_s)
                         self._active.remove(thread)
                         self._abandoned.add(thread)
                 self._fill_up()
                 stuck = not self._active
-            if stuck:
-                self._refuse_waiting()
-
-    def _refuse_waiting(self) -> None:
-        """Settle what waits, since no thread is left to load it."""
-        while True:
-            try:
-                load = self._waiting.get_nowait()
-            except queue.Empty:
-                return
-            if load is None:
-                return
-            load.settle(error=_not_read(len(self._abandoned)))
+            with suppress(queue.Empty):
+                while stuck and (waiting := self._waiting.get_nowait()) is not None:
+                    waiting.settle(error=_not_read(len(self._abandoned)))
 
 
 def load_in_time(item: Item, limit_s: float = TIMEOUT_S) -> Picture:
     """Load an item on a thread of its own.
 
     Raises:
-        InputError: It cannot be loaded, or not in time.
+        DetcliError: It cannot be loaded, or not in time; mostly an InputError.
     """
-    load = Load(item)
-    threading.Thread(target=load.run, daemon=True).start()
-    running = RunningTime()
-    while not load.settled.wait(POLL_S):
-        if running.seconds() > limit_s:
-            load.settle(error=too_slow(limit_s))
-    if load.picture is None:
-        raise load.error or SourceError("interrupted")
-    return load.picture
+    try:
+        return within(limit_s, item.load)
+    except LateError:
+        raise too_slow(limit_s) from None
+    except Exception as error:  # noqa: BLE001 - as in a run
+        raise as_error(error) from None
 
 
 def read_in_time(

@@ -11,7 +11,7 @@ from detcli.errors import InferenceError, SourceError
 from detcli.geometry import Picture
 from detcli.record import Origin
 from detcli.source import loading as module
-from detcli.source.loading import Item, Load, Loaders, SourceProgress, load_in_time, read_in_time
+from detcli.source.loading import Item, Loaders, SourceProgress, load_in_time, read_in_time
 
 LIMIT_S = 0.4
 PICTURE = Picture.whole(np.zeros((2, 2, 3), np.uint8))
@@ -39,7 +39,7 @@ def loaders():
 
 
 def put(loaders, *functions):
-    loads = [Load(Item(Origin(str(index)), one)) for index, one in enumerate(functions)]
+    loads = [Item(Origin(str(index)), one) for index, one in enumerate(functions)]
     for load in loads:
         loaders.put(load)
     for load in loads:
