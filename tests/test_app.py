@@ -16,8 +16,7 @@ import detcli as package
 from detcli import app as app_module
 
 HEAVY = {"cv2", "numpy", "onnx", "onnxruntime", "rich", "platformdirs", "huggingface_hub", "httpx2"}
-HEAVY |= {"pydantic"}  # which Typer from 0.29 on loads for values that it reads itself
-CLOUD = {"obstore", "botocore", "detcli.source.http"}
+CLOUD = {"obstore", "botocore", "urllib.request"}
 
 
 def imported_by(*arguments, environment=None):

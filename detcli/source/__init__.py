@@ -3,7 +3,7 @@
 sources.py             all kinds of names, and what they become
 names.py               addresses, files, folders, patterns, lists
 loading.py             an item, and the threads that load it within a time limit
-fetch.py, http.py      bytes from files, pipes and the network, ahead of their turn
+fetch.py               bytes from files, pipes and the network, ahead of their turn
 decode.py              bytes to pixels
 stdin.py               a picture or a stream of JPEGs on standard input
 video.py, live.py      frames of files; cameras and streams

@@ -4,6 +4,7 @@ What comes over a network is fetched on threads of its own, many at a time and a
 """
 
 import contextlib
+import itertools
 import os
 import queue
 import select
@@ -15,6 +16,8 @@ from functools import partial
 from io import BytesIO, UnsupportedOperation
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from detcli.errors import DecodeError, SourceError, system_reason
 from detcli.geometry import Picture
@@ -23,6 +26,7 @@ from detcli.record import Origin
 from detcli.source.decode import (
     DEFAULTS,
     JPEG,
+    LARGER,
     DecodeOptions,
     is_known,
     load_bytes,
@@ -33,11 +37,25 @@ from detcli.source.loading import Item
 from detcli.text import public_name
 from detcli.timing import POLL_S, RunningTime
 
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
 CHUNK = 65536
 FILE_CHUNK = 1 << 20
 
 IDLE_S = 1.0
 """After a silence this long, the reader gets an empty chunk."""
+
+AHEAD_ITEMS = 64
+"""How many are fetched at the same time, or wait as bytes for their turn."""
+
+AHEAD_BYTES = 256 << 20
+"""Bytes that pictures ahead of their turn may take together."""
+
+HTTP_TIMEOUT_S = 10.0
+
+_LEGAL = "%/:=&?~+!$,;'@()*[]"
+"""What an address may contain unescaped."""
 
 _FIRST_LOOK, _LOOK_AGAIN = 65536, 2
 """The beginning is looked at when this many bytes are there, and when twice as many are."""
@@ -45,23 +63,24 @@ _FIRST_LOOK, _LOOK_AGAIN = 65536, 2
 _BYTES_PER_PIXEL, _METADATA = 32, 64 << 20
 """More than a pixel of a JPEG takes, and the rest of the file."""
 
+Request = Callable[[], tuple[int, Generator[bytes]]]
+"""Asks for a picture: returns its size, 0 for unknown, and its bytes as they come."""
 
-class InputTimeoutError(Exception):
-    """An input took too long; not the built-in TimeoutError, which is an OSError."""
 
-
-def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0) -> bytes:
+def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: float = 0.0) -> bytes:
     """Join chunks, as long as they may be a picture.
 
     Args:
         chunks: The bytes as they come.
         max_bytes: More are refused.
         total: How many will come, if that is known.
+        limit_s: Time for all of them; 0 for no limit.
 
     Raises:
         DecodeError: There are too many, or they are not in a known format.
+        SourceError: They do not end in time.
     """
-    data = BytesIO()
+    data, running = BytesIO(), RunningTime()
     look_at = _METADATA if 0 < total <= _METADATA else _FIRST_LOOK  # no need in a small file
     _check_length(total, max_bytes)
     for chunk in chunks:
@@ -70,15 +89,14 @@ def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0) -> bytes:
             look_at = _LOOK_AGAIN * data.tell()
             _check_begin(data.getvalue(), max(data.tell(), total))
         _check_length(data.tell(), max_bytes)
+        if limit_s and running.seconds() > limit_s:
+            raise too_slow(limit_s)
     return data.getvalue()
 
 
 def _check_length(length: int, max_bytes: int) -> None:
     if length > max_bytes:
-        raise DecodeError(
-            f"too large: more than {max_bytes} bytes",
-            "raise --max-pixels if it is meant to be that large",
-        )
+        raise DecodeError(f"too large: more than {max_bytes} bytes", LARGER)
 
 
 def _check_begin(begin: bytes, length: int) -> None:
@@ -96,41 +114,23 @@ def _check_begin(begin: bytes, length: int) -> None:
         )
 
 
-def read_file(path: Path, max_bytes: int, timeout_s: float) -> bytes:
-    """Read a picture file; or a pipe or device, which may have no end and may never begin.
-
-    Raises:
-        OSError, ValueError: It cannot be read.
-        InputTimeoutError: It did not end in time.
-        DecodeError: It has too many bytes, or is not in a known format.
-    """
-    # Opening a pipe would wait for its writer.
-    descriptor = os.open(
-        path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    )
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode):
-            chunks = iter(lambda: os.read(descriptor, FILE_CHUNK), b"")
-            return gather(chunks, max_bytes, status.st_size)
-        if stat.S_ISDIR(status.st_mode):
-            os.read(descriptor, 1)  # raises IsADirectoryError
-        return gather(in_time(descriptor_chunks(descriptor, Event()), timeout_s), max_bytes)
-    finally:
-        os.close(descriptor)
-
-
 def load_file(path: Path, options: DecodeOptions = DEFAULTS) -> Picture:
-    """Read a file and decode it, see `load_bytes`.
+    """Read a picture file, or a pipe or device that has no end, and decode it, see `load_bytes`.
 
     Raises:
         SourceError: The file cannot be read, or not in time.
         DecodeError: The picture is incomplete or too large, or not in a known format.
     """
     try:
-        data = read_file(path, options.max_bytes, options.timeout_s)
-    except InputTimeoutError:
-        raise too_slow(options.timeout_s) from None
+        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
+            descriptor = file.fileno()
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode):
+                chunks = iter(lambda: os.read(descriptor, FILE_CHUNK), b"")
+                data = gather(chunks, options.max_bytes, status.st_size)
+            else:
+                chunks = descriptor_chunks(descriptor, Event())
+                data = gather(chunks, options.max_bytes, limit_s=options.timeout_s)
     except FileNotFoundError:
         raise SourceError("no such file", "check the path") from None
     except (OSError, ValueError) as error:
@@ -140,13 +140,13 @@ def load_file(path: Path, options: DecodeOptions = DEFAULTS) -> Picture:
     return load_bytes(data, options)
 
 
-def stdin_chunks(stop: Event) -> Iterator[bytes]:
-    """Yield the bytes of standard input, see `descriptor_chunks`.
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file, and a pipe without waiting for its writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
-    Raises:
-        SourceError: Standard input is closed, or a terminal.
-        OSError: It cannot be read.
-    """
+
+def stdin_chunks(stop: Event) -> Iterator[bytes]:
+    """Yield the bytes of standard input, see `descriptor_chunks`; a SourceError without one."""
     hint = "pipe a picture in, as in: detcli predict - ... < bus.jpg"
     if sys.stdin is None:
         raise SourceError("standard input is closed", hint)
@@ -160,38 +160,14 @@ def stdin_chunks(stop: Event) -> Iterator[bytes]:
         yield from descriptor_chunks(descriptor, stop)
 
 
-def in_time(chunks: Iterable[bytes], timeout_s: float) -> Iterator[bytes]:
-    """Yield chunks for at most this long; 0 for no limit.
-
-    Raises:
-        InputTimeoutError: They do not end in time.
-    """
-    running = RunningTime()
-    for chunk in chunks:
-        yield chunk
-        if timeout_s and running.seconds() > timeout_s:
-            raise InputTimeoutError
-
-
 def file_chunks(name: str, stop: Event) -> Iterator[bytes]:
-    """Yield the bytes of a file or a named pipe, see `descriptor_chunks`.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Yield the bytes of a file or a named pipe, see `descriptor_chunks`."""
     with Path(name).open("rb", buffering=0) as file:
         yield from descriptor_chunks(file.fileno(), stop)
 
 
 def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
-    """Yield bytes as they come, until the end or until `stop` is set.
-
-    Yields:
-        Some bytes; empty when nothing has come for a second.
-
-    Raises:
-        OSError: The descriptor cannot be read.
-    """
+    """Yield bytes as they come, until the end or until `stop` is set; none after each silence."""
     waited = 0.0
     while not stop.is_set():
         # Windows can only wait for sockets.
@@ -207,34 +183,59 @@ def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
         waited = 0.0
 
 
-AHEAD_BYTES = 256 << 20
-"""Bytes that pictures ahead of their turn may take together."""
-
-
-Request = Callable[[], tuple[int, Generator[bytes]]]
-"""Asks for a picture: returns its size, 0 for unknown, and its bytes as they come."""
-
-
 class Fetches:
-    """What the fetches of a run share: the memory for pictures that are ahead of their turn."""
+    """What the fetches of a run share: memory for pictures ahead of their turn, and buckets."""
 
-    def __init__(self, options: DecodeOptions, stop: threading.Event) -> None:
+    def __init__(self, options: DecodeOptions, stop: Event) -> None:
         self.options, self.stop = options, stop
         self._free = AHEAD_BYTES
         self._changed = threading.Condition()
+        self._buckets: dict[tuple[str, str], Bucket | ObjectError] = {}
 
-    def item(self, source: str, request: "Request") -> Item:
-        """The picture that a request brings.
-
-        Args:
-            source: Its name in records.
-            request: See `Fetch`.
-        """
+    def item(self, source: str, request: Request) -> Item:
+        """The picture of this name in records that a request brings."""
         fetch = Fetch(self, request)
         return Item(Origin(source), lambda: load_bytes(fetch.take(), self.options), fetch.begin)
 
+    def object(self, url: str) -> Item:
+        """The picture in an object; as below, a SourceError if that cannot be."""
+        bucket, key = self._locate(url)
+        if not key or key.endswith("/"):
+            raise SourceError("a folder, where a picture is expected", "name it as a source")
+        return self.item(public_name(url), partial(_object_request, bucket, key))
+
+    def search(self, url: str) -> Iterator[list[tuple[str, str]]]:
+        """Yield the address and the name of each object in a folder, a page of them at a time."""
+        bucket, key = self._locate(url)
+        folder = key if key.endswith("/") or not key else f"{key}/"
+        root = url.removesuffix(key) if key else f"{url.rstrip('/')}/"
+        with _store_errors("cannot be listed"):
+            for page in bucket.list(folder):
+                yield [(root + key, key.removeprefix(folder)) for key, _ in page]
+
+    def video(self, url: str) -> str:
+        """An address with which an object can be read for a day, without credentials."""
+        bucket, key = self._locate(url)
+        with _store_errors("cannot be opened"):
+            return bucket.sign(key)
+
+    def _locate(self, url: str) -> tuple[Bucket, str]:
+        """The bucket and the key of an address; to find no credentials takes seconds, once."""
+        with _store_errors("cannot be fetched"):
+            address = Address.parse(url)
+            place = address.scheme, address.bucket
+            if place not in self._buckets:
+                try:
+                    self._buckets[place] = Bucket(*place, self.options.timeout_s)
+                except ObjectError as error:
+                    self._buckets[place] = error
+            bucket = self._buckets[place]
+            if isinstance(bucket, ObjectError):
+                raise bucket
+        return bucket, address.key
+
     @contextlib.contextmanager
-    def reserved(self, size: int, wanted: threading.Event) -> Iterator[None]:
+    def reserved(self, size: int, wanted: Event) -> Iterator[None]:
         """Hold memory, when there is some; a picture whose turn has come does not wait for it."""
         with self._changed:
             while self._free < size and not (wanted.is_set() or self.stop.is_set()):
@@ -254,19 +255,13 @@ class Fetches:
 
 
 class Fetch:
-    """The bytes of one picture, on their way."""
+    """The bytes of one picture, on their way; nothing is sent before `begin`."""
 
     def __init__(self, shared: Fetches, request: Request) -> None:
-        """Prepare; nothing is sent before `begin`.
-
-        Args:
-            shared: Of the run.
-            request: Raises InputError, as the bytes that it returns may.
-        """
         self._shared, self._request = shared, request
-        self._begun, self._size, self._data = False, 0, b""
+        self._begun, self._data = False, b""
         self._error: BaseException | None = None
-        self._wanted, self._done = threading.Event(), threading.Event()
+        self._wanted, self._done = Event(), Event()
 
     def begin(self) -> None:
         """Start, unless it has been started."""
@@ -275,11 +270,7 @@ class Fetch:
             threading.Thread(target=self._run, daemon=True).start()
 
     def take(self) -> bytes:
-        """The bytes, when all are there; to be called once.
-
-        Raises:
-            InputError: They cannot be fetched, or not in time.
-        """
+        """The bytes, when all are there; to be called once. Raises what went wrong."""
         self._wanted.set()
         self._shared.notify()
         self.begin()
@@ -295,120 +286,112 @@ class Fetch:
         return data
 
     def _run(self) -> None:
-        options = self._shared.options
+        options, stop = self._shared.options, self._shared.stop
         try:
             size, chunks = self._request()
             with contextlib.closing(chunks), self._shared.reserved(size, self._wanted):
-                in_limits = in_time(self._until_stopped(chunks), options.timeout_s)
-                self._data = gather(in_limits, options.max_bytes, size)
+                wanted = itertools.takewhile(lambda _: not stop.is_set(), chunks)
+                self._data = gather(wanted, options.max_bytes, size, options.timeout_s)
+                if stop.is_set():
+                    raise SourceError("interrupted")  # noqa: TRY301 - as any other
                 self._done.set()
-                while not (self._wanted.wait(POLL_S) or self._shared.stop.is_set()):
+                while not (self._wanted.wait(POLL_S) or stop.is_set()):
                     pass  # until then, the bytes count
-        except InputTimeoutError:
-            self._error = too_slow(options.timeout_s)
         except BaseException as error:  # noqa: BLE001 - raised by `take`
             self._error = error
         self._done.set()
 
-    def _until_stopped(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            yield chunk
-            if self._shared.stop.is_set():
-                raise SourceError("interrupted")
 
+def _object_request(bucket: Bucket, key: str) -> tuple[int, Generator[bytes]]:
+    def passed_on() -> Generator[bytes]:
+        with _store_errors("cannot be fetched"):
+            yield from chunks
 
-class ObjectReader:
-    """Reads what is in object stores for one run; each bucket is opened once."""
-
-    def __init__(self, fetches: Fetches) -> None:
-        self._fetches = fetches
-        self._buckets: dict[tuple[str, str], Bucket | ObjectError] = {}
-
-    def picture(self, url: str) -> Item:
-        """The picture in an object.
-
-        Raises:
-            SourceError: The address is malformed, or there are no credentials.
-            DeviceError: A library is missing.
-        """
-        bucket, key = self._locate(url)
-        if not key or key.endswith("/"):
-            raise SourceError("a folder, where a picture is expected", "name it as a source")
-        return self._fetches.item(public_name(url), partial(_request, bucket, key))
-
-    def search(self, url: str) -> Iterator[list[tuple[str, str]]]:
-        """Yield what begins with an address, in the order of the store.
-
-        Yields:
-            The address and the name in the folder, for each object in one page of the listing.
-
-        Raises:
-            SourceError: It cannot be listed.
-            DeviceError: A library is missing.
-        """
-        bucket, key = self._locate(url)
-        folder = key if key.endswith("/") or not key else f"{key}/"
-        root = url.removesuffix(key) if key else f"{url.rstrip('/')}/"
-        with _as_source_error("cannot be listed"):
-            for page in bucket.list(folder):
-                yield [(root + key, key.removeprefix(folder)) for key, _ in page]
-
-    def video(self, url: str) -> str:
-        """An address with which a video can be read for a day, without credentials.
-
-        Raises:
-            SourceError: These credentials cannot make one.
-            DeviceError: A library is missing.
-        """
-        bucket, key = self._locate(url)
-        with _as_source_error("cannot be opened"):
-            return bucket.sign(key)
-
-    def _locate(self, url: str) -> tuple[Bucket, str]:
-        """The bucket and the key of an address."""
-        with _as_source_error("cannot be fetched"):
-            address = Address.parse(url)
-            place = address.scheme, address.bucket
-            if place not in self._buckets:
-                self._buckets[place] = _open_bucket(*place, self._fetches.options.timeout_s)
-            bucket = self._buckets[place]
-            if isinstance(bucket, ObjectError):
-                raise bucket
-        return bucket, address.key
-
-
-def _open_bucket(scheme: str, name: str, timeout_s: float) -> Bucket | ObjectError:
-    """A bucket; or why it cannot be opened, which takes seconds to find out."""
-    try:
-        return Bucket(scheme, name, timeout_s)
-    except ObjectError as error:
-        return error
-
-
-def _request(bucket: Bucket, key: str) -> tuple[int, Generator[bytes]]:
-    with _as_source_error("cannot be fetched"):
+    with _store_errors("cannot be fetched"):
         size, chunks = bucket.read(key)
-    return size, _passed_on(chunks)
-
-
-def _passed_on(chunks: Generator[bytes]) -> Generator[bytes]:
-    with _as_source_error("cannot be fetched"):
-        yield from chunks
+    return size, passed_on()
 
 
 @contextlib.contextmanager
-def _as_source_error(what: str) -> Iterator[None]:
+def _store_errors(what: str) -> Iterator[None]:
     try:
         yield
     except ObjectError as error:
         raise SourceError(f"{what}: {error}", error.hint) from None
 
 
-ITEMS = 64
-"""How many are fetched at the same time, or wait as bytes for their turn."""
+def http_request(url: str) -> tuple[int, Generator[bytes]]:
+    """Ask for a picture at an address, see `Request`; a SourceError if it cannot be fetched."""
 
-RUN_POLL_S = 1.0
-"""How often a waiting thread checks whether the run is over."""
+    def chunks() -> Generator[bytes]:
+        """Whatever has come, so that a server that drips is noticed."""
+        with _http_errors(), answer:
+            yield b""
+            while chunk := answer.read1(CHUNK):
+                yield chunk
+            if answer.length:
+                raise EOFError
+
+    with _http_errors():
+        answer = _open_http(url)
+    size, rest = answer.length or 0, chunks()
+    next(rest)  # from here on, who drops them closes the connection
+    return size, rest
+
+
+def _open_http(url: str) -> "HTTPResponse":
+    """Send the request; the password goes to that server only, and only on request."""
+    import urllib.request as requests
+
+    class ClosingProcessor(requests.HTTPErrorProcessor):
+        """Closes error responses, which a second request with a password would leave open."""
+
+        def http_response(
+            self, request: requests.Request, response: "HTTPResponse"
+        ) -> "HTTPResponse":
+            if not 200 <= response.status < 300:
+                response.close()
+            answer: HTTPResponse = super().http_response(request, response)
+            return answer
+
+        https_response = http_response
+
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    path, query = (quote(part, safe=_LEGAL) for part in (parts.path, parts.query))
+    public = urlunsplit((parts.scheme, host, path, query, ""))
+    passwords = requests.HTTPPasswordMgrWithDefaultRealm()
+    if parts.username:
+        user, password = unquote(parts.username), unquote(parts.password or "")
+        passwords.add_password(None, public, user, password)
+    opener = requests.build_opener(
+        ClosingProcessor,
+        requests.HTTPBasicAuthHandler(passwords),
+        requests.HTTPDigestAuthHandler(passwords),
+    )
+    answer: HTTPResponse = opener.open(public, timeout=HTTP_TIMEOUT_S)
+    return answer
+
+
+@contextlib.contextmanager
+def _http_errors() -> Iterator[None]:
+    import http.client
+    from urllib.error import HTTPError, URLError
+
+    try:
+        yield
+    except (OSError, ValueError, EOFError, http.client.HTTPException) as error:
+        cause = error.reason if isinstance(error, URLError) else error
+        reason = getattr(cause, "strerror", None) or type(cause).__name__
+        if isinstance(error, HTTPError):
+            error.close()
+            phrase = http.client.responses.get(error.code, "")
+            reason = f"the server answers {error.code} {phrase}".strip()
+        elif isinstance(error, EOFError | http.client.IncompleteRead):
+            reason = "the connection broke off"
+        hint = "check the address, user name and password"
+        # The cause names the address, which may contain a password.
+        raise SourceError(f"cannot be fetched: {reason}", hint) from None
 
 
 class Ahead:
@@ -418,7 +401,7 @@ class Ahead:
     camera's frame is worth most when it is new, and holds memory.
     """
 
-    def __init__(self, admit: Callable[[int, Item], bool], over: threading.Event) -> None:
+    def __init__(self, admit: Callable[[int, Item], bool], over: Event) -> None:
         """Prepare.
 
         Args:
@@ -427,7 +410,7 @@ class Ahead:
         """
         self._admit, self._over = admit, over
         self._waiting: queue.SimpleQueue[tuple[int, Item] | None] = queue.SimpleQueue()
-        self._room = threading.Semaphore(ITEMS)
+        self._room = threading.Semaphore(AHEAD_ITEMS)
         self._admitted = threading.Semaphore(0)  # of the items without `begin`
         self._thread: threading.Thread | None = None
 
@@ -451,14 +434,14 @@ class Ahead:
         """Wait until all items are admitted, or the run is over."""
         self._waiting.put(None)
         while self._thread is not None and self._thread.is_alive() and not self._over.is_set():
-            self._thread.join(RUN_POLL_S)
+            self._thread.join(POLL_S)
 
     def _forward(self) -> None:
         while (entry := self._waiting.get()) is not None and self._admit(*entry):
             (self._admitted if entry[1].begin is None else self._room).release()
 
     def _acquire(self, room: threading.Semaphore) -> bool:
-        while not room.acquire(timeout=RUN_POLL_S):
+        while not room.acquire(timeout=POLL_S):
             if self._over.is_set():
                 return False
         return not self._over.is_set()

@@ -21,13 +21,21 @@ from typing import TYPE_CHECKING
 
 from detcli.backend.device import available_cores
 from detcli.errors import InputError, SourceError, StoreError, UsageError
-from detcli.object_store import Address, is_object
+from detcli.object_store import Address, is_object, require_obstore
 from detcli.record import Origin
-from detcli.source.fetch import load_file
-from detcli.source.loading import STDIN, Item, SourceOptions, SourceProgress, failed
+from detcli.source.fetch import Fetches, http_request, load_file
+from detcli.source.loading import (
+    STDIN,
+    Item,
+    SourceOptions,
+    SourceProgress,
+    failed,
+    read_in_time,
+)
 from detcli.source.names import (
     FileIdentity,
     check_address,
+    check_list,
     identity,
     is_address,
     is_camera,
@@ -37,12 +45,12 @@ from detcli.source.names import (
     is_video,
     match,
     path_of,
+    read_list,
     search,
 )
 from detcli.text import public_name
 
 if TYPE_CHECKING:
-    from detcli.source.fetch import Fetches, ObjectReader
     from detcli.source.video import Capture
 
 CLOSE_TIMEOUT_S = 7.0
@@ -57,9 +65,6 @@ SourceEntry = str | Item
 class Sources(contextlib.AbstractContextManager["Sources"]):
     """The inputs that names stand for; iterated over once, by one thread.
 
-    Attributes:
-        progress: How many inputs are known so far.
-
     Raises:
         UsageError: Standard input is named twice, a number is out of range, or the list cannot be
             read.
@@ -70,7 +75,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         _check(names, options)
         self._names = names
         self._options = options
+        # How many inputs are known so far.
         self.progress = SourceProgress(len(names) if options.files_from is None else None)
+        self._fetches = Fetches(options.decode, self.progress.stop)
         self._ended = Event()
         self._items = self._iterate()
 
@@ -95,6 +102,23 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         finally:
             self._ended.set()
 
+    def _expand(self) -> Generator[Item]:
+        for name in itertools.filterfalse(is_live, self._names):
+            if name == STDIN:
+                from detcli.source.stdin import read_stdin
+
+                yield from read_stdin(self._options.decode, self.progress, self._options.stride)
+                continue
+            try:
+                for entry in self._find(name):
+                    yield from self.open(entry)
+            except SourceError as error:
+                yield failed(public_name(name), error)
+        for entry in self._listed():
+            yield from self.open(entry)
+        if live := list(filter(is_live, self._names)):
+            yield from self._watch(live)
+
     def entries(self) -> Iterator[SourceEntry]:
         """The pictures and videos that the names stand for, which are not opened.
 
@@ -104,15 +128,13 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             StoreError: A folder on a server cannot be listed, perhaps only for now.
         """
         for name in self._names:
-            if _is_remote_folder(name):
-                try:
-                    yield from self._search_remote(name)
-                except SourceError as error:
-                    raise StoreError(f"{public_name(name)}: {error}", error.hint) from error
-            else:
+            try:
                 yield from self._find(name)
-        if self._options.files_from is not None:
-            yield from self._read_list(self._options.files_from)
+            except SourceError as error:
+                if is_object(name):
+                    raise StoreError(f"{public_name(name)}: {error}", error.hint) from error
+                yield failed(public_name(name), error)
+        yield from self._listed()
 
     def open(self, entry: SourceEntry) -> Iterator[Item]:
         """The inputs that an entry stands for: one, or the frames of a video."""
@@ -120,177 +142,116 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield entry
             return
         try:
-            if is_stream(entry) or (is_camera(entry) and not os.path.lexists(entry)):  # in a list
+            if is_stream(entry) or (is_camera(entry) and not os.path.lexists(entry)):
                 raise SourceError(
                     "a camera or stream cannot be in a list",
                     "name it as an argument: for all lines of a file, detcli predict $(cat FILE)",
                 )
-            if is_object(entry):
-                yield from self._object(entry)
-            else:
-                yield from self._fetch(entry) if is_address(entry) else self._file(entry)
+            yield from self._open(entry)
         except InputError as error:
             yield failed(public_name(entry), error)
 
-    def _expand(self) -> Generator[Item]:
-        for name in itertools.filterfalse(is_live, self._names):
-            if name == STDIN:
-                from detcli.source.stdin import read_stdin
+    def _open(self, entry: str) -> Iterator[Item]:
+        public = public_name(entry)
+        if is_object(entry):
+            if not is_video(entry):
+                yield self._fetches.object(entry)
+                return
+            from detcli.source.video import open_address
 
-                yield from read_stdin(self._options.decode, self.progress, self._options.stride)
-                continue
-            for entry in self._find(name):
-                yield from self.open(entry)
-        if self._options.files_from is not None:
-            for entry in self._read_list(self._options.files_from):
-                yield from self.open(entry)
-        if live := list(filter(is_live, self._names)):
-            yield from self._watch(live)
+            yield from self._video(public, lambda: open_address(self._fetches.video(entry)))
+        elif is_address(entry):
+            check_address(entry)
+            if not is_video(path_of(entry)):
+                yield self._fetches.item(public, partial(http_request, entry))
+                return
+            from detcli.source.video import open_address
 
-    def _find(self, name: str) -> Iterator[SourceEntry]:
-        """The pictures and videos that a name stands for."""
-        try:
-            if _is_remote_folder(name):
-                yield from self._search_remote(name)
-            elif name == STDIN or is_address(name) or is_camera(name) or is_object(name):
-                yield name
-            elif os.path.isdir(name):
-                yield from self._search(name)
-            elif os.path.exists(name):
-                yield name
-            elif os.path.lexists(name) or not glob.has_magic(name):
-                raise SourceError("no such file", "check the path")  # noqa: TRY301
-            else:
-                yield from self._match(name)
-        except SourceError as error:
-            yield failed(public_name(name), error)
+            yield from self._video(public, partial(open_address, entry), entry)
+        elif not is_video(entry):
+            path = Path(entry)
+            yield Item(Origin(public, path), partial(load_file, path, self._options.decode))
+        else:
+            from detcli.source.video import open_file
 
-    def _file(self, name: str) -> Iterator[Item]:
-        if not is_video(name):
-            path = Path(name)
-            load = partial(load_file, path, self._options.decode)
-            yield Item(Origin(public_name(name), path), load)
-            return
-        from detcli.source.video import open_file
-
-        yield from self._video(name, partial(open_file, name), os.path.abspath(name))
+            yield from self._video(entry, partial(open_file, entry), os.path.abspath(entry))
 
     def _video(
         self, name: str, reopen: "Callable[[], Capture]", address: str | None = None
     ) -> Iterator[Item]:
-        from detcli.source.loading import read_in_time
         from detcli.source.video import read_video
 
         options = self._options
         read = partial(read_video, name, reopen, options, address=address)
         yield from read_in_time(name, read, self.progress, options.decode.timeout_s)
 
-    def _search(self, folder: str) -> Iterator[SourceEntry]:
-        omit = {identity(path) for path in self._options.written}
+    def _find(self, name: str) -> Iterator[SourceEntry]:
+        """The pictures and videos that a name stands for."""
         recursive = self._options.recursive
+        nothing = SourceError(
+            "no pictures or videos in this folder",
+            "check the files' suffixes" if recursive else "search its folders with --recursive",
+        )
+        if is_object(name) and not is_media(name):
+            pages = self._pages(name)
+            first = next(pages, None)
+            if first is None and not name.endswith("/"):  # perhaps an object without a suffix
+                yield name
+            else:
+                yield from self._counted(itertools.chain([first or []], pages), nothing)
+        elif not _is_path(name):
+            yield name
+        elif os.path.isdir(name):
+            omit = {identity(path) for path in self._options.written}
+            yield from self._counted(search(name, recursive=recursive, omit=omit), nothing)
+        elif os.path.exists(name):
+            yield name
+        elif os.path.lexists(name) or not glob.has_magic(name):
+            raise SourceError("no such file", "check the path")
+        else:
+            found = list(filter(os.path.isfile, match(name)))
+            yield from self._counted([found], SourceError("no file matches", "check the pattern"))
+
+    def _pages(self, url: str) -> Iterator[list[str]]:
+        """The pictures and videos on each page of the listing of a folder in an object store."""
+        for page in self._fetches.search(url):
+            yield [
+                address
+                for address, name in page
+                if is_media(name)
+                and (self._options.recursive or "/" not in name)
+                and not name.startswith(".")
+                and "/." not in name
+            ]
+
+    def _counted(
+        self, pages: Iterable[list[str] | Item], nothing: SourceError
+    ) -> Iterator[SourceEntry]:
+        """Yield what a name stands for, and count it; raises an error if that is nothing."""
         self.progress.expect(-1)
         found = False
-        for part in search(folder, recursive=recursive, omit=omit):
-            if self.progress.stop.is_set():
-                return
-            found = found or bool(part)
-            if isinstance(part, Item):
-                self.progress.expect(1)
-                yield part
-            else:
-                self.progress.expect(len(part))
-                yield from part
-        if not found:
-            self.progress.expect(1)
-            raise _nothing_in_folder(recursive=recursive)
-
-    @cached_property
-    def _fetches(self) -> "Fetches":
-        from detcli.source.fetch import Fetches
-
-        return Fetches(self._options.decode, self.progress.stop)
-
-    @cached_property
-    def _objects(self) -> "ObjectReader":
-        from detcli.source.fetch import ObjectReader
-
-        return ObjectReader(self._fetches)
-
-    def _object(self, url: str) -> Iterator[Item]:
-        """Read the picture or video in an object store."""
-        if is_video(url):
-            from detcli.source.video import open_address
-
-            yield from self._video(url, lambda: open_address(self._objects.video(url)))
-        else:
-            yield self._objects.picture(url)
-
-    def _search_remote(self, url: str) -> Iterator[SourceEntry]:
-        """Search a bucket's folder; what has no files may be an object without a suffix."""
-        recursive = self._options.recursive
-        listed = found = False
-        self.progress.expect(-1)
         try:
-            for page in self._objects.search(url):
+            for page in pages:
                 if self.progress.stop.is_set():
                     return
-                names = [
-                    address
-                    for address, name in page
-                    if is_media(name)
-                    and (recursive or "/" not in name)
-                    and not name.startswith(".")
-                    and "/." not in name
-                ]
-                listed, found = True, found or bool(names)
-                self.progress.expect(len(names))
-                yield from names
+                entries = [page] if isinstance(page, Item) else page
+                found = found or bool(entries)
+                self.progress.expect(len(entries))
+                yield from entries
+            if not found:
+                raise nothing
         except SourceError:
             self.progress.expect(1)
             raise
-        if found:
+
+    def _listed(self) -> Iterator[SourceEntry]:
+        """The names in the list, if there is one."""
+        name = self._options.files_from
+        if name is None:
             return
-        self.progress.expect(1)
-        if listed or url.endswith("/"):
-            raise _nothing_in_folder(recursive=recursive)
-        yield url
-
-    def _match(self, pattern: str) -> Iterator[SourceEntry]:
-        names = match(pattern)
-        self.progress.expect(len(names) - 1)
-        found = False
-        for name in names:
-            if os.path.isfile(name):
-                found = True
-                yield name
-            else:
-                self.progress.expect(-1)
-        if not found:
-            self.progress.expect(1)
-            raise SourceError("no file matches", "check the pattern")
-
-    def _read_list(self, name: str) -> Iterator[SourceEntry]:
-        from detcli.source.names import read_list
-
         null_separated = self._options.null_separated
         for entry in read_list(name, self.progress.stop, null_separated=null_separated):
-            if isinstance(entry, SourceError):
-                yield failed(name, entry)
-            else:
-                yield entry
-
-    def _fetch(self, url: str) -> Iterator[Item]:
-        """Read the picture or video file at an address."""
-        check_address(url)
-        public = public_name(url)
-        if is_video(path_of(url)):
-            from detcli.source.video import open_address
-
-            yield from self._video(public, partial(open_address, url), url)
-        else:
-            from detcli.source.http import request
-
-            yield self._fetches.item(public, partial(request, url))
+            yield failed(name, entry) if isinstance(entry, SourceError) else entry
 
     def _watch(self, names: Sequence[str]) -> Iterator[Item]:
         """Watch cameras and streams at the same time."""
@@ -314,20 +275,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         yield from watch(sources, self._options, self.progress)
 
 
-def _is_remote_folder(name: str) -> bool:
-    """Whether a name may be that of a folder in an object store."""
-    return is_object(name) and not is_media(name)
-
-
-def _nothing_in_folder(*, recursive: bool) -> SourceError:
-    hint = "check the files' suffixes" if recursive else "search its folders with --recursive"
-    return SourceError("no pictures or videos in this folder", hint)
-
-
 def _check(names: Sequence[str], options: SourceOptions) -> None:
     if any(map(is_object, names)):
-        from detcli.object_store import require_obstore
-
         require_obstore()
     if [*names, options.files_from].count(STDIN) > 1:
         raise UsageError("standard input can be read only once", "name - once")
@@ -341,8 +290,6 @@ def _check(names: Sequence[str], options: SourceOptions) -> None:
             "choose an end after the start",
         )
     if options.files_from is not None:
-        from detcli.source.names import check_list
-
         check_list(options.files_from)
 
 
@@ -354,12 +301,8 @@ class InputGuard:
     """
 
     def __init__(self, names: Sequence[str], options: SourceOptions = DEFAULTS) -> None:
-        self._names = [
-            name
-            for name in names
-            if not (name == STDIN or is_address(name) or is_camera(name) or is_object(name))
-        ]
         self._objects = frozenset(filter(is_object, names))
+        self._names = list(filter(_is_path, names))
         self._options = options
 
     def __contains__(self, path: object) -> bool:
@@ -390,19 +333,23 @@ class InputGuard:
         if self._options.files_from not in {None, STDIN}:
             names.append(str(self._options.files_from))
         files = ([name] if os.path.lexists(name) else match(name) for name in names)
-        return frozenset(identity(file) for part in files for file in part)
+        return frozenset(map(identity, itertools.chain.from_iterable(files)))
 
     @cached_property
     def _in_folders(self) -> frozenset[FileIdentity | None]:
         """Pictures and videos in folders."""
         omit = {identity(path) for path in self._options.written}
-        parts = (
-            part
+        return frozenset(
+            identity(file)
             for folder in filter(os.path.isdir, self._names)
             for part in search(folder, recursive=self._options.recursive, omit=omit)
             if not isinstance(part, Item)
+            for file in part
         )
-        return frozenset(identity(file) for part in parts for file in part)
+
+
+def _is_path(name: str) -> bool:
+    return not (name == STDIN or is_address(name) or is_camera(name) or is_object(name))
 
 
 def _is_media_file(path: Path) -> bool:

@@ -1,4 +1,5 @@
 """Video files: numbered and timed frames, as far as a file can be read; OpenCV's captures."""
+
 import logging
 import math
 import os

@@ -50,7 +50,7 @@ def in_background(work):
 
 
 def test_remote_items_begin_before_there_is_room(run, monkeypatch):
-    monkeypatch.setattr(module, "ITEMS", 3)
+    monkeypatch.setattr(module, "AHEAD_ITEMS", 3)
     run.ahead = Ahead(run.admit, run.over)
     assert [run.put(index, remote=True) for index in range(3)] == [True] * 3
     assert (run.begun, run.admitted) == ([0, 1, 2], [])
@@ -89,7 +89,7 @@ def test_mixed_items_stay_in_order(run):
 
 @pytest.mark.parametrize("remote", [True, False])
 def test_the_end_of_a_run_ends_the_waiting(run, monkeypatch, remote):
-    monkeypatch.setattr(module, "ITEMS", 1)
+    monkeypatch.setattr(module, "AHEAD_ITEMS", 1)
     monkeypatch.setattr(module, "POLL_S", 0.05)
     run.ahead = Ahead(run.admit, run.over)
     run.put(0, remote=True)

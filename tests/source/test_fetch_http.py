@@ -10,8 +10,7 @@ import stream_server
 from detcli.errors import DecodeError, SourceError
 from detcli.record import Origin
 from detcli.source.decode import DecodeOptions
-from detcli.source.fetch import Fetches
-from detcli.source.http import request
+from detcli.source.fetch import Fetches, http_request
 from detcli.source.sources import Sources
 
 
@@ -28,7 +27,7 @@ def server():
 
 def load(url, stop=None, **options):
     fetches = Fetches(DecodeOptions(**options), stop or threading.Event())
-    return fetches.item(url, lambda: request(url)).load()
+    return fetches.item(url, lambda: http_request(url)).load()
 
 
 @pytest.mark.parametrize("path", ["/a%20b.png?size=1", "/a b.png?size=1#there", "/ä.png"])

@@ -11,7 +11,7 @@ import pytest
 from detcli.errors import DecodeError, SourceError
 from detcli.source import fetch as module
 from detcli.source.decode import DecodeOptions
-from detcli.source.fetch import InputTimeoutError, gather, in_time, load_file
+from detcli.source.fetch import gather, load_file
 
 PICTURE = cv2.imencode(".bmp", np.zeros((10, 20, 3), np.uint8))[1].tobytes()
 
@@ -135,15 +135,14 @@ def test_a_pipe_that_drips_is_given_up(pipe):
     writer.join()
 
 
-@pytest.mark.parametrize("timeout_s", [0, 10])
-def test_chunks_in_time_are_passed_on(timeout_s):
-    assert list(in_time([b"a", b"b"], timeout_s)) == [b"a", b"b"]
+@pytest.mark.parametrize("limit_s", [0, 10])
+def test_chunks_in_time_are_joined(limit_s):
+    assert gather([b"a", b"b"], 100, limit_s=limit_s) == b"ab"
 
 
 def test_chunks_that_are_late_are_an_error(monkeypatch):
     now = iter(range(100))
     monkeypatch.setattr("detcli.timing.time.monotonic", lambda: float(next(now)))
-    chunks = in_time([b"a"] * 50, 5)
-    with pytest.raises(InputTimeoutError):
-        list(chunks)
+    with pytest.raises(SourceError, match="not read and decoded after 5 s"):
+        gather([b"a"] * 50, 100, limit_s=5)
     assert next(now) == 7

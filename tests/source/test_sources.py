@@ -47,7 +47,6 @@ print(*sorted(name for name in sys.modules if name.startswith(("detcli.source.",
     assert {"detcli.source.decode", "detcli.source.sources"} <= loaded
     assert not loaded & {
         "detcli.source.live",
-        "detcli.source.http",
         "detcli.source.stdin",
         "detcli.source.video",
         "urllib.request",
