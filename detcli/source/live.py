@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -16,18 +16,12 @@ from typing import Self
 
 from detcli.errors import InputError, SourceError
 from detcli.geometry import Picture
+from detcli.opencv import cv2
 from detcli.record import Clip, Origin
 from detcli.source.decode import check_size
 from detcli.source.loading import Item, SourceOptions, SourceProgress, failed
 from detcli.source.names import camera_number, check_address, is_camera
-from detcli.source.video import (
-    Capture,
-    frame_count,
-    frame_size,
-    open_address,
-    open_camera,
-    retrieve,
-)
+from detcli.source.video import Reopen, frame_count, frame_size, open_address, retrieve
 from detcli.text import public_name
 from detcli.timing import POLL_S
 
@@ -43,24 +37,30 @@ JOIN_TIMEOUT_S = 6.0
 log = logging.getLogger(__name__)
 
 
+def open_camera(number: int) -> cv2.VideoCapture:
+    """Open a camera, or raise a SourceError."""
+    capture = cv2.VideoCapture(number)
+    if capture.isOpened():
+        return capture
+    raise SourceError(
+        "no such camera, or another program is using it",
+        "list the cameras (Linux: ls /dev/video*); the first is camera:0",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class LiveSource:
     """A camera or network stream."""
 
     name: str  # in records, without credentials
-    open: Callable[[], Capture]  # raises SourceError
+    open: Reopen
     may_be_file: bool = False  # a picture, if it ends after one frame, or a video
 
     @classmethod
     def named(cls, name: str, threads: int = 0) -> Self:
-        """The source with a name that a user gave.
+        """The source with the name of a camera or the address of a stream, or a SourceError.
 
-        Args:
-            name: Of a camera, or the address of a stream.
-            threads: How many decode a stream; 0 for OpenCV's default.
-
-        Raises:
-            SourceError: The name is malformed.
+        So many threads decode a stream; 0 for OpenCV's default.
         """
         if is_camera(name):
             return cls(name, partial(open_camera, camera_number(name)))
@@ -76,10 +76,7 @@ def watch(
 ) -> Iterator[Item]:
     """Yield the newest frame of each source, in turns, and an error for each that is lost.
 
-    Args:
-        sources: Watched at the same time.
-        options: Which frames; times are counted from the first one.
-        progress: Counts the frames that are dropped, by the names of the sources, which differ.
+    Times are counted from the first frame. The names of the sources differ.
     """
     news = threading.Condition()
     stop = threading.Event()
@@ -195,7 +192,7 @@ class _Watcher(threading.Thread):
         finally:
             capture.release()
 
-    def _grab(self, capture: Capture) -> bool:
+    def _grab(self, capture: cv2.VideoCapture) -> bool:
         """Grab the next frame; False if the source is lost.
 
         OpenCV fails on a damaged frame and continues with the next; when a stream has ended it
@@ -211,7 +208,7 @@ class _Watcher(threading.Thread):
                 break
         return False
 
-    def _keep(self, capture: Capture) -> None:
+    def _keep(self, capture: cv2.VideoCapture) -> None:
         """Make the frame grabbed last the newest one, if it is wanted."""
         number, self._number = self._number, self._number + 1
         self._last_s = time.monotonic()

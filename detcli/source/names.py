@@ -49,10 +49,7 @@ def is_live(name: str) -> bool:
 
 
 def camera_number(name: str) -> int:
-    """The number in the name of a camera.
-
-    Raises:
-        SourceError: The name has no number.
+    """The number in the name of a camera; a SourceError if it has none.
 
     Examples:
         >>> camera_number("camera:1")
@@ -64,11 +61,7 @@ def camera_number(name: str) -> int:
 
 
 def check_address(url: str) -> None:
-    """Require a well-formed address.
-
-    Raises:
-        SourceError: The address has no host, or a wrong port.
-    """
+    """Require an address with a host and a possible port, or raise a SourceError."""
     try:
         host = urlsplit(url).hostname
         port_is_right = (urlsplit(url).port or 1) > 0
@@ -95,19 +88,16 @@ VIDEO_SUFFIXES = frozenset(
     ".264 .265 .3gp .asf .avi .f4v .flv .h264 .h265 .hevc .ivf .m2ts .m4v .mjpeg .mjpg .mkv .mov "
     ".mp4 .mpeg .mpg .mts .mxf .ogv .ts .vob .webm .wmv .y4m".split()
 )
-_SUFFIXES = IMAGE_SUFFIXES | VIDEO_SUFFIXES
-
 _SEPARATORS = re.escape(f"/{os.sep}")
 
 _ANY_FOLDERS = re.compile(rf"(?<![^{_SEPARATORS}])\*\*(?:[{_SEPARATORS}]+|$)")
 """The part `**` of a pattern, with the separator behind it."""
 
 FileIdentity = tuple[int, int]
-"""Device and inode of a file."""
 
 
 def identity(path: str | os.PathLike[str]) -> FileIdentity | None:
-    """Identity of a file, whatever its name; None if it does not exist."""
+    """Device and inode of a file, whatever its name; None if it does not exist."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -122,12 +112,11 @@ def is_video(name: str) -> bool:
 
 def is_media(name: str) -> bool:
     """Whether a name has the suffix of a picture or a video."""
-    return _suffix(name) in _SUFFIXES
+    return _suffix(name) in IMAGE_SUFFIXES or is_video(name)
 
 
 def _suffix(name: str) -> str:
-    """The last dot and what follows, in lower case; Path takes ten times as long."""
-    return name[name.rfind(".") :].lower()
+    return name[name.rfind(".") :].lower()  # Path takes ten times as long
 
 
 def search(
@@ -154,29 +143,24 @@ def search(
         if (found := identity(path)) in seen:
             continue
         seen.add(found)
+        files: list[str] = []
+        folders: list[str] = []
         try:
-            files, folders = _list(path)
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    if _is_folder(entry):
+                        folders.append(entry.path)
+                    elif is_media(entry.name) and not _is_special(entry):
+                        files.append(entry.path)
         except OSError as error:
             reason = f"cannot list it: {error.strerror}"
             yield failed(path, SourceError(reason, "check its permissions"))
             continue
-        yield files
+        yield sorted(files)
         if recursive:
-            waiting += reversed(folders)
-
-
-def _list(folder: str) -> tuple[list[str], list[str]]:
-    """The pictures and videos in a folder, and the folders in it, each sorted."""
-    files, folders = [], []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if _is_folder(entry):
-                folders.append(entry.path)
-            elif is_media(entry.name) and not _is_special(entry):
-                files.append(entry.path)
-    return sorted(files), sorted(folders)
+            waiting += sorted(folders, reverse=True)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -238,11 +222,7 @@ MAX_NAME_BYTES = 65536
 
 
 def check_list(name: str) -> None:
-    """Require that a list can be read, `-` for standard input.
-
-    Raises:
-        UsageError: The list cannot be read.
-    """
+    """Require that a list can be read, `-` for standard input, or raise a UsageError."""
     if name == STDIN:
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError(
@@ -263,15 +243,9 @@ def check_list(name: str) -> None:
 
 
 def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str | SourceError]:
-    """Yield the names in a list as they come.
+    """Yield the names in a list as they come, `-` for standard input; or an error in their place.
 
-    Args:
-        name: File with the list, or `-` for standard input.
-        stop: Ends the list early.
-        null_separated: Whether names end with NUL instead of a newline.
-
-    Yields:
-        A name, in which bytes that are not UTF-8 become surrogates; or an error in its place.
+    Bytes that are not UTF-8 become surrogates.
     """
     separator = b"\0" if null_separated else b"\n"
     chunks = stdin_chunks(stop) if name == STDIN else file_chunks(name, stop)

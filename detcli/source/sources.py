@@ -12,7 +12,7 @@ import itertools
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -51,7 +51,7 @@ from detcli.source.names import (
 from detcli.text import public_name
 
 if TYPE_CHECKING:
-    from detcli.source.video import Capture
+    from detcli.source.video import Reopen
 
 CLOSE_TIMEOUT_S = 7.0
 """How long `close` waits for another thread, which checks every few seconds whether to stop."""
@@ -176,9 +176,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
             yield from self._video(entry, partial(open_file, entry), os.path.abspath(entry))
 
-    def _video(
-        self, name: str, reopen: "Callable[[], Capture]", address: str | None = None
-    ) -> Iterator[Item]:
+    def _video(self, name: str, reopen: "Reopen", address: str | None = None) -> Iterator[Item]:
         from detcli.source.video import read_video
 
         options = self._options

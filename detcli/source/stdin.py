@@ -206,13 +206,9 @@ HEAD = 12
 def read_stdin(options: DecodeOptions, progress: SourceProgress, stride: int = 1) -> Iterator[Item]:
     """Yield the picture on standard input, or the pictures of a stream as each is complete.
 
-    The pictures of a stream are numbered. The first one waits until the next one follows or a
-    second has passed, because only then is it clear whether this is a stream.
-
-    Args:
-        options: How the pictures are decoded.
-        progress: Its total becomes unknown for a stream.
-        stride: Of a stream, every stride-th picture is used, from the first one on.
+    The pictures of a stream are numbered, and every stride-th is used. The first one waits until
+    the next one follows or a second has passed, because only then is it clear whether this is a
+    stream, whose total is unknown.
     """
     try:
         chunks = stdin_chunks(progress.stop)
@@ -226,26 +222,17 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress, stride: int = 1
             yield from _split(chunks, options, progress, stride)
         else:
             data = gather(chunks, options.max_bytes)
-            _require_one(data)
+            if data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0:  # decoders take one
+                raise DecodeError(
+                    "several pictures, but only JPEGs can be sent as a stream",
+                    "send JPEGs, with ffmpeg -c:v mjpeg, or name files",
+                )
             yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:
         hint = "check the program that writes to standard input"
         yield failed(STDIN, SourceError(f"cannot be read: {system_reason(error)}", hint))
     except InputError as error:
         yield failed(STDIN, error)
-
-
-def _require_one(data: bytes) -> None:
-    """Refuse a stream of pictures other than JPEGs, of which decoders take the first.
-
-    Raises:
-        DecodeError: There are several.
-    """
-    if data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0:
-        raise DecodeError(
-            "several pictures, but only JPEGs can be sent as a stream",
-            "send JPEGs, with ffmpeg -c:v mjpeg, or name files",
-        )
 
 
 def _split(

@@ -1,13 +1,13 @@
 """Video files: numbered and timed frames, as far as a file can be read; OpenCV's captures."""
 
-import logging
 import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from detcli.errors import DecodeError, InputError, SourceError, system_reason
 from detcli.geometry import Image, Picture
@@ -24,128 +24,6 @@ MAX_FRAMES_PER_SECOND = 1000
 
 MAX_FRAMES = 10**9
 
-
-class Capture(Protocol):
-    """The part of `cv2.VideoCapture` that detcli uses."""
-
-    def grab(self) -> bool:
-        """Go to the next frame; False at the end, or if the frame is damaged."""
-
-    def retrieve(self) -> tuple[bool, Any]:
-        """Whether the frame could be decoded, and its `(H, W, 3)` uint8 BGR pixels."""
-
-    def get(self, propId: int) -> float:  # noqa: N803 - OpenCV's name
-        """The value of a property, by its number in OpenCV."""
-
-    def set(self, propId: int, value: float) -> bool:  # noqa: N803
-        """Set a property; False if the video does not support it."""
-
-    def release(self) -> None:
-        """Close the video."""
-
-
-def open_file(path: str) -> Capture:
-    """Open a video file.
-
-    Raises:
-        SourceError: The file does not exist, or reading it is not permitted.
-        DecodeError: FFmpeg cannot read the file.
-    """
-    try:
-        empty = Path(path).stat().st_size == 0
-    except (OSError, ValueError) as error:
-        raise SourceError(f"cannot be read: {system_reason(error)}", "check the path") from error
-    # Absolute, so that FFmpeg does not read the start of a name as a protocol.
-    capture = _open(str(Path(path).absolute()), [])
-    if capture is not None:
-        return capture
-    if not os.access(path, os.R_OK):
-        raise SourceError("cannot be read: Permission denied", "check its permissions")
-    raise DecodeError(
-        "empty" if empty else "not a video that FFmpeg can read, or a damaged one",
-        "fetch or copy the file again",
-    )
-
-
-def open_address(url: str, threads: int = 0) -> Capture:
-    """Open a network stream, with timeouts of a few seconds.
-
-    Args:
-        url: Its address.
-        threads: How many decode it; 0 for OpenCV's default.
-
-    Raises:
-        SourceError: The stream cannot be opened.
-    """
-    parameters = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_TIMEOUT_MS]
-    parameters += [cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_TIMEOUT_MS]
-    if threads:
-        parameters += [cv2.CAP_PROP_N_THREADS, threads]
-    if capture := _open(url, parameters):
-        return capture
-    raise SourceError(
-        "cannot be opened", "check the address, user name and password, and that the host answers"
-    )
-
-
-def open_camera(number: int) -> Capture:
-    """Open a camera.
-
-    Raises:
-        SourceError: The camera cannot be opened.
-    """
-    capture = cv2.VideoCapture(number)
-    if capture.isOpened():
-        return capture
-    raise SourceError(
-        "no such camera, or another program is using it",
-        "list the cameras (Linux: ls /dev/video*); the first is camera:0",
-    )
-
-
-def _open(name: str, parameters: list[int]) -> Capture | None:
-    # FFmpeg alone: other backends read a name with digits as a sequence of pictures. And as bytes:
-    # OpenCV 5.0 aborts the process when a string has surrogates, as odd file names do. Frames come
-    # upright: OpenCV turns them as the file says (CAP_PROP_ORIENTATION_AUTO, which is its default).
-    capture = cv2.VideoCapture(os.fsencode(name), cv2.CAP_FFMPEG, parameters)  # type: ignore[call-overload]
-    return capture if capture.isOpened() else None
-
-
-def retrieve(capture: Capture) -> Image | None:
-    """The frame grabbed last, `(H, W, 3)` uint8 BGR; None if it is damaged."""
-    try:
-        retrieved, found = capture.retrieve()
-    except cv2.error:
-        return None
-    frame: Any = found  # may be None, which OpenCV's types do not say
-    return frame if retrieved and frame is not None and len(frame.shape) == 3 else None
-
-
-def frames_per_second(capture: Capture) -> float:
-    """The declared frame rate; 0 if it is implausible."""
-    rate = capture.get(cv2.CAP_PROP_FPS)
-    return rate if 0 < rate <= MAX_FRAMES_PER_SECOND else 0.0
-
-
-def frame_count(capture: Capture) -> int | None:
-    """The declared or estimated number of frames; None if it is implausible."""
-    count = capture.get(cv2.CAP_PROP_FRAME_COUNT)
-    return int(count) if 0 < count < MAX_FRAMES else None
-
-
-def frame_size(capture: Capture) -> tuple[int, int]:
-    """The declared height and width of frames."""
-    height, width = cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH
-    return int(capture.get(height)), int(capture.get(width))
-
-
-def position_s(capture: Capture) -> float:
-    """Time of the frame grabbed last; NaN if unknown."""
-    position = capture.get(cv2.CAP_PROP_POS_MSEC) / 1000
-    return position if 0 <= position < math.inf else math.nan
-
-
-log = logging.getLogger(__name__)
 
 SEEK_FROM_S = 5.0
 """For an earlier start, the frames before it are read and discarded, which is always exact."""
@@ -166,10 +44,89 @@ _FROM_ZERO = (".mkv", ".webm")
 _HINT = "fetch or copy the file again; ffmpeg -i FILE -c copy NEW may repair it"
 _UNKNOWN_HINT = "OpenCV may lack its codec, as it does AV1: ffmpeg -i FILE NEW.mp4 makes it H.264"
 
+Reopen = Callable[[], cv2.VideoCapture]
+"""Opens a video; again to seek, or to look for missing frames. Raises InputError."""
+
+
+def open_file(path: str) -> cv2.VideoCapture:
+    """Open a video file, or raise an InputError."""
+    try:
+        empty = Path(path).stat().st_size == 0
+    except (OSError, ValueError) as error:
+        raise SourceError(f"cannot be read: {system_reason(error)}", "check the path") from error
+    # Absolute, so that FFmpeg does not read the start of a name as a protocol.
+    capture = _open(str(Path(path).absolute()), [])
+    if capture is not None:
+        return capture
+    if not os.access(path, os.R_OK):
+        raise SourceError("cannot be read: Permission denied", "check its permissions")
+    raise DecodeError(
+        "empty" if empty else "not a video that FFmpeg can read, or a damaged one",
+        "fetch or copy the file again",
+    )
+
+
+def open_address(url: str, threads: int = 0) -> cv2.VideoCapture:
+    """Open a network stream within a few seconds, or raise a SourceError.
+
+    So many threads decode it; 0 for OpenCV's default.
+    """
+    parameters = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, OPEN_TIMEOUT_MS]
+    parameters += [cv2.CAP_PROP_READ_TIMEOUT_MSEC, READ_TIMEOUT_MS]
+    if threads:
+        parameters += [cv2.CAP_PROP_N_THREADS, threads]
+    if capture := _open(url, parameters):
+        return capture
+    raise SourceError(
+        "cannot be opened", "check the address, user name and password, and that the host answers"
+    )
+
+
+def _open(name: str, parameters: list[int]) -> cv2.VideoCapture | None:
+    # FFmpeg alone: other backends read a name with digits as a sequence of pictures. And as bytes:
+    # OpenCV 5.0 aborts the process when a string has surrogates, as odd file names do. Frames come
+    # upright: OpenCV turns them as the file says (CAP_PROP_ORIENTATION_AUTO, which is its default).
+    capture = cv2.VideoCapture(os.fsencode(name), cv2.CAP_FFMPEG, parameters)  # type: ignore[call-overload]
+    return capture if capture.isOpened() else None
+
+
+def retrieve(capture: cv2.VideoCapture) -> Image | None:
+    """The frame grabbed last, `(H, W, 3)` uint8 BGR; None if it is damaged."""
+    try:
+        retrieved, found = capture.retrieve()
+    except cv2.error:
+        return None
+    frame: Any = found  # may be None, which OpenCV's types do not say
+    return frame if retrieved and frame is not None and len(frame.shape) == 3 else None
+
+
+def frames_per_second(capture: cv2.VideoCapture) -> float:
+    """The declared frame rate; 0 if it is implausible."""
+    rate = capture.get(cv2.CAP_PROP_FPS)
+    return rate if 0 < rate <= MAX_FRAMES_PER_SECOND else 0.0
+
+
+def frame_count(capture: cv2.VideoCapture) -> int | None:
+    """The declared or estimated number of frames; None if it is implausible."""
+    count = capture.get(cv2.CAP_PROP_FRAME_COUNT)
+    return int(count) if 0 < count < MAX_FRAMES else None
+
+
+def frame_size(capture: cv2.VideoCapture) -> tuple[int, int]:
+    """The declared height and width of frames."""
+    height, width = cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH
+    return int(capture.get(height)), int(capture.get(width))
+
+
+def position_s(capture: cv2.VideoCapture) -> float:
+    """Time of the frame grabbed last; NaN if unknown."""
+    position = capture.get(cv2.CAP_PROP_POS_MSEC) / 1000
+    return position if 0 <= position < math.inf else math.nan
+
 
 def read_video(
     source: str,
-    reopen: Callable[[], Capture],
+    reopen: Reopen,
     options: SourceOptions,
     progress: SourceProgress,
     address: str | None = None,
@@ -178,7 +135,7 @@ def read_video(
 
     Args:
         source: The name in records.
-        reopen: Opens the video; called again to seek, or to look for missing frames.
+        reopen: Opens the video.
         options: Which frames.
         progress: Learns how many frames there are; before that, the video counts as one input.
         address: Of its sound, see `Clip`.
@@ -197,7 +154,7 @@ def read_video(
             given += 1
             yield item
         if not progress.stop.is_set():
-            problem = _find_problem(source, frames, given, reopen)
+            problem = _find_problem(source, frames, given)
         if problem is not None:
             given += 1
             yield failed(source, problem)
@@ -206,22 +163,19 @@ def read_video(
         frames.capture.release()
 
 
-def _begin(
-    reopen: Callable[[], Capture], options: SourceOptions, progress: SourceProgress
-) -> "_Frames":
+def _begin(reopen: Reopen, options: SourceOptions, progress: SourceProgress) -> "_Frames":
     """Open a video, and seek to shortly before the start if possible."""
-    capture = reopen()
+    frames = _Frames(reopen, progress)
     try:
-        check_size(frame_size(capture), options.decode.max_pixels)
+        check_size(frame_size(frames.capture), options.decode.max_pixels)
         progress.steps += 1
-        frames = _Frames(capture, progress)
-        if options.start_s < SEEK_FROM_S or frames.seek(options.start_s, reopen):
+        if options.start_s < SEEK_FROM_S or frames.seek(options.start_s):
             return frames
     except Exception:
-        capture.release()
+        frames.capture.release()
         raise
-    capture.release()
-    return _Frames(reopen(), progress)
+    frames.capture.release()
+    return _Frames(reopen, progress)
 
 
 def _expected(frames: "_Frames", options: SourceOptions) -> int | None:
@@ -257,13 +211,13 @@ def _select(
 
 
 class _Frames:
-    """The frames of a capture, one after the other."""
+    """The frames of a video, one after the other."""
 
-    def __init__(self, capture: Capture, progress: SourceProgress) -> None:
-        self.capture = capture
-        self._progress = progress
-        self.rate = frames_per_second(capture)
-        self.declared = frame_count(capture)
+    def __init__(self, reopen: Reopen, progress: SourceProgress) -> None:
+        self.capture = reopen()
+        self._reopen, self._progress = reopen, progress
+        self.rate = frames_per_second(self.capture)
+        self.declared = frame_count(self.capture)
         self.number = -1  # of the frame grabbed last; damaged frames count
         self.time_s = -1 / self.rate if self.rate else -_EPSILON_S  # its time; never decreases
         self.damaged = 0  # frames that could not be decoded
@@ -279,7 +233,7 @@ class _Frames:
         for missed in range(min(max(remaining, 100), 1000)):
             if self._progress.stop.is_set() or (missed and time.monotonic() > give_up):
                 return False
-            if self.grab(self.capture):
+            if self._grab(self.capture):
                 self.damaged += missed
                 self.number += missed + 1
                 position = position_s(self.capture)
@@ -288,7 +242,7 @@ class _Frames:
                 return True
         return False
 
-    def grab(self, capture: Capture) -> bool:
+    def _grab(self, capture: cv2.VideoCapture) -> bool:
         """Grab from a capture, as one step of the reader."""
         grabbed = capture.grab()
         self._progress.steps += 1
@@ -300,7 +254,17 @@ class _Frames:
         self.damaged += image is None
         return image
 
-    def seek(self, start_s: float, reopen: Callable[[], Capture]) -> bool:
+    def packets(self) -> Generator[cv2.VideoCapture]:
+        """Go through the packets of the file, which takes no decoding."""
+        capture = self._reopen()
+        try:
+            capture.set(cv2.CAP_PROP_FORMAT, -1)
+            while self._grab(capture):
+                yield capture
+        finally:
+            capture.release()
+
+    def seek(self, start_s: float) -> bool:
         """Seek to shortly before a time; False if the frame number there is unknown."""
         self.capture.set(cv2.CAP_PROP_POS_MSEC, 1000 * (start_s - 1))
         if not self.capture.grab():
@@ -308,37 +272,33 @@ class _Frames:
         self.time_s = position_s(self.capture)
         if not 0 < self.time_s < start_s - _EPSILON_S:
             return False
-        number = self._count_before(self.time_s, reopen)
+        number = self._count_before(self.time_s)
         if number is None:
             return False
         self.number = number
         return True
 
-    def _count_before(self, time_s: float, reopen: Callable[[], Capture]) -> int | None:
+    def _count_before(self, time_s: float) -> int | None:
         """The number of frames that are shown before the one of a time; None if that is unknown.
 
-        A rate does not tell it, as frames may come at any time. So the packets are counted, which
-        takes no decoding. Those that precede the first key frame are never shown.
+        A rate does not tell it, as frames may come at any time, so the packets are counted. Those
+        that precede the first key frame are never shown.
         """
         times: list[float] = []
-        capture = reopen()
-        try:
-            capture.set(cv2.CAP_PROP_FORMAT, -1)  # packets, not decoded
-            later = 0
-            while later < REORDERED and self.grab(capture):
-                if times or capture.get(cv2.CAP_PROP_LRF_HAS_KEY_FRAME):
-                    times.append(position_s(capture))
+        later = 0
+        with closing(self.packets()) as packets:
+            for packet in packets:
+                if times or packet.get(cv2.CAP_PROP_LRF_HAS_KEY_FRAME):
+                    times.append(position_s(packet))
                     later += times[-1] > time_s
-        finally:
-            capture.release()
+                if later == REORDERED:
+                    break
         if len({*times}) < len(times) or any(map(math.isnan, times)) or time_s not in times:
             return None  # they have no times of their own, or other ones
         return sum(times[0] <= time < time_s for time in times)
 
 
-def _find_problem(
-    source: str, frames: _Frames, given: int, reopen: Callable[[], Capture]
-) -> InputError | None:
+def _find_problem(source: str, frames: _Frames, given: int) -> InputError | None:
     """Why not all frames could be read; None if they could."""
     present = frames.number + 1
     if not present:
@@ -348,7 +308,7 @@ def _find_problem(
     # go on after the last frame, which an estimate from the duration counts as frames.
     name = source.lower()
     tolerance = max(2, frames.rate / 2 if name.endswith(_COUNTED) else frames.rate)
-    if frames.at_end and _breaks_off(frames, tolerance, reopen, name):
+    if frames.at_end and _breaks_off(frames, tolerance, name):
         there = f"breaks off: {present} of {frames.declared} frames are there"
         return DecodeError(there + damaged, _HINT)
     if damaged:
@@ -359,9 +319,7 @@ def _find_problem(
     return None
 
 
-def _breaks_off(
-    frames: _Frames, tolerance: float, reopen: Callable[[], Capture], name: str
-) -> bool:
+def _breaks_off(frames: _Frames, tolerance: float, name: str) -> bool:
     """Whether the file holds fewer frames than it declares.
 
     Fewer decoded frames alone do not mean that: a cut without re-encoding may leave a second or
@@ -370,21 +328,16 @@ def _breaks_off(
     """
     if frames.declared is None or frames.declared - frames.number - 1 <= tolerance:
         return False
-    packets, last_s, last = 0, 0.0, 0.0
+    count, last_s, last = 0, 0.0, 0.0
     try:
-        capture = reopen()
+        for packet in frames.packets():
+            count += 1
+            last_s = max(last_s, position_s(packet))
+            last = max(last, packet.get(cv2.CAP_PROP_PTS))  # in frames, from time 0
     except InputError:
         return True
-    try:
-        capture.set(cv2.CAP_PROP_FORMAT, -1)  # packets, not decoded
-        while frames.grab(capture):
-            packets += 1
-            last_s = max(last_s, position_s(capture))
-            last = max(last, capture.get(cv2.CAP_PROP_PTS))  # in frames, from time 0
-    finally:
-        capture.release()
     undecoded = (last_s - frames.time_s) * frames.rate
-    there: float = packets
+    there: float = count
     if not name.endswith(_COUNTED):
-        there = max(packets, last if name.endswith(_FROM_ZERO) else last_s * frames.rate)
+        there = max(count, last if name.endswith(_FROM_ZERO) else last_s * frames.rate)
     return frames.declared - there > tolerance or undecoded > tolerance

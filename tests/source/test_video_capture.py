@@ -12,7 +12,8 @@ import pytest
 from detcli.errors import DecodeError, SourceError
 from detcli.source import video as capture
 from detcli.source.decode import check_size
-from detcli.source.video import frame_size, open_address, open_camera, open_file
+from detcli.source.live import open_camera
+from detcli.source.video import frame_size, open_address, open_file
 
 
 class Declares:
