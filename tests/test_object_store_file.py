@@ -40,14 +40,6 @@ def test_what_is_not_wanted_leaves_nothing(s3, temporary):
     assert [*temporary.iterdir()] == []
 
 
-def test_requests_are_repeated(s3):
-    s3.faults.refuse_each = 2
-    file = ObjectFile(TARGET)
-    file.write("a" * 20_000_000)
-    file.commit()
-    assert len(s3.get("a b/all.jsonl")) == 20_000_000
-
-
 @pytest.mark.parametrize("bucket", ["gone", "photos"])
 def test_a_bucket_out_of_reach_is_noticed_at_once(s3, temporary, bucket):
     if bucket == "photos":

@@ -42,10 +42,10 @@ def ends():
 def report_of():
     """Run a module in a process of its own, and return the JSON that it prints."""
 
-    def run(module):
+    def run(module, *arguments, **variables):
         finished = subprocess.run(
-            [sys.executable, "-m", module],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            [sys.executable, "-m", module, *arguments],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables},
             capture_output=True,
             text=True,
             timeout=300,

@@ -63,55 +63,30 @@ def assert_close(image, expected, tolerance=0):
 def test_formats_are_decoded_in_blue_green_red(suffix, tolerance):
     image = np.full((40, 56, 3), RED, np.uint8)
     image[:, 28:] = BLUE
-    assert_close(decode_bytes(encode(suffix, image))[:, :24], image[:, :24], tolerance)
+    data = encode(suffix, image)
+    assert_close(decode_bytes(data)[:, :24], image[:, :24], tolerance)
+    assert load_bytes(data, DecodeOptions(strict=True)).warnings == ()
     assert_close(decode_bytes(encode(suffix, gradient())), gradient(), tolerance)
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "bmp", "tiff", "avif", "jp2"])
-def test_grey_becomes_colour(suffix):
-    grey = gradient()[..., 0].copy()
-    expected = np.repeat(grey[..., None], 3, -1)
-    assert_close(decode_bytes(encode(suffix, grey)), expected, 8)
+GREY, ALPHA = gradient()[..., 0].copy(), np.full((40, 56), 100, np.uint8)
+ODD_PIXELS = [
+    *((suffix, GREY, np.repeat(GREY[..., None], 3, -1)) for suffix in (*FORMATS, "pgm")),
+    *((suffix, np.dstack([gradient(), ALPHA]), gradient()) for suffix in ("png", "webp", "bmp")),
+    *((suffix, gradient().astype(np.uint16) * 257, gradient()) for suffix in ("png", "tiff")),
+]
 
 
-@pytest.mark.parametrize("suffix", ["png", "webp", "tiff", "bmp"])
-def test_transparency_is_dropped(suffix):
-    image = np.dstack([gradient(), np.full((40, 56), 100, np.uint8)])
-    assert_close(decode_bytes(encode(suffix, image)), gradient())
-
-
-@pytest.mark.parametrize("suffix", ["png", "tiff", "ppm"])
-def test_sixteen_bits_become_eight(suffix):
-    deep = gradient().astype(np.uint16) * 257
-    assert_close(decode_bytes(encode(suffix, deep)), gradient())
-
-
-def test_grey_with_transparency():
-    data = png(2, 1, 4, bytes([0, 10, 255, 200, 0]))
-    assert decode_bytes(data).tolist() == [[[10] * 3, [200] * 3]]
+@pytest.mark.parametrize(("suffix", "image", "expected"), ODD_PIXELS)
+def test_grey_transparency_and_sixteen_bits_become_colour(suffix, image, expected):
+    if suffix not in {"gif", "ppm"}:  # which hold colours only
+        assert_close(decode_bytes(encode(suffix, image)), expected, 8)
 
 
 @pytest.mark.parametrize("chunks", [{}, {"tRNS": b"\0\xff"}])
 def test_a_palette_becomes_colour(chunks):
     data = png(2, 1, 3, bytes([0, 1, 0]), PLTE=bytes([1, 2, 3, 255, 128, 0]), **chunks)
     assert decode_bytes(data).tolist() == [[[0, 128, 255], [3, 2, 1]]]
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_floating_point_is_refused_or_right(dtype):
-    try:
-        image = decode_bytes(encode("tiff", gradient().astype(dtype)))
-    except DecodeError as error:
-        assert "not a picture" in str(error)  # noqa: PT017 - either will do
-    else:
-        assert_close(image, gradient())
-
-
-@pytest.mark.parametrize("size", [(1, 1), (1, 5000), (5000, 1), (1500, 2000)])
-@pytest.mark.parametrize("suffix", ["jpg", "png"])
-def test_any_size_is_decoded(suffix, size):
-    image = np.full((*size, 3), (200, 100, 50), np.uint8)
-    assert_close(decode_bytes(encode(suffix, image)), image, 3)
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.99, 1], ids=lambda part: f"{part:.0%}")
@@ -123,28 +98,12 @@ def test_a_truncated_picture_is_an_error(suffix, part):
 
 
 @pytest.mark.parametrize(
-    "option", [cv2.IMWRITE_JPEG_PROGRESSIVE, cv2.IMWRITE_JPEG_RST_INTERVAL], ids=["progr", "rst"]
-)
-def test_a_truncated_jpeg_of_another_kind_is_an_error(option):
-    data = encode("jpg", gradient(), option, 1)
-    for length in range(1, len(data), 7):
-        with pytest.raises(DecodeError):
-            decode_bytes(data[:length])
-
-
-@pytest.mark.parametrize(
     "data", [b"", b"no picture\n" * 50, bytes(1000), b"\xff\xd8\xff", b"%PDF-1"]
 )
 def test_bytes_that_are_not_a_picture_are_an_error_with_a_hint(data):
     with pytest.raises(DecodeError, match=r"^(not a picture|empty)") as caught:
         decode_bytes(data)
     assert caught.value.hint
-
-
-@pytest.mark.parametrize("side", [0, 30_000, 100_000, 2**31 - 1])
-def test_a_header_that_declares_an_impossible_size_is_an_error(side):
-    with pytest.raises(DecodeError, match=r"damaged|decoded|too large"):
-        decode_bytes(png(side, side, 2, bytes(10)))
 
 
 DAMAGES = {
@@ -205,7 +164,8 @@ def test_damage_that_can_be_decoded_is_a_warning(data, reason):
     assert re.fullmatch(f"damaged: .*({reason}).*", "\n".join(picture.warnings))
     expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     np.testing.assert_array_equal(picture.pixels, expected)
-    assert load_bytes(data, DecodeOptions(fast_for=(16, 16))).warnings == picture.warnings
+    fast = load_bytes(data, DecodeOptions(fast_for=(16, 16)))
+    assert (fast.warnings, fast.size) == (picture.warnings, fast.pixels.shape[:2])
     with pytest.raises(DecodeError, match=f"^damaged: .*({reason})") as caught:
         load_bytes(data, DecodeOptions(strict=True))
     assert "--strict" in caught.value.hint
@@ -225,11 +185,6 @@ def test_what_libraries_print_is_for_the_log(detcli, make_model, tmp_path, level
     assert ("detcli: libpng warning: tESt: CRC error" in lines) == (level == ("-v",))
     assert all(line.startswith(("detcli: ", "  hint: ")) for line in lines)
     assert bool(lines) == (level != ("-q",))
-
-
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_sound_pictures_have_no_warnings(suffix):
-    assert load_bytes(encode(suffix, photograph()), DecodeOptions(strict=True)).warnings == ()
 
 
 def test_odd_metadata_is_not_damage():
@@ -254,24 +209,18 @@ def test_a_grey_pfm_becomes_colour():
     assert decode_bytes(data).tolist() == [[[10] * 3, [200] * 3]]
 
 
-def test_the_content_decides_not_the_suffix(tmp_path):
-    path = tmp_path / "a.jpg"
-    path.write_bytes(encode("png", gradient()))
-    assert_close(load_file(path).pixels, gradient())
-
-
-@pytest.mark.parametrize("name", ["folder.jpg", "a\0b.jpg", "x" * 300])
-def test_an_unreadable_file_is_a_source_error(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        *(("folder.jpg", "cannot be read: Is a dir"), ("a\0b.jpg", "cannot be read: embedded")),
+        *(("x" * 300, "cannot be read: File name too long"), ("gone.jpg", "no such file")),
+    ],
+)
+def test_an_unreadable_file_is_a_source_error(tmp_path, name, reason):
     (tmp_path / "folder.jpg").mkdir()
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(SourceError, match=f"^{reason}") as caught:
         load_file(tmp_path / name)
-    assert str(caught.value).startswith("cannot be read: ")
-
-
-def test_a_file_that_has_vanished_is_a_source_error(tmp_path):
-    with pytest.raises(SourceError) as caught:
-        load_file(tmp_path / "vanished.jpg")
-    assert (str(caught.value), caught.value.hint) == ("no such file", "check the path")
+    assert caught.value.hint
 
 
 @pytest.fixture
@@ -340,22 +289,19 @@ def test_max_pixels_limits_opencv(detcli, make_model, tmp_path):
         assert (finished.returncode, reason in finished.stderr) == (3, True)
 
 
-def test_a_jpeg_2000_of_thousands_of_tiles_is_never_decoded(no_decoder):  # noqa: ARG001
+def test_a_jpeg_2000_of_thousands_of_tiles_is_never_decoded(request):
     """OpenCV would allocate 10 KiB for each."""
-    data = encode("jp2", gradient(990, 990))
     sides = struct.pack(">IIII", 990, 990, 0, 0)
-    assert sides * 2 in data
-    for side, tiles in ((15, 4356), (4, 61_504)):
+
+    def tiles(side):
         tile = sides + struct.pack(">IIII", side, side, 0, 0)
-        with pytest.raises(DecodeError, match=f"with {tiles} tiles"):
-            load_bytes(data.replace(sides * 2, tile))
+        return encode("jp2", gradient(990, 990)).replace(sides * 2, tile)
 
-
-def test_a_jpeg_2000_of_some_tiles_is_decoded():
-    sides = struct.pack(">IIII", 990, 990, 0, 0)
-    data = encode("jp2", gradient(990, 990))
-    tile = sides + struct.pack(">IIII", 16, 16, 0, 0)  # 3,844 of them, most of which are missing
-    assert load_bytes(data.replace(sides * 2, tile)).size == (990, 990)
+    assert load_bytes(tiles(16)).size == (990, 990)  # 3,844 of them, most of which are missing
+    request.getfixturevalue("no_decoder")
+    for side, count in ((15, 4356), (4, 61_504)):
+        with pytest.raises(DecodeError, match=f"with {count} tiles"):
+            load_bytes(tiles(side))
 
 
 @pytest.mark.parametrize("length", [10**6, 2**31 - 1, 2**32 - 1])

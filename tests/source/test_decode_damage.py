@@ -4,34 +4,20 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import pytest
-from source.damage import COUNT, SUFFIXES, damaged
+from source.damage import COUNT, damaged
 
 from detcli.errors import InputError
 
 
-@pytest.fixture(scope="module")
-def report(report_of):
-    """The outcomes, from a separate process."""
-    return report_of("source.damage")
-
-
-def test_each_file_is_a_picture_or_an_error(report):
-    outcomes = report["outcomes"]
+def test_each_file_is_a_picture_or_an_error(report_of):
+    outcomes = report_of("source.damage")
     assert sum(outcomes.values()) == COUNT
     kinds = Counter(kind for kind, _, _ in damaged())
     assert outcomes["rename: picture"] == kinds["rename"]
     assert outcomes["empty: error"] == kinds["empty"]
     assert outcomes["cut: error"] > kinds["cut"] * 0.9
-    for kind in ("flip_bits", "shuffle", "declare_huge"):
+    for kind in ("flip_bits", "shuffle"):
         assert min(outcomes[f"{kind}: {end}"] for end in ("error", "picture")) > 0
-
-
-def test_no_file_takes_gigabytes(report):
-    """Decoding a picture of 200 megapixels takes 1.2 GB."""
-    if report["peak_mib"] is None:
-        pytest.skip("the memory of a process cannot be read here")
-    assert report["peak_mib"] < 2000
 
 
 def test_each_file_becomes_a_record(tmp_path, detcli, make_model):
@@ -40,16 +26,9 @@ def test_each_file_becomes_a_record(tmp_path, detcli, make_model):
     some = list(damaged())[::5]  # of each kind
     for number, (_, suffix, data) in enumerate(some):
         (folder / f"{number:03}.{suffix}").write_bytes(data)
-    # Most that declare a huge size are refused at once; decoding those is shown above.
-    limit = ("--max-pixels", "1000000")
-    finished = detcli("predict", folder, "--model", make_model(), *limit, timeout=240)
+    finished = detcli("predict", folder, "--model", make_model(), timeout=240)
     assert finished.returncode == InputError.exit_code, finished.stderr[-2000:]
     records = [json.loads(line) for line in finished.stdout.splitlines()]
     assert [int(Path(one["source"]).stem) for one in records] == list(range(len(some)))
     assert all(("error" in one) != ("detections" in one) for one in records)
     assert {one["error"]["type"] for one in records if "error" in one} == {"DecodeError"}
-
-
-def test_the_files_are_the_same_every_time():
-    assert list(damaged()) == list(damaged())
-    assert {suffix for _, suffix, _ in damaged()} == set(SUFFIXES)

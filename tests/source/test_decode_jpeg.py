@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
@@ -44,24 +43,19 @@ def without_opencv(monkeypatch):
     monkeypatch.setattr(cv2, "imdecode", refuse)
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-@pytest.mark.parametrize("quality", [1, 60, 100])
-def test_every_subsampling(sampling, quality):
-    for size in SIZES:
-        noise = np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8)
-        for image in (picture(*size), noise):
-            assert_as_opencv(encode(image, SAMPLING_FACTOR=sampling, QUALITY=quality))
-
-
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     "options",
-    [{"PROGRESSIVE": 1}, {"OPTIMIZE": 1}, {"RST_INTERVAL": 1}, {"PROGRESSIVE": 1, "QUALITY": 100}],
+    [
+        *({"SAMPLING_FACTOR": factor, "QUALITY": 60} for factor in SAMPLINGS.values()),
+        *({"QUALITY": 1}, {"QUALITY": 100, "PROGRESSIVE": 1}, {"OPTIMIZE": 1}, {"RST_INTERVAL": 1}),
+    ],
     ids=str,
 )
-def test_every_coding(size, options):
-    assert_as_opencv(encode(picture(*size), **options))
-    assert_as_opencv(encode(picture(*size)[..., 0].copy(), **options))
+def test_every_coding(options):
+    for size in SIZES:
+        noise = np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8)
+        for image in (picture(*size), noise, noise[..., 0].copy()):
+            assert_as_opencv(encode(image, **options))
 
 
 ICC = b"ICC_PROFILE\0\1\1" + bytes(128)
@@ -259,12 +253,8 @@ def test_photographs_decode_as_in_opencv(shared):
     [
         ((400, 300), (100, 100), (100, 75)),
         ((400, 300), (101, 101), (200, 150)),
-        ((400, 300), (200, 200), (200, 150)),
         ((400, 300), (201, 201), (400, 300)),
-        ((400, 300), (50, 50), (50, 38)),
-        ((400, 300), (10, 10), (50, 38)),
-        ((401, 301), (100, 100), (101, 76)),
-        ((300, 400), (320, 100), (75, 100)),
+        ((401, 301), (50, 50), (51, 38)),
         ((400, 300), (100, 640), (100, 75)),
         ((60, 800), (100, 100), (8, 100)),
     ],
@@ -309,26 +299,6 @@ def test_pictures_are_decoded_into_memory_of_the_caller(without_opencv, value, f
         assert all(np.shares_memory(found.pixels, one) for one in made), size
 
 
-@pytest.mark.parametrize("name", ["cmyk", "png", "damaged", "cut"])
-def test_pictures_left_to_opencv_are_never_reduced(name):
-    large = picture(400, 300)
-    match name:
-        case "cmyk":
-            simplejpeg = pytest.importorskip("simplejpeg")
-            data = simplejpeg.encode_jpeg(np.dstack([large, large[..., 0]]), colorspace="CMYK")
-        case "png":
-            data = cv2.imencode(".png", large)[1].tobytes()
-        case "damaged":
-            data = with_junk(encode(large))
-        case "cut":
-            data = encode(large)[:-200]
-            with pytest.raises(DecodeError):
-                load_bytes(data, DecodeOptions(fast_for=(64, 64)))
-            return
-    found = load_bytes(data, DecodeOptions(fast_for=(64, 64)))
-    assert found.size == found.pixels.shape[:2] == (400, 300)
-
-
 def test_without_simplejpeg_opencv_decodes(monkeypatch):
     monkeypatch.setitem(sys.modules, "simplejpeg", None)  # importing it fails
     jpeg = insert(encode(picture(400, 300)), exif(orientation(6)))
@@ -340,11 +310,3 @@ def test_simplejpeg_is_imported_for_a_jpeg_only():
     code = "import sys, detcli.source.decode; print('simplejpeg' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert finished.stdout.strip() == b"False"
-
-
-def test_threads_decode_in_parallel():
-    jpegs = [insert(encode(picture(200, 100 + i)), exif(orientation(1 + i % 8))) for i in range(40)]
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(load_bytes, jpegs))
-    for jpeg, one in zip(jpegs, found, strict=True):
-        np.testing.assert_array_equal(one.pixels, load_bytes(jpeg).pixels)

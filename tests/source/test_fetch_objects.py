@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from detcli.errors import DecodeError, DeviceError, SourceError
-from detcli.record import Origin
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
@@ -26,13 +25,6 @@ def items(*names, max_pixels=10**6, **options):
 
 def names(*sources, **options):
     return [item.origin.source for item in items(*sources, **options)]
-
-
-def test_a_single_object(s3):
-    s3.put("a b/day=1.png", PNG)
-    (item,) = items("s3://photos/a b/day=1.png")
-    assert item.origin == Origin("s3://photos/a b/day=1.png")
-    assert item.load().size == (24, 32)
 
 
 @pytest.fixture
@@ -121,23 +113,9 @@ def test_a_list_may_hold_addresses(s3, tmp_path, make_picture):
         found[2].load()
 
 
-def test_what_is_too_large_is_not_read(s3):
-    s3.put("a.png", PNG)
-    assert "too large: 32x24" in failure("s3://photos/a.png", max_pixels=100)[1]
-    s3.put("a.png", PNG + bytes(2**24 + 1000))
-    assert "too large: more than" in failure("s3://photos/a.png", max_pixels=100)[1]
-
-
 def test_what_is_no_picture_is_an_error(s3):
     s3.put("a.png", b"<html>")
     assert "not a picture" in failure("s3://photos/a.png")[1]
-
-
-def test_half_a_picture_is_never_used(s3, monkeypatch):
-    monkeypatch.setattr("detcli.object_store.RETRY_S", 1)
-    s3.put("a.png", PNG)
-    s3.faults.cut_each = 1
-    assert failure("s3://photos/a.png")[1] == "cannot be fetched: the connection broke off"
 
 
 def test_videos_are_read_too(s3, video):

@@ -58,11 +58,6 @@ def test_a_file_is_read_to_its_end(tmp_path):
     assert max(map(len, chunks)) <= module.CHUNK
 
 
-def test_a_missing_file_is_an_error():
-    with pytest.raises(FileNotFoundError):
-        next(module.file_chunks("gone", threading.Event()))
-
-
 def test_what_cannot_be_a_picture_is_refused_at_the_first_look():
     taken = []
     chunks = (taken.append(1) or bytes(2**16) for _ in range(1000))

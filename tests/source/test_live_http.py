@@ -69,12 +69,6 @@ def test_a_stream_that_stalls_is_lost(server, monkeypatch):
     assert "lost, and not back after" in error_of(last)
 
 
-def test_two_streams_are_watched_at_the_same_time(server):
-    with Sources([server.url("/stream1"), server.url("/stream2")]) as sources:
-        found = {item.origin.source for item in itertools.islice(sources, 30)}
-    assert found == {server.url("/stream1"), server.url("/stream2")}
-
-
 def test_a_picture_without_a_suffix_is_a_picture(server):
     server.files["/snapshot"] = cv2.imencode(".jpg", number_video.frame(0))[1].tobytes()
     with Sources([server.url("/snapshot")]) as sources:

@@ -11,18 +11,56 @@ import number_video
 import pytest
 from source_items import failure, found, frames, touch
 
-from detcli.errors import DecodeError, InputError, SourceError, UsageError
+from detcli.errors import InputError, SourceError, UsageError
 from detcli.source.loading import SourceOptions
 from detcli.source.names import IMAGE_SUFFIXES
 from detcli.source.sources import Sources
 
+TREE = [
+    *("in/b.jpg", "in/a.PNG", "in/c.jpg", "in/C.webp", "in/notes.txt", "in/jpg", "in/.jpg"),
+    *("in/deeper/d.jpg", "a1.jpg", "b1.jpg", "a.txt", "x/y/d.png", "x/y/c.jpg", "[1].jpg"),
+    *("in[1]/b.jpg", "-", "-a.jpg", " ", "猫.jpg", "new\nline.jpg", "\udcff.jpg", "a\x1b[1m.jpg"),
+]
+STAND_FOR = {
+    **{name: [name] for name in ("a1.jpg", "a.txt", "-a.jpg", " ", "猫.jpg", "[1].jpg")},
+    **{name: [name] for name in ("new\nline.jpg", "\udcff.jpg", "a\x1b[1m.jpg", "./-")},
+    "in": ["in/C.webp", "in/a.PNG", "in/b.jpg", "in/c.jpg"],
+    "in/": ["in/C.webp", "in/a.PNG", "in/b.jpg", "in/c.jpg"],
+    "in[1]": ["in[1]/b.jpg"],
+    "?1.jpg": ["a1.jpg", "b1.jpg"],
+    "[b]?.jpg": ["b1.jpg"],
+    "a?t*": ["a.txt"],
+    "x/**/*.jpg": ["x/y/c.jpg"],
+    "new*": ["new\nline.jpg"],
+}
+MISSING = {
+    "no such file": ["no.jpg", "no/a.jpg", "", "a\0b.jpg", "gone.jpg", "gone[1].jpg", "loop.jpg"],
+    "no file matches": ["*.none", "*\0.jpg", "folder*"],
+    "no pictures or videos in this folder": ["folder.jpg", "x"],
+}
 
-@pytest.mark.parametrize(
-    "name", ["a.jpg", "notes.txt", "none", "sub/a.jpg", "-a.jpg", " ", "猫.jpg"]
-)
-def test_a_file_is_itself_whatever_its_suffix(here, name):
-    touch(here / name)
-    assert found(name) == [name]
+
+@pytest.fixture
+def tree(here):
+    touch(*TREE)
+    (here / "folder.jpg").mkdir()
+    for link, target in (("gone.jpg", "no"), ("gone[1].jpg", "no"), ("loop.jpg", "loop.jpg")):
+        (here / link).symlink_to(target)
+
+
+@pytest.mark.usefixtures("tree")
+@pytest.mark.parametrize("name", STAND_FOR)
+def test_a_name_stands_for_files_in_their_order(name):
+    assert found(name, "b1.jpg", name) == [*STAND_FOR[name], "b1.jpg", *STAND_FOR[name]]
+
+
+@pytest.mark.usefixtures("tree")
+@pytest.mark.parametrize("reason", MISSING)
+def test_what_is_not_there_is_an_error(reason):
+    for name in MISSING[reason]:
+        assert failure(name).startswith(reason), name
+    touch("folder.jpg/deeper/a.txt")
+    assert failure("folder.jpg", recursive=True).startswith("no pictures or videos")
 
 
 @pytest.mark.usefixtures("here")
@@ -53,23 +91,6 @@ print(*sorted(name for name in sys.modules if name.startswith(("detcli.source.",
     }
 
 
-def test_names_keep_their_order_and_may_repeat(here):
-    touch(here / "b.jpg", here / "a.jpg")
-    assert found("b.jpg", "a.jpg", "b.jpg") == ["b.jpg", "a.jpg", "b.jpg"]
-
-
-def test_no_names_no_inputs():
-    assert list(Sources([])) == []
-
-
-def test_a_folder_gives_its_pictures_sorted(here):
-    touch(here / "in/b.jpg", here / "in/a.PNG", here / "in/c.jpg", here / "in/C.webp")
-    touch(here / "in/notes.txt", here / "in/jpg", here / "in/.jpg", here / "in/deeper/d.jpg")
-    (here / "in" / "folder.jpg").mkdir()
-    assert found("in") == ["in/C.webp", "in/a.PNG", "in/b.jpg", "in/c.jpg"]
-    assert found("in/") == ["in/C.webp", "in/a.PNG", "in/b.jpg", "in/c.jpg"]
-
-
 @pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))
 def test_a_folder_is_searched_for_suffixes_in_any_case(here, suffix):
     touch(here / f"in/a{suffix}", here / f"in/b{suffix.upper()}")
@@ -85,14 +106,6 @@ def test_a_folder_gives_its_videos_too(here):
     assert frames("in/a.jpg", "in/b.mp4", "in/c.jpg") == expected
 
 
-def test_videos_are_searched_for_in_any_case(here):
-    touch(here / "in/a.MKV")
-    with Sources(["in"]) as sources:
-        (item,) = sources
-    with pytest.raises(DecodeError):
-        item.load()
-
-
 @pytest.mark.usefixtures("here")
 def test_a_folder_is_searched_recursively_on_request():
     touch("in/b.jpg", "in/x/d.jpg", "in/x/y/e.jpg", "in/a/c.jpg", "in/.hidden/f.jpg", "in/.g.jpg")
@@ -101,83 +114,6 @@ def test_a_folder_is_searched_recursively_on_request():
     assert found("in", recursive=True) == ["in/b.jpg", *deeper]
     assert found("in", recursive=True, written=(Path("in/x"),)) == ["in/b.jpg", "in/a/c.jpg"]
     assert found("in/x", recursive=True, written=(Path("in/x"),)) == deeper[1:]
-
-
-@pytest.mark.parametrize("content", [[], ["in/notes.txt"], ["in/deeper/a.jpg"]])
-def test_a_folder_without_pictures_is_an_error(here, content):  # noqa: ARG001
-    Path("in").mkdir()
-    touch(*content)
-    assert "no pictures or videos in this folder" in failure("in")
-
-
-@pytest.mark.parametrize("content", [[], ["in/notes.txt"], ["in/deeper/a.txt"]])
-def test_folders_without_pictures_are_an_error(here, content):  # noqa: ARG001
-    Path("in").mkdir()
-    touch(*content)
-    assert "no pictures or videos in this folder" in failure("in", recursive=True)
-
-
-def test_a_folder_that_cannot_be_listed_is_an_error(here, monkeypatch):
-    (here / "in").mkdir()
-
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    assert failure("in") == "cannot list it: Permission denied"
-
-
-def test_a_pattern_gives_its_matches_sorted(here):
-    touch(here / "b1.jpg", here / "a1.jpg", here / "a.txt", here / "sub/a1.jpg")
-    (here / "d1.jpg").mkdir()
-    assert found("*1.jpg") == ["a1.jpg", "b1.jpg"]
-    assert found("[b]?.jpg") == ["b1.jpg"]
-    assert found("a*") == ["a.txt", "a1.jpg"]
-
-
-def test_two_stars_match_any_folders(here):
-    touch(here / "a.jpg", here / "x/b.jpg", here / "x/y/c.jpg", here / "x/y/d.png")
-    assert found("**/*.jpg") == ["a.jpg", "x/b.jpg", "x/y/c.jpg"]
-
-
-def test_a_file_named_like_a_pattern_is_a_file(here):
-    touch(here / "a[1].jpg", here / "a1.jpg", here / "in[1]/b.jpg")
-    assert found("a[1].jpg") == ["a[1].jpg"]
-    assert found("in[1]") == ["in[1]/b.jpg"]
-
-
-def test_a_pattern_without_matches_is_an_error(here):
-    (here / "folder.jpg").mkdir()
-    assert failure("*.jpg") == "no file matches"
-
-
-@pytest.mark.parametrize("name", ["no.jpg", "no/a.jpg", "", "a\0b.jpg", "new\nline", "\udcff.jpg"])
-def test_a_missing_file_is_an_error(here, name):  # noqa: ARG001 - an empty folder
-    assert failure(name) == "no such file"
-
-
-@pytest.mark.parametrize("name", ["link.jpg", "a[1].jpg"])
-@pytest.mark.parametrize("target", ["gone.jpg", "link.jpg"])
-def test_a_broken_link_is_an_error(here, name, target):
-    touch(here / "a1.jpg")
-    (here / name).symlink_to(target)
-    assert failure(name) == "no such file"
-
-
-@pytest.mark.parametrize("name", ["new\nline.jpg", "\udcff.jpg", "a\x1b[1m.jpg"])
-def test_odd_names_are_found(here, name):
-    touch(here / "in" / name)
-    assert found(f"in/{name}", "in", "in/*") == [f"in/{name}"] * 3
-
-
-def test_a_pattern_with_a_nul_is_an_error(here):
-    touch(here / "a.jpg")
-    assert failure("*\0.jpg") == "no file matches"
-
-
-def test_a_file_may_have_the_name_of_a_dash(here):
-    touch(here / "-")
-    assert found("./-") == ["./-"]
 
 
 def test_an_error_does_not_stop_the_others(here):
@@ -319,13 +255,6 @@ def test_a_closed_source_yields_nothing():
     assert next(iter(sources)).origin.source == "a.jpg"
     sources.close()
     sources.close()
-    assert list(sources) == []
-
-
-@pytest.mark.usefixtures("here")
-def test_sources_may_be_closed_before_use():
-    with Sources(["a.jpg"]) as sources:
-        pass
     assert list(sources) == []
 
 

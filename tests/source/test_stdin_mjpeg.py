@@ -143,13 +143,6 @@ def test_an_incomplete_header_does_not_hide_the_next_picture(end):
     assert len(parts) <= 3
 
 
-@pytest.mark.parametrize("end", [30, 100, -2])
-def test_an_incomplete_picture_does_not_hide_the_next(end):
-    picture = KINDS["plain"]
-    parts = split(picture[:end] + picture * 2)
-    assert [isinstance(part, bytes) for part in parts] == [False, True, True]
-
-
 def test_junk_between_pictures_is_one_error():
     picture = KINDS["plain"]
     parts = split(picture + b"junk" + EOI + b"\xff\xd8\xfe" + picture + picture)
@@ -178,12 +171,6 @@ def test_remaining_bytes_are_reported():
 def test_bytes_after_a_single_picture_belong_to_its_file():
     picture = KINDS["plain"]
     assert split(picture + b"junk") == [picture]
-
-
-def test_the_rest_of_damage_is_not_reported_again():
-    picture = KINDS["plain"]
-    parts = split(picture[:20] + bytes(100))
-    assert [isinstance(part, bytes) for part in parts] == [False]
 
 
 def test_at_most_one_picture_is_held():

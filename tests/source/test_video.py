@@ -1,6 +1,5 @@
 """Videos, frame by frame."""
 
-import itertools
 import math
 import struct
 from functools import partial
@@ -14,7 +13,6 @@ from number_video import CODES
 
 from detcli.errors import InputError
 from detcli.record import Clip
-from detcli.source.decode import DecodeOptions
 from detcli.source.loading import SourceOptions, SourceProgress
 from detcli.source.sources import Sources
 from detcli.source.video import open_file, read_video
@@ -59,12 +57,6 @@ def test_every_frame_comes_with_its_number_and_time(video, suffix):
     assert split(items) == (list(range(50)), None)
 
 
-def test_frames_are_colour_pictures_in_full_size(video):
-    picture = read(video(frames=1))[0].load()
-    assert picture.size == number_video.SIZE[::-1]
-    assert picture.pixels.shape == (*picture.size, 3)
-
-
 @pytest.mark.parametrize("suffix", CODES)
 def test_the_requested_frames_are_chosen_exactly(video, suffix):
     path = video(suffix, 300)
@@ -84,17 +76,6 @@ def test_the_requested_frames_are_chosen_exactly(video, suffix):
         assert numbers(path, **options) == list(expected), options
     assert split(read(path, end_s=1e-9))[0] == []
     assert split(read(path, start_s=1e308))[0] == []
-
-
-def test_parts_make_the_whole(video):
-    path = video(frames=300, rate=30000 / 1001)
-    cuts = [0, 1, 5.005, 6.1, 9.9, None]
-    shown = [
-        number
-        for begin, end in itertools.pairwise(cuts)
-        for number in numbers(path, start_s=begin, end_s=end)
-    ]
-    assert shown == list(range(300))
 
 
 def test_the_rate_is_that_of_the_chosen_frames(video):
@@ -170,14 +151,6 @@ def test_a_video_of_a_variable_rate_is_whole_unless_it_is_cut(tmp_path, suffix):
             last.load()
 
 
-def test_a_video_with_a_blank_end_breaks_off(video):
-    path = video("avi", 200)
-    data = path.read_bytes()
-    path.write_bytes(data[: len(data) // 2] + bytes(len(data) - len(data) // 2))
-    _, error = split(read(path))
-    assert "of 200 frames are there" in error
-
-
 def test_a_video_without_its_index_is_an_error(video):
     path = video("mp4")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -209,10 +182,6 @@ def test_hidden_frames_are_not_reported_missing(video):
     shown = [number_video.number(item.load().pixels) for item in items]
     assert shown == list(range(20, 50))
     assert [item.origin.frame for item in items] == list(range(30))
-
-
-def test_frames_can_be_too_large(video):
-    assert "too large" in split(read(video(), decode=DecodeOptions(max_pixels=100)))[1]
 
 
 def test_a_missing_video_is_an_error(tmp_path):
