@@ -82,12 +82,6 @@ def test_what_is_not_there_is_an_item_with_an_error(s3, name, reason):
     assert failure(name) == (name, reason)
 
 
-def test_an_object_without_a_suffix_is_a_picture(s3):
-    s3.put("2f1c", PNG)
-    (item,) = items("s3://photos/2f1c")
-    assert item.load().size == (24, 32)
-
-
 def test_credentials_in_an_address_are_refused_and_not_shown(s3):
     source, reason = failure(f"s3://{s3.key}:{s3.secret}@photos/a.png")
     assert s3.secret not in source + reason

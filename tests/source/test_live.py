@@ -10,10 +10,9 @@ import number_video
 import pytest
 from source_items import error_of
 
-from detcli.errors import DecodeError, SourceError
+from detcli.errors import SourceError
 from detcli.record import Clip
 from detcli.source import live
-from detcli.source.decode import DecodeOptions
 from detcli.source.live import LiveSource, watch
 from detcli.source.loading import SourceOptions, SourceProgress
 
@@ -171,12 +170,6 @@ def test_a_source_without_frames_is_an_error_at_once():
     (item,) = follow(source(camera), reconnect_s=1000)
     assert error_of(item) == "sends no picture"
     assert camera.released.is_set()
-
-
-def test_frames_can_be_too_large():
-    (item,) = follow(source(Camera(5)), decode=DecodeOptions(max_pixels=100))
-    with pytest.raises(DecodeError, match="too large: 160x64 is 10240 pixels"):
-        item.load()
 
 
 def test_a_lost_source_is_opened_again(caplog):

@@ -1,7 +1,6 @@
 """Bytes of standard input, as they come."""
 
 import io
-import os
 import sys
 import threading
 from types import SimpleNamespace
@@ -10,15 +9,6 @@ import pytest
 
 from detcli.errors import SourceError
 from detcli.source import stdin as module
-
-
-def test_standard_input_is_read(ends, monkeypatch):
-    inlet, outlet = ends
-    os.write(outlet, b"abc")
-    os.close(outlet)
-    with os.fdopen(os.dup(inlet)) as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        assert list(module.stdin_chunks(threading.Event())) == [b"abc"]
 
 
 def test_standard_input_may_be_replaced_by_another_object(monkeypatch):
