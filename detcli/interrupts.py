@@ -19,18 +19,15 @@ RETRY_S = 0.05
 """When an interrupt that was lost in a destructor is raised again."""
 
 EXTENSION_LIMIT_S = 10.0
-"""How long an interrupt waits for an extension module to be initialised."""
+"""An interrupt waits this long for an extension module to be initialised."""
 
 
 class Interrupts:
-    """What the signals of this process have done.
-
-    Attributes:
-        caught: Whether the command was interrupted. Whatever ends it then, the exit code is 130: a
-            library that is being imported turns the interrupt into an error of its own.
-    """
+    """The state of this process's signals."""
 
     def __init__(self) -> None:
+        # The command was interrupted. Whatever ends it then, the exit code is 130: a library that
+        # is being imported turns the interrupt into an error of its own.
         self.caught = False
         self._begun = self._over = False
         self._handled: list[int] = []
@@ -63,9 +60,8 @@ class Interrupts:
     def end(self, grace_s: float) -> None:
         """Everything is finished: later signals change nothing.
 
-        Args:
-            grace_s: How long the process may still take if it was interrupted, for instance to
-                flush standard output into a pipe that nobody reads.
+        An interrupted process may still take this long, for instance to flush standard output into
+        a pipe that nobody reads.
         """
         self._over = True
         if self.caught:

@@ -28,7 +28,7 @@ PAGE = 1000
 """Keys per page of a listing, the most that stores return."""
 
 ATTEMPTS = 5
-"""How often a page of a listing is requested if it breaks off."""
+"""Requests for a page of a listing that breaks off."""
 
 RETRY_S = 30
 """For how long a request is repeated after failures that pass, such as 503."""
@@ -39,7 +39,7 @@ FIRST_WAIT_S = 0.1
 UNLIMITED_S = 24 * 3600
 
 CREDENTIALS_S = 15 * 60
-"""How long credentials are used until the library that found them is asked again."""
+"""Credentials are used for this long before the library that found them is asked again."""
 
 INSTALL = "pip install 'detcli[cloud]'"
 
@@ -78,7 +78,7 @@ NO_CREDENTIALS = re.compile(
     r"token request|https?://(169\.254\.169\.254|metadata\.google\.internal)/|OpenCredentials"
     r"|DecodeCredentials|Invalid Access Key|az account get-access-token"
 )
-"""What obstore says where it asked the machine for its identity, or could not read a key."""
+"""Words of obstore where it asked the machine for its identity, or could not read a key."""
 
 CHECK_HOST = "check the network, and the variables for the endpoint and the proxy"
 
@@ -158,7 +158,7 @@ class Address:
 
 
 def is_object(name: str) -> bool:
-    """Whether a name is the address of an object, or of a bucket or a folder in one."""
+    """True for the address of an object, or of a bucket or a folder in one."""
     return name.lower().startswith(OBJECT_SCHEMES)
 
 
@@ -244,7 +244,7 @@ class Bucket:
             raise ObjectError(f"{received} of {size} bytes came", "try it again")
 
     def exists(self, key: str) -> bool:
-        """Whether there is such an object."""
+        """True if there is such an object."""
         try:
             with self._told():
                 self._obstore.head(self.store, checked(key))
@@ -339,7 +339,7 @@ class ObjectFile(AtomicFile):
 
 
 def _patience(timeout_s: float, *, allow_http: bool) -> dict[str, Any]:
-    """How long obstore waits, and how often it asks again."""
+    """Time limits and retries of obstore."""
     from datetime import timedelta
 
     return {
@@ -414,7 +414,7 @@ def _aws_of_botocore() -> dict[str, Any]:
 
 
 def _renewed(credentials: Any) -> dict[str, Any]:  # noqa: ANN401 - of botocore
-    """What botocore finds now, whether in a file or on the network, as obstore takes it."""
+    """Credentials that botocore finds now, in a file or on the network, as obstore takes them."""
     from datetime import UTC, datetime, timedelta
 
     frozen = credentials.get_frozen_credentials()
@@ -431,7 +431,7 @@ def _is_set(variable: str) -> bool:
 
 
 def _google() -> dict[str, Any]:
-    """What the variables of Google's libraries say; obstore reads the credentials itself."""
+    """Settings from the variables of Google's libraries; obstore reads the credentials itself."""
     if host := os.environ.get("STORAGE_EMULATOR_HOST"):
         address = host if "://" in host else f"http://{host}"
         # An emulator takes any token. With `skip_signature`, obstore would ask for one to write.
@@ -441,7 +441,7 @@ def _google() -> dict[str, Any]:
 
 
 def _azure() -> dict[str, Any]:
-    """What the variables of the az command say; obstore reads its own."""
+    """Settings from the variables of the az command; obstore reads its own."""
     import shutil
 
     known = os.environ
@@ -460,7 +460,7 @@ def _azure() -> dict[str, Any]:
 
 
 def _explained(error: Exception, scheme: str) -> ObjectError:
-    """What obstore raised, as an error that may be printed."""
+    """An error of obstore as one that may be printed."""
     text = str(error)
     code = match[1] if (match := re.search(r"<Code>(\w+)</Code>", text)) else ""
     if type(error).__name__ == "AlreadyExistsError" and code not in BUSY:
@@ -480,7 +480,7 @@ def _explained(error: Exception, scheme: str) -> ObjectError:
 
 
 def _answered(status: int, phrase: str, code: str, scheme: str) -> ObjectError:
-    """What the status of an answer and the store's own code mean."""
+    """The meaning of an answer's status and the store's own code."""
     said = " ".join(filter(None, (str(status), phrase.strip(), code)))
     if code in WRONG_CREDENTIALS or status == 401:
         return ObjectError(f"the store does not take the credentials: {said}", SIGN_IN[scheme])

@@ -70,7 +70,7 @@ LARGER = "raise --max-pixels if it is meant to be that large"
 RESAVE = "open it in an image viewer and save it again"
 
 _NO_DAMAGE = ("tjDecompressHeader3(): Could not determine subsampling", "Unknown Adobe color")
-"""What libjpeg-turbo says about sound files that are left to OpenCV."""
+"""Errors of libjpeg-turbo for sound files that are left to OpenCV."""
 
 _MARKER = re.compile(rb"\xff([^\x00\xff])")
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RST0-7 and SOI have no length
@@ -153,13 +153,13 @@ def too_slow(limit_s: float, what: str = "not read and decoded") -> SourceError:
 
 
 def _format(data: bytes) -> str:
-    """What data begin as; empty if that is not decoded."""
+    """The format that data begin as; empty for one that is not decoded."""
     known = (name for start, name in _FORMATS.items() if data.startswith(start))
     return next(known, "AVIF" if data[4:8] == b"ftyp" else "")
 
 
 def is_known(data: bytes) -> bool:
-    """Whether data begin as a format that is decoded."""
+    """True if data begin as a format that is decoded."""
     return _format(data) != ""
 
 

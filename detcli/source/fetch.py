@@ -47,7 +47,7 @@ IDLE_S = 1.0
 """After a silence this long, the reader gets an empty chunk."""
 
 AHEAD_ITEMS = 64
-"""How many are fetched at the same time, or wait as bytes for their turn."""
+"""Pictures that are fetched at the same time, or wait as bytes for their turn."""
 
 AHEAD_BYTES = 256 << 20
 """Bytes that pictures ahead of their turn may take together."""
@@ -55,7 +55,7 @@ AHEAD_BYTES = 256 << 20
 HTTP_TIMEOUT_S = 10.0
 
 _LEGAL = "%/:=&?~+!$,;'@()*[]"
-"""What an address may contain unescaped."""
+"""Signs that an address may contain unescaped."""
 
 _FIRST_LOOK, _LOOK_AGAIN = 65536, 2
 """The beginning is looked at when this many bytes are there, and when twice as many are."""
@@ -184,7 +184,7 @@ def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
 
 
 class Fetches:
-    """What the fetches of a run share: memory for pictures ahead of their turn, and buckets."""
+    """Shared by the fetches of a run: memory for pictures ahead of their turn, and buckets."""
 
     def __init__(self, options: DecodeOptions, stop: Event) -> None:
         self.options, self.stop = options, stop
@@ -324,7 +324,7 @@ def http_request(url: str) -> tuple[int, Generator[bytes]]:
     """Ask for a picture at an address, see `Request`; a SourceError if it cannot be fetched."""
 
     def chunks() -> Generator[bytes]:
-        """Whatever has come, so that a server that drips is noticed."""
+        """Yield bytes as they come, so that a server that drips is noticed."""
         with _http_errors(), answer:
             yield b""
             while chunk := answer.read1(CHUNK):

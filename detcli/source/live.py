@@ -32,7 +32,7 @@ MAX_FAILED_GRABS, GRAB_TIMEOUT_S = 30, 1.0
 """After this many damaged frames in a row, or this delay, a source counts as lost."""
 
 JOIN_TIMEOUT_S = 6.0
-"""How long to wait for a thread: a little longer than a capture waits for a frame."""
+"""Wait for a thread: a little longer than a capture waits for a frame."""
 
 log = logging.getLogger(__name__)
 

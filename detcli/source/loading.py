@@ -34,7 +34,7 @@ READ_AHEAD = 2
 """Frames of a video that wait for their turn."""
 
 JOIN_TIMEOUT_S = 5.0
-"""How long to wait for the reader of a video that is closed."""
+"""Wait for the reader of a video that is closed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -271,7 +271,7 @@ class _Reader(threading.Thread):
         self._put(None)
 
     def step_s(self) -> float:
-        """How long the step that it is in has taken."""
+        """Seconds that the current step has taken."""
         if self.progress.steps != self._step:
             self._step, self._running = self.progress.steps, RunningTime()
         return self._running.seconds()

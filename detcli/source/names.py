@@ -25,24 +25,24 @@ _CAMERA = re.compile(r"camera:([0-9]{1,9})", re.IGNORECASE)
 
 
 def is_address(name: str) -> bool:
-    """Whether a name is an address."""
+    """True for the address of a server."""
     return name.lower().startswith(SCHEMES)
 
 
 def is_stream(name: str) -> bool:
-    """Whether a name is the address of what can only be a stream, such as a camera's MJPEG."""
+    """True for the address of what can only be a stream, such as a camera's MJPEG."""
     if name.lower().startswith(("rtsp://", "rtsps://")):
         return True
     return is_address(name) and path_of(name).lower().endswith((".mjpeg", ".mjpg"))
 
 
 def is_camera(name: str) -> bool:
-    """Whether a name stands for a camera, as in `camera:0`; it may be malformed."""
+    """True for the name of a camera, as in `camera:0`; it may be malformed."""
     return name.lower().startswith("camera:")
 
 
 def is_live(name: str) -> bool:
-    """Whether a name stands for a camera or a stream, not for a picture or video file."""
+    """True for a camera or a stream, not for a picture or video file."""
     if is_address(name):
         return is_stream(name) or not is_media(path_of(name))
     return is_camera(name)
@@ -106,12 +106,12 @@ def identity(path: str | os.PathLike[str]) -> FileIdentity | None:
 
 
 def is_video(name: str) -> bool:
-    """Whether a name has the suffix of a video; a GIF is a picture."""
+    """True for the suffix of a video; a GIF is a picture."""
     return _suffix(name) in VIDEO_SUFFIXES
 
 
 def is_media(name: str) -> bool:
-    """Whether a name has the suffix of a picture or a video."""
+    """True for the suffix of a picture or a video."""
     return _suffix(name) in IMAGE_SUFFIXES or is_video(name)
 
 
@@ -171,7 +171,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_special(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a pipe, socket or device, or a link to one. A broken link is not."""
+    """True for a pipe, socket or device, or a link to one, not for a broken link."""
     if entry.is_file(follow_symlinks=False):  # known without a look at the file
         return False
     try:
@@ -190,7 +190,7 @@ def match(pattern: str) -> list[str]:
 
 
 def _match(pattern: str, place: str) -> Iterator[str]:
-    """What a pattern matches below a folder; the current one has no name."""
+    """The matches of a pattern below a folder; the current one has no name."""
     found = _ANY_FOLDERS.search(pattern)
     if found is None:
         for name in glob.glob(pattern, root_dir=place or None):

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from detcli.source.video import Reopen
 
 CLOSE_TIMEOUT_S = 7.0
-"""How long `close` waits for another thread, which checks every few seconds whether to stop."""
+"""`close` waits this long for another thread, which checks regularly whether to stop."""
 
 DEFAULTS = SourceOptions()
 
@@ -292,7 +292,7 @@ def _check(names: Sequence[str], options: SourceOptions) -> None:
 
 
 class InputGuard:
-    """Tells whether a path or link leads to an input, so that none is overwritten.
+    """Contains each path or link that leads to an input, so that none is overwritten.
 
     The inputs are looked up when the guard is first asked about a file that exists, since only
     such a file can be lost. The names in a list are not known in advance.
@@ -351,6 +351,6 @@ def _is_path(name: str) -> bool:
 
 
 def _is_media_file(path: Path) -> bool:
-    """Whether a path leads to a file with the suffix of a picture or video."""
+    """True for a file with the suffix of a picture or video, also through links."""
     target = os.path.realpath(path)
     return is_media(target) and os.path.isfile(target)

@@ -29,7 +29,7 @@ SEEK_FROM_S = 5.0
 """For an earlier start, the frames before it are read and discarded, which is always exact."""
 
 DAMAGE_TIMEOUT_S = 10.0
-"""How long to skip damaged frames before giving up."""
+"""Damaged frames are skipped for this long before giving up."""
 
 REORDERED = 32
 """More frames than any codec stores before one that is shown earlier."""
@@ -179,7 +179,7 @@ def _begin(reopen: Reopen, options: SourceOptions, progress: SourceProgress) -> 
 
 
 def _expected(frames: "_Frames", options: SourceOptions) -> int | None:
-    """How many frames are used; None if it is unknown how many there are."""
+    """The number of frames that are used; None if it is unknown."""
     if frames.declared is None:
         return None
     first, end = 0, frames.declared
@@ -320,7 +320,7 @@ def _find_problem(source: str, frames: _Frames, given: int) -> InputError | None
 
 
 def _breaks_off(frames: _Frames, tolerance: float, name: str) -> bool:
-    """Whether the file holds fewer frames than it declares.
+    """True if the file holds fewer frames than it declares.
 
     Fewer decoded frames alone do not mean that: a cut without re-encoding may leave a second or
     more of undecoded frames in the file. So the packets are counted. Where the number of frames is

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 1.0
-"""How long a message waits for the reader of stderr, once; then messages are dropped."""
+"""A message waits this long for the reader of stderr, once; then messages are dropped."""
 
 MAX_MESSAGE = 8000
 """Characters; a damaged model can have names of any length."""
@@ -78,7 +78,7 @@ class _Droppable(io.RawIOBase):
         return size
 
     def _has_room(self) -> bool:
-        """Whether a write of one unit would not block."""
+        """True if a write of one unit would not block."""
         if os.name != "posix":
             return True
         _, ready, _ = select.select([], [self._descriptor], [], self._patience_s)
@@ -153,12 +153,12 @@ class _LogFormatter(logging.Formatter):
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a standard stream, which may be None or closed, is a terminal."""
+    """True for a terminal; a standard stream may be None or closed."""
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def is_pipe(stream: TextIO | None) -> bool:
-    """Whether a standard stream, which may be None, closed or no file, is a pipe."""
+    """True for a pipe; a standard stream may be None, closed or no file."""
     try:
         return stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):
