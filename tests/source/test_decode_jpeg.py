@@ -163,8 +163,9 @@ def test_cmyk_decodes_as_in_opencv():
     inks = np.dstack([picture(), 255 - picture()[..., 0]])
     jpeg = simplejpeg.encode_jpeg(inks, colorspace="CMYK")
     assert simplejpeg.decode_jpeg_header(jpeg)[2] in {"CMYK", "YCCK"}
-    assert_as_opencv(jpeg)
-    assert_as_opencv(patched(jpeg, 0xEE, 11, 0))
+    for one in (jpeg, patched(jpeg, 0xEE, 11, 0)):
+        assert_as_opencv(one)
+        assert load_bytes(one, DecodeOptions(strict=True)).warnings == ()
 
 
 UPRIGHT = {
