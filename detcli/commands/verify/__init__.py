@@ -162,7 +162,7 @@ def _compare(
 ) -> "Certificate":
     """Compare two sides that run, or that were saved."""
     from detcli.sink.page.folder import require_apart
-    from detcli.source.item import SourceOptions
+    from detcli.source.loading import SourceOptions
     from detcli.source.sources import InputGuard
 
     named = filter(None, [request.other, request.coco_images])

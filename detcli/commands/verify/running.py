@@ -37,8 +37,7 @@ from detcli.model.preprocessing import written
 from detcli.model.zoo import LocatedModel
 from detcli.record import Origin, iso_time
 from detcli.settings import Settings
-from detcli.source.item import Item, SourceOptions
-from detcli.source.loading import load_in_time
+from detcli.source.loading import Item, SourceOptions, load_in_time
 from detcli.source.sources import InputGuard, Sources
 
 GRAPH = "graph"  # the value of --against, in place of a device, for the graph's own selection
