@@ -9,6 +9,6 @@ families.py, names.py, sidecar.py   what the graph does not say
 resolve_preprocessing.py            how pictures become its input, by the following
 input_nodes.py, preprocessing.py    nodes at the input; --preprocess
 contract.py                         what a file promises
-adapt.py, fused.py                  nodes that bring a graph to the form that runs
+adapt.py                            nodes that bring a graph to the form that runs
 prepared.py                         contract and cut graph, cached
 """

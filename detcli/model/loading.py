@@ -126,15 +126,11 @@ class ModelFile:
 
     @cached_property
     def _loaded(self) -> "tuple[ModelProto, list[str]]":
-        from detcli.model.fused import unfused  # imports onnx
-
-        model, external = load(self.path, self.content)
-        with damage_reported(self.path):
-            return unfused(model), external
+        return load(self.path, self.content)
 
     @property
     def original(self) -> "ModelProto":
-        """The model as the file has it, with its weights; what was fused is written apart."""
+        """The model as the file has it, with its weights."""
         return self._loaded[0]
 
     @cached_property

@@ -22,7 +22,6 @@ from detcli.model.contract import (
 )
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
-from detcli.model.fused import runtime_operators
 from detcli.model.graph import GraphIndex, attribute, known_size, shape
 from detcli.model.heads.decode import Activation, BoxDecode, makers, moved_inputs
 from detcli.model.heads.find import find_head
@@ -134,7 +133,7 @@ def read_graph(
     """
     index = GraphIndex(model.graph)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    unknown = runtime_operators(model)
+    unknown = _runtime_operators(model)
     try:
         reading = _reading(index, metadata, box_format, boxes_only=boxes_only)
         _check_scores(reading.adaptation.head, unknown)
@@ -154,6 +153,13 @@ def read_graph(
         ) from error
     contract = with_preprocessing(reading.contract, index, metadata, sidecar, reading.preprocessing)
     return replace(reading, contract=contract)
+
+
+def _runtime_operators(model: onnx.ModelProto) -> list[str]:
+    """The operators of a graph that only ONNX Runtime knows."""
+    defined = {(function.domain, function.name) for function in model.functions}
+    own = (node for node in model.graph.node if node.domain.startswith("com.microsoft"))
+    return sorted({node.op_type for node in own if (node.domain, node.op_type) not in defined})
 
 
 def _check_scores(head: Head, unknown: list[str]) -> None:
