@@ -21,6 +21,7 @@ from detcli.backend.preprocess import place
 from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
+from detcli.files import sha256
 from detcli.geometry import Image, Letterbox, Picture
 from detcli.model.contract import Layout, Resize
 from detcli.model.names import read_names

@@ -480,6 +480,18 @@ def sync(descriptor: int) -> None:
             raise
 
 
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    import hashlib  # `--help` needs none
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any:  # noqa: ANN401
     """The content of a JSON file.
 

@@ -1,108 +1,262 @@
-"""Fetches files from a Hugging Face hub: checked, resumed, and visible only when complete.
+"""Files of a Hugging Face hub, in the cache that all programs share.
 
-Metadata, addresses, credentials, offline mode and locks are left to `huggingface_hub`. Downloading
-is done here, since `hf_hub_download` does not compare the content with the recorded hash, and
-starts over after an interruption.
+`hf_hub_download` fetches them, without comparing what it gets with the hub's record, so that is
+done here. What is cached is found without `huggingface_hub`, whose import takes longer than a
+detection; https://huggingface.co/docs/hub/local-cache specifies the layout:
+
+    models--<owner>--<name>/
+        blobs/<SHA-256>                 a file's content
+        snapshots/<commit>/<file>       a link to it
+        refs/main                       the commit of the branch when it was last fetched
 """
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from detcli import __version__
+from detcli.cache import cache_folder, warn_once, why_untrusted
 from detcli.errors import ModelError, OutputError, system_reason
-from detcli.files import sync
-from detcli.model.hub_cache import COMMIT, SHA_256, HubFile, Show, sha256
+from detcli.files import sha256
 
-ATTEMPTS = 3  # connections, each of which may break off or stall
-LOCK_TIMEOUT_S = 600.0  # for another process that fetches the same file
-LOCK_NOTICE_S = 0.5  # before saying so
+COMMIT, SHA_256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
+MAX_REF = 1000  # characters that are read of a file that names a commit
 HINT = (
     "give the path of an ONNX file; or use the bundled model 'codes'; or set HF_ENDPOINT to a hub "
     "that can be reached"
 )
 
+Show = Callable[[int, int | None], None]
+"""Called with the bytes fetched so far and the size of the file, None if unknown."""
+
 log = logging.getLogger(__name__)
-
-
-class HubRecord(NamedTuple):
-    """The hub's record of a file."""
-
-    commit: str  # that the revision stands for
-    digest: str  # SHA-256 of the content; of a small file, that git has, its name there
-    size: int | None  # in bytes; None if the hub does not report it
 
 
 class _Unusable(Exception):  # noqa: N818 - becomes a ModelError
     """Why a response of the hub cannot be used."""
 
 
-def fetch(file: HubFile, title: str, licence: str, show: Show | None = None) -> Path:
-    """Fetch a file into the cache, unless its content is there already.
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a model repository."""
 
-    A partial download is kept, and the next call resumes it.
+    repository: str  # owner and name, such as "onnx-community/yolov10n"
+    path: str  # within the repository, with slashes
+    revision: str  # a commit, which never changes, or a branch
 
-    Args:
-        file: The file to fetch.
-        title: What to call it in messages.
-        licence: The licence to name in messages.
-        show: Called with the progress of the download.
+    @property
+    def pinned(self) -> bool:
+        """Whether the revision is a commit, so that the file never changes."""
+        return COMMIT.fullmatch(self.revision) is not None
 
-    Returns:
-        Path of the file.
+    @property
+    def folder(self) -> str:
+        """Name of its repository's folder in a cache."""
+        return f"models--{self.repository.replace('/', '--')}"
 
-    Raises:
-        ModelError: The hub cannot be reached, does not answer, does not have the file, or sends
-            content that differs from its record.
-        OutputError: The cache cannot be written to.
-    """
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when huggingface_hub is imported
-    try:
-        from huggingface_hub import get_session
+    @property
+    def storage(self) -> Path:
+        """The cache folder of its repository.
 
-        get_session()
-    except (ImportError, OSError, ValueError) as error:  # SOCKS, for example, needs another package
-        raise ModelError(
-            f"cannot fetch {title}: the connection settings in the environment do not work: "
-            f"{error}",
-            f"check HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and the numbers in HF_*; or {HINT}",
-        ) from error
-    endpoint = _endpoint()
-    with _reasons(f"cannot fetch {title} from {_shown(endpoint)}"):
-        commit, digest, size = _ask(file, endpoint)
-        content, part = file.blob(digest), file.partial(digest)
-        lock = file.storage.parent / ".locks" / file.storage.name / f"{digest}.lock"
-        for folder in (content.parent, lock.parent):
-            folder.mkdir(parents=True, exist_ok=True)
-        with _only_one(lock, title):
-            if not file.is_cached(commit, digest):
+        Raises:
+            OutputError: Others can write to it, and to detcli's own cache.
+        """
+        shared = hub_folder()
+        if not (reason := why_folder_untrusted(shared, self.folder)):
+            return shared / self.folder
+        own = cache_folder() / "hub"
+        warn_once(
+            f"the Hugging Face cache is not used, since {reason}; models are in {own} instead"
+        )
+        if reason := why_folder_untrusted(own, self.folder):
+            raise OutputError(
+                f"no place for models: {reason}", "set HF_HOME to a folder that only you write to"
+            )
+        return own / self.folder
+
+    def cached(self) -> Path | None:
+        """Path of the cached file; None if it has to be fetched."""
+        commit: str | None = self.revision
+        if not self.pinned:
+            commit = _branch(self.storage / "refs" / self.revision)
+        path = self._snapshot(commit) if commit else None
+        return path if path and os.path.isfile(path) else None  # noqa: PTH113 - False without permission
+
+    def commit_of(self, path: Path) -> str:
+        """The commit that a cached path belongs to."""
+        return path.relative_to(self.storage / "snapshots").parts[0]
+
+    def _snapshot(self, commit: str) -> Path:
+        return self.storage / "snapshots" / commit / self.path
+
+    def fetch(self, title: str, licence: str, show: Show | None = None) -> Path:
+        """Fetch the file into the cache, unless its content is there already.
+
+        Args:
+            title: What to call it in messages.
+            licence: The licence to name in messages.
+            show: Called with the progress of the download.
+
+        Raises:
+            ModelError: The hub cannot be reached, does not answer, does not have the file, or
+                sends content that differs from its record.
+            OutputError: The cache cannot be written to.
+        """
+        for name in ("TELEMETRY", "XET", "SYMLINKS_WARNING"):  # read at its import
+            os.environ.setdefault(f"HF_HUB_DISABLE_{name}", "1")
+        try:
+            from huggingface_hub import constants, get_session, hf_hub_download
+
+            get_session()
+        except (ImportError, OSError, ValueError) as error:  # SOCKS needs another package
+            raise ModelError(
+                f"cannot fetch {title}: the connection settings in the environment do not work: "
+                f"{error}",
+                f"check HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and the numbers in HF_*; or {HINT}",
+            ) from error
+        endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
+        shown = _without_credentials(endpoint)
+        with _reasons(f"cannot fetch {title} from {shown}"):
+            commit, digest, size = self._record(endpoint)
+            content = self.storage / "blobs" / digest
+            # On a system without links, the content is in the snapshot.
+            if not content.exists() and not self._snapshot(commit).is_file():
                 # A warning, so that it is shown by default.
                 log.log(
                     logging.WARNING if SHA_256.fullmatch(digest) else logging.INFO,
                     "fetching %s: %s of %s at %s, %s, licence %s, from %s",
-                    *(title, file.path, file.repository, commit[:10]),
+                    *(title, self.path, self.repository, commit[:10]),
                     *("of unknown size" if size is None else f"{size / 1e6:.1f} MB", licence),
-                    _shown(endpoint),
+                    shown,
                 )
-                address = _address(file, endpoint, commit)
-                begun = part.exists()
-                _download(address, part, size, show)
-                if begun and _digest_of(part, digest) != digest:  # of an earlier run
-                    part.unlink()
-                    _download(address, part, size, show)
-                if (received := _digest_of(part, digest)) != digest:
-                    part.unlink()
-                    kind = "SHA-256" if SHA_256.fullmatch(digest) else "git name"
-                    raise _Unusable(f"the content has {kind} {received}, its record says {digest}")
-                with part.open("rb+") as received_file:
-                    sync(received_file.fileno())
-                part.replace(content)
-            return file.link(commit, digest)
+            bar: Any = functools.partial(_Bar, size, show)  # which is only called
+            path = Path(
+                hf_hub_download(
+                    self.repository,
+                    self.path,
+                    revision=self.revision,
+                    cache_dir=self.storage.parent,
+                    tqdm_class=bar,
+                    library_name="detcli",
+                    library_version=__version__,
+                    endpoint=endpoint,
+                )
+            )
+            if (received := _digest_of(path, digest)) != digest:
+                content.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
+                kind = "SHA-256" if SHA_256.fullmatch(digest) else "git name"
+                raise _Unusable(f"the content has {kind} {received}, its record says {digest}")
+        return path
+
+    def _record(self, endpoint: str) -> tuple[str, str, int | None]:
+        """The hub's record of the file: commit, hash and size, None where it does not say.
+
+        The hash is the SHA-256, or of a small file the name of its content in git.
+        """
+        from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+
+        metadata = get_hf_file_metadata(
+            hf_hub_url(self.repository, self.path, revision=self.revision, endpoint=endpoint),
+            timeout=constants.HF_HUB_ETAG_TIMEOUT,
+            library_name="detcli",
+            library_version=__version__,
+            endpoint=endpoint,
+        )
+        commit, digest = metadata.commit_hash or "", metadata.etag or ""
+        if not COMMIT.fullmatch(commit):
+            raise _Unusable("the server is not a Hugging Face hub")
+        in_git = self.path.endswith(".json") and COMMIT.fullmatch(digest)
+        if not SHA_256.fullmatch(digest) and not in_git:
+            raise _Unusable(f"it has no SHA-256 to check {self.path} against")
+        if self.pinned and commit != self.revision:
+            raise _Unusable(f"it has commit {commit} instead of {self.revision}")
+        return commit, digest, metadata.size
+
+    def forget(self) -> int:
+        """Remove all revisions of the file; files of other programs stay.
+
+        Returns:
+            The number of bytes freed.
+
+        Raises:
+            OutputError: The cache cannot be written to.
+        """
+        freed = 0
+        try:
+            for path in self.storage.glob(f"snapshots/*/{self.path}"):
+                content = path.resolve()
+                size = content.stat().st_size if content.exists() else 0
+                path.unlink()
+                if content not in {one.resolve() for one in _files(self.storage / "snapshots")}:
+                    content.unlink(missing_ok=True)  # already gone if the name was not a link
+                    freed += size
+            for ref in _files(self.storage / "refs"):
+                commit = _branch(ref)
+                if commit and not any(_files(self.storage / "snapshots" / commit)):
+                    ref.unlink()
+            for folder, _, _ in os.walk(self.storage, topdown=False):
+                with contextlib.suppress(OSError):  # not empty
+                    Path(folder).rmdir()
+        except OSError as error:
+            raise OutputError(
+                f"cannot remove {error.filename or self.path}: {system_reason(error)}",
+                "check the permissions of the Hugging Face cache",
+            ) from error
+        return freed
+
+
+def hub_folder() -> Path:
+    """The cache's folder; HF_HUB_CACHE, HF_HOME and XDG_CACHE_HOME move it."""
+    get = os.environ.get
+    home = get("HF_HOME") or str(Path(get("XDG_CACHE_HOME") or "~/.cache", "huggingface"))
+    folder = get("HF_HUB_CACHE") or get("HUGGINGFACE_HUB_CACHE") or str(Path(home, "hub"))
+    return Path(os.path.expandvars(os.path.expanduser(folder)))  # noqa: PTH111 - keeps a `~` without a home
+
+
+def why_folder_untrusted(hub: Path, name: str) -> str:
+    """Why a repository's folder in a cache, or a file in it, is not trusted; empty if all are."""
+    paths = [hub, hub / name]
+    for folder, folders, files in os.walk(hub / name):
+        paths.extend(Path(folder, entry) for entry in (*folders, *files))
+    return next(filter(None, map(why_untrusted, paths)), "")
+
+
+def is_intact(path: Path) -> bool:
+    """Whether a cached file has the recorded SHA-256; True if none is recorded.
+
+    Raises:
+        ModelError: The file cannot be read.
+    """
+    recorded = path.resolve().name
+    try:
+        return SHA_256.fullmatch(recorded) is None or sha256(path) == recorded
+    except OSError as error:
+        raise ModelError(
+            f"cannot read {path}: {error.strerror}", "check its permissions"
+        ) from error
+
+
+def _branch(ref: Path) -> str | None:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if ref.is_file():  # a pipe would be waited for
+            with ref.open(encoding="utf-8") as file:
+                commit = file.read(MAX_REF).strip()
+            if COMMIT.fullmatch(commit):
+                return commit
+    return None
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
 
 
 def _digest_of(path: Path, like: str) -> str:
@@ -114,132 +268,42 @@ def _digest_of(path: Path, like: str) -> str:
     return named.hexdigest()
 
 
-@contextlib.contextmanager
-def _only_one(lock: Path, title: str) -> Iterator[None]:
-    """Hold the lock of a file; say so if another process holds it."""
-    from huggingface_hub.utils import (  # type: ignore[attr-defined] # lazily exported
-        WeakFileLock,
-    )
-
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(WeakFileLock(lock, timeout=LOCK_NOTICE_S))
-        except TimeoutError:
-            log.warning("another process is fetching %s; waiting for it", title)
-            stack.enter_context(WeakFileLock(lock, timeout=LOCK_TIMEOUT_S))
-        yield
-
-
-def _endpoint() -> str:
-    """The hub's URL.
+def _without_credentials(endpoint: str) -> str:
+    """The hub's URL as messages show it.
 
     Raises:
         ModelError: HF_ENDPOINT is not a valid URL.
     """
-    from huggingface_hub import constants
-
-    endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
-    try:
+    with contextlib.suppress(ValueError):
         parts = urlsplit(endpoint)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ModelError(
-            "HF_ENDPOINT is not the URL of a hub",
-            "set it to a URL such as https://huggingface.co, or unset it",
-        )
-    return endpoint
-
-
-def _shown(endpoint: str) -> str:
-    """A URL without credentials."""
-    parts = urlsplit(endpoint)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
-def _address(file: HubFile, endpoint: str, revision: str) -> str:
-    from huggingface_hub import hf_hub_url
-
-    return hf_hub_url(file.repository, file.path, revision=revision, endpoint=endpoint)
-
-
-def _ask(file: HubFile, endpoint: str) -> HubRecord:
-    """The hub's record of a file."""
-    from huggingface_hub import constants, get_hf_file_metadata
-
-    metadata = get_hf_file_metadata(
-        _address(file, endpoint, file.revision),
-        timeout=constants.HF_HUB_ETAG_TIMEOUT,
-        library_name="detcli",
-        library_version=__version__,
-        endpoint=endpoint,
-    )
-    commit, digest = metadata.commit_hash or "", metadata.etag or ""
-    if not COMMIT.fullmatch(commit):
-        raise _Unusable("the server is not a Hugging Face hub")
-    in_git = file.path.endswith(".json") and COMMIT.fullmatch(digest)
-    if not SHA_256.fullmatch(digest) and not in_git:
-        raise _Unusable(f"it has no SHA-256 to check {file.path} against")
-    if file.pinned and commit != file.revision:
-        raise _Unusable(f"it has commit {commit} instead of {file.revision}")
-    return HubRecord(commit, digest, metadata.size)
-
-
-def _download(address: str, part: Path, size: int | None, show: Show | None) -> None:
-    """Download a file, resuming where an earlier run broke off."""
-    import httpx2
-
-    broken: Exception = _Unusable("the connection broke off")
-    for _ in range(ATTEMPTS):
-        have = part.stat().st_size if part.exists() else 0
-        if size is not None and have > size:  # an earlier run left other content
-            have = 0
-        if have and have == size:
-            return
-        if have:
-            log.info("resuming after %.1f MB", have / 1e6)
-        try:
-            _receive(address, part, have, size, show)
-        except httpx2.TransportError as error:
-            broken = error
-        else:
-            if size is None or part.stat().st_size == size:
-                return
-    raise broken
-
-
-def _receive(address: str, part: Path, have: int, size: int | None, show: Show | None) -> None:
-    """Append the data of one connection to a file."""
-    from huggingface_hub import constants, get_session
-    from huggingface_hub.utils import (  # type: ignore[attr-defined] # lazily exported
-        build_hf_headers,
-        hf_raise_for_status,
+        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
+            return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    raise ModelError(
+        "HF_ENDPOINT is not the URL of a hub",
+        "set it to a URL such as https://huggingface.co, or unset it",
     )
 
-    headers = build_hf_headers(library_name="detcli", library_version=__version__)
-    headers["Accept-Encoding"] = "identity"
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    # Credentials do not follow a redirect to another host.
-    with get_session().stream(
-        "GET",
-        address,
-        headers=headers,
-        follow_redirects=True,
-        timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
-    ) as response:
-        if have and response.status_code == 416:  # the file is already complete
-            return
-        hf_raise_for_status(response)
-        resumed = response.status_code == 206  # partial content; else the file starts over
-        with part.open("ab" if resumed else "wb") as file:
-            for data in response.iter_raw():
-                file.write(data)
-                if size is not None and file.tell() > size:
-                    raise _Unusable(f"it sends more than the recorded {size} bytes")
-                if show is not None:
-                    show(file.tell(), size)
+
+class _Bar:
+    """What `hf_hub_download` uses of tqdm."""
+
+    def __init__(
+        self, size: int | None, show: Show | None, *, initial: int = 0, **_: object
+    ) -> None:
+        self._size, self._show, self._done = size, show, initial
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def update(self, count: int) -> None:
+        self._done += count
+        if self._size is not None and self._done > self._size:
+            raise _Unusable(f"it sends more than the recorded {self._size} bytes")
+        if self._show is not None:
+            self._show(self._done, self._size)
 
 
 @contextlib.contextmanager
@@ -247,15 +311,19 @@ def _reasons(problem: str) -> Iterator[None]:
     """Translate all errors of the hub.
 
     Messages of the libraries may contain URLs with passwords, so only those of connections, which
-    do not, are passed on.
+    do not, are passed on, and what they log is dropped.
     """
     import httpx2
     from huggingface_hub.errors import (
         HfHubHTTPError,
+        LocalEntryNotFoundError,
         OfflineModeIsEnabled,
         RemoteEntryNotFoundError,
     )
 
+    theirs = logging.getLogger("huggingface_hub")
+    level = theirs.level
+    theirs.setLevel(logging.CRITICAL)
     try:
         yield
     except _Unusable as error:
@@ -267,16 +335,18 @@ def _reasons(problem: str) -> Iterator[None]:
     except HfHubHTTPError as error:
         answer = f"{error.response.status_code} {error.response.reason_phrase}"
         raise ModelError(f"{problem}: it answers {answer}", HINT) from error
-    except httpx2.TimeoutException as error:
+    except (httpx2.TimeoutException, LocalEntryNotFoundError) as error:
         raise ModelError(f"{problem}: it does not answer", HINT) from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise ModelError(f"{problem}: {error}", HINT) from error
     except UnicodeEncodeError as error:
         raise ModelError(f"{problem}: HF_TOKEN is not a valid token", HINT) from error
-    except TimeoutError as error:
-        raise ModelError(f"{problem}: another process holds the download lock", HINT) from error
     except OSError as error:
+        if error.errno is None:  # fewer bytes than recorded
+            raise ModelError(f"{problem}: the content is incomplete", HINT) from error
         raise OutputError(
             f"{problem}: cannot write to its cache: {system_reason(error)}",
             "check its permissions and the free disk space, or set HF_HOME to another folder",
         ) from error
+    finally:
+        theirs.setLevel(level)

@@ -20,7 +20,7 @@ from detcli.model.contract import BoxFormat, Contract
 from detcli.model.loading import ExternalFile, ModelFile, damage_reported
 from detcli.model.preprocessing import overridden
 
-VERSION = 18
+VERSION = 19
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from detcli.errors import ModelError, UsageError
-from detcli.model.hub_cache import HubFile, Show, is_intact
+from detcli.model.hub import HubFile, Show, is_intact
 
 DEFAULT = "yolov10n"
 BUNDLED = Path(__file__).parent / "bundled"
@@ -282,12 +282,10 @@ def local_path(model: ZooModel, *, half: bool) -> Path | None:
 
 
 def _fetch(model: ZooModel, *, half: bool, show: Show | None) -> Path:
-    from detcli.model.hub import fetch  # imports huggingface_hub
-
     file = model.file(half=half)
     if file is None:
         raise ValueError(f"{model.name} is not on a hub")
-    path = fetch(file, model.title(half=half), model.licence, show)
+    path = file.fetch(model.title(half=half), model.licence, show)
     for beside in model.neighbours():
-        fetch(beside, f"{beside.path} of {model.name}", model.licence)
+        beside.fetch(f"{beside.path} of {model.name}", model.licence)
     return path

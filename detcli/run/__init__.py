@@ -12,7 +12,7 @@ from detcli.core.config import Config, Watched
 from detcli.core.device import Device, available_cores
 from detcli.core.options import flat, rows
 from detcli.detector import Detector
-from detcli.model.hub_cache import Show, sha256
+from detcli.model.hub import Show, sha256
 from detcli.model.preprocessing import parse, written
 from detcli.model.zoo import LocatedModel, find
 from detcli.opencv import open_streams_in_parallel, silence_opencv

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from detcli.cache import warn_once
 from detcli.errors import DependencyError, OutputError
 from detcli.files import AtomicFile, unwritable
 from detcli.geometry import Image
@@ -16,7 +17,6 @@ from detcli.opencv import cv2
 from detcli.record import Origin, Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import OutputFolder, PerClip
-from detcli.trust import warn_once
 
 SUFFIX = ".mp4"
 CODECS = ("mp4v", "MJPG")  # in every build of OpenCV; only the second takes sides over 8191 pixels

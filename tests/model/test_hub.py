@@ -1,22 +1,27 @@
-"""Fetching from a hub: content, resumption, failures, credentials."""
+"""Fetching from a hub into the cache that other programs share: content, failures, credentials."""
 
 import hashlib
+import os
+import subprocess
+import sys
 import threading
+import types
+from pathlib import Path
 
 import huggingface_hub
 import pytest
 from hub_server import COMMIT, NEWER
-from huggingface_hub import constants
+from huggingface_hub import constants, file_download
 
 from detcli.errors import ModelError, OutputError
-from detcli.model import hub as hub_module
-from detcli.model.hub import fetch
-from detcli.model.hub_cache import HubFile, hub_folder
+from detcli.model.hub import HubFile, hub_folder, is_intact
 
 CONTENT = bytes(range(256)) * 2000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 PINNED = HubFile("onnx-community/yolov10n", "onnx/model.onnx", COMMIT)
 BRANCH = HubFile("onnx-community/yolov10n", "onnx/model.onnx", "main")
+HALF = HubFile("onnx-community/yolov10n", "onnx/model_fp16.onnx", "main")
+ADDRESS = "/onnx-community/yolov10n/resolve/{}/onnx/model.onnx"
 
 
 @pytest.fixture(autouse=True)
@@ -24,34 +29,45 @@ def _impatient(hub, monkeypatch):
     """Short timeouts, and content for the model that all tests fetch."""
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.3)
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.3)
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100_000)
+    monkeypatch.setattr(file_download, "time", types.SimpleNamespace(sleep=lambda _: None))
     hub.add("yolov10n", CONTENT)
 
 
 def get(file=PINNED, show=None):
-    return fetch(file, "yolov10n", "AGPL-3.0", show)
+    return file.fetch("yolov10n", "AGPL-3.0", show)
 
 
 def leftovers():
     """Cached files other than content, its names, references and locks."""
-    return [
-        path.name
-        for path in hub_folder().rglob("*")
-        if path.is_file() and path.name not in {DIGEST, "model.onnx", "main", f"{DIGEST}.lock"}
-    ]
+    usual = {DIGEST, "model.onnx", "main", f"{DIGEST}.lock", "CACHEDIR.TAG"}
+    return [p.name for p in hub_folder().rglob("*") if p.is_file() and p.name not in usual]
+
+
+def without_links(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("the user lacks a privilege")
+
+    monkeypatch.setattr("os.symlink", refuse)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_SYMLINKS_WARNING", True)
+    monkeypatch.setattr(file_download, "_are_symlinks_supported_in_dir", {})
 
 
 @pytest.mark.parametrize("file", [PINNED, BRANCH])
 def test_a_file_is_fetched_into_the_specified_layout(hub, file):
+    assert PINNED.cached() is BRANCH.cached() is None
     path = get(file)
     assert path.read_bytes() == CONTENT
     storage = hub_folder() / "models--onnx-community--yolov10n"
     assert path == storage / "snapshots" / COMMIT / "onnx/model.onnx"
     assert path.resolve() == (storage / "blobs" / DIGEST).resolve()
-    assert file.cached() == path
+    assert PINNED.cached() == file.cached() == path
+    assert (BRANCH.cached() is None) == (file is PINNED)  # which does not set the branch
+    assert file.commit_of(path) == COMMIT
+    assert HubFile(PINNED.repository, PINNED.path, NEWER).cached() is None
     assert leftovers() == []
-    address = "/onnx-community/yolov10n/resolve/{}/onnx/model.onnx"
-    assert hub.asked("HEAD") == [address.format(file.revision)]
-    assert hub.asked() == [address.format(COMMIT), f"/{DIGEST}"]
+    assert set(hub.asked("HEAD")) == {ADDRESS.format(file.revision)}
+    assert hub.asked() == [f"/{DIGEST}"]
 
 
 def test_a_download_is_announced_with_size_revision_and_licence(hub, caplog):
@@ -64,45 +80,44 @@ def test_a_download_is_announced_with_size_revision_and_licence(hub, caplog):
 
 def test_huggingface_hub_and_detcli_find_each_others_files(hub, tmp_path, monkeypatch):
     ours = get(BRANCH)
-    arguments = {"repo_id": BRANCH.repository, "filename": BRANCH.path}
-    options = arguments | {"cache_dir": hub_folder(), "endpoint": hub.url}
-    for revision in ("main", COMMIT):
-        theirs = huggingface_hub.hf_hub_download(**options, revision=revision)
-        assert theirs == str(ours)
+    arguments = {"repo_id": BRANCH.repository, "filename": BRANCH.path, "endpoint": hub.url}
+    theirs = huggingface_hub.hf_hub_download(**arguments, cache_dir=hub_folder())
+    assert theirs == str(ours)
     assert len(hub.ranges()) == 1  # downloaded once
     report = huggingface_hub.scan_cache_dir(hub_folder())
     assert (report.warnings, report.size_on_disk) == ([], len(CONTENT))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "another"))
-    theirs = huggingface_hub.hf_hub_download(**options | {"cache_dir": hub_folder()})
+    theirs = huggingface_hub.hf_hub_download(**arguments, cache_dir=hub_folder())
     assert str(BRANCH.cached()) == str(PINNED.cached()) == theirs
 
 
-def test_cached_content_is_not_fetched_again(hub):
-    get(PINNED)
+def test_a_moved_branch_is_fetched_where_the_file_has_changed(hub, caplog):
+    old = get(PINNED)
     hub.main = NEWER  # a commit that did not change this file
     hub.requests.clear()
+    caplog.clear()
     path = get(BRANCH)
     assert NEWER in path.parts
     assert path.resolve().name == DIGEST
-    assert hub.asked() == []
-
-
-def test_the_new_file_of_a_moved_branch_is_fetched(hub):
-    old = get(BRANCH)
-    hub.main = NEWER
+    assert hub.asked() == caplog.records == []
+    hub.main = "1" * 40
     hub.add("yolov10n", b"new")
-    assert get(BRANCH).read_bytes() == b"new"
-    assert BRANCH.cached().read_bytes() == b"new"
+    assert get(BRANCH).read_bytes() == BRANCH.cached().read_bytes() == b"new"
     assert old.read_bytes() == CONTENT
 
 
-def test_a_wrong_hash_is_refused_and_nothing_is_kept(hub):
+@pytest.mark.parametrize("links", [True, False])
+def test_a_wrong_hash_is_refused_and_nothing_is_kept(hub, monkeypatch, links):
+    if not links:
+        without_links(monkeypatch)
     hub.faults.contents[BRANCH.repository, BRANCH.path] = CONTENT[::-1]
     with pytest.raises(ModelError, match=f"its record says {DIGEST}") as error:
         get()
     assert error.value.exit_code == 4
     assert PINNED.cached() is None
-    assert leftovers() == []
+    assert not list(hub_folder().glob("*/blobs/*"))
+    hub.faults.contents.clear()
+    assert get().read_bytes() == CONTENT
 
 
 def test_content_longer_than_recorded_is_refused(hub):
@@ -110,40 +125,18 @@ def test_content_longer_than_recorded_is_refused(hub):
     with pytest.raises(ModelError, match="more than the recorded 512000 bytes"):
         get()
     assert PINNED.cached() is None
+    assert leftovers() == []
 
 
-def test_an_interrupted_download_is_resumed_at_once(hub):
+def test_an_interrupted_download_is_resumed_with_its_progress(hub):
     hub.faults.break_after = [200_000, 100_000]
-    assert get().read_bytes() == CONTENT
+    told = []
+    assert get(show=lambda *counts: told.append(counts)).read_bytes() == CONTENT
     assert hub.ranges() == [None, "bytes=200000-", "bytes=300000-"]
+    assert told == [
+        (n, len(CONTENT)) for n in (100_000, 200_000, 300_000, 400_000, 500_000, 512_000)
+    ]
     assert leftovers() == []
-
-
-def test_a_partial_download_is_resumed_by_the_next_run(hub):
-    hub.faults.break_after = [200_000] + [0] * (hub_module.ATTEMPTS - 1)
-    with pytest.raises(ModelError, match="cannot fetch yolov10n"):
-        get()
-    assert PINNED.cached() is None  # a partial file is not a model
-    assert leftovers() == [f"{DIGEST}.detcli.incomplete"]
-    hub.requests.clear()
-    assert get().read_bytes() == CONTENT
-    assert hub.ranges() == ["bytes=200000-"]
-    assert leftovers() == []
-
-
-def test_a_complete_but_unchecked_download_is_not_fetched_again(hub):
-    PINNED.partial(DIGEST).parent.mkdir(parents=True)
-    PINNED.partial(DIGEST).write_bytes(CONTENT)
-    assert get().read_bytes() == CONTENT
-    assert hub.asked() == []
-
-
-@pytest.mark.parametrize("left", [b"x" * 1000, b"x" * len(CONTENT), CONTENT + b"x"])
-def test_a_damaged_partial_download_is_fetched_anew(hub, left):
-    PINNED.partial(DIGEST).parent.mkdir(parents=True)
-    PINNED.partial(DIGEST).write_bytes(left)
-    assert get().read_bytes() == CONTENT
-    assert hub.ranges()[-1] is None
 
 
 def test_a_server_without_ranges_sends_the_whole_file_again(hub):
@@ -152,21 +145,20 @@ def test_a_server_without_ranges_sends_the_whole_file_again(hub):
     assert get().read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("break_after", [[], [200_000]])
-def test_a_hub_that_does_not_report_the_size(hub, caplog, break_after):
+def test_a_download_that_breaks_off_for_good_leaves_nothing(hub):
+    hub.faults.break_after = [200_000] + [0] * 20
+    with pytest.raises(ModelError, match="cannot fetch yolov10n"):
+        get()
+    assert PINNED.cached() is None  # a partial file is not a model
+    assert leftovers() == []
+
+
+def test_a_hub_that_does_not_report_the_size(hub, caplog):
     hub.faults.headers["X-Linked-Size"] = None
-    hub.faults.break_after = break_after
     told = []
     assert get(show=lambda *counts: told.append(counts)).read_bytes() == CONTENT
     assert told[-1] == (len(CONTENT), None)
     assert "of unknown size" in caplog.text
-
-
-def test_a_complete_but_unchecked_download_of_unknown_size(hub):
-    hub.faults.headers["X-Linked-Size"] = None
-    PINNED.partial(DIGEST).parent.mkdir(parents=True)
-    PINNED.partial(DIGEST).write_bytes(CONTENT)
-    assert get().read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(
@@ -175,12 +167,11 @@ def test_a_complete_but_unchecked_download_of_unknown_size(hub):
         ({"hang": "record"}, "it does not answer"),
         ({"hang": "content"}, "it does not answer"),
         ({"status": 503}, "it answers 503 Service Unavailable"),
-        ({"status": 403}, "it answers 403 Forbidden"),
         ({"headers": {"X-Repo-Commit": None}}, "is not a Hugging Face hub"),
         ({"headers": {"X-Repo-Commit": "../../../somewhere"}}, "is not a Hugging Face hub"),
         ({"headers": {"X-Repo-Commit": NEWER}}, f"it has commit {NEWER} instead of"),
         ({"headers": {"X-Linked-Etag": '"../../x"'}}, "it has no SHA-256"),
-        ({"headers": {"X-Linked-Etag": None}}, "it has no SHA-256"),
+        ({"headers": {"X-Linked-Size": "9999999"}}, "the content is incomplete"),
     ],
 )
 def test_a_failing_hub_is_a_model_error_with_three_remedies(hub, faults, words):
@@ -195,7 +186,7 @@ def test_a_failing_hub_is_a_model_error_with_three_remedies(hub, faults, words):
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        (HubFile(PINNED.repository, "onnx/model_fp16.onnx", COMMIT), "has no such file"),
+        (HALF, "has no such file"),
         (HubFile("onnx-community/yolov10q", "onnx/model.onnx", "main"), "answers 401"),
         (HubFile(PINNED.repository, "onnx/model.onnx", NEWER), "answers 404"),
     ],
@@ -227,7 +218,7 @@ def test_offline_mode_sends_no_request(hub, monkeypatch):
 
 
 @pytest.mark.parametrize("fault", [{}, {"status": 500}, {"hang": "content"}])
-def test_a_password_in_the_endpoint_is_never_shown(hub, monkeypatch, caplog, fault):
+def test_a_password_in_the_endpoint_is_never_shown(hub, monkeypatch, caplog, capfd, fault):
     caplog.set_level("DEBUG", "detcli")
     monkeypatch.setenv("HF_ENDPOINT", hub.url.replace("//", "//user:secret@"))
     hub.faults.contents[BRANCH.repository, BRANCH.path] = b"wrong"
@@ -237,6 +228,7 @@ def test_a_password_in_the_endpoint_is_never_shown(hub, monkeypatch, caplog, fau
         get()
     assert "secret" not in f"{error.value} {error.value.hint} {caplog.text}"
     assert hub.url in str(error.value)
+    assert capfd.readouterr().err == ""  # huggingface_hub writes there itself
 
 
 def test_a_token_is_sent_only_to_the_hub(hub, monkeypatch):
@@ -245,16 +237,6 @@ def test_a_token_is_sent_only_to_the_hub(hub, monkeypatch):
     sent = {path: headers.get("authorization") for _, path, headers in hub.requests}
     assert sent.pop(f"/{DIGEST}") is None
     assert set(sent.values()) == {"Bearer hf_secret"}
-
-
-def test_progress_is_reported(hub):
-    hub.faults.break_after = [200_000]
-    told = []
-    get(show=lambda done, total: told.append((done, total)))
-    done = [count for count, _ in told]
-    assert done == sorted(done)
-    assert done[0] <= 200_000  # before the connection broke off
-    assert told[-1] == (len(CONTENT), len(CONTENT))
 
 
 def test_concurrent_calls_download_once(hub):
@@ -267,21 +249,6 @@ def test_concurrent_calls_download_once(hub):
     assert len(hub.ranges()) == 1
 
 
-def test_waiting_for_a_lock_is_announced_and_times_out(monkeypatch, caplog):
-    monkeypatch.setattr(hub_module, "LOCK_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(hub_module, "LOCK_NOTICE_S", 0.1)
-    lock = hub_folder() / ".locks/models--onnx-community--yolov10n" / f"{DIGEST}.lock"
-    lock.parent.mkdir(parents=True)
-    from huggingface_hub.utils import WeakFileLock
-
-    with (
-        WeakFileLock(lock),
-        pytest.raises(ModelError, match="another process holds the download lock"),
-    ):
-        get()
-    assert "another process is fetching yolov10n; waiting for it" in caplog.text
-
-
 def test_a_cache_that_cannot_be_written_to(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "file"))
@@ -291,13 +258,162 @@ def test_a_cache_that_cannot_be_written_to(tmp_path, monkeypatch):
 
 
 def test_a_system_without_links_keeps_the_file_under_its_name(hub, monkeypatch):
-    def refuse(*_, **__):
-        raise OSError("the user lacks a privilege")
-
-    monkeypatch.setattr("pathlib.Path.symlink_to", refuse)
+    without_links(monkeypatch)
     path = get(BRANCH)
     assert not path.is_symlink()
     assert path.read_bytes() == CONTENT
+    assert is_intact(path)  # nothing is recorded
     hub.requests.clear()
     assert get(BRANCH) == path
     assert hub.asked() == []
+    assert BRANCH.forget() == len(CONTENT)
+    assert not BRANCH.storage.exists()
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"HF_HOME": "~/hf"},
+        {"HF_HOME": "$PLACE/hf", "PLACE": "/there"},
+        {"HF_HUB_CACHE": "/hub", "HF_HOME": "/hf", "HUGGINGFACE_HUB_CACHE": "/old"},
+        {"HUGGINGFACE_HUB_CACHE": "/old", "HF_HOME": "/hf"},
+        {"XDG_CACHE_HOME": "/xdg"},
+        {"XDG_CACHE_HOME": "/xdg", "HF_HOME": "/hf"},
+    ],
+)
+def test_the_folder_is_the_one_of_huggingface_hub(variables, monkeypatch):
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    code = "from huggingface_hub.constants import HF_HUB_CACHE; print(HF_HUB_CACHE)"
+    theirs = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert hub_folder() == Path(theirs.stdout.decode().strip())
+
+
+@pytest.mark.parametrize("content", [b"", b"../../..", b"\xff\xfe", b"0" * 39, None])
+def test_a_reference_that_is_not_a_commit_is_ignored(content):
+    get(BRANCH)
+    reference = BRANCH.storage / "refs/main"
+    if content is not None:
+        reference.write_bytes(content)
+    else:  # a pipe is not waited for
+        reference.unlink()
+        os.mkfifo(reference)
+    assert BRANCH.cached() is None
+    BRANCH.forget()
+
+
+def test_a_dangling_link_is_not_a_cached_file():
+    get().resolve().unlink()
+    assert PINNED.cached() is None
+
+
+def test_nothing_is_found_in_an_inaccessible_cache(monkeypatch):
+    monkeypatch.setenv("HF_HOME", "/" + "x" * 5000)  # refused by the system, as without permission
+    assert BRANCH.cached() is None
+    assert PINNED.cached() is None
+
+
+def test_damage_is_detected_by_the_hash():
+    path = get()
+    assert is_intact(path)
+    path.resolve().write_bytes(b"damaged")
+    assert not is_intact(path)
+
+
+def test_forgetting_removes_all_revisions_and_keeps_what_others_have_there(hub):
+    hub.add("yolov10n", CONTENT, half=b"half")
+    path, half = get(BRANCH), get(HALF)
+    hub.main = NEWER
+    hub.add("yolov10n", b"newer")
+    get(BRANCH)
+    card = path.parents[1] / "README.md"
+    card.write_text("a file of another program")
+    download = BRANCH.storage / "blobs/0123.incomplete"
+    download.write_text("of another program, at this moment")
+    assert BRANCH.forget() == len(CONTENT + b"newer")
+    assert not path.is_symlink()
+    assert half.read_bytes() == b"half"
+    assert card.exists()
+    assert download.exists()
+    card.unlink()
+    download.unlink()
+    assert HALF.forget() == len(b"half")
+    assert not HALF.storage.exists()
+    assert HALF.forget() == 0
+
+
+def test_forgetting_keeps_content_that_has_another_name(hub):
+    hub.add("yolov10n", CONTENT, half=CONTENT)
+    get(BRANCH)
+    other = get(HALF)
+    assert BRANCH.forget() == 0
+    assert other.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("place", ["", "models--onnx-community--yolov10n", "blobs", "content"])
+def test_a_cache_that_others_can_write_to_is_not_used(cache, caplog, place):
+    first, storage = get(), PINNED.storage
+    folder = {"": hub_folder(), "blobs": storage / "blobs", "content": first.resolve()}
+    folder.get(place, storage).chmod(0o777)
+    caplog.clear()
+    assert PINNED.cached() is None
+    second = get()
+    assert second.is_relative_to(cache)
+    assert PINNED.cached() == second
+    assert sum("Hugging Face cache is not used" in one.message for one in caplog.records) == 1
+    (cache / "hub").chmod(0o777)
+    with pytest.raises(OutputError, match="no place for models: others can write"):
+        PINNED.cached()
+
+
+@pytest.fixture
+def _fresh(monkeypatch):
+    """A new session, with no proxy set."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    huggingface_hub.close_session()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("ALL_PROXY", "socks9://somebody:secret@127.0.0.1:9", "scheme for proxy"),
+        ("SSL_CERT_FILE", "/no/such/file.pem", "No such file"),
+    ],
+)
+@pytest.mark.usefixtures("_fresh")
+def test_a_broken_setting_is_reported_with_its_variable(monkeypatch, name, value, words):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ModelError, match=words) as error:
+        get()
+    assert name in error.value.hint
+    assert "secret" not in str(error.value)
+
+
+def test_a_proxy_that_needs_another_package(monkeypatch):
+    def refuse():
+        raise ImportError("Using SOCKS proxy, but the 'socksio' package is not installed.")
+
+    monkeypatch.setattr(huggingface_hub, "get_session", refuse)
+    with pytest.raises(ModelError, match="'socksio' package is not installed") as error:
+        get()
+    assert "'codes'" in error.value.hint
+
+
+def test_a_token_that_cannot_be_sent(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_s\u00e9cret")
+    with pytest.raises(ModelError, match="HF_TOKEN") as error:
+        get()
+    assert "cret" not in str(error.value)
+
+
+def test_a_setting_that_is_not_a_number(detcli, monkeypatch):
+    monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "soon")
+    done = detcli("models", "pull", "yolov10n")
+    assert done.returncode == 4
+    assert "'soon'" in done.stderr
+    assert "HF_*" in done.stderr

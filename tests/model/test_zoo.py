@@ -10,7 +10,7 @@ from hub_server import COMMIT, NEWER
 from detcli.errors import ModelError, OutputError, UsageError
 from detcli.model import zoo
 from detcli.model.contract import Interpolation
-from detcli.model.hub_cache import hub_folder
+from detcli.model.hub import hub_folder
 from detcli.model.loading import ModelFile
 from detcli.model.zoo import LocatedModel, find, model_path, pull, remove
 
@@ -200,7 +200,7 @@ def test_a_file_that_cannot_be_checked_is_a_model_error(monkeypatch):
     def refuse(_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("detcli.model.hub_cache.sha256", refuse)
+    monkeypatch.setattr("detcli.model.hub.sha256", refuse)
     with pytest.raises(ModelError, match=r"model\.onnx: Permission denied"):
         pull("yolov10n")
 

@@ -9,9 +9,9 @@ from made_videos import DOOR, film, live, play
 from sample_records import Film, failed_frame, frame
 
 import detcli.sink
+from detcli.cache import warn_once
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, MAX_GAP_S, VideoSink
-from detcli.trust import warn_once
 
 TOLERANCE = 6  # shades that the codec is wrong by
 

@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Any
 from detcli import __version__
 from detcli.backend.device import PROVIDERS, Device, DeviceKind, has_openvino
 from detcli.backend.nvidia import GpuFacts, ask_driver, cuda_command, driver_version
-from detcli.cache import cache_folder
+from detcli.cache import cache_folder, why_untrusted
 from detcli.commands.doctor import installation
 from detcli.commands.doctor.installation import CPU_INSTEAD, CUDA, DoctorProblem, RuntimeFacts
 from detcli.commands.shared.defaults_file import DefaultsContext, defaults_file
 from detcli.commands.shared.reports import shown
 from detcli.errors import DetcliError, OutputError, UsageError
 from detcli.text import public_name, public_text
-from detcli.trust import why_untrusted
 
 if TYPE_CHECKING:
     from detcli.detections import Detections
@@ -447,7 +446,7 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
 
 def _distrusted(folder: Path, shown: str) -> Iterator[DoctorProblem]:
     """Why detcli's own cache, and that of fetched models, is not used."""
-    from detcli.model.hub_cache import hub_folder, why_folder_untrusted
+    from detcli.model.hub import hub_folder, why_folder_untrusted
     from detcli.model.zoo import MODELS
 
     paths = [folder, *(folder / name for name in CACHE_FOLDERS)]

@@ -42,8 +42,7 @@ from detcli.commands.eval.report import (
 from detcli.commands.shared.setup import RunOptions
 from detcli.detector import Detector
 from detcli.errors import loading
-from detcli.files import make_folder, open_output
-from detcli.model.hub_cache import sha256
+from detcli.files import make_folder, open_output, sha256
 from detcli.model.zoo import LocatedModel
 from detcli.pipeline import Pipeline
 from detcli.record import Origin, Record

@@ -76,8 +76,7 @@ def pull(
     """Fetch models, and print the paths of their files.
 
     Files that exist already are checked, and fetched again if they are damaged. Models come from
-    Hugging Face, or the hub in HF_ENDPOINT, and are kept in its cache, which HF_HOME moves. An
-    interrupted download is resumed.
+    Hugging Face, or the hub in HF_ENDPOINT, and are kept in its cache, which HF_HOME moves.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
     from detcli.model import zoo

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.progress import ProgressColumn
 
-    from detcli.model.hub_cache import Show
+    from detcli.model.hub import Show
     from detcli.record import Record
     from detcli.shards.work import Counts
 

@@ -14,7 +14,7 @@ from detcli import __version__
 from detcli.backend.device import Device
 from detcli.backend.nvidia import ask_driver, driver_version
 from detcli.commands.shared.reports import processor_name
-from detcli.model.hub_cache import sha256
+from detcli.files import sha256
 from detcli.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
 from detcli.source.loading import STDIN
 

@@ -35,7 +35,7 @@ from detcli.commands.verify.report import (
 from detcli.commands.verify.request import VerifyRequest
 from detcli.detections import Detections
 from detcli.errors import InputError, SourceError, UsageError, system_reason
-from detcli.model.hub_cache import sha256
+from detcli.files import sha256
 from detcli.model.names import COCO, COCO_IDS
 from detcli.record import Origin, ProvenanceJson, Record, RecordJson, iso_time
 from detcli.settings import USUAL_CONF, Settings

@@ -91,24 +91,21 @@ def test_a_hub_that_hangs_is_an_error(detcli, filled, make_picture):
     assert "it does not answer" in finished.stderr
 
 
-def test_an_interrupted_download_is_resumed(detcli, filled, make_picture):
+def test_an_interrupted_download_leaves_nothing(detcli, filled, make_picture):
     filled.faults.hang = "rest"
     command = [sys.executable, "-m", "detcli", "predict", str(make_picture("a.png"))]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
         assert b"fetching" in process.stderr.readline()
-        storage = next((zoo.MODELS["yolov10n"].file().storage / "blobs").glob("*"), None)
-        while storage is None or storage.stat().st_size < 200_000:
+        content = zoo.MODELS["yolov10n"].file().storage / "blobs"
+        while not [*content.glob("*.incomplete")]:
             assert process.poll() is None
             time.sleep(0.02)
-            storage = next((zoo.MODELS["yolov10n"].file().storage / "blobs").glob("*"), None)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert process.stderr.read() == b""
-    assert [path.suffix for path in storage.parent.iterdir()] == [".incomplete"]
+    assert [*content.iterdir()] == []
     filled.faults.hang = ""
-    had = storage.stat().st_size
     assert detcli(*command[3:]).returncode == 0
-    assert filled.ranges() == [None, f"bytes={had}-"]
 
 
 @pytest.mark.usefixtures("filled")
@@ -162,12 +159,13 @@ def test_list_as_json_follows_its_schema(filled):
     assert [model["name"] for model in listing["models"]] == list(zoo.MODELS)
     assert listing["models"][0]["files"][0]["state"] == "bundled"
     run("models", "pull", "yolov10n")
+    sent = len(filled.requests)
     after = json.loads(run("models", "list").stdout)
     validator("models").validate(after)
     fetched, half = next(m for m in after["models"] if m["name"] == "yolov10n")["files"]
     assert (fetched["state"], half["state"]) == ("fetched", "to fetch")
     assert fetched["bytes"] > 500_000
-    assert filled.asked("HEAD")[1:] == []  # listing sends no requests
+    assert len(filled.requests) == sent  # listing sends no requests
 
 
 @pytest.mark.usefixtures("bundled")
