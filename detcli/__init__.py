@@ -9,7 +9,7 @@ run/, source/, pipeline.py, watch/, sink/ a Config opened; the flow of the comma
 detector.py, settings.py                 pictures to detections, also for Python; detections.py
 backend/, topk.py, tiling.py             the stages on a device; ties; tiles
 geometry.py, places.py                   letterboxes; zones, lines, and the point of a box in them
-model/, cache.py, trust.py               ONNX files, where they are kept, and who may write there
+model/, cache.py                         ONNX files, where they are kept, and who may write there
 app.py, commands/, errors.py             the command line, and its exit codes; interrupts.py: 130
 shards/, object_store.py                 runs in parts, buckets
 files.py, text.py, timing.py, opencv.py  whole files, safe text, time limits, OpenCV

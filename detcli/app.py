@@ -83,7 +83,7 @@ COMMANDS = {
     ),
     "schema": CommandEntry("schema", "schema", "Print the JSON Schema of a command's JSON output."),
     "models": CommandEntry(
-        "models.command", "app", "List, fetch, locate and remove the models with names."
+        "models", "app", "List, fetch, locate and remove the models with names."
     ),
 }
 """The commands, in the order in which help lists them."""

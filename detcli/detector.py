@@ -23,9 +23,8 @@ from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.files import sha256
 from detcli.geometry import Image, Letterbox, Picture
-from detcli.model.contract import Layout, Resize
-from detcli.model.names import read_names
-from detcli.model.prepared import PreparedModel, prepare
+from detcli.model.contract import Layout, Resize, read_names
+from detcli.model.file import PreparedModel, prepare
 from detcli.model.preprocessing import written
 from detcli.model.zoo import LocatedModel, find
 from detcli.settings import Settings, class_ids, class_thresholds

@@ -10,8 +10,8 @@ from head_graphs import ENDINGS
 from onnx import TensorProto
 
 from detcli.backend.postprocess import SelectionOptions, detect
+from detcli.model.file import ModelFile
 from detcli.model.graph import shape
-from detcli.model.loading import ModelFile
 
 ALL = SelectionOptions(confidence=0.0, max_det=10**6, class_ids=None, nms_iou=None)
 IMAGE = np.random.default_rng(1).random((1, 3, HEIGHT, WIDTH), np.float32)

@@ -39,7 +39,6 @@ LAYERS = [
         "tiling",
         "timing",
         "topk",
-        "trust",
     },
 ]
 """Rooms from the top down: each imports its own layer and those below, see docs/design.md."""

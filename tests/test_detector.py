@@ -9,7 +9,7 @@ from colour_model import NAMES, cell_box, picture
 from detcli import DetcliWarning, Detections, Detector, DeviceOptions, Settings
 from detcli.errors import InferenceError, ModelError, UsageError
 from detcli.model.contract import Layout, ScoreForm
-from detcli.model.prepared import prepare
+from detcli.model.file import prepare
 
 STRICT = Settings(conf=0.6)
 

@@ -28,7 +28,7 @@ from detcli.errors import (
 if TYPE_CHECKING:
     from detcli.backend.protocol import Backend, Engine, Tensors
     from detcli.backend.runtime.survey import Placement
-    from detcli.model.prepared import PreparedModel
+    from detcli.model.file import PreparedModel
 
 __all__ = [
     "Device",

@@ -9,7 +9,7 @@ from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending
 from detcli.backend.runtime.session import CPU, TensorSession
 from detcli.geometry import Image, Letterbox, new_image
-from detcli.model.prepared import PreparedModel
+from detcli.model.file import PreparedModel
 from detcli.timing import Stage
 
 

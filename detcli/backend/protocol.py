@@ -9,7 +9,7 @@ from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.postprocess import SelectionOptions
 from detcli.detections import Detections
 from detcli.geometry import Image, Letterbox
-from detcli.model.prepared import PreparedModel
+from detcli.model.file import PreparedModel
 from detcli.timing import Stage
 
 Buffer = Any

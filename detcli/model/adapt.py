@@ -26,8 +26,7 @@ from detcli.model.editing import (
     unused_name,
 )
 from detcli.model.graph import GraphIndex, known_size
-from detcli.model.heads.decode import Activation, BoxDecode
-from detcli.model.heads.head import BOX_ROWS, Columns, Head
+from detcli.model.heads.decode import BOX_ROWS, Activation, BoxDecode, Columns, Head
 from detcli.model.inputs import ImageInput, OtherInput, Role
 
 HEAD = "detcli/head"  # no exporter makes that name

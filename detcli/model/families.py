@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 
 from detcli.model.contract import BoxFormat, Interpolation, Layout, Preprocessing, Resize
 from detcli.model.graph import CONVOLUTIONS
-from detcli.model.heads.decode import Activation, BoxDecode
-from detcli.model.heads.head import Head, Unrecognised
-from detcli.model.heads.queries import Queries
+from detcli.model.heads.decode import Activation, BoxDecode, Head, Queries, Unrecognised
 from detcli.model.inputs import ImageInput
 
 NAS_BINS = 17

@@ -3,17 +3,23 @@
 The option --preprocess changes the parts that it names; a model's metadata names all parts.
 """
 
+import hashlib
+import json
 import math
-from dataclasses import replace
-from typing import Any
+import os
+import stat
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
 
-from detcli.errors import UsageError
+from detcli.errors import ModelError, UsageError
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 
 METADATA_KEY = "detcli.preprocess"
 """The metadata entry that holds a preprocessing; it says what the file itself is fed."""
 
-OPTION = "--preprocess"
+OPTION, FAMILY = "--preprocess", "the family's rule"
+"""What may settle a part, among others."""
 
 MAX_TEXT = 1000  # characters
 MAX_SIDE = 1 << 16  # pixels
@@ -195,3 +201,250 @@ def _numbers(entry: str, value: str, count: int, kind: type[float]) -> tuple[flo
         wanted = "one number" if count == 1 else f"{count} numbers with colons between them"
         raise UsageError(f"--preprocess {entry}: '{value}' is not {wanted}", EXAMPLE)
     return numbers
+
+
+PREPROCESSOR = "preprocessor_config.json"
+CONFIG = "config.json"
+MAX_BYTES = 1 << 22  # of either file; names of some thousand classes take far less
+MAX_CLASSES = 100_000
+HINT = "mend the file, or move the model away from it"
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+RESAMPLING = {2: Interpolation.BILINEAR, 3: Interpolation.BICUBIC}
+"""Pillow's numbers of the filters that detcli has."""
+EDGE_PROCESSORS = ("Detr", "Yolos", "ConditionalDetr", "DeformableDetr", "Deta", "GroundingDino")
+LONGEST_EDGE = 1333  # their default, where a file gives the shortest edge alone
+YOLOS_MULTIPLE = 16  # YolosImageProcessor rounds both sides down to a multiple of it
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """How a processor fits pictures.
+
+    Attributes:
+        resize: How.
+        size: Height and width of the input, for all ways but SHORTEST_EDGE and NONE.
+        edges: As in `Preprocessing`.
+        multiple: As in `Preprocessing`.
+    """
+
+    resize: Resize
+    size: tuple[int, int] | None = None
+    edges: tuple[int, int] | None = None
+    multiple: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """What the files beside a model say.
+
+    Attributes:
+        path: The file that says how pictures are prepared; None if there is none.
+        sha256: Of the content of all files; what was made of them depends on it.
+        resizing: How pictures are fitted; None where that is not clear.
+        interpolation: How they are resampled; None for a filter that detcli lacks.
+        values: Scale, mean, std and order of the channels; None without a preprocessor_config.json.
+        names: Class names by class id; None where config.json does not give all.
+        model_type: What Transformers call the architecture.
+        contents: Of all files, by name.
+    """
+
+    path: Path | None
+    sha256: str
+    resizing: Resizing | None = None
+    interpolation: Interpolation | None = None
+    values: Preprocessing | None = None
+    names: tuple[str, ...] | None = None
+    model_type: str | None = None
+    contents: dict[str, bytes] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def read(cls, model: Path) -> Self | None:
+        """Read the files beside a model, or in the folder above `onnx/`; None if there are none.
+
+        Raises:
+            ModelError: A file cannot be read, is too large, or makes no sense.
+        """
+        folder = model.absolute().parent
+        for place in (folder, folder.parent) if folder.name == "onnx" else (folder,):
+            contents = {name: _read_beside(place / name) for name in (PREPROCESSOR, CONFIG)}
+            if found := cls._parsed(place, contents):
+                return found
+        return None
+
+    @classmethod
+    def _parsed(cls, folder: Path, contents: dict[str, bytes | ModelError | None]) -> Self | None:
+        path = folder / PREPROCESSOR if contents[PREPROCESSOR] is not None else None
+        processor = _object(folder / PREPROCESSOR, contents[PREPROCESSOR]) if path else {}
+        try:
+            config = _object(folder / CONFIG, contents[CONFIG])
+        except ModelError:
+            if path is not None:
+                raise
+            return None  # some other program's
+        if path is None and not config.keys() & {"model_type", "id2label"}:
+            return None
+        parts = {name: part for name, part in contents.items() if isinstance(part, bytes)}
+        digest = hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in parts.values()))
+        kind = config.get("model_type")
+        found = cls(
+            path=path,
+            sha256=digest.hexdigest(),
+            names=_names(config.get("id2label")),
+            model_type=kind if isinstance(kind, str) else None,
+            contents=parts,
+        )
+        if path is None:
+            return found
+        reader = _Processor(path, processor)
+        return cls(
+            path,
+            found.sha256,
+            reader.resizing(),
+            RESAMPLING.get(reader.integer("resample", 2, least=0)),
+            reader.values(),
+            found.names,
+            found.model_type,
+            parts,
+        )
+
+
+def _read_beside(path: Path) -> bytes | ModelError | None:
+    """A file's bytes; an error that counts only where the file does; None if there is none."""
+    try:
+        # Without waiting for the writer of a pipe.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return ModelError(f"{path} is not a regular file", HINT)
+            if status.st_size > MAX_BYTES:
+                return ModelError(f"{path} is larger than {MAX_BYTES >> 20} MiB", HINT)
+            return file.read(MAX_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return ModelError(f"cannot read {path}: {error.strerror}", HINT)
+
+
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+
+
+def _object(path: Path, content: bytes | ModelError | None) -> dict[str, Any]:
+    """Parse a JSON object; no file is an empty one."""
+    if isinstance(content, ModelError):
+        raise content
+    try:
+        parsed = json.loads(content) if content is not None else {}
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is not valid JSON", HINT) from error
+    if not isinstance(parsed, dict):
+        raise ModelError(f"{path} is not a JSON object", HINT)
+    return parsed
+
+
+def _names(labels: object) -> tuple[str, ...] | None:
+    """The names of `id2label`, if it has one for each id from 0 on."""
+    if not isinstance(labels, dict) or not 0 < len(labels) <= MAX_CLASSES:
+        return None
+    names = tuple(labels.get(str(number)) for number in range(len(labels)))
+    found = tuple(name for name in names if isinstance(name, str))
+    return found if len(found) == len(names) else None
+
+
+class _Processor:
+    """Reads the fields of a preprocessor_config.json and checks them."""
+
+    def __init__(self, path: Path, fields: dict[str, Any]) -> None:
+        self._path, self._fields = path, fields
+        kinds = (fields.get(key) for key in ("image_processor_type", "feature_extractor_type"))
+        self._kind = next((kind for kind in kinds if isinstance(kind, str)), "")
+
+    def values(self) -> Preprocessing:
+        """Scale, mean, std and order of the channels."""
+        bgr = self._flag("do_flip_channel_order", default=False)
+        scale = self._number("rescale_factor", 1 / 255) if self._flag("do_rescale") else 1.0
+        if not self._flag("do_normalize", default="image_mean" in self._fields):
+            return Preprocessing(scale=scale, bgr=bgr)
+        mean, std = self._three("image_mean", IMAGENET_MEAN), self._three("image_std", IMAGENET_STD)
+        if 0 in std:
+            raise self._error("image_std", "has a 0")
+        return Preprocessing(scale=scale, mean=mean, std=std, bgr=bgr)
+
+    def resizing(self) -> Resizing | None:
+        """How pictures are fitted; None where detcli has no such way."""
+        if not self._flag("do_resize"):
+            return Resizing(Resize.NONE)
+        size = self._fields.get("size")
+        sides = size if isinstance(size, dict) else {}
+        known = {name for name, value in sides.items() if value is not None}
+        padded = self._padded()
+        if known == {"height", "width"}:
+            stretched = self._side(sides, "height"), self._side(sides, "width")
+            return Resizing(Resize.STRETCH, stretched) if padded in {None, stretched} else None
+        if known == {"max_height", "max_width"} and padded is not None:
+            limits = self._side(sides, "max_height"), self._side(sides, "max_width")
+            return Resizing(Resize.CORNER, padded) if limits == padded else None
+        if isinstance(size, int) and self._kind.startswith(EDGE_PROCESSORS):
+            sides, known = {"shortest_edge": size}, {"shortest_edge"}
+            if self._fields.get("max_size") is not None:
+                sides["longest_edge"] = self._fields["max_size"]
+                known.add("longest_edge")
+        if "shortest_edge" not in known or known - {"shortest_edge", "longest_edge"} or padded:
+            return None
+        longest = self._side(sides, "longest_edge") if len(known) > 1 else LONGEST_EDGE
+        multiple = YOLOS_MULTIPLE if self._kind.startswith("Yolos") else 1
+        edges = self._side(sides, "shortest_edge"), longest
+        return Resizing(Resize.SHORTEST_EDGE, edges=edges, multiple=multiple)
+
+    def integer(self, name: str, default: int, *, least: int = 1) -> int:
+        """A whole number."""
+        value = self._fields.get(name)
+        return default if value is None else self._whole(name, value, least)
+
+    def _padded(self) -> tuple[int, int] | None:
+        """Height and width that pictures are padded to, if to any of their own."""
+        size = self._fields.get("pad_size")
+        if not isinstance(size, dict) or not self._flag("do_pad", default=False):
+            return None
+        return self._side(size, "height"), self._side(size, "width")
+
+    def _side(self, sides: dict[str, Any], name: str) -> int:
+        return self._whole(f"size, {name}", sides.get(name), 1)
+
+    def _whole(self, name: str, value: object, least: int) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_SIDE:
+            raise self._error(name, f"is not a whole number from {least} to {MAX_SIDE}")
+        return value
+
+    def _flag(self, name: str, *, default: bool = True) -> bool:
+        value = self._fields.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self._error(name, "is neither true nor false")
+        return value
+
+    def _number(self, name: str, default: float) -> float:
+        value = self._fields.get(name, default)
+        if not _finite(value):
+            raise self._error(name, "is not a number")
+        return float(value)
+
+    def _three(self, name: str, default: tuple[float, float, float]) -> tuple[float, float, float]:
+        value = self._fields.get(name)
+        three = default if value is None else value
+        if _finite(three):
+            three = [three] * 3
+        if not isinstance(three, (list, tuple)) or len(three) != 3 or not all(map(_finite, three)):
+            raise self._error(name, "is neither a number nor three of them")
+        return float(three[0]), float(three[1]), float(three[2])
+
+    def _error(self, name: str, what: str) -> ModelError:
+        return ModelError(f"{self._path}: {name} {what}", HINT)
+
+
+def _finite(value: object) -> bool:
+    try:
+        return not isinstance(value, bool) and math.isfinite(value)  # type: ignore[arg-type]
+    except (TypeError, OverflowError):
+        return False

@@ -19,18 +19,27 @@ from detcli.model.contract import (
     Layout,
     Preprocessing,
     ScoreForm,
+    class_names,
+    parse_names,
 )
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
 from detcli.model.graph import GraphIndex, attribute, known_size, shape
-from detcli.model.heads.decode import Activation, BoxDecode, makers, moved_inputs
-from detcli.model.heads.find import find_head
-from detcli.model.heads.head import BATCHED, BOXES_ONLY, DETECTORS, Head, Unrecognised
+from detcli.model.heads import find_head
+from detcli.model.heads.decode import (
+    BATCHED,
+    BOXES_ONLY,
+    DETECTORS,
+    Activation,
+    BoxDecode,
+    Head,
+    Unrecognised,
+    makers,
+    moved_inputs,
+)
 from detcli.model.heads.rows import box_columns, row_corners, selected_rows, usual_rows
-from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs
-from detcli.model.names import class_names, parse_names
-from detcli.model.resolve_preprocessing import with_preprocessing
-from detcli.model.sidecar import Sidecar
+from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs, with_preprocessing
+from detcli.model.preprocessing import Sidecar
 
 EXPECTED = (
     "expected pictures [B, 3, H, W] or [B, H, W, 3] in, and out boxes and scores: [B, 4 + C, N], "

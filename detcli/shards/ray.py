@@ -25,7 +25,7 @@ from detcli import __version__
 from detcli.cache import cache_folder
 from detcli.errors import DeviceError, UsageError
 from detcli.files import make_folder, write_file
-from detcli.model.loading import ModelFile
+from detcli.model.file import ModelFile
 from detcli.opencv import PIXEL_LIMIT
 from detcli.shards.manifest import FIRST
 from detcli.shards.store import Store, open_store

@@ -22,7 +22,7 @@ from detcli.detections import Detections
 from detcli.errors import DetcliWarning, OutputError, UsageError, system_reason
 from detcli.files import AtomicFile, make_folder, read_json, write_file
 from detcli.geometry import Picture
-from detcli.model.names import COCO, COCO_IDS, parse_names
+from detcli.model.contract import COCO, COCO_IDS, parse_names
 from detcli.record import Record, RecordJson
 from detcli.sink import Encodable, Output
 from detcli.sink.folder import FolderSink, OutputFolder, PerClip, UniqueNames, safe, stem

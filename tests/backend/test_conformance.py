@@ -19,7 +19,7 @@ from detcli.backend.logits import logit_threshold, sigmoid
 from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DeviceError, InferenceError, ModelError, UsageError
 from detcli.model.contract import Layout, ScoreForm
-from detcli.model.prepared import PreparedModel, prepare
+from detcli.model.file import PreparedModel, prepare
 from detcli.tiling import Tiling
 
 BACKENDS = ["cpu", "openvino", "host", pytest.param("cuda:0", marks=pytest.mark.gpu)]

@@ -16,7 +16,7 @@ from detcli.errors import (
     ModelError,
     UsageError,
 )
-from detcli.model.prepared import prepare
+from detcli.model.file import prepare
 
 LIMIT = DeviceOptions(gpu_mem_limit=1 << 30)
 

@@ -16,7 +16,7 @@ from detcli.commands.convert.passes import decode_nodes, score_convolutions
 from detcli.commands.convert.run import load_pictures
 from detcli.commands.convert.steps import FLOAT_DEPTH, serialised, tensor_of
 from detcli.model.editing import infer_shapes
-from detcli.model.loading import ModelFile
+from detcli.model.file import ModelFile
 from detcli.model.recognise import read_graph
 from detcli.source.sources import Sources
 

@@ -27,7 +27,7 @@ from detcli.backend.postprocess import detect
 from detcli.errors import ModelError
 from detcli.model.adapt import grid
 from detcli.model.contract import Resize
-from detcli.model.loading import ModelFile
+from detcli.model.file import ModelFile
 
 LEVELS = np.random.default_rng(2).integers(0, 256, (1, 3, HEIGHT, WIDTH)).astype(np.float32)
 

@@ -4,8 +4,8 @@ import colour_model
 import pytest
 from convolution_model import same_bytes
 
+from detcli.model.contract import parse_names
 from detcli.model.editing import names_entry, set_metadata
-from detcli.model.names import parse_names
 
 
 def entries(model):

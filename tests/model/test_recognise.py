@@ -15,9 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, contract_of, parsed
 
 from detcli.errors import ModelError
-from detcli.model.contract import BoxFormat, Layout
+from detcli.model.contract import COCO, COCO_IDS, BoxFormat, Layout
 from detcli.model.editing import cut, infer_shapes
-from detcli.model.names import COCO, COCO_IDS
 from detcli.model.recognise import recognise
 
 EXPECTED = {

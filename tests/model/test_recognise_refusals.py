@@ -10,9 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, IMAGES, contract_of, parsed
 
 from detcli.errors import ModelError
-from detcli.model.contract import BoxFormat
-from detcli.model.heads.head import BOXES_ONLY, DETECTORS
-from detcli.model.names import COCO
+from detcli.model.contract import COCO, BoxFormat
+from detcli.model.heads.decode import BOXES_ONLY, DETECTORS
 from detcli.model.recognise import TASKS, recognise
 
 

@@ -55,6 +55,4 @@ def test_a_function_of_the_file_is_not_the_runtimes():
     model.functions.append(
         helper.make_function("com.microsoft", "QLinearSigmoid", ["a"], ["b"], body, imports)
     )
-    with pytest.raises(ModelError) as caught:
-        read_graph(model, "model.onnx")
-    assert "ONNX Runtime" not in f"{caught.value} {caught.value.hint}"
+    assert read_graph(model, "model.onnx").contract.family == "YOLO"

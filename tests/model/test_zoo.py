@@ -10,8 +10,8 @@ from hub_server import COMMIT, NEWER
 from detcli.errors import ModelError, OutputError, UsageError
 from detcli.model import zoo
 from detcli.model.contract import Interpolation
+from detcli.model.file import ModelFile
 from detcli.model.hub import hub_folder
-from detcli.model.loading import ModelFile
 from detcli.model.zoo import LocatedModel, find, model_path, pull, remove
 
 

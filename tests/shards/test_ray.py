@@ -24,7 +24,7 @@ from shard_runs import kill_and_go_on, merged
 from detcli import __version__
 from detcli.errors import DeviceError
 from detcli.files import Folder
-from detcli.model.loading import ModelFile
+from detcli.model.file import ModelFile
 from detcli.shards.manifest import FIRST, Shard, publish
 from detcli.shards.ray import _actor, _require_shared, _unpacked
 from detcli.shards.store import LocalFolder

@@ -7,7 +7,7 @@ import pytest
 from sample_records import Film, frame, picture
 
 from detcli.errors import DetcliWarning, UsageError
-from detcli.model.names import COCO, COCO_IDS, class_names
+from detcli.model.contract import COCO, COCO_IDS, class_names
 from detcli.sink.labels import CocoIds, CocoIdsFromFile
 
 

@@ -31,7 +31,7 @@ from detcli.backend.runtime.session import (
 )
 from detcli.errors import DetcliWarning, ModelError
 from detcli.model.contract import Contract, Layout
-from detcli.model.prepared import PreparedModel
+from detcli.model.file import PreparedModel
 
 MAX_GRAPHS = 32  # each takes memory, and some runs to capture
 REPEATS = 3

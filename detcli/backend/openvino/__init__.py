@@ -11,7 +11,7 @@ from typing import Any
 from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.openvino.backend import OpenvinoBackend
 from detcli.backend.openvino.network import OpenvinoTensors, open_network
-from detcli.model.prepared import PreparedModel
+from detcli.model.file import PreparedModel
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> OpenvinoBackend:

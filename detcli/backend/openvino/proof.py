@@ -15,7 +15,7 @@ from detcli.backend.runtime.session import CPU, TensorSession
 from detcli.errors import InferenceError, ModelError
 from detcli.geometry import Letterbox
 from detcli.model.contract import Layout
-from detcli.model.prepared import PreparedModel
+from detcli.model.file import PreparedModel
 
 log = logging.getLogger(__name__)
 

@@ -59,7 +59,7 @@ from detcli.errors import (
     UsageError,
 )
 from detcli.geometry import Picture
-from detcli.model.loading import ModelFile
+from detcli.model.file import ModelFile
 from detcli.pipeline import Pipeline
 from detcli.sink.draw import annotate
 from detcli.source.decode import BUILT_IN, TIMEOUT_S, too_slow

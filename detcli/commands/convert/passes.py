@@ -34,7 +34,7 @@ from detcli.model.graph import (
     model_tensors,
     shape,
 )
-from detcli.model.heads.single_tensor import box_rows, score_rows
+from detcli.model.heads.one_tensor import box_rows, score_rows
 from detcli.model.inputs import find_inputs
 
 del onnxruntime  # loaded first, so that detcli decides how it is loaded

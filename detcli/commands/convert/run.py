@@ -35,7 +35,7 @@ from detcli.errors import DetcliWarning, InputError, UsageError
 from detcli.files import AtomicFile, DirectFile, open_output, write_output
 from detcli.geometry import Picture
 from detcli.model.editing import names_entry, set_metadata
-from detcli.model.loading import ModelFile, damage_reported
+from detcli.model.file import ModelFile, damage_reported
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import BOX_FORMAT_KEY, recognise
 from detcli.model.zoo import LocatedModel

@@ -17,8 +17,8 @@ from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
 from detcli.model.editing import add_constant, cut, opset, tensor_names
 from detcli.model.graph import GraphIndex, shape
-from detcli.model.heads.head import BOX_ROWS
-from detcli.model.heads.single_tensor import swaps_last_axes
+from detcli.model.heads.decode import BOX_ROWS
+from detcli.model.heads.one_tensor import swaps_last_axes
 
 OUTPUT = "detections"
 PREFIX = "selection/"

@@ -29,11 +29,10 @@ from detcli.commands.convert.selection import append_selection
 from detcli.commands.shared.progress import count
 from detcli.errors import ModelError, SourceError, UsageError
 from detcli.geometry import Picture
-from detcli.model.contract import BoxFormat, Contract, Layout
+from detcli.model.contract import BoxFormat, Contract, Layout, read_names
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
 from detcli.model.graph import GraphIndex, bare_transposes, is_quantised, shape
 from detcli.model.inputs import find_inputs
-from detcli.model.names import read_names
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import FAMILY_KEY, Reading, read_graph
 

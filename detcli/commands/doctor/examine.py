@@ -366,7 +366,7 @@ def _detect(device: str) -> "Detections":
     from detcli.backend.postprocess import SelectionOptions
     from detcli.geometry import Letterbox
     from detcli.model.contract import BoxFormat
-    from detcli.model.prepared import PreparedModel
+    from detcli.model.file import PreparedModel
     from detcli.model.recognise import recognise
 
     image = np.full((32, 32, 3), 114, np.uint8)

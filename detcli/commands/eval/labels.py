@@ -32,8 +32,7 @@ import numpy.typing as npt
 from detcli.commands.shared.saved import MAX_CLASS
 from detcli.errors import SourceError, UsageError
 from detcli.files import read_json
-from detcli.model.contract import UNKNOWN_CLASSES
-from detcli.model.names import COCO, COCO_IDS, parse_names
+from detcli.model.contract import COCO, COCO_IDS, UNKNOWN_CLASSES, parse_names
 from detcli.source.loading import Item
 from detcli.source.names import is_video, read_list, search
 

@@ -9,13 +9,11 @@ import onnx
 from onnx import ModelProto, TensorProto, helper
 
 from detcli.backend.runtime.survey import refusal
-from detcli.model.contract import Contract
+from detcli.model.contract import Contract, parse_names
+from detcli.model.file import ExternalFile
 from detcli.model.graph import bare_transposes
-from detcli.model.loading import ExternalFile
-from detcli.model.names import parse_names
-from detcli.model.preprocessing import PARTS
+from detcli.model.preprocessing import CONFIG, PARTS, PREPROCESSOR
 from detcli.model.recognise import recommended
-from detcli.model.sidecar import CONFIG, PREPROCESSOR
 
 MIN_OPSET = 7  # the oldest that ONNX Runtime supports
 MIN_IR = 3

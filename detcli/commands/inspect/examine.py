@@ -19,8 +19,9 @@ from detcli.commands.inspect.advice import (
     advise_on_detector,
     advise_on_graph,
 )
-from detcli.model.contract import BoxFormat, Layout, ScoreForm
+from detcli.model.contract import BoxFormat, Layout, ScoreForm, read_names
 from detcli.model.editing import infer_shapes
+from detcli.model.file import ExternalFile, ModelFile, damage_reported
 from detcli.model.graph import (
     CONVOLUTIONS,
     MULTIPLYING,
@@ -33,11 +34,8 @@ from detcli.model.graph import (
     parameters,
     shape,
 )
-from detcli.model.heads.decode import BoxDecode
-from detcli.model.heads.head import SELECTION
+from detcli.model.heads.decode import SELECTION, BoxDecode
 from detcli.model.inputs import Role
-from detcli.model.loading import ExternalFile, ModelFile, damage_reported
-from detcli.model.names import read_names
 from detcli.model.preprocessing import PARTS, written
 from detcli.model.recognise import Reading
 

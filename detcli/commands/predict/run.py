@@ -126,7 +126,7 @@ def _provenance(run: Run, settings: SettingsJson | None) -> RecordStep:
     """The provenance that records carry: what made them."""
     from detcli.commands.shared.provenance import Provenance, describe_run
     from detcli.commands.shared.sides import precision_in  # loads onnx
-    from detcli.model.loading import ModelFile
+    from detcli.model.file import ModelFile
 
     config = run.config
     file = ModelFile.read(run.model.path, config.settings.box_format, config.settings.preprocess)

@@ -16,8 +16,8 @@ from detcli.detector import Detector
 from detcli.errors import ModelError
 from detcli.geometry import Picture
 from detcli.model.contract import BoxFormat
+from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex, is_quantised, known_size
-from detcli.model.loading import ModelFile
 from detcli.settings import Settings
 
 COLUMNS = 6  # x1, y1, x2, y2, score, class id

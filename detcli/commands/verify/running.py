@@ -30,9 +30,9 @@ from detcli.commands.verify.tensors import OutputComparison, Probe, bisect, imag
 from detcli.detector import Detector, prepare_for
 from detcli.errors import DetcliWarning, InputError, ModelError, UsageError
 from detcli.geometry import Picture
+from detcli.model.contract import METADATA
+from detcli.model.file import ModelFile
 from detcli.model.graph import known_size, shape
-from detcli.model.loading import ModelFile
-from detcli.model.names import METADATA
 from detcli.model.preprocessing import written
 from detcli.model.zoo import LocatedModel
 from detcli.record import Origin, iso_time

@@ -36,7 +36,7 @@ from detcli.commands.verify.request import VerifyRequest
 from detcli.detections import Detections
 from detcli.errors import InputError, SourceError, UsageError, system_reason
 from detcli.files import sha256
-from detcli.model.names import COCO, COCO_IDS
+from detcli.model.contract import COCO, COCO_IDS
 from detcli.record import Origin, ProvenanceJson, Record, RecordJson, iso_time
 from detcli.settings import USUAL_CONF, Settings
 from detcli.sink.labels import COCO_ID_OF, CocoIds, CocoIdsFromFile

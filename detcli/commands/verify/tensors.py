@@ -38,10 +38,10 @@ from detcli.commands.verify.report import (
 from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Picture
 from detcli.model.editing import copied
+from detcli.model.file import ModelFile
 from detcli.model.graph import PASSED_THROUGH, GraphIndex, known_size, needed_nodes, reads, shape
-from detcli.model.heads.head import BOX_ROWS
+from detcli.model.heads.decode import BOX_ROWS
 from detcli.model.inputs import DTYPES
-from detcli.model.loading import ModelFile
 
 Tensor = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]

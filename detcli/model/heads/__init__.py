@@ -1,11 +1,71 @@
-"""The head of a detector: what it is, how it is found in a graph, and what its nodes show.
+"""Finds the head of a detector: the tensors that hold boxes and scores, and how to read them.
 
-head.py               what a head is
-find.py               finds it, by the first way in the next four that does, in its own order
-separate_tensors.py   boxes and scores in tensors of their own
-single_tensor.py      in one tensor
-scales.py             in maps of each scale
-rows.py               detections that the graph selects itself
-decode.py             what makes boxes and scores
-queries.py            what the queries of a DETR begin with
+Tensors are told apart by what makes them, never by name or order: with four classes, boxes and
+scores have one shape. Where a graph selects detections itself, the head is what it selects from, if
+that can be had without the selection; else the detections it selects are read as they are.
 """
+
+from dataclasses import replace
+from functools import partial
+
+from detcli.model.graph import GraphIndex
+from detcli.model.heads.decode import SELECTION, Head, Unrecognised
+from detcli.model.heads.one_tensor import end_to_end, single_tensor
+from detcli.model.heads.rows import rows
+from detcli.model.heads.two_tensors import (
+    best_class,
+    has_patches,
+    pair,
+    plugin,
+    queries,
+    queries_of,
+    scales,
+)
+
+
+def find_head(index: GraphIndex, names: list[str] | None, *, boxes_only: bool = False) -> Head:
+    """Find the head of a graph.
+
+    Args:
+        index: The graph, with its shapes.
+        names: Class names that the file or its configuration gives.
+        boxes_only: Read the boxes of a graph that gives masks or keypoints too.
+
+    Raises:
+        Unrecognised: There is none that detcli knows.
+    """
+    head = _found(index, names, boxes_only=boxes_only)
+    if not head.of_queries:
+        return head
+    begin = queries_of(index, head.boxes[0].tensor)
+    return replace(head, queries=begin, patches=has_patches(index))
+
+
+def _found(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> Head:
+    """The head, by the first way of finding one that does."""
+    if (head := end_to_end(index, boxes_only=boxes_only)) is not None:
+        return head
+    selected = partial(rows, boxes_only=boxes_only)
+    for find in (best_class, queries, plugin, selected, scales, pair):
+        if (head := find(index)) is not None:
+            return head
+    if (head := single_tensor(index, names, boxes_only=boxes_only)) is not None:
+        return head
+    raise Unrecognised(_why_not(index))
+
+
+def _why_not(index: GraphIndex) -> str:
+    """What a graph without a known head seems to be."""
+    if own := {node.op_type for node in index.graph.node} & SELECTION:
+        return f"it selects boxes itself ({', '.join(sorted(own))}), and it is not clear where"
+    outputs = [index.shapes.get(output.name, []) for output in index.graph.output]
+    if len(outputs) != 1:
+        return (
+            f"it has {len(outputs)} outputs, and it is not clear which are boxes and which scores"
+        )
+    match len(outputs[0]):
+        case 2:
+            return "it classifies whole pictures: its output is [B, C]"
+        case 4:
+            return "it segments pictures, or its boxes are not decoded: its output is [B, C, H, W]"
+    return "its output is not a detection head"

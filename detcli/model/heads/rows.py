@@ -6,21 +6,19 @@ from dataclasses import replace
 from detcli.model.contract import Layout
 from detcli.model.graph import GraphIndex, attribute, known_size
 from detcli.model.heads.decode import (
+    BATCHED,
+    BOX_ROWS,
+    BOXES_ONLY,
     MAX_FACTOR,
+    SELECTION,
+    Columns,
+    Head,
+    Unrecognised,
     boxes_of,
     cut_along,
     layer_of,
     moved_inputs,
     to_corners,
-)
-from detcli.model.heads.head import (
-    BATCHED,
-    BOX_ROWS,
-    BOXES_ONLY,
-    SELECTION,
-    Columns,
-    Head,
-    Unrecognised,
 )
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64

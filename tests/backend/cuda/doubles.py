@@ -9,7 +9,7 @@ from detcli.backend.cuda.network import Network
 from detcli.backend.nvidia import count_gpus
 from detcli.backend.runtime.libraries import CUDA, require_provider
 from detcli.errors import DeviceError
-from detcli.model.prepared import PreparedModel
+from detcli.model.file import PreparedModel
 
 
 def skip_without_network_on_gpu() -> None:

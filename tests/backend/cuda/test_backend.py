@@ -20,7 +20,7 @@ from detcli.backend.cuda.topk import top_k
 from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DeviceMemoryError, InferenceError
 from detcli.model.contract import Layout
-from detcli.model.prepared import prepare
+from detcli.model.file import prepare
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
 

@@ -5,7 +5,7 @@ from backend.cuda.doubles import open_on_host
 
 from detcli import Letterbox
 from detcli.backend.postprocess import SelectionOptions
-from detcli.model.prepared import prepare
+from detcli.model.file import prepare
 
 EVERYTHING = SelectionOptions(confidence=-1, max_det=20, class_ids=None, nms_iou=None)
 ORDER = ["preprocess", "upload", "preprocess", "network", "selection", "download", "selection"]

@@ -9,7 +9,7 @@ from detcli.backend.cuda import network as module
 from detcli.backend.cuda.network import Network
 from detcli.backend.runtime.session import CPU, open_session
 from detcli.errors import DeviceMemoryError, InferenceError
-from detcli.model.prepared import prepare
+from detcli.model.file import prepare
 
 SHAPE = (1, 3, 64, 64)
 

@@ -12,7 +12,7 @@ from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.runtime.libraries import CUDA, TENSORRT
 from detcli.backend.runtime.session import CaptureRefusedError
 from detcli.errors import DetcliWarning, DeviceMemoryError, ModelError
-from detcli.model.prepared import prepare
+from detcli.model.file import prepare
 
 SHAPE = (1, 3, 64, 64)
 

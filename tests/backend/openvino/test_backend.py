@@ -9,7 +9,7 @@ from detcli.backend import open_backend
 from detcli.backend.device import DeviceOptions
 from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import InferenceError
-from detcli.model.prepared import prepare
+from detcli.model.file import prepare
 from detcli.timing import Stage
 
 PLACED = [Letterbox.fit((64, 64), (64, 64))]

@@ -11,7 +11,7 @@ from detcli.backend.device import Device
 from detcli.backend.openvino import library as module
 from detcli.backend.openvino.library import open_core, reason
 from detcli.errors import DeviceError
-from detcli.model.prepared import prepare
+from detcli.model.file import prepare
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.openvino import network as module
 from detcli.backend.openvino.network import choose_precision, open_network, scheduling
 from detcli.errors import DeviceError, InferenceError, ModelError
-from detcli.model.prepared import prepare
+from detcli.model.file import prepare
 
 CPU = Device.parse("openvino")
 

@@ -8,7 +8,7 @@ from detcli import DetcliWarning
 from detcli.backend import open_backend
 from detcli.backend.openvino import proof
 from detcli.errors import ModelError
-from detcli.model.prepared import prepare
+from detcli.model.file import prepare
 
 
 @pytest.fixture

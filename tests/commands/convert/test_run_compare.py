@@ -18,8 +18,8 @@ from detcli.commands.convert.steps import ConversionOptions
 from detcli.errors import SourceError, UsageError
 from detcli.geometry import Picture
 from detcli.model.editing import infer_shapes
+from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex
-from detcli.model.loading import ModelFile
 from detcli.model.recognise import recognise
 from detcli.model.zoo import find
 from detcli.record import Origin

@@ -13,7 +13,7 @@ from detcli.detector import Detector
 from detcli.errors import ModelError
 from detcli.geometry import Picture
 from detcli.model.contract import Layout
-from detcli.model.loading import ModelFile
+from detcli.model.file import ModelFile
 from detcli.model.zoo import find
 from detcli.record import Origin
 from detcli.settings import Settings

@@ -18,8 +18,7 @@ from detcli.commands.eval.labels import (
     map_classes,
 )
 from detcli.errors import UsageError
-from detcli.model.contract import UNKNOWN_CLASSES
-from detcli.model.names import class_names
+from detcli.model.contract import UNKNOWN_CLASSES, class_names
 
 
 def dataset(*names, named=True, boxes=()):

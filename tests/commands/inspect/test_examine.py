@@ -22,7 +22,7 @@ from detcli.commands.inspect.examine import (
 )
 from detcli.errors import ModelError, UsageError
 from detcli.model.contract import BoxFormat
-from detcli.model.loading import ExternalFile
+from detcli.model.file import ExternalFile
 
 
 def test_the_report_of_a_detector(make_model):

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from detcli.commands.inspect.examine import count_operations
-from detcli.model.loading import load
+from detcli.model.file import load
 
 HEADER = '<ir_version: 8, opset_import: ["": %d, "com.microsoft": 1]>'
 

@@ -6,7 +6,7 @@ import inspect
 import pytest
 
 from detcli.app import COMMANDS
-from detcli.model.heads.head import BOXES_ONLY
+from detcli.model.heads.decode import BOXES_ONLY
 
 
 @pytest.mark.parametrize("name", ["predict", "inspect", "bench", "eval", "convert", "verify"])

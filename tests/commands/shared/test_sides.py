@@ -9,7 +9,7 @@ from detcli.commands.shared.sides import DetectorSide, GraphSide, precision_of, 
 from detcli.detector import Detector
 from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Picture
-from detcli.model.loading import ModelFile
+from detcli.model.file import ModelFile
 from detcli.settings import Settings
 
 RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))

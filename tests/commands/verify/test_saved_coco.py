@@ -6,7 +6,7 @@ import json
 import pytest
 from saved_records import box, error, record, report_of
 
-from detcli.model.names import COCO, COCO_IDS
+from detcli.model.contract import COCO, COCO_IDS
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 from detcli.commands.verify import tensors as module
 from detcli.commands.verify.tensors import OutputComparison, Probe, bisect
 from detcli.geometry import Picture
-from detcli.model.loading import ModelFile
+from detcli.model.file import ModelFile
 
 
 def test_equal_graphs(bisected):

@@ -4,15 +4,34 @@ from dataclasses import replace
 
 from onnx import NodeProto
 
-from detcli.model.contract import Layout
-from detcli.model.graph import PRODUCTS, GraphIndex, attribute, known_size
+from detcli.model.contract import BoxFormat, Layout
+from detcli.model.graph import (
+    CONVOLUTIONS,
+    PRODUCTS,
+    GraphIndex,
+    attribute,
+    known_size,
+    needed_nodes,
+)
 from detcli.model.heads.decode import (
+    BATCHED,
+    BOX_ROWS,
     LEARNT,
+    SELECTION,
+    SUPPRESSION,
     Activation,
     BoxDecode,
+    Columns,
     Decoded,
+    Dims,
+    Head,
+    Queries,
+    Unrecognised,
     bins_of,
     boxes_of,
+    computed,
+    is_linear,
+    layer_at,
     layer_of,
     layers_of,
     makers,
@@ -20,16 +39,6 @@ from detcli.model.heads.decode import (
     parts_of,
     scores_of,
     to_corners,
-)
-from detcli.model.heads.head import (
-    BATCHED,
-    BOX_ROWS,
-    SELECTION,
-    SUPPRESSION,
-    Columns,
-    Dims,
-    Head,
-    Unrecognised,
 )
 
 ARITHMETIC = frozenset({BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID})
@@ -299,3 +308,122 @@ def plugin(index: GraphIndex) -> Head | None:
             raise Unrecognised("its EfficientNMS_TRT leaves out a class, that of no object")
         return _of_pair(index, str(node.input[0]), str(node.input[1]))
     return None
+
+
+BINS = (16, 1)  # of a distribution of distances
+
+
+def scales(index: GraphIndex) -> Head | None:
+    """Maps of each scale, as RKNN's exporter leaves them: [B, 4 * bins, H, W] and [B, C, H, W]."""
+    by_size: dict[tuple[object, object], list[str]] = {}
+    for output in index.graph.output:
+        dims = index.shapes.get(output.name, [])
+        if len(dims) != 4 or not all(isinstance(side, int) for side in dims[1:]):
+            return None
+        by_size.setdefault((dims[2], dims[3]), []).append(output.name)
+    found = [_scale(index, maps) for _, maps in sorted(by_size.items(), key=_area, reverse=True)]
+    pairs = [scale for scale in found if scale is not None]
+    if len(pairs) < 2 or len(pairs) < len(found):
+        return None
+    shapes = {(index.shapes[boxes][1], index.shapes[scores][1]) for boxes, scores in pairs}
+    kinds = {scores_of(index, scores) for _, scores in pairs}
+    if len(shapes) != 1 or len(kinds) != 1:
+        return None
+    (_, count), kind = shapes.pop(), kinds.pop()
+    return Head(
+        Layout.SCALES,
+        tuple(Columns(boxes) for boxes, _ in pairs),
+        tuple(Columns(scores) for _, scores in pairs),
+        class_count=known_size(count),
+        anchors_first=False,
+        decoded=Decoded(BoxDecode.DISTANCES, BoxFormat.XYXY),
+        scores_are=kind,
+    )
+
+
+def _area(entry: tuple[tuple[object, object], list[str]]) -> int:
+    height, width = entry[0]
+    return int(str(height)) * int(str(width))
+
+
+def _scale(index: GraphIndex, maps: list[str]) -> tuple[str, str] | None:
+    """The maps of boxes and of scores of one scale; a sum of all scores is left out.
+
+    Distances come from a convolution as they are; what was scaled, or has an exponential, is of
+    another detector.
+    """
+    maps = [name for name in maps if not _is_sum(index, name, maps)]
+    distances = [name for name in maps if _is_bare(index, name)]
+    final = [name for name in maps if scores_of(index, name) is Activation.SIGMOID]
+    if len(maps) != 2 or len(distances) != 1 or len(final) != 1:
+        return None
+    known = index.shapes[distances[0]][1] in {4 * bins for bins in BINS}
+    return (distances[0], final[0]) if known else None
+
+
+def _is_sum(index: GraphIndex, tensor: str, maps: list[str]) -> bool:
+    """Whether a map is the sum of another's channels, by which RKNN's runtime skips cells."""
+    node = index.producer(tensor)
+    while node is not None and node.op_type in {"Clip", "Max", "Min"}:
+        node = index.producer(node.input[0])
+    return node is not None and node.op_type == "ReduceSum" and node.input[0] in maps
+
+
+def _is_bare(index: GraphIndex, tensor: str) -> bool:
+    """Whether a map is what a convolution gives, and no more than a bias is added."""
+    found = makers(index, tensor)
+    return bool(found) and all(_is_convolution(index, node) for node in found)
+
+
+def _is_convolution(index: GraphIndex, node: NodeProto) -> bool:
+    if (layer := layer_at(index, node)) is not None:
+        return layer.op_type in CONVOLUTIONS
+    biased = node.op_type == "Add" and sum(computed(index, name) for name in node.input) == 1
+    return biased and is_linear(index, node)
+
+
+ATTENTION = frozenset({"Attention", "GridSample", "MultiHeadAttention", "Softmax"})
+PATCH = 8  # pixels; a vision transformer's are 14 or 16, a convolution's stride is 2 or 4
+
+
+def queries_of(index: GraphIndex, boxes: str) -> Queries:
+    """What the queries begin with that a tensor of boxes is made of."""
+    nodes, _ = needed_nodes(index.graph, boxes)
+    choices = [node for node in nodes if node.op_type == "TopK"]
+    if not choices:
+        return Queries.LEARNT
+    return Queries.MAPS if all(_of_maps(index, one) for one in choices) else Queries.ENCODED
+
+
+def _of_maps(index: GraphIndex, choice: NodeProto) -> bool:
+    """Whether a TopK chooses from feature maps: from convolutions, without attention between."""
+    waiting, seen, reached = [str(choice.input[0])], set[str](), False
+    while waiting:
+        node = index.producers.get(waiting.pop())
+        if node is None or node.op_type == "Shape":
+            continue
+        if node.op_type in ATTENTION:
+            return False
+        if node.op_type in CONVOLUTIONS:
+            reached = True
+            continue
+        new = [name for name in node.input if name and name not in seen]
+        seen.update(new)
+        waiting.extend(new)
+    return reached
+
+
+def has_patches(index: GraphIndex) -> bool:
+    """Whether a graph begins as a vision transformer does, with a vector for each patch."""
+    return any(_cuts_patches(index, node) for node in index.graph.node)
+
+
+def _cuts_patches(index: GraphIndex, node: NodeProto) -> bool:
+    number = CONVOLUTIONS.get(node.op_type)
+    if number is None:
+        return False
+    kernel = index.shapes.get(node.input[number], [])
+    strides = next((list(a.ints) for a in node.attribute if a.name == "strides"), [])
+    of_pictures = len(kernel) == 4 and kernel[1] == 3 and attribute(node, "group", 1) == 1
+    side = known_size(kernel[-1]) or 0 if of_pictures else 0
+    return side >= PATCH and kernel[-2:] == strides

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from detcli.errors import UsageError
-from detcli.model.names import COCO, MAX_NAME, MAX_TEXT, parse_names, read_names
+from detcli.model.contract import COCO, MAX_NAME, MAX_TEXT, parse_names, read_names
 
 
 @pytest.mark.parametrize(

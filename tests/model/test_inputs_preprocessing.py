@@ -10,9 +10,8 @@ from onnx import TensorProto
 from detcli.errors import ModelError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 from detcli.model.graph import GraphIndex
-from detcli.model.preprocessing import METADATA_KEY
-from detcli.model.resolve_preprocessing import resolve_preprocessing
-from detcli.model.sidecar import Sidecar
+from detcli.model.inputs import resolve_preprocessing
+from detcli.model.preprocessing import METADATA_KEY, Sidecar
 
 IMAGENET = {"mean": tuple(MEAN), "std": tuple(STD)}
 DIVIDES = [("Div", numbers(255, 1))]

@@ -7,7 +7,7 @@ import pytest
 
 from detcli.errors import ModelError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
-from detcli.model.sidecar import MAX_BYTES, Resizing, Sidecar
+from detcli.model.preprocessing import MAX_BYTES, Resizing, Sidecar
 
 DETR = {
     "image_processor_type": "DetrImageProcessor",

@@ -5,9 +5,17 @@ from onnx import NodeProto
 from detcli.model.contract import Layout
 from detcli.model.graph import GraphIndex, attribute, known_size
 from detcli.model.heads.decode import (
+    BATCHED,
+    BOX_ROWS,
+    BOXES_ONLY,
+    DETECTORS,
+    SELECTION,
     Activation,
     BoxDecode,
+    Columns,
     Decoded,
+    Head,
+    Unrecognised,
     boxes_of,
     columns,
     computed,
@@ -16,16 +24,6 @@ from detcli.model.heads.decode import (
     layers_of,
     makers,
     scores_of,
-)
-from detcli.model.heads.head import (
-    BATCHED,
-    BOX_ROWS,
-    BOXES_ONLY,
-    DETECTORS,
-    SELECTION,
-    Columns,
-    Head,
-    Unrecognised,
 )
 
 Parts = list[tuple[int, str]]

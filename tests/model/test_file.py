@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from detcli.errors import ModelError
-from detcli.model import loading
-from detcli.model.loading import ModelFile, damage_reported, load
+from detcli.model import file as loading
+from detcli.model.file import ModelFile, damage_reported, load
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -12,7 +12,6 @@ import time
 import pytest
 import terminals
 from hub_server import COMMIT
-from report_schemas import validator
 from typer.testing import CliRunner
 
 from detcli import __version__
@@ -152,16 +151,14 @@ def test_the_bundled_model_by_its_name(bundled, make_picture):
 
 
 @pytest.mark.usefixtures("bundled")
-def test_list_as_json_follows_its_schema(filled):
+def test_list_as_json(filled):
     finished = run("models", "list", "--format", "json")
     listing = json.loads(finished.stdout)
-    validator("models").validate(listing)
     assert [model["name"] for model in listing["models"]] == list(zoo.MODELS)
     assert listing["models"][0]["files"][0]["state"] == "bundled"
     run("models", "pull", "yolov10n")
     sent = len(filled.requests)
     after = json.loads(run("models", "list").stdout)
-    validator("models").validate(after)
     fetched, half = next(m for m in after["models"] if m["name"] == "yolov10n")["files"]
     assert (fetched["state"], half["state"]) == ("fetched", "to fetch")
     assert fetched["bytes"] > 500_000

@@ -3,7 +3,7 @@
 import pytest
 from hub_server import COMMIT
 
-from detcli.commands.models.listing import FileState, ListedFile, listing, render
+from detcli.commands.models import FileState, ListedFile, listing, render
 from detcli.errors import UsageError
 from detcli.model import zoo
 

@@ -5,21 +5,22 @@
 
 import contextlib
 import hashlib
+import json
 import math
 import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from io import BufferedReader
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Self
 
+from detcli.cache import cached
 from detcli.errors import DetcliError, ModelError
 from detcli.model.contract import BoxFormat, Contract
-from detcli.model.preprocessing import overridden
-from detcli.model.sidecar import Sidecar
+from detcli.model.preprocessing import Sidecar, overridden
 from detcli.model.zoo import has_no_sidecar
 
 if TYPE_CHECKING:
@@ -339,7 +340,7 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, list[str]]":
     import onnx
     from google.protobuf.message import DecodeError
 
-    from detcli.model.structure import check_structure
+    from detcli.model.graph import check_structure
 
     with damage_reported(path):
         try:
@@ -450,3 +451,77 @@ def _count(tensor: "TensorProto") -> int:
     if any(dim < 0 for dim in tensor.dims):
         raise ValueError(f"{tensor.name} is of shape {list(tensor.dims)}")
     return math.prod(tensor.dims)
+
+
+VERSION = 19
+"""Must be raised whenever `load`, `recognise` or `cut` gives another result."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A model that is ready to run.
+
+    Attributes:
+        name: The name in records: that of the zoo, else the file's without its suffix.
+        contract: What the graph promises.
+        graph: Serialised ONNX graph whose only output is the head.
+    """
+
+    name: str
+    contract: Contract
+    graph: bytes
+
+
+def prepare(
+    path: Path,
+    box_format: BoxFormat | None = None,
+    name: str | None = None,
+    preprocess: str | None = None,
+    *,
+    boxes_only: bool = False,
+) -> PreparedModel:
+    """Read a model file, recognise it and cut its graph to the network body.
+
+    Args:
+        path: An ONNX file, with any external data beside it.
+        box_format: Format of the box rows, where the caller knows better than the graph.
+        name: The name in records, if not the file's.
+        preprocess: Parts of the preprocessing, where the caller knows better, as text.
+        boxes_only: Read the boxes of a graph that gives masks or keypoints too.
+
+    Raises:
+        ModelError: The file cannot be read, or is not a detector.
+        UsageError: The preprocessing is malformed.
+    """
+    file = ModelFile.read(path, box_format, boxes_only=boxes_only)
+    key = f"{file.sha256}-{VERSION}"
+    beside = None if file.sidecar is None else file.sidecar.sha256
+    variant = "-".join(filter(None, (key, box_format, beside, "boxes" if boxes_only else None)))
+    described = json.loads(cached(f"prepared/{variant}.contract", lambda: _describe(file)))
+    hashes = {name: ExternalFile.read(path, name).sha256 for name in described["external"]}
+    if hashes:  # the graph that is cached holds these weights
+        key = hashlib.sha256(f"{key} {hashes}".encode()).hexdigest()
+    contract = overridden(Contract.from_json(described["contract"]), preprocess)
+    if described["output"] == contract.head and not hashes:
+        return PreparedModel(name or path.stem, contract, file.content)  # no cut is needed
+    graph = cached(f"prepared/{key}.graph", lambda: _body(file))
+    return PreparedModel(name or path.stem, contract, graph)
+
+
+def _describe(file: ModelFile) -> bytes:
+    """Everything that a warm start needs to know about a file, as JSON."""
+    contract = file.detector()
+    outputs = file.model.graph.output
+    with damage_reported(file.path):  # a name that is not text cannot be JSON
+        described = {
+            "contract": asdict(contract),
+            "output": outputs[0].name if len(outputs) == 1 else "",
+            "external": [external.name for external in file.external],
+        }
+        return json.dumps(described).encode()
+
+
+def _body(file: ModelFile) -> bytes:
+    """The part of a graph that makes its head, with all its weights."""
+    body: bytes = file.body().SerializeToString(deterministic=True)
+    return body

@@ -13,12 +13,12 @@ from onnx import TensorProto, numpy_helper
 
 from detcli.errors import ModelError
 from detcli.model.contract import BoxFormat, Interpolation, Layout, Preprocessing, Resize
-from detcli.model.prepared import prepare
+from detcli.model.file import prepare
 
 PICTURE = colour_model.picture(("red", 1, 2)).transpose(2, 0, 1)[None, ::-1] / np.float32(255)
 PREPARE = """
 import hashlib, pathlib, sys
-from detcli.model.prepared import prepare
+from detcli.model.file import prepare
 print("ready", flush=True)
 sys.stdin.readline()
 model = prepare(pathlib.Path(sys.argv[1]))

@@ -10,7 +10,7 @@ from head_checks import assert_same, expected_of_all, outputs_of, read
 from onnx import helper
 
 from detcli.errors import ModelError
-from detcli.model.loading import ModelFile
+from detcli.model.file import ModelFile
 
 CLASSES = 3
 

@@ -9,9 +9,10 @@ from query_graphs import chosen, encoded, refined
 
 from detcli.errors import ModelError
 from detcli.model.contract import Resize
+from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.queries import Queries, has_patches, queries_of
-from detcli.model.loading import ModelFile
+from detcli.model.heads.decode import Queries
+from detcli.model.heads.two_tensors import has_patches, queries_of
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 

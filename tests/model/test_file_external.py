@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from detcli.errors import ModelError
-from detcli.model.loading import open_external
+from detcli.model.file import open_external
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""`detcli models`: the models with names."""
