@@ -72,7 +72,7 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
 
 
 def is_cache_trusted(*paths: Path) -> bool:
-    """Whether only the user can write to these parts of the cache; if not, a warning says so."""
+    """True if only the user can write to these parts of the cache; if not, a warning says so."""
     reason = next(filter(None, map(why_untrusted, paths)), "")
     if reason:
         warn_once(
@@ -119,7 +119,7 @@ def why_untrusted(path: Path) -> str:
 
 
 def _has_acl(path: Path) -> bool:
-    """Whether an access control list names further users, whose rights the group's bits limit."""
+    """True if an access control list names further users, whose rights the group's bits limit."""
     try:
         return "system.posix_acl_access" in os.listxattr(path)
     except (AttributeError, OSError):  # not on Linux; not on this file system
@@ -127,7 +127,7 @@ def _has_acl(path: Path) -> bool:
 
 
 def _is_private_group(gid: int) -> bool:
-    """Whether a group is the user's own: it has the user's name and no other member."""
+    """True if a group is the user's own: it has the user's name and no other member."""
     import grp  # POSIX
     import pwd
 

@@ -130,21 +130,14 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file of a model.
+    """A file of a model."""
 
-    Attributes:
-        half: Whether this is the float16 file.
-        state: Where the file is.
-        bytes: Size; None for a file that is not on this machine.
-        path: The file; None for a file that is not on this machine.
-        revision: Commit of the file, or the revision that would be fetched; None for a model that
-            comes with detcli.
-    """
-
-    half: bool
-    state: FileState
-    bytes: int | None
-    path: Path | None
+    half: bool  # whether this is the float16 file
+    state: FileState  # where the file is
+    bytes: int | None  # size; None for a file that is not on this machine
+    path: Path | None  # the file; None for a file that is not on this machine
+    # commit of the file, or the revision that would be fetched; None for a model that comes with
+    # detcli
     revision: str | None
 
 

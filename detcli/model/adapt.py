@@ -36,57 +36,37 @@ STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (32,))
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """What has to be added to a graph.
+    """What has to be added to a graph."""
 
-    Attributes:
-        head: Where its boxes and scores are.
-        image: Its input for pictures.
-        others: Its other inputs.
-        no_object: Scores become shares of all classes, and the one of this index, 0 or -1, is
-            dropped.
-        swapped: Corners of rows are y1, x1, y2, x2.
-        canvas: Height and width of the input; None where they vary.
-    """
-
-    head: Head
-    image: ImageInput
-    others: tuple[OtherInput, ...]
+    head: Head  # where its boxes and scores are
+    image: ImageInput  # its input for pictures
+    others: tuple[OtherInput, ...]  # its other inputs
+    # scores become shares of all classes, and the one of this index, 0 or -1, is dropped
     no_object: int | None
-    swapped: bool
-    canvas: tuple[int, int] | None
+    swapped: bool  # corners of rows are y1, x1, y2, x2
+    canvas: tuple[int, int] | None  # height and width of the input; None where they vary
 
     @property
     def is_needed(self) -> bool:
-        """Whether the graph needs more than to be cut at its head."""
+        """True if the graph needs more than to be cut at its head."""
         return bool(self.others) or self.image.is_unusual or not self.is_joined
 
     @property
     def is_joined(self) -> bool:
-        """Whether the head is a tensor of the graph."""
+        """True if the head is a tensor of the graph."""
         head = self.head
         one = len(head.tensors) == 1 and head.layout is not Layout.ROWS
         return one and not (head.objectness or head.left_out) and self.no_object is None
 
     @property
     def anchors_first(self) -> bool:
-        """Whether the head that is made is `[B, N, 4 + C]`."""
+        """True if the head that is made is `[B, N, 4 + C]`."""
         made = self.no_object is not None or self.head.layout is Layout.SCALES
         return self.head.anchors_first or made
 
 
 def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
-    """Cut a graph at its head, and add the nodes that a plan asks for.
-
-    Args:
-        model: The graph, with its shapes.
-        plan: What has to be added.
-
-    Returns:
-        A graph whose only input is the picture, and whose only output is `HEAD`.
-
-    Raises:
-        ValueError: The scales of the head do not match its input.
-    """
+    """Cut a graph at its head, and add the nodes that a plan asks for."""
     adapted = copied(model)
     builder = _Builder(adapted)
     if plan.head.layout is Layout.ROWS:

@@ -70,35 +70,25 @@ class Preprocessing:
     """How a picture becomes the network's input.
 
     A channel's level v, 0 to 255, is fed as (v * scale - mean) / std.
-
-    Attributes:
-        resize: How it is fitted.
-        interpolation: How it is resampled.
-        scale: Factor for levels.
-        mean: Subtracted from each channel, in the order in which they are fed.
-        std: What each channel is divided by, in that order.
-        bgr: Channels are fed as blue, green, red instead of red, green, blue.
-        pad: Level of the padding.
-        longest: For LETTERBOX and CORNER, the most pixels that either side of a resized picture
-            may have, where the input has more.
-        enlarge: For LETTERBOX and CORNER, the largest factor by which a small picture is enlarged,
-            at least 1.
-        edges: For SHORTEST_EDGE, the length of the shorter side and the most that the longer
-            one may have.
-        multiple: For SHORTEST_EDGE, what both sides are rounded down to a multiple of.
     """
 
-    resize: Resize = Resize.LETTERBOX
-    interpolation: Interpolation = Interpolation.LINEAR
-    scale: float = 1 / 255
+    resize: Resize = Resize.LETTERBOX  # how it is fitted
+    interpolation: Interpolation = Interpolation.LINEAR  # how it is resampled
+    scale: float = 1 / 255  # factor for levels
+    # subtracted from each channel, in the order in which they are fed
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    # what each channel is divided by, in that order
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    bgr: bool = False
-    pad: int = 114
+    bgr: bool = False  # channels are fed as blue, green, red instead of red, green, blue
+    pad: int = 114  # level of the padding
+    # for LETTERBOX and CORNER, the most pixels that either side of a resized picture may have,
+    # where the input has more
     longest: int | None = None
+    # for LETTERBOX and CORNER, the largest factor by which a small picture is enlarged, at least 1
     enlarge: float | None = None
+    # for SHORTEST_EDGE, the length of the shorter side and the most that the longer one may have
     edges: tuple[int, int] | None = None
-    multiple: int = 1
+    multiple: int = 1  # for SHORTEST_EDGE, what both sides are rounded down to a multiple of
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
@@ -117,78 +107,51 @@ class Preprocessing:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What a graph promises: how to feed it an image and how to read its head.
+    """What a graph promises: how to feed it an image and how to read its head."""
 
-    Attributes:
-        layout: How the file's graph ends.
-        head: Name of the head tensor in the graph that runs.
-        anchors_first: Whether the head is `[B, N, 4 + C]` instead of `[B, 4 + C, N]`.
-        box_format: Format of the box rows.
-        class_count: C.
-        anchor_count: N, or None where it depends on the input size.
-        input_name: Name of the image input, `[B, 3, H, W]`, RGB from 0 to 1.
-        input_dtype: "float32" or "float16".
-        batch: B, or None where any batch is accepted.
-        input_size: Height and width in pixels, or None where the graph accepts any.
-        default_size: Height and width to use in that case.
-        stride: Pixels that height and width must be a multiple of.
-        names: Class names by class id, C of them.
-        names_origin: Where the names came from.
-        counts_classes: The graph shows C; where it does not, C is the number of names.
-        family: Name of the row of `detcli.model.families` that it was recognised by.
-        heads: The tensors of the file's graph that the head is made of; empty where it is one of
-            that graph's.
-        box_fractions: The box rows are fractions of the input's width and height, not pixels.
-        score_form: What the score rows are.
-        one_class: At most one class counts for each anchor, its best.
-        most: The most detections that its family takes from a picture; None where any number.
-        clips: Boxes end at the edges of the picture, as its family has them.
-        needs_nms: There are several boxes for each object, for non-maximum suppression.
-        every_class: Each class of an anchor is a candidate for that, not only its best.
-        conf: The confidence that the model's metadata recommends, if any.
-        nms: The IoU for non-maximum suppression that it recommends, if any and if it is needed.
-        preprocessing: How a picture becomes the input.
-        takes_levels: The file's input is of whole numbers: a picture's levels, as they are.
-        settled: Parts of the contract, and what settled each.
-        unsettled: Parts of the preprocessing that nothing settles; they are as in a YOLO.
-        warnings: What deserves attention, one sentence each.
-    """
-
-    layout: Layout
-    head: str
-    anchors_first: bool
-    box_format: BoxFormat
-    class_count: int
-    anchor_count: int | None
-    input_name: str
-    input_dtype: str
-    batch: int | None
+    layout: Layout  # how the file's graph ends
+    head: str  # name of the head tensor in the graph that runs
+    anchors_first: bool  # whether the head is `[B, N, 4 + C]` instead of `[B, 4 + C, N]`
+    box_format: BoxFormat  # format of the box rows
+    class_count: int  # C
+    anchor_count: int | None  # N, or None where it depends on the input size
+    input_name: str  # name of the image input, `[B, 3, H, W]`, RGB from 0 to 1
+    input_dtype: str  # "float32" or "float16"
+    batch: int | None  # B, or None where any batch is accepted
+    # height and width in pixels, or None where the graph accepts any
     input_size: tuple[int, int] | None
-    default_size: tuple[int, int]
-    stride: int
-    names: tuple[str, ...]
-    names_origin: str
-    counts_classes: bool = True
-    family: str = ""
+    default_size: tuple[int, int]  # height and width to use in that case
+    stride: int  # pixels that height and width must be a multiple of
+    names: tuple[str, ...]  # class names by class id, C of them
+    names_origin: str  # where the names came from
+    counts_classes: bool = True  # the graph shows C; where it does not, C is the number of names
+    family: str = ""  # name of the row of `detcli.model.families` that it was recognised by
+    # the tensors of the file's graph that the head is made of; empty where it is one of that
+    # graph's
     heads: tuple[str, ...] = ()
+    # the box rows are fractions of the input's width and height, not pixels
     box_fractions: bool = False
-    score_form: ScoreForm = ScoreForm.FINAL
-    one_class: bool = False
+    score_form: ScoreForm = ScoreForm.FINAL  # what the score rows are
+    one_class: bool = False  # at most one class counts for each anchor, its best
+    # the most detections that its family takes from a picture; None where any number
     most: int | None = None
-    clips: bool = True
-    needs_nms: bool = False
-    every_class: bool = False
-    conf: float | None = None
+    clips: bool = True  # boxes end at the edges of the picture, as its family has them
+    needs_nms: bool = False  # there are several boxes for each object, for non-maximum suppression
+    every_class: bool = False  # each class of an anchor is a candidate for that, not only its best
+    conf: float | None = None  # the confidence that the model's metadata recommends, if any
+    # the IoU for non-maximum suppression that it recommends, if any and if it is needed
     nms: float | None = None
-    preprocessing: Preprocessing = Preprocessing()
+    preprocessing: Preprocessing = Preprocessing()  # how a picture becomes the input
+    # the file's input is of whole numbers: a picture's levels, as they are
     takes_levels: bool = False
-    settled: tuple[tuple[str, str], ...] = ()
+    settled: tuple[tuple[str, str], ...] = ()  # parts of the contract, and what settled each
+    # parts of the preprocessing that nothing settles; they are as in a YOLO
     unsettled: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what deserves attention, one sentence each
 
     @property
     def follows_picture(self) -> bool:
-        """Whether the size of the input depends on the picture's."""
+        """True if the size of the input depends on the picture's."""
         return self.preprocessing.resize in {Resize.SHORTEST_EDGE, Resize.NONE}
 
     def canvas(self, image_size: int | None = None) -> tuple[int, int]:
@@ -328,12 +291,7 @@ def _parsed(text: str) -> Any:  # noqa: ANN401 - whatever it says
 
 
 def class_names(text: str, count: int) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-    """Names of a model's classes, their origin, and warnings about them.
-
-    Args:
-        text: The metadata entry `names`; empty if there is none.
-        count: The number of classes of the graph.
-    """
+    """Names of a model's classes, their origin, and warnings about them."""
     names = parse_names(text)
     if names and len(names) == count:
         return tuple(names), METADATA, ()

@@ -55,11 +55,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
 
 
 def renew_shapes(model: ModelProto) -> ModelProto:
-    """Infer all intermediate shapes again from those of the inputs and outputs.
-
-    Raises:
-        ValueError: The shapes contradict each other, or a constant of the graph.
-    """
+    """Infer all intermediate shapes again from those of the inputs and outputs."""
     renewed = copied(model)
     del renewed.graph.value_info[:]
     try:

@@ -22,44 +22,32 @@ IMAGENET = replace(STRETCH, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family of detectors.
+    """A family of detectors."""
 
-    Attributes:
-        name: As its authors write it.
-        fits: Whether a head is of this family.
-        preprocessing: What its networks were trained with; None where that differs.
-        needs_nms: Several boxes are given for an object; None where the file says it.
-        every_class: Each class of a box is a candidate for that, not only its best.
-        no_object: Scores become shares of all classes (softmax), and the one of this index, that
-            of no object, is dropped: 0 or -1.
-        one_class: At most one class counts for each box.
-        fractions: Boxes are fractions of the picture.
-        swapped: Corners of rows are y1, x1, y2, x2, where the nodes do not show their order.
-        shown: The nodes have to show the order of corners of rows, and their unit.
-        channels_last: Its graphs take pictures with the channels last; None if either way.
-        single: Its graphs take one picture without a batch; None if either way.
-        clips: Its own code ends boxes at the edges of the picture.
-        margin: Pixels of the input that the longer side of a picture leaves free.
-    """
-
-    name: str
-    fits: Callable[[Head], bool]
+    name: str  # as its authors write it
+    fits: Callable[[Head], bool]  # whether a head is of this family
+    # what its networks were trained with; None where that differs
     preprocessing: Preprocessing | None
+    # several boxes are given for an object; None where the file says it
     needs_nms: bool | None = False
-    every_class: bool = False
+    every_class: bool = False  # each class of a box is a candidate for that, not only its best
+    # scores become shares of all classes (softmax), and the one of this index, that of no object,
+    # is dropped: 0 or -1
     no_object: int | None = None
-    one_class: bool = False
-    fractions: bool = False
+    one_class: bool = False  # at most one class counts for each box
+    fractions: bool = False  # boxes are fractions of the picture
+    # corners of rows are y1, x1, y2, x2, where the nodes do not show their order
     swapped: bool = False
-    shown: bool = False
+    shown: bool = False  # the nodes have to show the order of corners of rows, and their unit
+    # its graphs take pictures with the channels last; None if either way
     channels_last: bool | None = None
-    single: bool | None = None
-    clips: bool = True
-    margin: int = 0
+    single: bool | None = None  # its graphs take one picture without a batch; None if either way
+    clips: bool = True  # its own code ends boxes at the edges of the picture
+    margin: int = 0  # pixels of the input that the longer side of a picture leaves free
 
     @property
     def gives_a_set(self) -> bool:
-        """Whether it gives a box for each object, as DETR and its successors."""
+        """True if it gives a box for each object, as DETR and its successors."""
         return self.fractions and not self.needs_nms
 
     def preprocess(
@@ -86,34 +74,34 @@ def _decoded(head: Head, *ways: BoxDecode) -> bool:
 
 
 def _cells(head: Head) -> bool:
-    """Whether boxes and scores are apart and those of cells."""
+    """True if boxes and scores are apart and those of cells."""
     known = _decoded(head, BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID)
     return head.layout is Layout.PAIR and not head.of_queries and known
 
 
 def _as_yolo_nas(head: Head) -> bool:
-    """Whether boxes come from distances to corners, with a bin more than YOLOv8's."""
+    """True if boxes come from distances to corners, with a bin more than YOLOv8's."""
     corners = head.decoded is not None and head.decoded.box_format is BoxFormat.XYXY
     return corners and _decoded(head, BoxDecode.DISTANCES) and head.bins in {NAS_BINS, None}
 
 
 def _rows_of_cells(head: Head) -> bool:
-    """Whether a graph selects among cells: what queries are fed would be another family's."""
+    """True if a graph selects among cells: what queries are fed would be another family's."""
     return head.layout is Layout.ROWS and head.layer in CONVOLUTIONS
 
 
 def _queries(head: Head, *ways: BoxDecode) -> bool:
-    """Whether boxes and scores are those of queries, as of DETR and its successors."""
+    """True if boxes and scores are those of queries, as of DETR and its successors."""
     return head.layout is not Layout.ROWS and head.of_queries and _decoded(head, *ways)
 
 
 def _refined(head: Head) -> bool:
-    """Whether the boxes of queries are refined, and their scores are sigmoids'."""
+    """True if the boxes of queries are refined, and their scores are sigmoids'."""
     return _queries(head, BoxDecode.REFINED) and head.scores_are is not Activation.SOFTMAX
 
 
 def _joined(head: Head) -> bool:
-    """Whether boxes and scores are one tensor, and the boxes are those of cells or not known."""
+    """True if boxes and scores are one tensor, and the boxes are those of cells or not known."""
     one = head.layout in {Layout.BODY, Layout.TRANSPOSED_BODY, Layout.END_TO_END}
     return one and not _decoded(head, BoxDecode.SIGMOID, BoxDecode.REFINED)
 
@@ -278,11 +266,7 @@ FAMILIES = (
 
 
 def family_of(head: Head, image: ImageInput) -> Family:
-    """The family of a graph.
-
-    Raises:
-        Unrecognised: There is none whose boxes and scores come about in that way.
-    """
+    """The family of a graph."""
     for family in FAMILIES:
         takes = (family.channels_last, family.single)
         wanted = (image.channels_last, image.single)

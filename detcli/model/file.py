@@ -45,17 +45,11 @@ MAX_PACKED = 16
 
 @dataclass(frozen=True, slots=True)
 class ExternalFile:
-    """A file beside the model that holds some of its weights.
+    """A file beside the model that holds some of its weights."""
 
-    Attributes:
-        name: Its path, relative to the model's folder.
-        bytes: Its size.
-        sha256: Of its content.
-    """
-
-    name: str
-    bytes: int
-    sha256: str
+    name: str  # its path, relative to the model's folder
+    bytes: int  # its size
+    sha256: str  # of its content
 
     @classmethod
     def read(cls, model: Path, name: str) -> Self:
@@ -74,20 +68,15 @@ class ModelFile:
     """A model file, read once; everything but its bytes is worked out when first asked for.
 
     What needs the graph raises ModelError if the file is not a complete ONNX model, see `load`.
-
-    Attributes:
-        path: As it was given.
-        content: Its bytes, without external data.
-        box_format: The format of the box rows, where the caller knows better than the graph.
-        preprocess: Parts of the preprocessing that the caller knows better, as text.
-        boxes_only: The boxes of a graph that gives masks or keypoints too are wanted.
     """
 
-    path: Path
-    content: bytes
+    path: Path  # as it was given
+    content: bytes  # its bytes, without external data
+    # the format of the box rows, where the caller knows better than the graph
     box_format: BoxFormat | None = None
+    # parts of the preprocessing that the caller knows better, as text
     preprocess: str | None = None
-    boxes_only: bool = False
+    boxes_only: bool = False  # the boxes of a graph that gives masks or keypoints too are wanted
 
     @classmethod
     def read(
@@ -292,11 +281,7 @@ def open_external(model: Path, location: str) -> BufferedReader:
 
 
 def _inside(model: Path, location: str) -> Path:
-    """Resolve a location, following all links.
-
-    Raises:
-        ModelError: It is outside the model's folder.
-    """
+    """Resolve a location, following all links."""
     # Windows paths have all that POSIX paths have, and drives and backslashes besides. A model
     # that is refused on one system is to be refused on all.
     path = PureWindowsPath(location)
@@ -364,10 +349,6 @@ def _load_external(model: "ModelProto", path: Path, limit: int) -> list[str]:
 
     onnx has a function for this, but what it refuses depends on its version, it ignores sparse
     tensors, and it reads as much as a file claims.
-
-    Raises:
-        ModelError: External data cannot be read, or is more than `limit` bytes.
-        ValueError: A tensor makes no sense.
     """
     from onnx import TensorProto
 
@@ -387,11 +368,7 @@ def _load_external(model: "ModelProto", path: Path, limit: int) -> list[str]:
 
 
 def _check_size(tensor: "TensorProto") -> None:
-    """Check that a tensor has the elements that its shape promises, which libraries trust.
-
-    Raises:
-        ValueError: The tensor has more or fewer.
-    """
+    """Check that a tensor has the elements that its shape promises, which libraries trust."""
     if tensor.HasField("raw_data"):
         there, wanted = len(tensor.raw_data), _byte_size(tensor)
         if there != wanted:
@@ -427,11 +404,7 @@ def _load_tensor(tensor: "TensorProto", path: Path) -> str:
 
 
 def _byte_size(tensor: "TensorProto") -> int:
-    """Bytes that a tensor of this shape and type takes.
-
-    Raises:
-        ValueError: An axis is negative, or the type has no size.
-    """
+    """Bytes that a tensor of this shape and type takes."""
     from onnx import TensorProto
 
     name = TensorProto.DataType.Name(tensor.data_type)
@@ -443,11 +416,7 @@ def _byte_size(tensor: "TensorProto") -> int:
 
 
 def _count(tensor: "TensorProto") -> int:
-    """Elements of a tensor.
-
-    Raises:
-        ValueError: An axis is negative.
-    """
+    """Elements of a tensor."""
     if any(dim < 0 for dim in tensor.dims):
         raise ValueError(f"{tensor.name} is of shape {list(tensor.dims)}")
     return math.prod(tensor.dims)
@@ -459,17 +428,11 @@ VERSION = 19
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model that is ready to run.
+    """A model that is ready to run."""
 
-    Attributes:
-        name: The name in records: that of the zoo, else the file's without its suffix.
-        contract: What the graph promises.
-        graph: Serialised ONNX graph whose only output is the head.
-    """
-
-    name: str
-    contract: Contract
-    graph: bytes
+    name: str  # the name in records: that of the zoo, else the file's without its suffix
+    contract: Contract  # what the graph promises
+    graph: bytes  # serialised ONNX graph whose only output is the head
 
 
 def prepare(

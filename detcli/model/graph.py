@@ -306,7 +306,7 @@ def _learnt_inputs(index: GraphIndex, node: NodeProto) -> Iterator[str]:
 
 
 def is_quantised(graph: GraphProto) -> bool:
-    """Whether a network computes in integers."""
+    """True if a network computes in integers."""
     return any(node.op_type in INTEGER for node in graph.node)
 
 
@@ -334,12 +334,7 @@ FunctionKey = tuple[str, str, str]
 
 
 def check_structure(model: ModelProto) -> None:
-    """Check a model's graph and functions.
-
-    Raises:
-        ValueError: There is too much of it, nodes form a circle, two make the same tensor, a
-            function calls itself, or a name is not text.
-    """
+    """Check a model's graph and functions."""
     _check_parts(model)
     functions: dict[FunctionKey, FunctionProto] = {}
     for function in model.functions:
@@ -440,11 +435,7 @@ def _read_by(node: NodeProto) -> set[str]:
 
 
 def _sorted(order: "TopologicalSorter[T]", problem: str) -> "list[T]":
-    """Everything after what it depends on.
-
-    Raises:
-        ValueError: Something depends on itself.
-    """
+    """Everything after what it depends on."""
     try:
         return [*order.static_order()]
     except CycleError as error:

@@ -54,7 +54,7 @@ class HubFile:
 
     @property
     def pinned(self) -> bool:
-        """Whether the revision is a commit, so that the file never changes."""
+        """True if the revision is a commit, so that the file never changes."""
         return COMMIT.fullmatch(self.revision) is not None
 
     @property
@@ -64,11 +64,7 @@ class HubFile:
 
     @property
     def storage(self) -> Path:
-        """The cache folder of its repository.
-
-        Raises:
-            OutputError: Others can write to it, and to detcli's own cache.
-        """
+        """The cache folder of its repository."""
         shared = hub_folder()
         if not (reason := why_folder_untrusted(shared, self.folder)):
             return shared / self.folder
@@ -182,14 +178,7 @@ class HubFile:
         return commit, digest, metadata.size
 
     def forget(self) -> int:
-        """Remove all revisions of the file; files of other programs stay.
-
-        Returns:
-            The number of bytes freed.
-
-        Raises:
-            OutputError: The cache cannot be written to.
-        """
+        """Remove all revisions of the file; files of other programs stay."""
         freed = 0
         try:
             for path in self.storage.glob(f"snapshots/*/{self.path}"):
@@ -231,11 +220,7 @@ def why_folder_untrusted(hub: Path, name: str) -> str:
 
 
 def is_intact(path: Path) -> bool:
-    """Whether a cached file has the recorded SHA-256; True if none is recorded.
-
-    Raises:
-        ModelError: The file cannot be read.
-    """
+    """True if a cached file has the recorded SHA-256; True if none is recorded."""
     recorded = path.resolve().name
     try:
         return SHA_256.fullmatch(recorded) is None or sha256(path) == recorded
@@ -269,11 +254,7 @@ def _digest_of(path: Path, like: str) -> str:
 
 
 def _without_credentials(endpoint: str) -> str:
-    """The hub's URL as messages show it.
-
-    Raises:
-        ModelError: HF_ENDPOINT is not a valid URL.
-    """
+    """The hub's URL as messages show it."""
     with contextlib.suppress(ValueError):
         parts = urlsplit(endpoint)
         if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:

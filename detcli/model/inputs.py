@@ -39,27 +39,18 @@ CHANNELS = 3
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:
-    """The input for pictures.
+    """The input for pictures."""
 
-    Attributes:
-        name: Its name.
-        dtype: float32, float16 or uint8.
-        batch: B, or None where any batch is accepted.
-        size: Height and width, or None where any are accepted.
-        channels_last: Whether it is `[B, H, W, 3]` instead of `[B, 3, H, W]`.
-        single: Whether it is a picture without a batch, `[3, H, W]`.
-    """
-
-    name: str
-    dtype: str
-    batch: int | None
-    size: tuple[int, int] | None
-    channels_last: bool = False
-    single: bool = False
+    name: str  # its name
+    dtype: str  # float32, float16 or uint8
+    batch: int | None  # B, or None where any batch is accepted
+    size: tuple[int, int] | None  # height and width, or None where any are accepted
+    channels_last: bool = False  # whether it is `[B, H, W, 3]` instead of `[B, 3, H, W]`
+    single: bool = False  # whether it is a picture without a batch, `[3, H, W]`
 
     @property
     def is_unusual(self) -> bool:
-        """Whether nodes have to be put before it."""
+        """True if nodes have to be put before it."""
         return self.channels_last or self.single or self.dtype == "uint8"
 
 
@@ -74,25 +65,15 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OtherInput:
-    """An input that detcli feeds with what follows from the picture.
+    """An input that detcli feeds with what follows from the picture."""
 
-    Attributes:
-        name: Its name.
-        dtype: As ONNX numbers it.
-        role: What it wants.
-    """
-
-    name: str
-    dtype: int
-    role: Role
+    name: str  # its name
+    dtype: int  # as ONNX numbers it
+    role: Role  # what it wants
 
 
 def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
-    """Find the input for pictures and the others.
-
-    Raises:
-        Unrecognised: There is not one for pictures, or what another wants is not clear.
-    """
+    """Find the input for pictures and the others."""
     inputs = index.image_inputs()
     images = [value for value in inputs if _may_be_image(value)]
     if len(images) != 1:
@@ -124,11 +105,7 @@ def _why_not(value: ValueInfoProto) -> str:
 
 
 def _image(value: ValueInfoProto) -> ImageInput:
-    """Read the input for pictures.
-
-    Raises:
-        Unrecognised: It fixes one side only, or is too large.
-    """
+    """Read the input for pictures."""
     dims = shape(value)
     single = len(dims) == 3
     if single:
@@ -152,9 +129,6 @@ def _other(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
     `orig_target_sizes` of RT-DETR and D-FINE are whole numbers, width and height; Paddle's
     `scale_factor` is what boxes are divided by, its `im_shape` height and width; the `pixel_mask`
     of DETR on Hugging Face has an entry for each pixel.
-
-    Raises:
-        Unrecognised: It is none of these.
     """
     dims, dtype = shape(value), value.type.tensor_type.elem_type
     if len(dims) == 3 and dtype in INTEGERS | {onnx.TensorProto.BOOL}:
@@ -169,14 +143,14 @@ def _other(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
 
 
 def _divides(index: GraphIndex, tensor: str) -> bool:
-    """Whether something is divided by a tensor, or by what is cut out of it."""
+    """True if something is divided by a tensor, or by what is cut out of it."""
     moved = index.moved_from(tensor)
     divisors = {n.input[1] for n in index.graph.node if n.op_type == "Div"} & moved
     return any(_only_moves(index, name, tensor) for name in divisors)
 
 
 def _only_moves(index: GraphIndex, name: str, source: str) -> bool:
-    """Whether a tensor holds elements of another, moved only."""
+    """True if a tensor holds elements of another, moved only."""
     waiting = [name]
     for _ in range(16):
         if source in waiting:
@@ -199,32 +173,24 @@ WHOLE_NUMBERS = {onnx.TensorProto.UINT8, onnx.TensorProto.INT32, onnx.TensorProt
 
 
 class InputNodes(NamedTuple):
-    """What a graph does with its input before the network begins.
+    """What a graph does with its input before the network begins."""
 
-    Attributes:
-        gains: What each channel is multiplied by, in the order in which they are fed.
-        offsets: What is added after that.
-        swaps: Whether the order of the channels is reversed.
-        resized: Whether the picture is resized.
-        any_size: Whether the input takes pictures of any size.
-        integer: Whether the input is of whole numbers.
-    """
-
+    # what each channel is multiplied by, in the order in which they are fed
     gains: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    offsets: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    swaps: bool = False
-    resized: bool = False
-    any_size: bool = False
-    integer: bool = False
+    offsets: tuple[float, float, float] = (0.0, 0.0, 0.0)  # what is added after that
+    swaps: bool = False  # whether the order of the channels is reversed
+    resized: bool = False  # whether the picture is resized
+    any_size: bool = False  # whether the input takes pictures of any size
+    integer: bool = False  # whether the input is of whole numbers
 
     @property
     def computes(self) -> bool:
-        """Whether values are changed."""
+        """True if values are changed."""
         return not (np.allclose(self.gains, 1, TOLERANCE) and np.allclose(self.offsets, 0))
 
     @property
     def only_scales(self) -> bool:
-        """Whether all that is done is one multiplication."""
+        """True if all that is done is one multiplication."""
         return bool(np.allclose(self.gains, self.gains[0]) and np.allclose(self.offsets, 0))
 
     @property
@@ -242,7 +208,7 @@ class InputNodes(NamedTuple):
 
     @property
     def order(self) -> bool | None:
-        """Whether blue is fed first, shown by ImageNet's means; None where they are not there."""
+        """True if blue is fed first, shown by ImageNet's means; None where they are not there."""
         if self.domain is None:
             return None
         shares = np.array(self._means()) / self.domain
@@ -263,16 +229,11 @@ def _three(numbers: Iterable[float]) -> tuple[float, float, float]:
 
 
 class _Traced(NamedTuple):
-    """A tensor that holds channels of the input.
+    """A tensor that holds channels of the input."""
 
-    Attributes:
-        axis: Where its channels are; None for one channel without an axis.
-        rank: Number of its axes.
-        channels: For each channel: which one of the input it is, its gain, its offset.
-    """
-
-    axis: int | None
-    rank: int
+    axis: int | None  # where its channels are; None for one channel without an axis
+    rank: int  # number of its axes
+    # for each channel: which one of the input it is, its gain, its offset
     channels: tuple[tuple[int, float, float], ...]
 
 
@@ -319,7 +280,7 @@ def _trace(index: GraphIndex, image: str, start: _Traced) -> tuple[dict[str, _Tr
 
 
 def _to_its_own_size(index: GraphIndex, resize: NodeProto) -> bool:
-    """Whether a Resize does more than multiply the sides by a constant."""
+    """True if a Resize does more than multiply the sides by a constant."""
     scales = resize.input[2] if len(resize.input) > 2 else ""
     return not scales or index.constant_tensor(scales) is None
 
@@ -520,18 +481,13 @@ METADATA = f"metadata {METADATA_KEY}"
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPreprocessing:
-    """How pictures become a graph's input.
+    """How pictures become a graph's input."""
 
-    Attributes:
-        preprocessing: What is fed; parts that nothing settles are as in a YOLO.
-        by: Parts that are settled, and what settled each: resize, interpolation, values, channels.
-        unsettled: Parts that nothing settles.
-        size: Height and width of the input that a neighbour of the file gives.
-    """
-
-    preprocessing: Preprocessing
+    preprocessing: Preprocessing  # what is fed; parts that nothing settles are as in a YOLO
+    # parts that are settled, and what settled each: resize, interpolation, values, channels
     by: tuple[tuple[str, str], ...]
-    unsettled: tuple[str, ...]
+    unsettled: tuple[str, ...]  # parts that nothing settles
+    # height and width of the input that a neighbour of the file gives
     size: tuple[int, int] | None = None
 
 
@@ -542,18 +498,7 @@ def resolve_preprocessing(
     sidecar: Sidecar | None,
     family: Preprocessing | None,
 ) -> ResolvedPreprocessing:
-    """Resolve the preprocessing of a graph.
-
-    Args:
-        index: The graph, as the file has it.
-        image: Name of its input for pictures, `[B, 3, H, W]`, `[B, H, W, 3]` or without B.
-        metadata: The file's.
-        sidecar: What lies beside the file, if anything.
-        family: What networks of its family are fed; None where the family does not say.
-
-    Raises:
-        ModelError: The metadata is malformed.
-    """
+    """Resolve the preprocessing of a graph."""
     nodes = read_input_nodes(index, image)
     found, by, size = family or Preprocessing(), dict[str, str](), None
     if family is not None:

@@ -114,11 +114,7 @@ def overridden(contract: Contract, text: str | None) -> Contract:
 
 
 def require_levels(preprocessing: Preprocessing, text: str) -> None:
-    """Check that a picture's levels are fed as they are, since whole numbers hold no others.
-
-    Raises:
-        UsageError: They are not.
-    """
+    """Check that a picture's levels are fed as they are, since whole numbers hold no others."""
     plain = replace(preprocessing, scale=1.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
     if preprocessing != plain:
         raise UsageError(
@@ -128,11 +124,7 @@ def require_levels(preprocessing: Preprocessing, text: str) -> None:
 
 
 def named_parts(text: str) -> set[str]:
-    """Which of `PARTS` a text names.
-
-    Raises:
-        UsageError: The text is malformed.
-    """
+    """Which of `PARTS` a text names."""
     named = parse(text)
     return {part for part, own in PARTS.items() if not named.keys().isdisjoint(own)}
 
@@ -219,43 +211,30 @@ YOLOS_MULTIPLE = 16  # YolosImageProcessor rounds both sides down to a multiple 
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """How a processor fits pictures.
+    """How a processor fits pictures."""
 
-    Attributes:
-        resize: How.
-        size: Height and width of the input, for all ways but SHORTEST_EDGE and NONE.
-        edges: As in `Preprocessing`.
-        multiple: As in `Preprocessing`.
-    """
-
-    resize: Resize
+    resize: Resize  # how
+    # height and width of the input, for all ways but SHORTEST_EDGE and NONE
     size: tuple[int, int] | None = None
-    edges: tuple[int, int] | None = None
-    multiple: int = 1
+    edges: tuple[int, int] | None = None  # as in `Preprocessing`
+    multiple: int = 1  # as in `Preprocessing`
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """What the files beside a model say.
+    """What the files beside a model say."""
 
-    Attributes:
-        path: The file that says how pictures are prepared; None if there is none.
-        sha256: Of the content of all files; what was made of them depends on it.
-        resizing: How pictures are fitted; None where that is not clear.
-        interpolation: How they are resampled; None for a filter that detcli lacks.
-        values: Scale, mean, std and order of the channels; None without a preprocessor_config.json.
-        names: Class names by class id; None where config.json does not give all.
-        model_type: What Transformers call the architecture.
-        contents: Of all files, by name.
-    """
-
-    path: Path | None
-    sha256: str
-    resizing: Resizing | None = None
+    path: Path | None  # the file that says how pictures are prepared; None if there is none
+    sha256: str  # of the content of all files; what was made of them depends on it
+    resizing: Resizing | None = None  # how pictures are fitted; None where that is not clear
+    # how they are resampled; None for a filter that detcli lacks
     interpolation: Interpolation | None = None
+    # scale, mean, std and order of the channels; None without a preprocessor_config.json
     values: Preprocessing | None = None
+    # class names by class id; None where config.json does not give all
     names: tuple[str, ...] | None = None
-    model_type: str | None = None
+    model_type: str | None = None  # what Transformers call the architecture
+    # of all files, by name
     contents: dict[str, bytes] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod

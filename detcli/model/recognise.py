@@ -78,17 +78,11 @@ WITH_BOXES = {"segment", "pose"}
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a graph promises, and what has to be added to it.
+    """What a graph promises, and what has to be added to it."""
 
-    Attributes:
-        contract: What it promises.
-        adaptation: What has to be added.
-        preprocessing: The family's rule; None where that leaves it open.
-    """
-
-    contract: Contract
-    adaptation: Adaptation
-    preprocessing: Preprocessing | None
+    contract: Contract  # what it promises
+    adaptation: Adaptation  # what has to be added
+    preprocessing: Preprocessing | None  # the family's rule; None where that leaves it open
 
     def body(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """The part of the graph that runs: one input for pictures, the head its only output.
@@ -128,18 +122,7 @@ def read_graph(
     *,
     boxes_only: bool = False,
 ) -> Reading:
-    """Read what a graph promises, and what it lacks to be run.
-
-    Args:
-        model: The graph; intermediate shapes help (`onnx.shape_inference`).
-        title: What to call it in errors.
-        box_format: The format of the box rows, where the caller knows better.
-        sidecar: What lies beside the file.
-        boxes_only: Read the boxes of a graph that gives masks or keypoints too.
-
-    Raises:
-        ModelError: The graph is not a known kind of detector; the message lists what it has.
-    """
+    """Read what a graph promises, and what it lacks to be run."""
     index = GraphIndex(model.graph)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     unknown = _runtime_operators(model)
@@ -172,25 +155,13 @@ def _runtime_operators(model: onnx.ModelProto) -> list[str]:
 
 
 def _check_scores(head: Head, unknown: list[str]) -> None:
-    """Check that no unknown operator makes the scores, which may be final or not.
-
-    Raises:
-        Unrecognised: One may.
-    """
+    """Check that no unknown operator makes the scores, which may be final or not."""
     if unknown and head.scores_are is None:
         raise Unrecognised("it is not clear what makes its scores")
 
 
 def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
-    """Read the detections that a graph selects itself, where detcli cuts it before that.
-
-    Args:
-        model: The graph, with its shapes.
-        reading: What it promises.
-
-    Returns:
-        How to read its rows; None where it selects none, or they are what detcli reads anyway.
-    """
+    """Read the detections that a graph selects itself, where detcli cuts it before that."""
     index, contract = GraphIndex(model.graph), reading.contract
     heads = reading.adaptation.head.tensors
     behind = set().union(*(index.moved_from(name) for name in heads))
@@ -221,7 +192,7 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
 
 
 def _in_pixels(index: GraphIndex, rows: Head, heads: tuple[str, ...]) -> bool:
-    """Whether the boxes of rows are those of a head times the size of the picture."""
+    """True if the boxes of rows are those of a head times the size of the picture."""
     waiting = [box_columns(index, rows)]
     seen = {*waiting, *heads}
     while waiting:
@@ -331,11 +302,7 @@ def _by_distances(head: Head) -> bool:
 
 
 def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
-    """How many pictures a graph takes at once: one, where their rows follow one after the other.
-
-    Raises:
-        Unrecognised: It takes several, and gives rows without saying whose they are.
-    """
+    """How many pictures a graph takes at once: one, where their rows follow one after the other."""
     dims = index.shapes.get(head.boxes[0].tensor, [])
     if head.layout is not Layout.ROWS or (len(dims) == BATCHED and dims[0] != 1):
         return image.batch
@@ -348,11 +315,7 @@ def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
 
 
 def _family(head: Head, image: ImageInput, named: str | None) -> Family:
-    """The family of a graph: what its metadata says, where its nodes do not contradict it.
-
-    Raises:
-        Unrecognised: The metadata names a family that is unknown, or that the graph is not of.
-    """
+    """The family of a graph: what its metadata says, where its nodes do not contradict it."""
     if not named:
         return family_of(head, image)
     family = next((one for one in FAMILIES if one.name == named), None)
@@ -362,11 +325,7 @@ def _family(head: Head, image: ImageInput, named: str | None) -> Family:
 
 
 def _given_format(text: str | None) -> BoxFormat | None:
-    """The format of the boxes that the metadata names.
-
-    Raises:
-        Unrecognised: The metadata names an unknown format.
-    """
+    """The format of the boxes that the metadata names."""
     if text and text not in set(BoxFormat):
         raise Unrecognised(f"its metadata {BOX_FORMAT_KEY} says '{text}'")
     return BoxFormat(text) if text else None
@@ -381,11 +340,7 @@ def _box_format(head: Head) -> BoxFormat | None:
 
 
 def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
-    """Whether the scores are fewer than the shares that a softmax has made.
-
-    Raises:
-        Unrecognised: They are cut out of an unknown number of shares.
-    """
+    """True if the scores are fewer than the shares that a softmax has made."""
     scores = head.scores[0].tensor
     for node in makers(index, scores):
         if node.op_type == "Softmax":
@@ -399,11 +354,7 @@ def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
 
 
 def _class_count(head: Head, named: list[str] | None, *, dropped: bool) -> int:
-    """C, without what stands for no object, if that is to be dropped.
-
-    Raises:
-        Unrecognised: It is not clear, or makes no sense.
-    """
+    """C, without what stands for no object, if that is to be dropped."""
     count = head.class_count
     if head.layout is Layout.ROWS and count is None:
         count = len(named) if named else UNKNOWN_CLASSES
@@ -415,7 +366,7 @@ def _class_count(head: Head, named: list[str] | None, *, dropped: bool) -> int:
 
 
 def _says_several(metadata: dict[str, str], found: BoxFormat | None) -> bool:
-    """Whether a YOLO's head gives several boxes for an object."""
+    """True if a YOLO's head gives several boxes for an object."""
     known = {"False": True, "True": False}
     return known.get(metadata.get("end2end", ""), found is BoxFormat.CXCYWH)
 

@@ -22,23 +22,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ZooModel:
-    """A model known by name.
+    """A model known by name."""
 
-    Attributes:
-        name: The name.
-        licence: SPDX identifier of its licence.
-        repository: Repository on Hugging Face; None for a bundled model.
-        revision: A commit where one is known, else a branch; empty for a bundled model.
-        parameters: Number of parameters, as published; None for a bundled model.
-        beside: Paths of the repository's files that belong to the model.
-    """
-
-    name: str
-    licence: str
-    repository: str | None = None
-    revision: str = ""
-    parameters: int | None = None
-    beside: tuple[str, ...] = ()
+    name: str  # the name
+    licence: str  # SPDX identifier of its licence
+    repository: str | None = None  # repository on Hugging Face; None for a bundled model
+    revision: str = ""  # A commit where one is known, else a branch; empty for a bundled model
+    parameters: int | None = None  # number of parameters, as published; None for a bundled model
+    beside: tuple[str, ...] = ()  # paths of the repository's files that belong to the model
 
     def neighbours(self) -> list[HubFile]:
         """The files on the hub that the model needs beside its own."""
@@ -52,7 +43,7 @@ class ZooModel:
 
     @property
     def pinned(self) -> bool:
-        """Whether it is always the same file: bundled, or of one commit."""
+        """True if it is always the same file: bundled, or of one commit."""
         return self.repository is None or HubFile(self.repository, "", self.revision).pinned
 
     def title(self, *, half: bool = False) -> str:
@@ -123,17 +114,11 @@ MODELS = {model.name: model for model in _models()}
 
 @dataclass(frozen=True, slots=True)
 class LocatedModel:
-    """A model's file on this machine.
+    """A model's file on this machine."""
 
-    Attributes:
-        path: Path of the file.
-        name: The name in records.
-        half: Whether it is the float16 file that was asked for.
-    """
-
-    path: Path
-    name: str
-    half: bool = False
+    path: Path  # path of the file
+    name: str  # the name in records
+    half: bool = False  # whether it is the float16 file that was asked for
 
 
 def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> LocatedModel:
@@ -164,15 +149,7 @@ def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> 
 
 
 def by_name(name: str, reason: str | None = None) -> ZooModel:
-    """Look up a model by name.
-
-    Args:
-        name: Name of the model.
-        reason: Why the name is not the path of a file; None where a path is not accepted.
-
-    Raises:
-        ModelError: No model has this name.
-    """
+    """Look up a model by name."""
     if name in MODELS:
         return MODELS[name]
     import difflib  # only errors need it
@@ -189,18 +166,14 @@ def by_name(name: str, reason: str | None = None) -> ZooModel:
 
 
 def has_no_sidecar(path: Path) -> bool:
-    """Whether a file is the cached file of a zoo model that has no other files."""
+    """True if a file is the cached file of a zoo model that has no other files."""
     alone = [model for model in MODELS.values() if not model.beside]
     folders = {file.folder for model in alone if (file := model.file(half=False))}
     return not folders.isdisjoint(path.absolute().parts)
 
 
 def model_path(name: str, *, half: bool = False) -> Path:
-    """Path of a named model's file, which must not need fetching.
-
-    Raises:
-        ModelError: No model has this name, or it has not been fetched.
-    """
+    """Path of a named model's file, which must not need fetching."""
     model = by_name(name)
     path = local_path(model, half=half)
     if path is None:
@@ -213,15 +186,6 @@ def pull(name: str, *, half: bool = False, show: Show | None = None) -> Path:
     """Fetch a model's file, unless it is cached, intact and pinned to a commit.
 
     If the hub cannot be reached for an update, the cached file is used.
-
-    Args:
-        name: Name of the model.
-        half: Whether to fetch the float16 file.
-        show: Called with the progress of a download.
-
-    Raises:
-        ModelError: No model has this name, or it cannot be fetched.
-        OutputError: The cache cannot be written to.
     """
     model = by_name(name)
     path = local_path(model, half=half)
@@ -264,11 +228,7 @@ def remove(name: str) -> int:
 
 
 def local_path(model: ZooModel, *, half: bool) -> Path | None:
-    """Path of a model's file, bundled or cached; None if it has to be fetched.
-
-    Raises:
-        ModelError: A bundled model has no float16 file, or is missing from the installation.
-    """
+    """Path of a model's file, bundled or cached; None if it has to be fetched."""
     file = model.file(half=half)
     if file is not None:
         complete = all(beside.cached() for beside in model.neighbours())

@@ -24,16 +24,7 @@ from detcli.model.heads.two_tensors import (
 
 
 def find_head(index: GraphIndex, names: list[str] | None, *, boxes_only: bool = False) -> Head:
-    """Find the head of a graph.
-
-    Args:
-        index: The graph, with its shapes.
-        names: Class names that the file or its configuration gives.
-        boxes_only: Read the boxes of a graph that gives masks or keypoints too.
-
-    Raises:
-        Unrecognised: There is none that detcli knows.
-    """
+    """Find the head of a graph."""
     head = _found(index, names, boxes_only=boxes_only)
     if not head.of_queries:
         return head

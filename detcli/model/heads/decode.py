@@ -62,17 +62,12 @@ class BoxDecode(StrEnum):
 
 
 class Decoded(NamedTuple):
-    """How boxes are decoded, and what is in the four columns.
+    """How boxes are decoded, and what is in the four columns."""
 
-    Attributes:
-        how: How they are decoded.
-        box_format: What is in the columns.
-        fractions: What a product or quotient behind the decode makes of them: fractions of the
-            input, or pixels; None where there is none.
-    """
-
-    how: BoxDecode
-    box_format: BoxFormat
+    how: BoxDecode  # how they are decoded
+    box_format: BoxFormat  # what is in the columns
+    # what a product or quotient behind the decode makes of them: fractions of the input, or pixels;
+    # None where there is none
     fractions: bool | None = None
 
 
@@ -95,7 +90,7 @@ def makers(index: GraphIndex, tensor: str) -> list[NodeProto]:
 
 
 def computed(index: GraphIndex, tensor: str) -> bool:
-    """Whether some of a tensor's elements are not constants."""
+    """True if some of a tensor's elements are not constants."""
     return any(node.op_type not in CONSTANTS for node in makers(index, tensor))
 
 
@@ -108,17 +103,7 @@ def part_of(index: GraphIndex, tensor: str) -> str:
 def parts_of(
     index: GraphIndex, tensor: str, depth: int = DECODE_DEPTH
 ) -> tuple[str, list[tuple[int, str]]]:
-    """The tensors that channels were joined from, where some are cut out again.
-
-    Args:
-        index: The graph.
-        tensor: Some channels.
-        depth: How often they may be joined and cut out again.
-
-    Returns:
-        The tensor that is cut out, before it was transposed; and of each part that it reaches
-        into, how many channels it takes, and its name.
-    """
+    """The tensors that channels were joined from, where some are cut out again."""
     tensor = index.computed_as(tensor)
     node = index.producer(tensor)
     while node is not None and node.op_type in {"Transpose", "Unsqueeze", "Squeeze"}:
@@ -197,7 +182,7 @@ def _score_kind(index: GraphIndex, node: NodeProto) -> Activation | None:
 
 
 def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
-    """Whether a node is a layer's output: a convolution or product, sums and multiples of such."""
+    """True if a node is a layer's output: a convolution or product, sums and multiples of such."""
     waiting, steps = [node], 0
     while waiting:
         node, steps = waiting.pop(), steps + 1
@@ -286,7 +271,7 @@ def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
 
 
 def _is_projection(index: GraphIndex, node: NodeProto) -> bool:
-    """Whether a layer only sums up a distribution's bins, or changes the format of boxes."""
+    """True if a layer only sums up a distribution's bins, or changes the format of boxes."""
     quantise = index.producer(node.input[0])
     dynamic = quantise is not None and quantise.op_type == "DynamicQuantizeLinear"
     source = quantise.input[0] if quantise is not None and dynamic else node.input[0]
@@ -295,19 +280,13 @@ def _is_projection(index: GraphIndex, node: NodeProto) -> bool:
 
 
 def to_corners(index: GraphIndex, node: NodeProto) -> bool:
-    """Whether a node is the product that turns centre and size into corners."""
+    """True if a node is the product that turns centre and size into corners."""
     matrix = index.array(node.input[1]) if node.op_type == "MatMul" else None
     return matrix is not None and matrix.shape == (4, 4) and np.allclose(matrix, TO_CORNERS)
 
 
 def boxes_of(index: GraphIndex, tensor: str, joins: int = 2) -> Decoded | None:
-    """How boxes are decoded, looking back from their columns; None if not recognised.
-
-    Args:
-        index: The graph.
-        tensor: The four columns.
-        joins: How often boxes that were decoded apart may be joined.
-    """
+    """How boxes are decoded, looking back from their columns; None if not recognised."""
     level: list[tuple[str, bool | None]] = [(tensor, None)]
     for _ in range(DECODE_DEPTH):
         following: list[tuple[str, bool | None]] = []
@@ -348,7 +327,7 @@ def _in_unit(found: Decoded | None, fractions: bool | None) -> Decoded | None:  
 
 
 def _unit(index: GraphIndex, node: NodeProto) -> bool | None:
-    """Whether a product or quotient makes fractions (True) or pixels (False) of boxes.
+    """True if a product or quotient makes fractions (True) or pixels (False) of boxes.
 
     Strides are small, or several; the sides of an input are large.
     """
@@ -389,7 +368,7 @@ def _by_sigmoid(index: GraphIndex, node: NodeProto) -> BoxDecode:
 
 
 def _adds_references(index: GraphIndex, node: NodeProto) -> bool:
-    """Whether a node adds constants that differ from query to query, as learnt ones once folded."""
+    """True if a node adds constants that differ from query to query, as learnt ones once folded."""
     arrays = [index.array(name) for name in node.input] if node.op_type == "Add" else []
     return any(a is not None and sum(side > 1 for side in a.shape) > 1 for a in arrays)
 
@@ -418,7 +397,7 @@ def _of_halves(index: GraphIndex, centre: str, size: str) -> Decoded | None:
 
 
 def _unit_of(index: GraphIndex, tensor: str) -> bool | None:
-    """Whether the products and quotients behind a tensor make fractions or pixels of it."""
+    """True if the products and quotients behind a tensor make fractions or pixels of it."""
     for _ in range(DECODE_DEPTH):
         node = index.producer(tensor)
         if node is None:
@@ -458,7 +437,7 @@ def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> BoxD
 
 
 def _same(index: GraphIndex, one: str, other: str, depth: int = 8) -> bool:
-    """Whether two tensors are computed in the same way from the same tensors."""
+    """True if two tensors are computed in the same way from the same tensors."""
     array, node, twin = index.array(one), index.producer(one), index.producer(other)
     if array is not None:
         constant = index.array(other)
@@ -548,14 +527,7 @@ def _parts(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> list
 
 
 def _kept_axis(before: list[int | str | None], rank: int, axis: int, channels: int) -> int | None:
-    """Where the channels were before a reshape: as far from the front, or from the end.
-
-    Args:
-        before: The shape before.
-        rank: Number of axes after; 0 if unknown.
-        axis: Of the channels, after.
-        channels: How many there are.
-    """
+    """Where the channels were before a reshape: as far from the front, or from the end."""
     if not before:
         return axis  # unknown; the join that is looked for has known sizes
     if axis <= 1 and axis < len(before) and before[axis] == channels:
@@ -600,52 +572,37 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where boxes and scores are, and how to read them.
+    """Where boxes and scores are, and how to read them."""
 
-    Attributes:
-        layout: How the graph ends.
-        boxes: Where the boxes are: one tensor, or one of each scale.
-        scores: Where the scores are, likewise; the tensor of the boxes where they are joined.
-        class_count: C, or None where that is not clear.
-        anchors_first: Whether the tensors are `[B, N, channels]` instead of `[B, channels, N]`.
-        decoded: How the boxes are decoded; None where that is not recognised.
-        scores_are: What the scores are.
-        layer: Operator of the layer that the boxes come from: a convolution's cells, or a matrix
-            product's queries; empty if there is none near.
-        objectness: One more score comes before those of the classes, and is a factor for all.
-        one_class: The graph takes the best class of each box.
-        labels: Where the class ids are, of rows that the graph selects.
-        most: How many detections the graph would select, where it is cut before that.
-        crossed: The scores are `[B, C, N]` beside boxes `[B, N, 4]`, or `[B, N, C]` beside
-            `[B, 4, N]`.
-        bins: Into how many bins each distance to a side is distributed, 1 where it is not; None
-            where that is not known.
-        left_out: The tensors hold masks or keypoints too, which are not read.
-        queries: What its queries begin with, if it has queries.
-        patches: Its graph is a vision transformer's.
-    """
-
-    layout: Layout
-    boxes: tuple[Columns, ...]
+    layout: Layout  # how the graph ends
+    boxes: tuple[Columns, ...]  # where the boxes are: one tensor, or one of each scale
+    # where the scores are, likewise; the tensor of the boxes where they are joined
     scores: tuple[Columns, ...]
-    class_count: int | None
-    anchors_first: bool
-    decoded: Decoded | None
-    scores_are: Activation | None = Activation.SIGMOID
+    class_count: int | None  # C, or None where that is not clear
+    anchors_first: bool  # whether the tensors are `[B, N, channels]` instead of `[B, channels, N]`
+    decoded: Decoded | None  # how the boxes are decoded; None where that is not recognised
+    scores_are: Activation | None = Activation.SIGMOID  # what the scores are
+    # operator of the layer that the boxes come from: a convolution's cells, or a matrix product's
+    # queries; empty if there is none near
     layer: str = ""
+    # one more score comes before those of the classes, and is a factor for all
     objectness: bool = False
-    one_class: bool = False
-    labels: Columns | None = None
+    one_class: bool = False  # the graph takes the best class of each box
+    labels: Columns | None = None  # where the class ids are, of rows that the graph selects
+    # how many detections the graph would select, where it is cut before that
     most: int | None = None
+    # the scores are `[B, C, N]` beside boxes `[B, N, 4]`, or `[B, N, C]` beside `[B, 4, N]`
     crossed: bool = False
+    # into how many bins each distance to a side is distributed, 1 where it is not; None where that
+    # is not known
     bins: int | None = None
-    left_out: bool = False
-    queries: Queries | None = None
-    patches: bool = False
+    left_out: bool = False  # the tensors hold masks or keypoints too, which are not read
+    queries: Queries | None = None  # what its queries begin with, if it has queries
+    patches: bool = False  # its graph is a vision transformer's
 
     @property
     def of_queries(self) -> bool:
-        """Whether boxes are those of queries, as of DETR and its successors, not of cells."""
+        """True if boxes are those of queries, as of DETR and its successors, not of cells."""
         return self.layer in PRODUCTS
 
     @property

@@ -35,9 +35,6 @@ def end_to_end(index: GraphIndex, *, boxes_only: bool) -> Head | None:
 
     TopK <- ReduceMax over the classes <- Split into boxes and scores (<- Transpose) <- body.
     NaN scores may have been replaced, as in what `detcli convert --end-to-end` appends.
-
-    Raises:
-        Unrecognised: The head has masks or keypoints too.
     """
     for node in index.graph.node:
         reduced = index.producer(node.input[0]) if node.op_type == "TopK" else None
@@ -68,7 +65,7 @@ def end_to_end(index: GraphIndex, *, boxes_only: bool) -> Head | None:
 
 
 def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
-    """Whether a node's output is what follows the four box rows: scores, or scores and more."""
+    """True if a node's output is what follows the four box rows: scores, or scores and more."""
     if node.op_type == "Slice" and len(node.input) > 3:  # data, starts, ends, axes
         start, end, axis = (index.constant(name) for name in node.input[1:4])
         dims = index.shapes.get(node.input[0], [])
@@ -86,11 +83,7 @@ def _channels(index: GraphIndex, split: NodeProto, output: str) -> int | None:
 
 
 def single_tensor(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> Head | None:
-    """A head that is an output.
-
-    Raises:
-        Unrecognised: It has masks, keypoints or angles too.
-    """
+    """A head that is an output."""
     outputs = [output.name for output in index.graph.output]
     # Maps that the head is made of, of YOLOv5 exported for training.
     inner = [name for name in outputs if index.moved_from(name) & (set(outputs) - {name})]
@@ -111,7 +104,7 @@ def _choices(index: GraphIndex) -> list[NodeProto]:
 def _are_of_queries(
     index: GraphIndex, choices: list[NodeProto], boxes: list[str], rest: Parts
 ) -> bool:
-    """Whether graphs choose queries, not detections: layers behind the choice make the scores."""
+    """True if graphs choose queries, not detections: layers behind the choice make the scores."""
     layers = {layer for _, name in rest for layer in layers_of(index, name)}
     for node in choices:
         made = index.moved_from(node.output[1]) if node.op_type == "TopK" else set()
@@ -186,9 +179,6 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
     YOLOv8 and its successors join [4 box rows or two halves of them, classes]; YOLOX and v6 [4,
     objectness, classes]; YOLOv5, v7, and YOLOX with its decode [centre, size, objectness and
     classes].
-
-    Raises:
-        Unrecognised: Masks, keypoints or angles follow, or what follows the boxes is not clear.
     """
     boxes, rest = _after_boxes(columns(index, head, axis))
     if not rest or not _are_of_queries(index, _choices(index), boxes, rest):
@@ -249,7 +239,7 @@ def _after_boxes(parts: Parts) -> tuple[list[str], Parts]:
 
 
 def _with_objectness(index: GraphIndex, decoded: Decoded | None, scores: str) -> bool:
-    """Whether the first of some scores is an objectness, as in heads with anchor boxes.
+    """True if the first of some scores is an objectness, as in heads with anchor boxes.
 
     Unless it was multiplied into the others before.
     """
@@ -257,12 +247,12 @@ def _with_objectness(index: GraphIndex, decoded: Decoded | None, scores: str) ->
 
 
 def _has_anchors(decoded: Decoded | None) -> bool:
-    """Whether boxes are decoded as those of heads with anchor boxes."""
+    """True if boxes are decoded as those of heads with anchor boxes."""
     return decoded is not None and decoded.how in {BoxDecode.GRID, BoxDecode.EXPONENTIAL}
 
 
 def _is_final(index: GraphIndex, tensor: str) -> bool:
-    """Whether a part is scores; a constant objectness, as YOLOv6 has, counts as one."""
+    """True if a part is scores; a constant objectness, as YOLOv6 has, counts as one."""
     return scores_of(index, tensor) is Activation.SIGMOID or not computed(index, tensor)
 
 
@@ -282,7 +272,7 @@ def _boxes_of_more(index: GraphIndex, head: str, classes: int, *, anchors_first:
 
 
 def _is_angle(index: GraphIndex, extra: list[int]) -> bool:
-    """Whether what follows the scores turns the boxes."""
+    """True if what follows the scores turns the boxes."""
     return extra == [1] and len(index.graph.output) == 1
 
 
@@ -334,6 +324,6 @@ def _axis(concat: NodeProto) -> int:
 
 
 def swaps_last_axes(node: NodeProto) -> bool:
-    """Whether a node is a Transpose between channels first and anchors first."""
+    """True if a node is a Transpose between channels first and anchors first."""
     permutation = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
     return node.op_type == "Transpose" and permutation == [0, 2, 1]

@@ -194,7 +194,7 @@ def _moved(index: GraphIndex, tensor: str) -> Iterator[str]:
 
 
 def is_integral(index: GraphIndex, tensor: str) -> bool:
-    """Whether a tensor holds whole numbers, of whatever type it is."""
+    """True if a tensor holds whole numbers, of whatever type it is."""
     for name in (tensor, *_moved(index, tensor)):
         if index.types.get(name) in INTEGERS:
             return True
@@ -246,7 +246,7 @@ def _without_offset(index: GraphIndex, labels: str) -> tuple[int, str]:
 
 
 def row_corners(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
-    """Whether corners of rows are y1, x1, y2, x2, and whether they are fractions of the input.
+    """True if corners of rows are y1, x1, y2, x2, and whether they are fractions of the input.
 
     None where the nodes between the decode of the boxes and the rows do not show it.
     """
@@ -281,7 +281,7 @@ def box_columns(index: GraphIndex, head: Head) -> str:
 
 
 def _decodes(index: GraphIndex, tensor: str) -> bool:
-    """Whether a tensor is where boxes are decoded: a join of several parts."""
+    """True if a tensor is where boxes are decoded: a join of several parts."""
     node = index.producer(tensor)
     if node is None or node.op_type != "Concat":
         return False

@@ -66,7 +66,7 @@ def pair(index: GraphIndex) -> Head | None:
 
 
 def _maps(index: GraphIndex, outputs: list[str], head: Head) -> bool:
-    """Whether some outputs are maps, and not what the layers of a decoder give for each box."""
+    """True if some outputs are maps, and not what the layers of a decoder give for each box."""
     boxes = index.shapes[head.boxes[0].tensor]
     count = boxes[1 if head.anchors_first else 2]
     shapes = [index.shapes.get(name, []) for name in outputs if name not in head.tensors]
@@ -111,7 +111,7 @@ def _of_pair(index: GraphIndex, boxes: str, scores: str, *, one_class: bool = Fa
 
 
 def _with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
-    """Whether the first of some scores is an objectness, as where YOLOv5's head is cut in two.
+    """True if the first of some scores is an objectness, as where YOLOv5's head is cut in two.
 
     It is a part of its own, or one layer makes it, the scores and the boxes.
     """
@@ -124,14 +124,7 @@ def _with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
 
 
 def _class_axis(anchors: int | str | None, scores: Dims, *, first: bool, layer: str) -> int | None:
-    """The axis of the classes: as in the boxes, or for cells, as Paddle has it, the other.
-
-    Args:
-        anchors: The number of boxes.
-        scores: The shape of the scores.
-        first: Whether the boxes are `[B, N, 4]`.
-        layer: Operator of the layer that the boxes come from.
-    """
+    """The axis of the classes: as in the boxes, or for cells, as Paddle has it, the other."""
     usual, other = (2, 1) if first else (1, 2)
     fits = [axis for axis in (usual, other) if _may_equal(anchors, scores[3 - axis])]
     if layer in PRODUCTS:
@@ -143,12 +136,12 @@ def _class_axis(anchors: int | str | None, scores: Dims, *, first: bool, layer: 
 
 
 def _may_equal(one: int | str | None, other: int | str | None) -> bool:
-    """Whether two axes may be equally long, as far as is known."""
+    """True if two axes may be equally long, as far as is known."""
     return one == other or not (isinstance(one, int) and isinstance(other, int))
 
 
 def _chosen_alike(index: GraphIndex, boxes: str, scores: str) -> bool:
-    """Whether what was chosen on the way to one of two tensors was chosen for the other too.
+    """True if what was chosen on the way to one of two tensors was chosen for the other too.
 
     And whether the boxes are not made of the scores.
     """
@@ -167,14 +160,7 @@ def _chosen_alike(index: GraphIndex, boxes: str, scores: str) -> bool:
 def _tells_apart(
     decoded: Decoded | None, as_boxes: Decoded | None, scores_are: Activation, layer: str
 ) -> bool:
-    """Whether boxes and scores of one shape are which, by what makes them.
-
-    Args:
-        decoded: How the supposed boxes are decoded.
-        as_boxes: How the supposed scores would be decoded as boxes.
-        scores_are: What the supposed scores are.
-        layer: Operator of the layer that the supposed boxes come from.
-    """
+    """True if boxes and scores of one shape are which, by what makes them."""
     other = None if as_boxes is None else as_boxes.how
     if decoded is None or decoded.how is BoxDecode.LINEAR or other in ARITHMETIC:
         return False
@@ -204,18 +190,13 @@ def best_class(index: GraphIndex) -> Head | None:
 
 
 def _reaches(index: GraphIndex, tensor: str) -> bool:
-    """Whether an output of the graph depends on a tensor's elements."""
+    """True if an output of the graph depends on a tensor's elements."""
     moved = index.moved_from(tensor)
     return any(output.name in moved for output in index.graph.output)
 
 
 def _box_candidates(index: GraphIndex, selected: set[str]) -> list[str]:
-    """Tensors of boxes [B, N, 4] that outputs are made of without what selects among them.
-
-    Args:
-        index: The graph.
-        selected: Tensors that depend on the selection, or on the picture's size.
-    """
+    """Tensors of boxes [B, N, 4] that outputs are made of without what selects among them."""
     waiting = [output.name for output in index.graph.output]
     seen, found = set(waiting), []
     while waiting:
@@ -295,11 +276,7 @@ def _flattened(index: GraphIndex, tensor: str) -> str:
 
 
 def plugin(index: GraphIndex) -> Head | None:
-    """What TensorRT's EfficientNMS selects from; only TensorRT has that node.
-
-    Raises:
-        Unrecognised: One of its classes stands for no object.
-    """
+    """What TensorRT's EfficientNMS selects from; only TensorRT has that node."""
     for node in index.graph.node:
         if node.op_type != "EfficientNMS_TRT" or len(node.input) < 2:
             continue
@@ -362,7 +339,7 @@ def _scale(index: GraphIndex, maps: list[str]) -> tuple[str, str] | None:
 
 
 def _is_sum(index: GraphIndex, tensor: str, maps: list[str]) -> bool:
-    """Whether a map is the sum of another's channels, by which RKNN's runtime skips cells."""
+    """True if a map is the sum of another's channels, by which RKNN's runtime skips cells."""
     node = index.producer(tensor)
     while node is not None and node.op_type in {"Clip", "Max", "Min"}:
         node = index.producer(node.input[0])
@@ -370,7 +347,7 @@ def _is_sum(index: GraphIndex, tensor: str, maps: list[str]) -> bool:
 
 
 def _is_bare(index: GraphIndex, tensor: str) -> bool:
-    """Whether a map is what a convolution gives, and no more than a bias is added."""
+    """True if a map is what a convolution gives, and no more than a bias is added."""
     found = makers(index, tensor)
     return bool(found) and all(_is_convolution(index, node) for node in found)
 
@@ -396,7 +373,7 @@ def queries_of(index: GraphIndex, boxes: str) -> Queries:
 
 
 def _of_maps(index: GraphIndex, choice: NodeProto) -> bool:
-    """Whether a TopK chooses from feature maps: from convolutions, without attention between."""
+    """True if a TopK chooses from feature maps: from convolutions, without attention between."""
     waiting, seen, reached = [str(choice.input[0])], set[str](), False
     while waiting:
         node = index.producers.get(waiting.pop())
@@ -414,7 +391,7 @@ def _of_maps(index: GraphIndex, choice: NodeProto) -> bool:
 
 
 def has_patches(index: GraphIndex) -> bool:
-    """Whether a graph begins as a vision transformer does, with a vector for each patch."""
+    """True if a graph begins as a vision transformer does, with a vector for each patch."""
     return any(_cuts_patches(index, node) for node in index.graph.node)
 
 
