@@ -190,7 +190,7 @@ def _boxes_and_scores(builder: _Builder, plan: Adaptation) -> str:
 def _on_grid(builder: _Builder, boxes: str, plan: Adaptation) -> str:
     """YOLOX's boxes: centre (offset + cell) * stride, size exp(size) * stride, in pixels."""
     axis = 2 if plan.head.anchors_first else 1
-    dims = builder.index.shapes.get(plan.head.boxes[0].tensor, [])
+    dims = builder.index.shapes[plan.head.boxes[0].tensor]
     cells, strides = grid(plan.canvas, known_size(dims[3 - axis]) if len(dims) == 3 else None)
     if axis == 1:
         cells, strides = cells.T, strides.T

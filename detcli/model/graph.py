@@ -1,6 +1,7 @@
 """Reads ONNX graphs: which node makes a tensor, what it depends on, which tensors are learnt."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -18,6 +19,13 @@ MAX_INTEGERS = 1 << 16
 """Entries of a constant that is read as sizes, axes or indices."""
 
 
+MAX_STEPS = 400
+"""Tensors that are looked at behind one."""
+
+Dims = list[int | str | None]
+"""A number, a symbol, or None for each axis."""
+
+
 class GraphIndex:
     """Lookups in one graph by tensor name."""
 
@@ -33,13 +41,16 @@ class GraphIndex:
         return {name: node for node in self.graph.node for name in node.output if name}
 
     @cached_property
-    def shapes(self) -> dict[str, list[int | str | None]]:
-        """Known shapes by tensor: a number, a symbol, or None for each axis."""
+    def shapes(self) -> defaultdict[str, Dims]:
+        """Shapes by tensor, empty where it is unknown."""
         values = [*self.graph.value_info, *self.graph.input, *self.graph.output]
-        constants: dict[str, list[int | str | None]] = {
-            name: list(tensor.dims) for name, tensor in self._initializers.items() if tensor.dims
-        }
-        return constants | {value.name: shape(value) for value in values if shape(value)}
+        known: dict[str, Dims] = {n: list(one.dims) for n, one in self._initializers.items()}
+        return defaultdict(list, known | {v.name: dims for v in values if (dims := shape(v))})
+
+    def size(self, tensor: str, axis: int) -> int | None:
+        """The size of an axis of a tensor; None if it is a symbol or unknown."""
+        dims = self.shapes[tensor]
+        return known_size(dims[axis]) if -len(dims) <= axis < len(dims) else None
 
     @cached_property
     def types(self) -> dict[str, int]:
@@ -95,6 +106,23 @@ class GraphIndex:
             str(split.input[0]) if attribute(split, "axis", 0) == attribute(node, "axis", 0) else ""
         )
 
+    def behind_all(
+        self, tensors: Iterable[str], onward: Callable[[NodeProto, str], Iterable[str]]
+    ) -> Iterator[tuple[NodeProto, str]]:
+        """The nodes behind tensors and what they make, nearest first.
+
+        `onward` gives the inputs to go on with, of a node and the output that it was reached by.
+        """
+        waiting = list(dict.fromkeys(tensors))
+        seen = set(waiting)
+        while waiting and len(seen) < MAX_STEPS:
+            name = waiting.pop(0)
+            if (node := self.producer(name)) is not None:
+                yield node, name
+                new = [one for one in dict.fromkeys(onward(node, name)) if one and one not in seen]
+                seen.update(new)
+                waiting += new
+
     def constant(self, tensor: str) -> list[int] | None:
         """The integers of a constant tensor; None if it is computed, or no size or index."""
         if tensor not in self._constants:
@@ -138,8 +166,8 @@ class GraphIndex:
         return [value for value in self.graph.input if value.name not in self._initializers]
 
 
-def shape(value: onnx.ValueInfoProto) -> list[int | str | None]:
-    """Shape of a tensor: a number, a symbol, or None for each axis; empty if unknown."""
+def shape(value: onnx.ValueInfoProto) -> Dims:
+    """Shape of a tensor; empty if it is unknown."""
     dims = value.type.tensor_type.shape.dim
     return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims]
 
@@ -161,6 +189,11 @@ def dtype_name(code: int) -> str:
 def attribute(node: NodeProto, name: str, default: int) -> int:
     """An integer attribute of a node."""
     return next((a.i for a in node.attribute if a.name == name), default)
+
+
+def integers(node: NodeProto, name: str) -> list[int]:
+    """An attribute of several integers; empty if the node does not have it."""
+    return next((list(a.ints) for a in node.attribute if a.name == name), [])
 
 
 def model_tensors(model: ModelProto) -> Iterator[onnx.TensorProto]:
@@ -241,7 +274,7 @@ def bare_transposes(graph: GraphProto) -> list[NodeProto]:
 
 
 def _moves_entries(transpose: NodeProto) -> bool:
-    permutation = next((list(a.ints) for a in transpose.attribute if a.name == "perm"), [])
+    permutation = integers(transpose, "perm")
     return not permutation or permutation != sorted(permutation)  # without one, axes are reversed
 
 

@@ -12,7 +12,7 @@ from onnx import NodeProto, ValueInfoProto
 
 from detcli.errors import ModelError, UsageError
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
-from detcli.model.graph import GraphIndex, attribute, known_size, shape
+from detcli.model.graph import GraphIndex, attribute, integers, known_size, shape
 from detcli.model.heads.decode import Unrecognised, moved_inputs
 from detcli.model.heads.rows import INTEGERS
 from detcli.model.preprocessing import (
@@ -240,7 +240,7 @@ class _Traced(NamedTuple):
 def read_input_nodes(index: GraphIndex, image: str) -> InputNodes:
     """Follow the input for pictures to where the network begins."""
     value = next(one for one in index.graph.input if one.name == image)
-    dims = index.shapes.get(image, [])
+    dims = index.shapes[image]
     rank = len(dims)
     first = 1 if rank == 4 else 0
     axis = rank - 1 if rank and dims[-1] == 3 and dims[first] != 3 else first
@@ -379,7 +379,7 @@ def _normalised(index: GraphIndex, node: NodeProto, given: _Traced) -> _Traced |
 
 
 def _transposed(node: NodeProto, given: _Traced) -> _Traced | None:
-    order = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
+    order = integers(node, "perm")
     order = order or list(range(given.rank))[::-1]
     if given.axis is None or sorted(order) != list(range(given.rank)):
         return None

@@ -303,7 +303,7 @@ def _by_distances(head: Head) -> bool:
 
 def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
     """How many pictures a graph takes at once: one, where their rows follow one after the other."""
-    dims = index.shapes.get(head.boxes[0].tensor, [])
+    dims = index.shapes[head.boxes[0].tensor]
     if head.layout is not Layout.ROWS or (len(dims) == BATCHED and dims[0] != 1):
         return image.batch
     if image.batch not in {None, 1}:
@@ -344,7 +344,7 @@ def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
     scores = head.scores[0].tensor
     for node in makers(index, scores):
         if node.op_type == "Softmax":
-            dims = index.shapes.get(node.output[0]) or index.shapes.get(node.input[0], [])
+            dims = index.shapes[node.output[0]] or index.shapes[node.input[0]]
             shares = known_size(dims[attribute(node, "axis", -1)]) if dims else None
             cut = index.producer(scores)
             if shares is None and cut is not None and cut.op_type in {"Gather", "Slice", "Split"}:
@@ -373,7 +373,7 @@ def _says_several(metadata: dict[str, str], found: BoxFormat | None) -> bool:
 
 def _anchor_count(index: GraphIndex, head: Head) -> int | None:
     """N, or the number of rows. None where it depends on the input."""
-    dims = [index.shapes.get(piece.tensor, []) for piece in head.boxes]
+    dims = [index.shapes[piece.tensor] for piece in head.boxes]
     if head.layout is Layout.SCALES:
         return sum(int(str(d[2])) * int(str(d[3])) for d in dims)
     if head.layout is Layout.ROWS:
@@ -386,7 +386,7 @@ def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
     if head.most is not None or not family.gives_a_set:
         return head.most
     if head.layout is Layout.END_TO_END:  # as many as the selection that `convert` has appended
-        dims = index.shapes.get(index.graph.output[0].name, [])
+        dims = index.shapes[index.graph.output[0].name]
         return known_size(dims[1]) if len(dims) == BATCHED else None
     return _anchor_count(index, head)
 

@@ -49,7 +49,7 @@ def _why_not(index: GraphIndex) -> str:
     """What a graph without a known head seems to be."""
     if own := {node.op_type for node in index.graph.node} & SELECTION:
         return f"it selects boxes itself ({', '.join(sorted(own))}), and it is not clear where"
-    outputs = [index.shapes.get(output.name, []) for output in index.graph.output]
+    outputs = [index.shapes[output.name] for output in index.graph.output]
     if len(outputs) != 1:
         return (
             f"it has {len(outputs)} outputs, and it is not clear which are boxes and which scores"

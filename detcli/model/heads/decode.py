@@ -4,7 +4,7 @@ Exporters and simplifiers rename, reorder and reshape; what a head computes stay
 followed back through everything that only moves its elements to the nodes that make them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -13,7 +13,15 @@ import numpy as np
 from onnx import NodeProto
 
 from detcli.model.contract import BoxFormat, Layout
-from detcli.model.graph import CONVOLUTIONS, PRODUCTS, GraphIndex, attribute, known_size
+from detcli.model.graph import (
+    CONVOLUTIONS,
+    MAX_STEPS,
+    PRODUCTS,
+    GraphIndex,
+    attribute,
+    integers,
+    known_size,
+)
 
 MOVES = {
     **dict.fromkeys(
@@ -34,7 +42,6 @@ ARITHMETIC = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Neg", "Pow",
 ENDS = frozenset({"DynamicQuantizeLinear", "LayerNormalization", "Log", "Shape", "TopK"})
 """Operators at which the search for a tensor's source ends."""
 
-MAX_STEPS = 400  # nodes that are looked at behind one tensor
 MAX_JOINED = 64  # boxes of scales, or of anchors of a cell
 DECODE_DEPTH = 8  # nodes between a head and the join of its boxes; 1 to 4 in practice
 
@@ -73,20 +80,8 @@ class Decoded(NamedTuple):
 
 def makers(index: GraphIndex, tensor: str) -> list[NodeProto]:
     """The nodes that make a tensor's elements, behind all that only moves them."""
-    waiting, seen, found = [tensor], {tensor}, []
-    while waiting and len(seen) < MAX_STEPS:
-        name = waiting.pop()
-        node = index.producer(name)
-        if node is None:
-            continue
-        inputs = moved_inputs(node, name)
-        if inputs is None:
-            found.append(node)
-            continue
-        new = [entry for entry in inputs if entry and entry not in seen]
-        seen.update(new)
-        waiting.extend(new)
-    return found
+    behind = index.behind_all([tensor], lambda node, name: moved_inputs(node, name) or ())
+    return [node for node, name in behind if moved_inputs(node, name) is None]
 
 
 def computed(index: GraphIndex, tensor: str) -> bool:
@@ -109,7 +104,7 @@ def parts_of(
     while node is not None and node.op_type in {"Transpose", "Unsqueeze", "Squeeze"}:
         tensor = index.computed_as(node.input[0])
         node = index.producer(tensor)
-    dims = index.shapes.get(tensor, [])
+    dims = index.shapes[tensor]
     if node is None or node.op_type not in {"Slice", "Split"} or not dims:
         return tensor, []
     axis, start = cut_along(index, node, tensor)
@@ -128,10 +123,10 @@ def parts_of(
 
 def cut_along(index: GraphIndex, node: NodeProto, output: str) -> tuple[int | None, int]:
     """The axis that a Gather, Slice or Split cuts along, and the first entry of an output."""
-    rank = len(index.shapes.get(node.input[0], []))
+    rank = len(index.shapes[node.input[0]])
     if node.op_type == "Split":
         axis, number = attribute(node, "axis", 0), list(node.output).index(output)
-        sizes = [index.shapes.get(name, []) for name in node.output[:number]]
+        sizes = [index.shapes[name] for name in node.output[:number]]
         before = [known_size(dims[axis]) for dims in sizes if dims]
         known = None not in before and len(before) == number
         return (axis % rank if rank and known else None), sum(size or 0 for size in before)
@@ -236,7 +231,7 @@ def bins_of(index: GraphIndex, tensor: str) -> int | None:
     """
     for node in _steps(index, part_of(index, tensor)):
         if node.op_type == "Softmax":
-            dims = index.shapes.get(node.output[0]) or index.shapes.get(node.input[0], [])
+            dims = index.shapes[node.output[0]] or index.shapes[node.input[0]]
             axis = attribute(node, "axis", -1)
             return known_size(dims[axis]) if -len(dims) <= axis < len(dims) else None
     return 1
@@ -249,25 +244,19 @@ def operators(index: GraphIndex, tensor: str) -> set[str]:
 
 def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
     """The nodes behind a tensor, nearest first, up to layers and logarithms."""
-    waiting, seen = [tensor], {tensor}
-    while waiting and len(seen) < MAX_STEPS:
-        name = waiting.pop(0)
-        node = index.producer(name)
-        if node is None:
-            continue
-        yield node
-        if node.op_type in LEARNT and not _is_projection(index, node):
-            continue
+
+    def onward(node: NodeProto, name: str) -> Iterable[str]:
         quantises = node.op_type == "DynamicQuantizeLinear" and name == node.output[0]
-        if node.op_type in ENDS and not quantises:
-            continue
+        if node.op_type in LEARNT:
+            ends = not _is_projection(index, node)
+        else:
+            ends = node.op_type in ENDS and not quantises
         inputs = list(node.input)
         if node.op_type in {"Slice", "Split"}:
-            _, parts = parts_of(index, name)
-            inputs = [part for _, part in parts] or inputs
-        new = [entry for entry in inputs if entry and entry not in seen]
-        seen.update(new)
-        waiting.extend(entry for entry in new if index.constant_tensor(entry) is None)
+            inputs = [part for _, part in parts_of(index, name)[1]] or inputs
+        return () if ends else [n for n in inputs if index.constant_tensor(n) is None]
+
+    return (node for node, _ in index.behind_all([tensor], onward))
 
 
 def _is_projection(index: GraphIndex, node: NodeProto) -> bool:
@@ -385,7 +374,7 @@ def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:
             halved = parts[0].input if parts[0] is not None else ()
             sums = [n for n in halved if "Add" in {m.op_type for m in makers(index, n)}]
             return Decoded(BoxDecode.DISTANCES, BoxFormat.CXCYWH) if sums else None
-    if len(parts) == 2 and all(2 in index.shapes.get(name, [])[1:] for name in names):
+    if len(parts) == 2 and all(2 in index.shapes[name][1:] for name in names):
         return _of_halves(index, names[0], names[1])
     return None
 
@@ -481,24 +470,24 @@ def columns(index: GraphIndex, head: str, axis: int) -> list[tuple[int, str]]:
         head: A tensor with its channels along `axis`.
         axis: Counted from 0.
     """
-    dims = index.shapes.get(head, [])
+    dims = index.shapes[head]
     channels = known_size(dims[axis]) if axis < len(dims) else None
     for _ in range(DECODE_DEPTH):
         node = index.producer(head)
         if node is None or channels is None:
             return []
-        dims, source = index.shapes.get(head, []), node.input[0] if node.input else ""
+        dims, source = index.shapes[head], node.input[0] if node.input else ""
         if node.op_type == "Concat":
             joined = attribute(node, "axis", 0)
             if joined == axis or (dims and joined % len(dims) == axis):
                 return _parts(index, node, axis, channels)
         elif node.op_type == "Transpose":
-            permutation = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
+            permutation = integers(node, "perm")
             if axis >= len(permutation):
                 return []
             axis = permutation[axis]
         elif node.op_type in {"Flatten", "Reshape", "Squeeze", "Unsqueeze"}:
-            moved = _kept_axis(index.shapes.get(source, []), len(dims), axis, channels)
+            moved = _kept_axis(index.shapes[source], len(dims), axis, channels)
             if moved is None:
                 return []
             axis = moved
@@ -510,7 +499,7 @@ def columns(index: GraphIndex, head: str, axis: int) -> list[tuple[int, str]]:
 
 def _parts(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> list[tuple[int, str]]:
     """What a Concat joins: number of channels and tensor of each; empty if it is not clear."""
-    shapes = [index.shapes.get(name, []) for name in join.input]
+    shapes = [index.shapes[name] for name in join.input]
     sizes = [known_size(dims[axis]) if axis < len(dims) else None for dims in shapes]
     if sum(size or 0 for size in sizes) != channels:
         return []
@@ -518,7 +507,7 @@ def _parts(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> list
     for size, name in zip(sizes, join.input, strict=True):
         inner = index.producer(name)
         nested = inner is not None and inner.op_type == "Concat" and len(inner.input) > 1
-        rank = len(index.shapes.get(name, []))
+        rank = len(index.shapes[name])
         if inner is not None and nested and attribute(inner, "axis", 0) % rank == axis:
             found += _parts(index, inner, axis, size or 0) or [(size or 0, name)]
         else:
@@ -544,7 +533,6 @@ class Queries(StrEnum):
     ENCODED = "encoded"  # the best places behind a transformer's encoder
 
 
-Dims = list[int | str | None]
 BOX_ROWS = 4
 BATCHED = 3  # axes of a tensor of boxes or scores: batch, anchors, channels
 SUPPRESSION = frozenset(

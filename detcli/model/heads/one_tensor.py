@@ -3,7 +3,7 @@
 from onnx import NodeProto
 
 from detcli.model.contract import Layout
-from detcli.model.graph import GraphIndex, attribute, known_size
+from detcli.model.graph import GraphIndex, attribute, integers, known_size
 from detcli.model.heads.decode import (
     BATCHED,
     BOX_ROWS,
@@ -68,7 +68,7 @@ def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
     """True if a node's output is what follows the four box rows: scores, or scores and more."""
     if node.op_type == "Slice" and len(node.input) > 3:  # data, starts, ends, axes
         start, end, axis = (index.constant(name) for name in node.input[1:4])
-        dims = index.shapes.get(node.input[0], [])
+        dims = index.shapes[node.input[0]]
         last = known_size(dims[axis[0]]) if axis and len(dims) == BATCHED else None
         return start == [BOX_ROWS] and end is not None and end[0] >= (last or 0)
     if node.op_type != "Split" or len(node.output) not in {2, 3}:
@@ -78,7 +78,7 @@ def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
 
 def _channels(index: GraphIndex, split: NodeProto, output: str) -> int | None:
     """The length of one of a Split's outputs, along the axis that it splits."""
-    dims, axis = index.shapes.get(output, []), attribute(split, "axis", 0)
+    dims, axis = index.shapes[output], attribute(split, "axis", 0)
     return known_size(dims[axis]) if -len(dims) <= axis < len(dims) else None
 
 
@@ -115,7 +115,7 @@ def _are_of_queries(
 
 def _unjoined(index: GraphIndex, head: str, names: list[str] | None) -> Head | None:
     """A head whose parts are of unknown length."""
-    dims = index.shapes.get(head, [])
+    dims = index.shapes[head]
     join, swapped = _join(index, head)
     if join is not None:
         first = (_axis(join) == 2) != swapped
@@ -158,7 +158,7 @@ def _boxes_of_join(index: GraphIndex, head: str, axis: int) -> str:
 
 
 def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> int | None:
-    dims = index.shapes.get(head, [])
+    dims = index.shapes[head]
     channels = dims[2 if anchors_first else 1] if len(dims) == BATCHED else None
     if isinstance(channels, int):
         return channels - BOX_ROWS if channels > BOX_ROWS else None
@@ -298,8 +298,8 @@ def box_rows(index: GraphIndex, head: str) -> str:
     join, _ = _join(index, head)
     if join is None:
         return head
-    rows = index.shapes.get(join.input[0], [None] * 3)[_axis(join)]
-    if isinstance(rows, int) and rows != BOX_ROWS:
+    rows = index.size(join.input[0], _axis(join))
+    if rows not in {None, BOX_ROWS}:
         raise Unrecognised(f"{rows} rows come before its class scores, not 4")
     return str(join.input[0])
 
@@ -312,7 +312,7 @@ def _join(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
         node = index.producer(node.input[0])
     if node is None or node.op_type != "Concat" or len(node.input) != 2 or _axis(node) == 0:
         return None, swapped
-    rows = index.shapes.get(node.output[0], [None] * BATCHED)
+    rows = index.shapes[node.output[0]]
     if len(rows) == BATCHED and rows[_axis(node)] == BOX_ROWS:
         return None, swapped  # of centre and size, or of two corners
     return node, swapped
@@ -325,5 +325,5 @@ def _axis(concat: NodeProto) -> int:
 
 def swaps_last_axes(node: NodeProto) -> bool:
     """True if a node is a Transpose between channels first and anchors first."""
-    permutation = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
+    permutation = integers(node, "perm")
     return node.op_type == "Transpose" and permutation == [0, 2, 1]

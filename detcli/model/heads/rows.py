@@ -37,8 +37,8 @@ def rows(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     head = selected_rows(index) if selects else None
     if head is None:
         return None
-    axes = len(index.shapes.get(head.boxes[0].tensor, []))
-    shapes = [index.shapes.get(output.name, []) for output in index.graph.output]
+    axes = len(index.shapes[head.boxes[0].tensor])
+    shapes = [index.shapes[output.name] for output in index.graph.output]
     more = [dims for dims in shapes if len(dims) > axes]
     if more and not boxes_only:
         points = all(dims[-1] in {2, 3} for dims in more)  # column, row, and how sure
@@ -54,7 +54,7 @@ def selected_rows(index: GraphIndex) -> Head | None:
     if len(boxes) != 1:
         return None
     box_piece, box_tensor = boxes[0]
-    rank, seen = len(index.shapes.get(box_piece.tensor, [])), _seen(index)
+    rank, seen = len(index.shapes[box_piece.tensor]), _seen(index)
     # A column that does not depend on the picture is its number in the batch.
     others = [
         (piece, tensor)
@@ -66,7 +66,7 @@ def selected_rows(index: GraphIndex) -> Head | None:
             (piece, tensor)
             for piece, tensor, _ in pieces
             if piece.tensor != box_piece.tensor
-            and len(index.shapes.get(tensor, [])) == rank - 1
+            and len(index.shapes[tensor]) == rank - 1
             and _last(index, tensor) != 1
         ]
     labels = [(piece, tensor) for piece, tensor in others if is_integral(index, tensor)]
@@ -89,7 +89,7 @@ def selected_rows(index: GraphIndex) -> Head | None:
 def _pieces(index: GraphIndex, output: str) -> list[tuple[Columns, str, int]]:
     """The parts of an output, as `_joined_rows` gives them; else the whole of it."""
     width = _last(index, output)
-    if width is None and len(index.shapes.get(output, [])) == BATCHED:
+    if width is None and len(index.shapes[output]) == BATCHED:
         width = _size_of_row(index, output)
     width = width or 0
     rows = _joined_rows(index, output) if BOX_ROWS < width <= MAX_COLUMNS else []
@@ -116,7 +116,7 @@ def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
         node = index.producer(name)
         if node is None or node.op_type not in {"Gather", "Slice", "Split"}:
             continue
-        rank = len(index.shapes.get(node.input[0], []))
+        rank = len(index.shapes[node.input[0]])
         axis, place = cut_along(index, node, index.computed_as(name))
         return (str(node.input[0]), place) if rank and axis == rank - 1 else ("", 0)
     return "", 0
@@ -124,7 +124,7 @@ def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
 
 def _seen(index: GraphIndex) -> set[str]:
     """All tensors that depend on what a picture shows."""
-    images = [v.name for v in index.image_inputs() if len(index.shapes.get(v.name, [])) >= BATCHED]
+    images = [v.name for v in index.image_inputs() if len(index.shapes[v.name]) >= BATCHED]
     return set().union(*map(index.moved_from, images))
 
 
@@ -141,7 +141,7 @@ def usual_rows(index: GraphIndex) -> Head | None:
 
 def _last(index: GraphIndex, tensor: str) -> int | None:
     """The length of a tensor's last axis."""
-    dims = index.shapes.get(tensor, [])
+    dims = index.shapes[tensor]
     return known_size(dims[-1]) if dims else None
 
 
@@ -157,7 +157,7 @@ def _joined_rows(index: GraphIndex, output: str) -> list[tuple[Columns, str, int
             return []
         if node.op_type == "Concat" and len(node.input) > 1:
             # Ultralytics joins the masks that a detector has none of, as a part without columns.
-            parts = [name for name in node.input if index.shapes.get(name, [None])[-1] != 0]
+            parts = [name for name in node.input if index.shapes[name][-1:] != [0]]
             sizes = [_last(index, name) or _size_of_row(index, name) for name in parts]
             if None not in sizes and sum(filter(None, sizes)) == width:
                 found, start = [], 0
@@ -223,11 +223,11 @@ def _classes_of_rows(index: GraphIndex, labels: str) -> int | None:
     for name in (behind, *_moved(index, behind)):
         node = index.producer(name)
         if node is not None and node.op_type == "ArgMax":
-            dims, axis = index.shapes.get(node.input[0], []), attribute(node, "axis", 0)
+            dims, axis = index.shapes[node.input[0]], attribute(node, "axis", 0)
             count = dims[axis] if -len(dims) <= axis < len(dims) else None
     if suppressed_column(index, behind) == CLASS_COLUMN:
         scores = [n.input[1] for n in index.graph.node if n.op_type == "NonMaxSuppression"]
-        dims = index.shapes.get(scores[0], [])  # [B, C, N]
+        dims = index.shapes[scores[0]]  # [B, C, N]
         count = dims[1] if len(dims) == BATCHED else None
     known = known_size(count)
     return known + offset if known else None

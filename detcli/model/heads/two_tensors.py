@@ -8,8 +8,10 @@ from detcli.model.contract import BoxFormat, Layout
 from detcli.model.graph import (
     CONVOLUTIONS,
     PRODUCTS,
+    Dims,
     GraphIndex,
     attribute,
+    integers,
     known_size,
     needed_nodes,
 )
@@ -23,7 +25,6 @@ from detcli.model.heads.decode import (
     BoxDecode,
     Columns,
     Decoded,
-    Dims,
     Head,
     Queries,
     Unrecognised,
@@ -69,13 +70,13 @@ def _maps(index: GraphIndex, outputs: list[str], head: Head) -> bool:
     """True if some outputs are maps, and not what the layers of a decoder give for each box."""
     boxes = index.shapes[head.boxes[0].tensor]
     count = boxes[1 if head.anchors_first else 2]
-    shapes = [index.shapes.get(name, []) for name in outputs if name not in head.tensors]
+    shapes = [index.shapes[name] for name in outputs if name not in head.tensors]
     return any(len(dims) == 4 and dims[2] != count for dims in shapes)  # [B, layers, Q, features]
 
 
 def _of_pair(index: GraphIndex, boxes: str, scores: str, *, one_class: bool = False) -> Head | None:
     """Boxes and scores of the same anchors, if that is what two tensors are."""
-    box_dims, score_dims = index.shapes.get(boxes, []), index.shapes.get(scores, [])
+    box_dims, score_dims = index.shapes[boxes], index.shapes[scores]
     if len(box_dims) != BATCHED or len(score_dims) != BATCHED:
         return None
     first = box_dims[2] == BOX_ROWS
@@ -180,7 +181,7 @@ def best_class(index: GraphIndex) -> Head | None:
         return None
     for node in index.graph.node:
         scores = str(node.input[0]) if node.op_type == "ArgMax" else ""
-        dims = index.shapes.get(scores, [])
+        dims = index.shapes[scores]
         if len(dims) != BATCHED or not _reaches(index, node.output[0]):
             continue
         for boxes in _box_candidates(index, index.moved_from(node.output[0])):
@@ -202,7 +203,7 @@ def _box_candidates(index: GraphIndex, selected: set[str]) -> list[str]:
     while waiting:
         name = waiting.pop(0)
         node = index.producer(name)
-        dims = index.shapes.get(name, [])
+        dims = index.shapes[name]
         if name not in selected and len(dims) == BATCHED and dims[2] == BOX_ROWS:
             found.append(name)
             continue
@@ -229,7 +230,7 @@ def queries(index: GraphIndex) -> Head | None:
         if any(_is_layer(index, other) and {*other.input} & selected for other in index.graph.node):
             continue  # what is chosen are the queries of a decoder
         for extra in index.image_inputs():
-            if len(index.shapes.get(extra.name, [])) < BATCHED:
+            if len(index.shapes[extra.name]) < BATCHED:
                 selected |= index.moved_from(extra.name)
         for boxes in _box_candidates(index, selected):
             if (head := _of_pair(index, boxes, scores)) is not None:
@@ -254,20 +255,20 @@ PASSED = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 def _flattened(index: GraphIndex, tensor: str) -> str:
     """The tensor [B, Q, C] that was flattened, before a sigmoid; empty if there is none."""
-    if len(index.shapes.get(tensor, [])) >= BATCHED:
+    if len(index.shapes[tensor]) >= BATCHED:
         return ""
     for _ in range(8):
         node = index.producer(tensor)
         if node is None or node.op_type not in {*PASSED, "Sigmoid"}:
             break
         reshapes = node.op_type in {"Flatten", "Reshape"}
-        if reshapes and len(index.shapes.get(node.input[0], [])) < BATCHED:
+        if reshapes and len(index.shapes[node.input[0]]) < BATCHED:
             break
         tensor = str(node.input[0])
     else:
         return ""
     # The tensor itself may have another number of axes, where one of length 1 comes and goes.
-    while len(index.shapes.get(tensor, [])) != BATCHED:
+    while len(index.shapes[tensor]) != BATCHED:
         node = index.producer(tensor)
         if node is None or node.op_type not in {"Squeeze", "Unsqueeze", "Reshape", "Gather"}:
             return ""
@@ -294,7 +295,7 @@ def scales(index: GraphIndex) -> Head | None:
     """Maps of each scale, as RKNN's exporter leaves them: [B, 4 * bins, H, W] and [B, C, H, W]."""
     by_size: dict[tuple[object, object], list[str]] = {}
     for output in index.graph.output:
-        dims = index.shapes.get(output.name, [])
+        dims = index.shapes[output.name]
         if len(dims) != 4 or not all(isinstance(side, int) for side in dims[1:]):
             return None
         by_size.setdefault((dims[2], dims[3]), []).append(output.name)
@@ -399,8 +400,8 @@ def _cuts_patches(index: GraphIndex, node: NodeProto) -> bool:
     number = CONVOLUTIONS.get(node.op_type)
     if number is None:
         return False
-    kernel = index.shapes.get(node.input[number], [])
-    strides = next((list(a.ints) for a in node.attribute if a.name == "strides"), [])
+    kernel = index.shapes[node.input[number]]
+    strides = integers(node, "strides")
     of_pictures = len(kernel) == 4 and kernel[1] == 3 and attribute(node, "group", 1) == 1
     side = known_size(kernel[-1]) or 0 if of_pictures else 0
     return side >= PATCH and kernel[-2:] == strides
