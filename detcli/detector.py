@@ -21,12 +21,11 @@ from detcli.backend.preprocess import place
 from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
-from detcli.files import sha256
 from detcli.geometry import Image, Letterbox, Picture
 from detcli.model.contract import Layout, Resize, read_names
-from detcli.model.file import PreparedModel, prepare
+from detcli.model.file import ModelFile, PreparedModel, prepare
 from detcli.model.preprocessing import written
-from detcli.model.zoo import LocatedModel, find
+from detcli.model.zoo import find
 from detcli.settings import Settings, class_ids, class_thresholds
 from detcli.tiling import merge
 from detcli.timing import Stage, StageTimes
@@ -61,7 +60,7 @@ class Detector:
 
     def __init__(
         self,
-        model: str | Path | LocatedModel,
+        model: str | Path | ModelFile,
         device: str | Device = "auto",
         settings: Settings | None = None,
         options: DeviceOptions | None = None,
@@ -85,7 +84,7 @@ class Detector:
             OutputError: A fetched model cannot be written to the cache.
         """
         settings, wanted = settings or Settings(), Device.parse(device)
-        if not isinstance(model, LocatedModel):
+        if not isinstance(model, ModelFile):
             model = find(model, half=options is not None and options.wants_half_file(wanted))
         if options is not None and model.half:
             options = replace(options, half=False)  # the file is float16 already
@@ -412,7 +411,7 @@ def _checked(image: Image) -> Picture:
     return Picture.whole(image)
 
 
-def prepare_for(model: LocatedModel, settings: Settings) -> PreparedModel:
+def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
     """Prepare a model as the settings say, see `model.prepared.prepare`."""
     return prepare(
         model.path,

@@ -480,6 +480,30 @@ def sync(descriptor: int) -> None:
             raise
 
 
+def open_regular(path: Path, most: int, flags: int = 0) -> io.BufferedReader:
+    """Open a regular file of at most so many bytes, without waiting for the writer of a pipe.
+
+    Args:
+        path: The file; it is looked at before it is opened, as opening a device may do anything.
+        most: The most bytes that it may have.
+        flags: More flags for `os.open`.
+
+    Raises:
+        OSError: It cannot be opened, is not a regular file, or is larger.
+    """
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    if status.st_size > most:
+        mib = (most + 1) >> 20
+        limit = f"{mib >> 10} GiB" if mib >> 10 else f"{mib} MiB"
+        raise OSError(errno.EFBIG, f"it is larger than {limit}")
+    flags |= getattr(os, "O_NONBLOCK", 0)
+    return open(path, "rb", opener=lambda name, own: os.open(name, own | flags))
+
+
 def sha256(path: Path) -> str:
     """The SHA-256 of a file's content.
 

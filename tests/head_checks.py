@@ -37,10 +37,15 @@ def run(model, inputs):
     return session.run(None, fed)
 
 
+def file_of(model, **options):
+    """A model that is on no disk."""
+    content = model.SerializeToString()
+    return ModelFile.read(Path("elsewhere/model.onnx"), content=content, **options)
+
+
 def read(model, *, boxes_only=False, image=IMAGE):
     """What detcli finds: boxes, scores and class ids; and the contract."""
-    content = model.SerializeToString()
-    file = ModelFile(Path("elsewhere/model.onnx"), content, boxes_only=boxes_only)
+    file = file_of(model, boxes_only=boxes_only)
     contract = file.detector()
     (head,) = run(file.body(), image)
     found = detect(head[0], replace(ALL, unique=contract.one_class), contract)

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -19,28 +18,29 @@ from typing import TYPE_CHECKING, Self
 
 from detcli.cache import cached
 from detcli.errors import DetcliError, ModelError
+from detcli.files import open_regular
 from detcli.model.contract import BoxFormat, Contract
 from detcli.model.preprocessing import Sidecar, overridden
-from detcli.model.zoo import has_no_sidecar
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
     from detcli.model.recognise import Reading
 
-# Neither follows a link that was laid after the check, nor waits for the writer of a pipe.
-OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-
 MAX_BYTES = (1 << 31) - 1
 """The most that protobuf can hold in one message, and so the most that a runtime can be given."""
-
-NOT_A_DETECTOR = "no detector is that large; check what the file is"
 
 BITS = {"BOOL": 8, "FLOAT": 32, "DOUBLE": 64}
 """Bits of the types whose names do not say them, as UINT4, BFLOAT16 and FLOAT8E5M2 do."""
 
 MAX_PACKED = 16
 """The most elements that share an entry of a 32-bit list: those of the smallest type."""
+
+WITHOUT_SIDECAR = re.compile("models--onnx-community--yolov10[nsmblx]")
+"""Folders in a cache of Hugging Face where what lies beside a model does not describe it.
+
+Other programs may fetch more of such a repository into the same cache at any time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,19 @@ class ExternalFile:
             return cls(name, file.tell(), digest)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class ModelFile:
-    """A model file, read once; everything but its bytes is worked out when first asked for.
+    """A model that was found; what it holds is read and worked out when first asked for.
 
     What needs the graph raises ModelError if the file is not a complete ONNX model, see `load`.
     """
 
     path: Path  # as it was given
-    content: bytes  # its bytes, without external data
-    # the format of the box rows, where the caller knows better than the graph
+    name: str  # in records: that of the zoo, else the file's without its suffix
+    half: bool = False  # it is the zoo's float16 file, which was asked for
+    # Where the caller knows better than the graph: the format of its box rows, and parts of the
+    # preprocessing, as text.
     box_format: BoxFormat | None = None
-    # parts of the preprocessing that the caller knows better, as text
     preprocess: str | None = None
     boxes_only: bool = False  # the boxes of a graph that gives masks or keypoints too are wanted
 
@@ -86,24 +87,26 @@ class ModelFile:
         preprocess: str | None = None,
         *,
         boxes_only: bool = False,
+        content: bytes | None = None,
     ) -> Self:
-        """Read a file's bytes.
+        """A file with its bytes; `content` in place of those on the disk.
 
         Raises:
             ModelError: The file cannot be read.
         """
-        problem, hint = f"cannot read the model {path}", "give the path of an ONNX file"
+        file = cls(path, path.stem, False, box_format, preprocess, boxes_only)  # noqa: FBT003
+        if content is not None:
+            file.__dict__["content"] = content
+        file.content  # noqa: B018 - read now
+        return file
+
+    @cached_property
+    def content(self) -> bytes:
+        """The file's bytes, without external data."""
+        problem, hint = f"cannot read the model {self.path}", "give the path of an ONNX file"
         try:
-            with open(path, "rb", opener=_open_at_once) as file:
-                status = os.fstat(file.fileno())
-                if not stat.S_ISREG(status.st_mode):
-                    raise ModelError(f"{problem}: it is not a regular file", hint)
-                if status.st_size > MAX_BYTES:
-                    raise ModelError(
-                        f"{problem}: it is larger than 2 GiB, as no ONNX file is", hint
-                    )
-                content = file.read(status.st_size)
-                return cls(path, content, box_format, preprocess, boxes_only)
+            with open_regular(self.path, MAX_BYTES) as file:
+                return file.read()
         except OSError as error:
             raise ModelError(f"{problem}: {error.strerror}", hint) from error
         except MemoryError as error:
@@ -139,11 +142,9 @@ class ModelFile:
 
     @cached_property
     def sidecar(self) -> Sidecar | None:
-        """What lies beside the file, unless nothing there belongs to it, as for YOLOv10 by name.
-
-        Other programs may fetch more of its repository into the same cache at any time.
-        """
-        return None if has_no_sidecar(self.path) else Sidecar.read(self.path)
+        """The description that lies beside the file, if it belongs to it."""
+        alone = any(map(WITHOUT_SIDECAR.fullmatch, self.path.absolute().parts))
+        return None if alone else Sidecar.read(self.path)
 
     def files(self) -> dict[str, bytes]:
         """What the model consists of: contents by names relative to its folder.
@@ -251,11 +252,6 @@ def damage_reported(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _open_at_once(name: str, flags: int) -> int:
-    """Open a file, and never wait for the writer of a pipe."""
-    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
-
-
 def open_external(model: Path, location: str) -> BufferedReader:
     """Open a file of external data.
 
@@ -266,44 +262,33 @@ def open_external(model: Path, location: str) -> BufferedReader:
     Raises:
         ModelError: The file is missing, not a regular file, or outside the model's folder.
     """
-    missing = f"put {location} beside the model"
-    try:
-        file = _inside(model, location)
-        status = file.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise external_error(model, f"{location}: it is not a regular file", missing)
-        if status.st_size > MAX_BYTES:
-            raise external_error(model, f"{location}: it is larger than 2 GiB", NOT_A_DETECTOR)
-        return open(file, "rb", opener=lambda name, flags: os.open(name, flags | OPEN_FLAGS))
-    except OSError as error:
-        why = f"{location}: {error.strerror or error}"
-        raise external_error(model, why, missing) from error
-
-
-def _inside(model: Path, location: str) -> Path:
-    """Resolve a location, following all links."""
     # Windows paths have all that POSIX paths have, and drives and backslashes besides. A model
     # that is refused on one system is to be refused on all.
-    path = PureWindowsPath(location)
-    if not location or "\0" in location or path.anchor or ".." in path.parts:
-        raise external_error(
+    parts = PureWindowsPath(location)
+    if not location or "\0" in location or parts.anchor or ".." in parts.parts:
+        raise _external_error(
             model,
             f"'{location}' is not a path below the model's folder",
             "export it again, with its weights in the same folder",
         )
-    folder = Path(os.path.realpath(model.parent))
-    file = Path(os.path.realpath(folder / location))
-    if not file.is_relative_to(folder):
-        raise external_error(
-            model,
-            f"{location}: a link leads out of the model's folder",
-            "put the file itself beside the model, not a link to it; cp -L copies what is linked",
-        )
-    return file
+    try:
+        folder = Path(os.path.realpath(model.parent))
+        file = Path(os.path.realpath(folder / location))
+        if not file.is_relative_to(folder):
+            raise _external_error(
+                model,
+                f"{location}: a link leads out of the model's folder",
+                "put the file itself beside the model, not a link to it; cp -L copies what is "
+                "linked",
+            )
+        # A link that was laid after this check is not followed.
+        return open_regular(file, MAX_BYTES, getattr(os, "O_NOFOLLOW", 0))
+    except OSError as error:
+        why = f"{location}: {error.strerror or error}"
+        raise _external_error(model, why, f"put {location} beside the model") from error
 
 
-def external_error(model: Path, why: str, hint: str) -> ModelError:
-    """Build the error for external data that cannot be read."""
+def _external_error(model: Path, why: str, hint: str) -> ModelError:
     return ModelError(f"the external data of {model} cannot be read: {why}", hint)
 
 
@@ -361,7 +346,7 @@ def _load_external(model: "ModelProto", path: Path, limit: int) -> list[str]:
             continue
         limit -= _byte_size(tensor)
         if limit < 0:
-            raise external_error(path, "it is more than 2 GiB", NOT_A_DETECTOR)
+            raise _external_error(path, "it is more than 2 GiB", "check what the file is")
         names.add(_load_tensor(tensor, path))
         tensor.data_location = TensorProto.DEFAULT
     return sorted(names)
@@ -391,7 +376,7 @@ def _load_tensor(tensor: "TensorProto", path: Path) -> str:
     with open_external(path, location) as file:
         there = max(0, min(stop, os.fstat(file.fileno()).st_size) - start)
         if there != size:
-            raise external_error(
+            raise _external_error(
                 path,
                 f"{location} is truncated or another model's: of {tensor.name}, "
                 f"which takes {size} bytes, it has {there}",
@@ -457,34 +442,29 @@ def prepare(
         UsageError: The preprocessing is malformed.
     """
     file = ModelFile.read(path, box_format, boxes_only=boxes_only)
+
+    def describe() -> bytes:  # all that a warm start needs to know, as JSON
+        contract, outputs = file.detector(), file.model.graph.output
+        with damage_reported(path):  # a name that is not text cannot be JSON
+            described = {
+                "contract": asdict(contract),
+                "output": outputs[0].name if len(outputs) == 1 else "",
+                "external": [external.name for external in file.external],
+            }
+            return json.dumps(described).encode()
+
+    def body() -> bytes:
+        serialised: bytes = file.body().SerializeToString(deterministic=True)
+        return serialised
+
     key = f"{file.sha256}-{VERSION}"
     beside = None if file.sidecar is None else file.sidecar.sha256
     variant = "-".join(filter(None, (key, box_format, beside, "boxes" if boxes_only else None)))
-    described = json.loads(cached(f"prepared/{variant}.contract", lambda: _describe(file)))
+    described = json.loads(cached(f"prepared/{variant}.contract", describe))
     hashes = {name: ExternalFile.read(path, name).sha256 for name in described["external"]}
     if hashes:  # the graph that is cached holds these weights
         key = hashlib.sha256(f"{key} {hashes}".encode()).hexdigest()
     contract = overridden(Contract.from_json(described["contract"]), preprocess)
-    if described["output"] == contract.head and not hashes:
-        return PreparedModel(name or path.stem, contract, file.content)  # no cut is needed
-    graph = cached(f"prepared/{key}.graph", lambda: _body(file))
+    whole = described["output"] == contract.head and not hashes  # no cut is needed
+    graph = file.content if whole else cached(f"prepared/{key}.graph", body)
     return PreparedModel(name or path.stem, contract, graph)
-
-
-def _describe(file: ModelFile) -> bytes:
-    """Everything that a warm start needs to know about a file, as JSON."""
-    contract = file.detector()
-    outputs = file.model.graph.output
-    with damage_reported(file.path):  # a name that is not text cannot be JSON
-        described = {
-            "contract": asdict(contract),
-            "output": outputs[0].name if len(outputs) == 1 else "",
-            "external": [external.name for external in file.external],
-        }
-        return json.dumps(described).encode()
-
-
-def _body(file: ModelFile) -> bytes:
-    """The part of a graph that makes its head, with all its weights."""
-    body: bytes = file.body().SerializeToString(deterministic=True)
-    return body

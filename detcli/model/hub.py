@@ -12,7 +12,6 @@ detection; https://huggingface.co/docs/hub/local-cache specifies the layout:
 
 import contextlib
 import functools
-import hashlib
 import logging
 import os
 import re
@@ -248,6 +247,8 @@ def _digest_of(path: Path, like: str) -> str:
     """Hash a file with the function that made another hash."""
     if SHA_256.fullmatch(like):
         return sha256(path)
+    import hashlib  # `--help` needs none
+
     content = path.read_bytes()
     named = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
     return named.hexdigest()

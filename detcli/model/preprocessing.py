@@ -6,13 +6,12 @@ The option --preprocess changes the parts that it names; a model's metadata name
 import hashlib
 import json
 import math
-import os
-import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from detcli.errors import ModelError, UsageError
+from detcli.files import open_regular
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 
 METADATA_KEY = "detcli.preprocess"
@@ -197,7 +196,7 @@ def _numbers(entry: str, value: str, count: int, kind: type[float]) -> tuple[flo
 
 PREPROCESSOR = "preprocessor_config.json"
 CONFIG = "config.json"
-MAX_BYTES = 1 << 22  # of either file; names of some thousand classes take far less
+MAX_BYTES = (1 << 22) - 1  # of either file; names of some thousand classes take far less
 MAX_CLASSES = 100_000
 HINT = "mend the file, or move the model away from it"
 
@@ -291,21 +290,12 @@ class Sidecar:
 def _read_beside(path: Path) -> bytes | ModelError | None:
     """A file's bytes; an error that counts only where the file does; None if there is none."""
     try:
-        # Without waiting for the writer of a pipe.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                return ModelError(f"{path} is not a regular file", HINT)
-            if status.st_size > MAX_BYTES:
-                return ModelError(f"{path} is larger than {MAX_BYTES >> 20} MiB", HINT)
-            return file.read(MAX_BYTES)
+        with open_regular(path, MAX_BYTES) as file:
+            return file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         return ModelError(f"cannot read {path}: {error.strerror}", HINT)
-
-
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 
 def _object(path: Path, content: bytes | ModelError | None) -> dict[str, Any]:

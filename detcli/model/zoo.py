@@ -10,9 +10,13 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from detcli.errors import ModelError, UsageError
 from detcli.model.hub import HubFile, Show, is_intact
+
+if TYPE_CHECKING:
+    from detcli.model.file import ModelFile
 
 DEFAULT = "yolov10n"
 BUNDLED = Path(__file__).parent / "bundled"
@@ -112,16 +116,7 @@ def _models() -> Iterator[ZooModel]:
 MODELS = {model.name: model for model in _models()}
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedModel:
-    """A model's file on this machine."""
-
-    path: Path  # path of the file
-    name: str  # the name in records
-    half: bool = False  # whether it is the float16 file that was asked for
-
-
-def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> LocatedModel:
+def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> "ModelFile":
     """Find a model's file by path or name; it is fetched if necessary.
 
     Args:
@@ -133,6 +128,8 @@ def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> 
         ModelError: There is no file and no model of this name, or the model cannot be fetched.
         OutputError: The cache cannot be written to.
     """
+    from detcli.model.file import ModelFile  # `--help` needs none
+
     path = Path(model)
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
@@ -141,11 +138,11 @@ def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> 
     else:
         # A folder named like a model, such as one with its results, does not hide the model.
         if not is_folder or str(model) not in MODELS:
-            return LocatedModel(path, path.stem)
+            return ModelFile(path, path.stem)
         named = MODELS[str(model)]
     half = half and named.repository is not None
     path = local_path(named, half=half) or _fetch(named, half=half, show=show)
-    return LocatedModel(path, named.title(half=half), half)
+    return ModelFile(path, named.title(half=half), half)
 
 
 def by_name(name: str, reason: str | None = None) -> ZooModel:
@@ -163,13 +160,6 @@ def by_name(name: str, reason: str | None = None) -> ZooModel:
         f"cannot read the model {name}: {reason}, and no model has that name",
         f"{guess}give the path of an ONNX file, or {known}",
     )
-
-
-def has_no_sidecar(path: Path) -> bool:
-    """True if a file is the cached file of a zoo model that has no other files."""
-    alone = [model for model in MODELS.values() if not model.beside]
-    folders = {file.folder for model in alone if (file := model.file(half=False))}
-    return not folders.isdisjoint(path.absolute().parts)
 
 
 def model_path(name: str, *, half: bool = False) -> Path:

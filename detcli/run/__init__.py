@@ -12,9 +12,10 @@ from detcli.core.config import Config, Watched
 from detcli.core.device import Device, available_cores
 from detcli.core.options import flat, rows
 from detcli.detector import Detector
+from detcli.model.file import ModelFile
 from detcli.model.hub import Show, sha256
 from detcli.model.preprocessing import parse, written
-from detcli.model.zoo import LocatedModel, find
+from detcli.model.zoo import find
 from detcli.opencv import open_streams_in_parallel, silence_opencv
 from detcli.pipeline import Pipeline
 from detcli.record import SettingsJson
@@ -47,7 +48,7 @@ class Run:
     """
 
     config: Config
-    model: LocatedModel
+    model: ModelFile
     detector: Detector
     watched: Watched
     source: SourceOptions
@@ -108,7 +109,7 @@ class Run:
         return cast("SettingsJson", shown)
 
 
-def locate(config: Config, show: Show | None = None) -> LocatedModel:
+def locate(config: Config, show: Show | None = None) -> ModelFile:
     """Find the file of a run's model, which is fetched if need be.
 
     Args:
@@ -128,7 +129,7 @@ def locate(config: Config, show: Show | None = None) -> LocatedModel:
 
 @contextmanager
 def open_run(
-    config: Config, model: LocatedModel | None = None, *, cores: int | None = None
+    config: Config, model: ModelFile | None = None, *, cores: int | None = None
 ) -> Iterator[Run]:
     """Open what a Config asks for; it closes with the context.
 

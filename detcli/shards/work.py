@@ -17,7 +17,7 @@ from detcli import __version__
 from detcli.core.config import Config
 from detcli.core.device import Device
 from detcli.errors import DetcliError
-from detcli.model.zoo import LocatedModel
+from detcli.model.file import ModelFile
 from detcli.record import Record, SettingsJson
 from detcli.run import open_run
 from detcli.shards.manifest import Shard
@@ -43,7 +43,7 @@ class WorkRequest:
     """
 
     config: Config
-    model: LocatedModel
+    model: ModelFile
     set_up: str
     cores: int | None = None
 
@@ -68,7 +68,7 @@ class WorkRequest:
         """What `to_json` wrote."""
         fields = json.loads(text)
         path, name, half = fields["model"]
-        model = LocatedModel(Path(path), name, half)
+        model = ModelFile(Path(path), name, half)
         return cls(Config.from_json(fields["config"]), model, fields["set_up"], fields["cores"])
 
 

@@ -1,7 +1,5 @@
 """Graphs with other inputs and endings, as they run with the nodes that are added to them."""
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -15,6 +13,7 @@ from head_checks import (
     assert_same,
     expected,
     expected_of_all,
+    file_of,
     outputs_of,
     run,
 )
@@ -27,7 +26,6 @@ from detcli.backend.postprocess import detect
 from detcli.errors import ModelError
 from detcli.model.adapt import grid
 from detcli.model.contract import Resize
-from detcli.model.file import ModelFile
 
 LEVELS = np.random.default_rng(2).integers(0, 256, (1, 3, HEIGHT, WIDTH)).astype(np.float32)
 
@@ -35,10 +33,6 @@ LEVELS = np.random.default_rng(2).integers(0, 256, (1, 3, HEIGHT, WIDTH)).astype
 def outputs(model, **fed):
     content = model.SerializeToString()
     return ort.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, fed)
-
-
-def file_of(model):
-    return ModelFile(Path("elsewhere/model.onnx"), model.SerializeToString())
 
 
 def behind(model, steps, dtype, dims):

@@ -98,8 +98,8 @@ def test_the_models_folder_may_be_a_link_itself(model, tmp_path):
 def test_a_file_that_is_not_regular_is_refused_without_blocking(model, monkeypatch):
     os.mkfifo(model.parent / "pipe")
     monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("it was opened"))
-    for name in ("pipe", "deep"):
-        with pytest.raises(ModelError, match="it is not a regular file"):
+    for name, why in (("pipe", "it is not a regular file"), ("deep", "Is a directory")):
+        with pytest.raises(ModelError, match=why):
             open_external(model, name)
 
 

@@ -10,9 +10,9 @@ from hub_server import COMMIT, NEWER
 from detcli.errors import ModelError, OutputError, UsageError
 from detcli.model import zoo
 from detcli.model.contract import Interpolation
-from detcli.model.file import ModelFile
+from detcli.model.file import WITHOUT_SIDECAR, ModelFile
 from detcli.model.hub import hub_folder
-from detcli.model.zoo import LocatedModel, find, model_path, pull, remove
+from detcli.model.zoo import find, model_path, pull, remove
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_half_takes_the_float16_file():
 def test_a_path_wins_over_a_name(tmp_path, monkeypatch, hub):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "yolov10n").write_bytes(b"mine")
-    assert find("yolov10n", half=True) == LocatedModel(Path("yolov10n"), "yolov10n")
+    assert find("yolov10n", half=True) == ModelFile(Path("yolov10n"), "yolov10n")
     assert hub.requests == []
 
 
@@ -97,7 +97,7 @@ def test_neither_a_path_nor_a_name(name, reason, tmp_path, monkeypatch):
 
 def test_the_bundled_model_needs_no_hub(bundled, hub):
     for half in (False, True):
-        assert find("codes", half=half) == LocatedModel(bundled, "codes")
+        assert find("codes", half=half) == ModelFile(bundled, "codes")
     assert pull("codes") == model_path("codes") == bundled
     assert hub.requests == []
 
@@ -205,10 +205,18 @@ def test_a_file_that_cannot_be_checked_is_a_model_error(monkeypatch):
         pull("yolov10n")
 
 
-def test_a_named_model_in_the_cache_is_known_by_any_path():
-    named = zoo.MODELS["yolov10n"].file(half=False)
-    assert zoo.has_no_sidecar(named.storage / "snapshots" / "abc" / "onnx" / "model.onnx")
-    assert not zoo.has_no_sidecar(Path("yolov10n.onnx"))
+def test_what_lies_beside_a_model_that_has_no_other_files_is_not_its(tmp_path):
+    fetched = [model for model in zoo.MODELS.values() if model.repository]
+    folders = {model.file().folder for model in fetched}
+    alone = {model.file().folder for model in fetched if not model.beside}
+    assert {name for name in folders if WITHOUT_SIDECAR.fullmatch(name)} == alone
+    path = tmp_path / "models--onnx-community--yolov10n/snapshots/abc/onnx/model.onnx"
+    path.parent.mkdir(parents=True)
+    (path.parent / "config.json").write_text('{"model_type": "yolo"}')
+    assert ModelFile(path, "model").sidecar is None
+    elsewhere = ModelFile(path.parents[4] / "model.onnx", "model")
+    (path.parents[4] / "config.json").write_text('{"model_type": "yolo"}')
+    assert elsewhere.sidecar.model_type == "yolo"
 
 
 @pytest.fixture

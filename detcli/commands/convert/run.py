@@ -38,7 +38,6 @@ from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import BOX_FORMAT_KEY, recognise
-from detcli.model.zoo import LocatedModel
 from detcli.record import Origin
 from detcli.settings import USUAL_CONF, Settings
 from detcli.source.decode import BUILT_IN
@@ -123,7 +122,7 @@ def load_pictures(items: Iterable[Item], advance: Callable[[], None]) -> Iterato
 
 
 def convert(
-    model: LocatedModel,
+    model: ModelFile,
     output: Path,
     options: ConversionOptions,
     item: Item,

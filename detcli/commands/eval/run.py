@@ -43,7 +43,7 @@ from detcli.commands.shared.setup import RunOptions
 from detcli.detector import Detector
 from detcli.errors import loading
 from detcli.files import make_folder, open_output, sha256
-from detcli.model.zoo import LocatedModel
+from detcli.model.file import ModelFile
 from detcli.pipeline import Pipeline
 from detcli.record import Origin, Record
 from detcli.settings import USUAL_CONF
@@ -64,7 +64,7 @@ class EvalRequest:
     """What to evaluate, and how."""
 
     run: RunOptions
-    model: LocatedModel
+    model: ModelFile
     data: Path  # COCO's instances.json; YOLO's data.yaml; a list of pictures, .txt; or a folder
     images: Path | None  # folder of the pictures of an instances.json; None for images beside it
     split: str | None  # of a data.yaml; None for val

@@ -8,7 +8,8 @@ from detcli.commands.shared.options import parse_confidence, parse_list, parse_s
 from detcli.commands.shared.progress import fetching
 from detcli.detector import Detector
 from detcli.model.contract import BoxFormat
-from detcli.model.zoo import LocatedModel, find
+from detcli.model.file import ModelFile
+from detcli.model.zoo import find
 from detcli.pipeline import Pipeline
 from detcli.run import keep_freed_memory as keep_freed_memory
 from detcli.run import set_up_process as set_up_process
@@ -17,7 +18,7 @@ from detcli.source.decode import TIMEOUT_S
 from detcli.tiling import Tiling
 
 
-def find_model(model: str, *, half: bool = False) -> LocatedModel:
+def find_model(model: str, *, half: bool = False) -> ModelFile:
     """Find a model's file, as `detcli.model.zoo.find` does, with a bar while it is fetched.
 
     Args:
@@ -42,7 +43,7 @@ class RunOptions:
     device_options: DeviceOptions
     batch: int | None  # pictures in a batch; None for what suits the device
 
-    def find_model(self) -> LocatedModel:
+    def find_model(self) -> ModelFile:
         """Locate the model's file, which is fetched if need be.
 
         Raises:
@@ -52,7 +53,7 @@ class RunOptions:
         half = self.device_options.wants_half_file(self.devices[0])
         return find_model(self.model, half=half)
 
-    def open_detector(self, model: LocatedModel) -> Detector:
+    def open_detector(self, model: ModelFile) -> Detector:
         """The model that `find_model` located, on the first device; for errors see `Detector`."""
         return Detector(model, self.devices[0], self.settings, self.device_options)
 

@@ -34,7 +34,6 @@ from detcli.model.contract import METADATA
 from detcli.model.file import ModelFile
 from detcli.model.graph import known_size, shape
 from detcli.model.preprocessing import written
-from detcli.model.zoo import LocatedModel
 from detcli.record import Origin, iso_time
 from detcli.settings import Settings
 from detcli.source.loading import Item, SourceOptions, load_in_time
@@ -56,7 +55,7 @@ Side = DetectorSide | GraphSide
 class SidePlan:
     """One side: a model, where it runs, and what selects its detections."""
 
-    model: LocatedModel
+    model: ModelFile
     file: ModelFile  # the model's
     device: str = "cpu"  # as `str` of a Device
     options: DeviceOptions = field(default_factory=DeviceOptions)
@@ -220,9 +219,7 @@ def _warn_about_classes(first: ModelFile, second: ModelFile) -> None:
         )
 
 
-def _choose_device(
-    device: Device, model: LocatedModel, file: ModelFile, settings: Settings
-) -> Device:
+def _choose_device(device: Device, model: ModelFile, file: ModelFile, settings: Settings) -> Device:
     """The device; for auto, the one on which the model loads, as in predict."""
     if not device.is_auto:
         return device

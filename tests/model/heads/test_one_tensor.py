@@ -1,16 +1,13 @@
 """Heads of boxes and scores with masks, keypoints or angles."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from anchor_graphs import distances, scores
 from graph_builder import Graph, corners
-from head_checks import assert_same, expected_of_all, outputs_of, read
+from head_checks import assert_same, expected_of_all, file_of, outputs_of, read
 from onnx import helper
 
 from detcli.errors import ModelError
-from detcli.model.file import ModelFile
 
 CLASSES = 3
 
@@ -91,7 +88,7 @@ def test_classification_and_maps_are_named():
         pooled = graph("Flatten", graph("GlobalAveragePool", maps), axis=1)
         model = graph.model([pooled if outputs == "flat" else maps])
         with pytest.raises(ModelError, match=reason):
-            ModelFile(Path("elsewhere/model.onnx"), model.SerializeToString()).detector()
+            file_of(model).detector()
 
 
 def test_maps_that_a_head_is_made_of_may_be_outputs_too():

@@ -1,15 +1,13 @@
 """What the queries of a DETR begin with."""
 
-from pathlib import Path
-
 import pytest
 from graph_builder import Graph
+from head_checks import file_of
 from head_graphs import model_of
 from query_graphs import chosen, encoded, refined
 
 from detcli.errors import ModelError
 from detcli.model.contract import Resize
-from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex
 from detcli.model.heads.decode import Queries
 from detcli.model.heads.two_tensors import has_patches, queries_of
@@ -45,7 +43,7 @@ def test_patches_are_seen_by_the_convolution_that_cuts_them(begin, patches):
 
 def preprocessing_of(name):
     model, _ = model_of(name, 3)
-    contract = ModelFile(Path("elsewhere/model.onnx"), model.SerializeToString()).contract
+    contract = file_of(model).contract
     return contract.preprocessing, contract.unsettled
 
 
@@ -87,4 +85,4 @@ def test_a_softmax_has_no_place_among_refined_boxes():
     parts = {"logits": graph("Softmax", graph.linear(features, 8, 4), axis=2)}
     model = graph.model([*parts.values(), refined(graph, features)])
     with pytest.raises(ModelError, match="no family is known"):
-        ModelFile(Path("elsewhere/model.onnx"), model.SerializeToString()).detector()
+        file_of(model).detector()
