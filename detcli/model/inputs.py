@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import NodeProto, ValueInfoProto
 
@@ -166,7 +167,9 @@ def _only_moves(index: GraphIndex, name: str, source: str) -> bool:
 LEVELS = 255.0
 TOLERANCE = 1e-4  # relative, for constants that were float16
 NEAR_IMAGENET = 0.02  # of its means; their names are rounded to two or three digits
-HANDED_ON = frozenset({"Cast", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"})
+HANDED_ON = frozenset(
+    {"Cast", "DequantizeLinear", "Dropout", "Identity", "QuantizeLinear", "Resize"}
+)
 MERELY_NAMED = frozenset({"Cast", "Identity"})
 MAX_TENSORS = 200  # at the input; real graphs have twenty
 WHOLE_NUMBERS = {onnx.TensorProto.UINT8, onnx.TensorProto.INT32, onnx.TensorProto.INT64}
@@ -228,13 +231,10 @@ def _three(numbers: Iterable[float]) -> tuple[float, float, float]:
     return first, second, third
 
 
-class _Traced(NamedTuple):
-    """A tensor that holds channels of the input."""
-
-    axis: int | None  # where its channels are; None for one channel without an axis
-    rank: int  # number of its axes
-    # for each channel: which one of the input it is, its gain, its offset
-    channels: tuple[tuple[int, float, float], ...]
+SIDES = (5, 7)  # of the pictures that are tried; no other axis is as long
+Values = npt.NDArray[np.float64]
+Traced = dict[str, Values]
+"""What tensors hold where the input is black, red, green and blue: `[4, ...]`."""
 
 
 def read_input_nodes(index: GraphIndex, image: str) -> InputNodes:
@@ -243,50 +243,33 @@ def read_input_nodes(index: GraphIndex, image: str) -> InputNodes:
     dims = index.shapes[image]
     rank = len(dims)
     first = 1 if rank == 4 else 0
-    axis = rank - 1 if rank and dims[-1] == 3 and dims[first] != 3 else first
-    sides = [dim for number, dim in enumerate(dims) if number >= rank - 3 and number != axis]
+    last = rank > 0 and dims[-1] == 3 and dims[first] != 3
+    sides = dims[first : first + 2] if last else dims[first + 1 :]
     entry = InputNodes(
         any_size=not all(isinstance(side, int) for side in sides),
         integer=value.type.tensor_type.elem_type in WHOLE_NUMBERS,
     )
     if rank not in {3, 4}:
         return entry
-    start = _Traced(axis, rank, tuple((number, 1.0, 0.0) for number in range(3)))
-    traced, resized = _trace(index, image, start)
-    last = _beginning(index, traced)
-    if last is None:
-        return entry
-    by_channel = {source: (gain, offset) for source, gain, offset in traced[last].channels}
-    if any(gain == 0 for gain, _ in by_channel.values()):
-        return entry
-    return entry._replace(
-        gains=_three(by_channel[number][0] for number in range(3)),
-        offsets=_three(by_channel[number][1] for number in range(3)),
-        swaps=[source for source, _, _ in traced[last].channels] == [2, 1, 0],
-        resized=resized,
-    )
-
-
-def _trace(index: GraphIndex, image: str, start: _Traced) -> tuple[dict[str, _Traced], bool]:
-    """All tensors that hold channels of the input, and whether one of them was resized."""
-    traced, resized = {image: start}, False
+    pictures = np.zeros((4, 3, *SIDES))
+    pictures[[1, 2, 3], [0, 1, 2]] = 1
+    pictures = np.moveaxis(pictures, 1, -1) if last else pictures
+    traced: Traced = {image: pictures if first == 0 else pictures[:, np.newaxis]}
+    resized = False
     for node in index.graph.node:  # in topological order
-        if len(traced) > MAX_TENSORS or not any(name in traced for name in node.input):
+        if len(traced) > MAX_TENSORS or traced.keys().isdisjoint(node.input):
             continue
-        for name, found in _followed(index, node, traced).items():
-            traced[name] = found
-            resized |= node.op_type == "Resize" and _to_its_own_size(index, node)
-    return traced, resized
-
-
-def _to_its_own_size(index: GraphIndex, resize: NodeProto) -> bool:
-    """True if a Resize does more than multiply the sides by a constant."""
-    scales = resize.input[2] if len(resize.input) > 2 else ""
-    return not scales or index.constant_tensor(scales) is None
-
-
-def _beginning(index: GraphIndex, traced: dict[str, _Traced]) -> str | None:
-    """The one tensor of three channels that the network takes; None if there is not one."""
+        try:
+            with np.errstate(all="ignore"):
+                results = _followed(index, node, traced)
+        except (ValueError, IndexError, TypeError):  # such as axes that are not there
+            continue
+        if len(results) == len(node.output) and all(map(_is_followed, results)):
+            traced.update(zip(node.output, results, strict=True))
+            # Scales that are constants multiply the sides.
+            scales = node.input[2] if len(node.input) > 2 else ""
+            own = not scales or index.constant_tensor(scales) is None
+            resized |= node.op_type == "Resize" and own
     taken = {
         name
         for node in index.graph.node
@@ -294,183 +277,100 @@ def _beginning(index: GraphIndex, traced: dict[str, _Traced]) -> str | None:
         for name in node.input
         if name in traced
     }
-    whole = [n for n in taken if sorted(source for source, _, _ in traced[n].channels) == [0, 1, 2]]
-    return whole[0] if len(whole) == len(taken) == 1 else None
+    found = [channels for name in taken if (channels := _channels(traced[name]))]
+    if len(taken) != 1 or not found:
+        return entry
+    by_source = sorted(found[0])
+    return entry._replace(
+        gains=_three(gain for _, gain, _ in by_source),
+        offsets=_three(offset for _, _, offset in by_source),
+        swaps=[source for source, _, _ in found[0]] == [2, 1, 0],
+        resized=resized,
+    )
 
 
-def _followed(index: GraphIndex, node: NodeProto, traced: dict[str, _Traced]) -> dict[str, _Traced]:
+def _is_followed(result: Values) -> bool:
+    """True if a result still holds up to three channels of the whole picture."""
+    fits = {*SIDES} <= {*result.shape[1:]} and result.size <= 4 * 3 * math.prod(SIDES)
+    return fits and bool(np.isfinite(result).all())
+
+
+def _channels(tensor: Values) -> list[tuple[int, float, float]]:
+    """Source, gain and offset of a tensor's three channels; empty if it has not all three."""
+    values = np.moveaxis(tensor, [tensor.shape.index(side) for side in SIDES], [-2, -1])
+    values = values[..., 0, 0].reshape(4, -1)  # (4, channels)
+    changes = values[1:] - values[0]
+    sources = [np.flatnonzero(column) for column in changes.T]
+    if sorted(map(list, sources)) != [[0], [1], [2]]:
+        return []
+    return [
+        (int(source), float(changes[source, number]), float(values[0, number]))
+        for number, (source,) in enumerate(sources)
+    ]
+
+
+def _followed(index: GraphIndex, node: NodeProto, traced: Traced) -> list[Values]:
     """What a node makes of traced tensors; empty where it does more than move and scale them."""
-    given = traced.get(node.input[0]) if node.input else None
-    kind = node.op_type
-    if kind in {"Add", "Sub", "Mul", "Div"}:
-        result = _computed(index, node, traced)
-    elif kind == "Concat":
-        result = _joined(node, traced)
-    elif given is None:
-        result = None
-    elif kind in HANDED_ON or kind == "Resize":
+    held = [traced[name] for name in node.input if name in traced]
+    given, kind, first = held[0], node.op_type, node.input[0] in traced
+    if kind in HANDED_ON:
         result = given
-    elif kind == "Split":
-        return _split(node, given)
-    elif kind == "Transpose":
-        result = _transposed(node, given)
-    elif kind in READERS:
-        result = READERS[kind](index, node, given)
+    elif kind in COMPUTED and len(held) == 1 and (first or kind in {"Add", "Mul"}):
+        result = COMPUTED[kind](given, _factor(index, node.input[1 if first else 0], given))
+    elif kind == "Concat" and len(held) == len(node.input):
+        result = np.concatenate(held, attribute(node, "axis", 0) % (given.ndim - 1) + 1)
     else:
-        result = None
-    return {} if result is None else {node.output[0]: result}
+        return _moved(index, node, given) if first else []
+    return [result]
 
 
-def _constants(index: GraphIndex, name: str, given: _Traced) -> list[float] | None:
-    """A constant's value for each channel of a tensor; None if it differs along another axis."""
-    tensor = index.constant_tensor(index.behind(name, MERELY_NAMED))
-    if tensor is None or math.prod(tensor.dims) not in {1, len(given.channels)}:
-        return None
-    array = np.asarray(index.array(index.behind(name, MERELY_NAMED)))
-    if array.ndim > given.rank:
-        return None
-    if array.size > 1:
-        along = given.rank - array.ndim  # axes that a constant lacks at the front
-        if given.axis is None or given.axis < along or array.shape[given.axis - along] == 1:
-            return None
-    values = [float(value) for value in array.ravel()]
-    if not all(map(math.isfinite, values)):
-        return None
-    return values * (len(given.channels) // len(values))
+def _moved(index: GraphIndex, node: NodeProto, given: Values) -> list[Values]:
+    """The same of nodes with one traced tensor."""
+    rank = given.ndim - 1
+    axis = attribute(node, "axis", 0) % rank + 1
+    axes, results = index.axes(node) or [], list[Values]()
+    match node.op_type:
+        case "BatchNormalization":
+            weight, bias, mean, variance = (
+                _factor(index, name, given).reshape(-1, *[1] * (rank - 2))
+                for name in node.input[1:5]
+            )
+            epsilon = next((entry.f for entry in node.attribute if entry.name == "epsilon"), 1e-5)
+            results = [(given - mean) * (weight / np.sqrt(variance + epsilon)) + bias]
+        case "Gather" if (chosen := index.array(node.input[1])) is not None:
+            results = [given.take(chosen, axis)]
+        case "Slice":
+            parts = [index.constant(name) or [] for name in node.input[1:5]]
+            start, end, along, step = ([one for (one,) in parts] + [1])[:4]
+            axis = along % rank + 1
+            stop = None if step < 0 and end < -given.shape[axis] else end
+            results = [given[(slice(None),) * axis + (slice(start, stop, step),)]]
+        case "Split":
+            results = np.split(given, len(node.output), axis)
+        case "Transpose":
+            order = integers(node, "perm") or range(rank)[::-1]
+            results = [given.transpose(0, *(place + 1 for place in order))]
+        case "Squeeze":
+            results = [given.squeeze(tuple(one % rank + 1 for one in axes))]
+        case "Unsqueeze":
+            rank += len(axes)
+            results = [np.expand_dims(given, tuple(one % rank + 1 for one in axes))]
+    return results
 
 
-def _computed(index: GraphIndex, node: NodeProto, traced: dict[str, _Traced]) -> _Traced | None:
-    """A sum, difference, product or quotient with a constant."""
-    first, second = node.input
-    turned = first not in traced
-    given = traced.get(second if turned else first)
-    numbers = None if given is None else _constants(index, first if turned else second, given)
-    if given is None or numbers is None:
-        return None
-    kind = node.op_type
-    if (turned and kind in {"Sub", "Div"}) or (kind == "Div" and 0 in numbers):
-        return None
-    channels = []
-    for (source, gain, offset), number in zip(given.channels, numbers, strict=True):
-        if kind in {"Add", "Sub"}:
-            channels.append((source, gain, offset + (number if kind == "Add" else -number)))
-        else:
-            factor = number if kind == "Mul" else 1 / number
-            channels.append((source, gain * factor, offset * factor))
-    return given._replace(channels=tuple(channels))
+def _factor(index: GraphIndex, name: str, given: Values) -> Values:
+    """A constant number, or one for each channel, of no more axes than a tensor.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    array = index.array(index.behind(name, MERELY_NAMED))
+    if array is None or array.size not in {1, 3} or array.ndim > given.ndim - 1:
+        raise ValueError(f"{name} is not a factor of channels")
+    return array.astype(np.float64)
 
 
-def _normalised(index: GraphIndex, node: NodeProto, given: _Traced) -> _Traced | None:
-    """A batch normalisation with constant statistics."""
-    parts = [_constants(index, name, given._replace(axis=0, rank=1)) for name in node.input[1:5]]
-    if given.axis != 1 or len(parts) != 4 or any(part is None for part in parts):
-        return None
-    epsilon = next((entry.f for entry in node.attribute if entry.name == "epsilon"), 1e-5)
-    channels = []
-    known = [part for part in parts if part is not None]
-    for (source, gain, offset), weight, bias, mean, variance in zip(
-        given.channels, *known, strict=True
-    ):
-        if variance + epsilon <= 0:
-            return None
-        factor = weight / math.sqrt(variance + epsilon)
-        channels.append((source, gain * factor, (offset - mean) * factor + bias))
-    return given._replace(channels=tuple(channels))
-
-
-def _transposed(node: NodeProto, given: _Traced) -> _Traced | None:
-    order = integers(node, "perm")
-    order = order or list(range(given.rank))[::-1]
-    if given.axis is None or sorted(order) != list(range(given.rank)):
-        return None
-    return given._replace(axis=order.index(given.axis))
-
-
-def _with_axis(index: GraphIndex, node: NodeProto, given: _Traced) -> _Traced | None:
-    """An axis more; where one channel has none, it is that of the channels."""
-    axes = index.axes(node)
-    if axes is None or len(axes) != 1:
-        return None
-    place = axes[0] % (given.rank + 1)
-    axis = place if given.axis is None else given.axis + (place <= given.axis)
-    return _Traced(axis, given.rank + 1, given.channels)
-
-
-def _without_axis(index: GraphIndex, node: NodeProto, given: _Traced) -> _Traced | None:
-    """An axis less, which may be that of a single channel."""
-    axes = index.axes(node)
-    if axes is None or len(axes) != 1 or given.axis is None:
-        return None
-    place = axes[0] % given.rank
-    if place == given.axis:
-        return _Traced(None, given.rank - 1, given.channels) if len(given.channels) == 1 else None
-    return _Traced(given.axis - (place < given.axis), given.rank - 1, given.channels)
-
-
-def _gathered(index: GraphIndex, node: NodeProto, given: _Traced) -> _Traced | None:
-    """Channels by their numbers."""
-    tensor, numbers = index.array(node.input[1]), index.constant(node.input[1])
-    if tensor is None or numbers is None or given.axis is None or tensor.ndim > 1:
-        return None
-    on_channels = attribute(node, "axis", 0) % given.rank == given.axis
-    count = len(given.channels)
-    if not on_channels or not all(-count <= number < count for number in numbers):
-        return None
-    kept = tuple(given.channels[number] for number in numbers)
-    if tensor.ndim == 0:
-        return _Traced(None, given.rank - 1, kept)
-    return given._replace(channels=kept)
-
-
-def _sliced(index: GraphIndex, node: NodeProto, given: _Traced) -> _Traced | None:
-    """Channels from one to another, or backwards."""
-    parts = [index.constant(name) for name in node.input[1:5]]
-    numbers = [part[0] for part in parts if part is not None and len(part) == 1]
-    if len(numbers) != len(parts) or len(numbers) < 3 or given.axis is None:
-        return None
-    start, end, axis, step = [*numbers, 1][:4]
-    if axis % given.rank != given.axis or step == 0:
-        return None
-    last = _end(end, len(given.channels), step)
-    return given._replace(channels=given.channels[start:last:step])
-
-
-def _end(end: int, count: int, step: int) -> int | None:
-    """The end of a slice as Python has it: before the first is None, not -1."""
-    return None if step < 0 and end < -count else end
-
-
-def _split(node: NodeProto, given: _Traced) -> dict[str, _Traced]:
-    """Each of the channels alone."""
-    if given.axis is None or attribute(node, "axis", 0) % given.rank != given.axis:
-        return {}
-    if len(node.output) != len(given.channels):
-        return {}
-    return {
-        name: given._replace(channels=(channel,))
-        for name, channel in zip(node.output, given.channels, strict=True)
-    }
-
-
-def _joined(node: NodeProto, traced: dict[str, _Traced]) -> _Traced | None:
-    """Channels side by side."""
-    parts = [traced[name] for name in node.input if name in traced]
-    if len(parts) != len(node.input) or len({(part.axis, part.rank) for part in parts}) != 1:
-        return None
-    axis, rank, _ = parts[0]
-    if axis is None or attribute(node, "axis", 0) % rank != axis:
-        return None
-    channels = tuple(channel for part in parts for channel in part.channels)
-    return _Traced(axis, rank, channels) if len(channels) <= 3 else None
-
-
-READERS = {
-    "BatchNormalization": _normalised,
-    "Gather": _gathered,
-    "Slice": _sliced,
-    "Squeeze": _without_axis,
-    "Unsqueeze": _with_axis,
-}
+COMPUTED = {"Add": np.add, "Div": np.divide, "Mul": np.multiply, "Sub": np.subtract}
 
 
 NODES = "nodes at the input"

@@ -4,7 +4,7 @@ import json
 
 import onnx
 import pytest
-from model.test_input_nodes import MEAN, STD, graph, numbers, whole
+from model.test_inputs_nodes import MEAN, STD, graph, numbers, whole
 from onnx import TensorProto
 
 from detcli.errors import ModelError
