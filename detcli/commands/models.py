@@ -1,4 +1,4 @@
-"""`detcli models`: the models with names."""
+"""`detcli models`: the models with names, and which of them are on this machine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +14,10 @@ from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.progress import fetching
 from detcli.errors import ModelError, UsageError
 from detcli.files import StandardOutput
-from detcli.model.zoo import MODELS, ZooModel, local_path
+from detcli.model import zoo
 
 if TYPE_CHECKING:
     from rich.table import Table
-
 
 app = typer.Typer(
     cls=Group,
@@ -31,8 +30,6 @@ app = typer.Typer(
 
 def _names(incomplete: str) -> list[str]:
     """Complete a name in the shell."""
-    from detcli.model import zoo
-
     return [name for name in zoo.MODELS if name.startswith(incomplete)]
 
 
@@ -88,8 +85,6 @@ def pull(
     Hugging Face, or the hub in HF_ENDPOINT, and are kept in its cache, which HF_HOME moves.
     """
     set_verbosity(quiet=quiet, verbose=verbose)
-    from detcli.model import zoo
-
     for name in dict.fromkeys(names):
         with fetching() as show:
             path = zoo.pull(name, half=half, show=show)
@@ -99,8 +94,6 @@ def pull(
 @app.command(cls=Command)
 def path(name: NameOption, *, half: HalfFileOption = False) -> None:
     """Print the path of a model's file."""
-    from detcli.model import zoo
-
     StandardOutput().write(f"{zoo.model_path(name, half=half)}\n")
 
 
@@ -111,8 +104,6 @@ def remove(names: ModelNamesOption, *, quiet: options.QuietOption = False) -> No
     Files of other programs in the Hugging Face cache are kept.
     """
     set_verbosity(quiet=quiet, verbose=0)
-    from detcli.model import zoo
-
     for name in dict.fromkeys(names):
         freed = zoo.remove(name)
         if not quiet:
@@ -120,30 +111,27 @@ def remove(names: ModelNamesOption, *, quiet: options.QuietOption = False) -> No
 
 
 class FileState(StrEnum):
-    """Where a model's file is."""
-
     BUNDLED = "bundled"
     FETCHED = "fetched"
     TO_FETCH = "to fetch"
     MISSING = "missing"
 
 
+STYLES = {FileState.MISSING: "red", FileState.TO_FETCH: ""}
+
+
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file of a model."""
-
-    half: bool  # whether this is the float16 file
-    state: FileState  # where the file is
-    bytes: int | None  # size; None for a file that is not on this machine
-    path: Path | None  # the file; None for a file that is not on this machine
-    # commit of the file, or the revision that would be fetched; None for a model that comes with
-    # detcli
-    revision: str | None
+    half: bool  # the float16 file
+    state: FileState
+    bytes: int | None = None  # of a file on this machine
+    path: Path | None = None
+    revision: str | None = None  # its commit, or the revision that would be fetched
 
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """A model and its files; see `ZooModel`."""
+    """A `zoo.ZooModel` and its files."""
 
     name: str
     licence: str
@@ -154,88 +142,61 @@ class ListedModel:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All models with names."""
-
     models: tuple[ListedModel, ...]
 
 
 def listing(licence: str | None = None) -> Listing:
-    """List the models without asking a hub.
-
-    Args:
-        licence: What the licences of those to list begin with, in any case; None for all models.
-
-    Raises:
-        UsageError: No model has such a licence.
-    """
-    wanted = [
-        one
-        for one in MODELS.values()
-        if one.licence.casefold().startswith((licence or "").casefold())
-    ]
-    if not wanted:
-        known = ", ".join(sorted({one.licence for one in MODELS.values()}))
-        raise UsageError(f"--licence '{licence}': no model has it", f"the licences are: {known}")
-    return Listing(
-        tuple(
-            ListedModel(one.name, one.licence, one.repository, one.parameters, tuple(_files(one)))
-            for one in wanted
-        )
+    """List the models whose licence begins like this, in any case, without asking a hub."""
+    models = zoo.MODELS.values()
+    start = (licence or "").casefold()
+    listed = tuple(
+        ListedModel(one.name, one.licence, one.repository, one.parameters, tuple(_files(one)))
+        for one in models
+        if one.licence.casefold().startswith(start)
     )
+    if not listed:
+        known = ", ".join(sorted({one.licence for one in models}))
+        raise UsageError(f"--licence '{licence}': no model has it", f"the licences are: {known}")
+    return Listing(listed)
 
 
-def _files(model: ZooModel) -> Iterator[ListedFile]:
+def _files(model: zoo.ZooModel) -> Iterator[ListedFile]:
     """The float32 file, and the float16 file unless the model is bundled."""
     for half in (False, True) if model.repository else (False,):
-        file = model.file(half=half)
         try:
-            path = local_path(model, half=half)
+            path = zoo.local_path(model, half=half)
         except ModelError:
-            yield ListedFile(half, FileState.MISSING, None, None, None)
+            yield ListedFile(half, FileState.MISSING)
             continue
-        if file is None:
-            state, revision = FileState.BUNDLED, None
-        elif path is None:
-            state, revision = FileState.TO_FETCH, file.revision
+        file = model.file(half=half)
+        if path is None:
+            yield ListedFile(half, FileState.TO_FETCH, revision=model.revision)
         else:
-            state, revision = FileState.FETCHED, file.commit_of(path)
-        size = path.stat().st_size if path else None
-        yield ListedFile(half, state, size, path, revision)
-
-
-STYLES = {FileState.MISSING: "red", FileState.TO_FETCH: ""}
+            state = FileState.FETCHED if file else FileState.BUNDLED
+            commit = file.commit_of(path) if file else None
+            yield ListedFile(half, state, path.stat().st_size, path, commit)
 
 
 def render(listing: Listing) -> "Iterator[Table]":
     """A table with a row per model, and one for each float16 file that was fetched."""
+    from rich.filesize import decimal
     from rich.table import Table
     from rich.text import Text
 
     table = Table("model", "", "size", "licence", "from", "revision", box=None, pad_edge=False)
     table.columns[2].justify = "right"
     for model in listing.models:
+        # Before it is fetched, four bytes for each parameter.
+        estimate = "" if model.parameters is None else f"~{decimal(4 * model.parameters)}"
         for file in model.files:
             if not file.half or file.state is FileState.FETCHED:
+                pinned = zoo.MODELS[model.name].pinned or not file.revision
                 table.add_row(
                     "  --half" if file.half else model.name,
                     Text(file.state, STYLES.get(file.state, "green")),
-                    _size(model, file),
+                    estimate if file.bytes is None else decimal(file.bytes),
                     model.licence,
                     model.repository or "detcli",
-                    _revision(model.name, file.revision or ""),
+                    (file.revision or "")[:7] if pinned else "not pinned",
                 )
     yield table
-
-
-def _revision(name: str, revision: str) -> str:
-    """A commit in short, and whether the model may be another tomorrow."""
-    return revision[:7] if not revision or MODELS[name].pinned else "not pinned"
-
-
-def _size(model: ListedModel, file: ListedFile) -> str:
-    """Size of a file; before it is fetched, an estimate of four bytes per parameter."""
-    from rich.filesize import decimal
-
-    if file.bytes is not None:
-        return decimal(file.bytes)
-    return "" if model.parameters is None else f"~{decimal(4 * model.parameters)}"
