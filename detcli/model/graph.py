@@ -197,30 +197,33 @@ def integers(node: NodeProto, name: str) -> list[int]:
 
 
 def model_tensors(model: ModelProto) -> Iterator[onnx.TensorProto]:
-    """All constant tensors of a model: of its graph and of its functions."""
-    yield from _graph_tensors(model.graph)
-    for function in model.functions:
-        yield from _node_tensors(function.node)
-
-
-def _graph_tensors(graph: GraphProto) -> Iterator[onnx.TensorProto]:
-    """A graph's initializers and the tensors in its nodes, at any depth."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _node_tensors(graph.node)
-
-
-def _node_tensors(nodes: Iterable[NodeProto]) -> Iterator[onnx.TensorProto]:
-    for node in nodes:
+    """All constant tensors of a model: of its graph, its functions, and their branches."""
+    nodes = [*model.graph.node, *(node for one in model.functions for node in one.node)]
+    graphs = [model.graph]
+    while nodes:
+        node = nodes.pop()
+        for branch in branches([node]):
+            graphs.append(branch)
+            nodes.extend(branch.node)
         for entry in node.attribute:
             yield from [entry.t] if entry.HasField("t") else []
             yield from entry.tensors
             single = [entry.sparse_tensor] if entry.HasField("sparse_tensor") else []
             for sparse in (*single, *entry.sparse_tensors):
                 yield from (sparse.values, sparse.indices)
-            for inner in (entry.g, *entry.graphs):
-                yield from _graph_tensors(inner)
+    for graph in graphs:
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+
+
+def branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
+    """The graphs that nodes such as If, Loop and Scan hold."""
+    for node in nodes:
+        for entry in node.attribute:
+            if entry.HasField("g"):
+                yield entry.g
+            yield from entry.graphs
 
 
 def needed_nodes(graph: GraphProto, tensor: str) -> tuple[list[NodeProto], set[str]]:
@@ -232,20 +235,20 @@ def needed_nodes(graph: GraphProto, tensor: str) -> tuple[list[NodeProto], set[s
         if index is None or index in chosen:
             continue
         chosen.add(index)
-        read = set(reads(graph.node[index]))
+        read = reads(graph.node[index])
         wanted.extend(read)
         used |= read
     return [graph.node[index] for index in sorted(chosen)], used
 
 
-def reads(node: NodeProto) -> Iterator[str]:
-    """Tensors a node reads, including those that branches of an If or Loop capture."""
-    yield from (name for name in node.input if name)
-    for entry in node.attribute:
-        for branch in (entry.g, *entry.graphs):
-            for inner in branch.node:
-                yield from reads(inner)
-            yield from (output.name for output in branch.output)
+def reads(node: NodeProto) -> set[str]:
+    """The tensors that a node reads; its branches also read those of the graph around them."""
+    found = {name for name in node.input if name}
+    for branch in branches([node]):
+        own = {value.name for value in (*branch.input, *branch.initializer)}
+        own.update(name for inner in branch.node for name in inner.output)
+        found |= set().union(*map(reads, branch.node), (o.name for o in branch.output)) - own
+    return found
 
 
 NO_OPERATION = frozenset({"Identity", "Dropout"})  # simplifiers and engines remove these
@@ -371,8 +374,7 @@ def check_structure(model: ModelProto) -> None:
     _check_parts(model)
     functions: dict[FunctionKey, FunctionProto] = {}
     for function in model.functions:
-        key = _function_key(function.domain, function.name, getattr(function, "overload", ""))
-        if functions.setdefault(key, function) is not function:
+        if functions.setdefault(_key(function), function) is not function:
             raise ValueError(f"the function {function.name} is defined twice")
     calls = {key: _called(one.node, functions) for key, one in functions.items()}
     sizes: dict[FunctionKey, int] = {}
@@ -404,40 +406,28 @@ def _check_parts(model: ModelProto) -> None:
                     waiting.extend(value)
 
 
-def _function_key(domain: str, name: str, overload: str) -> FunctionKey:
-    return "" if domain == "ai.onnx" else domain, name, overload
-
-
-def _function(node: NodeProto) -> FunctionKey:
-    return _function_key(node.domain, node.op_type, getattr(node, "overload", ""))
+def _key(one: NodeProto | FunctionProto) -> FunctionKey:
+    name = one.op_type if isinstance(one, NodeProto) else one.name
+    return "" if one.domain == "ai.onnx" else one.domain, name, getattr(one, "overload", "")
 
 
 def _called(
     nodes: Iterable[NodeProto], functions: dict[FunctionKey, FunctionProto]
 ) -> set[FunctionKey]:
     """The functions that nodes call, at any depth of their branches."""
-    called = {key for node in nodes if (key := _function(node)) in functions}
-    return called.union(*(_called(branch.node, functions) for branch in _branches(nodes)))
+    called = {key for node in nodes if (key := _key(node)) in functions}
+    return called.union(*(_called(branch.node, functions) for branch in branches(nodes)))
 
 
 def _node_count(nodes: Iterable[NodeProto], sizes: dict[FunctionKey, int]) -> int:
     """The number of nodes with all their branches, and with functions in place of their calls."""
     size = 0
     for node in nodes:
-        size += 1 + sizes.get(_function(node), 0)
-        size += sum(_node_count(branch.node, sizes) for branch in _branches([node]))
+        size += 1 + sizes.get(_key(node), 0)
+        size += sum(_node_count(branch.node, sizes) for branch in branches([node]))
         if size > MAX_NODES:
             raise ValueError(f"it has more than {MAX_NODES} nodes, and no detector has as many")
     return size
-
-
-def _branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
-    """The graphs that nodes such as If, Loop and Scan hold."""
-    for node in nodes:
-        for entry in node.attribute:
-            if entry.HasField("g"):
-                yield entry.g
-            yield from entry.graphs
 
 
 def _check_nodes(nodes: Iterable[NodeProto]) -> None:
@@ -450,21 +440,11 @@ def _check_nodes(nodes: Iterable[NodeProto]) -> None:
         for name in filter(None, node.output):
             if makers.setdefault(name, number) != number:
                 raise ValueError(f"two nodes make {name}")
-    read = [{makers[name] for name in _read_by(node) if name in makers} for node in nodes]
+    read = [{makers[name] for name in reads(node) if name in makers} for node in nodes]
     if not all(max(before, default=-1) < number for number, before in enumerate(read)):
         _sorted(TopologicalSorter(dict(enumerate(read))), "nodes form a circle")
-    for branch in _branches(nodes):
+    for branch in branches(nodes):
         _check_nodes(branch.node)
-
-
-def _read_by(node: NodeProto) -> set[str]:
-    """The tensors that a node reads; its branches also read those of the graph around them."""
-    found = {*node.input}
-    for branch in _branches([node]):
-        own = {value.name for value in (*branch.input, *branch.initializer)}
-        own.update(name for inner in branch.node for name in inner.output)
-        found.update(name for inner in branch.node for name in _read_by(inner) if name not in own)
-    return found
 
 
 def _sorted(order: "TopologicalSorter[T]", problem: str) -> "list[T]":

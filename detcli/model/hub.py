@@ -308,27 +308,28 @@ def _reasons(problem: str) -> Iterator[None]:
     theirs.setLevel(logging.CRITICAL)
     try:
         yield
-    except _Unusable as error:
-        raise ModelError(f"{problem}: {error}", HINT) from error
-    except OfflineModeIsEnabled as error:
-        raise ModelError(f"{problem}: HF_HUB_OFFLINE is set", HINT) from error
-    except RemoteEntryNotFoundError as error:
-        raise ModelError(f"{problem}: the repository has no such file", HINT) from error
-    except HfHubHTTPError as error:
-        answer = f"{error.response.status_code} {error.response.reason_phrase}"
-        raise ModelError(f"{problem}: it answers {answer}", HINT) from error
-    except (httpx2.TimeoutException, LocalEntryNotFoundError) as error:
-        raise ModelError(f"{problem}: it does not answer", HINT) from error
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise ModelError(f"{problem}: {error}", HINT) from error
-    except UnicodeEncodeError as error:
-        raise ModelError(f"{problem}: HF_TOKEN is not a valid token", HINT) from error
-    except OSError as error:
-        if error.errno is None:  # fewer bytes than recorded
-            raise ModelError(f"{problem}: the content is incomplete", HINT) from error
-        raise OutputError(
-            f"{problem}: cannot write to its cache: {system_reason(error)}",
-            "check its permissions and the free disk space, or set HF_HOME to another folder",
-        ) from error
+    except (_Unusable, httpx2.HTTPError, httpx2.InvalidURL, UnicodeEncodeError, OSError) as error:
+        match error:
+            case OfflineModeIsEnabled():
+                why = "HF_HUB_OFFLINE is set"
+            case RemoteEntryNotFoundError():
+                why = "the repository has no such file"
+            case HfHubHTTPError(response=answer):
+                why = f"it answers {answer.status_code} {answer.reason_phrase}"
+            case httpx2.TimeoutException() | LocalEntryNotFoundError():
+                why = "it does not answer"
+            case UnicodeEncodeError():
+                why = "HF_TOKEN is not a valid token"
+            case OSError(errno=None):  # fewer bytes than recorded
+                why = "the content is incomplete"
+            case OSError():
+                raise OutputError(
+                    f"{problem}: cannot write to its cache: {system_reason(error)}",
+                    "check its permissions and the free disk space, or set HF_HOME to another "
+                    "folder",
+                ) from error
+            case _:
+                why = str(error)
+        raise ModelError(f"{problem}: {why}", HINT) from error
     finally:
         theirs.setLevel(level)

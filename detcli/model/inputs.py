@@ -77,32 +77,23 @@ def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
     """Find the input for pictures and the others."""
     inputs = index.image_inputs()
     images = [value for value in inputs if _may_be_image(value)]
-    if len(images) != 1:
-        if len(inputs) == 1:
-            raise Unrecognised(_why_not(inputs[0]))
+    if len(images) == 1:
+        others = tuple(_other(index, value) for value in inputs if value is not images[0])
+        return _image(images[0]), others
+    if len(inputs) != 1:
         raise Unrecognised(f"it has {len(inputs)} inputs, {len(images)} of them for pictures")
-    others = tuple(_other(index, value) for value in inputs if value is not images[0])
-    return _image(images[0]), others
+    if len(shape(inputs[0])) == 4 and inputs[0].type.tensor_type.elem_type not in DTYPES:
+        raise Unrecognised("its input is neither float32, float16 nor uint8")
+    raise Unrecognised("its input is not a batch of colour images")
 
 
 def _may_be_image(value: ValueInfoProto) -> bool:
     dims = shape(value)
-    if value.type.tensor_type.elem_type not in DTYPES:
+    if value.type.tensor_type.elem_type not in DTYPES or len(dims) not in {3, 4}:
         return False
     if len(dims) == 3:
         return CHANNELS in (dims[0], dims[2])
-    return len(dims) == 4 and (dims[3] == CHANNELS or not _fixed_other(dims[1]))
-
-
-def _fixed_other(channels: int | str | None) -> bool:
-    return isinstance(channels, int) and channels != CHANNELS
-
-
-def _why_not(value: ValueInfoProto) -> str:
-    dims = shape(value)
-    if value.type.tensor_type.elem_type not in DTYPES and len(dims) == 4:
-        return "its input is neither float32, float16 nor uint8"
-    return "its input is not a batch of colour images"
+    return dims[3] == CHANNELS or dims[1] == CHANNELS or not isinstance(dims[1], int)
 
 
 def _image(value: ValueInfoProto) -> ImageInput:
@@ -145,23 +136,12 @@ def _other(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
 
 def _divides(index: GraphIndex, tensor: str) -> bool:
     """True if something is divided by a tensor, or by what is cut out of it."""
-    moved = index.moved_from(tensor)
-    divisors = {n.input[1] for n in index.graph.node if n.op_type == "Div"} & moved
-    return any(_only_moves(index, name, tensor) for name in divisors)
-
-
-def _only_moves(index: GraphIndex, name: str, source: str) -> bool:
-    """True if a tensor holds elements of another, moved only."""
-    waiting = [name]
-    for _ in range(16):
-        if source in waiting:
-            return True
-        following: list[str] = []
-        for entry in waiting:
-            node = index.producer(entry)
-            following += (node and moved_inputs(node, entry)) or []
-        waiting = following
-    return False
+    divisors = {n.input[1] for n in index.graph.node if n.op_type == "Div"}
+    behind = index.behind_all(
+        divisors & index.moved_from(tensor), lambda node, name: moved_inputs(node, name) or ()
+    )
+    sources = (moved_inputs(node, name) or () for node, name in behind)
+    return tensor in divisors or any(tensor in inputs for inputs in sources)
 
 
 LEVELS = 255.0

@@ -265,24 +265,19 @@ class Sidecar:
         parts = {name: part for name, part in contents.items() if isinstance(part, bytes)}
         digest = hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in parts.values()))
         kind = config.get("model_type")
-        found = cls(
-            path=path,
-            sha256=digest.hexdigest(),
-            names=_names(config.get("id2label")),
-            model_type=kind if isinstance(kind, str) else None,
-            contents=parts,
-        )
-        if path is None:
-            return found
-        reader = _Processor(path, processor)
+        resizing = interpolation = values = None
+        if path is not None:
+            reader = _Processor(path, processor)
+            resizing, values = reader.resizing(), reader.values()
+            interpolation = RESAMPLING.get(reader.integer("resample", 2, least=0))
         return cls(
             path,
-            found.sha256,
-            reader.resizing(),
-            RESAMPLING.get(reader.integer("resample", 2, least=0)),
-            reader.values(),
-            found.names,
-            found.model_type,
+            digest.hexdigest(),
+            resizing,
+            interpolation,
+            values,
+            _names(config.get("id2label")),
+            kind if isinstance(kind, str) else None,
             parts,
         )
 
