@@ -69,20 +69,16 @@ class Family:
         return rule
 
 
-def _decoded(head: Head, *ways: BoxDecode) -> bool:
-    return head.decoded is not None and head.decoded.how in ways
-
-
 def _cells(head: Head) -> bool:
     """True if boxes and scores are apart and those of cells."""
-    known = _decoded(head, BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID)
+    known = head.decodes(BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID)
     return head.layout is Layout.PAIR and not head.of_queries and known
 
 
 def _as_yolo_nas(head: Head) -> bool:
     """True if boxes come from distances to corners, with a bin more than YOLOv8's."""
     corners = head.decoded is not None and head.decoded.box_format is BoxFormat.XYXY
-    return corners and _decoded(head, BoxDecode.DISTANCES) and head.bins in {NAS_BINS, None}
+    return corners and head.decodes(BoxDecode.DISTANCES) and head.bins in {NAS_BINS, None}
 
 
 def _rows_of_cells(head: Head) -> bool:
@@ -92,7 +88,7 @@ def _rows_of_cells(head: Head) -> bool:
 
 def _queries(head: Head, *ways: BoxDecode) -> bool:
     """True if boxes and scores are those of queries, as of DETR and its successors."""
-    return head.layout is not Layout.ROWS and head.of_queries and _decoded(head, *ways)
+    return head.layout is not Layout.ROWS and head.of_queries and head.decodes(*ways)
 
 
 def _refined(head: Head) -> bool:
@@ -103,7 +99,7 @@ def _refined(head: Head) -> bool:
 def _joined(head: Head) -> bool:
     """True if boxes and scores are one tensor, and the boxes are those of cells or not known."""
     one = head.layout in {Layout.BODY, Layout.TRANSPOSED_BODY, Layout.END_TO_END}
-    return one and not _decoded(head, BoxDecode.SIGMOID, BoxDecode.REFINED)
+    return one and not head.decodes(BoxDecode.SIGMOID, BoxDecode.REFINED)
 
 
 def _places(head: Head) -> tuple[int, ...]:
@@ -116,7 +112,7 @@ def _places(head: Head) -> tuple[int, ...]:
 FAMILIES = (
     Family(
         "YOLOX",  # github.com/Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess
-        lambda head: head.objectness and _decoded(head, BoxDecode.LINEAR, BoxDecode.EXPONENTIAL),
+        lambda head: head.objectness and head.decodes(BoxDecode.LINEAR, BoxDecode.EXPONENTIAL),
         Preprocessing(resize=Resize.CORNER, scale=1.0, bgr=True),
         needs_nms=True,
         clips=False,

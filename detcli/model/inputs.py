@@ -13,7 +13,7 @@ from onnx import NodeProto, ValueInfoProto
 
 from detcli.errors import ModelError, UsageError
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
-from detcli.model.graph import GraphIndex, attribute, integers, known_size, shape
+from detcli.model.graph import GraphIndex, attribute, integers, known_sides, known_size, shape
 from detcli.model.heads.decode import Unrecognised, moved_inputs
 from detcli.model.heads.rows import INTEGERS
 from detcli.model.preprocessing import (
@@ -106,8 +106,7 @@ def _image(value: ValueInfoProto) -> ImageInput:
     height, width = dims[1:3] if last else dims[2:4]
     if isinstance(height, int) != isinstance(width, int):
         raise Unrecognised("its input fixes one side of the image but not the other")
-    sides = known_size(height), known_size(width)
-    size = (sides[0], sides[1]) if sides[0] and sides[1] else None
+    size = known_sides(height, width)
     pixels = (known_size(dims[0]) or 1) * math.prod(size or (1, 1))
     if pixels > MAX_INPUT:
         raise Unrecognised(f"its input has {pixels} pixels")

@@ -5,10 +5,11 @@ adds what a file does not say, and `detcli.model.adapt` brings the graph to the 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import onnx
+from onnx import NodeProto
 
 from detcli.errors import ModelError
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
@@ -24,7 +25,7 @@ from detcli.model.contract import (
 )
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
-from detcli.model.graph import GraphIndex, attribute, known_size, shape
+from detcli.model.graph import GraphIndex, attribute, known_sides, known_size, shape
 from detcli.model.heads import find_head
 from detcli.model.heads.decode import (
     BATCHED,
@@ -127,8 +128,7 @@ def read_graph(
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     unknown = _runtime_operators(model)
     try:
-        reading = _reading(index, metadata, box_format, boxes_only=boxes_only)
-        _check_scores(reading.adaptation.head, unknown)
+        reading = _reading(index, metadata, box_format, boxes_only=boxes_only, known=not unknown)
     except Unrecognised as error:
         inputs, outputs = map(_signatures, (index.image_inputs(), index.graph.output))
         reason, *hint = error.args
@@ -152,12 +152,6 @@ def _runtime_operators(model: onnx.ModelProto) -> list[str]:
     defined = {(function.domain, function.name) for function in model.functions}
     own = (node for node in model.graph.node if node.domain.startswith("com.microsoft"))
     return sorted({node.op_type for node in own if (node.domain, node.op_type) not in defined})
-
-
-def _check_scores(head: Head, unknown: list[str]) -> None:
-    """Check that no unknown operator makes the scores, which may be final or not."""
-    if unknown and head.scores_are is None:
-        raise Unrecognised("it is not clear what makes its scores")
 
 
 def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
@@ -193,27 +187,27 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
 
 def _in_pixels(index: GraphIndex, rows: Head, heads: tuple[str, ...]) -> bool:
     """True if the boxes of rows are those of a head times the size of the picture."""
-    waiting = [box_columns(index, rows)]
-    seen = {*waiting, *heads}
-    while waiting:
-        name = waiting.pop()
-        node = index.producer(name)
-        if node is None or name in heads:
-            continue
-        if node.op_type == "Mul":
-            factors = [index.array(entry) for entry in node.input]
-            if all(factor is None or factor.max() > 1 for factor in factors):
-                return True
-        inputs = moved_inputs(node, name) or (
-            node.input if node.op_type in {"Add", "Div", "Mul", "Sub"} else []
-        )
-        waiting += [entry for entry in inputs if entry not in seen]
-        seen.update(inputs)
+
+    def onward(node: NodeProto, name: str) -> Iterable[str]:
+        scales = node.op_type in {"Add", "Div", "Mul", "Sub"}
+        inputs = moved_inputs(node, name) or (node.input if scales else ())
+        return (one for one in inputs if one not in heads)
+
+    start = {box_columns(index, rows)} - {*heads}
+    for node, _ in index.behind_all(start, onward):
+        factors = [index.array(entry) for entry in node.input] if node.op_type == "Mul" else []
+        if factors and all(factor is None or factor.max() > 1 for factor in factors):
+            return True
     return False
 
 
 def _reading(
-    index: GraphIndex, metadata: dict[str, str], asked: BoxFormat | None, *, boxes_only: bool
+    index: GraphIndex,
+    metadata: dict[str, str],
+    asked: BoxFormat | None,
+    *,
+    boxes_only: bool,
+    known: bool,
 ) -> Reading:
     image, others = find_inputs(index)
     if (task := metadata.get("task", "detect")) != "detect" and not (
@@ -226,6 +220,8 @@ def _reading(
         )
     named = parse_names(metadata.get("names", ""))
     head = find_head(index, named, boxes_only=boxes_only)
+    if not known and head.scores_are is None:  # an unknown operator may make them, final or not
+        raise Unrecognised("it is not clear what makes its scores")
     family = _family(head, image, metadata.get(FAMILY_KEY))
     found = _box_format(head)
     box_format = asked or _given_format(metadata.get(BOX_FORMAT_KEY)) or found
@@ -241,7 +237,7 @@ def _reading(
     swapped, fractions = family.swapped, family.fractions
     shown = row_corners(index, head)
     # Distances to sides give x before y in pixels, unless nodes behind them change that.
-    changed = shown is None or any(shown) or not _by_distances(head)
+    changed = shown is None or any(shown) or not head.decodes(BoxDecode.DISTANCES)
     if (shown is None and family.shown) or (family.swapped and not changed):
         raise Unrecognised("the order and unit of the corners of its detections are not clear")
     if shown is not None:
@@ -249,7 +245,7 @@ def _reading(
         swapped, fractions = swapped or shown[0], fractions or shown[1]
     elif head.decoded is not None and head.decoded.fractions is not None:
         fractions = head.decoded.fractions
-    default = _size(*_integers(metadata.get("imgsz"), 2))
+    default = known_sides(*_integers(metadata.get("imgsz"), 2))
     if default is None or math.prod(default) > MAX_INPUT:
         default = DEFAULT_SIZE
     stride = max(_integers(metadata.get("stride"), 1))
@@ -297,10 +293,6 @@ def _reading(
     return Reading(contract, adaptation, preprocessing)
 
 
-def _by_distances(head: Head) -> bool:
-    return head.decoded is not None and head.decoded.how is BoxDecode.DISTANCES
-
-
 def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
     """How many pictures a graph takes at once: one, where their rows follow one after the other."""
     dims = index.shapes[head.boxes[0].tensor]
@@ -333,7 +325,7 @@ def _given_format(text: str | None) -> BoxFormat | None:
 
 def _box_format(head: Head) -> BoxFormat | None:
     """The format of the boxes; None where the nodes do not show it."""
-    undecoded = head.decoded is None or head.decoded.how is BoxDecode.LINEAR
+    undecoded = head.decoded is None or head.decodes(BoxDecode.LINEAR)
     if head.layout is Layout.ROWS and undecoded:
         return BoxFormat.XYXY  # as selecting graphs end in, unless they show otherwise
     return None if undecoded and not head.objectness else head.decoded and head.decoded.box_format
@@ -389,11 +381,6 @@ def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
         dims = index.shapes[index.graph.output[0].name]
         return known_size(dims[1]) if len(dims) == BATCHED else None
     return _anchor_count(index, head)
-
-
-def _size(height: int | str | None, width: int | str | None) -> tuple[int, int] | None:
-    sides = known_size(height), known_size(width)
-    return (sides[0], sides[1]) if sides[0] and sides[1] else None
 
 
 def recommended(

@@ -588,6 +588,10 @@ class Head:
     queries: Queries | None = None  # what its queries begin with, if it has queries
     patches: bool = False  # its graph is a vision transformer's
 
+    def decodes(self, *ways: BoxDecode) -> bool:
+        """True if boxes are known to be decoded in one of these ways."""
+        return self.decoded is not None and self.decoded.how in ways
+
     @property
     def of_queries(self) -> bool:
         """True if boxes are those of queries, as of DETR and its successors, not of cells."""
