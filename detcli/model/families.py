@@ -75,12 +75,6 @@ def _cells(head: Head) -> bool:
     return head.layout is Layout.PAIR and not head.of_queries and known
 
 
-def _as_yolo_nas(head: Head) -> bool:
-    """True if boxes come from distances to corners, with a bin more than YOLOv8's."""
-    corners = head.decoded is not None and head.decoded.box_format is BoxFormat.XYXY
-    return corners and head.decodes(BoxDecode.DISTANCES) and head.bins in {NAS_BINS, None}
-
-
 def _rows_of_cells(head: Head) -> bool:
     """True if a graph selects among cells: what queries are fed would be another family's."""
     return head.layout is Layout.ROWS and head.layer in CONVOLUTIONS
@@ -194,7 +188,14 @@ FAMILIES = (
     ),
     Family(
         "YOLO-NAS",  # github.com/Deci-AI/super-gradients, default_yolo_nas_coco_processing_params
-        lambda head: _cells(head) and _as_yolo_nas(head) and not head.one_class,
+        # Distances from a point to corners, with a bin more than YOLOv8's.
+        lambda head: (
+            _cells(head)
+            and head.decoded is not None
+            and (head.decoded.how, head.decoded.box_format) == (BoxDecode.DISTANCES, BoxFormat.XYXY)
+            and head.bins in {NAS_BINS, None}
+            and not head.one_class
+        ),
         LETTERBOX,
         needs_nms=True,
         every_class=True,

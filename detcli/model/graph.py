@@ -277,14 +277,12 @@ def bare_transposes(graph: GraphProto) -> list[NodeProto]:
     found: dict[str, NodeProto] = {}
     for output in graph.output:
         node = index.producers.get(index.behind(output.name, NO_OPERATION))
-        if node is not None and node.op_type == "Transpose" and _moves_entries(node):
+        if node is None or node.op_type != "Transpose":
+            continue
+        order = integers(node, "perm")  # without one, axes are reversed
+        if not order or order != sorted(order):
             found[node.output[0]] = node
     return list(found.values())
-
-
-def _moves_entries(transpose: NodeProto) -> bool:
-    permutation = integers(transpose, "perm")
-    return not permutation or permutation != sorted(permutation)  # without one, axes are reversed
 
 
 CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}

@@ -1,7 +1,6 @@
 """Finds the input for pictures, and what the other inputs of a graph want."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -200,14 +199,9 @@ class InputNodes(NamedTuple):
                 return bgr
         return None
 
-    def _means(self) -> tuple[float, float, float]:
+    def _means(self) -> list[float]:
         """Where each channel is zero."""
-        return _three(-b / a for a, b in zip(self.gains, self.offsets, strict=True))
-
-
-def _three(numbers: Iterable[float]) -> tuple[float, float, float]:
-    first, second, third = numbers
-    return first, second, third
+        return [-b / a for a, b in zip(self.gains, self.offsets, strict=True)]
 
 
 SIDES = (5, 7)  # of the pictures that are tried; no other axis is as long
@@ -233,7 +227,25 @@ def read_input_nodes(index: GraphIndex, image: str) -> InputNodes:
     pictures = np.zeros((4, 3, *SIDES))
     pictures[[1, 2, 3], [0, 1, 2]] = 1
     pictures = np.moveaxis(pictures, 1, -1) if last else pictures
-    traced: Traced = {image: pictures if first == 0 else pictures[:, np.newaxis]}
+    traced, resized = _traced(index, image, pictures if first == 0 else pictures[:, np.newaxis])
+    taken = {
+        name
+        for node in index.graph.node
+        if node.op_type not in {"Shape", "Size"} and not traced.keys() >= set(node.output)
+        for name in node.input
+        if name in traced
+    }
+    channels = _channels(traced[taken.pop()]) if len(taken) == 1 else []
+    if not channels:
+        return entry
+    _, gains, offsets = zip(*sorted(channels), strict=True)
+    swaps = [source for source, _, _ in channels] == [2, 1, 0]
+    return entry._replace(gains=gains, offsets=offsets, swaps=swaps, resized=resized)
+
+
+def _traced(index: GraphIndex, image: str, pictures: Values) -> tuple[Traced, bool]:
+    """All tensors that hold channels of the input, and whether one of them was resized."""
+    traced: Traced = {image: pictures}
     resized = False
     for node in index.graph.node:  # in topological order
         if len(traced) > MAX_TENSORS or traced.keys().isdisjoint(node.input):
@@ -249,23 +261,7 @@ def read_input_nodes(index: GraphIndex, image: str) -> InputNodes:
             scales = node.input[2] if len(node.input) > 2 else ""
             own = not scales or index.constant_tensor(scales) is None
             resized |= node.op_type == "Resize" and own
-    taken = {
-        name
-        for node in index.graph.node
-        if node.op_type not in {"Shape", "Size"} and not traced.keys() >= set(node.output)
-        for name in node.input
-        if name in traced
-    }
-    found = [channels for name in taken if (channels := _channels(traced[name]))]
-    if len(taken) != 1 or not found:
-        return entry
-    by_source = sorted(found[0])
-    return entry._replace(
-        gains=_three(gain for _, gain, _ in by_source),
-        offsets=_three(offset for _, _, offset in by_source),
-        swaps=[source for source, _, _ in found[0]] == [2, 1, 0],
-        resized=resized,
-    )
+    return traced, resized
 
 
 def _is_followed(result: Values) -> bool:

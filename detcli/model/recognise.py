@@ -234,17 +234,7 @@ def _reading(
     names, names_origin, warnings = class_names(metadata.get("names", ""), count)
     if head.left_out:
         warnings = (*warnings, "its masks or keypoints are left out")
-    swapped, fractions = family.swapped, family.fractions
-    shown = row_corners(index, head)
-    # Distances to sides give x before y in pixels, unless nodes behind them change that.
-    changed = shown is None or any(shown) or not head.decodes(BoxDecode.DISTANCES)
-    if (shown is None and family.shown) or (family.swapped and not changed):
-        raise Unrecognised("the order and unit of the corners of its detections are not clear")
-    if shown is not None:
-        # Nodes show a change; of what comes before it, the family knows more.
-        swapped, fractions = swapped or shown[0], fractions or shown[1]
-    elif head.decoded is not None and head.decoded.fractions is not None:
-        fractions = head.decoded.fractions
+    swapped, fractions = _corners(index, head, family)
     default = known_sides(*_integers(metadata.get("imgsz"), 2))
     if default is None or math.prod(default) > MAX_INPUT:
         default = DEFAULT_SIZE
@@ -252,7 +242,9 @@ def _reading(
     # A YOLO's head with centres is one that gives several boxes for an object, whatever the caller
     # calls its boxes.
     several = family.needs_nms is None and head.layout is not Layout.END_TO_END
-    several = several and _says_several(metadata, found)
+    if several:
+        known_heads = {"False": True, "True": False}
+        several = known_heads.get(metadata.get("end2end", ""), found is BoxFormat.CXCYWH)
     layout = Layout.ONE_TO_MANY if several else head.layout
     needs_nms = several or bool(family.needs_nms)
     conf, nms, ignored = recommended(metadata, needs_nms=needs_nms)
@@ -291,6 +283,20 @@ def _reading(
         warnings=(*warnings, *ignored),
     )
     return Reading(contract, adaptation, preprocessing)
+
+
+def _corners(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]:
+    """Whether corners of rows are y1, x1, y2, x2, and whether boxes are fractions of the input."""
+    shown = row_corners(index, head)
+    # Distances to sides give x before y in pixels, unless nodes behind them change that.
+    changed = shown is None or any(shown) or not head.decodes(BoxDecode.DISTANCES)
+    if (shown is None and family.shown) or (family.swapped and not changed):
+        raise Unrecognised("the order and unit of the corners of its detections are not clear")
+    if shown is not None:
+        # Nodes show a change; of what comes before it, the family knows more.
+        return family.swapped or shown[0], family.fractions or shown[1]
+    fractions = None if head.decoded is None else head.decoded.fractions
+    return family.swapped, family.fractions if fractions is None else fractions
 
 
 def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
@@ -355,12 +361,6 @@ def _class_count(head: Head, named: list[str] | None, *, dropped: bool) -> int:
     if count is None or not 0 < count <= MAX_CLASSES:
         raise Unrecognised(f"the number of its classes is unclear ({count})")
     return count
-
-
-def _says_several(metadata: dict[str, str], found: BoxFormat | None) -> bool:
-    """True if a YOLO's head gives several boxes for an object."""
-    known = {"False": True, "True": False}
-    return known.get(metadata.get("end2end", ""), found is BoxFormat.CXCYWH)
 
 
 def _anchor_count(index: GraphIndex, head: Head) -> int | None:

@@ -352,19 +352,17 @@ def decoded_from(index: GraphIndex, parts: list[str]) -> Decoded | None:
 def _by_sigmoid(index: GraphIndex, node: NodeProto) -> BoxDecode:
     inner = makers(index, node.input[0])
     linear = bool(inner) and all(is_linear(index, maker) for maker in inner)
-    refers = any(_adds_references(index, maker) for maker in inner)
+    # Constants that differ from query to query are learnt references, once folded.
+    added = [index.array(n) for maker in inner if maker.op_type == "Add" for n in maker.input]
+    refers = any(a is not None and sum(side > 1 for side in a.shape) > 1 for a in added)
     return BoxDecode.SIGMOID if linear and not refers else BoxDecode.REFINED
-
-
-def _adds_references(index: GraphIndex, node: NodeProto) -> bool:
-    """True if a node adds constants that differ from query to query, as learnt ones once folded."""
-    arrays = [index.array(name) for name in node.input] if node.op_type == "Add" else []
-    return any(a is not None and sum(side > 1 for side in a.shape) > 1 for a in arrays)
 
 
 def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:
     """How boxes are decoded whose halves or sides are joined."""
-    parts = [_single(makers(index, name)) for name in names]
+    made = [makers(index, name) for name in names]
+    # The first where all are alike, as those of each scale are.
+    parts = [nodes[0] if len({n.op_type for n in nodes}) == 1 else None for nodes in made]
     match [part.op_type if part is not None else "" for part in parts]:
         case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
             low, high = parts[0], parts[len(parts) // 2]
@@ -452,11 +450,6 @@ def centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxDecode | No
     if "Sigmoid" in centre_by and "Sigmoid" in size_by and "Softmax" not in centre_by:
         return BoxDecode.GRID
     return None
-
-
-def _single(nodes: list[NodeProto]) -> NodeProto | None:
-    """The only node, or the first where all are alike."""
-    return nodes[0] if len({node.op_type for node in nodes}) == 1 else None
 
 
 def columns(index: GraphIndex, head: str, axis: int) -> list[tuple[int, str]]:

@@ -135,7 +135,10 @@ def _of_join(
     index: GraphIndex, layout: Layout, head: str, scores: str, *, anchors_first: bool
 ) -> Head:
     """A head of four box rows and then the scores."""
-    boxes = _boxes_of_join(index, head, axis=2 if anchors_first else 1)
+    boxes = box_rows(index, head)
+    if boxes == head:  # empty where they cannot be told from the scores
+        parts = columns(index, head, 2 if anchors_first else 1)
+        boxes = parts[0][1] if parts and parts[0][0] == BOX_ROWS else ""
     return Head(
         layout,
         (Columns(head, 0, BOX_ROWS),),
@@ -146,15 +149,6 @@ def _of_join(
         scores_are=scores_of(index, scores) if scores != head else Activation.SIGMOID,
         layer=layer_of(index, boxes) if boxes else "",
     )
-
-
-def _boxes_of_join(index: GraphIndex, head: str, axis: int) -> str:
-    """The tensor of a head's box rows; empty where they cannot be told from the scores."""
-    boxes = box_rows(index, head)
-    if boxes != head:
-        return boxes
-    parts = columns(index, head, axis)
-    return parts[0][1] if parts and parts[0][0] == BOX_ROWS else ""
 
 
 def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> int | None:
@@ -186,7 +180,11 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
     decoded = decoded_from(index, boxes)
     if decoded is None and len(boxes) > 1:
         return None
-    finals = [_is_final(index, tensor) for _, tensor in rest]
+    # A constant objectness, as YOLOv6 has, counts as a score.
+    finals = [
+        scores_of(index, name) is Activation.SIGMOID or not computed(index, name)
+        for _, name in rest
+    ]
     objectness = False
     match [size for size, _ in rest]:
         case [int(classes)] if finals[0] and _with_objectness(index, decoded, rest[0][1]):
@@ -249,11 +247,6 @@ def _with_objectness(index: GraphIndex, decoded: Decoded | None, scores: str) ->
 def _has_anchors(decoded: Decoded | None) -> bool:
     """True if boxes are decoded as those of heads with anchor boxes."""
     return decoded is not None and decoded.how in {BoxDecode.GRID, BoxDecode.EXPONENTIAL}
-
-
-def _is_final(index: GraphIndex, tensor: str) -> bool:
-    """True if a part is scores; a constant objectness, as YOLOv6 has, counts as one."""
-    return scores_of(index, tensor) is Activation.SIGMOID or not computed(index, tensor)
 
 
 def _boxes_of_more(index: GraphIndex, head: str, classes: int, *, anchors_first: bool) -> Head:

@@ -256,8 +256,11 @@ def row_corners(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
     tensor = box_columns(index, head)
     for _ in range(32):
         node = index.producer(tensor)
-        if node is None or to_corners(index, node) or _decodes(index, tensor):
+        if node is None or to_corners(index, node):
             break
+        joined = node.input if node.op_type == "Concat" else ()
+        if sum(index.constant_tensor(name) is None for name in joined) > 1:
+            break  # several parts are joined: boxes are decoded
         if node.op_type == "Gather" and index.constant(node.input[1]) == [1, 0, 3, 2]:
             swapped = not swapped
         if node.op_type in {"Div", "Mul"}:
@@ -278,11 +281,3 @@ def box_columns(index: GraphIndex, head: Head) -> str:
     piece = head.boxes[0]
     rows = _joined_rows(index, piece.tensor) if piece.stop is not None else []
     return next((tensor for part, tensor, _ in rows if part == piece), piece.tensor)
-
-
-def _decodes(index: GraphIndex, tensor: str) -> bool:
-    """True if a tensor is where boxes are decoded: a join of several parts."""
-    node = index.producer(tensor)
-    if node is None or node.op_type != "Concat":
-        return False
-    return sum(index.constant_tensor(name) is None for name in node.input) > 1

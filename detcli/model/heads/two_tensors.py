@@ -1,5 +1,6 @@
 """Finds heads whose boxes and scores are tensors of their own."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from onnx import NodeProto
@@ -61,17 +62,15 @@ def pair(index: GraphIndex) -> Head | None:
     ]
     if len(pairs) > 1:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
-    if len(outputs) > 2 and pairs and _maps(index, outputs, pairs[0]):
+    if not pairs:
+        return None
+    head = pairs[0]
+    count = index.shapes[head.boxes[0].tensor][1 if head.anchors_first else 2]
+    # Maps, and not what the layers of a decoder give for each box: [B, layers, Q, features].
+    others = [index.shapes[name] for name in outputs if name not in head.tensors]
+    if any(len(dims) == 4 and dims[2] != count for dims in others):
         raise Unrecognised("it segments objects: masks come with its boxes and scores")
-    return pairs[0] if pairs else None
-
-
-def _maps(index: GraphIndex, outputs: list[str], head: Head) -> bool:
-    """True if some outputs are maps, and not what the layers of a decoder give for each box."""
-    boxes = index.shapes[head.boxes[0].tensor]
-    count = boxes[1 if head.anchors_first else 2]
-    shapes = [index.shapes[name] for name in outputs if name not in head.tensors]
-    return any(len(dims) == 4 and dims[2] != count for dims in shapes)  # [B, layers, Q, features]
+    return head
 
 
 def _of_pair(index: GraphIndex, boxes: str, scores: str, *, one_class: bool = False) -> Head | None:
@@ -127,18 +126,18 @@ def _with_objectness(index: GraphIndex, boxes: str, scores: str) -> bool:
 def _class_axis(anchors: int | str | None, scores: Dims, *, first: bool, layer: str) -> int | None:
     """The axis of the classes: as in the boxes, or for cells, as Paddle has it, the other."""
     usual, other = (2, 1) if first else (1, 2)
-    fits = [axis for axis in (usual, other) if _may_equal(anchors, scores[3 - axis])]
+    fits = [
+        axis
+        for axis in (usual, other)
+        if anchors == (count := scores[3 - axis])
+        or not (isinstance(anchors, int) and isinstance(count, int))
+    ]
     if layer in PRODUCTS:
         return usual if usual in fits else None
     if len(fits) == 2 and isinstance(scores[1], int) and isinstance(scores[2], int):
         return 1 if scores[1] < scores[2] else 2  # there are more cells than classes
     fits = [axis for axis in fits if isinstance(scores[axis], int)]
     return fits[0] if fits else None
-
-
-def _may_equal(one: int | str | None, other: int | str | None) -> bool:
-    """True if two axes may be equally long, as far as is known."""
-    return one == other or not (isinstance(one, int) and isinstance(other, int))
 
 
 def _chosen_alike(index: GraphIndex, boxes: str, scores: str) -> bool:
@@ -182,37 +181,28 @@ def best_class(index: GraphIndex) -> Head | None:
     for node in index.graph.node:
         scores = str(node.input[0]) if node.op_type == "ArgMax" else ""
         dims = index.shapes[scores]
-        if len(dims) != BATCHED or not _reaches(index, node.output[0]):
+        chosen = index.moved_from(node.output[0]) if len(dims) == BATCHED else set()
+        if not any(output.name in chosen for output in index.graph.output):
             continue
-        for boxes in _box_candidates(index, index.moved_from(node.output[0])):
+        for boxes in _box_candidates(index, chosen):
             if (head := _of_pair(index, boxes, scores, one_class=True)) is not None:
                 return head
     return None
 
 
-def _reaches(index: GraphIndex, tensor: str) -> bool:
-    """True if an output of the graph depends on a tensor's elements."""
-    moved = index.moved_from(tensor)
-    return any(output.name in moved for output in index.graph.output)
-
-
 def _box_candidates(index: GraphIndex, selected: set[str]) -> list[str]:
     """Tensors of boxes [B, N, 4] that outputs are made of without what selects among them."""
-    waiting = [output.name for output in index.graph.output]
-    seen, found = set(waiting), []
-    while waiting:
-        name = waiting.pop(0)
-        node = index.producer(name)
+
+    def found(name: str) -> bool:
         dims = index.shapes[name]
-        if name not in selected and len(dims) == BATCHED and dims[2] == BOX_ROWS:
-            found.append(name)
-            continue
-        if node is None or (name not in selected and moved_inputs(node, name) is None):
-            continue
-        inputs = [entry for entry in node.input if entry and entry not in seen]
-        seen.update(inputs)
-        waiting += inputs
-    return found
+        return name not in selected and len(dims) == BATCHED and dims[2] == BOX_ROWS
+
+    def onward(node: NodeProto, name: str) -> Iterable[str]:
+        follows = name in selected or moved_inputs(node, name) is not None
+        return node.input if follows and not found(name) else ()
+
+    outputs = (output.name for output in index.graph.output)
+    return [name for _, name in index.behind_all(outputs, onward) if found(name)]
 
 
 def queries(index: GraphIndex) -> Head | None:
@@ -227,7 +217,8 @@ def queries(index: GraphIndex) -> Head | None:
         if not scores:
             continue
         selected = set().union(*(index.moved_from(name) for name in node.output))
-        if any(_is_layer(index, other) and {*other.input} & selected for other in index.graph.node):
+        layers = (n for n in index.graph.node if n.op_type in LEARNT and not to_corners(index, n))
+        if any({*layer.input} & selected for layer in layers):
             continue  # what is chosen are the queries of a decoder
         for extra in index.image_inputs():
             if len(index.shapes[extra.name]) < BATCHED:
@@ -236,10 +227,6 @@ def queries(index: GraphIndex) -> Head | None:
             if (head := _of_pair(index, boxes, scores)) is not None:
                 return replace(head, most=_kept(index, node))
     return None
-
-
-def _is_layer(index: GraphIndex, node: NodeProto) -> bool:
-    return node.op_type in LEARNT and not to_corners(index, node)
 
 
 def _kept(index: GraphIndex, top_k: NodeProto) -> int | None:
@@ -350,14 +337,12 @@ def _is_sum(index: GraphIndex, tensor: str, maps: list[str]) -> bool:
 def _is_bare(index: GraphIndex, tensor: str) -> bool:
     """True if a map is what a convolution gives, and no more than a bias is added."""
     found = makers(index, tensor)
-    return bool(found) and all(_is_convolution(index, node) for node in found)
-
-
-def _is_convolution(index: GraphIndex, node: NodeProto) -> bool:
-    if (layer := layer_at(index, node)) is not None:
-        return layer.op_type in CONVOLUTIONS
-    biased = node.op_type == "Add" and sum(computed(index, name) for name in node.input) == 1
-    return biased and is_linear(index, node)
+    for node in found:
+        layer = layer_at(index, node)
+        biased = node.op_type == "Add" and sum(computed(index, name) for name in node.input) == 1
+        if layer.op_type not in CONVOLUTIONS if layer else not (biased and is_linear(index, node)):
+            return False
+    return bool(found)
 
 
 ATTENTION = frozenset({"Attention", "GridSample", "MultiHeadAttention", "Softmax"})
@@ -375,33 +360,25 @@ def queries_of(index: GraphIndex, boxes: str) -> Queries:
 
 def _of_maps(index: GraphIndex, choice: NodeProto) -> bool:
     """True if a TopK chooses from feature maps: from convolutions, without attention between."""
-    waiting, seen, reached = [str(choice.input[0])], set[str](), False
-    while waiting:
-        node = index.producers.get(waiting.pop())
-        if node is None or node.op_type == "Shape":
-            continue
+    reached = False
+    for node, _ in index.behind_all([choice.input[0]], _between):
         if node.op_type in ATTENTION:
             return False
-        if node.op_type in CONVOLUTIONS:
-            reached = True
-            continue
-        new = [name for name in node.input if name and name not in seen]
-        seen.update(new)
-        waiting.extend(new)
+        reached |= node.op_type in CONVOLUTIONS
     return reached
+
+
+def _between(node: NodeProto, _: str) -> Iterable[str]:
+    return () if node.op_type in {*CONVOLUTIONS, "Shape"} else node.input
 
 
 def has_patches(index: GraphIndex) -> bool:
     """True if a graph begins as a vision transformer does, with a vector for each patch."""
-    return any(_cuts_patches(index, node) for node in index.graph.node)
-
-
-def _cuts_patches(index: GraphIndex, node: NodeProto) -> bool:
-    number = CONVOLUTIONS.get(node.op_type)
-    if number is None:
-        return False
-    kernel = index.shapes[node.input[number]]
-    strides = integers(node, "strides")
-    of_pictures = len(kernel) == 4 and kernel[1] == 3 and attribute(node, "group", 1) == 1
-    side = known_size(kernel[-1]) or 0 if of_pictures else 0
-    return side >= PATCH and kernel[-2:] == strides
+    for node in index.graph.node:
+        number = CONVOLUTIONS.get(node.op_type)
+        kernel = [] if number is None else index.shapes[node.input[number]]
+        if len(kernel) == 4 and kernel[1] == 3 and attribute(node, "group", 1) == 1:
+            side = known_size(kernel[-1]) or 0
+            if side >= PATCH and kernel[-2:] == integers(node, "strides"):
+                return True
+    return False
