@@ -37,10 +37,6 @@ def cached(name: str, build: Callable[[], bytes]) -> bytes:
 
     Each entry begins with the SHA-256 of the rest; a damaged one is built again. Without a writable
     cache, or with one that others can write to, an entry is built each time.
-
-    Args:
-        name: Path of the entry's file in the cache folder.
-        build: Builds the entry.
     """
     import hashlib  # `--help` needs none
 
@@ -83,11 +79,7 @@ def is_cache_trusted(*paths: Path) -> bool:
 
 
 def make_cache_folders(*folders: Path) -> None:
-    """Make folders that only the user can write to, the outer ones first.
-
-    Raises:
-        OSError, OutputError: One cannot be made.
-    """
+    """Make folders that only the user can write to, the outer ones first."""
     for new in folders:
         make_folder(new.parent)
         new.mkdir(mode=0o700, exist_ok=True)

@@ -29,7 +29,6 @@ app = typer.Typer(
 
 
 def _names(incomplete: str) -> list[str]:
-    """Complete a name in the shell."""
     return [name for name in zoo.MODELS if name.startswith(incomplete)]
 
 
@@ -161,7 +160,6 @@ def listing(licence: str | None = None) -> Listing:
 
 
 def _files(model: zoo.ZooModel) -> Iterator[ListedFile]:
-    """The float32 file, and the float16 file unless the model is bundled."""
     for half in (False, True) if model.repository else (False,):
         try:
             path = zoo.local_path(model, half=half)

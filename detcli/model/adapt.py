@@ -38,9 +38,9 @@ STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (32,))
 class Adaptation:
     """What has to be added to a graph."""
 
-    head: Head  # where its boxes and scores are
-    image: ImageInput  # its input for pictures
-    others: tuple[OtherInput, ...]  # its other inputs
+    head: Head
+    image: ImageInput
+    others: tuple[OtherInput, ...]
     # scores become shares of all classes, and the one of this index, 0 or -1, is dropped
     no_object: int | None
     swapped: bool  # corners of rows are y1, x1, y2, x2
@@ -117,7 +117,6 @@ class _Builder:
         return name
 
     def unused(self, wanted: str) -> str:
-        """A name that no tensor has."""
         return unused_name(self._names, f"detcli_{wanted}")
 
     def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike = np.int64) -> str:
@@ -127,11 +126,9 @@ class _Builder:
         return name
 
     def like(self, value: npt.ArrayLike, tensor: str) -> str:
-        """Add a constant tensor of the type of another."""
         return self.constant(value, helper.tensor_dtype_to_np_dtype(self.dtype(tensor)))
 
     def dtype(self, tensor: str) -> int:
-        """The type of a tensor, as ONNX numbers it."""
         return self._types.get(tensor) or onnx.TensorProto.FLOAT
 
     def cast(self, tensor: str, dtype: int) -> str:
@@ -143,7 +140,6 @@ class _Builder:
         return self.node("Reshape", [tensor, self.constant(dims)])
 
     def cut(self, tensor: str, start: int, stop: int | None, axis: int) -> str:
-        """Some entries along an axis."""
         stop = np.iinfo(np.int64).max if stop is None else stop
         if self._opset < 10:
             return self.node("Slice", [tensor], starts=[start], ends=[stop], axes=[axis])
@@ -206,18 +202,7 @@ def _on_grid(builder: _Builder, boxes: str, plan: Adaptation) -> str:
 def grid(
     canvas: tuple[int, int] | None, count: int | None
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """The cells of all scales, the finest first, row by row.
-
-    Args:
-        canvas: Height and width of the input.
-        count: The number of cells.
-
-    Returns:
-        Column and row of each cell, `(N, 2)`, and its stride in pixels, `(N, 1)`.
-
-    Raises:
-        ValueError: No known strides give this number of cells.
-    """
+    """The cells of all scales, the finest first, row by row."""
     if canvas is None or count is None:
         raise ValueError("the cells of its scales depend on the size of its input")
     height, width = canvas
@@ -325,7 +310,6 @@ def _feed_other(builder: _Builder, other: OtherInput, plan: Adaptation) -> None:
 
 
 def _feed_image(builder: _Builder, plan: Adaptation) -> None:
-    """Let the graph take `[B, 3, H, W]` in floating point."""
     image = plan.image
     if not image.is_unusual:
         return

@@ -72,15 +72,15 @@ class Preprocessing:
     A channel's level v, 0 to 255, is fed as (v * scale - mean) / std.
     """
 
-    resize: Resize = Resize.LETTERBOX  # how it is fitted
-    interpolation: Interpolation = Interpolation.LINEAR  # how it is resampled
-    scale: float = 1 / 255  # factor for levels
+    resize: Resize = Resize.LETTERBOX
+    interpolation: Interpolation = Interpolation.LINEAR
+    scale: float = 1 / 255
     # subtracted from each channel, in the order in which they are fed
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    # what each channel is divided by, in that order
+
     std: tuple[float, float, float] = (1.0, 1.0, 1.0)
     bgr: bool = False  # channels are fed as blue, green, red instead of red, green, blue
-    pad: int = 114  # level of the padding
+    pad: int = 114
     # for LETTERBOX and CORNER, the most pixels that either side of a resized picture may have,
     # where the input has more
     longest: int | None = None
@@ -109,21 +109,21 @@ class Preprocessing:
 class Contract:
     """What a graph promises: how to feed it an image and how to read its head."""
 
-    layout: Layout  # how the file's graph ends
+    layout: Layout
     head: str  # name of the head tensor in the graph that runs
     anchors_first: bool  # whether the head is `[B, N, 4 + C]` instead of `[B, 4 + C, N]`
-    box_format: BoxFormat  # format of the box rows
-    class_count: int  # C
+    box_format: BoxFormat
+    class_count: int
     anchor_count: int | None  # N, or None where it depends on the input size
     input_name: str  # name of the image input, `[B, 3, H, W]`, RGB from 0 to 1
     input_dtype: str  # "float32" or "float16"
     batch: int | None  # B, or None where any batch is accepted
     # height and width in pixels, or None where the graph accepts any
     input_size: tuple[int, int] | None
-    default_size: tuple[int, int]  # height and width to use in that case
+    default_size: tuple[int, int]
     stride: int  # pixels that height and width must be a multiple of
     names: tuple[str, ...]  # class names by class id, C of them
-    names_origin: str  # where the names came from
+    names_origin: str
     counts_classes: bool = True  # the graph shows C; where it does not, C is the number of names
     family: str = ""  # name of the row of `detcli.model.families` that it was recognised by
     # the tensors of the file's graph that the head is made of; empty where it is one of that
@@ -131,7 +131,7 @@ class Contract:
     heads: tuple[str, ...] = ()
     # the box rows are fractions of the input's width and height, not pixels
     box_fractions: bool = False
-    score_form: ScoreForm = ScoreForm.FINAL  # what the score rows are
+    score_form: ScoreForm = ScoreForm.FINAL
     one_class: bool = False  # at most one class counts for each anchor, its best
     # the most detections that its family takes from a picture; None where any number
     most: int | None = None
@@ -141,13 +141,13 @@ class Contract:
     conf: float | None = None  # the confidence that the model's metadata recommends, if any
     # the IoU for non-maximum suppression that it recommends, if any and if it is needed
     nms: float | None = None
-    preprocessing: Preprocessing = Preprocessing()  # how a picture becomes the input
+    preprocessing: Preprocessing = Preprocessing()
     # the file's input is of whole numbers: a picture's levels, as they are
     takes_levels: bool = False
     settled: tuple[tuple[str, str], ...] = ()  # parts of the contract, and what settled each
     # parts of the preprocessing that nothing settles; they are as in a YOLO
     unsettled: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()  # what deserves attention, one sentence each
+    warnings: tuple[str, ...] = ()
 
     @property
     def follows_picture(self) -> bool:

@@ -23,13 +23,6 @@ def cut(model: ModelProto, *heads: str) -> ModelProto:
 
     Cutting an end-to-end graph at the tensor that feeds its first top-k stage leaves the network
     body. Idempotent; metadata and opset stay, and the inputs that are read.
-
-    Args:
-        model: A graph, with the shapes of `heads` if outputs are to have them (`infer_shapes`).
-        heads: Names of tensors in the graph.
-
-    Raises:
-        ValueError: The graph has no such tensor.
     """
     made = {name for node in model.graph.node for name in node.output if name}
     if missing := [head for head in heads if head not in made]:

@@ -24,7 +24,7 @@ IMAGENET = replace(STRETCH, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225
 class Family:
     """A family of detectors."""
 
-    name: str  # as its authors write it
+    name: str
     fits: Callable[[Head], bool]  # whether a head is of this family
     # what its networks were trained with; None where that differs
     preprocessing: Preprocessing | None
@@ -53,12 +53,7 @@ class Family:
     def preprocess(
         self, size: tuple[int, int] | None, default: tuple[int, int]
     ) -> Preprocessing | None:
-        """What its networks were trained with; None where that differs.
-
-        Args:
-            size: Height and width of the input, where it is fixed.
-            default: Height and width to use in the other case.
-        """
+        """What its networks were trained with; None where that differs."""
         if self.preprocessing is None:
             return None
         longest = max(size or default) - self.margin if self.margin else None
@@ -70,7 +65,6 @@ class Family:
 
 
 def _cells(head: Head) -> bool:
-    """True if boxes and scores are apart and those of cells."""
     known = head.decodes(BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GRID)
     return head.layout is Layout.PAIR and not head.of_queries and known
 

@@ -48,16 +48,12 @@ class ExternalFile:
     """A file beside the model that holds some of its weights."""
 
     name: str  # its path, relative to the model's folder
-    bytes: int  # its size
+    bytes: int
     sha256: str  # of its content
 
     @classmethod
     def read(cls, model: Path, name: str) -> Self:
-        """Hash a file of external data.
-
-        Raises:
-            ModelError: The file is missing, not a regular file, or outside the model's folder.
-        """
+        """Hash a file of external data."""
         with open_external(model, name) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return cls(name, file.tell(), digest)
@@ -89,11 +85,7 @@ class ModelFile:
         boxes_only: bool = False,
         content: bytes | None = None,
     ) -> Self:
-        """A file with its bytes; `content` in place of those on the disk.
-
-        Raises:
-            ModelError: The file cannot be read.
-        """
+        """A file with its bytes; `content` in place of those on the disk."""
         file = cls(path, path.stem, False, box_format, preprocess, boxes_only)  # noqa: FBT003
         if content is not None:
             file.__dict__["content"] = content
@@ -147,12 +139,7 @@ class ModelFile:
         return None if alone else Sidecar.read(self.path)
 
     def files(self) -> dict[str, bytes]:
-        """What the model consists of: contents by names relative to its folder.
-
-        Raises:
-            ModelError: The file is not a complete ONNX model, or what lies beside it cannot be
-                read.
-        """
+        """What the model consists of: contents by names relative to its folder."""
         files = {self.path.name: self.content}
         for external in self.external:
             with open_external(self.path, external.name) as file:
@@ -188,30 +175,18 @@ class ModelFile:
         return self._reading if isinstance(self._reading, ModelError) else None
 
     def detector(self) -> Contract:
-        """What the graph promises as a detector.
-
-        Raises:
-            ModelError: The file is not a complete ONNX model, or not a detector.
-        """
+        """What the graph promises as a detector."""
         return self.reading().contract
 
     def reading(self) -> "Reading":
-        """What the graph promises, and what has to be added to it.
-
-        Raises:
-            ModelError: The file is not a complete ONNX model, or not a detector.
-        """
+        """What the graph promises, and what has to be added to it."""
         if isinstance(self._reading, ModelError):
             raise self._reading
         return self._reading
 
     @cached_property
     def selection(self) -> "Reading | None":
-        """How to read what the graph selects itself; None where detcli does not cut that off.
-
-        Raises:
-            ModelError: The file is not a complete ONNX model, or not a detector.
-        """
+        """How to read what the graph selects itself; None where detcli does not cut that off."""
         from detcli.model.recognise import read_selection  # imports onnx
 
         reading, model = self.reading(), self.model
@@ -219,11 +194,7 @@ class ModelFile:
             return read_selection(model, reading)
 
     def body(self) -> "ModelProto":
-        """The part of the graph that runs: one input for pictures, the head its only output.
-
-        Raises:
-            ModelError: The file is not a complete ONNX model, or not a detector.
-        """
+        """The part of the graph that runs: one input for pictures, the head its only output."""
         reading, model = self.reading(), self.model
         with damage_reported(self.path):
             return reading.body(model)
@@ -235,9 +206,6 @@ def damage_reported(path: Path) -> Iterator[None]:
 
     Flipped bits make nodes without inputs, names that are not text, and impossible tensors, and
     what libraries raise then is not documented.
-
-    Raises:
-        ModelError: The graph is damaged.
     """
     hint = "fetch or copy the file again"
     try:
@@ -293,20 +261,7 @@ def _external_error(model: Path, why: str, hint: str) -> ModelError:
 
 
 def load(path: Path, content: bytes) -> "tuple[ModelProto, list[str]]":
-    """Parse a model, with its weights.
-
-    Args:
-        path: The model file; external data is beside it.
-        content: The file's bytes.
-
-    Returns:
-        The model, and the names of the external files that hold its weights.
-
-    Raises:
-        ModelError: The file is not a complete ONNX model, its graph cannot be walked (see
-            `check_structure`), or its external data is missing, too short or outside the model's
-            folder.
-    """
+    """Parse a model, with its weights."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -353,7 +308,6 @@ def _load_external(model: "ModelProto", path: Path, limit: int) -> list[str]:
 
 
 def _check_size(tensor: "TensorProto") -> None:
-    """Check that a tensor has the elements that its shape promises, which libraries trust."""
     if tensor.HasField("raw_data"):
         there, wanted = len(tensor.raw_data), _byte_size(tensor)
         if there != wanted:
@@ -389,7 +343,6 @@ def _load_tensor(tensor: "TensorProto", path: Path) -> str:
 
 
 def _byte_size(tensor: "TensorProto") -> int:
-    """Bytes that a tensor of this shape and type takes."""
     from onnx import TensorProto
 
     name = TensorProto.DataType.Name(tensor.data_type)
@@ -401,7 +354,6 @@ def _byte_size(tensor: "TensorProto") -> int:
 
 
 def _count(tensor: "TensorProto") -> int:
-    """Elements of a tensor."""
     if any(dim < 0 for dim in tensor.dims):
         raise ValueError(f"{tensor.name} is of shape {list(tensor.dims)}")
     return math.prod(tensor.dims)
@@ -416,7 +368,7 @@ class PreparedModel:
     """A model that is ready to run."""
 
     name: str  # the name in records: that of the zoo, else the file's without its suffix
-    contract: Contract  # what the graph promises
+    contract: Contract
     graph: bytes  # serialised ONNX graph whose only output is the head
 
 

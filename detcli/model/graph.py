@@ -96,7 +96,6 @@ class GraphIndex:
         return tensor
 
     def _handed_on(self, node: NodeProto) -> str:
-        """The tensor that a node passes on unchanged; empty if it changes it."""
         if node.op_type in PASSED_THROUGH or (node.op_type == "Concat" and len(node.input) == 1):
             return str(node.input[0])
         split = self.producers.get(node.input[0]) if node.op_type == "Concat" else None
@@ -266,12 +265,6 @@ def bare_transposes(graph: GraphProto) -> list[NodeProto]:
     An engine may treat such a node as a mere change of strides, and return the tensor untransposed
     under the transposed shape. A node in between that computes its output, such as a Cast or a
     Concat, prevents that.
-
-    Args:
-        graph: The graph of a model; branches of an If or Loop are not searched.
-
-    Returns:
-        The nodes in the order of the graph's outputs, each once.
     """
     index = GraphIndex(graph)
     found: dict[str, NodeProto] = {}
@@ -394,7 +387,6 @@ def check_structure(model: ModelProto) -> None:
 
 
 def _check_parts(model: ModelProto) -> None:
-    """Count all parts of a model but the values of its tensors, which are read as a whole."""
     parts, waiting = 0, list[Message]([model])
     while waiting:
         for field, value in waiting.pop().ListFields():

@@ -244,7 +244,6 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _digest_of(path: Path, like: str) -> str:
-    """Hash a file with the function that made another hash."""
     if SHA_256.fullmatch(like):
         return sha256(path)
     import hashlib  # `--help` needs none

@@ -41,7 +41,7 @@ CHANNELS = 3
 class ImageInput:
     """The input for pictures."""
 
-    name: str  # its name
+    name: str
     dtype: str  # float32, float16 or uint8
     batch: int | None  # B, or None where any batch is accepted
     size: tuple[int, int] | None  # height and width, or None where any are accepted
@@ -67,9 +67,9 @@ class Role(StrEnum):
 class OtherInput:
     """An input that detcli feeds with what follows from the picture."""
 
-    name: str  # its name
+    name: str
     dtype: int  # as ONNX numbers it
-    role: Role  # what it wants
+    role: Role
 
 
 def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
@@ -96,7 +96,6 @@ def _may_be_image(value: ValueInfoProto) -> bool:
 
 
 def _image(value: ValueInfoProto) -> ImageInput:
-    """Read the input for pictures."""
     dims = shape(value)
     single = len(dims) == 3
     if single:
@@ -160,7 +159,7 @@ class InputNodes(NamedTuple):
     gains: tuple[float, float, float] = (1.0, 1.0, 1.0)
     offsets: tuple[float, float, float] = (0.0, 0.0, 0.0)  # what is added after that
     swaps: bool = False  # whether the order of the channels is reversed
-    resized: bool = False  # whether the picture is resized
+    resized: bool = False
     any_size: bool = False  # whether the input takes pictures of any size
     integer: bool = False  # whether the input is of whole numbers
 
@@ -300,7 +299,6 @@ def _followed(index: GraphIndex, node: NodeProto, traced: Traced) -> list[Values
 
 
 def _moved(index: GraphIndex, node: NodeProto, given: Values) -> list[Values]:
-    """The same of nodes with one traced tensor."""
     rank = given.ndim - 1
     axis = attribute(node, "axis", 0) % rank + 1
     axes, results = index.axes(node) or [], list[Values]()
@@ -334,11 +332,7 @@ def _moved(index: GraphIndex, node: NodeProto, given: Values) -> list[Values]:
 
 
 def _factor(index: GraphIndex, name: str, given: Values) -> Values:
-    """A constant number, or one for each channel, of no more axes than a tensor.
-
-    Raises:
-        ValueError: It is something else.
-    """
+    """A constant number, or one for each channel, of no more axes than a tensor."""
     array = index.array(index.behind(name, MERELY_NAMED))
     if array is None or array.size not in {1, 3} or array.ndim > given.ndim - 1:
         raise ValueError(f"{name} is not a factor of channels")
@@ -361,7 +355,7 @@ class ResolvedPreprocessing:
     preprocessing: Preprocessing  # what is fed; parts that nothing settles are as in a YOLO
     # parts that are settled, and what settled each: resize, interpolation, values, channels
     by: tuple[tuple[str, str], ...]
-    unsettled: tuple[str, ...]  # parts that nothing settles
+    unsettled: tuple[str, ...]
     # height and width of the input that a neighbour of the file gives
     size: tuple[int, int] | None = None
 

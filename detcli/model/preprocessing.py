@@ -53,9 +53,6 @@ def parse(text: str) -> dict[str, Any]:
     Entries are separated by commas: letterbox, corner, stretch, none or shortest-edge=MIN:MAX;
     linear, bilinear or bicubic; rgb or bgr; scale=N; mean=R:G:B; std=R:G:B; pad=LEVEL;
     longest=PIXELS; enlarge=FACTOR; multiple=PIXELS.
-
-    Raises:
-        UsageError: An entry is unknown, twice there, or out of range.
     """
     if len(text) > MAX_TEXT:
         raise UsageError(f"--preprocess has {len(text)} characters", EXAMPLE)
@@ -71,11 +68,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def change(preprocessing: Preprocessing, text: str) -> Preprocessing:
-    """Change the parts that a text names.
-
-    Raises:
-        UsageError: The text is malformed.
-    """
+    """Change the parts that a text names."""
     named = parse(text)
     if "resize" in named:  # what belonged to another way goes with it
         named = {"longest": None, "enlarge": None, "edges": None, "multiple": 1} | named
@@ -83,12 +76,7 @@ def change(preprocessing: Preprocessing, text: str) -> Preprocessing:
 
 
 def overridden(contract: Contract, text: str | None) -> Contract:
-    """A contract with the parts of its preprocessing that the user names, if any.
-
-    Raises:
-        UsageError: The text is malformed, asks a fixed input to follow the picture, or asks for
-            other values than levels where the input is of whole numbers.
-    """
+    """A contract with the parts of its preprocessing that the user names, if any."""
     if text is None:
         return contract
     named = named_parts(text)
@@ -157,7 +145,6 @@ def _number(value: float) -> str:
 
 
 def _read(entry: str, text: str) -> dict[str, Any]:
-    """The fields that one entry names."""
     name, equals, value = entry.partition("=")
     if not equals and name in WORDS:
         return WORDS[name]
@@ -212,11 +199,11 @@ YOLOS_MULTIPLE = 16  # YolosImageProcessor rounds both sides down to a multiple 
 class Resizing:
     """How a processor fits pictures."""
 
-    resize: Resize  # how
+    resize: Resize
     # height and width of the input, for all ways but SHORTEST_EDGE and NONE
     size: tuple[int, int] | None = None
-    edges: tuple[int, int] | None = None  # as in `Preprocessing`
-    multiple: int = 1  # as in `Preprocessing`
+    edges: tuple[int, int] | None = None
+    multiple: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +225,7 @@ class Sidecar:
 
     @classmethod
     def read(cls, model: Path) -> Self | None:
-        """Read the files beside a model, or in the folder above `onnx/`; None if there are none.
-
-        Raises:
-            ModelError: A file cannot be read, is too large, or makes no sense.
-        """
+        """Read the files beside a model, or in the folder above `onnx/`; None if there are none."""
         folder = model.absolute().parent
         for place in (folder, folder.parent) if folder.name == "onnx" else (folder,):
             contents = {name: _read_beside(place / name) for name in (PREPROCESSOR, CONFIG)}
@@ -361,7 +344,6 @@ class _Processor:
         return Resizing(Resize.SHORTEST_EDGE, edges=edges, multiple=multiple)
 
     def integer(self, name: str, default: int, *, least: int = 1) -> int:
-        """A whole number."""
         value = self._fields.get(name)
         return default if value is None else self._whole(name, value, least)
 

@@ -81,19 +81,12 @@ WITH_BOXES = {"segment", "pose"}
 class Reading:
     """What a graph promises, and what has to be added to it."""
 
-    contract: Contract  # what it promises
-    adaptation: Adaptation  # what has to be added
+    contract: Contract
+    adaptation: Adaptation
     preprocessing: Preprocessing | None  # the family's rule; None where that leaves it open
 
     def body(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """The part of the graph that runs: one input for pictures, the head its only output.
-
-        Args:
-            model: The graph, with its shapes.
-
-        Raises:
-            ValueError: The scales of the head do not match its input.
-        """
+        """The part of the graph that runs: one input for pictures, the head its only output."""
         if self.adaptation.is_needed:
             return adapt(model, self.adaptation)
         return cut(model, self.contract.head)
@@ -313,7 +306,6 @@ def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
 
 
 def _family(head: Head, image: ImageInput, named: str | None) -> Family:
-    """The family of a graph: what its metadata says, where its nodes do not contradict it."""
     if not named:
         return family_of(head, image)
     family = next((one for one in FAMILIES if one.name == named), None)
@@ -323,14 +315,12 @@ def _family(head: Head, image: ImageInput, named: str | None) -> Family:
 
 
 def _given_format(text: str | None) -> BoxFormat | None:
-    """The format of the boxes that the metadata names."""
     if text and text not in set(BoxFormat):
         raise Unrecognised(f"its metadata {BOX_FORMAT_KEY} says '{text}'")
     return BoxFormat(text) if text else None
 
 
 def _box_format(head: Head) -> BoxFormat | None:
-    """The format of the boxes; None where the nodes do not show it."""
     undecoded = head.decoded is None or head.decodes(BoxDecode.LINEAR)
     if head.layout is Layout.ROWS and undecoded:
         return BoxFormat.XYXY  # as selecting graphs end in, unless they show otherwise
@@ -405,7 +395,6 @@ def recommended(
 
 
 def _share(text: str | None) -> float | None:
-    """The number, if the text is one from 0 to 1."""
     try:
         share = float(text or "")
     except ValueError:

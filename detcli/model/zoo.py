@@ -196,16 +196,7 @@ def pull(name: str, *, half: bool = False, show: Show | None = None) -> Path:
 
 
 def remove(name: str) -> int:
-    """Remove a model's files from the cache.
-
-    Returns:
-        The number of bytes freed.
-
-    Raises:
-        ModelError: No model has this name, or no file of it has been fetched.
-        UsageError: The model is bundled with detcli.
-        OutputError: The cache cannot be written to.
-    """
+    """Remove a model's files from the cache."""
     model = by_name(name)
     files = [file for half in (False, True) if (file := model.file(half=half))]
     if not files:

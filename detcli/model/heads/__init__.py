@@ -33,7 +33,6 @@ def find_head(index: GraphIndex, names: list[str] | None, *, boxes_only: bool = 
 
 
 def _found(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> Head:
-    """The head, by the first way of finding one that does."""
     if (head := end_to_end(index, boxes_only=boxes_only)) is not None:
         return head
     selected = partial(rows, boxes_only=boxes_only)
@@ -46,7 +45,6 @@ def _found(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> H
 
 
 def _why_not(index: GraphIndex) -> str:
-    """What a graph without a known head seems to be."""
     if own := {node.op_type for node in index.graph.node} & SELECTION:
         return f"it selects boxes itself ({', '.join(sorted(own))}), and it is not clear where"
     outputs = [index.shapes[output.name] for output in index.graph.output]

@@ -71,8 +71,8 @@ class BoxDecode(StrEnum):
 class Decoded(NamedTuple):
     """How boxes are decoded, and what is in the four columns."""
 
-    how: BoxDecode  # how they are decoded
-    box_format: BoxFormat  # what is in the columns
+    how: BoxDecode
+    box_format: BoxFormat
     # what a product or quotient behind the decode makes of them: fractions of the input, or pixels;
     # None where there is none
     fractions: bool | None = None
@@ -336,7 +336,6 @@ MAX_FACTOR = 32.0
 
 
 def _decoded_by(index: GraphIndex, node: NodeProto) -> Decoded | None:
-    """How boxes are decoded if a node does it."""
     if node.op_type == "Sigmoid":
         return Decoded(_by_sigmoid(index, node), BoxFormat.CXCYWH)
     if (layer := layer_at(index, node)) is not None and not _is_projection(index, layer):
@@ -359,7 +358,6 @@ def _by_sigmoid(index: GraphIndex, node: NodeProto) -> BoxDecode:
 
 
 def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:
-    """How boxes are decoded whose halves or sides are joined."""
     made = [makers(index, name) for name in names]
     # The first where all are alike, as those of each scale are.
     parts = [nodes[0] if len({n.op_type for n in nodes}) == 1 else None for nodes in made]
@@ -378,7 +376,6 @@ def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:
 
 
 def _of_halves(index: GraphIndex, centre: str, size: str) -> Decoded | None:
-    """How boxes are decoded whose centre and size are joined."""
     how = centre_and_size(index, centre, size)
     return None if how is None else Decoded(how, BoxFormat.CXCYWH, _unit_of(index, centre))
 
@@ -555,14 +552,14 @@ class Columns(NamedTuple):
 class Head:
     """Where boxes and scores are, and how to read them."""
 
-    layout: Layout  # how the graph ends
+    layout: Layout
     boxes: tuple[Columns, ...]  # where the boxes are: one tensor, or one of each scale
     # where the scores are, likewise; the tensor of the boxes where they are joined
     scores: tuple[Columns, ...]
     class_count: int | None  # C, or None where that is not clear
     anchors_first: bool  # whether the tensors are `[B, N, channels]` instead of `[B, channels, N]`
     decoded: Decoded | None  # how the boxes are decoded; None where that is not recognised
-    scores_are: Activation | None = Activation.SIGMOID  # what the scores are
+    scores_are: Activation | None = Activation.SIGMOID
     # operator of the layer that the boxes come from: a convolution's cells, or a matrix product's
     # queries; empty if there is none near
     layer: str = ""
@@ -578,7 +575,7 @@ class Head:
     # is not known
     bins: int | None = None
     left_out: bool = False  # the tensors hold masks or keypoints too, which are not read
-    queries: Queries | None = None  # what its queries begin with, if it has queries
+    queries: Queries | None = None
     patches: bool = False  # its graph is a vision transformer's
 
     def decodes(self, *ways: BoxDecode) -> bool:

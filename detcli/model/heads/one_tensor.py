@@ -312,7 +312,6 @@ def _join(index: GraphIndex, head: str) -> tuple[NodeProto | None, bool]:
 
 
 def _axis(concat: NodeProto) -> int:
-    """The axis of a Concat of three-axis tensors."""
     return attribute(concat, "axis", 0) % 3
 
 

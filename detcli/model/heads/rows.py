@@ -123,7 +123,6 @@ def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
 
 
 def _seen(index: GraphIndex) -> set[str]:
-    """All tensors that depend on what a picture shows."""
     images = [v.name for v in index.image_inputs() if len(index.shapes[v.name]) >= BATCHED]
     return set().union(*map(index.moved_from, images))
 
@@ -140,7 +139,6 @@ def usual_rows(index: GraphIndex) -> Head | None:
 
 
 def _last(index: GraphIndex, tensor: str) -> int | None:
-    """The length of a tensor's last axis."""
     dims = index.shapes[tensor]
     return known_size(dims[-1]) if dims else None
 
