@@ -1,18 +1,12 @@
 """Heads whose boxes belong to cells or anchors, as the families' own code computes them."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from graph_builder import (
     HEIGHT,
     SIZES,
     STRIDES,
     WIDTH,
-    Arrays,
     Ending,
-    Graph,
     corners,
     grid,
     softmax,
@@ -21,7 +15,7 @@ from graph_builder import (
 from onnx import TensorProto
 
 
-def distances(graph: Graph, *, centres: bool, pixels: bool = True, bins: int = 16) -> str:
+def distances(graph, *, centres, pixels=True, bins=16):
     """YOLOv8's boxes [B, 4, N]: the mean of a distribution of 16 distances, from each cell.
 
     YOLO26's are distances themselves: one bin.
@@ -46,19 +40,19 @@ def distances(graph: Graph, *, centres: bool, pixels: bool = True, bins: int = 1
     return graph("Mul", boxes, strides.T[None]) if pixels else boxes
 
 
-def scores(graph: Graph, classes: int) -> str:
+def scores(graph, classes):
     """Final scores [B, C, N]."""
     maps = [graph.flat(graph.convolution(classes, stride), classes) for stride in STRIDES]
     return graph("Sigmoid", graph("Concat", *maps, axis=2))
 
 
-def body(*, centres: bool, transposed: bool, bins: int = 16) -> Ending:
-    def build(graph: Graph, classes: int) -> dict[str, str]:
+def body(*, centres, transposed, bins=16):
+    def build(graph, classes):
         parts = distances(graph, centres=centres, bins=bins), scores(graph, classes)
         head = graph("Concat", *parts, axis=1)
         return {"head": graph.swapped(head) if transposed else head}
 
-    def expected(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+    def expected(out):
         rows = out["head"] if transposed else out["head"].T
         return corners(rows[:, :4]) if centres else rows[:, :4], rows[:, 4:]
 
@@ -66,13 +60,13 @@ def body(*, centres: bool, transposed: bool, bins: int = 16) -> Ending:
 
 
 def anchors(
-    graph: Graph,
-    classes: int,
+    graph,
+    classes,
     *,
-    power: bool = False,
-    logarithm: bool = False,
-    fractions: bool = False,
-) -> str:
+    power=False,
+    logarithm=False,
+    fractions=False,
+):
     """YOLOv5's head [B, N, 5 + C], two boxes a cell; v7 squares with Pow, v3 has exponentials.
 
     Its TensorFlow export divides centre and size by the sides of the input.
@@ -109,12 +103,12 @@ def anchors(
     return graph("Concat", *rows, axis=1)
 
 
-def with_objectness(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+def with_objectness(out):
     rows = out["head"]
     return corners(rows[:, :4]), rows[:, 5:] * rows[:, 4:5]
 
 
-def yolox(graph: Graph, classes: int) -> str:
+def yolox(graph, classes):
     """YOLOX's head [B, N, 5 + C], not decoded."""
     maps = []
     for stride in STRIDES:
@@ -124,58 +118,58 @@ def yolox(graph: Graph, classes: int) -> str:
     return graph.swapped(graph("Concat", *maps, axis=2))
 
 
-def raw_yolox(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+def raw_yolox(out):
     rows, (cells, strides) = out["head"], grid()
     boxes = np.concatenate([(rows[:, :2] + cells) * strides, np.exp(rows[:, 2:4]) * strides], 1)
     return corners(boxes), rows[:, 5:] * rows[:, 4:5]
 
 
-def decoded_yolox(graph: Graph, classes: int) -> dict[str, str]:
+def decoded_yolox(graph, classes):
     head, (cells, strides) = yolox(graph, classes), grid()
     centre = graph("Mul", graph("Add", graph.cut(head, 0, 2, 2), cells[None]), strides[None])
     size = graph("Mul", graph("Exp", graph.cut(head, 2, 4, 2)), strides[None])
     return {"head": graph("Concat", centre, size, graph.cut(head, 4, 99, 2), axis=2)}
 
 
-def yolov6(graph: Graph, classes: int) -> dict[str, str]:
+def yolov6(graph, classes):
     """Boxes, a constant objectness, scores: [B, N, 5 + C]."""
     boxes = graph.swapped(distances(graph, centres=True))
     ones = np.ones((1, len(grid()[0]), 1), np.float32)
     return {"head": graph("Concat", boxes, ones, graph.swapped(scores(graph, classes)), axis=2)}
 
 
-def apart(graph: Graph, classes: int) -> dict[str, str]:
+def apart(graph, classes):
     """YOLO-NAS: boxes [B, N, 4] of two corners and scores [B, N, C]."""
     boxes = graph.swapped(distances(graph, centres=False, bins=17))
     return {"boxes": boxes, "scores": graph.swapped(scores(graph, classes))}
 
 
 def cut_apart(
-    family: str,
-    build: Callable[[Graph, int], dict[str, str]],
-    expected: Callable[[Arrays], tuple[npt.NDArray[Any], ...]],
-    axis: int = 2,
-) -> Ending:
+    family,
+    build,
+    expected,
+    axis=2,
+):
     """A head that was cut behind its boxes, as TensorRT's plug-ins want it."""
 
-    def parts(graph: Graph, classes: int) -> dict[str, str]:
+    def parts(graph, classes):
         (head,) = build(graph, classes).values()
         return {"rest": graph.cut(head, 4, 99, axis), "boxes": graph.cut(head, 0, 4, axis)}
 
-    def joined(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+    def joined(out):
         return expected({"head": np.concatenate([out["boxes"], out["rest"]], axis - 1)})
 
     return Ending(family, parts, joined)
 
 
-def logits(graph: Graph, classes: int) -> dict[str, str]:
+def logits(graph, classes):
     """YOLOv8's head without the activation of its scores, as accelerators want it."""
     maps = [graph.flat(graph.convolution(classes, stride), classes) for stride in STRIDES]
     raw = graph("Concat", *maps, axis=2)
     return {"head": graph("Concat", distances(graph, centres=True), raw, axis=1)}
 
 
-def deepstream(graph: Graph, classes: int) -> dict[str, str]:
+def deepstream(graph, classes):
     """DeepStream-Yolo: [B, N, 6] two corners, score and class, not suppressed."""
     head = graph.swapped(
         graph("Concat", distances(graph, centres=True), scores(graph, classes), axis=1)
@@ -187,13 +181,13 @@ def deepstream(graph: Graph, classes: int) -> dict[str, str]:
     return {"head": graph("Concat", graph("MatMul", boxes, matrix), best, label, axis=2)}
 
 
-def best_class(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+def best_class(out):
     rows = out["head"]
     return rows[:, :4], rows[:, 4], rows[:, 5].astype(int)
 
 
-def scales(*, bins: int, total: bool) -> Ending:
-    def build(graph: Graph, classes: int) -> dict[str, str]:
+def scales(*, bins, total):
+    def build(graph, classes):
         """RKNN's model zoo: maps of distances and scores of each scale."""
         outputs = {}
         for stride in STRIDES:
@@ -205,7 +199,7 @@ def scales(*, bins: int, total: bool) -> Ending:
                 outputs[f"sum{stride}"] = graph("Clip", summed, np.float32(0), np.float32(1))
         return outputs
 
-    def expected(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+    def expected(out):
         boxes, found = [], []
         for stride in STRIDES:
             maps = out[f"boxes{stride}"]
@@ -223,7 +217,7 @@ def scales(*, bins: int, total: bool) -> Ending:
     return Ending("YOLO, scales apart", build, expected)
 
 
-def crossed(graph: Graph, classes: int) -> dict[str, str]:
+def crossed(graph, classes):
     """PP-YOLOE without suppression: boxes [B, N, 4], divided by the scale, and scores [B, C, N]."""
     factor = graph.input("scale_factor", TensorProto.FLOAT, [graph.batch, 2])
     flipped = graph("Gather", factor, [1, 0], axis=1)
@@ -232,7 +226,7 @@ def crossed(graph: Graph, classes: int) -> dict[str, str]:
     return {"boxes": boxes, "scores": scores(graph, classes)}
 
 
-def ssd(graph: Graph, classes: int, *, background: bool = True) -> dict[str, str]:
+def ssd(graph, classes, *, background=True):
     """UltraFace and its like: corners of fractions, and shares whose first is no object's."""
     cells, strides = grid()
     priors = (cells + np.float32(0.5)) * strides / SIZES[:2]
@@ -251,7 +245,7 @@ def ssd(graph: Graph, classes: int, *, background: bool = True) -> dict[str, str
     }
 
 
-def plugin(graph: Graph, classes: int) -> dict[str, str]:
+def plugin(graph, classes):
     """YOLOv7 for TensorRT: what its plug-in EfficientNMS selects from."""
     head = anchors(graph, classes)
     boxes, rest = graph.cut(head, 0, 4, 2), graph.cut(head, 5, 5 + classes, 2)

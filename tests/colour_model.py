@@ -16,9 +16,7 @@ COLOURS = {"red": (0, 0, 255), "green": (0, 255, 0), "blue": (255, 0, 0)}  # BGR
 TAILS = ("body", "transposed", "ultralytics", "authors", "one-to-many")
 
 
-def picture(
-    *squares: tuple[str, int, int], size: tuple[int, int] = (64, 64), grey: int = 114
-) -> np.ndarray:
+def picture(*squares, size=(64, 64), grey=114):
     """A grey picture (H, W, 3) with squares of (colour, column, row), in cells.
 
     The usual grey scores 0.45 in every cell and class; below 64 it is not found by default.
@@ -30,22 +28,22 @@ def picture(
     return image
 
 
-def cell_box(column: int, row: int) -> list[float]:
+def cell_box(column, row):
     """x1, y1, x2, y2 of a cell."""
     return [float(CELL * side) for side in (column, row, column + 1, row + 1)]
 
 
 def build(  # noqa: PLR0913 - one argument a property of the file
-    tail: str = "body",
+    tail="body",
     *,
-    size: int | None = 64,
-    batch: int | None = 1,
-    dtype: type = np.float32,
-    keep: int = 16,
-    metadata: dict[str, str] | None = None,
-    opset: int = 17,
-    reach: float = 0.5,
-) -> onnx.ModelProto:
+    size=64,
+    batch=1,
+    dtype=np.float32,
+    keep=16,
+    metadata=None,
+    opset=17,
+    reach=0.5,
+):
     """Build the graph with one of the TAILS; `size` or `batch` None makes that axis dynamic.
 
     A cell's box reaches half a cell from its middle, or that many with `reach`.
@@ -98,16 +96,16 @@ def build(  # noqa: PLR0913 - one argument a property of the file
     return model
 
 
-def _plain(graph: "_Graph", keep: int, opset: int) -> str:  # noqa: ARG001 - as the others
+def _plain(graph, keep, opset):  # noqa: ARG001 - as the others
     return "head"
 
 
-def _transposed(graph: "_Graph", keep: int, opset: int) -> str:  # noqa: ARG001
+def _transposed(graph, keep, opset):  # noqa: ARG001
     graph.add("Transpose", ["head"], "rows", perm=[0, 2, 1])
     return "rows"
 
 
-def _ultralytics(graph: "_Graph", keep: int, opset: int) -> str:
+def _ultralytics(graph, keep, opset):
     """The tail that Ultralytics' exporter writes: scores are gathered, boxes at the end."""
     _first_stage(graph, keep, opset)
     graph.add("Tile", ["first", graph.ints("over_classes", [1, 1, 3])], "first_c")
@@ -119,7 +117,7 @@ def _ultralytics(graph: "_Graph", keep: int, opset: int) -> str:
     return _join(graph)
 
 
-def _authors(graph: "_Graph", keep: int, opset: int) -> str:
+def _authors(graph, keep, opset):
     """The tail that the authors' exporter writes: boxes are gathered after either stage."""
     _first_stage(graph, keep, opset)
     graph.add("Tile", ["first", graph.ints("over_sides", [1, 1, 4])], "first_4")
@@ -132,7 +130,7 @@ def _authors(graph: "_Graph", keep: int, opset: int) -> str:
     return _join(graph)
 
 
-def _first_stage(graph: "_Graph", keep: int, opset: int) -> None:
+def _first_stage(graph, keep, opset):
     graph.add("Transpose", ["head"], "rows", perm=[0, 2, 1])
     sizes = graph.ints("sizes", [4, 3])
     graph.nodes.append(
@@ -146,7 +144,7 @@ def _first_stage(graph: "_Graph", keep: int, opset: int) -> None:
     graph.add("Unsqueeze", ["first_index", graph.ints("minus_one", [-1])], "first")
 
 
-def _second_stage(graph: "_Graph", keep: int) -> None:  # noqa: ARG001 - `keep` is an initializer by now
+def _second_stage(graph, keep):  # noqa: ARG001 - `keep` is an initializer by now
     graph.add("Flatten", ["kept"], "flat_scores", axis=1)
     graph.top_k("flat_scores", "keep", "second")
     classes = graph.scalar("class_count", 3)
@@ -155,7 +153,7 @@ def _second_stage(graph: "_Graph", keep: int) -> None:  # noqa: ARG001 - `keep` 
     graph.add("Unsqueeze", ["rank", "minus_one"], "rank_u")
 
 
-def _join(graph: "_Graph") -> str:
+def _join(graph):
     graph.add("Unsqueeze", ["second_value", "minus_one"], "score_u")
     graph.add("Cast", ["class_index"], "class_float", to=graph.type)
     graph.add("Unsqueeze", ["class_float", "minus_one"], "class_u")
@@ -172,39 +170,39 @@ _TAIL_BUILDERS = {
 }
 
 
-def _dims(shape: list[int | None]) -> list[int | str]:
+def _dims(shape):
     return [f"axis{index}" if dim is None else dim for index, dim in enumerate(shape)]
 
 
 class _Graph:
     """Collects nodes and constants."""
 
-    def __init__(self, dtype: type) -> None:
+    def __init__(self, dtype):
         self.dtype = dtype
         self.type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
 
-    def add(self, operator: str, inputs: list[str], output: str, **attributes: object) -> None:
+    def add(self, operator, inputs, output, **attributes):
         self.nodes.append(helper.make_node(operator, inputs, [output], **attributes))
 
-    def top_k(self, values: str, k: str, name: str) -> None:
+    def top_k(self, values, k, name):
         outputs = [f"{name}_value", f"{name}_index"]
         self.nodes.append(helper.make_node("TopK", [values, k], outputs, axis=-1))
 
-    def slice_of(self, axis: int, start: int, stop: int) -> list[str]:
+    def slice_of(self, axis, start, stop):
         named = {"start": start, "stop": stop, "slice_axis": axis}
         return [self.ints(name, [number]) for name, number in named.items()]
 
-    def ints(self, name: str, values: list[int]) -> str:
+    def ints(self, name, values):
         return self._constant(name, np.array(values, np.int64))
 
-    def scalar(self, name: str, value: int) -> str:
+    def scalar(self, name, value):
         return self._constant(name, np.array(value, np.int64))
 
-    def number(self, name: str, value: float) -> str:
+    def number(self, name, value):
         return self._constant(name, np.array(value, self.dtype))
 
-    def _constant(self, name: str, array: np.ndarray) -> str:
+    def _constant(self, name, array):
         self.initializers.append(numpy_helper.from_array(array, name))
         return name

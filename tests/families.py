@@ -21,9 +21,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from detcli import Detections, Detector, Settings
+from detcli import Detector, Settings
 from detcli.errors import ModelError
-from detcli.model.contract import Contract
 
 FOLDER = Path(__file__).parents[2] / "shared/families"
 PAGE = Path(__file__).parents[1] / "docs/models.md"
@@ -58,19 +57,19 @@ class Result:
     floor: float
 
     @property
-    def agrees(self) -> bool:
+    def agrees(self):
         """Whether what was found is what the family's own code finds."""
         few = self.extra <= max(2, (1.05 - self.floor) * self.wanted)
         return self.found >= self.floor * self.wanted and few
 
 
-def described(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
+def described(folder=FOLDER):
     """What is known of each file, by its name."""
     entries = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
     return {entry["name"]: entry for entry in sorted(entries, key=lambda entry: entry["name"])}
 
 
-def measure(entry: dict[str, Any], folder: Path = FOLDER) -> Result:
+def measure(entry, folder=FOLDER):
     """Run a file on the pictures that its family's own answers are known for."""
     own, (wanted, found, extra) = entry["reference"].get("pictures", {}), (0, 0, 0)
     cells = [entry["name"], entry["exporter"]]
@@ -97,7 +96,7 @@ def measure(entry: dict[str, Any], folder: Path = FOLDER) -> Result:
     return Result(f"| {' | '.join(cells)} |", wanted, found, extra, min(0.95, 0.95 * other_kernel))
 
 
-def opened(path: Path, nms: dict[str, Any] | None) -> Detector:
+def opened(path, nms):
     """A detector that suppresses duplicates as the family does, where it has to be asked to."""
     try:
         return Detector(path, "cpu", Settings(conf=CONFIDENCE))
@@ -107,7 +106,7 @@ def opened(path: Path, nms: dict[str, Any] | None) -> Detector:
     return Detector(path, "cpu", Settings(conf=CONFIDENCE, nms=(nms or USUAL)["iou"]))
 
 
-def settled(contract: Contract) -> str:
+def settled(contract):
     """The parts of the preprocessing by what settled each."""
     parts = defaultdict(list)
     for part, source in contract.settled:
@@ -117,7 +116,7 @@ def settled(contract: Contract) -> str:
     return "; ".join(f"{', '.join(some)}: {source}" for source, some in parts.items())
 
 
-def compared(ours: Detections, theirs: list[dict[str, Any]]) -> tuple[int, int, int]:
+def compared(ours, theirs):
     """How many detections are wanted, how many of these are found, and how many others."""
     wanted = [one for one in theirs if one["score"] >= CONFIDENCE + MARGIN]
     free, found = np.ones(len(ours), bool), 0
@@ -132,7 +131,7 @@ def compared(ours: Detections, theirs: list[dict[str, Any]]) -> tuple[int, int, 
     return len(wanted), found, int((ours.score[free] > CONFIDENCE + MARGIN).sum())
 
 
-def overlap(boxes: npt.NDArray[Any], box: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def overlap(boxes, box):
     """Intersection over union of boxes (N, 4) with a box (4,)."""
     sides = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
     common = sides.clip(0).prod(axis=1)
@@ -141,7 +140,7 @@ def overlap(boxes: npt.NDArray[Any], box: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return shares
 
 
-def main() -> None:
+def main():
     """Write the table."""
     lines = []
     for name, entry in described().items():

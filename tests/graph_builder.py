@@ -26,70 +26,68 @@ class Graph:
     constants: list[onnx.TensorProto] = field(default_factory=list)
     inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.input("images", TensorProto.FLOAT, [self.batch, 3, HEIGHT, WIDTH])
 
-    def input(self, name: str, dtype: int, dims: list[int | str]) -> str:
+    def input(self, name, dtype, dims):
         self.inputs.append(helper.make_tensor_value_info(name, dtype, dims))
         return name
 
-    def all(self, operator: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> list[str]:
+    def all(self, operator, *inputs, outputs=1, **attributes):
         names = [entry if isinstance(entry, str) else self.constant(entry) for entry in inputs]
         made = [f"{operator.lower()}{len(self.nodes)}_{i}" for i in range(outputs)]
         self.nodes.append(helper.make_node(operator, names, made, **attributes))
         return made
 
-    def __call__(self, operator: str, *inputs: Any, **attributes: Any) -> str:
+    def __call__(self, operator, *inputs, **attributes):
         return self.all(operator, *inputs, **attributes)[0]
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value):
         array = np.asarray(value)
         array = array.astype(np.float32) if array.dtype == np.float64 else array
         name = f"constant{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(array, name))
         return name
 
-    def weights(self, *dims: int) -> npt.NDArray[np.float32]:
+    def weights(self, *dims):
         fan = np.prod(dims[1:]) if len(dims) == 4 else dims[0]
         return (self.random.standard_normal(dims) * 3 / np.sqrt(fan)).astype(np.float32)
 
-    def convolution(
-        self, channels: int, stride: int, source: str = "images", inside: int = 3
-    ) -> str:
+    def convolution(self, channels, stride, source="images", inside=3):
         """A map [B, channels, H / stride, W / stride]."""
         weights = self.weights(channels, inside, stride, stride)
         bias = self.random.standard_normal(channels).astype(np.float32)
         kernel = {"kernel_shape": [stride] * 2, "strides": [stride] * 2}
         return self("Conv", source, weights, bias, **kernel)
 
-    def flat(self, tensor: str, channels: int) -> str:
+    def flat(self, tensor, channels):
         return self("Reshape", tensor, [0, channels, -1])
 
-    def cut(self, tensor: str, start: int, stop: int, axis: int) -> str:
+    def cut(self, tensor, start, stop, axis):
         return self("Slice", tensor, [start], [stop], [axis])
 
-    def queries(self) -> str:
+    def queries(self):
         """Features of 24 queries, [B, 24, 8]."""
         return self.rows(self.convolution(8, 8, self("Sigmoid", self.convolution(8, 2)), 8))
 
-    def patches(self) -> str:
+    def patches(self):
         """The same of 24 patches of the picture, as a vision transformer begins."""
         return self.rows(self.convolution(8, 16))
 
-    def rows(self, maps: str) -> str:
+    def rows(self, maps):
         return self("Relu", self("Transpose", self.flat(maps, 8), perm=[0, 2, 1]))
 
-    def linear(self, tensor: str, inside: int, outside: int) -> str:
+    def linear(self, tensor, inside, outside):
         product = self("MatMul", tensor, self.weights(inside, outside))
         return self("Add", product, self.random.standard_normal(outside).astype(np.float32))
 
-    def perceptron(self, tensor: str, outside: int) -> str:
+    def perceptron(self, tensor, outside):
         return self.linear(self("Relu", self.linear(tensor, 8, 8)), 8, outside)
 
-    def swapped(self, tensor: str) -> str:
+    def swapped(self, tensor):
         return self("Transpose", tensor, perm=[0, 2, 1])
 
-    def model(self, outputs: list[str], metadata: dict[str, str] | None = None) -> onnx.ModelProto:
+    def model(self, outputs, metadata=None):
         values = [onnx.ValueInfoProto(name=name) for name in outputs]
         graph = helper.make_graph(self.nodes, "g", self.inputs, values, self.constants)
         domains = {node.domain for node in self.nodes} - {""}
@@ -101,7 +99,7 @@ class Graph:
         return with_types(model)
 
 
-def with_types(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_types(model):
     """The model with the types and shapes of its outputs, which no exporter leaves out."""
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
@@ -114,7 +112,7 @@ def with_types(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def grid() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+def grid():
     """Column and row of each cell of all scales, (N, 2), and its stride, (N, 1)."""
     cells, strides = [], []
     for stride in STRIDES:
@@ -124,17 +122,17 @@ def grid() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     return np.concatenate(cells).astype(np.float32), np.concatenate(strides).astype(np.float32)
 
 
-def corners(boxes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def corners(boxes):
     """x1, y1, x2, y2 of centre and size."""
     centre, size = boxes[..., :2], boxes[..., 2:]
     return np.concatenate([centre - size / 2, centre + size / 2], -1)
 
 
-def sigmoid(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def softmax(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def softmax(x):
     shares = np.exp(x - x.max(-1, keepdims=True))
     return shares / shares.sum(-1, keepdims=True)
 
@@ -157,7 +155,7 @@ class Ending:
     one_class: bool = False
 
 
-def split_corners(graph: Graph, boxes: str) -> str:
+def split_corners(graph, boxes):
     """Two corners of centre and size, as torchvision's box_convert."""
     centre, size = graph.cut(boxes, 0, 2, 2), graph.cut(boxes, 2, 4, 2)
     half = graph("Mul", size, np.float32(0.5))

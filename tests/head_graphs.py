@@ -4,10 +4,7 @@ Each is built as its family's own code computes it, and comes with what its own 
 of the file's outputs, in plain NumPy: the boxes of all anchors and the scores of all classes.
 """
 
-from typing import Any
-
 import numpy as np
-import onnx
 from anchor_graphs import (
     anchors,
     apart,
@@ -47,9 +44,7 @@ from query_graphs import (
 )
 
 
-def suppressed(
-    graph: Graph, classes: int, *, yx: bool = False, centres: bool = False
-) -> tuple[str, str, str, str]:
+def suppressed(graph, classes, *, yx=False, centres=False):
     """Boxes [K, 4], scores [K], classes [K] and pictures [K] that NonMaxSuppression leaves."""
     boxes = graph.swapped(distances(graph, centres=centres))
     if yx:
@@ -64,7 +59,7 @@ def suppressed(
     return chosen, score, label, picture
 
 
-def of_pictures(graph: Graph, classes: int) -> dict[str, str]:
+def of_pictures(graph, classes):
     """YOLOv7 for ONNX Runtime: picture, two corners, class, score [K, 7]."""
     boxes, score, label, picture = suppressed(graph, classes)
     parts = [graph("Cast", part, to=TensorProto.FLOAT) for part in (picture, label)]
@@ -72,9 +67,7 @@ def of_pictures(graph: Graph, classes: int) -> dict[str, str]:
     return {"rows": graph("Concat", picture, boxes, label, score, axis=1)}
 
 
-def in_one(
-    graph: Graph, classes: int, *, empty: bool = False, centres: bool = False
-) -> dict[str, str]:
+def in_one(graph, classes, *, empty=False, centres=False):
     """Two corners or centre and size, score and class [1, K, 6]."""
     boxes, score, label, _ = suppressed(graph, classes, centres=centres)
     label = graph("Cast", label, to=TensorProto.FLOAT)
@@ -84,7 +77,7 @@ def in_one(
     return {"rows": graph("Unsqueeze", graph("Concat", boxes, *parts, axis=1), [0])}
 
 
-def in_four(graph: Graph, classes: int) -> dict[str, str]:
+def in_four(graph, classes):
     """How many there are, boxes [1, K, 4], scores and classes [1, K]."""
     boxes, score, label, _ = suppressed(graph, classes)
     count = graph("Cast", graph("Reshape", graph("Shape", score), [1, 1]), to=TensorProto.INT32)
@@ -92,7 +85,7 @@ def in_four(graph: Graph, classes: int) -> dict[str, str]:
     return {"count": count, "boxes": boxes, "scores": score, "labels": label}
 
 
-def in_three(graph: Graph, classes: int) -> dict[str, str]:
+def in_three(graph, classes):
     """torchvision: boxes [K, 4], class ids from 1 and scores [K]."""
     boxes, score, label, _ = suppressed(graph, classes)
     return {"boxes": boxes, "labels": graph("Add", label, np.int64(1)), "scores": score}
@@ -206,7 +199,7 @@ ENDINGS = {
 }
 
 
-def model_of(name: str, classes: int, **options: Any) -> tuple[onnx.ModelProto, list[str]]:
+def model_of(name, classes, **options):
     """A graph with one of the ENDINGS, and what each of its outputs holds."""
     graph = Graph(**options)
     outputs = ENDINGS[name].build(graph, classes)

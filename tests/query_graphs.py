@@ -1,17 +1,15 @@
 """Heads of queries: DETR and its descendants, as the families' own code computes them."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from graph_builder import SIZES, Arrays, Ending, Graph, corners, sigmoid, softmax, split_corners
+from graph_builder import SIZES, Ending, Graph, corners, sigmoid, softmax, split_corners
 from onnx import TensorProto
 
 Begin = Callable[[Graph], str]
 
 
-def chosen(graph: Graph, features: str | None = None) -> str:
+def chosen(graph, features=None):
     """The best of all places, as RT-DETR begins its queries, [B, 24, 8]."""
     features = features or graph.queries()
     best = graph("ReduceMax", graph.linear(features, 8, 5), axes=[2], keepdims=0)
@@ -20,14 +18,14 @@ def chosen(graph: Graph, features: str | None = None) -> str:
     return graph("GatherElements", features, numbers, axis=1)
 
 
-def encoded(graph: Graph) -> str:
+def encoded(graph):
     """The best of all places behind an encoder, as Deformable DETR in two stages and DINO."""
     features = graph.queries()
     products = graph("MatMul", features, graph.swapped(features))
     return chosen(graph, graph("MatMul", graph("Softmax", products, axis=2), features))
 
 
-def referring(graph: Graph, features: str) -> str:
+def referring(graph, features):
     """Conditional DETR's boxes, once its learnt points are constants: what is added to centres."""
     points = graph.random.standard_normal((1, 24, 2)).astype(np.float32)
     change = graph.perceptron(features, 4)
@@ -35,20 +33,20 @@ def referring(graph: Graph, features: str) -> str:
     return graph("Sigmoid", graph("Concat", centre, graph.cut(change, 2, 4, 2), axis=2))
 
 
-def refined(graph: Graph, features: str) -> str:
+def refined(graph, features):
     """RT-DETR's boxes: an earlier box and a change to it, before a sigmoid."""
     logit = inverse_sigmoid(graph, graph.perceptron(features, 4))
     return graph("Sigmoid", graph("Add", graph.perceptron(features, 4), logit))
 
 
-def inverse_sigmoid(graph: Graph, logit: str) -> str:
+def inverse_sigmoid(graph, logit):
     """A logit, through its share and back."""
     clipped = graph("Clip", graph("Sigmoid", logit), np.float32(1e-5), np.float32(1 - 1e-5))
     rest = graph("Sub", np.float32(1), clipped)
     return graph("Log", graph("Div", clipped, rest))
 
 
-def exponential(graph: Graph, features: str) -> str:
+def exponential(graph, features):
     """LW-DETR's and RF-DETR's boxes: an offset in sizes of an earlier box, and a factor."""
     earlier = graph("Sigmoid", graph.perceptron(features, 4))
     change = graph.perceptron(features, 4)
@@ -58,7 +56,7 @@ def exponential(graph: Graph, features: str) -> str:
     return graph("Concat", centre, size, axis=2)
 
 
-def distributed(graph: Graph, features: str) -> str:
+def distributed(graph, features):
     """D-FINE's boxes: distances from an earlier box, means of distributions, as centre and size."""
     earlier = graph("Sigmoid", graph.perceptron(features, 4))
     bins = graph("Reshape", graph.perceptron(features, 4 * 8), [0, 24, 4, 8])
@@ -76,7 +74,7 @@ def distributed(graph: Graph, features: str) -> str:
     return graph("Concat", *middle, graph("Sub", x2, x1), graph("Sub", y2, y1), axis=2)
 
 
-def plain(graph: Graph, features: str) -> str:
+def plain(graph, features):
     """DETR's boxes."""
     return graph("Sigmoid", graph.perceptron(features, 4))
 
@@ -85,14 +83,14 @@ Decode = Callable[[Graph, str], str]
 
 
 def of_queries(
-    family: str,
-    decode: Decode,
-    begin: Begin = chosen,
+    family,
+    decode,
+    begin=chosen,
     *,
-    no_object: bool = False,
-    certainty: bool = False,
-) -> Ending:
-    def build(graph: Graph, classes: int) -> dict[str, str]:
+    no_object=False,
+    certainty=False,
+):
+    def build(graph, classes):
         features = begin(graph)
         logits = graph.linear(features, 8, classes + no_object)
         if certainty:  # D-FINE adds to a score how sharp the distributions of its box are
@@ -101,21 +99,21 @@ def of_queries(
             logits = graph("Add", logits, graph.linear(sharpest, 4, 1))
         return {"logits": logits, "boxes": decode(graph, features)}
 
-    def expected(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+    def expected(out):
         found = softmax(out["logits"])[:, :-1] if no_object else sigmoid(out["logits"])
         return corners(out["boxes"]) * SIZES, found
 
     return Ending(family, build, expected, one_class=no_object)
 
 
-def of_shares(graph: Graph, classes: int) -> dict[str, str]:
+def of_shares(graph, classes):
     """DETR with its softmax, and without the class of no object."""
     features = graph.queries()
     shares = graph("Softmax", graph.linear(features, 8, classes + 1), axis=2)
     return {"scores": graph.cut(shares, 0, classes, 2), "boxes": plain(graph, features)}
 
 
-def in_two_stages(graph: Graph, classes: int) -> dict[str, str]:
+def in_two_stages(graph, classes):
     """Deformable DETR in two stages: the proposals that the first class likes best are refined."""
     features = graph.queries()
     products = graph("MatMul", features, graph.swapped(features))
@@ -123,7 +121,7 @@ def in_two_stages(graph: Graph, classes: int) -> dict[str, str]:
     liked = graph("Gather", graph.linear(memory, 8, classes), np.int64(0), axis=2)
     order = graph("Unsqueeze", graph.all("TopK", liked, [20], outputs=2, axis=1)[1], [-1])
 
-    def best(tensor: str, width: int) -> str:
+    def best(tensor, width):
         return graph("GatherElements", tensor, graph("Tile", order, [1, 1, width]), axis=1)
 
     proposals = graph.perceptron(memory, 4)
@@ -132,17 +130,17 @@ def in_two_stages(graph: Graph, classes: int) -> dict[str, str]:
     return {"logits": graph.linear(queries, 8, classes), "boxes": graph("Sigmoid", moved)}
 
 
-def joined_queries(graph: Graph, classes: int) -> dict[str, str]:
+def joined_queries(graph, classes):
     """Ultralytics' RT-DETR: [B, Q, 4 + C], fractions and final scores."""
     features = chosen(graph)
     final = graph("Sigmoid", graph.linear(features, 8, classes))
     return {"head": graph("Concat", refined(graph, features), final, axis=2)}
 
 
-def deployed(family: str, decode: Decode, kept: int = 300) -> Ending:
+def deployed(family, decode, kept=300):
     """The authors' deploy graphs: the best of all queries and classes, in pixels of a size fed."""
 
-    def build(graph: Graph, classes: int) -> dict[str, str]:
+    def build(graph, classes):
         features = chosen(graph)
         sizes = graph.input("orig_target_sizes", TensorProto.INT64, [graph.batch, 2])
         final = graph("Sigmoid", graph.linear(features, 8, classes))
@@ -155,13 +153,13 @@ def deployed(family: str, decode: Decode, kept: int = 300) -> Ending:
         gathered = graph("GatherElements", boxes, graph("Tile", query, [1, 1, 4]), axis=1)
         return {"labels": labels, "boxes": gathered, "scores": values}
 
-    def expected(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+    def expected(out):
         return out["boxes"], out["scores"], out["labels"]
 
     return Ending(family, build, expected)
 
 
-def paddle(graph: Graph, classes: int) -> dict[str, str]:
+def paddle(graph, classes):
     """Paddle's RT-DETR: class, score, two corners [300 B, 6] and the number of each picture."""
     features = chosen(graph)
     shape = graph.input("im_shape", TensorProto.FLOAT, [graph.batch, 2])
@@ -181,6 +179,6 @@ def paddle(graph: Graph, classes: int) -> dict[str, str]:
     return {"rows": rows, "count": count}
 
 
-def paddle_rows(out: Arrays) -> tuple[npt.NDArray[Any], ...]:
+def paddle_rows(out):
     rows = out["rows"]
     return rows[:, 2:], rows[:, 1], rows[:, 0].astype(int)

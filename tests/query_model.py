@@ -51,15 +51,15 @@ ROWS = f"""
 
 
 def build(  # noqa: PLR0913 - one argument a property
-    tail: str = "pair",
+    tail="pair",
     *,
-    attention: float | None = None,
-    keep: int = 20,
-    side: float = 1 / CELLS,
-    no_object: bool = False,
-    grown: bool = False,
-    metadata: dict[str, str] | None = None,
-) -> onnx.ModelProto:
+    attention=None,
+    keep=20,
+    side=1 / CELLS,
+    no_object=False,
+    grown=False,
+    metadata=None,
+):
     """Build the graph.
 
     Args:
@@ -147,12 +147,12 @@ def build(  # noqa: PLR0913 - one argument a property
     return model
 
 
-def named(tail: str = "pair", **options: object) -> onnx.ModelProto:
+def named(tail="pair", **options):
     """The same, with the names of its classes."""
     return build(tail, metadata={"names": "['red', 'green', 'blue']"}, **options)
 
 
-def beside(model: onnx.ModelProto, preprocess: str) -> onnx.ModelProto:
+def beside(model, preprocess):
     """A copy whose metadata says how pictures are prepared."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -160,9 +160,7 @@ def beside(model: onnx.ModelProto, preprocess: str) -> onnx.ModelProto:
     return copy
 
 
-def _constants(
-    classes: int, attention: float | None, keep: int, side: float
-) -> dict[str, np.ndarray]:
+def _constants(classes, attention, keep, side):
     kernel = np.zeros((3, 3, 3, 3), np.float32)
     kernel[range(3), range(3), 1, 1] = 1
     rows, columns = np.mgrid[:CELLS, :CELLS]

@@ -22,7 +22,7 @@ LEVELS: Normal = (np.zeros(3), np.full(3, 1 / 255))
 LESS_MEAN: Normal = (np.array([123.675, 116.28, 103.53]) / 255, np.full(3, 1 / 255))
 
 
-def build(normal: Normal = UNIT, *, bgr: bool = False, hidden: str = ""):
+def build(normal=UNIT, *, bgr=False, hidden=""):
     """Build the graph.
 
     Args:
