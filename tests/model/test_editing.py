@@ -1,12 +1,22 @@
-"""Edits of graphs."""
+"""Edits of graphs: a cut graph computes exactly the intermediate tensor of the whole graph."""
 
+import colour_model
+import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
+from convolution_model import same_bytes
 
+from detcli.model.contract import parse_names
 from detcli.model.editing import (
+    cut,
     drop_unused,
+    infer_shapes,
+    names_entry,
     number_nodes,
     opset,
+    renew_shapes,
+    set_metadata,
     sort_nodes,
     tensor_names,
     unused_name,
@@ -23,6 +33,36 @@ TEXT = """
         twice = Add(given, given)
     }
 """
+BRANCHES = """
+    <ir_version: 8, opset_import: ["": 17]>
+    branches (float[1, 3, 8, 8] images) => (float[1, 3, 8, 8] result)
+    <float scale = {3}, float shift = {5}, float unused = {7}>
+    {
+        smooth = Sigmoid(images)
+        forgotten = Mul(images, unused)
+        sum = ReduceSum<keepdims = 0>(images)
+        zero = Sub(sum, sum)
+        positive = Greater(sum, zero)
+        head = If (positive) <
+            then_branch = higher () => (float[1, 3, 8, 8] high) {
+                high = If (positive) <
+                    then_branch = inner () => (float[1, 3, 8, 8] deep) {
+                        deep = Mul(smooth, scale)
+                    },
+                    else_branch = other () => (float[1, 3, 8, 8] flat) {
+                        flat = Identity(smooth)
+                    }
+                >
+            },
+            else_branch = lower () => (float[1, 3, 8, 8] low) {
+                local = Add(smooth, shift)
+                low = Neg(local)
+            }
+        >
+        late = Add(head, head)
+        result = Add(late, forgotten)
+    }
+"""
 
 
 @pytest.fixture
@@ -35,16 +75,10 @@ def outputs(model):
 
 
 def test_sorting_puts_nodes_after_the_nodes_they_read(model):
-    sort_nodes(model.graph)
-    assert outputs(model) == ["forgotten", "thrice", "twice", "result"]
+    for _ in range(2):  # a sorted graph stays as it is
+        sort_nodes(model.graph)
+        assert outputs(model) == ["forgotten", "thrice", "twice", "result"]
     onnx.checker.check_model(model, full_check=True)
-
-
-def test_sorting_keeps_the_order_of_sorted_nodes(model):
-    sort_nodes(model.graph)
-    before = outputs(model)
-    sort_nodes(model.graph)
-    assert outputs(model) == before
 
 
 def test_nodes_and_constants_that_no_output_needs_are_dropped(model):
@@ -53,15 +87,12 @@ def test_nodes_and_constants_that_no_output_needs_are_dropped(model):
     assert [tensor.name for tensor in model.graph.initializer] == ["scale"]
 
 
-def test_opset_is_the_version_of_the_standard_operators(model):
-    assert opset(model) == 17
-
-
-def test_names(model):
+def test_names_and_operator_set(model):
     names = tensor_names(model.graph)
     assert names == {"given", "result", "scale", "unused", "forgotten", "thrice", "twice"}
     assert [unused_name(names, "twice"), unused_name(names, "twice")] == ["twice2", "twice3"]
     assert unused_name(names, "new") == "new"
+    assert opset(model) == 17  # of the standard operators
 
 
 def test_numbered_nodes_map_back_to_their_names(model):
@@ -69,3 +100,119 @@ def test_numbered_nodes_map_back_to_their_names(model):
     old = number_nodes(model.graph)
     assert len({node.name for node in model.graph.node}) == 4
     assert [old[node.name] for node in model.graph.node] == ["same", "", "same", ""]
+
+
+def run(model, picture):
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {model.graph.input[0].name: picture})
+
+
+def assert_computes_the_head(body, model, picture):
+    """The cut graph's output is the whole graph's tensor of that name."""
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    whole.graph.output.append(next(v for v in model.graph.value_info if v.name == "head"))
+    [head] = run(body, picture)
+    np.testing.assert_array_equal(head, run(whole, picture)[1], strict=True)
+    assert np.ptp(head) > 0
+
+
+@pytest.mark.parametrize(
+    ("tail", "opset", "dtype", "size"),
+    [
+        ("ultralytics", 13, np.float32, None),
+        ("ultralytics", 18, np.float16, 64),
+        ("authors", 17, np.float16, None),
+        ("authors", 18, np.float32, 64),
+    ],
+)
+def test_the_body_computes_the_same_head_as_the_whole_graph(tail, opset, dtype, size, random):
+    metadata = {"task": "detect"}
+    model = infer_shapes(colour_model.build(tail, size=size, opset=opset, dtype=dtype))
+    model = set_metadata(model, metadata)
+    before = model.SerializeToString(deterministic=True)
+    body = cut(model, "head")
+    assert_computes_the_head(body, model, random.random((1, 3, 64, 64)).astype(dtype))
+    assert model.SerializeToString(deterministic=True) == before
+    assert cut(body, "head") == body
+    assert body.metadata_props == model.metadata_props
+    assert body.opset_import == model.opset_import
+    assert body.ir_version == model.ir_version
+    assert body.graph.input == model.graph.input
+
+
+@pytest.mark.parametrize("tail", colour_model.TAILS)
+def test_the_body_is_valid_and_its_only_output_is_the_head(tail):
+    body = cut(infer_shapes(colour_model.build(tail)), "head")
+    onnx.checker.check_model(body, full_check=True)
+    [output] = body.graph.output
+    assert output.name == "head"
+    assert output.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    assert [dim.dim_value for dim in output.type.tensor_type.shape.dim] == [1, 7, 64]
+    assert body.graph.node[-1].output == ["head"]
+    read = {name for node in body.graph.node for name in node.input}
+    made = {name for node in body.graph.node for name in node.output}
+    assert {tensor.name for tensor in body.graph.initializer} == read - made - {"images"}
+    assert {value.name for value in body.graph.value_info} <= read
+
+
+@pytest.mark.parametrize("tensor", ["", "Head"])
+def test_an_unknown_tensor_is_a_value_error(tensor):
+    with pytest.raises(ValueError, match=f"no node computes {tensor}"):
+        cut(colour_model.build("authors"), tensor)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_tensors_read_only_by_a_branch_are_kept(sign, random):
+    model = infer_shapes(onnx.parser.parse_model(BRANCHES))
+    body = cut(model, "head")
+    picture = (sign * random.random((1, 3, 8, 8))).astype(np.float32)
+    assert_computes_the_head(body, model, picture)
+    assert {tensor.name for tensor in body.graph.initializer} == {"scale", "shift"}
+    assert "forgotten" not in outputs(body)
+
+
+def entries(model):
+    return [(entry.key, entry.value) for entry in model.metadata_props]
+
+
+def test_metadata_is_set_kept_in_order_and_removed_by_an_empty_value():
+    model = colour_model.build(metadata={"task": "detect", "names": "['a', 'b', 'c']"})
+    changed = set_metadata(model, {"task": "see", "author": "me"})
+    assert entries(changed) == [("task", "see"), ("names", "['a', 'b', 'c']"), ("author", "me")]
+    assert entries(model)[0] == ("task", "detect")
+    changed = set_metadata(model, {"task": "", "never": ""})
+    assert entries(changed) == [("names", "['a', 'b', 'c']")]
+    assert same_bytes(set_metadata(changed, {"task": ""}), changed)
+
+
+def test_class_names_round_trip():
+    names = ("stop sign", "it's", 'a "b"', "größe")
+    assert parse_names(names_entry(names)["names"]) == list(names)
+
+
+def shapes(model):
+    dims = {value.name: value.type.tensor_type.shape.dim for value in model.graph.value_info}
+    return {name: [dim.dim_value for dim in axes] for name, axes in dims.items()}
+
+
+def test_shapes_are_inferred_up_to_the_head_and_renewed_with_the_input():
+    found = shapes(infer_shapes(colour_model.build("ultralytics")))
+    assert (found["boxes"], found["head"]) == ([1, 4, 64], [1, 7, 64])
+    model = infer_shapes(colour_model.build("body"))
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 2
+    with pytest.raises(ValueError, match="2"):  # a contradiction
+        renew_shapes(model)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
+    assert shapes(model)["boxes"] == [1, 4, 64]
+    assert shapes(renew_shapes(model))["boxes"] == [2, 4, 64]
+
+
+@pytest.mark.parametrize("damage", ["no operator set", "a constant of unknown type"])
+def test_a_graph_whose_shapes_cannot_be_inferred_is_unchanged(damage):
+    model = colour_model.build("body")
+    if damage == "no operator set":
+        model.ClearField("opset_import")
+    else:
+        model.graph.initializer[0].data_type = 44
+    assert infer_shapes(model) == model

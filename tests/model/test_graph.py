@@ -1,0 +1,90 @@
+"""What is read of graphs: Transposes that an engine may drop, and the learnt tensors."""
+
+import math
+
+import colour_model
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from detcli.model.graph import GraphIndex, bare_transposes, parameters
+
+ENDS = """
+    <ir_version: 8, opset_import: ["": 17]>
+    ends (float[1, 2, 3] images) => (%s)
+    {
+        swapped = Transpose<perm = [0, 2, 1]>(images)
+        reversed = Transpose(images)
+        unmoved = Transpose<perm = [0, 1, 2]>(images)
+        behind = Identity(swapped)
+        dropped = Dropout(behind)
+        joined = Concat<axis = 2>(swapped)
+        converted = Cast<to = 10>(swapped)
+        used = Relu(swapped)
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected"),
+    [
+        (["swapped"], ["swapped"]),
+        (["reversed"], ["reversed"]),
+        # Simplifiers remove what stands between.
+        (["behind"], ["swapped"]),
+        (["dropped"], ["swapped"]),
+        (["unmoved", "joined", "converted", "used", "images", "nowhere"], []),
+        (["used", "reversed", "behind", "swapped", "dropped"], ["reversed", "swapped"]),
+    ],
+)
+def test_transposes_that_make_an_output_are_found_once_in_order(outputs, expected):
+    text = ENDS % ", ".join(f"float[1, 3, 2] {name}" for name in outputs)
+    found = bare_transposes(onnx.parser.parse_model(text).graph)
+    assert [node.output[0] for node in found] == expected
+
+
+@pytest.mark.parametrize("tail", colour_model.TAILS)
+def test_only_one_detector_tail_has_a_bare_transpose(tail):
+    assert len(bare_transposes(colour_model.build(tail).graph)) == (tail == "transposed")
+
+
+CASES = {
+    "weight and bias": ("y = Conv(x, w, b)", ["w", "b"]),
+    "no bias": ("y = Conv(x, w)", ["w"]),
+    "of a computed weight": ("c = Sigmoid(w) y = Conv(x, c)", []),
+    "either factor": ("y = MatMul(w, x)", ["w"]),
+    "bias of a product": ("p = MatMul(x, w) y = Add(b, p)", ["w", "b"]),
+    "any other sum": ("p = Mul(x, w) y = Add(p, b)", []),
+    "scale and shift, no statistics": ("y = BatchNormalization(x, w, b, m, v)", ["w", "b"]),
+    "shared": ("c = Conv(x, w) y = Conv(c, w)", ["w"]),
+    "quantised": ("i = QuantizeLinear(w, s) q = DequantizeLinear(i, s) y = Conv(x, q)", ["w"]),
+    "half": ("h = Cast<to = 1>(w) y = Conv(x, h)", ["w"]),
+    "rearranged": ("t = Transpose(w) y = MatMul(x, t)", ["w"]),
+    "anchors and strides": ("a = Sub(x, w) y = Mul(a, b)", []),
+    "constant in a node": ("k = Constant<value = float[1] {0}>() y = Conv(x, k)", [""]),
+}
+
+
+@pytest.mark.parametrize(("nodes", "expected"), CASES.values(), ids=CASES)
+def test_parameters_are_the_learnt_tensors(nodes, expected):
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[1, 3, 4, 4] x) => (float y) '
+        f"{{ {nodes} }}"
+    )
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.zeros(3, np.float32), name) for name in "wbmvs"
+    )
+    assert [tensor.name for tensor in parameters(GraphIndex(model.graph))] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        *((f"yolov10n-{kind}", 2_299_264) for kind in ("thu", "raw-fp16", "ultralytics")),
+        ("yolov8n-320-int8", 3_151_904),  # Ultralytics' figure for the fused model
+    ],
+)
+def test_real_models_have_the_published_number_of_parameters(shared, name, count):
+    model = onnx.load(shared(f"models/{name}.onnx"))
+    assert sum(math.prod(t.dims) for t in parameters(GraphIndex(model.graph))) == count
