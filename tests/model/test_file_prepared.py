@@ -105,13 +105,11 @@ def test_a_warm_start_reads_the_cache_and_does_not_import_onnx(make_model, cache
     [
         lambda data: bytes([data[0] ^ 1]) + data[1:],
         lambda data: data[:-1] + bytes([data[-1] ^ 0x80]),
-        lambda data: data[: len(data) // 2] + b"\0" + data[len(data) // 2 + 1 :],
-        lambda data: data[: len(data) // 2],
         lambda data: data[:16],
         lambda data: data + b"\n",
         lambda _: b"",
     ],
-    ids=["first bit", "last bit", "a byte", "half", "half a digest", "longer", "empty"],
+    ids=["first bit", "last bit", "half a digest", "longer", "empty"],
 )
 def test_damaged_entries_are_built_again(make_model, cache, damage):
     model = make_model(tail="authors")
@@ -126,22 +124,17 @@ def test_damaged_entries_are_built_again(make_model, cache, damage):
         assert entries(cache) == stored
 
 
-def test_the_variable_moves_the_cache(make_model, tmp_path, monkeypatch):
-    for name in ("one", "two"):
-        monkeypatch.setenv("DETCLI_CACHE_DIR", str(tmp_path / name / "deep"))
-        prepare(make_model(tail="authors"))
-    one, two = entries(tmp_path / "one"), entries(tmp_path / "two")
-    assert [path.name for path in one] == [path.name for path in two]
-    assert list(one.values()) == list(two.values())
-    assert {path.suffix for path in one} == {".contract", ".graph"}
-
-
 def test_models_are_prepared_without_a_writable_cache(make_model, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("DETCLI_CACHE_DIR", str(tmp_path / "file" / "cache"))
     for _ in range(2):
         assert head_of(prepare(make_model(tail="authors")))[0].shape == (1, 7, 64)
     assert (tmp_path / "file").read_text() == "no folder"
+    monkeypatch.delenv("DETCLI_CACHE_DIR")  # and no home folder
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: Path("~/.cache/detcli"))
+    monkeypatch.chdir(tmp_path)
+    assert prepare(make_model(tail="authors")).contract.class_count == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["colours.onnx", "file"]
 
 
 def test_concurrent_cold_starts_agree(make_model, cache):
@@ -194,35 +187,15 @@ def test_a_warm_start_with_changed_weights_does_not_import_onnx(tmp_path, cache)
 
 
 @pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize("options", [{}, {"convert_attribute": True}], ids=["weights", "nodes"])
 @pytest.mark.parametrize("warm", [False, True])
-def test_missing_external_data_is_a_model_error(tmp_path, warm, options):
-    path = save_external(tmp_path / "model.onnx", **options)
+def test_missing_external_data_is_a_model_error(tmp_path, warm):
+    path = save_external(tmp_path / "model.onnx")
     if warm:
         prepare(path)
     (tmp_path / "weights.bin").unlink()
     with pytest.raises(ModelError, match=r"external data of .*model\.onnx cannot be read") as error:
         prepare(path)
     assert error.value.hint == "put weights.bin beside the model"
-
-
-@pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize("options", [{}, {"convert_attribute": True}], ids=["weights", "nodes"])
-@pytest.mark.parametrize("outside", ["../weights.bin", "ABSOLUTE"])
-def test_external_data_outside_the_folder_is_a_model_error(tmp_path, outside, options):
-    folder = tmp_path / "models"
-    folder.mkdir()
-    path = save_external(folder / "model.onnx", **options)
-    (folder / "weights.bin").rename(tmp_path / "weights.bin")
-    model = onnx.load(path, load_external_data=False)
-    tensors = [*model.graph.initializer]
-    tensors += [a.t for node in model.graph.node for a in node.attribute if a.name == "value"]
-    for tensor in tensors:
-        entry = next(entry for entry in tensor.external_data if entry.key == "location")
-        entry.value = outside.replace("ABSOLUTE", str(tmp_path / "weights.bin"))
-    path.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match="external data"):
-        prepare(path)
 
 
 @pytest.mark.usefixtures("cache")
@@ -246,16 +219,35 @@ def test_an_incomplete_model_is_a_model_error(tmp_path, content):
     assert error.value.exit_code == 4
 
 
+def bad_text(model):
+    return model.SerializeToString().replace(b"head", b"h\xffad")
+
+
+def unknown_type(model):
+    model.graph.input[0].type.tensor_type.elem_type = max(TensorProto.DataType.values()) + 70
+    return model.SerializeToString()
+
+
+def selection_without_inputs(model):
+    for node in model.graph.node:
+        if node.op_type == "TopK":
+            del node.input[:]
+    return model.SerializeToString()
+
+
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [(b"images", b"im\xffges"), (b"head", b"h\xffad")],
-    ids=["input", "tensor"],
+    ("spoilt", "why"),
+    [
+        (bad_text, "damaged"),
+        (unknown_type, "its input is neither float32, float16 nor uint8"),
+        (selection_without_inputs, "damaged"),
+    ],
 )
-def test_damaged_text_is_a_model_error(make_model, old, new):
-    path = make_model(tail="authors")
-    path.write_bytes(path.read_bytes().replace(old, new))
-    with pytest.raises(ModelError) as error:
+def test_a_damaged_graph_is_a_model_error(tmp_path, spoilt, why):
+    path = tmp_path / "damaged.onnx"
+    path.write_bytes(spoilt(colour_model.build("authors")))
+    with pytest.raises(ModelError, match=why) as error:
         prepare(path)
     assert error.value.hint
 
@@ -265,46 +257,6 @@ def test_class_names_that_are_not_utf8_are_ignored(make_model):
     path = make_model(tail="authors")
     path.write_bytes(path.read_bytes().replace(b"'red'", b"'r\xe9d'"))
     assert prepare(path).contract.names == ("class_0", "class_1", "class_2")
-
-
-@pytest.mark.usefixtures("cache")
-def test_an_input_of_unknown_type_is_a_model_error(tmp_path):
-    model = colour_model.build("authors")
-    model.graph.input[0].type.tensor_type.elem_type = max(TensorProto.DataType.values()) + 70
-    path = tmp_path / "model.onnx"
-    path.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match="its input is neither float32, float16 nor uint8"):
-        prepare(path)
-
-
-@pytest.mark.parametrize("name", [".", "missing.onnx", "missing/model.onnx"])
-def test_an_unreadable_path_is_a_model_error(tmp_path, name):
-    with pytest.raises(ModelError, match="cannot read the model") as error:
-        prepare(tmp_path / name)
-    assert error.value.hint == "give the path of an ONNX file"
-
-
-def selection_without_inputs(model):
-    for node in model.graph.node:
-        if node.op_type == "TopK":
-            del node.input[:]
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_damaged_graph_is_a_model_error(tmp_path):
-    model = colour_model.build("authors")
-    selection_without_inputs(model)
-    (tmp_path / "damaged.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match="damaged"):
-        prepare(tmp_path / "damaged.onnx")
-
-
-def test_a_model_is_prepared_without_a_home_folder(monkeypatch, make_model, tmp_path):
-    monkeypatch.delenv("DETCLI_CACHE_DIR")
-    monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: Path("~/.cache/detcli"))
-    monkeypatch.chdir(tmp_path)
-    assert prepare(make_model(tail="authors")).contract.class_count == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["colours.onnx"]
 
 
 def test_what_lies_beside_the_file_is_part_of_the_key(tmp_path):
