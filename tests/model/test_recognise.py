@@ -83,26 +83,23 @@ def test_every_tail_is_recognised(tail, size, opset):
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)
 @pytest.mark.parametrize("size", [64, None])
-@pytest.mark.parametrize("attempt", range(4))
-def test_names_of_nodes_and_tensors_do_not_matter(tail, size, attempt):  # noqa: ARG001 - new names each
+def test_names_of_nodes_and_tensors_do_not_matter(tail, size):
     contract = contract_of(colour_model.build(tail, size=size))
-    model, new = renamed(colour_model.build(tail, size=size))
-    assert contract_of(model) == replace(
-        contract, head=new[contract.head], input_name=new[contract.input_name]
-    )
+    for _ in range(4):  # new names each
+        model, new = renamed(colour_model.build(tail, size=size))
+        assert contract_of(model) == replace(
+            contract, head=new[contract.head], input_name=new[contract.input_name]
+        )
+
+
+CASTS = [("Cast", [], {"to": TensorProto.DOUBLE}), ("Cast", [], {"to": TensorProto.FLOAT})]
+QUANTISED = [(f"{kind}Linear", ["scale", "zero_point"], {}) for kind in ("Quantize", "Dequantize")]
 
 
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])
 @pytest.mark.parametrize(
     "operators",
-    [
-        [("Identity", [], {})],
-        [("Cast", [], {"to": TensorProto.DOUBLE}), ("Cast", [], {"to": TensorProto.FLOAT})],
-        [
-            ("QuantizeLinear", ["scale", "zero_point"], {}),
-            ("DequantizeLinear", ["scale", "zero_point"], {}),
-        ],
-    ],
+    [[("Identity", [], {})], CASTS, QUANTISED],
     ids=["identity", "casts", "quantisation"],
 )
 @pytest.mark.parametrize("tensor", ["low", "cells_boxes", "boxes", "rows", "class_scores", "best"])
@@ -112,8 +109,7 @@ def test_casts_and_quantisation_are_seen_through(tail, operators, tensor):
 
 
 def test_casts_after_the_head_are_seen_through():
-    casts = [("Cast", [], {"to": TensorProto.DOUBLE}), ("Cast", [], {"to": TensorProto.FLOAT})]
-    contract = contract_of(after(colour_model.build("authors"), "head", *casts))
+    contract = contract_of(after(colour_model.build("authors"), "head", *CASTS))
     assert contract == replace(contract_of(colour_model.build("authors")), head=contract.head)
 
 
@@ -186,45 +182,34 @@ def test_metadata_tells_whether_a_body_needs_suppression(tail, end2end, layout):
     assert contract == expected
 
 
-@pytest.mark.parametrize("tail", colour_model.TAILS)
-@pytest.mark.parametrize("box_format", BoxFormat)
-def test_the_callers_box_format_is_used(tail, box_format):
-    assert contract_of(colour_model.build(tail), box_format).box_format is box_format
+NAMED = {"names": str(dict(enumerate(colour_model.NAMES)))}
 
 
-def test_a_confidence_comes_from_the_metadata():
-    names = str(dict(enumerate(colour_model.NAMES)))
-    contract = contract_of(colour_model.build(metadata={"names": names, "detcli.conf": "0.4"}))
-    assert (contract.conf, contract.warnings) == (0.4, ())
-    assert contract_of(colour_model.build(metadata={"names": names})).conf is None
-
-
-def test_an_iou_for_suppression_comes_from_the_metadata_if_the_head_needs_it():
-    metadata = {"names": str(dict(enumerate(colour_model.NAMES))), "detcli.nms": "0.7"}
-    contract = contract_of(colour_model.build("one-to-many", metadata=metadata))
-    assert (contract.nms, contract.conf, contract.warnings) == (0.7, None, ())
-    contract = contract_of(colour_model.build(metadata=metadata))
-    assert contract.nms is None
-    [warning] = contract.warnings
-    assert "one box for each object" in warning
+@pytest.mark.parametrize(
+    ("tail", "entries", "recommended", "warning"),
+    [
+        ("body", {}, (None, None), None),
+        ("body", {"detcli.conf": "0.4"}, (0.4, None), None),
+        ("one-to-many", {"detcli.nms": "0.7"}, (None, 0.7), None),
+        ("one-to-many", {"detcli.nms": "0"}, (None, None), "its metadata detcli.nms is '0'"),
+        ("body", {"detcli.nms": "0.7"}, (None, None), "one box for each object"),
+    ],
+)
+def test_confidence_and_iou_come_from_the_metadata(tail, entries, recommended, warning):
+    contract = contract_of(colour_model.build(tail, metadata=NAMED | entries))
+    assert (contract.conf, contract.nms) == recommended
+    assert len(contract.warnings) == (warning is not None)
+    assert (warning or "") in "".join(contract.warnings)
 
 
 @pytest.mark.parametrize("key", ["detcli.conf", "detcli.nms"])
 @pytest.mark.parametrize("text", ["", "high", "nan", "-0.1", "1.5", "40%", "[0.4]", "9" * 5000])
 def test_what_is_no_recommendation_is_a_warning(key, text):
-    metadata = {"names": str(dict(enumerate(colour_model.NAMES))), key: text}
-    contract = contract_of(colour_model.build(metadata=metadata))
+    contract = contract_of(colour_model.build(metadata=NAMED | {key: text}))
     assert (contract.conf, contract.nms) == (None, None)
     [warning] = contract.warnings
     assert warning.startswith(f"its metadata {key} is '")
     assert len(warning) < 200
-
-
-def test_an_iou_of_zero_is_none():
-    metadata = {"names": str(dict(enumerate(colour_model.NAMES))), "detcli.nms": "0"}
-    contract = contract_of(colour_model.build("one-to-many", metadata=metadata))
-    assert contract.nms is None
-    assert len(contract.warnings) == 1
 
 
 @pytest.mark.parametrize(
@@ -283,6 +268,7 @@ def test_unnamed_classes_get_the_names_of_coco(classes, names, metadata):
         ({"imgsz": "320"}, (320, 320), 32),
         ({"imgsz": "rubbish", "stride": "-1"}, (640, 640), 32),
         ({"imgsz": "", "stride": "0"}, (640, 640), 32),
+        ({"imgsz": "[1000000000, 1000000000]", "stride": "1000000000"}, (640, 640), 32),
     ],
 )
 def test_default_size_and_stride_come_from_the_metadata(metadata, default_size, stride):
