@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 from detcli import __version__
 from detcli.app import app
+from detcli.commands.models import FileState, ListedFile, listing, render
+from detcli.errors import UsageError
 from detcli.model import zoo
 
 
@@ -227,3 +229,64 @@ def test_the_password_of_a_hub_is_in_no_log(hub, detcli):
     for text in (done.stdout, done.stderr, failed.stdout, failed.stderr):
         assert "S3cret" not in text
         assert encoded not in text
+
+
+def by_name():
+    return {model.name: model for model in listing().models}
+
+
+def test_before_anything_is_fetched(hub, bundled):
+    models = by_name()
+    assert list(models) == list(zoo.MODELS)
+    assert models["codes"].files == (
+        ListedFile(half=False, state=FileState.BUNDLED, bytes=bundled.stat().st_size, path=bundled,
+                   revision=None),
+    )  # fmt: skip
+    assert models["yolov10n"].files == (
+        ListedFile(half=False, state=FileState.TO_FETCH, bytes=None, path=None, revision=COMMIT),
+        ListedFile(half=True, state=FileState.TO_FETCH, bytes=None, path=None, revision=COMMIT),
+    )
+    assert models["yolov10x"].files[0].revision == "main"
+    assert models["yolov10x"].parameters == 29_500_000
+    assert hub.requests == []
+
+
+@pytest.mark.usefixtures("bundled")
+def test_a_fetched_branch_lists_its_commit(hub):
+    hub.add("yolov10s", b"small")
+    path = zoo.pull("yolov10s")
+    fetched, half = by_name()["yolov10s"].files
+    assert fetched == ListedFile(
+        half=False, state=FileState.FETCHED, bytes=5, path=path, revision=COMMIT
+    )
+    assert half.state is FileState.TO_FETCH
+
+
+def test_a_missing_bundled_model(bundled):
+    bundled.unlink()
+    (file,) = by_name()["codes"].files
+    assert (file.state, file.bytes, file.path) == (FileState.MISSING, None, None)
+
+
+@pytest.mark.usefixtures("bundled")
+def test_models_of_a_licence():
+    free = [model.name for model in listing("apache").models]
+    assert {"codes", "dfine-n", "rfdetr-nano", "rtdetrv2-r18"} <= set(free)
+    assert not any(name.startswith("yolo") for name in free)
+    assert {model.licence for model in listing("AGPL").models} == {"AGPL-3.0"}
+    with pytest.raises(UsageError, match="no model has it"):
+        listing("mit")
+
+
+@pytest.mark.usefixtures("bundled")
+def test_models_without_a_known_commit_are_called_not_pinned(hub):
+    hub.add("yolov10s", b"small")
+    zoo.pull("yolov10s")
+    [table] = render(listing())
+    shown = dict(zip(table.columns[0].cells, table.columns[5].cells, strict=True))
+    assert shown["yolov10s"] == "not pinned"
+    assert shown["rfdetr-medium"] == "not pinned"
+    assert shown["codes"] == ""
+    assert not [name for name, model in zoo.MODELS.items() if model.pinned and "not" in shown[name]]
+    sizes = dict(zip(table.columns[0].cells, table.columns[2].cells, strict=True))
+    assert sizes["dfine-n"] == ""

@@ -34,47 +34,22 @@ def test_names_round_trip_in_both_notations():
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "person",
-        "person, car",
-        "[]",
-        "{}",
-        "()",
-        "null",
-        "80",
-        '"person"',
-        "{'person', 'car'}",
-        "{'person': 0}",
-        "{None: 'person'}",
-        "{-1: 'person'}",
-        "['person'",
-        "\0",
-    ],
-)
-def test_anything_else_is_rejected(text):
-    assert parse_names(text) is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{0: 'a', 1000000000: 'b'}",
-        "{1e999: 'a'}",
-        "{float('nan'): 'a'}",
-        "{[]: 'a'}",
+        *("", "person", "person, car", "[]", "{}", "()", "null", "80", '"person"', "\0"),
+        *("{'person', 'car'}", "{'person': 0}", "{None: 'a'}", "{-1: 'a'}", "['person'"),
+        *("{0: 'a', 1000000000: 'b'}", "{1e999: 'a'}", "{float('nan'): 'a'}", "{[]: 'a'}"),
         "{" + "9" * 5000 + ": 'a'}",
-        "[" * 200_000,
-        "{'a':" * 200_000,
-        "(" * 5000,
+        "[" + "9" * 5000 + "]",
+        *("[" * 200_000, '{"a":' * 100_000, "{'a':" * 200_000, "(" * 5000, "+".join("1" * 100_000)),
         "-" * 200_000 + "1",
+        "[" + "0," * MAX_TEXT + "]",
+        str(["x" * (MAX_NAME + 1)]),
         "['a'] * 10**9",
-        "__import__('pathlib').Path(FILE).touch()",
         "[__import__('pathlib').Path(FILE).touch()]",
         "{0: [].append(open(FILE, 'w'))}",
     ],
     ids=lambda text: f"{text[:20]}...{len(text)}",
 )
-def test_hostile_text_is_rejected_and_not_executed(text, tmp_path):
+def test_anything_else_is_rejected_and_not_executed(text, tmp_path):
     assert parse_names(text.replace("FILE", repr(str(tmp_path / "trace")))) is None
     assert not list(tmp_path.iterdir())
 
@@ -121,7 +96,7 @@ def test_a_names_file_without_names_is_a_usage_error(tmp_path, content, reason):
     assert "one class name per line" in error.value.hint
 
 
-@pytest.mark.parametrize("name", [".", "missing.txt", "missing/names.txt"])
+@pytest.mark.parametrize("name", [".", "missing.txt"])
 def test_an_unreadable_names_file_is_a_usage_error(tmp_path, name):
     with pytest.raises(UsageError, match="cannot read names from") as error:
         read_names(tmp_path / name)
@@ -132,26 +107,6 @@ def test_coco_has_eighty_different_names():
     assert len(COCO) == len(set(COCO)) == 80
     assert (COCO[0], COCO[5], COCO[9], COCO[79]) == ("person", "bus", "traffic light", "toothbrush")
     assert all(name == name.strip() and name for name in COCO)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * 100_000,
-        "(" * 100_000 + ")" * 100_000,
-        "-" * 100_000 + "1",
-        "+".join(["1"] * 100_000),
-        '{"a":' * 100_000,
-        "{0: " + "[" * 90 + "]" * 90 + "}" * 2,
-        "{" + "9" * 5000 + ": 'a'}",
-        "[" + "9" * 5000 + "]",
-        "[" + "0," * MAX_TEXT + "]",
-        str(["x" * (MAX_NAME + 1)]),
-        "__import__('os').abort()",
-    ],
-)
-def test_hostile_text_names_nothing(text):
-    assert parse_names(text) is None
 
 
 def test_the_longest_names_are_read():

@@ -59,15 +59,12 @@ def test_half_takes_the_float16_file():
     assert found.path.name == "model_fp16.onnx"
 
 
-def test_a_path_wins_over_a_name(tmp_path, monkeypatch, hub):
+def test_a_path_wins_over_a_name_and_a_folder_does_not(tmp_path, monkeypatch, hub):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "yolov10n").write_bytes(b"mine")
     assert find("yolov10n", half=True) == ModelFile(Path("yolov10n"), "yolov10n")
     assert hub.requests == []
-
-
-def test_a_folder_does_not_hide_a_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "yolov10n").unlink()
     (tmp_path / "yolov10n").mkdir()
     assert find("yolov10n").path.read_bytes() == b"nano"
 
@@ -154,16 +151,13 @@ def test_pull_uses_the_cached_file_if_the_hub_is_down(hub, caplog):
     assert "using the cached file" in caplog.text
 
 
-def test_pull_fetches_a_damaged_file_anew(caplog):
+def test_pull_fetches_a_damaged_file_anew(hub, caplog):
     path = pull("yolov10n")
     path.resolve().write_bytes(b"nanx")
     assert pull("yolov10n").read_bytes() == b"nano"
     assert "damaged" in caplog.text
-
-
-def test_a_damaged_file_is_not_used_even_if_the_hub_is_down(hub):
     pull("yolov10n").resolve().write_bytes(b"nanx")
-    hub.faults.status = 503
+    hub.faults.status = 503  # it is not used even then
     with pytest.raises(ModelError, match="it answers 503"):
         pull("yolov10n")
 
@@ -183,26 +177,18 @@ def test_the_bundled_model_cannot_be_removed(bundled):
     assert bundled.exists()
 
 
-def test_a_file_that_cannot_be_removed_is_an_output_error(monkeypatch):
+def test_a_cache_without_permission(monkeypatch):
     pull("yolov10n")
 
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied", "model.onnx")
 
-    monkeypatch.setattr("pathlib.Path.unlink", refuse)
-    with pytest.raises(OutputError, match=r"cannot remove model\.onnx: Permission denied"):
-        remove("yolov10n")
-
-
-def test_a_file_that_cannot_be_checked_is_a_model_error(monkeypatch):
-    pull("yolov10n")
-
-    def refuse(_):
-        raise PermissionError(13, "Permission denied")
-
     monkeypatch.setattr("detcli.model.hub.sha256", refuse)
     with pytest.raises(ModelError, match=r"model\.onnx: Permission denied"):
         pull("yolov10n")
+    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    with pytest.raises(OutputError, match=r"cannot remove model\.onnx: Permission denied"):
+        remove("yolov10n")
 
 
 def test_what_lies_beside_a_model_that_has_no_other_files_is_not_its(tmp_path):
