@@ -12,8 +12,9 @@ from detcli.core.config import Config, Watched
 from detcli.core.device import Device, available_cores
 from detcli.core.options import flat, rows
 from detcli.detector import Detector
+from detcli.files import sha256
 from detcli.model.file import ModelFile
-from detcli.model.hub import Show, sha256
+from detcli.model.hub import Show
 from detcli.model.preprocessing import parse, written
 from detcli.model.zoo import find
 from detcli.opencv import open_streams_in_parallel, silence_opencv

@@ -153,7 +153,7 @@ def convert(
         with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
             path = Path(folder, output.name)
             write_output(path, converted)
-            new = ModelFile(path, converted, options.box_format)
+            new = ModelFile.read(path, options.box_format, content=converted)
             for warning in new.detector().warnings:
                 if warning not in known:
                     _warn(f"{output.name}: {warning}")
