@@ -15,12 +15,10 @@ from pydantic import TypeAdapter
 
 from detcli.commands.eval.labels import Kind
 from detcli.commands.eval.report import EvalReport
-from detcli.commands.models import Listing
 from detcli.record import RecordJson
 
 REPORTS: dict[str, Any] = {
     "eval": EvalReport,
-    "models": Listing,
     "predict": RecordJson,
 }
 """What each command prints as JSON: a report, or one of several."""
