@@ -35,7 +35,6 @@ class CpuBackend:
     in_flight = 1
 
     def __init__(self, model: PreparedModel, options: DeviceOptions) -> None:
-        """Load a model; of the options, `workers` and `cores` say how the cores are shared."""
         self._contract = model.contract
         self.workers = options.workers
         self._observer: Observer | None = None
@@ -87,5 +86,4 @@ class CpuBackend:
             self._observer(stage)
 
     def close(self) -> None:
-        """Drop the session with its memory."""
         self._session.close()

@@ -65,42 +65,26 @@ CUDA_EXTRAS = (
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """A GPU as the driver describes it.
+    """A GPU as the driver describes it."""
 
-    Attributes:
-        name: Such as "NVIDIA H200".
-        capability: Compute capability, such as "9.0".
-        memory_bytes: Size of its memory.
-    """
-
-    name: str
-    capability: str
+    name: str  # such as "NVIDIA H200"
+    capability: str  # as in "9.0"
     memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """What the driver reports.
+    """What the driver reports."""
 
-    Attributes:
-        load_error: The loader's message if the driver does not load.
-        status: Result of cuInit: 0, or CUDA's error number; None if the driver does not load.
-        cuda: The newest CUDA version it supports, such as "13.2"; None if unknown.
-        gpus: The visible GPUs.
-    """
-
-    load_error: str | None = None
+    load_error: str | None = None  # the loader's message if the driver does not load
+    # result of cuInit: 0, or CUDA's error number; None if the driver does not load
     status: int | None = None
-    cuda: str | None = None
-    gpus: tuple[GpuFacts, ...] = ()
+    cuda: str | None = None  # the newest CUDA version it supports, such as "13.2"; None if unknown
+    gpus: tuple[GpuFacts, ...] = ()  # the visible GPUs
 
 
 def count_gpus() -> int:
-    """Count the visible GPUs; 0 without a driver.
-
-    Raises:
-        DeviceError: The driver does not work.
-    """
+    """Count the visible GPUs; 0 without a driver."""
     facts = ask_driver()
     if facts.status not in {None, 0, NO_DEVICE}:
         raise DeviceError(

@@ -52,23 +52,15 @@ NORMALISED = 1.5  # pixels; boxes given as fractions of the picture end at 1, or
 
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
-    """Which detections to keep.
+    """Which detections to keep."""
 
-    Attributes:
-        confidence: Scores must be strictly above it.
-        max_det: Maximum number of detections in a picture.
-        class_ids: Only these classes; None means all.
-        nms_iou: IoU above which non-maximum suppression drops a duplicate; None means no NMS.
-        unique: At most one detection for each anchor, of its best class.
-        every_class: All classes of an anchor are candidates for NMS, not only its best.
-    """
-
-    confidence: float
-    max_det: int
-    class_ids: frozenset[int] | None
+    confidence: float  # scores must be strictly above it
+    max_det: int  # maximum number of detections in a picture
+    class_ids: frozenset[int] | None  # only these classes; None means all
+    # IoU above which non-maximum suppression drops a duplicate; None means no NMS
     nms_iou: float | None
-    unique: bool = False
-    every_class: bool = False
+    unique: bool = False  # at most one detection for each anchor, of its best class
+    every_class: bool = False  # all classes of an anchor are candidates for NMS, not only its best
 
     @property
     def suppresses_every_class(self) -> bool:
@@ -162,9 +154,6 @@ def select_rows(
         options: What to keep.
         class_count: C; class ids are from 0 to C - 1.
         cxcywh: The boxes are centre and size instead of two corners.
-
-    Returns:
-        At most `max_det` rows.
     """
     rows = confident_rows(rows, options.confidence, class_count)
     if options.class_ids is not None:

@@ -49,17 +49,11 @@ def _resample_rows(image: Image, target: int, interpolation: Interpolation) -> I
 
 
 class _Block(NamedTuple):
-    """How a few neighbouring rows of the output are made.
+    """How a few neighbouring rows of the output are made."""
 
-    Attributes:
-        rows: Which they are, at most `ROWS`.
-        start: The first row of the source that they need.
-        weights: `(len(rows), source rows)` float64, multiples of 1 / `PRECISION`.
-    """
-
-    rows: slice
-    start: int
-    weights: Doubles
+    rows: slice  # which they are, at most `ROWS`
+    start: int  # the first row of the source that they need
+    weights: Doubles  # `(len(rows), source rows)` float64, multiples of 1 / `PRECISION`
 
 
 @functools.lru_cache(maxsize=64)

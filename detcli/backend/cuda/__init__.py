@@ -54,11 +54,7 @@ def open_tensors(
 
 
 def _require_runtime(device: Device) -> None:
-    """Make sure that ONNX Runtime can run networks on a GPU, those in float32 in float32.
-
-    Raises:
-        DeviceError: It has no code for this GPU, or a library is missing or for another CUDA.
-    """
+    """Make sure that ONNX Runtime can run networks on a GPU, those in float32 in float32."""
     from detcli.backend.runtime import libraries
 
     libraries.require_code(device.ordinal or 0)
@@ -71,11 +67,7 @@ def _require_runtime(device: Device) -> None:
 
 
 def _open_gpu(device: Device) -> "Gpu":
-    """Open the GPU and load its kernels now, instead of in the first picture.
-
-    Raises:
-        DependencyError: cuda-core, or the compiler of kernels, is missing.
-    """
+    """Open the GPU and load its kernels now, instead of in the first picture."""
     from detcli.backend.cuda.driver import Gpu  # needs cuda-core
 
     with contextlib.ExitStack() as stack:

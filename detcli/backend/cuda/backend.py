@@ -67,11 +67,7 @@ class Batch:
 
 
 class CudaBackend:
-    """Runs a model on a GPU; its buffers are batches in device memory.
-
-    Attributes:
-        device: The device's name, "cuda:0" or "tensorrt:0".
-    """
+    """Runs a model on a GPU; its buffers are batches in device memory."""
 
     precision = ""
     in_flight = SLOTS
@@ -85,7 +81,6 @@ class CudaBackend:
         device: str,
         memory_limit: int | None = None,
     ) -> None:
-        """Take over a GPU and a network, which may take `memory_limit` bytes."""
         self.device = device
         self._memory_limit = memory_limit
         self._gpu, self._network, self._contract = gpu, network, contract
@@ -112,10 +107,6 @@ class CudaBackend:
 
         Pictures in the GPU's memory are not uploaded; what fills them has to be done. A graph with
         a fixed batch size gets empty pictures at the end, up to a multiple of it.
-
-        Raises:
-            DeviceMemoryError: The batch does not fit into the GPU's memory.
-            InferenceError: The GPU failed, or the backend has been closed.
         """
         self._require_open()
         slot = self._ring.take()
@@ -218,7 +209,6 @@ class CudaBackend:
             self._observer(stage)
 
     def close(self) -> None:
-        """Wait for the work in flight, then release the device's memory."""
         if self._closed:
             return
         self._closed = True
@@ -284,11 +274,6 @@ def largest_batch(multiprocessors: int, room: int, canvas: tuple[int, int]) -> i
     """The largest of `BATCHES` that suits the GPU, or the smallest.
 
     More pictures at a time keep more multiprocessors busy, as far as they fit into memory.
-
-    Args:
-        multiprocessors: The GPU's.
-        room: Bytes of device memory that the network may take for them.
-        canvas: Height and width of the network's input.
     """
     fitting = room // (BYTES_A_PIXEL * math.prod(canvas))
     wanted = min(multiprocessors // MULTIPROCESSORS, fitting)

@@ -54,16 +54,11 @@ class DeviceMemory:
         self.address, self.size = int(buffer.handle), int(buffer.size)
 
     def close(self) -> None:
-        """Free it, once the work that was enqueued before is done."""
         self._buffer.close()  # in the order of its stream, which it keeps alive
 
 
 class PinnedMemory(DeviceMemory):
-    """Some bytes of page-locked host memory, which the GPU reads and writes directly.
-
-    Attributes:
-        array: The bytes, `(size,)` uint8.
-    """
+    """Some bytes of page-locked host memory, which the GPU reads and writes directly."""
 
     def __init__(self, buffer: Any) -> None:  # noqa: ANN401
         super().__init__(buffer)
@@ -71,7 +66,6 @@ class PinnedMemory(DeviceMemory):
         self.array: npt.NDArray[np.uint8] = np.ctypeslib.as_array(view)
 
     def close(self) -> None:
-        """Free it; `array` is empty afterwards."""
         self.array = self.array[:0].copy()
         super().close()
 
@@ -122,23 +116,10 @@ class Graph:
 
 
 class Gpu:
-    """A GPU as the backend uses it.
-
-    Attributes:
-        name: The driver's name for it, "NVIDIA H200".
-        ordinal: CUDA's number of the device.
-        architecture: The architecture that kernels are compiled for, "sm_90".
-        multiprocessors: How many there are.
-        stream: Address of the stream, which all work but uploads is enqueued on.
-        queue: The stream, as cuda-core has it.
-    """
+    """A GPU as the backend uses it."""
 
     def __init__(self, ordinal: int) -> None:
-        """Open a device.
-
-        Raises:
-            DeviceError: There is no such device, or the driver does not work.
-        """
+        """Open a device."""
         # Device.get_all_devices() asks NVML, which also counts GPUs that CUDA_VISIBLE_DEVICES
         # hides, and is missing in some containers.
         count = count_gpus()
@@ -175,21 +156,13 @@ class Gpu:
         self._waiting = EventOptions(blocking_sync=available_cores() <= FEW_CORES)
 
     def allocate(self, size: int) -> DeviceMemory:
-        """Allocate device memory; its content is undefined.
-
-        Raises:
-            MemoryError: The device has not enough memory left.
-        """
+        """Allocate device memory; its content is undefined."""
         memory = DeviceMemory(self.call(partial(self._device.allocate, size, stream=self.queue)))
         self._has_allocated = True
         return memory
 
     def pin(self, size: int) -> PinnedMemory:
-        """Allocate page-locked host memory; its content is undefined.
-
-        Raises:
-            MemoryError: The host has not enough memory left.
-        """
+        """Allocate page-locked host memory; its content is undefined."""
         return PinnedMemory(self.call(self._page_locked.allocate, size))
 
     def copy(self, target: int, source: int, size: int) -> None:
@@ -200,9 +173,6 @@ class Gpu:
         """Copy page-locked memory to the device while earlier work still runs.
 
         Work that is enqueued afterwards waits for them. Earlier work must not use the targets.
-
-        Args:
-            copies: Target, source and number of bytes of each.
         """
         if self._has_allocated:  # the memory exists once the stream has come that far
             self._has_allocated = False
@@ -228,12 +198,7 @@ class Gpu:
         return Graph(self)
 
     def load_kernels(self) -> None:
-        """Compile the kernels, or take them from the cache.
-
-        Raises:
-            DeviceError: The compiler does not support this GPU.
-            DependencyError: The compiler is not installed.
-        """
+        """Compile the kernels, or take them from the cache."""
         for name in entry_points():
             self.kernel(name)
 
@@ -254,11 +219,7 @@ class Gpu:
         return event
 
     def ordinal_of(self, address: int) -> int:
-        """Number of the GPU that memory lies on.
-
-        Raises:
-            ValueError: It is no GPU's.
-        """
+        """Number of the GPU that memory lies on."""
         attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         status, ordinal = self.call(driver.cuPointerGetAttribute, attribute, address)
         if status != SUCCESS:
@@ -276,7 +237,6 @@ class Gpu:
         _check(self.call(driver.cuCtxSynchronize))
 
     def close(self) -> None:
-        """Wait for the work, then close the streams."""
         if not self._closed:
             self._closed = True
             self.synchronize()

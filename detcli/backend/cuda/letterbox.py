@@ -41,13 +41,7 @@ PICTURE = np.dtype(
 
 
 class LetterboxBatch:
-    """Pictures of any sizes that become one tensor, bit for bit that of `backend.preprocess`.
-
-    Attributes:
-        shape: `(B, 3, H, W)` of the tensor.
-        size: Bytes of the area in device memory.
-        staged: Bytes of it that are staged in page-locked memory; the rest is there already.
-    """
+    """Pictures of any sizes that become one tensor, bit for bit that of `backend.preprocess`."""
 
     def __init__(
         self,
@@ -107,16 +101,6 @@ class LetterboxBatch:
 
         Pictures are copied before this returns, unless they lie in page-locked memory. The rest is
         asynchronous: neither these nor `staging` may change until the upload is done.
-
-        Args:
-            gpu: The GPU.
-            staging: At least `staged` bytes.
-            device: At least `size` bytes, the target of the upload, which no work in flight uses.
-            tensor: Address of `shape` values in row-major order.
-            uploaded: Called when the upload is enqueued, for measurements.
-
-        Raises:
-            InferenceError: The GPU failed.
         """
         copies = [(device.address, staging.address, self.staged)]
         for offset, part in self._parts:

@@ -59,15 +59,7 @@ class _Binding:
 
 
 class Network:
-    """A session that runs on device addresses, for one thread: graphs are captured per thread.
-
-    Attributes:
-        batch: The number of pictures that the graph takes; None for any number.
-        input_dtype: float32 or float16.
-        output_dtype: float32 or float16, mostly that of the input.
-        uses_graph: Whether runs are captured into CUDA graphs.
-        rows_vary: The graph selects for itself, and only a run tells how many rows it gives.
-    """
+    """A session that runs on device addresses, for one thread: graphs are captured per thread."""
 
     def __init__(
         self,
@@ -78,18 +70,7 @@ class Network:
         uses_graph: bool = False,
         only_repeated: bool = False,
     ) -> None:
-        """Take over a session.
-
-        Args:
-            session: From `open_session`; opened for CUDA graphs if they are used.
-            contract: The graph's contract.
-            device: Kind of memory, by ONNX Runtime's name, and number of the device.
-            uses_graph: Whether to capture CUDA graphs.
-            only_repeated: Capture only shapes that have been run `REPEATS` times in a row.
-
-        Raises:
-            ModelError: The head is neither float32 nor float16.
-        """
+        """Take over a session."""
         (output,) = session.get_outputs()
         if output.type not in ELEMENT_TYPES:
             raise ModelError(
@@ -119,10 +100,6 @@ class Network:
         Returns:
             `(B, 4 + C, N)`, or `(B, N, 4 + C)` where the contract says `anchors_first`, or
             `(B, R, 6)` where the graph selects for itself.
-
-        Raises:
-            DeviceMemoryError: That run does not fit into the GPU's memory.
-            InferenceError: That run failed, or the network has been closed.
         """
         batch, _, height, width = shape
         anchors = self._contract.anchor_count
@@ -146,10 +123,6 @@ class Network:
             input_address: Address of `shape` values of `input_dtype`, C-contiguous.
             output_address: Address for `output_shape(shape)` values of `output_dtype`.
             shape: `(B, 3, H, W)`; B is `batch` unless that is None.
-
-        Raises:
-            DeviceMemoryError: The batch does not fit into the GPU's memory.
-            InferenceError: The runtime failed, or the network has been closed.
         """
         key = (input_address, output_address, shape)
         self._repeats = self._repeats + 1 if shape == self._last_shape else 0
@@ -166,16 +139,7 @@ class Network:
             self._bindings[key] = binding
 
     def run_to_host(self, input_address: int, shape: InputShape) -> HeadArray:
-        """Run the network and wait for its output, of whatever size.
-
-        Args:
-            input_address: As for `run`.
-            shape: As for `run`.
-
-        Raises:
-            DeviceMemoryError: The batch does not fit into the GPU's memory.
-            InferenceError: The runtime failed, or the network has been closed.
-        """
+        """Run the network and wait for its output, of whatever size."""
         with self._failures(shape):
             io = self._session.io_binding()
             taken = self.input_dtype.type
@@ -186,7 +150,6 @@ class Network:
             return output
 
     def close(self) -> None:
-        """Drop the session and its memory."""
         self._bindings.clear()
         self._session = None
 
@@ -261,11 +224,6 @@ def open_network(
     """Load a model on a GPU, to run on the stream at an address.
 
     With TensorRT, nodes that it does not know run on CUDA.
-
-    Raises:
-        DeviceError: The GPU or its libraries cannot be used, or run no part of the model.
-        DeviceMemoryError: The model does not fit into the GPU's memory.
-        ModelError: The runtime refuses the model.
     """
     contract, ordinal = model.contract, device.ordinal or 0
     providers: list[Provider] = [cuda_provider(ordinal, stream, options)]

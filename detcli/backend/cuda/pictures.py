@@ -51,7 +51,6 @@ class PictureMemory:
             self._free_returned()
 
     def close(self) -> None:
-        """Free what is not lent; the rest is freed when it comes back."""
         with self._lock:
             self._closed = True
             for memory in [one for group in self._idle.values() for one in group]:

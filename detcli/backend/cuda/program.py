@@ -46,12 +46,7 @@ def entry_points() -> dict[str, Path]:
 
 
 def compile_file(path: Path, architecture: str) -> ObjectCode:
-    """Compile a `.cu` file for an architecture such as "sm_90", or take it from the cache.
-
-    Raises:
-        DeviceError: The file does not compile; the message begins with file and line.
-        DependencyError: NVRTC is not installed.
-    """
+    """Compile a `.cu` file for an architecture such as "sm_90", or take it from the cache."""
     source = path.read_text(encoding="utf-8")
     options = ProgramOptions(
         name=str(path),  # errors show it

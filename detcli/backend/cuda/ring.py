@@ -18,13 +18,7 @@ M = TypeVar("M", bound="DeviceMemory")
 
 
 class Slot:
-    """Memory of one batch; each part grows to the largest batch it has held.
-
-    Attributes:
-        generation: How often the slot has been handed out.
-        finish: Copies the rows out of the slot; None if there are none to copy.
-        pictures: Kept until the slot's work is done, which may read them from where they are.
-    """
+    """Memory of one batch; each part grows to the largest batch it has held."""
 
     def __init__(self, gpu: "Gpu") -> None:
         self._gpu = gpu
@@ -37,19 +31,11 @@ class Slot:
         self.pictures: Sequence[Image] = ()
 
     def device(self, part: str, size: int) -> "DeviceMemory":
-        """Device memory of at least `size` bytes, reused while it is large enough.
-
-        Raises:
-            MemoryError: The device has not enough memory left.
-        """
+        """Device memory of at least `size` bytes, reused while it is large enough."""
         return _grown(self._device, part, size, self._gpu.allocate)
 
     def pinned(self, part: str, size: int) -> "PinnedMemory":
-        """Page-locked memory of at least `size` bytes.
-
-        Raises:
-            MemoryError: The host has not enough memory left.
-        """
+        """Page-locked memory of at least `size` bytes."""
         return _grown(self._pinned, part, size, self._gpu.pin)
 
     @contextlib.contextmanager
@@ -72,7 +58,6 @@ class Slot:
         self.pictures = ()
 
     def close(self) -> None:
-        """Free the memory; the stream must be idle."""
         for memory in (*self._device.values(), *self._pinned.values()):
             memory.close()
         self._device.clear()
@@ -98,7 +83,6 @@ class Ring:
         return slot
 
     def close(self) -> None:
-        """Copy the rows that are not read yet, then free everything; the stream must be idle."""
         for slot in self._slots:
             if slot.finish is not None:
                 slot.finish()

@@ -66,19 +66,10 @@ class SelectionKernels:
 
     Runs share the workspace and their result in it, since the stream runs them one after another;
     each result is copied to memory of the caller.
-
-    Attributes:
-        max_det: Maximum number of rows of a picture.
-        result_size: Bytes of a result: counts `(B, 2)` uint32, of rows and of NaN scores, then
-            rows `(B, max_det, 6)` float32, see `Rows`.
     """
 
     def __init__(self, gpu: "Gpu", head: HeadShape, options: SelectionOptions) -> None:
-        """Allocate the workspace.
-
-        Raises:
-            MemoryError: The device has not enough memory left.
-        """
+        """Allocate the workspace."""
         self._gpu, self._head = gpu, head
         self._options = on_logits(options) if head.logits else options
         chosen = None if options.class_ids is None else sorted(options.class_ids)
@@ -113,12 +104,7 @@ class SelectionKernels:
         self._class_ids = None if chosen is None else upload(gpu, np.array(chosen, np.uint32))
 
     def enqueue(self, heads: int, download: int) -> None:
-        """Enqueue the kernels and the copy of their result, which are one graph.
-
-        Args:
-            heads: Address of the network's output.
-            download: Address of `result_size` bytes of page-locked memory.
-        """
+        """Enqueue the kernels and the copy of their result, which are one graph."""
         graph = self._graphs.get((heads, download))
         if graph is None:
             if len(self._graphs) == MAX_GRAPHS:
@@ -184,7 +170,6 @@ class SelectionKernels:
         return as_selection(rows.values, logits=self._head.logits)
 
     def close(self) -> None:
-        """Free the workspace."""
         self._memory.close()
         if self._class_ids is not None:
             self._class_ids.close()
@@ -200,9 +185,6 @@ class HostSelection:
     may be several candidates for suppression.
 
     Used as `SelectionKernels`; it holds no memory.
-
-    Attributes:
-        result_size: Bytes of a result: what the network gave for all pictures.
     """
 
     def __init__(
@@ -213,7 +195,6 @@ class HostSelection:
         contract: Contract,
         options: SelectionOptions,
     ) -> None:
-        """Take what the graph gives: `shape` is `(B, R, 6)`, or that of heads."""
         self._gpu, self._shape, self._dtype = gpu, shape, dtype
         self._contract, self._options = contract, options
         self.result_size = math.prod(shape) * dtype.itemsize

@@ -26,18 +26,12 @@ MAX_ROW = 1 << 31  # the kernels' indices have 32 bits
 
 @dataclass(frozen=True, slots=True)
 class DeviceArray:
-    """A contiguous array in device memory, as torch and CuPy read and write it.
+    """A contiguous array in device memory, as torch and CuPy read and write it."""
 
-    Attributes:
-        address: Address of the first element.
-        shape: Its shape.
-        dtype: Its element type.
-        owner: The memory, which is freed with the last reference; None if the caller keeps it.
-    """
-
-    address: int
+    address: int  # of the first element
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    # the memory, which is freed with the last reference; None if the caller keeps it
     owner: "DeviceMemory | None" = field(default=None, repr=False, compare=False)
 
     @property

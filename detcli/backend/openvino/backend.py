@@ -31,9 +31,6 @@ class OpenvinoBackend:
 
     A batch is one picture, as on the CPU. It has a request, and with it an input and an output of
     its own, until its detections are read.
-
-    Attributes:
-        precision: See `OpenvinoNetwork.precision`.
     """
 
     workers = 1
@@ -107,7 +104,6 @@ class OpenvinoBackend:
             self._observer(stage)
 
     def close(self) -> None:
-        """Drop the network with its memory."""
         self.network = None
         self.idle.clear()
 

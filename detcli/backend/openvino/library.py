@@ -76,12 +76,7 @@ def core() -> Any:  # noqa: ANN401
 
 
 def open_core(device: Device) -> Any:  # noqa: ANN401
-    """The Core, once it has this device.
-
-    Raises:
-        DependencyError: OpenVINO is not installed, or does not load.
-        DeviceError: A plug-in, a driver or the device is missing.
-    """
+    """The Core, once it has this device."""
     found, unit = core(), str(device.unit)
     try:
         found.get_property(unit, "FULL_DEVICE_NAME")

@@ -39,13 +39,7 @@ NAMES = {"i8": "int8", "u8": "int8"}
 
 
 class OpenvinoNetwork:
-    """A compiled network with one input and one output.
-
-    Attributes:
-        precision: What its layers really compute in, as the compiled network says: "f32", "bf16",
-            "f16" or "int8"; joined by "+" if they differ, the most frequent first.
-        requests: How many runs at once use all of the device.
-    """
+    """A compiled network with one input and one output."""
 
     def __init__(self, compiled: Any) -> None:  # noqa: ANN401 - openvino's types are incomplete
         self.compiled = compiled
@@ -53,11 +47,7 @@ class OpenvinoNetwork:
         self.requests: int = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
 
     def start(self, request: Any, tensor: Tensor) -> None:  # noqa: ANN401
-        """Start a run; until it has ended, nobody may free or change the tensor, which is shared.
-
-        Raises:
-            InferenceError: The network does not take this tensor.
-        """
+        """Start a run; until it has ended, the tensor is shared and must not change."""
         try:
             request.set_input_tensor(library().Tensor(tensor, shared_memory=True))
             request.start_async()
@@ -76,21 +66,7 @@ def open_network(
     options: DeviceOptions,
     check: Callable[[Any], None] | None = None,
 ) -> OpenvinoNetwork:
-    """Compile a network, or read it from the cache.
-
-    Args:
-        graph: A serialised ONNX graph with one input and one output.
-        title: The model's name in errors.
-        device: Where it runs.
-        options: Of these, `half`, `workers` and `cores`.
-        check: Raises an error if the network, compiled in float32, is wrong; called before anything
-            is cached.
-
-    Raises:
-        DependencyError: OpenVINO is not installed, or does not load.
-        DeviceError: The device cannot be used, or not in this precision.
-        ModelError: OpenVINO refuses the graph.
-    """
+    """Compile a network, or read it from the cache."""
     core, unit = open_core(device), str(device.unit)
     precision = choose_precision(core, unit, half=options.half)
     config = {"INFERENCE_PRECISION_HINT": precision, **scheduling(device, options)}
@@ -165,9 +141,6 @@ def choose_precision(core: Any, unit: str, *, half: bool) -> str:  # noqa: ANN40
     """The precision to ask for: "f32", or with `half` the device's "bf16" or "f16".
 
     OpenVINO's own default is half precision wherever the device has it.
-
-    Raises:
-        DeviceError: The device does not compute in it, or would be slower than in float32.
     """
     wanted = HALF[unit.partition(".")[0]] if half else "f32"
     has = CAPABILITY[wanted] in core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
@@ -260,14 +233,9 @@ def _layers(compiled: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
 
 
 class OpenvinoTensors:
-    """Any graph on one of OpenVINO's devices, with arrays as its inputs and outputs.
-
-    Attributes:
-        device: The device's name.
-    """
+    """Any graph on one of OpenVINO's devices, with arrays as its inputs and outputs."""
 
     def __init__(self, graph: bytes, title: str, device: Device, options: DeviceOptions) -> None:
-        """Load a graph, which is not cached; for the arguments and errors see `open_network`."""
         self.device, self._title = str(device), title
         core, unit = open_core(device), str(device.unit)
         config = {"INFERENCE_PRECISION_HINT": choose_precision(core, unit, half=options.half)}
@@ -280,11 +248,7 @@ class OpenvinoTensors:
         self._request = compiled.create_infer_request()
 
     def run(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
-        """Feed the named input and return copies of all outputs by name.
-
-        Raises:
-            InferenceError: The runtime failed.
-        """
+        """Feed the named input and return copies of all outputs by name."""
         try:
             self._request.infer({name: tensor}, share_inputs=False)
         except FAILURES as error:

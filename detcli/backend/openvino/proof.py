@@ -32,9 +32,6 @@ def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN
     """Compare a network that was compiled in float32 with ONNX Runtime on a picture of noise.
 
     One that selects its rows itself is not compared, since noise gives none.
-
-    Raises:
-        ModelError: It computes something else.
     """
     contract = model.contract
     if contract.layout is Layout.ROWS:

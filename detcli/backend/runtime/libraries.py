@@ -47,31 +47,19 @@ SYMBOL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Unloadable:
-    """A shared library that does not load.
-
-    Attributes:
-        library: Its file name.
-        reason: What is wrong with it; empty if it is missing.
-        owner: The product it belongs to.
-        remedy: What installs it, a command or a sentence.
-    """
+    """A shared library that does not load."""
 
     library: str
-    reason: str
-    owner: str
-    remedy: str
+    reason: str  # what is wrong with it; empty if it is missing
+    owner: str  # the product it belongs to
+    remedy: str  # what installs it, a command or a sentence
 
     def __str__(self) -> str:
         return f"{self.library} ({self.owner}{f': {self.reason}' if self.reason else ''})"
 
 
 def require_provider(provider: str) -> None:
-    """Make sure that the execution provider CUDA or TENSORRT can be loaded.
-
-    Raises:
-        DeviceError: The provider cannot be loaded; the message names the missing library, the hint
-            what installs it.
-    """
+    """Make sure that the execution provider CUDA or TENSORRT can be loaded."""
     if provider not in onnxruntime.get_available_providers():
         raise DeviceError(
             f"this ONNX Runtime ({onnxruntime.__version__}) was built without {provider}",
@@ -88,9 +76,6 @@ def require_code(ordinal: int) -> None:
     """Make sure that ONNX Runtime's CUDA provider was compiled for a GPU.
 
     If it was not, ONNX Runtime loads a model nevertheless, and then fails on each picture.
-
-    Raises:
-        DeviceError: It was not; the hint says which extra was.
     """
     facts = ask_driver()
     chosen = facts.gpus[ordinal : ordinal + 1]
@@ -101,11 +86,7 @@ def require_code(ordinal: int) -> None:
 
 
 def require_one_cuda() -> None:
-    """Make sure that ONNX Runtime and cuda-bindings, if installed, are for the same CUDA.
-
-    Raises:
-        DeviceError: They are for different ones.
-    """
+    """Make sure that ONNX Runtime and cuda-bindings, if installed, are for the same CUDA."""
     cuda = runtime_cuda()
     try:
         bindings = importlib.metadata.version("cuda-bindings")

@@ -16,14 +16,7 @@ log = logging.getLogger(__name__)
 def cuda_provider(
     ordinal: int, stream: int | None, options: DeviceOptions, *, graph: bool = False
 ) -> Provider:
-    """The CUDA provider with its options.
-
-    Args:
-        ordinal: CUDA's number of the GPU.
-        stream: Address of the stream that runs all work; None for one of the provider's own.
-        options: Of these, the memory limit.
-        graph: Whether runs may be captured into CUDA graphs.
-    """
+    """The CUDA provider with its options."""
     chosen = {
         "device_id": str(ordinal),
         # The default asks cuDNN for its slower heuristic (before cuDNN 9 it timed every algorithm,
@@ -52,13 +45,6 @@ def tensorrt_provider(
 
     Its CUDA graphs stay off: it keeps a single one, and replays it with the addresses of its
     capture even if a run is bound to others.
-
-    Args:
-        ordinal: CUDA's number of the GPU.
-        stream: Address of the stream that runs all work.
-        options: Of these, the memory limit and the precision.
-        graph: The model; the cached engine belongs to it.
-        input_dtype: "float32" or "float16"; a float16 model runs in float16 in any case.
     """
     half = options.half or input_dtype == "float16"
     chosen = {

@@ -67,21 +67,7 @@ class CaptureRefusedError(ModelError):
 
 
 def open_session(graph: bytes, providers: Sequence[Provider], title: str, threads: int = 0) -> Any:  # noqa: ANN401 - onnxruntime has no types
-    """Create a session that runs on the first provider.
-
-    Args:
-        graph: A serialised ONNX graph.
-        providers: CPU, or those of `providers.py`, which `require_provider` found to load. Nodes
-            that the first does not support go to the next, finally to the CPU; `-v` lists them.
-        title: The model's name in errors.
-        threads: Threads for each operator on the CPU; 0 means one per core.
-
-    Raises:
-        DeviceError: A provider does not load, or the first runs no node.
-        DeviceMemoryError: The model does not fit into the GPU's memory.
-        CaptureRefusedError: CUDA graphs were asked for, and this graph does not allow them.
-        ModelError: The runtime refuses the graph, or on the CPU takes too long or too much memory.
-    """
+    """Create a session that runs on the first provider."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = FATAL
     options.intra_op_num_threads = threads
@@ -132,16 +118,7 @@ def _creation_error(why: str, title: str, *, on_cpu: bool) -> Exception:
 
 
 def check_placement(session: Any, providers: Sequence[str], title: str) -> None:  # noqa: ANN401 - onnxruntime has no types
-    """Make sure that a session runs where it was asked to, and log what runs elsewhere.
-
-    Args:
-        session: A session created with RECORD_PLACEMENT set to "1".
-        providers: Names of the execution providers that were asked for, the wanted one first.
-        title: The model's name.
-
-    Raises:
-        DeviceError: A provider did not load, or the wanted one runs no node.
-    """
+    """Make sure that a session runs where it was asked to, and log what runs elsewhere."""
     wanted, loaded = providers[0], session.get_providers()
     if absent := [provider for provider in providers if provider not in loaded]:
         raise DeviceError(
@@ -188,27 +165,17 @@ def _summary(nodes: Sequence[Any]) -> str:
 
 
 class TensorSession:
-    """Any graph on any device, with arrays as its inputs and outputs.
-
-    Attributes:
-        device: The device's name.
-    """
+    """Any graph on any device, with arrays as its inputs and outputs."""
 
     def __init__(
         self, device: str, providers: Sequence[Provider], graph: bytes, title: str, threads: int = 0
     ) -> None:
-        """Load a graph; `device` is the name, for the rest see `open_session`."""
         self.device, self._title = device, title
         self._session = open_session(graph, providers, title, threads)
         self._names = [output.name for output in self._session.get_outputs()]
 
     def run(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
-        """Feed the named input and return all outputs by name.
-
-        Raises:
-            DeviceMemoryError: The run does not fit into the device's memory.
-        InferenceError: The runtime failed, or the session has been closed.
-        """
+        """Feed the named input and return all outputs by name."""
         if self._session is None:
             raise closed_error()
         try:
@@ -226,7 +193,6 @@ class TensorSession:
         return run_with_timeout(RUN_TIMEOUT_S, self._title, partial(self.run, name, tensor))
 
     def close(self) -> None:
-        """Drop the session with its memory."""
         self._session = None
 
 

@@ -34,23 +34,16 @@ class LeftNode:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the nodes of a graph would run if a provider was asked for.
+    """Where the nodes of a graph would run if a provider was asked for."""
 
-    Attributes:
-        provider: Its name in ONNX Runtime.
-        usable: Whether it accepts the graph here.
-        reason: Why it does not; empty if it does.
-        hint: What to do about that.
-        taken: Number of nodes it runs by operator, after ONNX Runtime's own simplifications; None
-            if it does not accept the graph, or ONNX Runtime does not report it.
-        left: Nodes that it leaves to other providers; None where `taken` is.
-    """
-
-    provider: str
-    usable: bool
-    reason: str = ""
-    hint: str = ""
+    provider: str  # its name in ONNX Runtime
+    usable: bool  # whether it accepts the graph here
+    reason: str = ""  # why it does not; empty if it does
+    hint: str = ""  # what to do about that
+    # number of nodes it runs by operator, after ONNX Runtime's own simplifications; None if it does
+    # not accept the graph, or ONNX Runtime does not report it
     taken: dict[str, int] | None = None
+    # nodes that it leaves to other providers; None where `taken` is
     left: tuple[LeftNode, ...] | None = None
 
 
