@@ -2,11 +2,10 @@
 
     device.py                     where to run, and how
     protocol.py                   what every backend offers
-    preprocess.py, resample.py    the specification, in NumPy: from a picture to the input,
-    postprocess.py, logits.py     and from the head to rows
+    preprocess.py                 the specification, in NumPy: from a picture to the input,
+    postprocess.py                and from the head to rows
     cpu.py, cuda/, openvino/      the backends
     runtime/                      ONNX Runtime, for all of them
-    failures.py                   what goes wrong in a network
     nvidia.py                     which GPUs there are, and what runs on them
 
 Importing this is cheap; what a device needs is imported when one is opened.
@@ -27,7 +26,7 @@ from detcli.errors import (
 
 if TYPE_CHECKING:
     from detcli.backend.protocol import Backend, Engine, Tensors
-    from detcli.backend.runtime.survey import Placement
+    from detcli.backend.runtime.session import Placement
     from detcli.model.file import PreparedModel
 
 __all__ = [
@@ -100,7 +99,7 @@ def survey(graph: bytes, title: str) -> "tuple[Placement, ...]":
     Returns:
         ONNX Runtime's preferred provider comes first, its CPU last.
     """
-    from detcli.backend.runtime.survey import survey
+    from detcli.backend.runtime.session import survey
 
     placements = survey(graph, title)
     if not has_openvino():

@@ -15,8 +15,7 @@ from colour_model import cell_box, picture
 
 from detcli import DetcliWarning, Detector, Letterbox, Settings
 from detcli.backend import open_backend
-from detcli.backend.logits import logit_threshold, sigmoid
-from detcli.backend.postprocess import SelectionOptions
+from detcli.backend.postprocess import SelectionOptions, logit_threshold, sigmoid
 from detcli.errors import DeviceError, InferenceError, ModelError, UsageError
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.file import PreparedModel, prepare

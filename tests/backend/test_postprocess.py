@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from detcli import DetcliWarning, Letterbox
-from detcli.backend.logits import sigmoid
-from detcli.backend.postprocess import SelectedRows, SelectionOptions, select, to_detections
+from detcli.backend.postprocess import (
+    SelectedRows,
+    SelectionOptions,
+    select,
+    sigmoid,
+    to_detections,
+)
 from detcli.model.recognise import recognise
 
 CONTRACT = recognise(colour_model.build(), "colours")

@@ -4,8 +4,7 @@
     network.py     ONNX Runtime on device memory
     selection.py   the network's head -> rows            kernels/class_max.cu, select.cu, nms.cu
     topk.py        detcli.top_k for arrays on the GPU    kernels/top_k.cu
-    pictures.py    page-locked memory that pictures are decoded into
-    ring.py        the memory that a batch in flight owns
+    memory.py      page-locked memory of pictures, and what a batch in flight owns
     program.py     .cu files -> machine code for this GPU, cached
     driver.py      the GPU itself: memory, copies, launches
     backend.py     all of it as a Backend

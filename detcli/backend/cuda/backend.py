@@ -12,10 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detcli.backend.cuda.letterbox import LetterboxBatch
-from detcli.backend.cuda.pictures import PictureMemory
-from detcli.backend.cuda.ring import Ring, Slot
+from detcli.backend.cuda.memory import PictureMemory, Ring, Slot
 from detcli.backend.cuda.selection import HeadShape, HostSelection, SelectionKernels
-from detcli.backend.failures import closed_error, out_of_memory
 from detcli.backend.postprocess import (
     HeadArray,
     SelectedRows,
@@ -23,7 +21,7 @@ from detcli.backend.postprocess import (
     detect,
     to_detections,
 )
-from detcli.backend.protocol import Observer, Pending
+from detcli.backend.protocol import Observer, Pending, closed_error, out_of_memory
 from detcli.detections import Detections
 from detcli.errors import InferenceError
 from detcli.geometry import Image, Letterbox

@@ -3,7 +3,7 @@
 Everything that the kernel reads lies in one area: the values of the 256 levels of each channel, a
 descriptor for each picture, the tables for resizing, and the pictures as decoded. It is staged in
 page-locked memory and uploaded with one copy, except pictures that lie in such memory already
-(`pictures.py`): each is uploaded from where it is. The kernel resizes as cv2.INTER_LINEAR; other
+(`memory.py`): each is uploaded from where it is. The kernel resizes as cv2.INTER_LINEAR; other
 interpolations are done on the host, before the upload.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.cuda.pictures import is_page_locked
+from detcli.backend.cuda.memory import is_page_locked
 from detcli.backend.preprocess import DEFAULT, resize, values
 from detcli.geometry import Image, Letterbox
 from detcli.model.contract import Interpolation, Preprocessing

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from detcli.backend.device import Device, DeviceOptions
-from detcli.backend.failures import closed_error, is_out_of_memory, out_of_memory, run_error
 from detcli.backend.postprocess import HeadArray
+from detcli.backend.protocol import closed_error, is_out_of_memory, out_of_memory, run_error
 from detcli.backend.runtime import onnxruntime
 from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
 from detcli.backend.runtime.session import (

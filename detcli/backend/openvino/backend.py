@@ -6,12 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from detcli.backend.failures import closed_error, run_error
 from detcli.backend.openvino.library import FAILURES, reason
 from detcli.backend.openvino.network import OpenvinoNetwork, Tensor
 from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
 from detcli.backend.preprocess import in_batches, to_tensors
-from detcli.backend.protocol import Observer, Pending
+from detcli.backend.protocol import Observer, Pending, closed_error, run_error
 from detcli.detections import Detections
 from detcli.geometry import Image, Letterbox, new_image
 from detcli.model.contract import Contract

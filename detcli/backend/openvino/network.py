@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.backend.device import Device, DeviceOptions, available_cores, visible_cores
-from detcli.backend.failures import (
+from detcli.backend.openvino.library import FAILURES, library, open_core, reason
+from detcli.backend.protocol import (
     LOAD_TIMEOUT_S,
     MORE_MEMORY,
     RUN_TIMEOUT_S,
@@ -20,7 +21,6 @@ from detcli.backend.failures import (
     run_error,
     run_with_timeout,
 )
-from detcli.backend.openvino.library import FAILURES, library, open_core, reason
 from detcli.cache import cached
 from detcli.errors import DeviceError, ModelError
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 from detcli.backend.device import Device
 from detcli.backend.openvino.library import open_core, reason
-from detcli.backend.runtime.survey import LeftNode, Placement
+from detcli.backend.runtime.session import LeftNode, Placement
 from detcli.errors import DetcliError
 
 OPENVINO = "OpenVINO"

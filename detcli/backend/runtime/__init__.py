@@ -3,7 +3,6 @@
     session.py     makes sessions and runs them; refuses one that is not where it was asked to be
     providers.py   the options of its GPU providers
     libraries.py   whether their shared libraries load, and what installs those that do not
-    survey.py      what each provider makes of a graph
 
 This imports ONNX Runtime; everything else imports it from here.
 """

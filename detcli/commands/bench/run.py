@@ -21,7 +21,7 @@ from typing import IO, TypeVar, cast
 
 import numpy as np
 
-from detcli.backend.failures import RUN_TIMEOUT_S, timeout_error
+from detcli.backend.protocol import RUN_TIMEOUT_S, timeout_error
 from detcli.commands.bench import sampling
 from detcli.commands.bench.machine import (
     GpuWatch,

@@ -12,8 +12,8 @@ import onnx
 from onnx import ModelProto, TensorProto, helper
 
 from detcli.backend import open_tensors
-from detcli.backend.failures import RUN_TIMEOUT_S, run_with_timeout
 from detcli.backend.preprocess import place, to_batch
+from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
 from detcli.commands.convert.passes import (
     decode_nodes,
     first_convolutions,

@@ -12,7 +12,7 @@ import onnx.inliner
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from detcli.backend import survey
-from detcli.backend.runtime.survey import Placement, simplified
+from detcli.backend.runtime.session import Placement, simplified
 from detcli.commands.inspect.advice import (
     CutPoint,
     ModelAdvice,

@@ -7,9 +7,9 @@ from onnx import ModelProto, TensorProto
 
 from detcli.backend import open_tensors
 from detcli.backend.device import Device
-from detcli.backend.failures import RUN_TIMEOUT_S, run_with_timeout
 from detcli.backend.postprocess import as_selection, confident_rows, to_detections
 from detcli.backend.preprocess import place, to_batch
+from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
 from detcli.commands.shared.comparison import Precision
 from detcli.detections import Detections
 from detcli.detector import Detector

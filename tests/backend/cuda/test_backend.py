@@ -15,7 +15,7 @@ from detcli.backend import DeviceOptions, cuda, open_backend
 from detcli.backend.cpu import CpuBackend
 from detcli.backend.cuda import backend as module
 from detcli.backend.cuda import network
-from detcli.backend.cuda.ring import Ring
+from detcli.backend.cuda.memory import Ring
 from detcli.backend.cuda.topk import top_k
 from detcli.backend.postprocess import SelectionOptions
 from detcli.errors import DeviceMemoryError, InferenceError

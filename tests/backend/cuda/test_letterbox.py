@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from detcli import Letterbox
 from detcli.backend.cuda.letterbox import ALIGNMENT, LetterboxBatch
-from detcli.backend.cuda.pictures import PictureMemory
+from detcli.backend.cuda.memory import PictureMemory
 from detcli.backend.preprocess import DEFAULT, letterbox_image, place, to_tensor
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 

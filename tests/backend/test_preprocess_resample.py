@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from detcli.backend.resample import resample
+from detcli.backend.preprocess import resample
 from detcli.model.contract import Interpolation
 
 KINDS = [Interpolation.BILINEAR, Interpolation.BICUBIC]

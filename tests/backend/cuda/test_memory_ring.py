@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from detcli.backend.cuda.ring import Ring
+from detcli.backend.cuda.memory import Ring
 
 
 def enqueue(gpu, slot, value):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from detcli.backend.cuda.pictures import PictureMemory, is_page_locked
+from detcli.backend.cuda.memory import PictureMemory, is_page_locked
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
 

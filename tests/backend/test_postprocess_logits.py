@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.backend.logits import logit_threshold, sigmoid
+from detcli.backend.postprocess import logit_threshold, sigmoid
 
 
 def float32(first, last, step=1):

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from detcli.backend.failures import is_out_of_memory, out_of_memory, run_with_timeout
+from detcli.backend.protocol import is_out_of_memory, out_of_memory, run_with_timeout
 from detcli.errors import ModelError
 
 

@@ -6,8 +6,9 @@ import colour_model
 import onnxruntime
 import pytest
 
-from detcli.backend.runtime import libraries, survey
-from detcli.backend.runtime.survey import LeftNode, Placement
+from detcli.backend.runtime import libraries
+from detcli.backend.runtime import session as survey
+from detcli.backend.runtime.session import LeftNode, Placement
 from detcli.errors import DeviceError, ModelError
 
 CUDA, TENSORRT, CPU = (f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "CPU"))
