@@ -173,6 +173,7 @@ def test_unlike_settings_are_said(compare, settings, says):
     same = [record("1.png", box())]
     code, said, report = compare(same, same, **settings)
     assert (code, report["unlike"]) == (0, [says] if says else [])
+    assert report["detections"]["max_det"] == settings.get("max_det", 300)
     assert said == (f"detcli: warning: {says}\n" if says else "")
     code, said, _ = compare(same, [record("1.png")], **settings)
     assert (code, f"hint: the runs are not alike: {says}; --report" in said) == (6, bool(says))
@@ -187,6 +188,7 @@ def test_unlike_settings_are_said(compare, settings, says):
         (0.5009, {"conf": 0.1, "class_conf": {"0": 0.5}}, 0),
         (0.5011, {"conf": 0.1, "class_conf": {"0": 0.5}}, 1),
         (0.2509, {"conf": "high", "class_conf": {"x": 1, "0": "y"}}, 0),
+        (0.5, {"class_conf": {"0": 7}}, 1),
     ],
 )
 def test_a_box_next_to_the_confidence_may_be_below_it_on_the_other_side(
