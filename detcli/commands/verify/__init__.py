@@ -4,7 +4,7 @@ import json
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -97,7 +97,7 @@ def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -
 
     The exit code is 6 if they differ by more than the tolerance.
     """
-    quiet, page, check = config.messages.quiet, config.writing.report, request.check
+    quiet, check = config.messages.quiet, request.check
     report_format, certificate = request.format, request.certificate
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
@@ -109,12 +109,14 @@ def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -
     if check is not None:
         _require_only_check(origins)
         request, before = read_certificate(check)
+        config = replace(request.config, writing=config.writing, messages=config.messages)
+        request = replace(request, config=config)
     elif request.is_saved and origins.get("device") == LINE:
         raise about_running("--device")
     file = None if certificate is None else open_output(certificate)  # a run is not for nothing
     try:
         certify = file is not None or before is not None
-        made = _compare(request, page, certificate, certify=certify, quiet=quiet)
+        made = _compare(request, certify=certify)
         if file is not None:
             file.write((encode(made) + "\n").encode("utf-8", "backslashreplace"))
             file.commit()
@@ -127,7 +129,7 @@ def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -
     if before is None:
         write_report(found, report_format, render)
         _say_what_is_odd(found, quiet=quiet)
-        _judge(found, _next_step(request, found, may_show=page is None))
+        _judge(found, _next_step(request, found))
     else:
         checked = compare_certificates(before, made)
         write_report(checked, report_format, render_check)
@@ -152,32 +154,23 @@ def _require_only_check(origins: Mapping[str, str]) -> None:
             )
 
 
-def _compare(
-    request: VerifyRequest,
-    page: Path | None,
-    certificate: Path | None,
-    *,
-    certify: bool,
-    quiet: bool,
-) -> "Certificate":
+def _compare(request: VerifyRequest, *, certify: bool) -> "Certificate":
     """Compare two sides that run, or that were saved."""
+    from detcli.run import source_options
     from detcli.sink.page.folder import require_apart
-    from detcli.source.loading import SourceOptions
     from detcli.source.sources import InputGuard
 
     named = filter(None, [request.other, request.coco_images])
-    written, recursive = () if page is None else (page,), request.config.inputs.recursive
-    options = SourceOptions(recursive=recursive, written=written)
-    inputs = InputGuard([*request.images, request.model, *named], options)
-    require_apart(page, [certificate])
-    inputs.refuse([certificate])
+    inputs = InputGuard([*request.images, request.model, *named], source_options(request.config))
+    require_apart(request.config.writing.report, [request.certificate])
+    inputs.refuse([request.certificate])
     if request.is_saved:
         from detcli.commands.verify.saved import verify_saved
 
-        return verify_saved(request, page, inputs, certify=certify, quiet=quiet)
+        return verify_saved(request, inputs, certify=certify)
     from detcli.commands.verify.running import verify_running
 
-    return verify_running(request, page, inputs, certify=certify, quiet=quiet)
+    return verify_running(request, inputs, certify=certify)
 
 
 def _say_what_is_odd(found: "VerifyReport", *, quiet: bool) -> None:
@@ -190,9 +183,9 @@ def _say_what_is_odd(found: "VerifyReport", *, quiet: bool) -> None:
         report_error(DetcliError(failed.error), failed.source)
 
 
-def _next_step(request: VerifyRequest, found: "VerifyReport", *, may_show: bool) -> str:
+def _next_step(request: VerifyRequest, found: "VerifyReport") -> str:
     steps = [f"the runs are not alike: {found.unlike[0]}"] if found.unlike else []
-    if may_show and request.random is None and found.compared:
+    if request.config.writing.report is None and request.random is None and found.compared:
         steps.append("--report DIR shows the pictures")
     one_network = request.other is None and found.right.selection == "graph"
     if not (request.bisect or request.is_saved or one_network):

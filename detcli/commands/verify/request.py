@@ -199,6 +199,11 @@ class VerifyRequest:
                 else "no pictures to compare on",
                 "name a folder of real pictures with --images",
             )
+        if self.random is not None and self.config.writing.report is not None:
+            raise UsageError(
+                "--report shows detections, and random pictures have none",
+                "name a folder with --images",
+            )
         if self.random is not None and not self.compares_tensors:
             raise UsageError(
                 "random pictures cannot compare detections: two detectors that find nothing agree",

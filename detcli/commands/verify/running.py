@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,8 +34,9 @@ from detcli.model.file import ModelFile
 from detcli.model.graph import known_size, shape
 from detcli.model.preprocessing import written
 from detcli.record import Origin, iso_time
+from detcli.run import source_options
 from detcli.settings import Settings
-from detcli.source.loading import Item, SourceOptions, load_in_time
+from detcli.source.loading import Item, load_in_time
 from detcli.source.sources import InputGuard, Sources
 
 GRAPH = "graph"  # the value of --against, in place of a device, for the graph's own selection
@@ -231,28 +231,14 @@ def _choose_device(device: Device, model: ModelFile, file: ModelFile, settings: 
     return Device.parse(backend.device)
 
 
-def verify_running(
-    request: VerifyRequest,
-    page: Path | None,
-    inputs: InputGuard,
-    *,
-    certify: bool,
-    quiet: bool,
-) -> Certificate:
+def verify_running(request: VerifyRequest, inputs: InputGuard, *, certify: bool) -> Certificate:
     """Run both sides and compare, with a bar on a terminal."""
-    if page is not None and request.random is not None:
-        raise UsageError(
-            "--report shows detections, and random pictures have none",
-            "name a folder with --images",
-        )
-    plan = plan_running(request)
-    sides = plan.left.report(), plan.right.report()
-    written_to = () if page is None else (page,)
-    options = SourceOptions(recursive=request.config.inputs.recursive, written=written_to)
+    plan, config = plan_running(request), request.config
+    sides, page = (plan.left.report(), plan.right.report()), config.writing.report
     with (
         open_results(page, inputs, plan.rules, sides, certify=certify) as results,
-        Sources(list(request.images), options) as sources,
-        progress(lambda: sources.progress.total, wanted=not quiet) as advance,
+        Sources(request.images, source_options(config)) as sources,
+        progress(lambda: sources.progress.total, wanted=not config.messages.quiet) as advance,
     ):
         seed = request.random
         items = sources if seed is None else [random_item(seed, plan.input_size)]

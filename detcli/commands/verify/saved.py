@@ -354,11 +354,9 @@ def _classes(
     return found
 
 
-def verify_saved(
-    request: VerifyRequest, page: Path | None, inputs: InputGuard, *, certify: bool, quiet: bool
-) -> Certificate:
+def verify_saved(request: VerifyRequest, inputs: InputGuard, *, certify: bool) -> Certificate:
     """Read both sides and compare, with a bar on a terminal."""
-    other = request.other or ""
+    other, config = request.other or "", request.config
     different: tuple[str, ...] = ()
     with ExitStack() as stack:
         paths = [stack.enter_context(_lasting(name)) for name in (request.model, other)]
@@ -380,9 +378,11 @@ def verify_saved(
             different = tuple(unlike(left, second))
             found = pairs(left, second)
         rules = _rules(runs, request)
-        sides = left.report(), right.report()
+        sides, page = (left.report(), right.report()), config.writing.report
         results = stack.enter_context(open_results(page, inputs, rules, sides, certify=certify))
-        advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
+        advance = stack.enter_context(
+            progress(lambda: left.count, wanted=not config.messages.quiet)
+        )
         finder = Finder(Path(request.images[0]) if request.images else None, DecodeOptions())
         stack.callback(finder.close)
         run = _Pairs(finder, results, (left.classes, right.classes))
