@@ -189,7 +189,7 @@ class Fetches:
     def __init__(self, options: DecodeOptions, stop: Event) -> None:
         self.options, self.stop = options, stop
         self._free = AHEAD_BYTES
-        self._changed = threading.Condition()
+        self.changed = threading.Condition()  # of memory, and of whose turn has come
         self._buckets: dict[tuple[str, str], Bucket | ObjectError] = {}
 
     def item(self, source: str, request: Request) -> Item:
@@ -237,21 +237,16 @@ class Fetches:
     @contextlib.contextmanager
     def reserved(self, size: int, wanted: Event) -> Iterator[None]:
         """Hold memory, when there is some; a picture whose turn has come does not wait for it."""
-        with self._changed:
+        with self.changed:
             while self._free < size and not (wanted.is_set() or self.stop.is_set()):
-                self._changed.wait(POLL_S)
+                self.changed.wait(POLL_S)
             self._free -= size
         try:
             yield
         finally:
-            with self._changed:
+            with self.changed:
                 self._free += size
-                self._changed.notify_all()
-
-    def notify(self) -> None:
-        """Let a fetch see that its picture's turn has come."""
-        with self._changed:
-            self._changed.notify_all()
+                self.changed.notify_all()
 
 
 class Fetch:
@@ -272,7 +267,8 @@ class Fetch:
     def take(self) -> bytes:
         """The bytes, when all are there; to be called once. Raises what went wrong."""
         self._wanted.set()
-        self._shared.notify()
+        with self._shared.changed:
+            self._shared.changed.notify_all()
         self.begin()
         limit_s, running = self._shared.options.timeout_s, RunningTime()
         while not self._done.wait(POLL_S):

@@ -93,5 +93,5 @@ def test_pictures_ahead_of_their_turn_take_limited_memory(monkeypatch):
     for fetch in fetches:  # in their order, whichever came first
         assert fetch.take() == bytes(6)
     assert sorted(started) == [0, 1, 2, 3]
-    with run._changed:  # noqa: SLF001 - all is given back
-        assert run._changed.wait_for(lambda: run._free == 10, LIMIT_S)  # noqa: SLF001
+    with run.changed:  # all is given back
+        assert run.changed.wait_for(lambda: run._free == 10, LIMIT_S)  # noqa: SLF001
