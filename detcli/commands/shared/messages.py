@@ -95,7 +95,8 @@ def _divert_libraries(*, logged: bool) -> None:
         return
     if logged:
         inlet, outlet = os.pipe()
-        os.set_blocking(outlet, False)  # a library may hold what the thread needs to read
+        if os.name == "posix":
+            os.set_blocking(outlet, False)  # a library may hold what the thread needs to read
         threading.Thread(target=_log_lines, args=[inlet], daemon=True).start()
     else:
         outlet = os.open(os.devnull, os.O_WRONLY)
