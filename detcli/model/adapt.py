@@ -146,6 +146,11 @@ class _Builder:
         ends = [self.constant([entry]) for entry in (start, stop, axis)]
         return self.node("Slice", [tensor, *ends])
 
+    def put_first(self, count: int) -> None:
+        """Put what was added behind so many nodes in front of them."""
+        nodes = list(self.graph.node)
+        replace_nodes(self.graph, [*nodes[count:], *nodes[:count]])
+
     def columns(self, piece: Columns, axis: int) -> str:
         """The channels of a tensor that a piece names."""
         if (piece.start, piece.stop) == (0, None):
@@ -283,8 +288,7 @@ def _feed_others(builder: _Builder, plan: Adaptation) -> None:
     ]
     del builder.graph.input[:]
     builder.graph.input.extend(inputs)
-    nodes = list(builder.graph.node)
-    replace_nodes(builder.graph, [*nodes[size:], *nodes[:size]])
+    builder.put_first(size)
 
 
 def _feed_other(builder: _Builder, other: OtherInput, plan: Adaptation) -> None:
@@ -328,8 +332,7 @@ def _feed_image(builder: _Builder, plan: Adaptation) -> None:
         shape = [*(image.size or (-1, -1))]
         tensor = builder.reshape(tensor, [*shape, 3] if image.channels_last else [3, *shape])
     builder.node("Identity", [tensor], fed)
-    nodes = list(graph.node)
-    replace_nodes(graph, [*nodes[size:], *nodes[:size]])
+    builder.put_first(size)
     floats = onnx.TensorProto.FLOAT16 if image.dtype == "float16" else onnx.TensorProto.FLOAT
     dims = [image.batch or "batch", 3, *(image.size or ("height", "width"))]
     value = helper.make_tensor_value_info(

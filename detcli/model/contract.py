@@ -94,13 +94,10 @@ class Preprocessing:
     def from_json(cls, fields: dict[str, Any]) -> Self:
         """Read what `dataclasses.asdict` gives, back from JSON."""
         return cls(
-            **{
-                **fields,
+            **_tuples(fields)
+            | {
                 "resize": Resize(fields["resize"]),
                 "interpolation": Interpolation(fields["interpolation"]),
-                "mean": tuple(fields["mean"]),
-                "std": tuple(fields["std"]),
-                "edges": tuple(fields["edges"]) if fields["edges"] else None,
             }
         )
 
@@ -205,23 +202,22 @@ class Contract:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
         """Read what `dataclasses.asdict` gives, back from JSON."""
-        size = fields["input_size"]
         return cls(
-            **{
-                **fields,
+            **_tuples(fields)
+            | {
                 "layout": Layout(fields["layout"]),
-                "heads": tuple(fields["heads"]),
                 "box_format": BoxFormat(fields["box_format"]),
                 "score_form": ScoreForm(fields["score_form"]),
-                "settled": tuple((part, by) for part, by in fields["settled"]),
-                "unsettled": tuple(fields["unsettled"]),
                 "preprocessing": Preprocessing.from_json(fields["preprocessing"]),
-                "input_size": tuple(size) if size else None,
-                "default_size": tuple(fields["default_size"]),
-                "names": tuple(fields["names"]),
-                "warnings": tuple(fields["warnings"]),
             }
         )
+
+
+def _tuples(value: Any) -> Any:  # noqa: ANN401 - of JSON
+    """Lists of JSON as the tuples that they were; of an object, those of its entries."""
+    if isinstance(value, dict):
+        return {name: _tuples(entry) for name, entry in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 # The 80 classes of COCO 2017, in the order of YOLO models.

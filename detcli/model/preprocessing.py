@@ -29,15 +29,17 @@ WORDS: dict[str, dict[str, Any]] = {
     "rgb": {"bgr": False},
     "bgr": {"bgr": True},
 }
-WHOLE = {
-    Resize.SHORTEST_EDGE: (2, 1, MAX_SIDE),
-    "longest": (1, 1, MAX_SIDE),
-    "multiple": (1, 1, MAX_SIDE),
-    "pad": (1, 0, 255),
+NUMBERS: dict[str, tuple[type[float], int, float, float]] = {
+    "scale": (float, 1, -math.inf, math.inf),
+    "mean": (float, 3, -math.inf, math.inf),
+    "std": (float, 3, -math.inf, math.inf),
+    "enlarge": (float, 1, 1, math.inf),
+    "longest": (int, 1, 1, MAX_SIDE),
+    "multiple": (int, 1, 1, MAX_SIDE),
+    "pad": (int, 1, 0, 255),
+    Resize.SHORTEST_EDGE: (int, 2, 1, MAX_SIDE),
 }
-"""Entries of whole numbers: how many, the least and the most."""
-REAL = {"scale": 1, "mean": 3, "std": 3, "enlarge": 1}
-"""Entries of other numbers: how many."""
+"""Entries of numbers: their type, how many, the least and the most."""
 PARTS = {
     "resize": ("resize", "longest", "enlarge", "edges", "multiple", "pad"),
     "interpolation": ("interpolation",),
@@ -148,28 +150,12 @@ def _read(entry: str, text: str) -> dict[str, Any]:
     name, equals, value = entry.partition("=")
     if not equals and name in WORDS:
         return WORDS[name]
-    if equals and name in REAL:
-        reals = _numbers(entry, value, REAL[name], float)
-        if name == "std" and 0 in reals:
-            raise UsageError(f"--preprocess {entry}: nothing can be divided by 0", EXAMPLE)
-        if name == "enlarge" and reals[0] < 1:
-            raise UsageError(f"--preprocess {entry}: out of range", "use 1 or more")
-        return {name: reals if len(reals) > 1 else reals[0]}
-    if equals and name in WHOLE:
-        count, least, most = WHOLE[name]
-        wholes = _numbers(entry, value, count, int)
-        if not all(least <= number <= most for number in wholes):
-            raise UsageError(f"--preprocess {entry}: out of range", f"use {least} to {most}")
-        if name == Resize.SHORTEST_EDGE:
-            return {"resize": Resize.SHORTEST_EDGE, "edges": wholes}
-        return {name: wholes[0]}
-    known = [*WORDS, *(f"{name}=" for name in (*WHOLE, *REAL))]
-    raise UsageError(
-        f"--preprocess '{text}': '{entry}' is unknown", f"the entries are: {', '.join(known)}"
-    )
-
-
-def _numbers(entry: str, value: str, count: int, kind: type[float]) -> tuple[float, ...]:
+    if not equals or name not in NUMBERS:
+        known = ", ".join([*WORDS, *(f"{name}=" for name in NUMBERS)])
+        raise UsageError(
+            f"--preprocess '{text}': '{entry}' is unknown", f"the entries are: {known}"
+        )
+    kind, count, least, most = NUMBERS[name]
     try:
         numbers = tuple(map(kind, value.split(":")))
         finite = all(map(math.isfinite, numbers))
@@ -178,7 +164,14 @@ def _numbers(entry: str, value: str, count: int, kind: type[float]) -> tuple[flo
     if len(numbers) != count or not finite:
         wanted = "one number" if count == 1 else f"{count} numbers with colons between them"
         raise UsageError(f"--preprocess {entry}: '{value}' is not {wanted}", EXAMPLE)
-    return numbers
+    if not all(least <= number <= most for number in numbers):
+        hint = f"use {least} or more" if most == math.inf else f"use {least} to {most}"
+        raise UsageError(f"--preprocess {entry}: out of range", hint)
+    if name == "std" and 0 in numbers:
+        raise UsageError(f"--preprocess {entry}: nothing can be divided by 0", EXAMPLE)
+    if name == Resize.SHORTEST_EDGE:
+        return {"resize": Resize.SHORTEST_EDGE, "edges": numbers}
+    return {name: numbers if count > 1 else numbers[0]}
 
 
 PREPROCESSOR = "preprocessor_config.json"
