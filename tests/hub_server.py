@@ -23,24 +23,16 @@ NEWER = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class Faults:
-    """What goes wrong.
+    """What goes wrong."""
 
-    Attributes:
-        contents: Bytes that come in place of what the record says, by file.
-        break_after: How many bytes each connection brings before it breaks off, one connection
-            an entry; later ones bring all.
-        hang: "record" or "content" never comes, or "rest", after half of the content.
-        status: What the hub answers every request with.
-        headers: Replace those of the record; None leaves one out.
-        ignore_ranges: Every content comes from its beginning.
-    """
-
-    contents: dict = field(default_factory=dict)
-    break_after: list = field(default_factory=list)
-    hang: str = ""
-    status: int = 0
-    headers: dict = field(default_factory=dict)
-    ignore_ranges: bool = False
+    contents: dict = field(default_factory=dict)  # in place of what the record says, by file
+    break_after: list = field(
+        default_factory=list
+    )  # bytes of each connection
+    hang: str = ""  # "record" or "content" never comes, or "rest", after half of the content
+    status: int = 0  # what the hub answers every request with
+    headers: dict = field(default_factory=dict)  # in place of the record's; None leaves one out
+    ignore_ranges: bool = False  # every content comes from its beginning
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -60,14 +52,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 class Hub(Server):
-    """The hub.
-
-    Attributes:
-        files: Content by repository and path.
-        main: The commit that every branch "main" is at.
-        faults: What goes wrong.
-        requests: Method, path and headers of each request, to either server.
-    """
+    """The hub: contents by repository and path, and the requests to either server."""
 
     def __init__(self):
         super().__init__(HubHandler)
