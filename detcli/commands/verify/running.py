@@ -55,8 +55,7 @@ Side = DetectorSide | GraphSide
 class SidePlan:
     """One side: a model, where it runs, and what selects its detections."""
 
-    model: ModelFile
-    file: ModelFile  # the model's
+    file: ModelFile
     device: str = "cpu"  # as `str` of a Device
     options: DeviceOptions = field(default_factory=DeviceOptions)
     selected_by: SelectedBy = SelectedBy.DETCLI
@@ -69,12 +68,12 @@ class SidePlan:
     def open(self, settings: Settings, stack: ExitStack) -> Side:
         if self.selected_by is SelectedBy.GRAPH:
             return GraphSide(self.file, settings)
-        detector = Detector(self.model, self.device, settings, self.options)
+        detector = Detector(self.file, self.device, settings, self.options)
         return DetectorSide(stack.enter_context(detector))
 
     def report(self) -> SideReport:
         return SideReport(
-            str(self.model.path), self.file.sha256, self.device, self.selected_by, self.precision
+            str(self.file.path), self.file.sha256, self.device, self.selected_by, self.precision
         )
 
 
@@ -148,18 +147,19 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
         UsageError: The request does not fit the models or devices.
     """
     settings, running = request.config.settings, request.config.running
-    model = other = find_model(request.model)
-    first = second = ModelFile.read(model.path, settings.box_format, settings.preprocess)
-    if request.other is not None:
-        other = find_model(request.other)
-        second = ModelFile.read(other.path, settings.box_format, settings.preprocess)
+    first, second = (
+        replace(find_model(name), box_format=settings.box_format, preprocess=settings.preprocess)
+        for name in (request.model, request.other or request.model)
+    )
+    if request.other is None:
+        second = first  # which is read once
     _warn_about_classes(first, second)
     by_graph = _compares_with_graph(request, second)
-    device = _choose_device(running.device[0], model, first, settings)
+    device = _choose_device(running.device[0], first, settings)
     against = Device.parse("cpu")
     if not by_graph:
         against = Device.parse(request.against) if request.against else running.device[0]
-        against = _choose_device(against, other, second, settings)
+        against = _choose_device(against, second, settings)
     if request.other is None and not by_graph and device == against:
         raise UsageError(f"both sides are the same: {first.path.name} on {device}", SIDES_HINT)
     if request.other is None and by_graph and request.compares_tensors:
@@ -171,12 +171,10 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
     if not (device.computes_half or against.computes_half):
         DeviceOptions(half=running.half).check(device)  # refuses --half
     left, right = (
-        SidePlan(
-            one, file, str(where), DeviceOptions(half=running.half and where.computes_half), by
-        )
-        for one, file, where, by in (
-            (model, first, device, SelectedBy.DETCLI),
-            (other, second, against, SelectedBy.GRAPH if by_graph else SelectedBy.DETCLI),
+        SidePlan(file, str(where), DeviceOptions(half=running.half and where.computes_half), by)
+        for file, where, by in (
+            (first, device, SelectedBy.DETCLI),
+            (second, against, SelectedBy.GRAPH if by_graph else SelectedBy.DETCLI),
         )
     )
     max_det = (rows_of(second) if by_graph else None) or settings.max_det
@@ -219,14 +217,14 @@ def _warn_about_classes(first: ModelFile, second: ModelFile) -> None:
         )
 
 
-def _choose_device(device: Device, model: ModelFile, file: ModelFile, settings: Settings) -> Device:
+def _choose_device(device: Device, file: ModelFile, settings: Settings) -> Device:
     """The device; for auto, the one on which the model loads, as in predict."""
     if not device.is_auto:
         return device
     if file.contract is None:
         session = open_tensors(device, file.model.SerializeToString(), file.path.name)
         return Device.parse(session.device)
-    backend = open_backend(device, prepare_for(model, settings))
+    backend = open_backend(device, prepare_for(file, settings))
     backend.close()
     return Device.parse(backend.device)
 
