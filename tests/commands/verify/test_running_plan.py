@@ -85,7 +85,9 @@ def test_half_precision_of_a_file_or_of_a_device(body, make_model):
 
 
 def test_both_sides_run_with_the_lowered_confidence(body, whole, make_model):
-    recommends = make_model("r.onnx", metadata={"names": "['red', 'green', 'blue']", "detcli.conf": "0.6"})
+    recommends = make_model(
+        "r.onnx", metadata={"names": "['red', 'green', 'blue']", "detcli.conf": "0.6"}
+    )
     assert plan_of(recommends, body, tolerance={"score": 0.1}).rules.conf == 0.6
     plan = plan_of(body, whole, conf=0.5, tolerance={"score": 0.1})
     assert plan.rules.conf == 0.5
