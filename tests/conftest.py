@@ -81,7 +81,7 @@ SLOW = {
     "commands/verify/test___init__.py",
     "model/test_file_prepared.py",
     "shards/test_ray.py",
-    "sink/page/test_page_browser.py",
+    "sink/page/test___init___browser.py",
     "sink/test_labels_dataset.py",
     "commands/predict/test_command_tracks.py",
     "sink/test_h264_browser.py",

@@ -17,7 +17,7 @@ from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.commands.shared.page import versions
 from detcli.files import make_folder, write_file
 from detcli.record import Record, RecordJson
-from detcli.sink.page.page import About, BoxKind, Page, Row, Table, render
+from detcli.sink.page import About, BoxKind, Page, Row, Table, render
 from detcli.text import plot_text, printable
 
 if TYPE_CHECKING:

@@ -309,7 +309,7 @@ def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
         sinks.append(keeper(DatasetSink(writing.save_dataset, class_names)))
     if writing.report is not None:
         from detcli.commands.shared.page import about_run
-        from detcli.sink.page.page import PageSink
+        from detcli.sink.page import PageSink
 
         about = about_run("predict", settings)
         resumed = writing.resume is not None

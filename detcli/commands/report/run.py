@@ -17,7 +17,7 @@ from detcli.geometry import Image
 from detcli.interrupts import interrupts
 from detcli.record import DetectionJson, RecordJson
 from detcli.sink.image import hidden
-from detcli.sink.page.page import About, Page
+from detcli.sink.page import About, Page
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import STDIN
 from detcli.text import printable, public_name

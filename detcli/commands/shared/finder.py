@@ -13,7 +13,7 @@ from detcli.errors import InputError
 from detcli.geometry import Image, Picture
 from detcli.object_store import is_object
 from detcli.record import Origin, RecordJson
-from detcli.sink.page.page import Rendering, render
+from detcli.sink.page import Rendering, render
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import load_file
 from detcli.source.loading import STDIN, Item, SourceOptions, load_in_time

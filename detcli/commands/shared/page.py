@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from detcli.errors import UsageError
 from detcli.places import Shape
 from detcli.record import SettingsJson
-from detcli.sink.page.page import About
+from detcli.sink.page import About
 
 UNSAID: tuple[object, ...] = (None, False, "", [], {})
 """Values of settings that change nothing."""

@@ -32,7 +32,7 @@ from detcli.detections import Detections
 from detcli.errors import InputError
 from detcli.geometry import Picture
 from detcli.record import Origin, RecordJson, error_to_json
-from detcli.sink.page.page import About, BoxKind, Page, Rendering, Row, render
+from detcli.sink.page import About, BoxKind, Page, Rendering, Row, render
 
 BOTH, MOVED, MISSING, EXTRA = range(4)
 

@@ -1,1 +1,423 @@
-"""A static page of a run: opens from a disk, without a server and without network."""
+"""Page: records become entries of a result page, with pictures and thumbnails."""
+
+import sys
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from detcli import __version__
+from detcli.errors import OutputError
+from detcli.geometry import Image
+from detcli.opencv import cv2
+from detcli.places import Shape
+from detcli.record import DetectionJson, Record, RecordJson, iso_time
+from detcli.sink.draw import BLACK, ZONE_COLOURS, Colour, class_colour, ink
+from detcli.sink.page.folder import PageFolder
+from detcli.text import printable
+
+PICTURE_SIDE, THUMBNAIL_SIDE = 1280, 320
+"""Pixels of the longer side, at most; smaller pictures stay as they are."""
+
+PICTURE_QUALITY, THUMBNAIL_QUALITY = 85, 75
+"""Of JPEG."""
+
+VIDEO_PICTURES = 200
+"""The most pictures kept of one video; beyond it, every other one is dropped."""
+
+
+class Rendering(NamedTuple):
+    """A picture as the page shows it: two JPEGs."""
+
+    picture: bytes
+    thumbnail: bytes
+
+
+def render(pixels: Image) -> Rendering:
+    """Make what the page shows of a picture.
+
+    Args:
+        pixels: `(H, W, 3)` uint8 BGR, upright.
+
+    Raises:
+        OutputError: It cannot be encoded.
+    """
+    picture = _fit(pixels, PICTURE_SIDE)
+    thumbnail = _fit(picture, THUMBNAIL_SIDE)
+    return Rendering(_jpeg(picture, PICTURE_QUALITY), _jpeg(thumbnail, THUMBNAIL_QUALITY))
+
+
+def _fit(pixels: Image, side: int) -> Image:
+    height, width = pixels.shape[:2]
+    gain = side / max(height, width)
+    if gain >= 1:
+        return pixels
+    size = max(1, round(width * gain)), max(1, round(height * gain))
+    fitted: Image = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+    return fitted
+
+
+def _jpeg(pixels: Image, quality: int) -> bytes:
+    encoded, data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not encoded:
+        raise OutputError("cannot encode a picture of the page", "leave out --report")
+    return data.tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class BoxKind:
+    """What a comparison says of a box: that it is missing, for instance."""
+
+    name: str  # as it is shown
+    colour: Colour  # of its boxes, BGR
+    dashed: bool = False  # whether its boxes are
+    wrong: bool = True  # whether pictures with such boxes come first
+
+
+class Row(NamedTuple):
+    """A box on a picture."""
+
+    class_id: int  # of the model
+    class_name: str  # any text
+    score: float | None  # from 0 to 1; None for an object of a label
+    box: Sequence[float]  # x1, y1, x2, y2 in pixels of the upright picture
+    kind: int | None = None  # its number among the run's kinds; None for a run without any
+    # score and box of the counterpart on another side
+    other: tuple[float | None, Sequence[float]] | None = None
+
+
+class Table(NamedTuple):
+    """A table on the page: its title, its columns and its rows."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | int | float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the page says of a run."""
+
+    command: str  # predict, report, verify or eval
+    facts: Sequence[tuple[str, str]] = ()  # name and value of whatever the detections depend on
+    kinds: Sequence[BoxKind] = ()  # what a comparison may say of boxes
+    floor: float = 0.0  # detections score above it
+    places: Sequence[Shape] = ()  # zones and lines, which are drawn on each picture
+
+
+@dataclass(slots=True)
+class _Video:
+    """A video whose frames are being added."""
+
+    number: int  # among the videos of the run
+    stride: int = 1  # the picture of every stride-th frame is kept
+    frames: int = 0  # how many there were
+    last: int = -1  # number of the last one
+    # place among the frames, and name, of each picture
+    kept: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Page:
+    """A page to which records are added, one by one.
+
+    It can be opened at any moment, and shows what was added until then. Memory does not grow with
+    the number of records.
+
+    Raises:
+        UsageError: The folder has something else in it, or another run is writing to it.
+        OutputError: It cannot be written to.
+    """
+
+    def __init__(
+        self, path: Path, about: About, inputs: Container[Path] = (), *, resumed: bool = False
+    ) -> None:
+        """Open a page.
+
+        Args:
+            path: Its folder.
+            about: What made the records.
+            inputs: Files that are never removed.
+            resumed: Whether records are added to those of the page that is there.
+        """
+        self._folder = PageFolder(path, inputs, resumed=resumed)
+        self._about = about
+        self._begun = iso_time(datetime.now(UTC))
+        self._classes: dict[tuple[int, str], int] = {}
+        self._videos: dict[str, _Video] = {}  # by source; of files only the one that is read
+        self._video_count = self._pictures = 0
+        self._models: dict[str, None] = {}
+        self._devices: dict[str, None] = {}
+        self._has_begun = False
+
+    def add(
+        self,
+        fields: RecordJson,
+        rendering: Callable[[], Rendering | None] | str | None,
+        rows: Sequence[Row] | None = None,
+    ) -> None:
+        """Add a record.
+
+        Args:
+            fields: The record.
+            rendering: Makes its picture, if one is kept; or the picture's name, if it is stored
+                already; None if there is none.
+            rows: Its boxes; None for its detections.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        self._begin()
+        entry: dict[str, Any] = {"source": printable(fields["source"])}
+        for name in ("width", "height", "frame", "time_s", "time"):
+            if name in fields:
+                entry[name] = fields[name]
+        if "error" in fields:
+            error = fields["error"]
+            entry["error"] = [printable(error["type"]), *map(printable, _message(error))]
+        if warnings := fields.get("warnings"):
+            entry["warnings"] = [printable(one) for one in warnings]
+        if "detections" in fields:
+            self._note(fields)
+            if rows is None:
+                rows = _rows(fields["detections"])
+                entry |= _watched(fields["detections"])
+            self._add_rows(entry, rows)
+        gone = self._add_picture(entry, fields, rendering)
+        if self._folder.add(entry):
+            self._describe("running")
+        for name in gone:
+            self._folder.remove_picture(name)
+
+    def close(self, summary: Sequence[str] = (), tables: Sequence[Table] = ()) -> None:
+        """Say how the run ended: early, if an exception is on its way.
+
+        A run that fails before its first record leaves the page that was there.
+
+        Args:
+            summary: What a comparison found, a sentence each.
+            tables: Its figures.
+
+        Raises:
+            OutputError: The page cannot be written.
+        """
+        failed = sys.exception() is not None
+        try:
+            if self._has_begun or not failed:
+                self._begin()
+                self._describe("stopped" if failed else "complete", summary, tables)
+        finally:
+            self._folder.close()
+
+    def store(self, rendering: Callable[[], Rendering | None]) -> str | None:
+        """Write a picture whose record comes later; returns its name, None if there is none.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        self._begin()
+        shown = rendering()
+        if shown is None:
+            return None
+        self._pictures += 1
+        return self._folder.write_picture(self._pictures - 1, *shown)
+
+    def describe(self, about: About) -> None:
+        """Say more of the run than was known when it began."""
+        self._about = about
+
+    def discard(self) -> None:
+        """Give the page up before it has begun: what was there stays."""
+        self._folder.close()
+
+    def _begin(self) -> None:
+        """Begin with the first record: until then, the run may be refused for another reason."""
+        if not self._has_begun:
+            self._folder.begin()
+            self._has_begun = True
+            self._describe("running")
+
+    def _describe(
+        self, state: str, summary: Sequence[str] = (), tables: Sequence[Table] = ()
+    ) -> None:
+        about = self._about
+        facts = [
+            *(("model", name) for name in self._models),
+            *(("device", name) for name in self._devices),
+            *about.facts,
+            ("detcli", __version__),
+        ]
+        self._folder.describe({
+            "command": about.command,
+            "state": state,
+            "begun": self._begun,
+            "ended": None if state == "running" else iso_time(datetime.now(UTC)),
+            "facts": [[name, printable(value)] for name, value in dict.fromkeys(facts)],
+            "kinds": [[one.name, *_hex(one.colour), one.dashed, one.wrong] for one in about.kinds],
+            "floor": about.floor,
+            "places": [*_places(about.places)],
+            "summary": [printable(one) for one in summary],
+            "tables": [
+                [
+                    one.title,
+                    list(one.columns),
+                    [[printable(c) if isinstance(c, str) else c for c in row] for row in one.rows],
+                ]
+                for one in tables
+            ],
+        })  # fmt: skip
+
+    def _note(self, fields: RecordJson) -> None:
+        """Remember what made a record; of models and devices there are few."""
+        if "model" in fields and len(self._models) < 10:
+            self._models[fields["model"]] = None
+        if "device" in fields and len(self._devices) < 100:
+            self._devices[fields["device"]] = None
+
+    def _add_rows(self, entry: dict[str, Any], rows: Sequence[Row]) -> None:
+        found = []
+        new = []
+        for row in rows:
+            key = row.class_id, row.class_name
+            if key not in self._classes:
+                self._classes[key] = len(self._classes)
+                new.append([row.class_id, printable(row.class_name), *_class_hex(row.class_id)])
+            box = [self._classes[key], row.score, *(round(side, 1) for side in row.box)]
+            if row.kind is not None:
+                box.append(row.kind)
+            if row.other is not None:
+                score, sides = row.other
+                box += [score, *(round(side, 1) for side in sides)]
+            found.append(box)
+        entry["found"] = found
+        if new:
+            entry["classes"] = new
+
+    def _add_picture(
+        self,
+        entry: dict[str, Any],
+        fields: RecordJson,
+        rendering: Callable[[], Rendering | None] | str | None,
+    ) -> list[str]:
+        """Write a record's picture, if one is kept; returns those that are kept no more."""
+        video = self._video(entry, fields)
+        if video is None or video.frames % video.stride == 0:
+            stored = rendering
+            if callable(rendering):
+                stored = self.store(rendering) if "detections" in fields else None
+            if stored is not None:
+                entry["picture"] = stored
+        gone: list[str] = []
+        if video is not None:
+            if "picture" in entry:
+                video.kept.append((video.frames, entry["picture"]))
+            video.frames += 1
+            if len(video.kept) > VIDEO_PICTURES:
+                video.stride *= 2
+                entry["stride"] = video.stride
+                gone = [name for place, name in video.kept if place % video.stride]
+                video.kept = [one for one in video.kept if one[0] % video.stride == 0]
+        return gone
+
+    def _video(self, entry: dict[str, Any], fields: RecordJson) -> _Video | None:
+        """The video that a frame belongs to; a new one where frames start over."""
+        if "frame" not in fields:
+            return None
+        source, live = fields["source"], "time" in fields
+        video = self._videos.get(source)
+        if video is None or (not live and fields["frame"] <= video.last):
+            if not live:
+                self._videos = {name: one for name, one in self._videos.items() if one.last < 0}
+            video = self._videos[source] = _Video(self._video_count)
+            self._video_count += 1
+        if not live:
+            video.last = fields["frame"]
+        entry["video"] = video.number
+        return video
+
+
+class PageSink:
+    """Adds each record to a page, see `Page`.
+
+    Raises:
+        UsageError: The folder has something else in it, or another run is writing to it.
+        OutputError: It cannot be written to.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        about: About,
+        inputs: Container[Path] = (),
+        *,
+        resumed: bool = False,
+        only_detections: bool = False,
+    ) -> None:
+        """Open a page, see `Page`; with `only_detections`, other records have no picture on it."""
+        self._page = Page(path, about, inputs, resumed=resumed)
+        self._only_detections = only_detections
+
+    def write(self, record: Record) -> None:
+        """Add a record.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+
+        def rendering() -> Rendering | None:
+            if record.picture is None or (self._only_detections and not record.detections):
+                return None
+            return render(record.picture.pixels)
+
+        self._page.add(record.to_json(), rendering)
+
+    def discard(self) -> None:
+        """Give the page up before it has begun: what was there stays."""
+        self._page.discard()
+
+    def close(self) -> None:
+        """Say on the page that the run has ended.
+
+        Raises:
+            OutputError: The page cannot be written.
+        """
+        self._page.close()
+
+
+def _rows(detections: Sequence[DetectionJson]) -> list[Row]:
+    return [Row(one["class_id"], one["class_name"], one["score"], one["box"]) for one in detections]
+
+
+def _watched(detections: Sequence[DetectionJson]) -> Iterator[tuple[str, list[Any]]]:
+    """What is known of detections besides their boxes: lists beside them, where there is any."""
+    columns: dict[str, list[Any]] = {
+        "tracks": [one.get("track_id", 0) for one in detections],
+        "zones": [[*map(printable, one.get("zones", []))] for one in detections],
+        "crossed": [
+            [[printable(each["line"]), printable(each["to"])] for each in one.get("crossed", [])]
+            for one in detections
+        ],
+        "texts": [printable(one.get("text") or "") for one in detections],
+    }
+    return ((name, column) for name, column in columns.items() if any(column))
+
+
+def _places(shapes: Sequence[Shape]) -> Iterator[list[Any]]:
+    """Name, colours, whether they are fractions, and points of zones and lines."""
+    for number, shape in enumerate(shapes, start=ZONE_COLOURS):
+        points = [side for point in shape.points for side in point]
+        yield [shape.name, *_class_hex(number), shape.fractions, points]
+
+
+def _message(error: Any) -> tuple[str, str]:  # noqa: ANN401
+    return error["message"], error["hint"]
+
+
+def _class_hex(class_id: int) -> tuple[str, str]:
+    return _hex(class_colour(class_id))
+
+
+def _hex(colour: Colour) -> tuple[str, str]:
+    """A colour and that of text on it, as CSS has them."""
+    blue, green, red = colour
+    return f"#{red:02x}{green:02x}{blue:02x}", "#000" if ink(colour) == BLACK else "#fff"

@@ -7,7 +7,7 @@ import pytest
 from sample_records import FILM, failed_frame, failure, frame, picture
 
 from detcli.errors import UsageError
-from detcli.sink.page.page import About, PageSink
+from detcli.sink.page import About, PageSink
 
 
 def save(place, *records, **options):

@@ -10,8 +10,8 @@ import pytest
 from small_disk import small_disk
 
 from detcli.errors import OutputError
-from detcli.sink.page import page as module
-from detcli.sink.page.page import About, BoxKind, Page, Row, Table, render
+from detcli.sink import page as module
+from detcli.sink.page import About, BoxKind, Page, Row, Table, render
 
 
 def fields(source="a.jpg", **more):
