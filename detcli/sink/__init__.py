@@ -8,8 +8,11 @@ page/       what --report writes
 folder.py   folders of files with unique names
 """
 
-from typing import Protocol
+import io
+from collections.abc import Callable
+from typing import Any, Protocol
 
+from detcli.errors import OutputError
 from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
 from detcli.record import Record, RecordJson
 
@@ -24,8 +27,7 @@ class Stopped(Exception):  # noqa: N818 - not an error
 class Encodable(Protocol):
     """A record, or what was stored of one."""
 
-    def to_json(self) -> RecordJson:
-        """The record as JSON."""
+    def to_json(self) -> RecordJson: ...
 
 
 class Sink(Protocol):
@@ -50,8 +52,7 @@ class Sink(Protocol):
 class RecordSink(Sink, Protocol):
     """A sink that needs no more of a record than its JSON."""
 
-    def write(self, record: Encodable) -> None:
-        """Write one record, see `Sink.write`."""
+    def write(self, record: Encodable) -> None: ...
 
 
 class TextSink:
@@ -62,3 +63,38 @@ class TextSink:
 
     def close(self) -> None:
         self._output.commit()
+
+
+class Stream(io.RawIOBase):
+    """An output as libraries write to it; they may not report a failure, which is kept."""
+
+    def __init__(
+        self, write: Callable[[bytes], object], seek: Callable[[int, int], int] | None = None
+    ) -> None:
+        self._write, self._seek = write, seek
+        self._position = 0
+        self.failure: OSError | OutputError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._seek is not None
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        if self._seek is None:
+            raise io.UnsupportedOperation
+        self._position = self._seek(offset, whence)
+        return self._position
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer
+        try:
+            self._write(bytes(data))
+        except (OSError, OutputError) as error:
+            self.failure = self.failure or error
+            raise
+        self._position += len(data)
+        return len(data)

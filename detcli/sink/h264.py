@@ -5,7 +5,9 @@ import io
 import logging
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from functools import partial
 from io import FileIO
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ import numpy as np
 from detcli.errors import DependencyError, loading, system_reason
 from detcli.files import write_all
 from detcli.geometry import Image
+from detcli.sink import Stream
 from detcli.text import public_name
 
 INSTALL = "pip install 'detcli[video]'"
@@ -42,29 +45,27 @@ TIMEOUTS_S = (10.0, 5.0)
 FAILURES = (av.FFmpegError, OSError, ValueError, TypeError, ArithmeticError)
 """Of PyAV, for a damaged file: also of numbers that are missing, or have more than 64 bits."""
 
+LEFT_OUT = "%s: its sound is left out: %s"
+
 log = logging.getLogger(__name__)
-
-
-class SoundError(Exception):
-    """The sound cannot be had."""
 
 
 class Sound:
     """The sound of a video, handed over in step with its pictures.
 
     Of several tracks, FFmpeg's choice: that with most channels, as a rule.
+
+    Raises:
+        LookupError: There is none.
+        FAILURES: It cannot be read.
     """
 
     def __init__(self, address: str, start_s: float) -> None:
-        """Open a video."""
         self._name = public_name(address)
         path = Path(address)
         if path.is_absolute() and not path.is_file():  # opening a pipe again would wait
             raise LookupError
-        try:
-            self._input = av.open(address, timeout=TIMEOUTS_S, metadata_errors="ignore")
-        except FAILURES as error:
-            raise SoundError(system_reason(error)) from error
+        self._input = av.open(address, timeout=TIMEOUTS_S, metadata_errors="ignore")
         track = self._input.streams.best("audio")
         if track is None:
             self._input.close()
@@ -72,7 +73,7 @@ class Sound:
         assert isinstance(track, av.AudioStream)  # noqa: S101 - for the type checker
         if track.codec_context is None:  # which PyAV's types do not say
             self._input.close()
-            raise SoundError("unknown codec")
+            raise ValueError("unknown codec")
         self._track = track
         self._codec = track.codec_context.codec.canonical_name
         self._rate = track.codec_context.sample_rate
@@ -90,20 +91,22 @@ class Sound:
             with contextlib.suppress(*FAILURES):
                 self._input.seek(int((self._shift_s - 1) * av.time_base))
 
-    def begin(self, output: av.container.OutputContainer) -> None:
-        """Add a track to a container."""
+    def begin(self, output: av.container.OutputContainer) -> bool:
+        """Add a track to a container; False, with a warning, if there will be no sound."""
         try:
             if self._fits():
                 self._packets = self._copied(output.add_stream_from_template(self._track))
             else:
                 rate = self._rate if self._rate in AAC_RATES else AAC_RATE
                 layout = "mono" if self._track.codec_context.channels == 1 else "stereo"
-                new = output.add_stream("aac", rate=rate, layout=layout)
-                self._packets = self._encoded(new)
+                self._packets = self._encoded(output.add_stream("aac", rate=rate, layout=layout))
                 log.info("%s: sound in %s becomes AAC", self._name, self._codec)
         except FAILURES as error:
-            raise SoundError(system_reason(error)) from error
+            log.warning(LEFT_OUT, self._name, system_reason(error))
+            self.close()
+            return False
         self._advance()
+        return True
 
     def _fits(self) -> bool:
         """Whether MP4 holds it as it is.
@@ -126,11 +129,6 @@ class Sound:
         while self._next is not None and self._next[0] < end_s:
             yield self._next[1]
             self._advance()
-
-    def leave_out(self, error: SoundError) -> None:
-        """Close it, and say that there will be none."""
-        log.warning("%s: its sound is left out: %s", self._name, error)
-        self.close()
 
     def close(self) -> None:
         self._next, self._packets = None, iter(())
@@ -161,11 +159,9 @@ class Sound:
             yield time_s, packet
 
     def _encoded(self, track: av.AudioStream) -> "Iterator[tuple[float, Packet]]":
-        for frame in self._decoded():
+        for frame in chain(self._decoded(), [None]):
             for packet in track.encode(frame):
                 yield float((packet.pts or 0) * packet.time_base), packet
-        for packet in track.encode(None):
-            yield float((packet.pts or 0) * packet.time_base), packet
 
     def _decoded(self) -> Iterator[av.AudioFrame]:
         last = None
@@ -186,18 +182,18 @@ def open_sound(address: str, start_s: float) -> Sound | None:
     """Open the sound of a video; None if it has none, or with a warning if it cannot be read."""
     try:
         return Sound(address, start_s)
+    except FAILURES as error:  # some of PyAV's are errors of look-up, too
+        log.warning(LEFT_OUT, public_name(address), system_reason(error))
     except LookupError:
-        return None
-    except SoundError as error:
-        log.warning("%s: its sound is left out: %s", public_name(address), error)
-        return None
+        pass
+    return None
 
 
 def has_sound(address: str) -> bool:
     """Whether a video has sound that can be read."""
     try:
         Sound(address, 0.0).close()
-    except (LookupError, SoundError):
+    except (LookupError, *FAILURES):
         return False
     return True
 
@@ -224,18 +220,13 @@ ENCODER = next((name for name in ENCODERS if name in av.codecs_available), None)
 if ENCODER is None:
     raise DependencyError("this PyAV has no encoder for H.264", INSTALL)
 
-log = logging.getLogger(__name__)
-
 
 class H264Encoder:
     """Encodes the frames of one video, each at its time, and adds the sound beside them.
 
-    Args:
-        file: What is written; it stays open.
-        shape: Of the frames, `(height, width, 3)`.
-        rate: Frames per second, about; the last frame lasts as long as that.
-        sound: Absolute path or URL of the video whose sound is heard; None for silence.
-        start_s: The time of the first frame in that video.
+    Frames have a shape `(height, width, 3)`; the last one lasts as long as `rate`, in frames per
+    second, says. `sound` is the absolute path or URL of the video whose sound is heard, and
+    `start_s` the time of the first frame in it. The file stays open.
     """
 
     def __init__(
@@ -247,7 +238,7 @@ class H264Encoder:
         start_s: float = 0.0,
     ) -> None:
         self._height, self._width = (side - side % 2 for side in shape[:2])
-        self._file = _File(file)
+        self._file = Stream(partial(write_all, file), file.seek)
         self._sound = None if sound is None else open_sound(sound, start_s)
         self._ticks = -1  # of the last frame
         self._end_s = 0.0  # of the last frame
@@ -259,36 +250,24 @@ class H264Encoder:
         exact = {"movie_timescale": str(TICKS)}  # or the length is in milliseconds
         self._container = av.open(self._file, "w", format="mp4", options=exact)
         with _errors():
-            self._begin(rate)
-
-    def _begin(self, rate: float) -> None:
-        fraction = Fraction(rate).limit_denominator(1001)
-        stream = self._container.add_stream(str(ENCODER), rate=fraction)
-        assert isinstance(stream, av.VideoStream)  # noqa: S101 - for the type checker
-        self._stream = stream
-        context = stream.codec_context
-        context.width, context.height, context.pix_fmt = self._width, self._height, "yuv420p"
-        context.time_base = stream.time_base = Fraction(1, TICKS)
-        context.colorspace = context.color_primaries = context.color_trc = BT709
-        context.color_range = LIMITED
-        context.thread_count, context.thread_type = THREADS, "FRAME"  # slices compress worse
-        context.options = OPTIONS[str(ENCODER)]
-        if self._sound is not None:
-            try:
-                self._sound.begin(self._container)
-            except SoundError as error:
-                self._sound.leave_out(error)
+            fraction = Fraction(rate).limit_denominator(1001)
+            stream = self._container.add_stream(str(ENCODER), rate=fraction)
+            assert isinstance(stream, av.VideoStream)  # noqa: S101 - for the type checker
+            self._stream = stream
+            context = stream.codec_context
+            context.width, context.height, context.pix_fmt = self._width, self._height, "yuv420p"
+            context.time_base = stream.time_base = Fraction(1, TICKS)
+            context.colorspace = context.color_primaries = context.color_trc = BT709
+            context.color_range = LIMITED
+            context.thread_count, context.thread_type = THREADS, "FRAME"  # slices compress worse
+            context.options = OPTIONS[str(ENCODER)]
+            if self._sound is not None and not self._sound.begin(self._container):
                 self._sound = None
-        context.open()
-        self._container.start_encoding()
+            context.open()
+            self._container.start_encoding()
 
     def write(self, picture: Image, time_s: float) -> None:
-        """Write a frame, and the sound before it.
-
-        Args:
-            picture: `(H, W, 3)` uint8 BGR.
-            time_s: From the start of this video; later than that of the frame before.
-        """
+        """Write a frame, and the sound before it."""
         with _errors():
             even = np.ascontiguousarray(picture[: self._height, : self._width])
             whole = av.VideoFrame.from_numpy_buffer(even, "bgr24")
@@ -300,8 +279,8 @@ class H264Encoder:
         self._mux(packets)
         self.count += 1
         if packets:
-            most = max(packet.size for packet in packets)
-            self._largest = max(most, self._largest) if self._encoded else most
+            before = self._largest if self._encoded else 0
+            self._largest = max(before, *(packet.size for packet in packets))
             self._encoded += len(packets)
         self._end_s = time_s + self._period_s
 
@@ -322,7 +301,7 @@ class H264Encoder:
                 self._sound.close()
             with _errors():
                 self._container.close()
-            self._file.check()
+            self._check()
 
     def _add_sound(self, end_s: float) -> None:
         if self._sound is not None:
@@ -334,29 +313,11 @@ class H264Encoder:
                 self._container.mux(packet)
             except av.FFmpegError:  # of damaged sound, of this packet or one before; that is lost
                 log.debug("a packet is left out", exc_info=True)
-            self._file.check()
+            self._check()
 
-
-class _File:
-    """A file as PyAV wants it; a failed write is remembered, as PyAV may not report it."""
-
-    def __init__(self, file: FileIO) -> None:
-        self._file = file
-        self._failure: OSError | None = None
-        self.seek, self.tell = file.seek, file.tell
-
-    def write(self, data: bytes) -> int:
-        try:
-            write_all(self._file, data)
-        except OSError as error:
-            self._failure = self._failure or error
-            raise
-        return len(data)
-
-    def check(self) -> None:
-        """Raise what a write has failed with."""
-        if self._failure is not None:
-            raise self._failure
+    def _check(self) -> None:
+        if self._file.failure is not None:
+            raise self._file.failure
 
 
 @contextlib.contextmanager

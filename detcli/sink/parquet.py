@@ -1,6 +1,5 @@
 """Parquet: one row per record, with its detections as a list of structs."""
 
-import io
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from detcli.errors import loading
 from detcli.record import OPTIONAL_FIELDS, SCHEMA_VERSION, DetectionJson, RecordJson, iso_time
-from detcli.sink import Encodable
+from detcli.sink import Encodable, Stream
 from detcli.sink.text import BOX
 
 with loading("pyarrow", "pip install 'detcli[parquet]'"):
@@ -56,26 +55,19 @@ def _fields(kind: Any, optional_columns: Sequence[str] = ()) -> list[pa.Field]: 
 
 
 def schema(optional_columns: Sequence[str] = ()) -> pa.Schema:
-    """The columns, which are the fields of a record in JSON.
-
-    Args:
-        optional_columns: The `OPTIONAL_FIELDS` that a detection has.
-    """
+    """The columns, which are the fields of a record in JSON."""
     metadata = {"detcli.schema_version": str(SCHEMA_VERSION)}
     return pa.schema(_fields(RecordJson, optional_columns), metadata)
 
 
 class BytesOutput(Protocol):
-    """What a file is written to."""
+    """Target of a file that is complete only with its end."""
 
-    def write(self, data: bytes) -> None:
-        """Write bytes."""
+    def write(self, data: bytes) -> None: ...
 
-    def commit(self) -> None:
-        """The file is complete."""
+    def commit(self) -> None: ...
 
-    def discard(self) -> None:
-        """The file is not wanted."""
+    def discard(self) -> None: ...
 
 
 class ParquetSink:
@@ -85,28 +77,22 @@ class ParquetSink:
     """
 
     def __init__(self, output: BytesOutput, optional_columns: Sequence[str] = ()) -> None:
-        """Begin a file.
-
-        Args:
-            output: What is written to.
-            optional_columns: The `OPTIONAL_FIELDS` that a detection has.
-        """
         self._output = output
         self._schema = schema(optional_columns)
-        self._writer = _ParquetWriter(_Stream(output), self._schema, compression="zstd")
+        self._writer = _ParquetWriter(Stream(output.write), self._schema, compression="zstd")
         self._rows: list[Any] = []
         self._size = 0  # records and detections in `_rows`
         self._whole = True  # False once a row group could not be written
 
     def write(self, record: Encodable) -> None:
-        """Add a record, and write a row group if there is enough for one.
-
-        Raises:
-            OutputError: The row group could not be written.
-        """
         row: dict[str, Any] = {**record.to_json()}
         if "detections" in row:
-            row["detections"] = [*map(_row, row["detections"])]
+            row["detections"] = [
+                {**found, **dict(zip(BOX, found["box"], strict=True))}
+                # Of a symbol that could not be read, `corners` is empty.
+                | ({"corners": found.get("corners", [])} if "text" in found else {})
+                for found in row["detections"]
+            ]
             self._size += len(row["detections"])
         if "time" in row:
             row["time"] = datetime.fromisoformat(row["time"])
@@ -120,11 +106,7 @@ class ParquetSink:
         self._writer.add_key_value_metadata(metadata)
 
     def close(self) -> None:
-        """Write the rest and the end of the file, and make it visible; all of it or nothing.
-
-        Raises:
-            OutputError: The file could not be completed.
-        """
+        """Write the rest and the end of the file, and make it visible; all of it or nothing."""
         try:
             if self._whole:
                 self._write_rows()
@@ -139,7 +121,6 @@ class ParquetSink:
                 self._output.discard()
 
     def _write_rows(self) -> None:
-        """Write a row group."""
         table = pa.Table.from_pylist(self._rows, self._schema)
         self._rows, self._size = [], 0
         self._whole = False
@@ -152,25 +133,6 @@ class _ParquetWriter(parquet.ParquetWriter):  # type: ignore[misc]
 
     def __del__(self) -> None:
         pass
-
-
-class _Stream(io.RawIOBase):
-    """An atomic file as pyarrow wants it; errors stay those of the file."""
-
-    def __init__(self, output: BytesOutput) -> None:
-        self._output = output
-        self._position = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer
-        self._output.write(bytes(data))
-        self._position += len(data)
-        return len(data)
 
 
 def read_records(file: BinaryIO) -> tuple[Iterator[RecordJson], dict[str, str]]:
@@ -193,14 +155,8 @@ def read_records(file: BinaryIO) -> tuple[Iterator[RecordJson], dict[str, str]]:
     return (_record(row) for batch in reader.iter_batches() for row in batch.to_pylist()), metadata
 
 
-def _row(found: DetectionJson) -> dict[str, Any]:
-    """A detection as a row has it; of a symbol that could not be read, `corners` is empty."""
-    row = {**found} | dict(zip(BOX, found["box"], strict=True))
-    return row | {"corners": row.get("corners", [])} if "text" in row else row
-
-
 def _record(row: dict[str, Any]) -> RecordJson:
-    """A row as JSON has it."""
+    """A row as JSON has it, with the fields of detections in the same order."""
     fields: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
     fields |= {name: value for name, value in row.items() if value is not None}
     if "time" in fields:
@@ -211,7 +167,6 @@ def _record(row: dict[str, Any]) -> RecordJson:
 
 
 def _detection(row: dict[str, Any]) -> dict[str, Any]:
-    """A detection as JSON has it, in the same order."""
     found = {**row, "box": [row[side] for side in BOX]}
     kept = {name for name, value in found.items() if value is not None}
     if "corners" in kept:

@@ -25,7 +25,6 @@ class JsonLinesSink(TextSink):
     """One JSON object per line, flushed so that a pipe gets each record at once."""
 
     def write(self, record: Encodable) -> None:
-        """Write a line."""
         self._output.write(encode(record.to_json()) + "\n")
 
 
@@ -53,7 +52,6 @@ class JsonSink(JsonArray):
     """One JSON array with one record per line."""
 
     def write(self, record: Encodable) -> None:
-        """Write an element."""
         self.extend([encode(record.to_json())])
 
 
@@ -83,12 +81,6 @@ class CsvSink(TextSink):
     """
 
     def __init__(self, output: Output, optional_columns: Sequence[str] = ()) -> None:
-        """Write the header.
-
-        Args:
-            output: What is written to.
-            optional_columns: The `OPTIONAL_FIELDS` that are wanted.
-        """
         super().__init__(output)
         self._columns = [*COLUMNS, *optional_columns]
         header = ",".join(self._columns) + "\n"
@@ -102,30 +94,25 @@ class CsvSink(TextSink):
             )
 
     def write(self, record: Encodable) -> None:
-        """Write the rows of a record."""
+        import csv  # the other formats do without
+
         fields: dict[str, Any] = {**record.to_json()}
         fields["warnings"] = "; ".join(fields.get("warnings", ()))
+        rows: list[dict[str, Any]] = [{}] if fields["warnings"] else []
         if "error" in fields:
-            self._write_rows([fields | {"error": fields["error"]["message"]}])
-        elif fields["warnings"] and not fields["detections"]:
-            self._write_rows([fields])
-        else:
-            self._write_rows(
-                fields
-                | found
-                | dict(zip(BOX, found["box"], strict=True))
-                | {
+            rows = [{"error": fields["error"]["message"]}]
+        elif fields["detections"]:
+            rows = [
+                {
+                    **found,
+                    **dict(zip(BOX, found["box"], strict=True)),
                     "zones": " ".join(found.get("zones", ())),
                     "crossed": " ".join(map("{line}:{to}".format_map, found.get("crossed", ()))),
                     "corners": " ".join(f"{x},{y}" for x, y in found.get("corners", ())),
                 }
                 for found in fields["detections"]
-            )
-
-    def _write_rows(self, rows: Iterable[dict[str, Any]]) -> None:
-        import csv  # the other formats do without
-
-        table = [[_safe(row.get(column, "")) for column in self._columns] for row in rows]
+            ]
+        table = [[_safe((fields | row).get(name, "")) for name in self._columns] for row in rows]
         # Some readers split unquoted cells at a semicolon, and the second part may be a formula.
         quote_all = any(";" in str(cell) for row in table for cell in row)
         text = io.StringIO()
@@ -164,7 +151,6 @@ class TableSink(TextSink):
         )
 
     def write(self, record: Encodable) -> None:
-        """Write one table, or one line if nothing was found."""
         fields = record.to_json()
         eventful = any(fields.get(name) for name in ("error", "warnings", "detections"))
         if self._terminal and not eventful and "frame" in fields:
@@ -191,25 +177,24 @@ def _parts(fields: RecordJson) -> "list[Table | Text]":
         return [heading.append("  nothing found", style="not bold dim")]
     table = Table(box=None, pad_edge=False)
     table.add_column("class", style="cyan")
-    for column in ("score", "x1", "y1", "x2", "y2"):
+    for column in ("score", *BOX):
         table.add_column(column, justify="right")
-    tracked = any("track_id" in found for found in fields["detections"])
-    if tracked:
-        table.add_column("track", justify="right")
-    if "zones" in fields["detections"][0]:
-        table.add_column("zones")
-    read = "text" in fields["detections"][0]
-    if read:
-        table.add_column("text")
-        table.add_column("symbology", style="dim")
+    optional = ("track_id", "zones", "text", "symbology")
+    shown = [name for name in optional if any(name in found for found in fields["detections"])]
+    for name in shown:
+        table.add_column(
+            name.removesuffix("_id"),
+            justify="right" if name == "track_id" else "left",
+            style="dim" if name == "symbology" else None,
+        )
     for found in fields["detections"]:
-        box = (f"{side:.1f}" for side in found["box"])
-        name, score = Text(printable(found["class_name"])), f"{found['score']:.2f}"
-        track = [str(found.get("track_id", ""))] if tracked else []
-        zones = [" ".join(found["zones"])] if "zones" in found else []
-        text = found.get("text") or ""
-        says = [Text(printable(text)), Text(found.get("symbology", ""))] if read else []
-        table.add_row(name, score, *box, *track, *zones, *says)
+        cells = {**found, "zones": " ".join(found.get("zones", ()))}
+        table.add_row(
+            Text(printable(found["class_name"])),
+            f"{found['score']:.2f}",
+            *(f"{side:.1f}" for side in found["box"]),
+            *(Text(printable(str(cells.get(name) or ""))) for name in shown),
+        )
     return [heading, table]
 
 

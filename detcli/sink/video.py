@@ -14,7 +14,7 @@ from detcli.errors import DependencyError, OutputError
 from detcli.files import AtomicFile, unwritable
 from detcli.geometry import Image
 from detcli.opencv import cv2
-from detcli.record import Origin, Record
+from detcli.record import Clip, Origin, Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import OutputFolder, PerClip
 
@@ -30,21 +30,15 @@ INDEX_ENTRY = 96  # bytes of the index for a frame and its sound, which are writ
 log = logging.getLogger(__name__)
 
 
-class VideoSink:
+class VideoSink(PerClip["ClipWriter"]):
     """Writes the frames of each video, with their detections drawn, to a video of its name.
 
     Each frame has its time in the source, live or not; one that failed repeats the one before, or
     is black. With PyAV it is H.264 with the source's sound. Without, it is MPEG-4 part 2 without
     sound, at a constant rate.
 
-    Pictures are left to ImageSink.
-
-    Args:
-        folder: Where the videos are made.
-        style: What is drawn, and how.
-        condensed: Whether frames are left out on purpose. Then those that come follow one another
-            at the rate of the source, without sound.
-        silent: Whether sound is left out.
+    Where frames are left out on purpose (`condensed`), those that come follow one another at the
+    rate of the source, without sound. Pictures are left to ImageSink.
     """
 
     def __init__(
@@ -58,24 +52,11 @@ class VideoSink:
         def begin(record: Record) -> ClipWriter:
             return ClipWriter(folder, record, style, condensed=condensed, silent=silent)
 
-        self._writers = PerClip(begin, ClipWriter.close)
+        super().__init__(begin, ClipWriter.close)
 
     def write(self, record: Record) -> None:
-        """Write a frame.
-
-        Raises:
-            OutputError: No video of this size can be written, or the disk is full.
-        """
         if record.origin.clip is not None and record.origin.frame is not None:
-            self._writers.of(record).write(record)
-
-    def close(self) -> None:
-        """Finish all videos, so that they can be played.
-
-        Raises:
-            OutputError: A video is not complete.
-        """
-        self._writers.close()
+            self.of(record).write(record)
 
 
 class ClipWriter:
@@ -86,15 +67,18 @@ class ClipWriter:
     ) -> None:
         self._folder = folder
         self._style = style
-        clip = first.origin.clip
-        rate = clip.frames_per_second if clip else 0.0
+        clip = first.origin.clip or Clip(0.0)
+        rate = clip.frames_per_second
         self._rate = rate if MIN_RATE <= rate <= MAX_RATE else LIVE_RATE
-        self._live = clip is not None and clip.live
+        self._live = clip.live
         self._h264 = _has_h264()
         self._even = not self._live and (condensed or not self._h264)
-        self._sound = clip.address if clip is not None and self._h264 else None
+        self._sound = clip.address if self._h264 else None
         if self._sound is not None and (silent or condensed):
-            _say_silent(self._sound)
+            from detcli.sink.h264 import has_sound
+
+            if has_sound(self._sound):
+                warn_once("annotated videos have no sound with --blur or --only-detections")
             self._sound = None
         self._now_s = 0.0  # of the last frame, in all files together
         self._source_s: float | None = None  # of the last frame, in the source
@@ -116,7 +100,14 @@ class ClipWriter:
             began = self._began = now
         if self._file is None:
             self._path = self._folder.video_of(record, SUFFIX)
-            self._file = self._open(picture.shape, began[1])
+            path = self._folder.real(self._path)
+            part = AtomicFile(path, suffix=path.suffix)
+            try:
+                encoder = self._encoder(part, picture.shape, began[1])
+                self._file = VideoFile(part, encoder, picture.shape)
+            except BaseException:
+                part.discard()
+                raise
             if now > began:
                 self._file.repeat(0.0)
         self._file.append(picture, now[0] - began[0])
@@ -127,18 +118,8 @@ class ClipWriter:
             file, self._file = self._file, None
             file.close()
 
-    def _open(self, shape: tuple[int, ...], start_s: float) -> "VideoFile":
-        """Begin a file with the frame of a time in the source."""
-        path = self._folder.real(self._path)
-        part = AtomicFile(path, suffix=path.suffix)
-        try:
-            return VideoFile(part, self._encoder(part, shape, start_s), shape)
-        except BaseException:
-            part.discard()
-            raise
-
     def _encoder(self, part: AtomicFile, shape: tuple[int, ...], start_s: float) -> "Encoder":
-        """The best encoder that takes this sound, or else none; and this size."""
+        """The best encoder that takes frames of this size, with this sound or else without."""
         if self._h264:
             from detcli.sink.h264 import H264Encoder
 
@@ -172,7 +153,7 @@ class ClipWriter:
 
 
 class Encoder(Protocol):
-    """What encodes the frames of a video."""
+    """Encodes the frames of a video; raises OSError."""
 
     @property
     def count(self) -> int:
@@ -183,10 +164,9 @@ class Encoder(Protocol):
         """Bytes that it may still write for them."""
 
     def write(self, picture: Image, time_s: float) -> None:
-        """Take a frame at a time from the start of the video. Raises OSError."""
+        """Take a frame at a time from the start of the video."""
 
-    def finish(self) -> None:
-        """Write what is missing. Raises OSError."""
+    def finish(self) -> None: ...
 
 
 class VideoFile:
@@ -244,16 +224,29 @@ class Mpeg4Encoder:
     """Encodes MPEG-4 part 2, by OpenCV: without PyAV, and for sides beyond those of H.264.
 
     The rate is constant, and each frame has the place of its time. A place without a frame repeats
-    the one before, and of several for one place the first is taken.
-
-    Args:
-        path: Absolute, as no library takes that for an address.
-        shape: Of the frames, `(height, width, 3)`.
-        rate: Frames per second.
+    the one before, and of several for one place the first is taken. The path is absolute, as no
+    library takes that for an address.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], rate: float) -> None:
-        self._writer = _open_writer(path, shape, rate)
+        height, width = shape[:2]
+        try:
+            str(path).encode()
+        except UnicodeEncodeError as error:  # OpenCV would end the process
+            raise OutputError(
+                f"cannot write a video in {path.parent}: the folder's name is not Unicode",
+                "name another folder",
+            ) from error
+        for codec in CODECS:
+            fourcc = cv2.VideoWriter.fourcc(*codec)
+            self._writer = cv2.VideoWriter(str(path), fourcc, rate, (width, height))
+            if self._writer.isOpened():
+                break
+        else:
+            raise OutputError(
+                f"cannot write a video of {width}x{height} pixels in {path.parent}",
+                "leave out --save",
+            )
         self._rate = rate
         self._last: Image = np.zeros(shape, np.uint8)
         self.count = 0  # frames
@@ -270,7 +263,6 @@ class Mpeg4Encoder:
         self._last = picture
 
     def finish(self) -> None:
-        """Write the index."""
         self._writer.release()
 
 
@@ -285,31 +277,3 @@ def _has_h264() -> bool:
         )
         return False
     return True
-
-
-def _say_silent(address: str) -> None:
-    """Say, for the first video that has sound, that it is left out."""
-    from detcli.sink.h264 import has_sound
-
-    if has_sound(address):
-        warn_once("annotated videos have no sound with --blur or --only-detections")
-
-
-def _open_writer(path: Path, shape: tuple[int, ...], rate: float) -> cv2.VideoWriter:
-    """A writer with the first codec that takes frames of this shape."""
-    height, width = shape[:2]
-    try:
-        str(path).encode()
-    except UnicodeEncodeError as error:  # OpenCV would end the process
-        raise OutputError(
-            f"cannot write a video in {path.parent}: the folder's name is not Unicode",
-            "name another folder",
-        ) from error
-    for codec in CODECS:
-        fourcc = cv2.VideoWriter.fourcc(*codec)
-        writer = cv2.VideoWriter(str(path), fourcc, rate, (width, height))
-        if writer.isOpened():
-            return writer
-    raise OutputError(
-        f"cannot write a video of {width}x{height} pixels in {path.parent}", "leave out --save"
-    )
