@@ -14,20 +14,20 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePath
-from typing import Any
 
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, OutputError, UsageError, system_reason
 from detcli.files import AtomicFile, make_folder, read_json, write_file
 from detcli.geometry import Picture
 from detcli.model.contract import COCO, COCO_IDS, parse_names
-from detcli.record import Record, RecordJson
+from detcli.record import Record
 from detcli.sink import Encodable, Output
 from detcli.sink.folder import FolderSink, OutputFolder, PerClip, UniqueNames, safe, stem
 from detcli.sink.image import SUFFIXES, encode
 from detcli.sink.text import JsonArray
+from detcli.sink.text import encode as encode_json
 from detcli.text import printable
 
 
@@ -45,7 +45,6 @@ class LabelSink(FolderSink):
         self._scores = scores
 
     def write(self, record: Record) -> None:
-        """Write the labels of one picture or frame."""
         if record.picture is None or record.detections is None:
             return
         text = label_text(record.picture, record.detections, scores=self._scores)
@@ -101,7 +100,12 @@ class DatasetSink:
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         self._path = path
         self._class_names = names
-        self._described = self._is_described()
+        self._described = os.path.lexists(path / "data.yaml")
+        if self._described and _described_names(path / "data.yaml") != [*names]:
+            raise UsageError(
+                f"--save-dataset: {path / 'data.yaml'} does not list the classes of this model",
+                "name another folder",
+            )
         for folder in (path / "images", path / "labels"):
             if folder.is_symlink():
                 raise OutputError(f"{folder} is a link out of the dataset", "remove it")
@@ -112,11 +116,7 @@ class DatasetSink:
         self._kept = 0  # pictures that were there already
 
     def write(self, record: Record) -> None:
-        """Write one picture and its labels.
-
-        Raises:
-            OutputError: A file cannot be written.
-        """
+        """Write one picture and its labels."""
         if record.picture is None or record.detections is None:
             return
         if not self._described:
@@ -141,19 +141,20 @@ class DatasetSink:
 
     def _name(self, record: Record, suffix: str, data: bytes) -> str:
         """A name for a picture: one that is free, or that it has already."""
+        images = self._place / "images"
 
         def usable(name: str) -> bool:
-            images = self._place / "images"
-            if _holds(images / f"{name}{suffix}", data):
-                return True
+            with contextlib.suppress(OSError):
+                path = images / f"{name}{suffix}"
+                if stat.S_ISREG(path.lstat().st_mode) and path.read_bytes() == data:
+                    return True
             # Labels without a picture are those of a run that was killed between the two.
-            pictures = (images / f"{name}{other}" for other in SUFFIXES)
-            return not any(map(os.path.lexists, pictures))
+            return not any(os.path.lexists(images / f"{name}{other}") for other in SUFFIXES)
 
-        origin = record.origin
-        if origin.frame is None:
+        frame = record.origin.frame
+        if frame is None:
             return self._names.file(_plain_name(record), "", usable)
-        name = f"{self._prefixes.of(record)}_{origin.frame}"
+        name = f"{self._prefixes.of(record)}_{frame}"
         further = (f"{name}_{number}" for number in itertools.count(2))
         return next(filter(usable, itertools.chain([name], further)))
 
@@ -167,29 +168,21 @@ class DatasetSink:
         write_file(self._place / "data.yaml", text.encode())
         self._described = True
 
-    def _is_described(self) -> bool:
-        """Whether there is a description, which has to be of the same classes."""
-        path = self._path / "data.yaml"
-        if not os.path.lexists(path):
-            return False
-        import yaml
 
-        names = None
-        try:
-            if path.is_file():
-                text = path.read_text(encoding="utf-8")
-                content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
-                names = parse_names(json.dumps(content["names"]))
-        except OSError as error:
-            raise OutputError(f"cannot read {path}: {system_reason(error)}") from error
-        except (ValueError, TypeError, LookupError, RecursionError, yaml.YAMLError):
-            pass  # it is not a description
-        if names != [*self._class_names]:
-            raise UsageError(
-                f"--save-dataset: {path} does not list the classes of this model",
-                "name another folder",
-            )
-        return True
+def _described_names(path: Path) -> list[str] | None:
+    """The classes of a dataset's description; None if it is something else."""
+    import yaml
+
+    try:
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
+            return parse_names(json.dumps(content["names"]))
+    except OSError as error:
+        raise OutputError(f"cannot read {path}: {system_reason(error)}") from error
+    except (ValueError, TypeError, LookupError, RecursionError, yaml.YAMLError):
+        pass
+    return None
 
 
 def _plain_name(record: Record) -> str:
@@ -208,18 +201,6 @@ def _picture_file(record: Record, picture: Picture) -> tuple[bytes, str]:
     return encode(picture.pixels, record)
 
 
-def _holds(path: Path, data: bytes) -> bool:
-    """Whether a regular file has this content."""
-    with contextlib.suppress(OSError):
-        status = path.lstat()
-        return (
-            stat.S_ISREG(status.st_mode)
-            and status.st_size == len(data)
-            and path.read_bytes() == data
-        )
-    return False
-
-
 COCO_ID_OF = dict(zip(COCO, COCO_IDS, strict=True))
 ID_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2014
 
@@ -233,22 +214,14 @@ class CocoIds:
     """
 
     def image_id(self, record: Record) -> int:
-        """Id of a picture.
-
-        Raises:
-            UsageError: The picture has no id.
-        """
+        """Id of a picture."""
         match = ID_IN_STEM.fullmatch(PurePath(record.origin.source).stem)
         if match and record.origin.frame is None:
             return int(match[1])
         return record.index + 1
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
-        """Id of a class of the model; None to leave the class out.
-
-        Raises:
-            UsageError: None of the classes has an id.
-        """
+        """Id of a class of the model; None to leave the class out."""
         if names == COCO:
             return COCO_IDS[class_id]
         if not COCO_ID_OF.keys() <= set(names):
@@ -260,14 +233,13 @@ class CocoIdsFromFile(CocoIds):
     """The ids of an `instances.json`: pictures by file name, classes by name.
 
     If the file has no categories, classes have their usual ids.
+
+    Raises:
+        UsageError: The file cannot be read, or is not an instances.json; later, a picture has no
+            id, or none of the classes has one.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file.
-
-        Raises:
-            UsageError: The file cannot be read, or is not an instances.json.
-        """
         self._path = path
         content = read_json(path, _unusable)
         try:
@@ -327,14 +299,14 @@ def _unusable(path: Path, reason: str) -> UsageError:
     )
 
 
-class CocoSink:
+class CocoSink(JsonArray):
     """One JSON array of `{"image_id", "category_id", "bbox": [x, y, width, height], "score"}`.
 
     The elements of each picture are written at once, so memory does not grow with the results.
     """
 
     def __init__(self, output: Output, ids: CocoIds) -> None:
-        self._array = JsonArray(output)
+        super().__init__(output)
         self._ids = ids
         self._image_ids: set[int] = set()
 
@@ -354,25 +326,19 @@ class CocoSink:
                 "name each picture once, or give other ids with --coco-images FILE",
             )
         self._image_ids.add(image_id)
-        self._array.extend(map(json.dumps, self._elements(image_id, record.detections)))
-
-    def close(self) -> None:
-        """Close the array, and make the file visible."""
-        self._array.close()
-
-    def _elements(self, image_id: int, detections: Detections) -> Iterator[dict[str, Any]]:
-        """The detections of a picture whose classes have a category."""
-        for box, score, class_id, _ in detections:
-            category_id = self._ids.category_id(class_id, detections.names)
+        elements = []
+        for box, score, class_id, _ in record.detections:
+            category_id = self._ids.category_id(class_id, record.detections.names)
             if category_id is not None:
                 left, top, right, bottom = map(float, box)
                 sides = left, top, right - left, bottom - top
-                yield {
+                elements.append({
                     "image_id": image_id,
                     "category_id": category_id,
                     "bbox": [round(side, 3) for side in sides],
                     "score": round(score, 6),
-                }
+                })  # fmt: skip
+        self.extend(map(json.dumps, elements))
 
 
 class LabelStudioSink(JsonArray):
@@ -383,7 +349,6 @@ class LabelStudioSink(JsonArray):
 
         Raises:
             UsageError: It is a frame of a video, which has no picture of its own to show.
-            OutputError: The task could not be written.
         """
         fields = record.to_json()
         if "detections" not in fields:
@@ -393,44 +358,37 @@ class LabelStudioSink(JsonArray):
                 f"{fields['source']} is a video, and --format labelstudio takes pictures",
                 "keep its frames with --save-dataset, and name that folder",
             )
-        result = list(_regions(fields))
+        width, height = fields["width"], fields["height"]
+        result = []
+        for number, found in enumerate(fields["detections"]):
+            left, top, right, bottom = found["box"]
+            result.append({
+                "id": str(number),
+                "type": "rectanglelabels",
+                "from_name": "label",
+                "to_name": "image",
+                "original_width": width,
+                "original_height": height,
+                "image_rotation": 0,
+                "score": found["score"],
+                "value": {  # in hundredths of the picture's sides
+                    "x": 100 * left / width,
+                    "y": 100 * top / height,
+                    "width": 100 * (right - left) / width,
+                    "height": 100 * (bottom - top) / height,
+                    "rotation": 0,
+                    "rectanglelabels": [found["class_name"]],
+                },
+            })  # fmt: skip
         prediction = {"model_version": fields["model"], "result": result}
         if result:  # the mean, by which Label Studio can sort tasks
-            prediction["score"] = round(sum(one["score"] for one in result) / len(result), 4)
+            scores = [found["score"] for found in fields["detections"]]
+            prediction["score"] = round(sum(scores) / len(scores), 4)
         task = {"data": {"image": fields["source"]}, "predictions": [prediction]}
-        self.extend([json.dumps(task, ensure_ascii=False, allow_nan=False)])
+        self.extend([encode_json(task)])
 
 
-def _regions(fields: RecordJson) -> Iterator[dict[str, Any]]:
-    """A rectangle for each detection, in hundredths of the picture's sides."""
-    width, height = fields["width"], fields["height"]
-    for number, found in enumerate(fields["detections"]):
-        left, top, right, bottom = found["box"]
-        value = {
-            "x": 100 * left / width,
-            "y": 100 * top / height,
-            "width": 100 * (right - left) / width,
-            "height": 100 * (bottom - top) / height,
-            "rotation": 0,
-            "rectanglelabels": [found["class_name"]],
-        }
-        yield {
-            "id": str(number),
-            "type": "rectanglelabels",
-            "from_name": "label",
-            "to_name": "image",
-            "original_width": width,
-            "original_height": height,
-            "image_rotation": 0,
-            "score": found["score"],
-            "value": value,
-        }
-
-
-SUFFIX = ".txt"
-
-
-class MotSink:
+class MotSink(PerClip["MotFile"]):
     """Writes `frame,id,left,top,width,height,score,-1,-1,-1` for each detection with a track.
 
     Frames, tracks and pixels are counted from 1, as the format has it. A video without tracks has
@@ -438,31 +396,18 @@ class MotSink:
     """
 
     def __init__(self, folder: OutputFolder) -> None:
-        self._files = PerClip(lambda record: MotFile(folder, record), MotFile.close)
+        super().__init__(lambda record: MotFile(folder, record), MotFile.close)
 
     def write(self, record: Record) -> None:
-        """Write the rows of a frame.
-
-        Raises:
-            OutputError: They cannot be written.
-        """
         if record.origin.frame is not None:
-            self._files.of(record).write(record)
-
-    def close(self) -> None:
-        """Make all files visible.
-
-        Raises:
-            OutputError: One is not complete.
-        """
-        self._files.close()
+            self.of(record).write(record)
 
 
 class MotFile:
     """The tracks of one video."""
 
     def __init__(self, folder: OutputFolder, first: Record) -> None:
-        self._path = folder.video_of(first, SUFFIX)
+        self._path = folder.video_of(first, ".txt")
         self._file = AtomicFile(folder.real(self._path))
 
     def write(self, record: Record) -> None:
