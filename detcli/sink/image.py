@@ -1,14 +1,12 @@
 """Pictures in a folder: annotated inputs, and crops; with what they must not show hidden."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
-import numpy.typing as npt
 
-from detcli.detections import Detections
 from detcli.errors import OutputError
 from detcli.geometry import Boxes, Image, clipped, shown
 from detcli.opencv import cv2
@@ -31,7 +29,6 @@ class ImageSink(FolderSink):
         self._style = style
 
     def write(self, record: Record) -> None:
-        """Write one picture."""
         if record.picture is None or record.detections is None or record.origin.clip is not None:
             return
         picture = annotate(record.picture.pixels, record.detections, self._style, record.scene)
@@ -51,7 +48,6 @@ class CropSink(FolderSink):
         self._folders: list[str] = []  # by class id
 
     def write(self, record: Record) -> None:
-        """Write the detections of one picture or frame."""
         if record.picture is None or record.detections is None:
             return
         prefix = self._folder.prefix_of(record)
@@ -70,12 +66,7 @@ class CropSink(FolderSink):
 
 
 def crop(image: Image, box: Boxes) -> Image:
-    """The part of a picture that a box touches: whole pixels, at least one, none outside.
-
-    Args:
-        image: `(H, W, 3)` uint8.
-        box: `(4,)`, x1, y1, x2, y2 in pixels.
-    """
+    """The part of a picture that a box `(4,)` touches: whole pixels, at least one, none outside."""
     height, width = image.shape[:2]
     left, top = (math.floor(side) for side in box[:2].tolist())
     right, bottom = (math.ceil(side) for side in box[2:].tolist())
@@ -85,14 +76,9 @@ def crop(image: Image, box: Boxes) -> Image:
 
 
 def encode(picture: Image, record: Record) -> tuple[bytes, str]:
-    """Encode a picture in the input's format if possible, frames as JPEG, all others as PNG.
+    """Encode the picture of a record; returns the bytes and the suffix of a file.
 
-    Args:
-        picture: `(H, W, 3)` uint8 BGR.
-        record: The record that the picture belongs to.
-
-    Returns:
-        The bytes of the file, and its suffix.
+    The format is the input's if possible; frames become JPEG, all others PNG.
 
     Raises:
         OutputError: Neither the format nor PNG takes a picture of this size.
@@ -131,45 +117,29 @@ class PrivateSinks:
     """Hands records on to sinks, with pictures in which some classes are hidden.
 
     All sinks get the same picture, so none can show more than another. Boxes stay as they are; what
-    a hidden symbol says is left out.
+    a hidden symbol says is left out. The sinks are closed by their owner.
     """
 
     def __init__(self, sinks: Sequence[Sink], classes: frozenset[int], way: str) -> None:
-        """Take sinks, which their owner closes.
-
-        Args:
-            sinks: What gets the records.
-            classes: Ids of the classes to hide.
-            way: One of WAYS.
-        """
         self._sinks, self._classes, self._way = sinks, sorted(classes), way
 
     def write(self, record: Record) -> None:
-        """Write one record to all sinks."""
-        if record.picture is not None and record.detections is not None:
-            hides = np.isin(record.detections.class_id, self._classes)
-            found = record.detections[hides]
-            if len(found):
-                pixels = hidden(record.picture.pixels, found.xyxy, self._way)
-                record = replace(
-                    record,
-                    picture=replace(record.picture, pixels=pixels, edited=True),
-                    detections=_unread(record.detections, hides),
-                )
+        found = record.detections
+        if record.picture is not None and found is not None:
+            hides = np.isin(found.class_id, self._classes)
+            if hides.any():
+                pixels = hidden(record.picture.pixels, found.xyxy[hides], self._way)
+                if found.symbols is not None:
+                    symbols = found.symbols.copy()
+                    symbols[hides] = None
+                    found = replace(found, symbols=symbols)
+                picture = replace(record.picture, pixels=pixels, edited=True)
+                record = replace(record, picture=picture, detections=found)
         for sink in self._sinks:
             sink.write(record)
 
     def close(self) -> None:
-        """Do nothing: the sinks belong to somebody else."""
-
-
-def _unread(found: Detections, hides: npt.NDArray[np.bool_]) -> Detections:
-    """Detections without what some of them say."""
-    if found.symbols is None:
-        return found
-    symbols = found.symbols.copy()
-    symbols[hides] = None
-    return replace(found, symbols=symbols)
+        pass
 
 
 class OnlyDetections:
@@ -179,12 +149,10 @@ class OnlyDetections:
         self._sink = sink
 
     def write(self, record: Record) -> None:
-        """Write one record, or nothing."""
         if record.detections:
             self._sink.write(record)
 
     def close(self) -> None:
-        """Close the sink."""
         self._sink.close()
 
 
@@ -203,34 +171,19 @@ def hidden(image: Image, boxes: Boxes, way: str) -> Image:
     whole = np.hstack([np.floor(wider[:, :2]), np.ceil(wider[:, 2:])]).astype(int)
     for left, top, right, bottom in whole.tolist():
         area = canvas[top:bottom, left:right]
-        if area.size:
-            area[:] = WAYS[way](area)
+        if not area.size:
+            continue
+        if (interpolation := WAYS[way]) is None:
+            area[:] = GREY
+            continue
+        # The mean colours of a few equal parts are all that is left of it.
+        height, width = area.shape[:2]
+        scale = min(1, SAMPLES / max(height, width))
+        few = max(1, round(width * scale)), max(1, round(height * scale))
+        means = cv2.resize(area, few, interpolation=cv2.INTER_AREA)
+        area[:] = cv2.resize(means, (width, height), interpolation=interpolation)
     return canvas
 
 
-def _few(area: Image) -> Image:
-    """The mean colours of a few equal parts of an area; all that is left of it."""
-    height, width = area.shape[:2]
-    scale = min(1, SAMPLES / max(height, width))
-    size = max(1, round(width * scale)), max(1, round(height * scale))
-    return cv2.resize(area, size, interpolation=cv2.INTER_AREA)  # type: ignore[return-value]
-
-
-def _blurred(area: Image) -> Image:
-    return cv2.resize(_few(area), area.shape[1::-1], interpolation=cv2.INTER_LINEAR)  # type: ignore[return-value]
-
-
-def _pixelated(area: Image) -> Image:
-    return cv2.resize(_few(area), area.shape[1::-1], interpolation=cv2.INTER_NEAREST)  # type: ignore[return-value]
-
-
-def _filled(area: Image) -> Image:
-    return np.full_like(area, GREY)
-
-
-WAYS: dict[str, Callable[[Image], Image]] = {
-    "blur": _blurred,
-    "pixelate": _pixelated,
-    "fill": _filled,
-}
-"""How an area of a picture, `(H, W, 3)` uint8 BGR, is hidden."""
+WAYS = {"blur": cv2.INTER_LINEAR, "pixelate": cv2.INTER_NEAREST, "fill": None}
+"""How an area is hidden: means of its parts are enlarged in this way, or it becomes grey."""
