@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from detcli.detections import Detections, Symbol
+from detcli.detections import Detections
 from detcli.geometry import Boxes, Image
 from detcli.opencv import cv2
 from detcli.places import Points, Scene
@@ -63,17 +63,14 @@ def annotate(
 ) -> Image:
     """Return a copy of a picture with boxes and labels; lines and text scale with its size.
 
-    Args:
-        image: `(H, W, 3)` uint8 BGR.
-        detections: Boxes in pixels of the picture, beyond which they may reach; the best is drawn
-            last, on top, and its label has the first choice of a place.
-        style: What is drawn, and how.
-        scene: What is drawn beneath the boxes.
+    Boxes may reach beyond the picture. The best is drawn last, on top, and its label has the first
+    choice of a place. The scene is beneath all.
     """
     canvas, detections = image.copy(), detections.within(image.shape[:2])
     extent = (image.shape[0] + image.shape[1]) / 2
     line = style.line_width or max(1, round(extent / 280))
-    draw_scene(canvas, scene, max(MIN_TEXT, round(extent / 40)), line)
+    text_size = max(MIN_TEXT, round(extent / 40))
+    draw_scene(canvas, scene, text_size, line)
     tracked = detections.track_id
     numbers = [-1] * len(detections) if tracked is None else tracked.tolist()
     for number, class_id in zip(numbers, detections.class_id.tolist(), strict=True):
@@ -83,25 +80,19 @@ def annotate(
     for box, _, class_id, _ in reversed(list(detections)):
         draw_box(canvas, box, class_colour(class_id), line)
     symbols = [None] * len(detections) if detections.symbols is None else detections.symbols
-    labels = [
-        Label(_text(name, score, number, style, symbol), box, class_colour(class_id))
-        for number, symbol, (box, score, class_id, name) in zip(
-            numbers, symbols, detections, strict=True
-        )
-    ]
-    draw_labels(canvas, labels, detections.xyxy, max(MIN_TEXT, round(extent / 40)), line)
+    labels = []
+    for number, symbol, found in zip(numbers, symbols, detections, strict=True):
+        box, score, class_id, name = found
+        parts = {"name": name, "score": f"{score:.2f}"}
+        says = [text for part, text in parts.items() if part in style.label_parts]
+        if says and number > 0:
+            says.insert(0, f"#{number}")
+        if says and symbol is not None and (text := symbol.text):
+            says.append(text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…")
+        if says:
+            labels.append(Label(" ".join(says), box, class_colour(class_id)))
+    draw_labels(canvas, labels, detections.xyxy, text_size, line)
     return canvas
-
-
-def _text(name: str, score: float, number: int, style: Style, symbol: Symbol | None) -> str:
-    parts = {"name": name, "score": f"{score:.2f}"}
-    shown = [text for part, text in parts.items() if part in style.label_parts]
-    if number > 0 and shown:
-        shown.insert(0, f"#{number}")
-    if symbol is not None and symbol.text and shown:
-        text = symbol.text
-        shown.append(text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…")
-    return " ".join(shown)
 
 
 def class_colour(class_id: int) -> Colour:
@@ -127,25 +118,19 @@ def draw_box(canvas: Image, box: Boxes, colour: Colour, line: int) -> None:
 
 
 def draw_scene(canvas: Image, scene: Scene, text_size: int, line: int) -> None:
-    """Draw zones and lines, each in its own colour and with a caption at its highest point.
-
-    Args:
-        canvas: `(H, W, 3)` uint8 BGR, drawn on.
-        scene: What is drawn.
-        text_size: Height of the text in pixels.
-        line: Width of lines in pixels.
-    """
-    for number, (caption, polygon) in enumerate(scene.zones):
-        colour = class_colour(ZONE_COLOURS + number)
-        corners = _whole(polygon)
-        cv2.polylines(canvas, [corners], isClosed=True, color=colour, thickness=line)
-        _draw_caption(canvas, caption, corners[corners[:, 1].argmin()], colour, text_size)
-    for number, (caption, ends) in enumerate(scene.lines, start=len(scene.zones)):
-        colour = class_colour(ZONE_COLOURS + number)
-        points = _whole(ends)
-        start, end = points.tolist()
-        cv2.arrowedLine(canvas, start, end, colour, 2 * line, tipLength=0.03)
-        _draw_caption(canvas, caption, points[points[:, 1].argmin()], colour, text_size)
+    """Draw zones and lines, each in its own colour and with a caption at its highest point."""
+    for number, (caption, shape) in enumerate((*scene.zones, *scene.lines)):
+        colour, points = class_colour(ZONE_COLOURS + number), _whole(shape)
+        if number < len(scene.zones):
+            cv2.polylines(canvas, [points], isClosed=True, color=colour, thickness=line)
+        else:
+            start, end = points.tolist()
+            cv2.arrowedLine(canvas, start, end, colour, 2 * line, tipLength=0.03)
+        # The caption is as near as it shows.
+        (x, y), (width, height) = points[points[:, 1].argmin()], label_size(caption, text_size)
+        left = max(0, min(int(x), canvas.shape[1] - width))
+        top = max(0, min(int(y), canvas.shape[0] - height))
+        draw_label(canvas, caption, (left, top), colour, text_size)
 
 
 def _whole(points: Points) -> npt.NDArray[np.int32]:
@@ -153,30 +138,13 @@ def _whole(points: Points) -> npt.NDArray[np.int32]:
     return np.clip(np.rint(points), -FARTHEST, FARTHEST).astype(np.int32)
 
 
-def _draw_caption(
-    canvas: Image, text: str, at: npt.NDArray[np.int32], colour: Colour, size: int
-) -> None:
-    """Draw text at a point, or as near as it shows."""
-    width, height = label_size(text, size)
-    left = max(0, min(int(at[0]), canvas.shape[1] - width))
-    top = max(0, min(int(at[1]), canvas.shape[0] - height))
-    draw_label(canvas, text, (left, top), colour, size)
-
-
 def draw_labels(
     canvas: Image, labels: Sequence[Label], visible: Boxes, text_size: int, line: int
 ) -> None:
-    """Draw labels where they cover neither each other nor small boxes.
+    """Draw labels, the most important first, over neither each other nor small `visible` boxes.
 
     In a crowd, the text is smaller. A label without a place is left out, and only the box's colour
     shows the class.
-
-    Args:
-        canvas: `(H, W, 3)` uint8 BGR, drawn on.
-        labels: The most important first.
-        visible: `(M, 4)`, boxes that have to stay visible.
-        text_size: Height of the text in pixels, where there is room.
-        line: Width of the boxes' lines in pixels, at which labels begin.
     """
     picture = canvas.shape[1], canvas.shape[0]
     labels = [label for label in labels if label.text]
@@ -273,14 +241,7 @@ class LabelLayout:
     """Labels on a picture: none leaves it or covers another, and boxes stay visible."""
 
     def __init__(self, picture: tuple[int, int], visible: Rectangles, gap: int) -> None:
-        """Begin without labels.
-
-        Args:
-            picture: Width and height.
-            visible: `(M, 4)`, boxes that labels may hide only in part.
-            gap: Least distance between labels, in pixels.
-        """
-        self._room = np.array(picture, np.float32)
+        self._room = np.array(picture, np.float32)  # width and height
         self._visible = np.clip(visible, 0, np.tile(self._room, 2))
         self._areas = _area(self._visible)
         self._hidden = np.zeros(len(visible), np.float32)  # by the labels so far
@@ -288,12 +249,9 @@ class LabelLayout:
         self.taken: Rectangles = np.empty((0, 4), np.float32)
 
     def place(self, box: Rectangles, size: tuple[int, int], cover: float) -> tuple[int, int] | None:
-        """Place a label in the first place that is free.
+        """Place a label of a box `(4,)` in the first place that is free.
 
-        Args:
-            box: `(4,)`, the box that the label belongs to.
-            size: Width and height of the label.
-            cover: The part of each box that all labels together may cover, from 0 to 1.
+        `cover` is the part of each visible box that all labels together may cover, from 0 to 1.
         """
         extent = np.array(size, np.float32)
         if (extent > self._room).any():

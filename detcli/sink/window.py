@@ -70,7 +70,16 @@ class WindowSink:
             self._wall.hang(origin.source, picture)
             if len(self._wall.places) > 1:
                 title, picture = f"{len(self._wall.places)} streams", self._wall.picture
-        self._open(picture.shape[1], picture.shape[0])
+        height, width = picture.shape[:2]
+        if self._size == (0, 0):
+            flags = cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
+            cv2.namedWindow(WINDOW, flags)
+        elif not _is_open():
+            raise Stopped
+        if self._size != (width, height):
+            scale = min(1, MAX_SIZE[0] / width, MAX_SIZE[1] / height)
+            cv2.resizeWindow(WINDOW, max(1, round(width * scale)), max(1, round(height * scale)))
+            self._size = width, height
         # Lone surrogates, which a file name can hold, would crash OpenCV.
         cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
         cv2.imshow(WINDOW, picture)
@@ -82,23 +91,9 @@ class WindowSink:
                 return
 
     def close(self) -> None:
-        """Close the window."""
         if self._size != (0, 0):
             with contextlib.suppress(cv2.error):  # the user closed it
                 cv2.destroyWindow(WINDOW)
-
-    def _open(self, width: int, height: int) -> None:
-        """Open the window, or resize it if the size of the pictures changed."""
-        if self._size == (0, 0):
-            cv2.namedWindow(
-                WINDOW, cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
-            )
-        elif not _is_open():
-            raise Stopped
-        if self._size != (width, height):
-            scale = min(1, MAX_SIZE[0] / width, MAX_SIZE[1] / height)
-            cv2.resizeWindow(WINDOW, max(1, round(width * scale)), max(1, round(height * scale)))
-            self._size = width, height
 
 
 class _Wall:
@@ -134,11 +129,7 @@ def _is_open() -> bool:
 
 
 def check_display() -> None:
-    """Check in another process whether a window can be opened.
-
-    Raises:
-        OutputError: No window can be opened.
-    """
+    """Check in another process whether a window can be opened."""
     if not cv2.currentUIFramework():
         raise OutputError(
             "cannot show pictures: this OpenCV is built without windows",
