@@ -16,6 +16,7 @@ import stat
 import warnings
 from collections.abc import Sequence
 from pathlib import Path, PurePath
+from typing import Any
 
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, OutputError, UsageError, system_reason
@@ -380,7 +381,7 @@ class LabelStudioSink(JsonArray):
                     "rectanglelabels": [found["class_name"]],
                 },
             })  # fmt: skip
-        prediction = {"model_version": fields["model"], "result": result}
+        prediction: dict[str, Any] = {"model_version": fields["model"], "result": result}
         if result:  # the mean, by which Label Studio can sort tasks
             scores = [found["score"] for found in fields["detections"]]
             prediction["score"] = round(sum(scores) / len(scores), 4)

@@ -1,9 +1,10 @@
 """Page: records become entries of a result page, with pictures and thumbnails."""
 
 import sys
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,11 @@ PICTURE_QUALITY, THUMBNAIL_QUALITY = 85, 75
 VIDEO_PICTURES = 200
 """The most pictures kept of one video; beyond it, every other one is dropped."""
 
+MAX_FACTS = 100
+
+COPIED = {"width", "height", "frame", "time_s", "time"}
+"""Fields that an entry has as the record has them."""
+
 
 class Rendering(NamedTuple):
     """A picture as the page shows it: two JPEGs."""
@@ -43,26 +49,17 @@ def render(pixels: Image) -> Rendering:
     Raises:
         OutputError: It cannot be encoded.
     """
-    picture = _fit(pixels, PICTURE_SIDE)
-    thumbnail = _fit(picture, THUMBNAIL_SIDE)
-    return Rendering(_jpeg(picture, PICTURE_QUALITY), _jpeg(thumbnail, THUMBNAIL_QUALITY))
-
-
-def _fit(pixels: Image, side: int) -> Image:
-    height, width = pixels.shape[:2]
-    gain = side / max(height, width)
-    if gain >= 1:
-        return pixels
-    size = max(1, round(width * gain)), max(1, round(height * gain))
-    fitted: Image = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
-    return fitted
-
-
-def _jpeg(pixels: Image, quality: int) -> bytes:
-    encoded, data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
-    if not encoded:
-        raise OutputError("cannot encode a picture of the page", "leave out --report")
-    return data.tobytes()
+    made = []
+    for side, quality in ((PICTURE_SIDE, PICTURE_QUALITY), (THUMBNAIL_SIDE, THUMBNAIL_QUALITY)):
+        height, width = pixels.shape[:2]
+        if (gain := side / max(height, width)) < 1:
+            size = max(1, round(width * gain)), max(1, round(height * gain))
+            pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+        encoded, data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
+        if not encoded:
+            raise OutputError("cannot encode a picture of the page", "leave out --report")
+        made.append(data.tobytes())
+    return Rendering(*made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +143,7 @@ class Page:
         self._classes: dict[tuple[int, str], int] = {}
         self._videos: dict[str, _Video] = {}  # by source; of files only the one that is read
         self._video_count = self._pictures = 0
-        self._models: dict[str, None] = {}
-        self._devices: dict[str, None] = {}
+        self._facts: dict[tuple[str, str], None] = {}  # what made the records, of few kinds
         self._has_begun = False
 
     def add(
@@ -169,19 +165,19 @@ class Page:
         """
         self._begin()
         entry: dict[str, Any] = {"source": printable(fields["source"])}
-        for name in ("width", "height", "frame", "time_s", "time"):
-            if name in fields:
-                entry[name] = fields[name]
-        if "error" in fields:
-            error = fields["error"]
-            entry["error"] = [printable(error["type"]), *map(printable, _message(error))]
+        entry |= {name: value for name, value in fields.items() if name in COPIED}
+        if error := fields.get("error"):
+            entry["error"] = [printable(error[name]) for name in ("type", "message", "hint")]
         if warnings := fields.get("warnings"):
             entry["warnings"] = [printable(one) for one in warnings]
         if "detections" in fields:
-            self._note(fields)
+            made_by = ("model", fields.get("model")), ("device", fields.get("device"))
+            if len(self._facts) < MAX_FACTS:
+                self._facts |= {(name, value): None for name, value in made_by if value}
             if rows is None:
-                rows = _rows(fields["detections"])
-                entry |= _watched(fields["detections"])
+                found = fields["detections"]
+                rows = [Row(x["class_id"], x["class_name"], x["score"], x["box"]) for x in found]
+                entry |= _watched(found)
             self._add_rows(entry, rows)
         gone = self._add_picture(entry, fields, rendering)
         if self._folder.add(entry):
@@ -241,12 +237,7 @@ class Page:
         self, state: str, summary: Sequence[str] = (), tables: Sequence[Table] = ()
     ) -> None:
         about = self._about
-        facts = [
-            *(("model", name) for name in self._models),
-            *(("device", name) for name in self._devices),
-            *about.facts,
-            ("detcli", __version__),
-        ]
+        facts = [*self._facts, *about.facts, ("detcli", __version__)]
         self._folder.describe({
             "command": about.command,
             "state": state,
@@ -255,7 +246,10 @@ class Page:
             "facts": [[name, printable(value)] for name, value in dict.fromkeys(facts)],
             "kinds": [[one.name, *_hex(one.colour), one.dashed, one.wrong] for one in about.kinds],
             "floor": about.floor,
-            "places": [*_places(about.places)],
+            "places": [  # colours, whether they are fractions, and points
+                [one.name, *_hex(class_colour(number)), one.fractions, [*chain(*one.points)]]
+                for number, one in enumerate(about.places, start=ZONE_COLOURS)
+            ],
             "summary": [printable(one) for one in summary],
             "tables": [
                 [
@@ -267,21 +261,14 @@ class Page:
             ],
         })  # fmt: skip
 
-    def _note(self, fields: RecordJson) -> None:
-        """Remember what made a record; of models and devices there are few."""
-        if "model" in fields and len(self._models) < 10:
-            self._models[fields["model"]] = None
-        if "device" in fields and len(self._devices) < 100:
-            self._devices[fields["device"]] = None
-
     def _add_rows(self, entry: dict[str, Any], rows: Sequence[Row]) -> None:
-        found = []
-        new = []
+        found, new = [], []
         for row in rows:
             key = row.class_id, row.class_name
             if key not in self._classes:
                 self._classes[key] = len(self._classes)
-                new.append([row.class_id, printable(row.class_name), *_class_hex(row.class_id)])
+                colours = _hex(class_colour(row.class_id))
+                new.append([row.class_id, printable(row.class_name), *colours])
             box = [self._classes[key], row.score, *(round(side, 1) for side in row.box)]
             if row.kind is not None:
                 box.append(row.kind)
@@ -307,16 +294,17 @@ class Page:
                 stored = self.store(rendering) if "detections" in fields else None
             if stored is not None:
                 entry["picture"] = stored
-        gone: list[str] = []
-        if video is not None:
-            if "picture" in entry:
-                video.kept.append((video.frames, entry["picture"]))
-            video.frames += 1
-            if len(video.kept) > VIDEO_PICTURES:
-                video.stride *= 2
-                entry["stride"] = video.stride
-                gone = [name for place, name in video.kept if place % video.stride]
-                video.kept = [one for one in video.kept if one[0] % video.stride == 0]
+        if video is None:
+            return []
+        if "picture" in entry:
+            video.kept.append((video.frames, entry["picture"]))
+        video.frames += 1
+        if len(video.kept) <= VIDEO_PICTURES:
+            return []
+        video.stride *= 2
+        entry["stride"] = video.stride
+        gone = [name for place, name in video.kept if place % video.stride]
+        video.kept = [one for one in video.kept if one[0] % video.stride == 0]
         return gone
 
     def _video(self, entry: dict[str, Any], fields: RecordJson) -> _Video | None:
@@ -336,13 +324,8 @@ class Page:
         return video
 
 
-class PageSink:
-    """Adds each record to a page, see `Page`.
-
-    Raises:
-        UsageError: The folder has something else in it, or another run is writing to it.
-        OutputError: It cannot be written to.
-    """
+class PageSink(Page):
+    """Adds each record to a page; with `only_detections`, other records have no picture on it."""
 
     def __init__(
         self,
@@ -353,42 +336,19 @@ class PageSink:
         resumed: bool = False,
         only_detections: bool = False,
     ) -> None:
-        """Open a page, see `Page`; with `only_detections`, other records have no picture on it."""
-        self._page = Page(path, about, inputs, resumed=resumed)
+        super().__init__(path, about, inputs, resumed=resumed)
         self._only_detections = only_detections
 
     def write(self, record: Record) -> None:
-        """Add a record.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
-
         def rendering() -> Rendering | None:
             if record.picture is None or (self._only_detections and not record.detections):
                 return None
             return render(record.picture.pixels)
 
-        self._page.add(record.to_json(), rendering)
-
-    def discard(self) -> None:
-        """Give the page up before it has begun: what was there stays."""
-        self._page.discard()
-
-    def close(self) -> None:
-        """Say on the page that the run has ended.
-
-        Raises:
-            OutputError: The page cannot be written.
-        """
-        self._page.close()
+        self.add(record.to_json(), rendering)
 
 
-def _rows(detections: Sequence[DetectionJson]) -> list[Row]:
-    return [Row(one["class_id"], one["class_name"], one["score"], one["box"]) for one in detections]
-
-
-def _watched(detections: Sequence[DetectionJson]) -> Iterator[tuple[str, list[Any]]]:
+def _watched(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
     """What is known of detections besides their boxes: lists beside them, where there is any."""
     columns: dict[str, list[Any]] = {
         "tracks": [one.get("track_id", 0) for one in detections],
@@ -399,22 +359,7 @@ def _watched(detections: Sequence[DetectionJson]) -> Iterator[tuple[str, list[An
         ],
         "texts": [printable(one.get("text") or "") for one in detections],
     }
-    return ((name, column) for name, column in columns.items() if any(column))
-
-
-def _places(shapes: Sequence[Shape]) -> Iterator[list[Any]]:
-    """Name, colours, whether they are fractions, and points of zones and lines."""
-    for number, shape in enumerate(shapes, start=ZONE_COLOURS):
-        points = [side for point in shape.points for side in point]
-        yield [shape.name, *_class_hex(number), shape.fractions, points]
-
-
-def _message(error: Any) -> tuple[str, str]:  # noqa: ANN401
-    return error["message"], error["hint"]
-
-
-def _class_hex(class_id: int) -> tuple[str, str]:
-    return _hex(class_colour(class_id))
+    return {name: column for name, column in columns.items() if any(column)}
 
 
 def _hex(colour: Colour) -> tuple[str, str]:

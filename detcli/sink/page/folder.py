@@ -42,15 +42,29 @@ class PageFolder:
     def __init__(self, path: Path, inputs: Container[Path] = (), *, resumed: bool = False) -> None:
         self.path = path
         self._real = make_folder(path)
-        self._lock = self._claim()
+        mark = self._real / MARK
+        if not claim(self._real, MARK):
+            raise UsageError(
+                f"{path} has other files in it, and is not a page of detcli",
+                "name an empty folder, or one that does not exist",
+            )
+        flags = os.O_RDWR | NO_WAIT | getattr(os, "O_NOFOLLOW", 0)
         try:
-            self._check_links()
+            self._lock = FileIO(os.open(mark, flags), "r+")
+        except OSError as error:
+            raise unwritable(mark, error) from error
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._lock.close)
+            if lock(self._lock) is False:
+                raise UsageError(f"another run is writing to {path}", "wait until it ends")
+            for name in FOLDERS:
+                if (self._real / name).is_symlink():
+                    raise OutputError(f"{path / name} is a link out of the page", "remove it")
             self._runs = self._earlier() if resumed else []
-            if not self._runs:
-                self._check_inputs(inputs)
-        except BaseException:
-            self._lock.close()
-            raise
+            for file in () if self._runs else self._pages_files():
+                if file in inputs:
+                    raise UsageError(f"{file} is one of the inputs", "name another folder")
+            stack.pop_all()
         self._chunks = sum(run["chunks"] for run in self._runs)
         self.run = len(self._runs)
         self._chunk: AppendedFile | None = None
@@ -64,7 +78,9 @@ class PageFolder:
             self._repair()
         else:
             self._clear()
-        self._write_files()
+        for file in resources.files(__package__).joinpath("files").iterdir():
+            place = self._real if file.name == "index.html" else self._real / "files"
+            write_file(place / file.name, file.read_bytes())
         self._runs.append({"chunks": 0})
 
     def describe(self, run: Mapping[str, Any]) -> None:
@@ -73,7 +89,7 @@ class PageFolder:
         write_file(self._real / "data/runs.js", _call("runs", FORMAT, self._runs))
 
     def add(self, entry: Mapping[str, Any]) -> bool:
-        """Add a line to a chunk."""
+        """Add a line to a chunk; returns whether it begins one, which the runs do not have yet."""
         line = _call("add", entry).decode()
         begins = self._chunk is None
         if self._chunk is None:
@@ -115,36 +131,7 @@ class PageFolder:
             chunk, self._chunk = self._chunk, None
             chunk.commit()
 
-    def _check_links(self) -> None:
-        for name in FOLDERS:
-            if (self._real / name).is_symlink():
-                raise OutputError(f"{self.path / name} is a link out of the page", "remove it")
-
-    def _check_inputs(self, inputs: Container[Path]) -> None:
-        for path in self._pages_files():
-            if path in inputs:
-                raise UsageError(f"{path} is one of the inputs", "name another folder")
-
-    def _claim(self) -> FileIO:
-        """Mark the folder as ours, and lock it against other runs."""
-        mark = self._real / MARK
-        if not claim(self._real, MARK):
-            raise UsageError(
-                f"{self.path} has other files in it, and is not a page of detcli",
-                "name an empty folder, or one that does not exist",
-            )
-        flags = os.O_RDWR | NO_WAIT | getattr(os, "O_NOFOLLOW", 0)
-        try:
-            file = FileIO(os.open(mark, flags), "r+")
-        except OSError as error:
-            raise unwritable(mark, error) from error
-        if lock(file) is False:
-            file.close()
-            raise UsageError(f"another run is writing to {self.path}", "wait until it ends")
-        return file
-
     def _earlier(self) -> list[dict[str, Any]]:
-        """The runs of the page that is there."""
         path = self._real / "data/runs.js"
         try:
             data = path.read_bytes()
@@ -193,19 +180,9 @@ class PageFolder:
                     if _OURS.fullmatch(path.relative_to(self._real).as_posix()):
                         yield path
 
-    def _write_files(self) -> None:
-        """Write what shows any run."""
-        for file in resources.files("detcli.sink.page").joinpath("files").iterdir():
-            place = self._real if file.name == "index.html" else self._real / "files"
-            write_file(place / file.name, file.read_bytes())
-
 
 def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
-    """Refuse to write anything else into the folder of a page; None stands for no output.
-
-    Raises:
-        UsageError: An output is that folder, or in it.
-    """
+    """Refuse to write anything else into the folder of a page; None stands for no output."""
     if page is None:
         return
     folder = os.path.realpath(page)  # which takes links that lead nowhere
