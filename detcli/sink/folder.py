@@ -218,14 +218,8 @@ class OutputFolder:
     Nor is what came from standard input or a live source, which are another input in every run.
 
     All files lie in this folder, whatever the inputs are called and whatever links are in it, and
-    none is one of `inputs`.
-
-    Args:
-        path: The folder.
-        inputs: Files that are never written over.
-        roots: Folders and patterns that were searched for inputs.
-        resumed: Whether this run continues another one, whose videos are kept: this one has the
-            rest of their frames.
+    none is one of `inputs`. `roots` are the folders and patterns that were searched for inputs. A
+    `resumed` run keeps the videos of the one before, and writes the rest of their frames.
 
     Raises:
         OutputError: The folder cannot be made or read.
@@ -273,11 +267,7 @@ class OutputFolder:
     def member(self, record: Record, folder: Path, name: str, suffix: str) -> Path:
         """Path of a file whose name has a number already; it gets another to keep existing files.
 
-        Args:
-            record: The record that the file belongs to.
-            folder: This folder, or one below.
-            name: Begins with the result of `prefix_of`.
-            suffix: The file's suffix.
+        The folder is this one or one below, and the name begins with the result of `prefix_of`.
         """
         numbers = (f"_{number}" if number > 1 else "" for number in itertools.count(1))
         paths = (folder / f"{name}{number}{suffix}" for number in numbers)
@@ -304,11 +294,6 @@ class OutputFolder:
         return True
 
     def write(self, record: Record, path: Path, data: bytes) -> None:
-        """Write a file for a record.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
         self.subfolder(path.parent)
         write_file(self.real(path), data)
         record.saved.append(path)
@@ -347,7 +332,7 @@ class OutputFolder:
             return safe(stem(source))
         return f"{folder}/{safe(below.stem)}".lstrip("/")
 
-    def _may_write(self, path: Path, *, keep: bool = False) -> bool:
+    def _may_write(self, path: Path, *, keep: bool) -> bool:
         if path in self._inputs:
             return False
         try:
@@ -385,4 +370,4 @@ class FolderSink:
         self._folder = folder
 
     def close(self) -> None:
-        """Do nothing: each file was complete when it was written."""
+        pass  # each file was complete when it was written
