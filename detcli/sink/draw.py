@@ -79,6 +79,11 @@ def annotate(
             cv2.polylines(canvas, [trail], isClosed=False, color=colour, thickness=line)
     for box, _, class_id, _ in reversed(list(detections)):
         draw_box(canvas, box, class_colour(class_id), line)
+    draw_labels(canvas, _labels(detections, numbers, style), detections.xyxy, text_size, line)
+    return canvas
+
+
+def _labels(detections: Detections, numbers: Sequence[int], style: Style) -> list[Label]:
     symbols = [None] * len(detections) if detections.symbols is None else detections.symbols
     labels = []
     for number, symbol, found in zip(numbers, symbols, detections, strict=True):
@@ -91,8 +96,7 @@ def annotate(
             says.append(text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…")
         if says:
             labels.append(Label(" ".join(says), box, class_colour(class_id)))
-    draw_labels(canvas, labels, detections.xyxy, text_size, line)
-    return canvas
+    return labels
 
 
 def class_colour(class_id: int) -> Colour:

@@ -17,11 +17,8 @@ from detcli.record import Origin, Record
 
 State = TypeVar("State")
 
-MAX_NAME_BYTES = 220
-"""Limit of a name without numbers and suffix; file systems allow 255 in all."""
-
-MARK = ".detcli-folder"
-"""The file by which a folder is known to be ours."""
+MAX_NAME_BYTES = 220  # of a name without numbers and suffix; file systems allow 255 in all
+MARK = ".detcli-folder"  # the file by which a folder is known to be ours
 
 NOT_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # surrogates that do not stand for a byte
 # Separators and control characters. Windows forbids more, which are common elsewhere.

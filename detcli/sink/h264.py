@@ -28,23 +28,16 @@ with loading("PyAV", INSTALL):
 if TYPE_CHECKING:
     Packet = av.Packet[av.AudioStream]
 
+# Codecs that MP4 holds and browsers play; others become AAC.
 COPIED = frozenset({"aac", "flac", "mp3", "opus"})
-"""Codecs that MP4 holds and browsers play; others become AAC."""
-
-MIN_MP3_RATE = 16_000
-"""Samples per second; MP4 has no word for MP3 with fewer."""
-
+MIN_MP3_RATE = 16_000  # samples per second; MP4 has no word for MP3 with fewer
 AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000)
-AAC_RATE = 48_000
-"""For sound of any other rate."""
-
+AAC_RATE = 48_000  # for sound of any other rate
 SEEK_FROM_S = 5.0
-TIMEOUTS_S = (10.0, 5.0)
-"""For opening an address, and for each read."""
+TIMEOUTS_S = (10.0, 5.0)  # for opening an address, and for each read
 
+# Of PyAV, for a damaged file: also of numbers that are missing, or have more than 64 bits.
 FAILURES = (av.FFmpegError, OSError, ValueError, TypeError, ArithmeticError)
-"""Of PyAV, for a damaged file: also of numbers that are missing, or have more than 64 bits."""
-
 LEFT_OUT = "%s: its sound is left out: %s"
 
 log = logging.getLogger(__name__)
@@ -189,34 +182,17 @@ def open_sound(address: str, start_s: float) -> Sound | None:
     return None
 
 
-def has_sound(address: str) -> bool:
-    """Whether a video has sound that can be read."""
-    try:
-        Sound(address, 0.0).close()
-    except (LookupError, *FAILURES):
-        return False
-    return True
+TICKS = 120_000  # in a second: frames of all usual rates, as 24000/1001, come at whole ticks
+THREADS = 4  # each holds a frame, and the network needs the processor as well
+BT709, LIMITED = 1, 1  # colours that a player assumes of a video in HD, as FFmpeg numbers them
 
-
-TICKS = 120_000
-"""Of the clock in a second: frames of all usual rates, as 24000/1001, come at whole ticks."""
-
-ENCODERS = ("libx264", "libopenh264")
-"""PyAV's wheels have the first; a build without code under the GPL may have the second."""
-
+# By encoder: PyAV's wheels have the first; a build without code under the GPL may have the second.
+# No B-frames: with them, FFmpeg's players take a video of a variable rate to be too short.
 OPTIONS = {
     "libx264": {"preset": "veryfast", "crf": "23", "bf": "0"},
     "libopenh264": {"allow_skip_frames": "0"},
 }
-"""No B-frames: with them, FFmpeg's players take a video of a variable rate to be too short."""
-
-THREADS = 4
-"""Each holds a frame, and the network needs the processor as well."""
-
-BT709, LIMITED = 1, 1
-"""Of the colours, as FFmpeg numbers them: what a player assumes of a video in HD."""
-
-ENCODER = next((name for name in ENCODERS if name in av.codecs_available), None)
+ENCODER = next((name for name in OPTIONS if name in av.codecs_available), None)
 if ENCODER is None:
     raise DependencyError("this PyAV has no encoder for H.264", INSTALL)
 

@@ -104,12 +104,8 @@ def encode(picture: Image, record: Record) -> tuple[bytes, str]:
     )
 
 
-SAMPLES = 4
-"""Colours along the longer side of a box that blurring and pixelating leave."""
-
-MARGIN = 0.1
-"""Part of a box's sides that is hidden beyond it, as boxes may be a little too small."""
-
+SAMPLES = 4  # colours along the longer side of a box that blurring and pixelating leave
+MARGIN = 0.1  # part of a box's sides that is hidden beyond it, as boxes may be a little too small
 GREY = 114
 
 

@@ -4,7 +4,6 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import combinations
 from typing import Any, BinaryIO, Protocol, cast
 
 from detcli.errors import loading
@@ -18,8 +17,8 @@ with loading("pyarrow", "pip install 'detcli[parquet]'"):
 
 ROW_GROUP = 20_000  # records and detections that are kept in memory before they are written
 
+# Fields without a column: in the file's metadata, or only in JSON Lines.
 LEFT_OUT = {"schema_version", "sha256", "settings", "provenance", "part"}
-"""Fields without a column: in the file's metadata, or only in JSON Lines."""
 
 TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 
@@ -139,17 +138,13 @@ def read_records(file: BinaryIO) -> tuple[Iterator[RecordJson], dict[str, str]]:
     """The records of a file that a `ParquetSink` has written, and the file's metadata.
 
     Raises:
-        ValueError: It is something else.
+        ValueError, LookupError, AttributeError: It is something else.
         OSError: It cannot be read.
     """
     reader = parquet.ParquetFile(file)
-    options = [*dict.fromkeys(OPTIONAL_FIELDS.values())]
-    choices = (
-        [column for column, option in OPTIONAL_FIELDS.items() if option in some]
-        for number in range(len(options) + 1)
-        for some in combinations(options, number)
-    )
-    if not any(reader.schema_arrow.equals(schema(some)) for some in choices):
+    found = reader.schema_arrow.field("detections").type.value_type
+    optional = [name for name in OPTIONAL_FIELDS if found.get_field_index(name) >= 0]
+    if not reader.schema_arrow.equals(schema(optional)):
         raise ValueError("it has other columns")
     metadata = {name.decode(): value.decode() for name, value in reader.metadata.metadata.items()}
     return (_record(row) for batch in reader.iter_batches() for row in batch.to_pylist()), metadata

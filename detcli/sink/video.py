@@ -5,7 +5,7 @@ import logging
 import os
 import shutil
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from detcli.opencv import cv2
 from detcli.record import Clip, Origin, Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import OutputFolder, PerClip
+
+if TYPE_CHECKING:
+    from detcli.sink.h264 import H264Encoder
 
 SUFFIX = ".mp4"
 CODECS = ("mp4v", "MJPG")  # in every build of OpenCV; only the second takes sides over 8191 pixels
@@ -75,9 +78,10 @@ class ClipWriter:
         self._even = not self._live and (condensed or not self._h264)
         self._sound = clip.address if self._h264 else None
         if self._sound is not None and (silent or condensed):
-            from detcli.sink.h264 import has_sound
+            from detcli.sink.h264 import open_sound
 
-            if has_sound(self._sound):
+            if (sound := open_sound(self._sound, 0.0)) is not None:
+                sound.close()
                 warn_once("annotated videos have no sound with --blur or --only-detections")
             self._sound = None
         self._now_s = 0.0  # of the last frame, in all files together
@@ -118,7 +122,9 @@ class ClipWriter:
             file, self._file = self._file, None
             file.close()
 
-    def _encoder(self, part: AtomicFile, shape: tuple[int, ...], start_s: float) -> "Encoder":
+    def _encoder(
+        self, part: AtomicFile, shape: tuple[int, ...], start_s: float
+    ) -> "H264Encoder | Mpeg4Encoder":
         """The best encoder that takes frames of this size, with this sound or else without."""
         if self._h264:
             from detcli.sink.h264 import H264Encoder
@@ -152,23 +158,6 @@ class ClipWriter:
         return self._now_s, source_s
 
 
-class Encoder(Protocol):
-    """Encodes the frames of a video; raises OSError."""
-
-    @property
-    def count(self) -> int:
-        """Frames that it was given, or has added."""
-
-    @property
-    def unwritten(self) -> int:
-        """Bytes that it may still write for them."""
-
-    def write(self, picture: Image, time_s: float) -> None:
-        """Take a frame at a time from the start of the video."""
-
-    def finish(self) -> None: ...
-
-
 class VideoFile:
     """One video, which appears under its name when it is closed.
 
@@ -176,7 +165,9 @@ class VideoFile:
     are stored for squares of 2x2 pixels.
     """
 
-    def __init__(self, part: AtomicFile, encoder: Encoder, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, part: AtomicFile, encoder: "H264Encoder | Mpeg4Encoder", shape: tuple[int, ...]
+    ) -> None:
         self.shape = shape
         self._part = part
         self._encoder = encoder
@@ -249,7 +240,7 @@ class Mpeg4Encoder:
             )
         self._rate = rate
         self._last: Image = np.zeros(shape, np.uint8)
-        self.count = 0  # frames
+        self.count = 0  # frames, with those that were added
         self.unwritten = 0  # bytes in the encoder
 
     def write(self, picture: Image, time_s: float) -> None:

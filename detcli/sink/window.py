@@ -16,15 +16,14 @@ from detcli.sink import Stopped
 from detcli.sink.draw import BLACK, DEFAULT_STYLE, MIN_TEXT, Style, annotate, draw_label
 
 WINDOW = "detcli"
-MAX_SIZE = 1280, 720
-"""Width and height in pixels to which a window for a larger picture is scaled."""
+MAX_SIZE = 1280, 720  # width and height to which a window for a larger picture is scaled
 
 NEXT_KEYS = frozenset(map(ord, " \r\n"))
 END_KEYS = frozenset(map(ord, "qQ\x1b"))
 KEY_NAMES = "space: next, q: end"
 
+# How long to wait for a key before the next frame, or before checking the window again.
 FRAME_MS, PICTURE_MS = 1, 50
-"""How long to wait for a key before the next frame, or before checking the window again."""
 
 # Without a display, OpenCV's window library ends the process instead of returning an error.
 PROBE = """if True:
@@ -70,16 +69,7 @@ class WindowSink:
             self._wall.hang(origin.source, picture)
             if len(self._wall.places) > 1:
                 title, picture = f"{len(self._wall.places)} streams", self._wall.picture
-        height, width = picture.shape[:2]
-        if self._size == (0, 0):
-            flags = cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
-            cv2.namedWindow(WINDOW, flags)
-        elif not _is_open():
-            raise Stopped
-        if self._size != (width, height):
-            scale = min(1, MAX_SIZE[0] / width, MAX_SIZE[1] / height)
-            cv2.resizeWindow(WINDOW, max(1, round(width * scale)), max(1, round(height * scale)))
-            self._size = width, height
+        self._open(picture.shape[1], picture.shape[0])
         # Lone surrogates, which a file name can hold, would crash OpenCV.
         cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
         cv2.imshow(WINDOW, picture)
@@ -89,6 +79,18 @@ class WindowSink:
                 raise Stopped
             if key in NEXT_KEYS or not still:
                 return
+
+    def _open(self, width: int, height: int) -> None:
+        """Open the window, or resize it if the size of the pictures changed."""
+        if self._size == (0, 0):
+            flags = cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
+            cv2.namedWindow(WINDOW, flags)
+        elif not _is_open():
+            raise Stopped
+        if self._size != (width, height):
+            scale = min(1, MAX_SIZE[0] / width, MAX_SIZE[1] / height)
+            cv2.resizeWindow(WINDOW, max(1, round(width * scale)), max(1, round(height * scale)))
+            self._size = width, height
 
     def close(self) -> None:
         if self._size != (0, 0):

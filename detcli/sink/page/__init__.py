@@ -18,19 +18,11 @@ from detcli.sink.draw import BLACK, ZONE_COLOURS, Colour, class_colour, ink
 from detcli.sink.page.folder import PageFolder
 from detcli.text import printable
 
-PICTURE_SIDE, THUMBNAIL_SIDE = 1280, 320
-"""Pixels of the longer side, at most; smaller pictures stay as they are."""
-
-PICTURE_QUALITY, THUMBNAIL_QUALITY = 85, 75
-"""Of JPEG."""
-
-VIDEO_PICTURES = 200
-"""The most pictures kept of one video; beyond it, every other one is dropped."""
-
+# Pixels of the longer side, at most, and quality of the JPEG; smaller pictures keep their size.
+PICTURE, THUMBNAIL = (1280, 85), (320, 75)
+VIDEO_PICTURES = 200  # the most that are kept of one video; beyond it, every other one is dropped
 MAX_FACTS = 100
-
-COPIED = {"width", "height", "frame", "time_s", "time"}
-"""Fields that an entry has as the record has them."""
+COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
 
 
 class Rendering(NamedTuple):
@@ -41,16 +33,13 @@ class Rendering(NamedTuple):
 
 
 def render(pixels: Image) -> Rendering:
-    """Make what the page shows of a picture.
-
-    Args:
-        pixels: `(H, W, 3)` uint8 BGR, upright.
+    """Make what the page shows of an upright picture.
 
     Raises:
         OutputError: It cannot be encoded.
     """
     made = []
-    for side, quality in ((PICTURE_SIDE, PICTURE_QUALITY), (THUMBNAIL_SIDE, THUMBNAIL_QUALITY)):
+    for side, quality in (PICTURE, THUMBNAIL):
         height, width = pixels.shape[:2]
         if (gain := side / max(height, width)) < 1:
             size = max(1, round(width * gain)), max(1, round(height * gain))
@@ -119,7 +108,8 @@ class Page:
     """A page to which records are added, one by one.
 
     It can be opened at any moment, and shows what was added until then. Memory does not grow with
-    the number of records.
+    the number of records. The files of `inputs` are never removed. If `resumed`, records are added
+    to those of the page that is there.
 
     Raises:
         UsageError: The folder has something else in it, or another run is writing to it.
@@ -129,14 +119,6 @@ class Page:
     def __init__(
         self, path: Path, about: About, inputs: Container[Path] = (), *, resumed: bool = False
     ) -> None:
-        """Open a page.
-
-        Args:
-            path: Its folder.
-            about: What made the records.
-            inputs: Files that are never removed.
-            resumed: Whether records are added to those of the page that is there.
-        """
         self._folder = PageFolder(path, inputs, resumed=resumed)
         self._about = about
         self._begun = iso_time(datetime.now(UTC))
@@ -159,9 +141,6 @@ class Page:
             rendering: Makes its picture, if one is kept; or the picture's name, if it is stored
                 already; None if there is none.
             rows: Its boxes; None for its detections.
-
-        Raises:
-            OutputError: It cannot be written.
         """
         self._begin()
         entry: dict[str, Any] = {"source": printable(fields["source"])}
@@ -188,14 +167,8 @@ class Page:
     def close(self, summary: Sequence[str] = (), tables: Sequence[Table] = ()) -> None:
         """Say how the run ended: early, if an exception is on its way.
 
-        A run that fails before its first record leaves the page that was there.
-
-        Args:
-            summary: What a comparison found, a sentence each.
-            tables: Its figures.
-
-        Raises:
-            OutputError: The page cannot be written.
+        A run that fails before its first record leaves the page that was there. `summary` has a
+        sentence for each thing that a comparison found, `tables` its figures.
         """
         failed = sys.exception() is not None
         try:
@@ -206,11 +179,7 @@ class Page:
             self._folder.close()
 
     def store(self, rendering: Callable[[], Rendering | None]) -> str | None:
-        """Write a picture whose record comes later; returns its name, None if there is none.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Write a picture whose record comes later; returns its name, None if there is none."""
         self._begin()
         shown = rendering()
         if shown is None:

@@ -23,13 +23,9 @@ from detcli.errors import OutputError, UsageError
 from detcli.files import NO_WAIT, AppendedFile, lock, make_folder, unwritable, write_file
 from detcli.sink.folder import claim
 
-MARK = ".detcli-page"
-"""The file by which a folder is known to be ours; locked while a run writes."""
-
+MARK = ".detcli-page"  # the file by which a folder is known to be ours; locked while a run writes
 FORMAT = 1
-
 CHUNK_RECORDS, CHUNK_BYTES = 500, 1 << 20
-
 FOLDERS = ("data", "files", "pictures", "thumbnails")
 
 _OURS = re.compile(r"data/\d+\.js|(pictures|thumbnails)/\d+/\d+/\d+\.jpg", re.ASCII)
