@@ -1,5 +1,6 @@
 """Records to write: a picture with detections, a frame of a video, and inputs that failed."""
 
+import contextlib
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -64,3 +65,10 @@ def failed_frame(number, film=FILM, **options):
     """A frame on which the network failed."""
     error = InferenceError("it failed")
     return replace(frame(number, film, **options), picture=None, detections=None, error=error)
+
+
+def feed(sink, *records):
+    """Write records to a sink, and close it, whatever happens."""
+    with contextlib.closing(sink):
+        for one in records:
+            sink.write(one)

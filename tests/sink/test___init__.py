@@ -1,0 +1,201 @@
+"""What every sink promises: an empty run, failed inputs, a record, a full disk, a lost folder."""
+
+import contextlib
+import csv
+import io
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_records import damaged, failed_frame, failure, feed, frame, picture
+from small_disk import small_disk
+
+from detcli.errors import DetcliWarning, OutputError
+from detcli.files import AtomicFile
+from detcli.geometry import Picture
+from detcli.sink import Stream
+from detcli.sink.folder import OutputFolder
+from detcli.sink.image import CropSink, ImageSink
+from detcli.sink.labels import (
+    CocoIds,
+    CocoSink,
+    DatasetSink,
+    LabelSink,
+    LabelStudioSink,
+    MotSink,
+)
+from detcli.sink.page import About, PageSink
+from detcli.sink.parquet import ParquetSink
+from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink, JsonSink, TableSink
+from detcli.sink.video import VideoSink
+
+FILES = {
+    "json": JsonSink,
+    "jsonl": JsonLinesSink,
+    "csv": CsvSink,
+    "table": TableSink,
+    "coco": lambda output: CocoSink(output, CocoIds()),
+    "labelstudio": LabelStudioSink,
+}
+FOLDERS = {
+    "images": ImageSink,
+    "crops": CropSink,
+    "labels": LabelSink,
+    "mot": MotSink,
+    "videos": VideoSink,
+}
+WHOLE = {
+    "parquet": lambda out: ParquetSink(AtomicFile(out / "a")),
+    "dataset": lambda out: DatasetSink(out / "a", ("cat",)),
+    "page": lambda out: PageSink(out / "a", About("predict")),
+}
+SINKS = {*FILES, *FOLDERS, *WHOLE}
+
+
+def opened(name, out):
+    """A sink whose file or folder is `a`."""
+    if name in FILES:
+        return FILES[name](AtomicFile(out / "a"))
+    return FOLDERS[name](OutputFolder(out / "a")) if name in FOLDERS else WHOLE[name](out)
+
+
+def files(out):
+    """Content by path, without marks and what shows any page."""
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file() and not path.name.startswith(".") and "files" not in path.parts
+    }
+
+
+def noisy(record, size=(100, 100)):
+    """The same with a picture that takes room."""
+    pixels = np.random.default_rng(0).integers(0, 255, (*size, 3), np.uint8)
+    return replace(record, picture=Picture.whole(pixels))
+
+
+EMPTY = {
+    **{name: {"a": b"[]\n"} for name in ("json", "coco", "labelstudio")},
+    **{name: {"a": b""} for name in ("jsonl", "table")},
+    "csv": {"a": (",".join(COLUMNS) + "\n").encode()},
+}
+
+
+@pytest.mark.parametrize("name", sorted(SINKS - {"parquet", "page"}))
+def test_an_empty_run_is_valid(tmp_path, name):
+    feed(opened(name, tmp_path))
+    assert files(tmp_path) == EMPTY.get(name, {})
+    assert (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("name", sorted(SINKS))
+def test_a_failed_input_is_told_or_left_out(tmp_path, name):
+    feed(opened(name, tmp_path), failure(), failed_frame(0))
+    told = [path for path, data in files(tmp_path).items() if b"it is torn" in data]
+    assert told == {"page": ["a/data/0.js"]}.get(
+        name, ["a"] if name in {"json", "jsonl", "csv", "table", "parquet"} else []
+    )
+    if name in FOLDERS:
+        assert files(tmp_path) == ({"a/film.txt": b""} if name == "mot" else {})
+
+
+@pytest.mark.parametrize("name", sorted(SINKS))
+def test_a_record_stays_as_it_is_and_knows_its_files(tmp_path, name):
+    record = frame(3, count=1) if name in {"mot", "videos"} else damaged(picture(), "torn")
+    before, shown = record.to_json(), record.picture.pixels.copy()
+    with contextlib.closing(opened(name, tmp_path)) as sink:
+        sink.write(record)
+        assert not (tmp_path / "a").is_file()  # until it is complete
+    assert record.to_json() | {"saved": 0} == before | {"saved": 0}
+    np.testing.assert_array_equal(record.picture.pixels, shown)
+    if name in {*FOLDERS, "dataset"}:
+        saved = {str(path.relative_to(tmp_path)) for path in record.saved}
+        assert files(tmp_path).keys() - {"a/data.yaml"} == saved != set()
+
+
+READ = {
+    "csv": lambda text: [row["index"] for row in csv.DictReader(text.splitlines())],
+    "jsonl": lambda text: [str(json.loads(line)["index"]) for line in text.splitlines()],
+    "json": lambda text: [str(one["index"]) for one in json.loads(text)],
+    "coco": lambda text: [str(one["image_id"] - 1) for one in json.loads(text)],
+    "table": lambda text: [line[0] for line in text.splitlines() if "60x40" in line],
+    "labelstudio": lambda text: [one["data"]["image"][0] for one in json.loads(text)],
+}
+
+
+@pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_what_a_file_had_before_the_disk_was_full_is_readable(tmp_path, name, before):
+    sink = opened(name, tmp_path)
+    for index in range(before):
+        sink.write(picture(f"{index}x.jpg", index=index))
+    with small_disk():
+        with pytest.raises(OutputError, match=f"{tmp_path}/a: File too large"):
+            sink.write(picture("9x.jpg", index=9, count=100))
+        with pytest.warns(DetcliWarning, match="not complete"):
+            sink.close()
+    assert READ[name]((tmp_path / "a").read_text()) == [*"01"][:before]
+
+
+@pytest.mark.parametrize("group", [1, 1_000_000])
+def test_a_full_disk_leaves_no_parquet(tmp_path, monkeypatch, group):
+    """Without its end it cannot be read."""
+    monkeypatch.setattr("detcli.sink.parquet.ROW_GROUP", group)
+    (tmp_path / "a").write_bytes(b"before")
+    records = (picture(f"{number * 7919}" * 100, index=number) for number in range(100))
+    with small_disk(), pytest.raises(OutputError, match=r"/a: File too large"):
+        feed(opened("parquet", tmp_path), *records)
+    assert files(tmp_path) == {"a": b"before"}
+    assert len([*tmp_path.iterdir()]) == 1
+
+
+@pytest.mark.parametrize("name", ["images", "crops", "labels", "dataset"])
+def test_what_a_folder_had_before_the_disk_was_full_stays(tmp_path, name):
+    feed(opened(name, tmp_path), picture("a.png"))
+    before = files(tmp_path)
+    large = noisy(picture("b.png", count=2, bottom=1e4))
+    large.detections.xyxy[:] = 0, 0, 90, 90
+    with small_disk(20 if name == "labels" else 1000), pytest.raises(OutputError, match=r"/b"):
+        feed(opened(name, tmp_path), large)
+    assert {path: files(tmp_path)[path] for path in before} == before
+    assert not any("b" in Path(path).stem and "images" in path for path in files(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["images", "labels", "videos", "mot"])
+def test_a_removed_folder_is_an_output_error(tmp_path, name):
+    sink = opened(name, tmp_path)
+    shutil.rmtree(tmp_path / "a")
+    with pytest.raises(OutputError, match=str(tmp_path)), contextlib.closing(sink):
+        sink.write(frame(0, count=1) if name in {"mot", "videos"} else picture("a.png"))
+
+
+@pytest.mark.parametrize("name", ["images", "labels", "videos", "mot"])
+def test_another_run_replaces_what_an_earlier_one_has_made(tmp_path, name):
+    made = []
+    for count in (3, 0):
+        feed(opened(name, tmp_path), frame(0, count=count), replace(picture("a.png", count=count)))
+        made.append(files(tmp_path))
+    assert made[0].keys() == made[1].keys()
+    assert name == "mot" or made[0] != made[1]
+
+
+def test_a_stream_keeps_its_first_failure(tmp_path):
+    def full(data):
+        raise OutputError(f"no room for {data!r}")
+
+    stream = Stream(full)
+    for data in (b"1", b"2"):
+        with pytest.raises(OutputError, match=data.decode()):
+            stream.write(data)
+    assert (str(stream.failure), stream.tell()) == ("no room for b'1'", 0)
+    assert not stream.seekable()
+    with pytest.raises(io.UnsupportedOperation):
+        stream.seek(0)
+    with AtomicFile(tmp_path / "a").file as file:
+        stream = Stream(file.write, file.seek)
+        assert [stream.write(b"abc"), stream.seek(1), stream.write(b"x"), stream.tell()] == [
+            *(3, 1, 1, 2)
+        ]

@@ -1,0 +1,215 @@
+"""Records as text: read back, whatever they are called; tables as people see them."""
+
+import csv
+import io
+import json
+import os
+import re
+
+import pytest
+import terminals
+from report_schemas import validator
+from sample_records import damaged, failed_frame, failure, feed, frame, picture
+
+from detcli.files import AtomicFile, StandardOutput
+from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink, JsonSink, TableSink
+
+NAMES = [
+    *("a,b", "q\"uo'te", "猫 é 😀", " padded ", "", "semi;colon", "\\udcff", "a=b", "'quoted'"),
+    *("[red]x", "[/]", "a[1].jpg", ":smile:", "[link=http://x]y", "\\[a]"),
+]
+CODES = {
+    "new\nline": "new\\nline",
+    "carriage\rreturn": "carriage\\rreturn",
+    "\ttab": "\\ttab",
+    "\x1b[1m": "\\x1b[1m",
+    "\u202edetrevni": "\\u202edetrevni",
+    "\u2028": "\\u2028",
+    "nul\0": "nul\\x00",
+    "\x9b2J": "\\x9b2J",
+    "\udcff": "\\udcff",
+}
+FORMULAS = [
+    *("=1+1", "+1", "-1", "@SUM(A1)", "=cmd|' /C calc'!A0", ' =HYPERLINK("http://x")', "\uff1d1"),
+]
+
+
+@pytest.fixture
+def written(tmp_path):
+    """The text that a sink of some kind writes."""
+
+    def write(kind, *records):
+        feed(kind(AtomicFile(tmp_path / "out")), *records)
+        return (tmp_path / "out").read_bytes().decode()
+
+    return write
+
+
+def rows(text):
+    read = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    assert read.fieldnames == COLUMNS
+    return list(read)
+
+
+def filled(row):
+    return {name: value for name, value in row.items() if value != ""}
+
+
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [(JsonSink, json.loads), (JsonLinesSink, lambda text: [*map(json.loads, text.splitlines())])],
+)
+def test_json_comes_back_in_order(written, kind, read):
+    records = [picture(count=2), failure(index=1), picture("b.jpg", index=2, count=0)]
+    fields = read(written(kind, *records))
+    assert fields == [one.to_json() for one in records]
+    for one in fields:
+        validator("predict").validate(one)
+
+
+def test_json_has_one_record_per_line(written):
+    lines = written(JsonSink, picture("猫"), failure()).splitlines()
+    assert [line[0] for line in lines] == ["[", "{", "{", "]"]
+    assert "猫" in lines[1]
+
+
+@pytest.mark.parametrize("name", [*NAMES, *CODES])
+def test_odd_names_survive_json(monkeypatch, written, name):
+    one, other = json.loads(written(JsonSink, picture(name, name), failure(name, name)))
+    assert (one["source"], one["detections"][0]["class_name"]) == (name, name)
+    assert (other["source"], other["error"]["message"]) == (name, name)
+    data = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(data, encoding="ascii"))
+    JsonLinesSink(StandardOutput()).write(picture(name))
+    assert json.loads(data.getvalue())["source"] == name
+
+
+def test_each_line_is_flushed(monkeypatch):
+    data = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(data, write_through=False))
+    sink = JsonLinesSink(StandardOutput())
+    for count in (1, 2):
+        sink.write(picture())
+        assert data.getvalue().count(b"\n") == count
+
+
+def test_the_columns_of_csv_are_fixed():
+    assert ",".join(COLUMNS) == (
+        "source,index,frame,time_s,width,height,class_id,class_name,score,x1,y1,x2,y2,error,"
+        "time,warnings"
+    )
+
+
+def test_csv_has_a_row_for_each_detection_and_each_error(written):
+    records = [
+        picture(index=7, count=2, score=0.51239, bottom=4.567),
+        frame(25, count=1),
+        failed_frame(26),
+        frame(3, count=1, time_s=None),
+        failure(index=3),
+        picture("b", index=1, count=0),
+    ]
+    one, again, found, failed, timeless, torn = rows(written(CsvSink, *records))
+    values = "a.jpg,7,,,60,40,0,cat,0.5124,1.0,2.0,3.0,4.57,,,".split(",")
+    assert one == again == dict(zip(COLUMNS, values, strict=True))
+    assert (found["frame"], found["time_s"], found["error"]) == ("25", "2.5", "")
+    assert (failed["frame"], failed["time_s"], failed["error"]) == ("26", "2.6", "it failed")
+    assert (timeless["frame"], timeless["time_s"]) == ("3", "")
+    assert filled(torn) == {"source": "torn.jpg", "index": "3", "error": "it is torn"}
+
+
+def test_warnings_are_in_each_row_of_a_picture(written):
+    both = damaged(picture(count=2), "damaged: torn", "damaged: cut")
+    one, other, alone = rows(written(CsvSink, both, damaged(picture(count=0), "damaged: torn")))
+    assert one["warnings"] == other["warnings"] == "damaged: torn; damaged: cut"
+    values = {"source": "a.jpg", "index": "0", "width": "60", "height": "40"}
+    assert filled(alone) == values | {"warnings": "damaged: torn"}
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [*((name, name) for name in NAMES), *CODES.items(), *((one, f"'{one}") for one in FORMULAS)],
+)
+def test_no_cell_has_control_codes_or_begins_like_a_formula(written, name, shown):
+    one, other = rows(written(CsvSink, picture(name, name), failure(name, name)))
+    assert (one["source"], one["class_name"], one["x1"]) == (shown, shown, "1.0")
+    assert (other["source"], other["error"]) == (shown, shown)
+
+
+def test_a_cell_with_a_semicolon_is_quoted(written):
+    assert '"a;=1+1"' in written(CsvSink, picture("a;=1+1"))
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """A table on a terminal."""
+    for variable in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    master, slave = os.openpty()
+
+    def write(*records):
+        with os.fdopen(slave, "w") as terminal:
+            monkeypatch.setattr("sys.stdout", terminal)
+            feed(TableSink(StandardOutput()), *records)
+        return terminals.read_all(master).decode()
+
+    yield write
+    os.close(master)
+
+
+def test_a_picture_has_a_heading_and_one_row_per_detection(written):
+    name = "x" * 300
+    heading, columns, *found = written(TableSink, picture("a.jpg", name, bottom=1234.567, count=2)
+    ).splitlines()  # fmt: skip
+    assert heading.split() == ["a.jpg", "60x40"]
+    assert columns.split() == ["class", "score", "x1", "y1", "x2", "y2"]
+    assert [row.split() for row in found] == [[name, "0.50", "1.0", "2.0", "3.0", "1234.6"]] * 2
+
+
+LONG = "folder of pictures/" * 20
+
+
+@pytest.mark.parametrize(
+    ("record", "line"),
+    [
+        (picture(count=0), "a.jpg  60x40  nothing found"),
+        (picture(LONG, count=0), f"{LONG}  60x40  nothing found"),
+        (failure(LONG, hint=""), f"{LONG}: it is torn"),
+        (failure(hint="fetch it"), "torn.jpg: it is torn  (fetch it)"),
+        (frame(12), "in/film.avi  frame 12  1.20 s  60x40  nothing found"),
+        (damaged(picture(count=0), "torn\x1b"), "a.jpg  60x40  torn\\x1b  nothing found"),
+    ],
+)
+def test_what_has_no_detections_has_one_line(written, record, line):
+    assert written(TableSink, record) == f"{line}\n"
+
+
+@pytest.mark.parametrize(("name", "shown"), [*((name, name) for name in NAMES), *CODES.items()])
+def test_names_in_tables_are_neither_markup_nor_control_codes(written, name, shown):
+    text = written(TableSink, damaged(picture(name, name), "odd"), failure(name, name, hint=""))
+    heading, _, row, error, end = text.split("\n")
+    assert heading == f"{shown}  60x40  odd"
+    assert row.startswith(shown)
+    assert (error, end) == (f"{shown}: {shown}", "")
+    assert "\x1b" not in text
+
+
+def test_a_terminal_gets_colours(shown):
+    text = shown(failure(), picture())
+    assert "\x1b[31m" in text
+    assert "\x1b[36m" in text
+
+
+def test_no_color_is_respected(shown, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = shown(picture(), failure())
+    assert "cat" in text
+    assert "\x1b[3" not in text
+
+
+def test_frames_without_detections_take_no_line_on_a_terminal(shown):
+    frames = [frame(number, count=number % 2) for number in range(3)]
+    text = shown(*frames, picture(count=0), failure())
+    assert re.findall(r"frame \d", text) == ["frame 1"]
+    assert "nothing found" in text  # of the picture
