@@ -86,7 +86,6 @@ SLOW = {
     "commands/predict/test_command_tracks.py",
     "sink/test_h264_browser.py",
     "watch/test_tracks.py",
-    "sink/test_image_privacy_codes.py",
     "sink/test_h264_sound.py",
     "model/test_recognise_heads.py",
     "shards/test_local.py",

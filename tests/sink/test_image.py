@@ -1,5 +1,6 @@
-"""Annotated pictures in a folder."""
+"""Pictures in a folder, annotated ones and crops, whatever the inputs and classes are called."""
 
+import os
 import re
 import shutil
 import signal
@@ -11,13 +12,14 @@ import numpy as np
 import pytest
 import sample_records
 from nasty_names import NASTY
-from small_disk import small_disk
+from sample_records import failed_frame, feed, frame, numbered
 
+from detcli.detections import Detections
 from detcli.errors import OutputError
 from detcli.geometry import Picture
 from detcli.sink.draw import annotate
-from detcli.sink.folder import OutputFolder
-from detcli.sink.image import ImageSink
+from detcli.sink.folder import MARK, OutputFolder
+from detcli.sink.image import SUFFIXES, CropSink, ImageSink, crop, encode
 from detcli.source.sources import InputGuard
 
 
@@ -37,17 +39,17 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def picture(source, shade=114, size=(40, 60)):
-    pixels = Picture.whole(np.full((*size, 3), shade, np.uint8))
-    return replace(sample_records.picture(source), picture=pixels)
+GREY = np.full((40, 60, 3), 114, np.uint8)
+
+
+def picture(source, shade=114):
+    pixels = np.full((40, 60, 3), shade, np.uint8)
+    return replace(sample_records.picture(source), picture=Picture.whole(pixels))
 
 
 def save(folder, *records, inputs=()):
     """Names of the files in the folder afterwards."""
-    sink = ImageSink(OutputFolder(Path(folder), InputGuard(inputs)))
-    for one in records:
-        sink.write(one)
-    sink.close()
+    feed(ImageSink(OutputFolder(Path(folder), InputGuard(inputs))), *records)
     return sorted(path.name for path in Path(folder).glob("[!.]*"))
 
 
@@ -56,36 +58,20 @@ def shade(path):
     return int(cv2.imread(str(path))[-1, -1, 0])
 
 
-def test_an_empty_run_makes_an_empty_folder(here):
-    assert save(here / "new" / "out") == []
-
-
 def test_the_picture_is_the_annotated_one(here):
     record = picture("in/a.png")
-    assert save("out", record) == ["a.png"]
+    assert save("out", record, frame(0)) == ["a.png"]  # frames are left to the video
     expected = annotate(record.picture.pixels, record.detections)
     np.testing.assert_array_equal(cv2.imread("out/a.png"), expected)
     assert (expected != 114).any()
     assert [path.name for path in here.iterdir()] == ["out"]
 
 
-def test_the_input_is_not_drawn_on(here):
-    record = picture("in/a.png")
-    save(here / "out", record)
-    assert (record.picture.pixels == 114).all()
-
-
 def test_standard_input_has_a_name(here):
-    assert save(here / "out", picture("-"), picture("-")) == ["stdin-2.jpg", "stdin.jpg"]
-
-
-def test_jpegs_on_standard_input_are_numbered(here):
-    piped = [sample_records.numbered(number) for number in range(2)]
-    assert save(here / "out", *piped) == ["stdin_0.jpg", "stdin_1.jpg"]
-
-
-def test_frames_of_a_video_are_left_to_it(here):
-    assert save(here / "out", sample_records.frame(0)) == []
+    piped = [picture("-"), picture("-"), numbered(0), numbered(1)]
+    assert save(here / "out", *piped) == [
+        *("stdin-2.jpg", "stdin.jpg", "stdin_0.jpg", "stdin_1.jpg")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -108,19 +94,6 @@ def test_a_name_that_another_input_has_gets_a_hash(here, first, second, saved):
     assert abs(shade(here / "out" / other) - 90) < 3
 
 
-def test_names_of_inputs_that_look_numbered_do_not_meet(here):
-    sources = ["x/a.png", "x/a-2.png", "x/a.png", "x/a-2.png", "x/a.png"]
-    save("out", *(picture(source, 10 * i) for i, source in enumerate(sources)))
-    shades = {path.name: shade(path) for path in (here / "out").glob("[!.]*")}
-    assert shades == {
-        "a.png": 0,
-        "a-2.png": 10,
-        "a-3.png": 20,
-        "a-2-2.png": 30,
-        "a-4.png": 40,
-    }
-
-
 def test_an_input_is_never_overwritten(here, make_picture):
     inputs = ["in/a.png", "out/a.png", "out/a-2.png"]
     before = {name: make_picture(name).read_bytes() for name in inputs}
@@ -136,31 +109,15 @@ def test_saving_beside_the_inputs_keeps_them(here, make_picture, named):
     assert (here / "in" / "a.png").read_bytes() == before
 
 
-def test_a_link_to_an_input_is_not_written_through(here, make_picture):
-    before = make_picture("in/a.png").read_bytes()
-    (here / "out").mkdir()
-    (here / "out" / "a.png").symlink_to("../in/a.png")
-    save("out", picture("in/a.png", 10), inputs=["in/a.png"])
-    assert (here / "in" / "a.png").read_bytes() == before
-
-
-def test_what_a_linked_folder_of_inputs_points_to_is_kept(here, make_picture):
-    before = make_picture("originals/a.png").read_bytes()
-    (here / "in").mkdir()
-    (here / "in" / "a.png").symlink_to("../originals/a.png")
-    save("originals", picture("in/a.png", 10), inputs=["in"])
-    assert (here / "originals" / "a.png").read_bytes() == before
-
-
-def test_another_run_overwrites_earlier_output(here, make_picture):
-    make_picture("in/a.png")
+@pytest.mark.parametrize("linked", ["out/a.png", "in/a.png"])
+def test_no_input_is_written_through_a_link(here, make_picture, linked):
+    """Neither one that has the name of the output, nor one that is itself behind a link."""
+    there = "in" if linked == "out/a.png" else "out"
+    before = make_picture(f"{there}/a.png").read_bytes()
+    (here / linked).parent.mkdir()
+    (here / linked).symlink_to(f"../{there}/a.png")
     save("out", picture("in/a.png", 10), inputs=["in"])
-    assert save("out", picture("in/a.png", 90), inputs=["in"]) == ["a.png"]
-    assert shade(here / "out" / "a.png") == 90
-
-
-def test_an_error_writes_nothing(here):
-    assert save(here / "out", sample_records.failure("a.png")) == []
+    assert (here / there / "a.png").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -172,25 +129,170 @@ def test_odd_names_are_kept(here, name):
     assert shade(here / "plain.png") == 10
 
 
-def test_any_name_is_saved_in_the_folder(here):
+def test_any_name_and_class_is_saved_in_the_folder(here):
     for number, name in enumerate(NASTY):
-        (saved,) = save(f"out{number}", picture(name), inputs=[])
+        (saved,) = save(f"out{number}", picture(name))
         assert (here / f"out{number}" / saved).is_file(), name
-    assert len(list(here.iterdir())) == len(NASTY)
+        feed(CropSink(OutputFolder(here / f"crops{number}")), sample_records.picture(name, name))
+        (folder,) = (path for path in (here / f"crops{number}").iterdir() if path.name != MARK)
+        assert [path.is_file() for path in folder.iterdir()] == [True], name
+    assert len(list(here.iterdir())) == 2 * len(NASTY)
 
 
-def test_a_full_disk_is_an_output_error_and_leaves_what_was_there(here):
-    noise = np.random.default_rng(0).integers(0, 255, (100, 100, 3), np.uint8)
-    record = replace(picture("b.png"), picture=Picture.whole(noise))
-    save("out", picture("a.png", 10))
-    with small_disk(1000), pytest.raises(OutputError, match=r"out/b\.png"):
-        save("out", record)
-    assert [path.name for path in (here / "out").glob("[!.]*")] == ["a.png"]
-    assert shade(here / "out" / "a.png") == 10
+STARTS = {
+    ".png": b"\x89PNG",
+    **dict.fromkeys((".jpg", ".jpeg"), b"\xff\xd8"),
+    **dict.fromkeys((".tif", ".tiff"), b"II*"),
+    ".bmp": b"BM",
+    ".webp": b"RIFF",
+    ".avif": b"\0\0\0",
+}
 
 
-def test_a_removed_folder_is_an_output_error(here):
-    sink = ImageSink(OutputFolder(here / "out"))
-    shutil.rmtree(here / "out")
-    with pytest.raises(OutputError, match="out"):
-        sink.write(picture("a.png"))
+@pytest.mark.parametrize("suffix", [*sorted(SUFFIXES), ".JPG", ".Png", ".TIFF"])
+def test_the_format_is_that_of_the_input(suffix):
+    data, written = encode(GREY, picture(f"in.d/a{suffix}"))
+    assert written == suffix
+    assert data.startswith(STARTS[suffix.lower()])
+    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    np.testing.assert_allclose(decoded, GREY, atol=3)
+
+
+@pytest.mark.parametrize(
+    ("record", "size", "suffix"),
+    [
+        *((picture(source), (40, 60), ".png") for source in ("a.gif", "a.jp2", "in.jpg/a", "")),
+        *((record, (40, 60), ".jpg") for record in (picture("-"), frame(0), numbered(3))),
+        (picture("a.webp"), (1, 20_000), ".png"),  # which is too wide
+        (picture("a.jpg"), (1, 70_000), ".png"),
+    ],
+)
+def test_any_other_becomes_png_or_jpeg(record, size, suffix):
+    pixels = np.full((*size, 3), 114, np.uint8)
+    data, written = encode(pixels, record)
+    assert written == suffix
+    assert data.startswith(STARTS[suffix])
+    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    np.testing.assert_array_equal(decoded, pixels)
+
+
+def test_a_picture_that_no_format_takes_is_an_output_error():
+    with pytest.raises(OutputError, match=r"a\.jpg \(0x0 pixels\)"):
+        encode(np.empty((0, 0, 3), np.uint8), picture("a.jpg"))
+
+
+# Each pixel says where it is: blue is its column, green its row.
+COLUMNS, ROWS = np.meshgrid(np.arange(60, dtype=np.uint8), np.arange(40, dtype=np.uint8))
+MAP = np.dstack([COLUMNS, ROWS, np.zeros_like(ROWS)])
+BOX = (10, 5, 20, 15, 0)
+
+
+def found(*rows, source="in/a.png", names=("cat", "dog"), base=None):
+    """A picture with rows x1, y1, x2, y2, class id."""
+    table = np.array(rows, np.float32).reshape(-1, 5)
+    detections = Detections(
+        table[:, :4], np.full(len(table), 0.5, np.float32), table[:, 4].astype(np.int64), names
+    )
+    record = picture(source) if base is None else base
+    return replace(record, picture=Picture.whole(MAP), detections=detections)
+
+
+@pytest.fixture
+def crops(tmp_path):
+    """Write crops, and return them by their paths in the folder."""
+    out = tmp_path / "out"
+
+    def write(*records, **options):
+        feed(CropSink(OutputFolder(out, **options)), *records)
+        files = sorted(path for path in out.rglob("*") if path.is_file() and path.name != MARK)
+        return {str(path.relative_to(out)): cv2.imread(str(path)) for path in files}
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("box", "columns", "rows"),
+    [
+        ((10, 5, 20, 15), (10, 20), (5, 15)),
+        ((10.9, 5.1, 19.1, 14.9), (10, 20), (5, 15)),
+        ((0, 0, 60, 40), (0, 60), (0, 40)),
+        ((-5, -5, 70, 50), (0, 60), (0, 40)),
+        ((10, 5, 10, 5), (10, 11), (5, 6)),
+        ((10.2, 5.2, 10.3, 5.3), (10, 11), (5, 6)),
+        ((60, 40, 60, 40), (59, 60), (39, 40)),
+        ((0, 0, 0, 0), (0, 1), (0, 1)),
+        ((100, 100, 200, 200), (59, 60), (39, 40)),
+        ((-9, -9, -5, -5), (0, 1), (0, 1)),
+        ((59.5, 0, 60, 1), (59, 60), (0, 1)),
+    ],
+)
+def test_the_cut_is_what_the_box_touches(box, columns, rows):
+    part = crop(MAP, np.float32(box))
+    np.testing.assert_array_equal(part, MAP[slice(*rows), slice(*columns)])
+    assert part.size > 0
+
+
+def test_each_detection_is_a_picture_in_the_folder_of_its_class(crops):
+    outside = (-9, -9, -5, 9, 0), (60, 0, 70, 9, 1)
+    record = found((10, 5, 20, 15, 1), (0, 0, 4, 4, 0), *outside, (50, 30, 99, 99, 1))
+    saved = crops(record, found(), failed_frame(0))
+    assert list(saved) == ["cat/a_1.png", "dog/a_0.png", "dog/a_4.png"]
+    np.testing.assert_array_equal(saved["dog/a_0.png"], MAP[5:15, 10:20])
+    np.testing.assert_array_equal(saved["cat/a_1.png"], MAP[:4, :4])
+    np.testing.assert_array_equal(saved["dog/a_4.png"], MAP[30:, 50:])
+
+
+def test_crops_of_frames_have_the_frames_number(crops):
+    saved = crops(found(BOX, BOX, base=frame(7)), found(BOX, base=frame(8)))
+    assert list(saved) == ["cat/film_7_0.jpg", "cat/film_7_1.jpg", "cat/film_8_0.jpg"]
+
+
+def test_crops_of_pictures_and_classes_of_one_name_do_not_meet(crops):
+    other = (30, 20, 40, 25, 0)
+    marked, plain = crops(found(BOX, source="x/a.png"), found(other, source="y/a.png")).items()
+    assert (plain[0], plain[1].shape[:2]) == ("cat/a_0.png", (10, 10))
+    assert marked[0].startswith("cat/a-")
+    assert marked[1].shape[:2] == (5, 10)
+    names = ("a/b", "A:b", "a\0b", "A/B")
+    saved = crops(found(*[(0, 0, 9, 9, number) for number in range(4)], names=names))
+    assert len({name.split("/")[0].casefold() for name in saved} - {"cat"}) == 4
+
+
+def test_folders_do_not_depend_on_what_comes_first(crops):
+    saved = crops(found((0, 0, 9, 9, 1), names=("a/b", "a\0b"), source="in/x/a.png"), roots=["in"])
+    assert list(saved) == ["a_b-2/x/a_0.png"]
+
+
+def test_an_input_is_never_overwritten_by_a_crop(crops, tmp_path):
+    mine = tmp_path / "out" / "cat" / "a_0.png"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("kept")
+    assert set(crops(found(BOX, BOX), inputs={mine})) == {
+        *("cat/a_0.png", "cat/a_0_2.png", "cat/a_1.png")
+    }
+    assert mine.read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [lambda path: path.symlink_to("../elsewhere"), lambda path: path.write_text("x"), os.mkfifo],
+)
+def test_what_is_no_folder_is_not_taken_for_that_of_a_class(tmp_path, crops, plant):
+    path, elsewhere = tmp_path / "out" / "cat", tmp_path / "elsewhere"
+    path.parent.mkdir()
+    elsewhere.mkdir()
+    plant(path)
+    before = path.lstat()
+    assert [name for name in crops(found(BOX)) if "a_0" in name] == ["cat-2/a_0.png"]
+    assert path.lstat() == before
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_class_folder_that_becomes_a_link_is_refused(tmp_path):
+    sink = CropSink(OutputFolder(tmp_path / "out"))
+    sink.write(found(BOX))
+    (tmp_path / "out" / "cat").rename(tmp_path / "elsewhere")
+    (tmp_path / "out" / "cat").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError, match="out/cat"):
+        sink.write(found(BOX, source="b.png"))
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["a_0.png"]
