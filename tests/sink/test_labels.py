@@ -1,0 +1,388 @@
+"""Labels for other programs: of YOLO, COCO, Label Studio and MOTChallenge."""
+
+import json
+import re
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pycocotools import coco
+from pycocotools.cocoeval import COCOeval
+from sample_records import Film, failed_frame, failure, feed, frame, picture
+
+from detcli.detections import Detections
+from detcli.errors import DetcliWarning, UsageError
+from detcli.files import AtomicFile, StandardOutput
+from detcli.geometry import Picture
+from detcli.model.contract import COCO, COCO_IDS, class_names
+from detcli.sink.folder import OutputFolder
+from detcli.sink.labels import (
+    CocoIds,
+    CocoIdsFromFile,
+    CocoSink,
+    LabelSink,
+    LabelStudioSink,
+    MotSink,
+)
+
+SIZE = 40, 60  # height, width
+
+
+def found(source, *rows, names=("dog", "cat", "yeti")):
+    """A picture of a size, with rows x1, y1, x2, y2, score, class id."""
+    table = np.array(rows, np.float32).reshape(-1, 6)
+    detections = Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int64), names)
+    return replace(picture(source), detections=detections)
+
+
+def reduced(record):
+    """The same record, read at half its size."""
+    return replace(record, picture=Picture(np.zeros((20, 30, 3), np.uint8), SIZE))
+
+
+@pytest.fixture
+def labels(tmp_path):
+    """Write labels of YOLO, and return what the files hold by name."""
+
+    def write(*records, **options):
+        feed(LabelSink(OutputFolder(tmp_path / "out"), **options), *records)
+        return {path.name: path.read_text() for path in (tmp_path / "out").glob("[!.]*")}
+
+    return write
+
+
+def test_one_line_per_box_with_centre_and_size_in_fractions(labels):
+    record = found("a.jpg", (6, 4, 18, 24, 0.9, 2), (0, 0, 60, 40, 0.51239, 0))
+    text = "2 0.200000 0.350000 0.200000 0.500000\n0 0.500000 0.500000 1.000000 1.000000\n"
+    assert labels(record, frame(7)) == {"a.txt": text, "film_7.txt": ""}
+    assert labels(reduced(record))["a.txt"] == text
+    scores = iter((" 0.900000\n", " 0.512390\n"))
+    assert labels(record, scores=True)["a.txt"] == re.sub("\n", lambda _: next(scores), text)
+    assert labels(found("a.jpg"))["a.txt"] == ""  # earlier labels are replaced
+
+
+def test_labels_are_valid_for_trainers(labels, random):
+    """Five columns, integer classes, fractions in 0..1, and no duplicate lines."""
+    corners = np.sort(random.random((50, 2, 2)).astype(np.float32), axis=1)
+    boxes = (corners * np.float32([60, 40])).reshape(-1, 4)
+    rows = np.column_stack([boxes, random.random(50), random.integers(0, 3, 50)])
+    (text,) = labels(found("a.jpg", *rows)).values()
+    read = np.array([line.split() for line in text.splitlines()], np.float32)
+    assert read.shape == (50, 5)
+    assert ((read[:, 1:] >= 0) & (read[:, 1:] <= 1)).all()
+    assert len(np.unique(read, axis=0)) == 50
+    centre, size = read[:, 1:3], read[:, 3:]
+    back = np.column_stack([centre - size / 2, centre + size / 2]) * [60, 40, 60, 40]
+    np.testing.assert_allclose(back, boxes, atol=1e-4)
+    np.testing.assert_array_equal(read[:, 0], rows[:, 5])
+
+
+def test_labels_end_at_the_edges_of_the_picture(labels, random):
+    """The boxes of a DETR may reach beyond it; trainers want fractions in 0..1."""
+    corners = np.sort(random.uniform(-80, 120, (200, 2, 2)).astype(np.float32), axis=1)
+    rows = np.column_stack([corners.reshape(-1, 4), np.full(200, 0.5), np.zeros(200)])
+    beyond = (-1e30, -1e30, 1e30, 1e30, 0.5, 1), (90, 5, 99, 9, 0.5, 2)
+    (text,) = labels(found("a.jpg", *rows, *beyond)).values()
+    read = np.array([line.split() for line in text.splitlines()], np.float64)
+    low, high = corners[:, 0], corners[:, 1]
+    assert len(read) == np.count_nonzero(((low < SIZE[::-1]) & (high > 0)).all(axis=1)) + 1
+    assert read[-1].tolist() == [1, 0.5, 0.5, 1, 1]
+    centre, size = read[:, 1:3], read[:, 3:]
+    assert (size >= 0).all()
+    assert (centre - size / 2 > -1e-6).all()
+    assert (centre + size / 2 < 1 + 1e-6).all()
+
+
+TRUTH = {
+    "images": [
+        {"id": 7, "file_name": "left.jpg", "width": 60, "height": 40},
+        {"id": 9, "file_name": "right.jpg", "width": 60, "height": 40},
+    ],
+    "categories": [{"id": 17, "name": "cat"}, {"id": 18, "name": "dog"}],
+    "annotations": [
+        {"id": 1, "image_id": 7, "category_id": 17, "bbox": [10, 5, 20, 10]},
+        {"id": 2, "image_id": 9, "category_id": 18, "bbox": [0, 0, 60, 40]},
+        {"id": 3, "image_id": 9, "category_id": 17, "bbox": [30, 20, 8, 8]},
+    ],
+}
+LEFT = found("in/left.jpg", (10, 5, 30, 15, 0.9, 1))
+RIGHT = found("in/right.jpg", (0, 0, 60, 40, 0.8, 0), (30, 20, 38, 28, 0.7, 1))
+
+
+@pytest.fixture
+def truth(tmp_path):
+    """Ground truth for two pictures."""
+    for annotation in TRUTH["annotations"]:
+        annotation |= {"iscrowd": 0, "area": annotation["bbox"][2] * annotation["bbox"][3]}
+    path = tmp_path / "instances.json"
+    path.write_text(json.dumps(TRUTH))
+    return path
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Write results of COCO, and return their path."""
+
+    def write(*records, ids=None):
+        feed(CocoSink(AtomicFile(tmp_path / "results.json"), ids or CocoIds()), *records)
+        return tmp_path / "results.json"
+
+    return write
+
+
+def test_one_element_per_detection(results):
+    record = found("5.jpg", (1.5, 2.25, 4.5, 9, 0.51239, 2))
+    path = results(record, picture(count=0), frame(3, count=1))
+    one, other = json.loads(path.read_text())
+    box = {"image_id": 5, "category_id": 2, "bbox": [1.5, 2.25, 3, 6.75], "score": 0.51239}
+    assert one == box
+    assert other["image_id"] == 4  # the place of the frame
+    path.unlink()
+    assert json.loads(results(reduced(record)).read_text()) == [box]
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([LEFT, RIGHT], 1),
+        # one of two cats is missed: recall 0.5 of 101 steps
+        ([LEFT, found("right.jpg", (0, 0, 60, 40, 0.8, 0))], 0.75),
+        ([found("left.jpg", (40, 5, 60, 15, 0.9, 1))], 0),  # elsewhere
+    ],
+)
+def test_pycocotools_measures_results(results, truth, records, expected):
+    ground = coco.COCO(str(truth))
+    found = results(*records, ids=CocoIdsFromFile(truth))
+    evaluation = COCOeval(ground, ground.loadRes(str(found)), "bbox")
+    evaluation.evaluate()
+    evaluation.accumulate()
+    evaluation.summarize()
+    assert evaluation.stats[0] == pytest.approx(expected, abs=0.005)
+
+
+@pytest.mark.parametrize("second", ["y/5.png", "x/5.jpg", "d"])
+def test_duplicate_ids_are_refused(results, second):
+    with pytest.raises(UsageError, match="image id 5") as caught:
+        results(picture("x/5.jpg"), picture(second, index=4))
+    assert str(caught.value).startswith(second)
+
+
+def test_what_was_written_before_a_failure_is_complete(tmp_path, results, truth):
+    with pytest.raises(UsageError, match=r"stray\.jpg"):
+        results(LEFT, found("stray.jpg"), ids=CocoIdsFromFile(truth))
+    assert len(json.loads((tmp_path / "results.json").read_text())) == 1
+
+
+def test_the_published_ids_of_a_real_data_set(results, shared):
+    folder = shared("data/coco128")
+    content = json.loads((folder / "instances.json").read_text())
+    published = {category["name"]: category["id"] for category in content["categories"]}
+    own = {name: CocoIds().category_id(index, COCO) for index, name in enumerate(COCO)}
+    assert own == published
+    assert own["person"] == 1
+    assert own["toothbrush"] == 90
+    pictures = sorted(path for path in folder.rglob("*.jpg"))[:5]
+    records = [picture(str(one), "person") for one in pictures]
+    path = results(*records, ids=CocoIdsFromFile(folder / "instances.json"))
+    read = json.loads(path.read_text())
+    assert [one["image_id"] for one in read] == [int(one.stem) for one in pictures]
+    assert {one["category_id"] for one in read} == {1}
+    coco.COCO(str(folder / "instances.json")).loadRes(str(path))
+
+
+@pytest.fixture
+def instances(tmp_path):
+    """Write a file of ids and open it."""
+
+    def write(images, categories=("cat", "dog"), **more):
+        listed = [{"id": number, "file_name": name} for name, number in images.items()]
+        kinds = [{"id": 10 + number, "name": name} for number, name in enumerate(categories)]
+        path = tmp_path / "instances.json"
+        path.write_text(json.dumps({"images": listed, "categories": kinds, **more}))
+        return CocoIdsFromFile(path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("source", "number"),
+    [
+        *[("val/000000000009.jpg", 9), ("9", 9), ("9.tar.gz", 31)],
+        *[("COCO_val2014_000000000042.jpg", 42), ("a.jpg", 31), ("-", 31), ("-9.jpg", 31)],
+        *[("IMG_20240102.jpg", 31), ("a9.jpg", 31), ("9a.jpg", 31), ("12 3.jpg", 31)],
+        *[("٣.jpg", 31), ("9" * 18 + ".jpg", int("9" * 18)), ("9" * 19 + ".jpg", 31)],
+    ],
+)
+def test_a_name_that_is_a_number_is_the_id_else_the_place_from_1(source, number):
+    assert CocoIds().image_id(picture(source, index=30)) == number
+
+
+def test_frames_of_a_video_named_by_a_number_have_their_places():
+    assert CocoIds().image_id(frame(3, Film("9.mp4", 10.0))) == 4
+
+
+@pytest.mark.parametrize("count", [90, 91])
+def test_models_with_a_class_for_each_number_of_coco_have_them(count):
+    names, _, _ = class_names("", count)
+    numbers = [CocoIds().category_id(class_id, names) for class_id in range(count)]
+    known = [number for number in numbers if number is not None]
+    assert known == list(COCO_IDS)
+    assert [names[numbers.index(number)] for number in known] == list(COCO)
+    assert all(number in {None, class_id + 91 - count} for class_id, number in enumerate(numbers))
+
+
+LISTED = {"a.jpg": 5, "train/c.jpg": 6, "val/c.jpg": 7, "val/b.jpg": 8, "film.avi": 9}
+
+
+@pytest.mark.parametrize(
+    ("source", "number"),
+    [
+        *((source, 5) for source in ("a.jpg", "./a.jpg", "x/y/a.jpg", "/x/a.jpg")),
+        *[("data/train/c.jpg", 6), ("data/val/c.jpg", 7), ("elsewhere/b.jpg", 8)],
+    ],
+)
+def test_pictures_are_found_by_file_name(instances, source, number):
+    assert instances(LISTED).image_id(picture(source)) == number
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        *map(picture, ("d.jpg", "A.jpg", "-", "", "a.jpg/c", "x/c.jpg")),
+        frame(0, Film("film.avi", 10.0)),
+    ],
+)
+def test_a_picture_that_is_not_listed_is_a_usage_error(instances, record):
+    with pytest.raises(UsageError, match=r"not among the images of .*instances\.json") as caught:
+        instances(LISTED).image_id(record)
+    assert str(caught.value).startswith(record.origin.source)
+    assert "--coco-images" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["dog", "Dog", " dog "])
+def test_categories_are_found_by_name(instances, name):
+    assert instances({}).category_id(1, ("x", name, "cat")) == 11
+    assert CocoIds().category_id(1, ("cat", name)) == 1
+
+
+def test_a_class_without_a_category_is_left_out_with_one_warning(instances, results):
+    ids = instances({"left.jpg": 7})
+    record = found("left.jpg", (0, 0, 9, 9, 0.9, 2), (10, 5, 30, 15, 0.8, 1))
+    with pytest.warns(DetcliWarning, match=r"yeti is not a category of .*instances\.json"):
+        path = results(record, ids=ids)
+    assert [one["category_id"] for one in json.loads(path.read_text())] == [10]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ids.category_id(0, ("yeti", "cat")) is None
+
+
+def test_a_model_without_any_category_is_a_usage_error(instances):
+    with pytest.raises(UsageError, match="none of the model's classes") as caught:
+        instances({}).category_id(0, ("class_0", "class_1"))
+    assert "--names" in caught.value.hint
+
+
+def test_a_list_without_categories_keeps_class_ids(instances):
+    assert instances({}, categories=()).category_id(1, ("x", "y")) == 1
+    assert instances({}, categories=()).category_id(79, COCO) == 90
+
+
+BROKEN = {
+    "empty": b"",
+    "no JSON": b"{",
+    "no text": b"\xff\xfe\x00",
+    "a list": b"[]",
+    "no images": b'{"categories": []}',
+    "images of another kind": b'{"images": 3}',
+    "no names": b'{"images": [{"id": 3}]}',
+    "no ids": b'{"images": [{"file_name": "a"}]}',
+    "odd ids": b'{"images": [{"file_name": "a", "id": "x"}]}',
+    "null": b'{"images": [null]}',
+    "odd categories": b'{"images": [], "categories": [{"id": 3}]}',
+    "deep": b"[" * 200_000,
+    "missing": None,
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_a_file_that_is_something_else_is_a_usage_error(tmp_path, content):
+    if content is not None:
+        (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(
+        UsageError, match=r"cannot read the ids of pictures from .*a\.json"
+    ) as caught:
+        CocoIdsFromFile(tmp_path / "a.json")
+    assert "instances.json" in caught.value.hint
+
+
+def test_a_task_of_label_studio_has_a_prediction(tmp_path):
+    """The recipe's test has Label Studio's own library read them."""
+    records = [
+        picture("a.jpg", "cat", score=0.5),  # 1, 2 to 3, 4.5 of 60 x 40 pixels
+        picture(count=0),
+        failure(index=1),
+        found("b.jpg", (1, 2, 3, 4, 0.5, 0), (1, 2, 3, 4, 0.25, 1)),
+    ]
+    feed(LabelStudioSink(AtomicFile(tmp_path / "tasks.json")), *records)
+    one, empty, two = json.loads((tmp_path / "tasks.json").read_text(encoding="utf-8"))
+    assert one["data"] == {"image": "a.jpg"}
+    (prediction,) = one["predictions"]
+    assert (prediction["model_version"], prediction["score"]) == ("m", 0.5)
+    (region,) = prediction["result"]
+    value = region["value"]
+    assert value["rectanglelabels"] == ["cat"]
+    sides = [value[name] for name in ("x", "y", "width", "height")]
+    assert sides == pytest.approx([100 / 60, 5, 200 / 60, 6.25])
+    assert (region["original_width"], region["original_height"]) == (60, 40)
+    assert empty["predictions"] == [{"model_version": "m", "result": []}]
+    (both,) = two["predictions"]
+    assert [(region["id"], region["score"]) for region in both["result"]] == [
+        *(("0", 0.5), ("1", 0.25))
+    ]
+    assert both["score"] == 0.375
+
+
+def test_label_studio_gets_no_videos():
+    with pytest.raises(UsageError, match=r"in/film\.avi is a video"):
+        LabelStudioSink(StandardOutput()).write(frame())
+
+
+def tracked(number, *numbers, film=None):
+    record = frame(number, *([film] if film else []), count=len(numbers))
+    return replace(record, detections=replace(record.detections, track_id=np.array(numbers)))
+
+
+@pytest.fixture
+def tracks(tmp_path):
+    """Write tracks, and return the files."""
+
+    def write(*records):
+        feed(MotSink(OutputFolder(tmp_path / "mot")), *records)
+        return sorted((tmp_path / "mot").glob("*.txt"))
+
+    return write
+
+
+@pytest.mark.filterwarnings("ignore:Operation with tuple")  # of motmetrics with pandas 3
+def test_motmetrics_reads_what_was_written(tracks):
+    motmetrics = pytest.importorskip("motmetrics")
+    records = [tracked(4, 1, -1, 2), failed_frame(5), tracked(7, 2), tracked(8)]
+    (path,) = tracks(*records, picture())
+    assert path.name == "film.txt"
+    table = motmetrics.io.loadtxt(path, fmt=motmetrics.io.Format.MOT15_2D)
+    assert [*table.index] == [(5, 1), (5, 2), (8, 2)]
+    assert table[["X", "Y", "Width", "Height"]].to_numpy().tolist() == [[1, 2, 2, 2.5]] * 3
+    assert table["Confidence"].tolist() == [0.5] * 3
+    assert [len(record.saved) for record in records] == [1, 1, 1, 1]
+
+
+def test_each_video_has_its_file_of_tracks(tracks):
+    other, third = Film("elsewhere/film.avi", 10.0), Film("z.avi", 10.0)
+    files = tracks(
+        *(tracked(0, 1), tracked(1, 1), tracked(0, 1, film=other), tracked(1, film=other)),
+        *(frame(0, third), frame(1, third, count=1)),
+    )
+    names = " ".join(path.name for path in files)
+    assert re.fullmatch("film-[0-9a-f]{8}.txt film.txt z.txt", names)
+    assert [len(path.read_text().splitlines()) for path in files] == [1, 2, 0]
