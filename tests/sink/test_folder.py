@@ -11,7 +11,7 @@ from nasty_names import anything
 from sample_records import Film, frame, numbered, picture
 
 from detcli.errors import OutputError
-from detcli.sink.folder import MARK, OutputFolder
+from detcli.sink.folder import MARK, OutputFolder, PerClip
 
 DOOR, YARD = Film("camera:0", 0, live=True), Film("camera:1", 0, live=True)
 
@@ -33,55 +33,39 @@ def shown(folder, path):
 def test_the_folder_is_made_with_its_parents(tmp_path):
     OutputFolder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
-
-
-def test_a_file_in_place_of_the_folder_is_an_output_error(tmp_path):
     (tmp_path / "out").write_text("kept")
     with pytest.raises(OutputError, match="out"):
         OutputFolder(tmp_path / "out")
 
 
-def test_pictures_are_named_after_their_files(folder):
-    assert names(folder, picture("x/a.jpg"), picture("y/a.png"), picture("b")) == [
-        *("a.txt", "a-#.txt", "b.txt")
-    ]
+OTHER = Film("elsewhere/film.mp4", 10.0)
 
 
-def test_frames_are_named_after_their_video_and_number(folder):
-    assert names(folder, frame(0), frame(5)) == ["film_0.txt", "film_5.txt"]
-
-
-def test_frames_of_videos_of_one_name_do_not_collide(folder):
-    other = Film("elsewhere/film.mp4", 10.0)
-    frames = [frame(0), frame(0, other), frame(1, other), frame(0), frame(0)]
-    assert names(folder, *frames) == [
-        *("film_0.txt", "film-#_0.txt", "film-#_1.txt", "film-2_0.txt", "film-3_0.txt")
-    ]
-
-
-def test_frames_and_pictures_do_not_collide(folder):
-    assert names(folder, picture("film_0.png"), frame(0)) == ["film_0.txt", "film-2_0.txt"]
-    prefix = folder.prefix_of(frame(1)).removesuffix("_1")
-    assert names(folder, picture(f"{prefix}_0.jpg")) == ["film-2_0-2.txt"]
-
-
-def test_interleaved_live_frames_keep_their_names(folder):
-    mixed = [frame(0, DOOR), frame(0, YARD), frame(1, DOOR), frame(2, DOOR), frame(1, YARD)]
-    assert names(folder, *mixed) == [
-        *("camera-0_0.txt", "camera-1_0.txt", "camera-0_1.txt", "camera-0_2.txt", "camera-1_1.txt")
-    ]
-
-
-def test_frames_on_standard_input(folder):
-    piped = [numbered(number) for number in range(2)]
-    assert names(folder, *piped) == ["stdin_0.txt", "stdin_1.txt"]
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([picture("x/a.jpg"), picture("y/a.png"), picture("b")], "a a-# b"),
+        ([frame(0), frame(5)], "film_0 film_5"),
+        (
+            [frame(0), frame(0, OTHER), frame(1, OTHER), frame(0), frame(0)],
+            "film_0 film-#_0 film-#_1 film-2_0 film-3_0",
+        ),
+        ([picture("film_0.png"), frame(0), picture("film-2_0.jpg")], "film_0 film-2_0 film-2_0-2"),
+        (
+            [frame(0, DOOR), frame(0, YARD), frame(1, DOOR), frame(2, DOOR), frame(1, YARD)],
+            "camera-0_0 camera-1_0 camera-0_1 camera-0_2 camera-1_1",
+        ),
+        ([numbered(0), numbered(1)], "stdin_0 stdin_1"),
+    ],
+)
+def test_files_are_named_after_their_inputs_and_frames(folder, records, expected):
+    assert names(folder, *records) == [f"{name}.txt" for name in expected.split()]
 
 
 def test_prefixes_for_several_files_of_a_record(folder):
     assert folder.prefix_of(picture("x/a.jpg")) == "a"
     assert re.fullmatch("a-[0-9a-f]{8}", folder.prefix_of(picture("y/a.jpg")))
-    assert folder.prefix_of(frame(3)) == "film_3"
-    assert folder.prefix_of(frame(4)) == "film_4"
+    assert [folder.prefix_of(frame(number)) for number in (3, 4)] == ["film_3", "film_4"]
     made = folder.member(picture("x/a.jpg"), folder.path / "cat", "a_7", ".png")
     assert made == folder.path / "cat" / "a_7.png"
 
@@ -113,22 +97,20 @@ def test_an_input_is_never_the_path(tmp_path):
         (["*/*.jpg"], "a/b.jpg", "a/b.txt"),
         (["*/*.jpg"], "/a/b.jpg", "b.txt"),
         (["*.jpg"], "b.jpg", "b.txt"),
+        (["pics[1]"], "pics[1]/a/b.jpg", "a/b.txt"),
         (["pics"], "pics/aux/con.jpg", "_aux/_con.txt"),
         (["pics"], "pics/../b.jpg", "_/b.txt"),
         (["s3://bucket/pics/"], "s3://bucket/pics/a/b.jpg", "a/b.txt"),
         (["s3://bucket/pics"], "s3://bucket/pics/b.jpg", "b.txt"),
     ],
 )
-def test_what_was_found_in_a_folder_keeps_its_path_below(tmp_path, roots, source, path):
+def test_what_was_found_in_a_folder_keeps_its_path_below(
+    tmp_path, monkeypatch, roots, source, path
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pics[1]").mkdir()  # of a name that looks like a pattern
     folder = OutputFolder(tmp_path / "out", roots=roots)
     assert names(folder, picture(source)) == [path]
-
-
-def test_a_folder_that_has_the_name_of_a_pattern_is_searched(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pics[1]").mkdir()
-    folder = OutputFolder(tmp_path / "out", roots=["pics[1]"])
-    assert names(folder, picture("pics[1]/a/b.jpg")) == ["a/b.txt"]
 
 
 def test_files_below_are_written(tmp_path):
@@ -234,12 +216,12 @@ def test_in_a_folder_of_somebody_else_nothing_is_replaced_nor_waited_for(tmp_pat
 
 @pytest.mark.parametrize("planted", [os.mkfifo, Path.mkdir])
 def test_what_is_no_file_is_never_replaced(tmp_path, planted):
-    run(tmp_path / "out", picture("b.jpg"))
-    assert (tmp_path / "out" / MARK).exists()
-    planted(tmp_path / "out/a.txt")
-    before = (tmp_path / "out/a.txt").lstat()
-    assert run(tmp_path / "out", picture("a.jpg")) != ["a.txt"]
-    assert (tmp_path / "out/a.txt").lstat() == before
+    run(tmp_path, picture("b.jpg"))
+    assert (tmp_path / MARK).exists()
+    planted(tmp_path / "a.txt")
+    before = (tmp_path / "a.txt").lstat()
+    assert run(tmp_path, picture("a.jpg")) != ["a.txt"]
+    assert (tmp_path / "a.txt").lstat() == before
 
 
 def test_a_mark_that_is_a_link_is_not_ours(tmp_path):
@@ -318,3 +300,57 @@ def test_any_input_gets_a_unique_path_in_the_folder(tmp_path_factory, sources):
         path.open("x").close()
     assert len(os.listdir(folder.path)) == len(paths) + 1  # noqa: PTH208 - names that are not UTF-8
     assert all(Path(os.path.realpath(path)).parent == folder.path for path in paths)
+
+
+class Seen(list):
+    """The begins and ends of the states of videos, which are their sources."""
+
+    def clips(self):
+        return PerClip(self.begin, lambda state: self.append(f"-{state[0]}"))
+
+    def begin(self, record):
+        self.append(f"+{record.origin.source}")
+        return [record.origin.source]
+
+
+def test_a_state_begins_and_ends_with_its_video():
+    seen, other = Seen(), Film("other.avi", 10.0)
+    clips = seen.clips()
+    first, *others = [clips.of(frame(number)) for number in (0, 1, 5)]
+    assert all(one is first for one in others)
+    again = clips.of(frame(5))  # it starts over
+    assert again is not first
+    clips.of(frame(0, other))
+    assert seen == ["+in/film.avi", "-in/film.avi", "+in/film.avi", "-in/film.avi", "+other.avi"]
+    clips.close()
+    assert seen[5:] == ["-other.avi"]
+    piped = [clips.of(numbered(number)) for number in range(2)]  # no video, but of one source
+    assert piped[0] is piped[1]
+
+
+def test_states_of_live_sources_are_interleaved_with_others():
+    seen, film = Seen(), Film("other.avi", 10.0)
+    clips = seen.clips()
+    order = (0, DOOR), (0, YARD), (1, DOOR), (0, film), (1, YARD), (0, DOOR), (1, film)
+    states = [clips.of(frame(number, clip)) for number, clip in order]
+    assert [state[0] for state in states] == [clip.source for _, clip in order]
+    assert seen == ["+camera:0", "+camera:1", "+other.avi"]
+    clips.close()
+    assert sorted(seen[3:]) == ["-camera:0", "-camera:1", "-other.avi"]
+
+
+def test_a_state_that_fails_to_end_does_not_keep_the_others():
+    ended = []
+
+    def end(source):
+        ended.append(source)
+        if source == YARD.source:
+            raise OutputError("the disk is full")
+
+    clips = PerClip(lambda record: record.origin.source, end)
+    for clip in (DOOR, YARD, OTHER):
+        clips.of(frame(0, clip))
+    with pytest.raises(OutputError, match="full"):
+        clips.close()
+    clips.close()
+    assert sorted(ended) == ["camera:0", "camera:1", OTHER.source]
