@@ -109,6 +109,7 @@ def test_a_record_stays_as_it_is_and_knows_its_files(tmp_path, name):
     with contextlib.closing(opened(name, tmp_path)) as sink:
         sink.write(record)
         assert not (tmp_path / "a").is_file()  # until it is complete
+        assert name not in {"mot", "videos"} or files(tmp_path) == {}
     assert record.to_json() | {"saved": 0} == before | {"saved": 0}
     np.testing.assert_array_equal(record.picture.pixels, shown)
     if name in {*FOLDERS, "dataset"}:

@@ -34,35 +34,31 @@ def drawn(image, *sides, **options):
     return annotate(image, boxes(*sides, **options))
 
 
-def test_the_input_is_untouched_and_the_output_a_copy():
+def test_the_output_is_a_copy():
     image = grey(100, 120)
     out = drawn(image, (20, 30, 80, 90))
     assert (image == GREY).all()
     assert (out.shape, out.dtype) == (image.shape, np.uint8)
     assert (out != image).any()
-
-
-def test_no_detections_no_change():
-    image = grey(100, 120)
-    out = annotate(image, Detections.empty(("cat",)))
-    assert out is not image
-    np.testing.assert_array_equal(out, image)
+    empty = annotate(image, Detections.empty(("cat",)))
+    assert empty is not image
+    np.testing.assert_array_equal(empty, image)
 
 
 @pytest.mark.parametrize(
-    "box", [(-30, 5, -2, 20), (200, 5, 300, 20), (5, -90, 9, -1), (5, 200, 9, 210)]
+    ("box", "within"),
+    [
+        *((box, None) for box in [(-30, 5, -2, 20), (200, 5, 300, 20), (5, -90, 9, -1)]),
+        ((-50, 50, 90, 150), (0, 50, 90, 150)),
+        ((50, -70, 150, 90), (50, 0, 150, 90)),
+        ((120, 120, 900, 900), (120, 120, 200, 200)),
+        ((-3e38, -3e38, 3e38, 3e38), (0, 0, 200, 200)),
+    ],
 )
-def test_nothing_is_drawn_of_a_box_outside_the_picture(box):
-    assert (drawn(grey(200, 200), box) == GREY).all()
-
-
-@pytest.mark.parametrize(
-    "box",
-    [(-50, 50, 90, 150), (50, -70, 150, 90), (120, 120, 900, 900), (-3e38, -3e38, 3e38, 3e38)],
-)
-def test_a_box_that_reaches_beyond_the_picture_ends_at_its_edges(box):
-    within = np.clip(box, 0, 200)
-    np.testing.assert_array_equal(drawn(grey(200, 200), box), drawn(grey(200, 200), within))
+def test_a_box_that_reaches_beyond_the_picture_ends_at_its_edges(box, within):
+    out = drawn(grey(200, 200), box)
+    expected = grey(200, 200) if within is None else drawn(grey(200, 200), within)
+    np.testing.assert_array_equal(out, expected)
 
 
 def test_the_box_is_at_the_detection():
@@ -74,7 +70,7 @@ def test_the_box_is_at_the_detection():
     assert (out[190:] == GREY).all()
 
 
-def test_the_first_80_classes_have_distinct_colours():
+def test_the_first_80_classes_have_distinct_and_strong_colours():
     colours = np.float32([[class_colour(class_id) for class_id in range(80)]]) / 255
     points = cv2.cvtColor(colours, cv2.COLOR_BGR2Lab)[0]
     alike = [
@@ -83,13 +79,10 @@ def test_the_first_80_classes_have_distinct_colours():
         if np.linalg.norm(points[one] - points[two]) < JUST_NOTICEABLE
     ]
     assert alike == []
-
-
-@pytest.mark.parametrize("class_id", [0, 1, 79, 364, 1202])
-def test_colours_are_bytes_and_stand_out_from_grey(class_id):
-    colour = class_colour(class_id)
-    assert all(isinstance(part, int) and 0 <= part <= 255 for part in colour)
-    assert max(colour) - min(colour) > 100
+    for class_id in (0, 1, 79, 364, 1202):
+        colour = class_colour(class_id)
+        assert all(isinstance(part, int) and 0 <= part <= 255 for part in colour)
+        assert max(colour) - min(colour) > 100
 
 
 @pytest.mark.parametrize(("side", "thickness"), [(100, 1), (320, 1), (1280, 4), (3200, 10)])
@@ -108,8 +101,15 @@ def test_the_text_grows_with_the_picture():
     assert ink(1600) > 2 * ink(800)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 5000), (5000, 1), (3, 7), (3000, 4000)])
-@pytest.mark.parametrize("relative", [(0, 0, 1, 1), (-1, -2, 3, 2), (0.2, 0.2, 0.2, 0.2)])
+@pytest.mark.parametrize(
+    ("size", "relative"),
+    [
+        ((1, 1), (0, 0, 1, 1)),
+        ((1, 5000), (-1, -2, 3, 2)),
+        ((5000, 1), (0.2, 0.2, 0.2, 0.2)),
+        ((3, 7), (-1, -2, 3, 2)),
+    ],
+)
 def test_any_size_of_picture_and_box_can_be_drawn(size, relative):
     height, width = size
     sides = np.array(relative) * (width, height, width, height)
@@ -172,19 +172,16 @@ def test_the_best_is_drawn_on_top():
     np.testing.assert_array_equal(out[label], annotate(grey(300, 400), found[:1])[label])
 
 
-@pytest.mark.parametrize("name", ["", "\n", "a\nb", "\t", "\0", "\x1b[1m", "😀", "x" * 1000])
-def test_odd_names_do_not_stop_drawing(name):
-    assert drawn(grey(60, 80), (10, 10, 50, 50), name=name).shape == (60, 80, 3)
-
-
-def test_an_invalid_unicode_name_does_not_end_the_process():
+def test_odd_names_do_not_stop_drawing():
+    """Nor do they end the process, as OpenCV does for half of a surrogate pair."""
     code = """if True:
         import numpy as np
         from detcli.detections import Detections
         from detcli.sink.draw import annotate
         half = np.full(1, 0.5, np.float32)
-        found = Detections(np.ones((1, 4), np.float32), half, np.array([0]), ("\\udcff",))
-        annotate(np.zeros((60, 80, 3), np.uint8), found)"""
+        for name in ("", "\\n", "\\t", "\\0", "\\x1b[1m", "\\U0001f600", "x" * 1000, "\\udcff"):
+            found = Detections(np.ones((1, 4), np.float32), half, np.array([0]), (name,))
+            annotate(np.zeros((60, 80, 3), np.uint8), found)"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -232,11 +229,6 @@ def test_in_a_crowd_labels_cover_neither_each_other_nor_small_boxes(labels, rand
     for box in found.xyxy.tolist():
         area = (box[2] - box[0]) * (box[3] - box[1])
         assert sum(shared(place, box) for place in places) <= 0.31 * area
-
-
-def test_a_crowd_is_drawn_the_same_every_time(random):
-    found = crowd(random, 50, (480, 640))
-    np.testing.assert_array_equal(annotate(grey(480, 640), found), annotate(grey(480, 640), found))
 
 
 def test_where_there_is_no_room_the_text_is_smaller(labels, random):
@@ -289,9 +281,6 @@ def test_what_labels_say(labels):
     for parts in ({"name", "score"}, {"name"}, {"score"}, set()):
         annotate(grey(200, 200), boxes((50, 50, 150, 150)), Style(label_parts=frozenset(parts)))
     assert [text for text, *_ in labels] == ["cat 0.50", "cat", "0.50"]
-
-
-def test_without_labels_there_is_only_the_outline():
     out = annotate(grey(200, 200), boxes((50, 50, 150, 150)), Style(label_parts=frozenset()))
     assert (out[:48] == GREY).all()
 

@@ -1,5 +1,6 @@
 """The window, mostly with a fake of OpenCV's."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from sample_records import Film, failed_frame, failure, frame, picture
+from sample_records import Film, failed_frame, failure, feed, frame, picture
 
 from detcli.errors import OutputError
 from detcli.geometry import Picture
@@ -96,10 +97,6 @@ def probe(monkeypatch):
     return answer
 
 
-def sized(height, width):
-    return replace(picture(), picture=Picture.whole(np.zeros((height, width, 3), np.uint8)))
-
-
 def test_detections_are_drawn(display):
     record = frame(0, count=1)
     WindowSink().write(record)
@@ -152,35 +149,23 @@ def test_one_live_source_keeps_its_size(display):
 
 def test_fifty_live_sources_fit_the_window(display):
     sink = WindowSink()
-    for number in range(50):
-        sink.write(frame(0, Film(f"camera:{number}", 0.0, live=True), shade=200))
+    for turn in range(2):
+        for number in range(50):
+            sink.write(frame(turn, Film(f"camera:{number}", 0.0, live=True), shade=200))
     wall = display.shown[-1]
-    assert wall.shape[0] <= 720
-    assert wall.shape[1] <= 1280
-    for number in range(50):
-        sink.write(frame(1, Film(f"camera:{number}", 0.0, live=True), shade=200))
-    places = display.shown[-1].reshape(7, 102, 8, 160, 3).max(axis=(1, 3, 4))
+    assert wall.shape == (7 * 102, 8 * 160, 3)
+    places = wall.reshape(7, 102, 8, 160, 3).max(axis=(1, 3, 4))
     assert np.count_nonzero(places) == 50
 
 
-@pytest.mark.parametrize("key", [ord("q"), ord("Q"), 27])
 @pytest.mark.parametrize("record", [picture(), frame(0)])
-def test_a_key_ends_the_run(display, key, record):
-    display.keys = [key]
+@pytest.mark.parametrize("key", [ord("q"), ord("Q"), 27, None])
+def test_a_key_or_closing_the_window_ends_the_run(display, key, record):
+    display.keys, display.closed_after = ([key], None) if key else ([], 0)
     sink = WindowSink()
-    with pytest.raises(Stopped):
+    with pytest.raises(Stopped), contextlib.closing(sink):
         sink.write(record)
-    sink.close()
     assert not display.open
-
-
-@pytest.mark.parametrize("record", [picture(), frame(0)])
-def test_closing_the_window_ends_the_run(display, record):
-    display.closed_after = 0
-    sink = WindowSink()
-    with pytest.raises(Stopped):
-        sink.write(record)
-    sink.close()
 
 
 def test_a_closed_window_is_not_opened_again(display):
@@ -193,34 +178,25 @@ def test_a_closed_window_is_not_opened_again(display):
 
 
 def test_a_failed_input_shows_nothing(display):
-    sink = WindowSink()
-    sink.write(failure())
-    sink.write(failed_frame(0))
-    sink.close()
+    feed(WindowSink(), failure(), failed_frame(0))
     assert display.shown == []
 
 
 @pytest.mark.parametrize(
-    ("size", "shown"),
+    ("sizes", "shown"),
     [
-        ((40, 60), (60, 40)),
-        ((3000, 4000), (960, 720)),
-        ((100, 12800), (1280, 10)),
-        ((9000, 1), (1, 720)),
+        ([(40, 60), (40, 60), (80, 60)], [(60, 40), (60, 80)]),
+        ([(3000, 4000)], [(960, 720)]),
+        ([(100, 12800), (9000, 1)], [(1280, 10), (1, 720)]),
     ],
 )
-def test_the_window_fits_the_screen(display, size, shown):
-    display.keys = [ord(" ")]
-    WindowSink().write(sized(*size))
-    assert display.sizes == [shown]
-
-
-def test_the_window_follows_the_size_of_the_pictures(display):
-    display.keys = [ord(" ")] * 3
+def test_the_window_has_the_size_of_the_picture_and_fits_the_screen(display, sizes, shown):
+    display.keys = [ord(" ")] * len(sizes)
     sink = WindowSink()
-    for size in [(40, 60), (40, 60), (80, 60)]:
-        sink.write(sized(*size))
-    assert display.sizes == [(60, 40), (60, 80)]
+    for height, width in sizes:
+        pixels = Picture.whole(np.zeros((height, width, 3), np.uint8))
+        sink.write(replace(picture(), picture=pixels))
+    assert display.sizes == shown
 
 
 @pytest.mark.parametrize("source", ["猫.jpg", "\udcff.jpg", "new\nline", ""])
@@ -230,35 +206,32 @@ def test_any_name_can_be_a_title(display, source):
     assert len(display.titles) == 1
 
 
-def test_without_a_display_nothing_is_tried(monkeypatch, probe):
-    probe(error=AssertionError("it was tried"))
-    monkeypatch.setattr(os, "environ", {})
-    with pytest.raises(OutputError, match="there is no display") as caught:
+COULD_NOT = "qt.qpa.xcb: could not connect to display :9\nqt.qpa.plugin: Could not load\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"code": -6, "said": COULD_NOT}, "pictures: could not connect to display :9$"),
+        ({"code": -6}, "no window opens"),
+        ({"code": 1, "said": "Traceback\nImportError: libGL"}, "no window opens"),
+        ({"error": subprocess.TimeoutExpired("python", 30)}, "does not answer"),
+    ],
+)
+def test_a_window_that_cannot_open_is_an_output_error(probe, answer, words):
+    probe(**answer)
+    with pytest.raises(OutputError, match=words) as caught:
         WindowSink()
     assert "--save" in caught.value.hint
 
 
-def test_a_missing_display_is_an_output_error(probe):
-    probe(-6, "qt.qpa.xcb: could not connect to display :9\nqt.qpa.plugin: Could not load\n")
-    with pytest.raises(OutputError, match=r"pictures: could not connect to display :9$"):
-        WindowSink()
-
-
-@pytest.mark.parametrize(("code", "said"), [(-6, ""), (1, "Traceback\nImportError: libGL")])
-def test_a_window_that_does_not_open_is_an_output_error(probe, code, said):
-    probe(code, said)
-    with pytest.raises(OutputError, match="no window opens"):
-        WindowSink()
-
-
-def test_a_display_that_does_not_answer_is_an_output_error(probe):
-    probe(error=subprocess.TimeoutExpired("python", 30))
-    with pytest.raises(OutputError, match="does not answer"):
-        WindowSink()
-
-
-def test_opencv_without_windows_is_an_output_error(monkeypatch, probe):
+def test_without_a_display_or_windows_nothing_is_tried(monkeypatch, probe):
     probe(error=AssertionError("it was tried"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "environ", {})
+        with pytest.raises(OutputError, match="there is no display") as caught:
+            WindowSink()
+        assert "--save" in caught.value.hint
     monkeypatch.setattr(Display, "currentUIFramework", lambda _: "")
     with pytest.raises(OutputError, match="built without windows") as caught:
         WindowSink()
