@@ -165,6 +165,11 @@ def test_what_a_folder_had_before_the_disk_was_full_stays(tmp_path, name):
     assert not any("b" in Path(path).stem and "images" in path for path in files(tmp_path))
 
 
+def test_a_page_that_cannot_begin_says_why(tmp_path):
+    with small_disk(10), pytest.raises(OutputError, match="cannot write"):
+        feed(opened("page", tmp_path), picture())
+
+
 @pytest.mark.parametrize("name", ["images", "labels", "videos", "mot"])
 def test_a_removed_folder_is_an_output_error(tmp_path, name):
     sink = opened(name, tmp_path)

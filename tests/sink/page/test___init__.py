@@ -7,11 +7,10 @@ import cv2
 import numpy as np
 import pages
 import pytest
-from small_disk import small_disk
+from sample_records import failed_frame, failure, feed, frame, picture
 
-from detcli.errors import OutputError
 from detcli.sink import page as module
-from detcli.sink.page import About, BoxKind, Page, Row, Table, render
+from detcli.sink.page import About, BoxKind, Page, PageSink, Row, Table, render
 
 
 def fields(source="a.jpg", **more):
@@ -38,24 +37,17 @@ def page(tmp_path):
     return tmp_path / "page"
 
 
+def save(path, *records, **options):
+    """The entries of a page whose records come from a run."""
+    feed(PageSink(path, About("predict"), **options), *records)
+    return pages.entries(path)
+
+
 def make(path, *records, about=About("predict"), **options):  # noqa: B008 - frozen
     page = Page(path, about, **options)
     for record in records:
         page.add(record, grey())
     page.close()
-
-
-def test_a_page_that_cannot_begin_says_why(page):
-    begun = Page(page, About("predict"))
-
-    def run():
-        try:
-            begun.add(fields(), grey())
-        finally:
-            begun.close()
-
-    with small_disk(10), pytest.raises(OutputError, match="cannot write"):
-        run()
 
 
 def test_a_record_becomes_an_entry_with_a_picture(page):
@@ -85,20 +77,25 @@ def test_a_class_is_introduced_once(page):
 
 
 def test_an_input_that_failed_has_its_error_and_no_picture(page):
-    error = {"type": "DecodeError", "message": "it is torn", "hint": "fetch it"}
-    make(page, {"schema_version": 1, "source": "a.jpg", "index": 0, "error": error})
+    error = {"type": "DecodeError", "message": "it is\x1b torn", "hint": "fetch it"}
+    make(page, {"schema_version": 1, "source": "\x1b[31m.jpg", "index": 0, "error": error})
     assert pages.entries(page) == [
-        {"source": "a.jpg", "error": ["DecodeError", "it is torn", "fetch it"]}
+        {"source": "\\x1b[31m.jpg", "error": ["DecodeError", "it is\\x1b torn", "fetch it"]}
     ]
     assert pages.pictures(page) == []
 
 
-def test_control_codes_of_names_are_shown_as_such(page):
-    box = {"class_id": 0, "class_name": "\u202ecat", "score": 0.5, "box": [1, 2, 3, 4]}
-    make(page, fields("\x1b[31m.jpg", detections=[box]))
+def test_what_is_known_of_detections_besides_boxes_is_beside_them(page):
+    more = {"track_id": 7, "zones": ["door\0"], "crossed": [{"line": "gate", "to": "left"}]}
+    one, other = fields()["detections"][0] | more, fields()["detections"][0] | {"text": "\u202eEX"}
+    make(page, fields(detections=[one, other]))
     (entry,) = pages.entries(page)
-    assert entry["source"] == "\\x1b[31m.jpg"
-    assert entry["classes"][0][1] == "\\u202ecat"
+    assert {name: entry[name] for name in ("tracks", "zones", "crossed", "texts")} == {
+        "tracks": [7, 0],
+        "zones": [["door\\x00"], []],
+        "crossed": [[["gate", "left"]], []],
+        "texts": ["", "\\u202eEX"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -195,3 +192,31 @@ def test_a_run_that_fails_before_its_first_record_leaves_the_page(page):
     assert pages.runs(page)[0]["state"] == "complete"
     assert len(pages.entries(page)) == 1
     make(page)  # and the folder is free again
+
+
+def test_each_record_of_a_run_is_an_entry_in_its_order(page):
+    entries = save(page, picture("b.jpg"), failure("torn.jpg"), picture("a.jpg", count=0))
+    assert [entry["source"] for entry in entries] == ["b.jpg", "torn.jpg", "a.jpg"]
+    assert [len(entry.get("found", [])) for entry in entries] == [1, 0, 0]
+    assert pages.pictures(page) == ["0/0/0", "0/0/1"]
+    resumed = save(page, picture("c.jpg"), resumed=True)
+    assert [entry["source"] for entry in resumed] == ["b.jpg", "torn.jpg", "a.jpg", "c.jpg"]
+    entries = save(page, picture("a.jpg"), picture("b.jpg", count=0), only_detections=True)
+    assert [one["source"] for one in entries] == ["a.jpg", "b.jpg"]
+    assert [one["source"] for one in entries if "picture" in one] == ["a.jpg"]
+    assert pages.pictures(page) == ["0/0/0"]
+
+
+def test_frames_belong_to_their_video_whether_they_failed_or_not(page):
+    entries = save(page, frame(0, shade=200), failed_frame(1), frame(2))
+    assert [entry["video"] for entry in entries] == [0, 0, 0]
+    assert [entry["time_s"] for entry in entries] == [0, 0.1, 0.2]
+    shown = cv2.imread(str(page / f"pictures/{entries[0]['picture']}.jpg"))
+    assert shown.shape == (40, 60, 3)
+    assert np.abs(shown.astype(int) - 200).max() < 3
+
+
+def test_a_sink_that_is_discarded_leaves_the_page(page):
+    save(page, picture("a.jpg"))
+    PageSink(page, About("predict")).discard()
+    assert [entry["source"] for entry in save(page, resumed=True)] == ["a.jpg"]

@@ -85,6 +85,11 @@ def test_it_shows_what_was_found(browser, many):
     assert "Made by detcli predict" in browser.text("#foot")
     assert "0.25" in browser.text("#foot")
     assert browser.run("return document.querySelectorAll('.tile svg path').length") > 10
+    first = browser.find(".tile")
+    assert first.get_attribute("aria-posinset") == "1"
+    assert first.get_attribute("aria-setsize") == "400"
+    assert browser.text("#announce") == "400 pictures shown"
+    assert browser.find(".tile a").get_attribute("aria-label") == "000.jpg, nothing found"
 
 
 def test_only_what_is_near_is_loaded(browser, many):
@@ -102,26 +107,16 @@ def test_only_what_is_near_is_loaded(browser, many):
     assert {name for name in browser.requests() if name.startswith("thumbnails/")} - thumbnails
 
 
-def test_the_slider_acts_at_once(browser, many):
+def test_filters_and_orders(browser, many):
     browser.open(many)
     browser.set("#least", "0.85")
     assert browser.text("#least-shown") == "0.85"
     assert browser.texts("#classes .count") == ["0", "99"]
     browser.set("#show", "some")
     assert count(browser) == "99"
-
-
-def test_scores_on_the_border_stay(browser, tmp_path):
-    browser.open(
-        make(tmp_path / "page", [record("a.jpg", box(0, 0.7)), record("b.jpg", box(0, 0.69))])
-    )
-    browser.set("#show", "some")
-    browser.set("#least", "0.7")
-    assert browser.names() == ["a.jpg"]
-
-
-def test_classes_filter(browser, many):
-    browser.open(many)
+    browser.click("#reset")
+    browser.settle()
+    assert count(browser) == "400"
     browser.click("#classes input[value='1']")
     assert count(browser) == "99"
     assert browser.names()[:2] == ["004.jpg", "008.jpg"]
@@ -131,11 +126,6 @@ def test_classes_filter(browser, many):
     assert count(browser) == "399"
     browser.click("#reset")
     browser.settle()
-    assert count(browser) == "400"
-
-
-def test_orders(browser, many):
-    browser.open(many)
     for order, first in (
         ("most", ["004.jpg", "008.jpg"]),
         ("fewest", ["000.jpg", "001.jpg"]),
@@ -144,10 +134,6 @@ def test_orders(browser, many):
     ):
         browser.set("#sort", order)
         assert browser.names()[:2] == first
-
-
-def test_what_is_shown_can_be_narrowed(browser, many):
-    browser.open(many)
     browser.set("#show", "none")
     assert browser.names() == ["000.jpg"]
     browser.set("#show", "warned")
@@ -157,6 +143,15 @@ def test_what_is_shown_can_be_narrowed(browser, many):
     assert count(browser) == "10"
     browser.set("#search", "nothing like it")
     assert browser.text("#shown") == "No picture passes the filter"
+
+
+def test_scores_on_the_border_stay(browser, tmp_path):
+    browser.open(
+        make(tmp_path / "page", [record("a.jpg", box(0, 0.7)), record("b.jpg", box(0, 0.69))])
+    )
+    browser.set("#show", "some")
+    browser.set("#least", "0.7")
+    assert browser.names() == ["a.jpg"]
 
 
 def test_keys(browser, many):
@@ -189,7 +184,7 @@ def test_keys(browser, many):
     assert not browser.run("return document.getElementById('keys').open")
 
 
-def test_a_picture_opens_with_its_boxes(browser, many):
+def test_a_picture_opens_with_its_boxes_and_closes(browser, many):
     from selenium.webdriver.common.keys import Keys
 
     browser.open(many, "#picture-8")
@@ -220,23 +215,8 @@ def test_a_picture_opens_with_its_boxes(browser, many):
     browser.wait("return !document.getElementById('viewer').open")
     assert browser.run("return document.activeElement.getAttribute('aria-label')").startswith("007")
     assert browser.run("return location.hash") == "#pictures"
-
-
-def test_what_symbols_say_is_shown(browser, tmp_path):
-    boxes = [
-        box(0, 0.9) | {"text": "EX-2048", "zones": ["door"]},
-        box(2, 0.7, (5, 40, 20, 55)) | {"text": None},
-    ]
-    browser.open(make(tmp_path / "page", [record("a.jpg", *boxes)]), "#picture-0")
-    rows = browser.texts("#viewer-found tbody tr")
-    assert "door, EX-2048" in rows[0]
-    assert rows[1] == "dog 0.70 5, 40 to 20, 55"
-    labels = browser.run("return document.querySelector('#stage svg').textContent")
-    assert "person 0.90 EX-2048" in labels
-
-
-def test_a_click_opens_a_picture_and_back_closes_it(browser, many):
-    browser.open(many)
+    browser.run("window.scrollTo(0, 0)")
+    browser.settle()
     browser.click(".tile a[href='#picture-4']")
     assert browser.text("#viewer-name") == "004.jpg"
     browser.click("#next")
@@ -266,7 +246,7 @@ def test_boxes_lie_on_the_picture(browser, many):
         assert box[2] == pytest.approx(40 * scale, abs=8)
 
 
-def test_problems_have_a_view_of_their_own(browser, many):
+def test_problems_and_figures_have_views_of_their_own(browser, many):
     browser.open(many)
     assert browser.text("#count-problems") == "3"
     browser.click("nav a[href='#problems']")
@@ -276,10 +256,7 @@ def test_problems_have_a_view_of_their_own(browser, many):
     assert "it is odd" in third
     browser.click(".problems a")
     assert browser.text("#viewer-name") == "007.jpg"
-
-
-def test_figures_follow_the_filter(browser, many):
-    browser.open(many, "#figures")
+    browser.go("#figures")
     assert "498 boxes" in browser.text("#view-figures")
     rows = "return [...document.querySelectorAll('.class-bars tbody tr')].map((e) => e.innerText)"
     assert [row.split() for row in browser.run(rows)] == [["person", "399"], ["car", "99"]]
@@ -354,10 +331,10 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def test_tracks_zones_and_lines_are_shown(browser, tmp_path):
-    tracked = {**box(0, 0.9), "track_id": 7, "zones": ["door", "yard"],
+def test_tracks_zones_lines_and_texts_are_shown(browser, tmp_path):
+    tracked = {**box(0, 0.9), "track_id": 7, "zones": ["door", "yard"], "text": "EX-2048",
                "crossed": [{"line": "gate", "to": "left"}]}  # fmt: skip
-    other = {**box(1, 0.8, (20, 20, 70, 50)), "zones": []}
+    other = {**box(1, 0.8, (20, 20, 70, 50)), "zones": [], "text": None}
     about = About(
         "predict",
         places=(
@@ -376,11 +353,12 @@ def test_tracks_zones_and_lines_are_shown(browser, tmp_path):
     assert browser.run(f"{zones}[2].getAttribute('d')").startswith("M40 0L40 60M")
     captions = browser.texts("#stage .place text")
     assert captions == ["door 1", "yard 1", "gate"]
-    assert browser.texts("#stage .label text")[0] == "#7 person 0.90"
+    assert browser.texts("#stage .label text")[0] == "#7 person 0.90 EX-2048"
     rows = browser.texts("#viewer-found tbody tr")
     assert "#7 person" in rows[0]
     assert "door, yard, gate to the left" in rows[0]
-    assert "door" not in rows[1]
+    assert "EX-2048" in rows[0]
+    assert rows[1] == "car 0.80 20, 20 to 70, 50"
     browser.press("b")
     assert browser.texts("#stage .place text") == []
 
@@ -456,25 +434,17 @@ def test_what_is_damaged_is_said_and_the_rest_is_shown(chromium, tmp_path, monke
     assert chromium.text(".missing") == "The picture cannot be shown"
 
 
-def test_a_run_that_goes_on_with_another_replaces_what_failed(browser, tmp_path):
-    make(tmp_path / "page", [record("a.jpg", box()), failure("b.jpg"), record("a.jpg", box(1))])
+def test_a_run_that_goes_on_replaces_what_failed_but_not_standard_input(browser, tmp_path):
+    records = [record("a.jpg", box()), failure("b.jpg"), record("a.jpg", box(1))]
+    make(tmp_path / "page", [*records, record("-", box())])
     page, picture = Page(tmp_path / "page", About("predict"), resumed=True), grey()
-    page.add(record("b.jpg", box(2)), lambda: picture)
-    page.add(record("c.jpg", box(1)), lambda: picture)
+    for one in (record("b.jpg", box(2)), record("c.jpg", box(1)), record("-", box())):
+        page.add(one, lambda: picture)
     page.close()
     browser.open(tmp_path / "page")
-    assert browser.names() == ["a.jpg", "a.jpg", "b.jpg", "c.jpg"]
+    assert browser.names() == ["a.jpg", "a.jpg", "-", "b.jpg", "c.jpg", "-"]
     assert browser.text("#count-problems") == ""
-    assert browser.texts("#classes .name") == ["car", "person", "dog"]
-
-
-def test_standard_input_replaces_nothing(chromium, tmp_path):
-    make(tmp_path / "page", [record("-", box())])
-    page, picture = Page(tmp_path / "page", About("predict"), resumed=True), grey()
-    page.add(record("-", box()), lambda: picture)
-    page.close()
-    chromium.open(tmp_path / "page")
-    assert chromium.names() == ["-", "-"]
+    assert browser.texts("#classes .name") == ["person", "car", "dog"]
 
 
 def test_a_comparison_shows_what_differs_first(browser, tmp_path):
@@ -514,7 +484,7 @@ def test_a_comparison_shows_what_differs_first(browser, tmp_path):
     ]  # fmt: skip
 
 
-def test_light_and_dark(browser, many):
+def test_it_is_dark_and_fits_on_a_phone(browser, many):
     ground = "return getComputedStyle(document.body).backgroundColor"
     browser.open(many)
     light = browser.run(ground)
@@ -522,9 +492,6 @@ def test_light_and_dark(browser, many):
     assert browser.run(ground) != light
     browser.click("#theme")
     assert browser.run(ground) == light
-
-
-def test_it_fits_on_a_phone(browser, many):
     browser.open(many, width=360, height=740)
     width = "return document.documentElement.scrollWidth"
     assert browser.run(width) <= 360
@@ -561,12 +528,3 @@ def test_everything_has_a_name_for_a_screen_reader(browser, many):
             if not node["ignored"] and node["role"]["value"] in wanted and not node["name"]["value"]
         ]
         assert nameless == []
-
-
-def test_the_grid_tells_where_a_tile_is(browser, many):
-    browser.open(many)
-    first = browser.find(".tile")
-    assert first.get_attribute("aria-posinset") == "1"
-    assert first.get_attribute("aria-setsize") == "400"
-    assert browser.text("#announce") == "400 pictures shown"
-    assert browser.find(".tile a").get_attribute("aria-label") == "000.jpg, nothing found"
