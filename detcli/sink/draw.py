@@ -4,12 +4,13 @@ import colorsys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from detcli.detections import Detections
-from detcli.geometry import Boxes, Image
+from detcli.geometry import Boxes, Image, area, common
 from detcli.opencv import cv2
 from detcli.places import Points, Scene
 from detcli.text import printable
@@ -42,12 +43,11 @@ class Style:
     label_parts: frozenset[str] = frozenset({"name", "score"})
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Label:
-    """Text that belongs to a box, `(4,)`."""
+class Label(NamedTuple):
+    """Text that belongs to a box."""
 
     text: str
-    box: Boxes
+    box: Boxes  # (4,)
     colour: Colour
 
 
@@ -92,10 +92,10 @@ def _labels(detections: Detections, numbers: Sequence[int], style: Style) -> lis
         says = [text for part, text in parts.items() if part in style.label_parts]
         if says and number > 0:
             says.insert(0, f"#{number}")
-        if says and symbol is not None and (text := symbol.text):
-            says.append(text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…")
-        if says:
-            labels.append(Label(" ".join(says), box, class_colour(class_id)))
+        if says and symbol is not None and (content := symbol.text):
+            says.append(content if len(content) <= MAX_TEXT else f"{content[: MAX_TEXT - 1]}…")
+        if text := " ".join(says):
+            labels.append(Label(text, box, class_colour(class_id)))
     return labels
 
 
@@ -151,7 +151,6 @@ def draw_labels(
     shows the class.
     """
     picture = canvas.shape[1], canvas.shape[0]
-    labels = [label for label in labels if label.text]
     outer = np.array([0, 0, line, line], np.float32) - line // 2  # labels begin where lines end
     outlines = [np.rint(label.box) + outer for label in labels]
     sizes = [max(min(MIN_TEXT, text_size), round(text_size * part)) for part in SHRINKING]
@@ -194,11 +193,6 @@ def ink(colour: Colour) -> Colour:
     return WHITE if 1.05 / (luminance + 0.05) >= WHITE_CONTRAST else BLACK
 
 
-def label_height(size: int) -> int:
-    """Height in pixels of a label with text of a size."""
-    return round(size * 1.3)
-
-
 def _padding(size: int) -> int:
     return max(2, size // 4)
 
@@ -207,17 +201,12 @@ def _padding(size: int) -> int:
 def label_size(text: str, size: int) -> tuple[int, int]:
     """Width and height of a label in pixels; measuring takes ten times as long as drawing."""
     _, _, width, _ = cv2.getTextSize((0, 0), printable(text), (0, 0), _font(), size, SEMIBOLD)
-    return width + 2 * _padding(size), label_height(size)
+    return width + 2 * _padding(size), round(size * 1.3)
 
 
 def _font() -> cv2.FontFace:
     return cv2.FontFace("sans")  # built into OpenCV; has Unicode, unlike the Hershey fonts
 
-
-Rectangles = npt.NDArray[np.float32]
-"""`(..., 4)`: left, top, right, bottom in pixels."""
-
-Floats = npt.NDArray[np.float32]
 
 # The place of a label relative to its box, best first. Each row has two pairs, for x and for y: the
 # side of the box (0 for left or top, 1 for right or bottom), and the shift from there, in sizes of
@@ -244,15 +233,15 @@ PLACES = np.array(
 class LabelLayout:
     """Labels on a picture: none leaves it or covers another, and boxes stay visible."""
 
-    def __init__(self, picture: tuple[int, int], visible: Rectangles, gap: int) -> None:
+    def __init__(self, picture: tuple[int, int], visible: Boxes, gap: int) -> None:
         self._room = np.array(picture, np.float32)  # width and height
         self._visible = np.clip(visible, 0, np.tile(self._room, 2))
-        self._areas = _area(self._visible)
+        self._areas = area(self._visible)
         self._hidden = np.zeros(len(visible), np.float32)  # by the labels so far
         self._gap = np.array([-gap, -gap, gap, gap], np.float32)
-        self.taken: Rectangles = np.empty((0, 4), np.float32)
+        self.taken: Boxes = np.empty((0, 4), np.float32)
 
-    def place(self, box: Rectangles, size: tuple[int, int], cover: float) -> tuple[int, int] | None:
+    def place(self, box: Boxes, size: tuple[int, int], cover: float) -> tuple[int, int] | None:
         """Place a label of a box `(4,)` in the first place that is free.
 
         `cover` is the part of each visible box that all labels together may cover, from 0 to 1.
@@ -265,10 +254,11 @@ class LabelLayout:
         candidates = np.hstack([corners, corners + extent])  # (P, 4)
         around = np.hstack([candidates[:, :2].min(axis=0), candidates[:, 2:].max(axis=0)])
         near = _touch(self._visible, around)  # (M',)
-        hidden = self._hidden[near] + _shared_area(candidates, self._visible[near])  # (P, M')
+        covered = area(common(candidates[:, None], self._visible[near]))
+        hidden = self._hidden[near] + covered  # (P, M')
         free = (hidden <= cover * self._areas[near]).all(axis=1)
         others = self.taken[_touch(self.taken, around)]
-        free &= ~(_shared_area(candidates, others) > 0).any(axis=1)
+        free &= ~(area(common(candidates[:, None], others)) > 0).any(axis=1)
         if not free.any():
             return None
         chosen = free.argmax()
@@ -278,20 +268,7 @@ class LabelLayout:
         return int(left), int(top)
 
 
-def _area(rectangles: Rectangles) -> Floats:
-    sides = np.maximum(0, rectangles[..., 2:] - rectangles[..., :2])
-    area: Floats = sides[..., 0] * sides[..., 1]
-    return area
-
-
-def _touch(rectangles: Rectangles, one: Rectangles) -> npt.NDArray[np.intp]:
+def _touch(rectangles: Boxes, one: Boxes) -> npt.NDArray[np.intp]:
     """The rows of rectangles that touch one."""
     touching = (rectangles[:, :2] <= one[2:]) & (rectangles[:, 2:] >= one[:2])
     return np.flatnonzero(touching[:, 0] & touching[:, 1])
-
-
-def _shared_area(some: Rectangles, others: Rectangles) -> Floats:
-    """Area that each of `some` shares with each of `others`, in square pixels: `(P, M)`."""
-    low = np.maximum(some[:, None, :2], others[:, :2])
-    high = np.minimum(some[:, None, 2:], others[:, 2:])
-    return _area(np.concatenate([low, high], axis=-1))
