@@ -93,14 +93,6 @@ def test_the_line_grows_with_the_picture(side, thickness):
     assert full == pytest.approx(thickness, abs=1)
 
 
-def test_the_text_grows_with_the_picture():
-    def ink(side):
-        out = drawn(grey(side, side), (side // 4, side // 2, side * 3 // 4, side * 3 // 4))
-        return np.count_nonzero((out == _ink(out)).all(axis=-1))
-
-    assert ink(1600) > 2 * ink(800)
-
-
 @pytest.mark.parametrize(
     ("size", "relative"),
     [
@@ -142,7 +134,7 @@ def test_the_label_stays_inside(sides):
     assert ink(drawn(grey(300, 400), sides)) == whole
 
 
-@pytest.mark.parametrize("name", ["é", "ж", "猫", "ü猫"])
+@pytest.mark.parametrize("name", ["é", "ü猫"])
 def test_names_beyond_ascii_are_written(name):
     def label(text):
         return drawn(grey(300, 400), (50, 100, 350, 250), name=text)

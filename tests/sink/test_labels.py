@@ -62,22 +62,6 @@ def test_one_line_per_box_with_centre_and_size_in_fractions(labels):
     assert labels(found("a.jpg"))["a.txt"] == ""  # earlier labels are replaced
 
 
-def test_labels_are_valid_for_trainers(labels, random):
-    """Five columns, integer classes, fractions in 0..1, and no duplicate lines."""
-    corners = np.sort(random.random((50, 2, 2)).astype(np.float32), axis=1)
-    boxes = (corners * np.float32([60, 40])).reshape(-1, 4)
-    rows = np.column_stack([boxes, random.random(50), random.integers(0, 3, 50)])
-    (text,) = labels(found("a.jpg", *rows)).values()
-    read = np.array([line.split() for line in text.splitlines()], np.float32)
-    assert read.shape == (50, 5)
-    assert ((read[:, 1:] >= 0) & (read[:, 1:] <= 1)).all()
-    assert len(np.unique(read, axis=0)) == 50
-    centre, size = read[:, 1:3], read[:, 3:]
-    back = np.column_stack([centre - size / 2, centre + size / 2]) * [60, 40, 60, 40]
-    np.testing.assert_allclose(back, boxes, atol=1e-4)
-    np.testing.assert_array_equal(read[:, 0], rows[:, 5])
-
-
 def test_labels_end_at_the_edges_of_the_picture(labels, random):
     """The boxes of a DETR may reach beyond it; trainers want fractions in 0..1."""
     corners = np.sort(random.uniform(-80, 120, (200, 2, 2)).astype(np.float32), axis=1)

@@ -73,14 +73,6 @@ def test_one_line_of_sql_makes_a_row_of_each_detection(write):
     ]
 
 
-def test_failed_inputs_can_be_found(write):
-    failed = duckdb.read_parquet(str(write(*RECORDS))).filter("error IS NOT NULL")
-    assert failed.select("source, error.type").fetchall() == [
-        ("torn.jpg", "DecodeError"),
-        ("in/film.avi", "InferenceError"),
-    ]
-
-
 def test_the_time_of_a_live_frame_is_a_time(write):
     came = datetime(2026, 11, 22, 8, 5, 9, 125_000, UTC)
     one = frame(count=1)
@@ -88,14 +80,6 @@ def test_the_time_of_a_live_frame_is_a_time(write):
     assert pq.read_table(path)["time"].to_pylist() == [came]
     answer = duckdb.read_parquet(str(path)).select("epoch_ms(time)").fetchall()
     assert answer == [(round(came.timestamp() * 1000),)]
-
-
-def test_polars_reads_it_too(write):
-    polars = pytest.importorskip("polars")
-    rows = polars.read_parquet(write(*RECORDS)).explode("detections")
-    rows = rows.drop_nulls("detections").unnest("detections")
-    assert rows["source"].to_list() == ["a.jpg", "a.jpg", "in/film.avi"]
-    assert rows["y2"].to_list() == [4.57, 4.57, 4.5]
 
 
 def test_many_records_are_written_in_row_groups(write, monkeypatch):

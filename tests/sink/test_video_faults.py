@@ -53,9 +53,9 @@ def test_before_the_disk_is_full_the_video_ends_and_can_be_played(tmp_path, monk
     assert len(play(tmp_path / "film.mp4").shades) == 5
 
 
-def noise(random, count):
+def noise(random, count, size=(40, 60)):
     for record in film(count, step=0):
-        pixels = random.integers(0, 255, (40, 60, 3), np.uint8)
+        pixels = random.integers(0, 255, (*size, 3), np.uint8)
         yield replace(record, picture=Picture.whole(pixels))
 
 
@@ -106,28 +106,7 @@ def test_a_video_that_cannot_be_finished_does_not_keep_the_others(tmp_path, monk
     assert not (tmp_path / "camera-1.mp4").exists()
 
 
-FULL_DISK = """if True:
-    import sys
-    from pathlib import Path
-    sys.path.insert(0, sys.argv[2])
-    import numpy as np
-    from dataclasses import replace
-    from sample_records import feed, frame
-    from detcli.errors import OutputError
-    from detcli.geometry import Picture
-    from detcli.sink.folder import OutputFolder
-    from detcli.sink.video import VideoSink
-    noise = np.random.default_rng(0).integers(0, 255, (240, 320, 3), np.uint8)
-    moved = (Picture.whole(np.roll(noise, number * 7, axis=1)) for number in range(2000))
-    made = [replace(frame(number), picture=picture) for number, picture in enumerate(moved)]
-    try:
-        feed(VideoSink(OutputFolder(Path(sys.argv[1]))), *made)
-    except OutputError as error:
-        print(sum(bool(record.saved) for record in made), error)
-"""
-
-
-def test_a_disk_that_fills_up(tmp_path):
+def test_a_disk_that_fills_up(tmp_path, random):
     """A real disk of 3 MiB, if this user may mount one."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -136,34 +115,34 @@ def test_a_disk_that_fills_up(tmp_path):
     if not mount or subprocess.run([mount, *options], capture_output=True, check=False).returncode:
         pytest.skip("a small disk cannot be mounted here")
     try:
-        tests = str(Path(__file__).parents[1])
-        run = [sys.executable, "-c", FULL_DISK, str(disk), tests]
-        done = subprocess.run(run, capture_output=True, text=True, check=True)
-        written, message = done.stdout.split(maxsplit=1)
-        assert "film.mp4: no space left" in message
-        assert len(play(disk / "film.mp4").shades) == int(written) > 10
+        records = [*noise(random, 300, (240, 320))]
+        with pytest.raises(OutputError, match=r"film\.mp4: no space left"):
+            feed(VideoSink(OutputFolder(disk)), *records)
+        written = sum(bool(record.saved) for record in records)
+        assert len(play(disk / "film.mp4").shades) == written > 10
         assert [path.name for path in disk.glob("[!.]*")] == ["film.mp4"]
     finally:
         subprocess.run([unmount, str(disk)], check=True)
 
 
+INTERRUPTED = """if True:
+    import contextlib, signal, sys
+    from pathlib import Path
+    sys.path.insert(0, sys.argv[2])
+    from sample_records import frame
+    from detcli.sink.folder import OutputFolder
+    from detcli.sink.video import VideoSink
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs
+    with contextlib.closing(VideoSink(OutputFolder(Path(sys.argv[1])))) as sink:
+        for number in range(10**9):
+            sink.write(frame(number))
+            print(number, flush=True)"""
+
+
 def test_an_interrupted_run_leaves_a_video_that_plays(tmp_path):
-    code = """if True:
-        import contextlib, signal, sys
-        from pathlib import Path
-        sys.path.insert(0, sys.argv[2])
-        from sample_records import frame
-        from detcli.sink.folder import OutputFolder
-        from detcli.sink.video import VideoSink
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs
-        with contextlib.closing(VideoSink(OutputFolder(Path(sys.argv[1])))) as sink:
-            for number in range(10**9):
-                sink.write(frame(number))
-                print(number, flush=True)"""
-    run = [sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parents[1])]
-    with subprocess.Popen(
-        run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    run = [sys.executable, "-c", INTERRUPTED, str(tmp_path), str(Path(__file__).parents[1])]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(run, **pipes) as process:
         while int(process.stdout.readline()) < 20:
             pass
         os.kill(process.pid, signal.SIGINT)
