@@ -208,23 +208,23 @@ def _font() -> cv2.FontFace:
     return cv2.FontFace("sans")  # built into OpenCV; has Unicode, unlike the Hershey fonts
 
 
-# The place of a label relative to its box, best first. Each row has two pairs, for x and for y: the
-# side of the box (0 for left or top, 1 for right or bottom), and the shift from there, in sizes of
-# the label.
+# Where a label is, along x and along y: the side of the box (0 for left or top, 1 for right or
+# bottom), and the shift from there, in sizes of the label.
+BEFORE, FIRST, LAST, AFTER = (0, -1), (0, 0), (1, -1), (1, 0)
 PLACES = np.array(
     [
-        [(0, 0), (0, -1)],  # above
-        [(0, 0), (0, 0)],  # inside, at the top
-        [(0, 0), (1, 0)],  # below
-        [(0, -1), (0, 0)],  # to the left
-        [(1, 0), (0, 0)],  # to the right
-        [(1, -1), (0, -1)],  # the same from the other end of each side
-        [(1, -1), (0, 0)],
-        [(1, -1), (1, 0)],
-        [(0, -1), (1, -1)],
-        [(1, 0), (1, -1)],
-        [(0, 0), (1, -1)],  # inside, at the bottom
-        [(1, -1), (1, -1)],
+        (FIRST, BEFORE),  # above; best first
+        (FIRST, FIRST),  # inside, at the top
+        (FIRST, AFTER),  # below
+        (BEFORE, FIRST),  # to the left
+        (AFTER, FIRST),  # to the right
+        (LAST, BEFORE),  # the same from the other end of each side
+        (LAST, FIRST),
+        (LAST, AFTER),
+        (BEFORE, LAST),
+        (AFTER, LAST),
+        (FIRST, LAST),  # inside, at the bottom
+        (LAST, LAST),
     ],
     np.float32,
 )
