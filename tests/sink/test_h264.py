@@ -75,38 +75,33 @@ def test_a_failed_frame_repeats_the_one_before_or_is_black(save):
     assert video.length_s == pytest.approx(0.6, abs=TICK_S)
 
 
+DAY = 24 * 3600 * LIVE_RATE
+
+
+@pytest.mark.parametrize(
+    ("records", "times"),
+    [
+        (live(0, 0.9, 2.2, 2.8, 7), np.array([0, 0.9, 2.2, 2.8, 7]) / LIVE_RATE),
+        (live(5, 3, 6), [0, 1 / LIVE_RATE]),  # a clock that goes back loses frames
+        (
+            [frame(0, DOOR), failed_frame(1, DOOR, time_s=0.5), frame(2, DOOR, time_s=1)],
+            [0, 0.5, 1],
+        ),
+        (live(0, 30, DAY, DAY + 30), [0, 1, 1 + MAX_GAP_S, 2 + MAX_GAP_S]),
+        # what only damage explains, in a file
+        (
+            [frame(number, time_s=time_s) for number, time_s in enumerate((0, 1e6, 1e6, 1e6 - 5))],
+            [0, MAX_FRAME_S, MAX_FRAME_S + 0.1, MAX_FRAME_S + 0.2],
+        ),
+    ],
+)
+def test_live_frames_keep_their_times_within_limits(save, records, times):
+    assert save(*records).times == pytest.approx(times, abs=TICK_S)
+
+
 def test_frames_that_do_not_come_are_no_gaps_where_they_are_left_out(save):
-    records = [frame(number) for number in (3, 9, 10, 44)]
-    video = save(*records, condensed=True)
+    video = save(*map(frame, (3, 9, 10, 44)), condensed=True)
     assert video.times == pytest.approx([0, 0.1, 0.2, 0.3], abs=TICK_S)
-
-
-def test_live_frames_keep_their_times(save):
-    video = save(*live(0, 0.9, 2.2, 2.8, 7))
-    assert video.times == pytest.approx(np.array([0, 0.9, 2.2, 2.8, 7]) / LIVE_RATE, abs=TICK_S)
-
-
-def test_a_clock_that_goes_back_loses_frames(save):
-    assert save(*live(5, 3, 6)).times == pytest.approx([0, 1 / LIVE_RATE], abs=TICK_S)
-
-
-def test_a_failed_live_frame_takes_its_time(save):
-    records = live(0, 1, 2)
-    records[1] = failed_frame(1, DOOR, time_s=1 / LIVE_RATE)
-    assert len(save(*records).times) == 3
-
-
-def test_a_long_pause_of_a_live_source_is_shortened(save):
-    day = 24 * 3600 * LIVE_RATE
-    times = save(*live(0, 1, day, day + 1)).times
-    assert np.diff(times) == pytest.approx([1 / 30, MAX_GAP_S, 1 / 30], abs=TICK_S)
-
-
-def test_times_that_only_damage_explains_are_limited(save):
-    records = [frame(number, time_s=time_s) for number, time_s in enumerate((0, 1e6, 1e6, 1e6 - 5))]
-    assert save(*records).times == pytest.approx(
-        [0, MAX_FRAME_S, MAX_FRAME_S + 0.1, MAX_FRAME_S + 0.2], abs=TICK_S
-    )
 
 
 @pytest.mark.parametrize("size", [(2, 2), (41, 61), (40, 61), (360, 640), (16, 9000)])

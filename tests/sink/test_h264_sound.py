@@ -84,15 +84,10 @@ def test_a_stride_leaves_it_whole(make):
     assert written.heard_s == pytest.approx(source.heard_s, abs=0.001)
 
 
-def test_a_source_without_sound_has_none(make):
-    _, written = make(sound=None)
-    assert written.sound is None
-    assert len(written.times) == 75
-
-
-@pytest.mark.parametrize("options", [{"silent": True}, {"condensed": True}])
-def test_it_can_be_left_out(make, options):
-    assert make(**options)[1].sound is None
+@pytest.mark.parametrize("options", [{"sound": None}, {"silent": True}, {"condensed": True}])
+def test_there_may_be_none(make, options):
+    _, written = make(**options)
+    assert (written.sound, len(written.times)) == (None, 75)
 
 
 def test_sound_that_is_lost_meanwhile_costs_no_pictures(tmp_path, caplog):

@@ -53,7 +53,9 @@ def test_the_layout(place, tmp_path):
     record = stored(tmp_path, "in/a.png")
     assert save(place, record) == (["a.png"], ["a"])
     assert sorted(path.name for path in place.iterdir()) == ["data.yaml", "images", "labels"]
-    assert (place / "images/a.png").read_bytes() == (tmp_path / "in/a.png").read_bytes()
+    assert (place / "images/a.png").read_bytes() == record.origin.path.read_bytes()
+    record.origin.path.unlink()  # and what has been removed is encoded
+    assert save(tmp_path / "other", record) == (["a.png"], ["a"])
     assert (place / "labels/a.txt").read_text() == "0 0.033333 0.081250 0.033333 0.062500\n"
     description = yaml.safe_load((place / "data.yaml").read_text())
     assert description == {"train": "images", "val": "images", "names": {0: "cat"}}
@@ -93,12 +95,6 @@ def test_files_that_trainers_open_are_copied_and_others_encoded(
         np.testing.assert_array_equal(cv2.imread(place / "images/a.png"), record.picture.pixels)
 
 
-def test_an_input_that_has_been_removed_is_encoded(place, tmp_path):
-    record = stored(tmp_path)
-    record.origin.path.unlink()
-    assert save(place, record)[0] == ["a.png"]
-
-
 def test_a_copy_is_no_link(place, tmp_path):
     """A trainer that repairs a picture of the dataset must not change the input."""
     save(place, stored(tmp_path, "in/a.png"))
@@ -130,19 +126,13 @@ def test_corrected_labels_are_kept(place, tmp_path, caplog):
 
 
 def test_another_picture_of_a_name_gets_a_number(place, tmp_path):
-    save(place, stored(tmp_path, "x/a.png", shade=1))
-    images, labels = save(place, stored(tmp_path, "y/a.png", shade=2))
-    assert (images, labels) == (["a-2.png", "a.png"], ["a", "a-2"])
+    save(place, stored(tmp_path, "x/a.png", shade=1), frame(0, CAMERA, shade=1))
+    images, labels = save(
+        place, stored(tmp_path, "y/a.png", shade=2), frame(0, CAMERA, shade=200)
+    )  # fmt: skip
+    assert images == ["a-2.png", "a.png", "camera-0_0.jpg", "camera-0_0_2.jpg"]
+    assert labels == ["a", "a-2", "camera-0_0", "camera-0_0_2"]
     assert cv2.imread(place / "images/a.png")[0, 0, 0] == 1
-
-
-def test_frames_of_a_camera_never_replace_earlier_ones(place):
-    save(place, frame(0, CAMERA, shade=1))
-    images, labels = save(place, frame(0, CAMERA, shade=200))
-    assert (images, labels) == (
-        ["camera-0_0.jpg", "camera-0_0_2.jpg"],
-        ["camera-0_0", "camera-0_0_2"],
-    )
 
 
 def test_its_own_pictures_as_inputs_change_nothing(place, tmp_path):

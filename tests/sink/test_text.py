@@ -195,17 +195,13 @@ def test_names_in_tables_are_neither_markup_nor_control_codes(written, name, sho
     assert "\x1b" not in text
 
 
-def test_a_terminal_gets_colours(shown):
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_terminal_gets_colours_unless_it_wants_none(shown, monkeypatch, plain):
+    if plain:
+        monkeypatch.setenv("NO_COLOR", "1")
     text = shown(failure(), picture())
-    assert "\x1b[31m" in text
-    assert "\x1b[36m" in text
-
-
-def test_no_color_is_respected(shown, monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-    text = shown(picture(), failure())
     assert "cat" in text
-    assert "\x1b[3" not in text
+    assert ["\x1b[31m" in text, "\x1b[36m" in text, "\x1b[3" in text] == [not plain] * 3
 
 
 def test_frames_without_detections_take_no_line_on_a_terminal(shown):

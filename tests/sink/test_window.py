@@ -97,12 +97,15 @@ def probe(monkeypatch):
     return answer
 
 
-def test_detections_are_drawn(display):
-    record = frame(0, count=1)
-    WindowSink().write(record)
+def test_detections_are_drawn_and_frames_do_not_wait(display):
+    record, sink = frame(0, count=1), WindowSink()
+    for one in (record, frame(1), frame(2)):
+        sink.write(one)
     expected = annotate(record.picture.pixels, record.detections)
     np.testing.assert_array_equal(display.shown[0], expected)
     assert (expected != record.picture.pixels).any()
+    assert display.waits == [1, 1, 1]
+    assert set(display.titles) == {"in/film.avi"}
 
 
 def test_a_picture_stays_until_a_key_is_pressed(display):
@@ -110,14 +113,6 @@ def test_a_picture_stays_until_a_key_is_pressed(display):
     WindowSink().write(picture())
     assert len(display.waits) == 8
     assert display.titles == ["a.jpg (space: next, q: end)"]
-
-
-def test_a_frame_does_not_wait(display):
-    sink = WindowSink()
-    for number in range(3):
-        sink.write(frame(number))
-    assert display.waits == [1, 1, 1]
-    assert set(display.titles) == {"in/film.avi"}
 
 
 def test_live_sources_are_shown_side_by_side(display):

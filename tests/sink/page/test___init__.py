@@ -129,12 +129,9 @@ def test_a_long_video_keeps_pictures_of_frames_in_equal_steps(page, monkeypatch)
     assert sorted(entries[n]["picture"] for n in kept) == pages.pictures(page)
 
 
-def test_frames_that_start_over_are_another_video(page):
+def test_frames_belong_to_videos_that_start_over_and_to_cameras_that_do_not(page):
     make(page, *frames(2), *frames(2), *frames(2, source="other.mp4"))
     assert [entry["video"] for entry in pages.entries(page)] == [0, 0, 1, 1, 2, 2]
-
-
-def test_cameras_come_interleaved(page):
     time = "2026-01-01T00:00:00.000Z"
     one, two = (frames(3, source=f"camera:{n}", time=time) for n in (0, 1))
     make(page, *(frame for both in zip(one, two, strict=True) for frame in both))
@@ -199,6 +196,7 @@ def test_each_record_of_a_run_is_an_entry_in_its_order(page):
     assert [entry["source"] for entry in entries] == ["b.jpg", "torn.jpg", "a.jpg"]
     assert [len(entry.get("found", [])) for entry in entries] == [1, 0, 0]
     assert pages.pictures(page) == ["0/0/0", "0/0/1"]
+    PageSink(page, About("predict")).discard()  # which leaves the page
     resumed = save(page, picture("c.jpg"), resumed=True)
     assert [entry["source"] for entry in resumed] == ["b.jpg", "torn.jpg", "a.jpg", "c.jpg"]
     entries = save(page, picture("a.jpg"), picture("b.jpg", count=0), only_detections=True)
@@ -214,9 +212,3 @@ def test_frames_belong_to_their_video_whether_they_failed_or_not(page):
     shown = cv2.imread(str(page / f"pictures/{entries[0]['picture']}.jpg"))
     assert shown.shape == (40, 60, 3)
     assert np.abs(shown.astype(int) - 200).max() < 3
-
-
-def test_a_sink_that_is_discarded_leaves_the_page(page):
-    save(page, picture("a.jpg"))
-    PageSink(page, About("predict")).discard()
-    assert [entry["source"] for entry in save(page, resumed=True)] == ["a.jpg"]

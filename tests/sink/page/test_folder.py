@@ -64,14 +64,6 @@ def test_scripts_hold_any_text_as_data(place, text):
     assert sources(place) == [text]
 
 
-def test_a_folder_with_other_files_is_refused_and_stays_as_it_is(place):
-    place.mkdir()
-    (place / "thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError, match="has other files in it"):
-        PageFolder(place)
-    assert [path.name for path in place.iterdir()] == ["thesis.txt"]
-
-
 def test_a_page_is_replaced_but_what_others_put_there_stays(place):
     write(place, *"abc")
     ours = place / "pictures/0/0/note.txt"
@@ -83,12 +75,16 @@ def test_a_page_is_replaced_but_what_others_put_there_stays(place):
     assert ours.read_text() == (place / "data/mine.js").read_text() == "mine"
 
 
-def test_inputs_are_never_removed(place):
+def test_neither_inputs_nor_a_folder_of_other_files_are_written_over(place, tmp_path):
     write(place, *"ab")
     picture = place / "pictures/0/0/1.jpg"
     with pytest.raises(UsageError, match="is one of the inputs"):
         write(place, "c", inputs=[picture])
     assert picture.exists()
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match="has other files in it"):
+        PageFolder(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"thesis.txt", place.name}
 
 
 def test_no_link_is_followed(place, tmp_path):
@@ -101,19 +97,15 @@ def test_no_link_is_followed(place, tmp_path):
     assert not any((tmp_path / "elsewhere").iterdir())
 
 
-def test_two_runs_do_not_write_to_one_page(place):
+def test_a_page_stays_until_the_next_one_begins_which_waits_its_turn(place):
+    write(place, "a")
     page = PageFolder(place)
     with pytest.raises(UsageError, match="another run is writing"):
         PageFolder(place)
     page.close()
-    write(place, "a")
-
-
-def test_a_page_stays_until_the_next_one_begins(place):
-    write(place, "a")
-    PageFolder(place).close()
     assert sources(place) == ["a"]
     assert pages.pictures(place) == ["0/0/0"]
+    write(place, "b")
 
 
 def test_a_run_goes_on_with_the_records_of_another(place):
