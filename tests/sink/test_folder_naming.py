@@ -61,7 +61,7 @@ def test_windows_refuses_more(name, made):
 )
 def test_long_names_are_cut_and_stay_different(name):
     made, other = safe(name), safe(name + "y")
-    assert len(os.fsencode(made)) <= MAX_NAME_BYTES
+    assert len(os.fsencode(made)) <= 220  # so that numbers and a suffix fit into 255
     assert made[:5] == name[:5] or name.startswith("\udcff")
     assert made != other
     assert made == safe(name)
