@@ -66,13 +66,11 @@ def adapted(name: str, **changes: Any) -> Adapted:
 def command(
     *takes: type | str | Adapted, without: str = "", whole_file: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command of a function that takes a Config, and options of its own.
+    """Make a command of a function, whose parameters are options of its own.
 
-    Of many it may make a dataclass with a field `config`, which gets the Config, and name it as the
-    type of a parameter.
-
-    The function's parameter `origins`, if it has one, gets where the values come from that somebody
-    gave, by name.
+    Its parameter `config`, if it has one, gets the Config, and `origins` where the values come from
+    that somebody gave, by name. Of many options it may make a dataclass with a field `config`, and
+    name it as the type of a parameter.
 
     Args:
         takes: Groups of options, single ones, and how some differ here.
@@ -117,16 +115,15 @@ def command(
                 elif row.default is REQUIRED:
                     what = f"option '{row.flag}'" if row.names else f"argument '{row.spelled}'"
                     raise UsageError(f"missing {what}", hint)
-            config = build(Config, {name: values[name] for name in values.keys() - own.keys()})
+            shared = {name: value for name, value in values.items() if name not in own}
+            made: dict[str, Any] = {"config": build(Config, shared)}
+            made["origins"] = {name: one.origin for name, one in found.items()}
             # Also an option that was given its default needs another one.
             require_partners(options, [name for name in found if values[name] is not False])
-            more: dict[str, Any] = {name: values[name] for name in own.keys() & given.keys()}
             for name, group in groups.items():
                 parts = {one.name: values[one.name] for one in _options(group)}
-                more[name] = group(config=config, **parts)
-            if "origins" in given:
-                more["origins"] = {name: one.origin for name, one in found.items()}
-            function(config, **more)
+                made[name] = group(config=made["config"], **parts)
+            function(**{name: made[name] if name in made else values[name] for name in given})
 
         run.__name__, run.__doc__ = function.__name__, function.__doc__
         parameters = [

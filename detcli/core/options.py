@@ -65,7 +65,7 @@ class Option:
     @property
     def flag(self) -> str:
         """Its long name, in the file without hyphens before it: --max-det, max-det."""
-        return f"--{self.name.replace('_', '-')}"
+        return [f"--{self.name.replace('_', '-')}", *self.names][-1]
 
     @property
     def variable(self) -> str:
@@ -91,13 +91,17 @@ class Option:
         return list(getattr(self.kind, "__members__", {}).values())
 
     @property
+    def default_text(self) -> str:
+        """Its default, as it would be typed."""
+        return self.separator.join(map(str, self.default if self.many else [self.default]))
+
+    @property
     def text(self) -> str:
         """Its help, with default, range and variable."""
         least, most = self.range
         facts = [f"env var: {self.variable}"] if self.variable else []
         if self.metavar and self.default not in {None, (), REQUIRED}:
-            many = self.separator.join(map(str, self.default)) if self.many else self.default
-            facts.append(f"default: {many}")
+            facts.append(f"default: {self.default_text}")
         if (least, most) != (None, None):
             facts.append(self._limits())
         return f"{self.help}  [{'; '.join(facts)}]" if facts else self.help

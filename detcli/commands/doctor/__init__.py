@@ -5,15 +5,20 @@ installation.py knows what can be wrong with the driver, packages and libraries,
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from detcli.backend.device import DEVICE_NAMES, Device
-from detcli.commands.shared import options
-from detcli.commands.shared.completion import complete_device
-from detcli.commands.shared.defaults_file import DefaultsContext
-from detcli.commands.shared.reports import UNITS, facts, line, rows, write_report
+from detcli.cli.options import command
+from detcli.commands.shared.reports import (
+    REPORT_FORMAT,
+    UNITS,
+    ReportFormat,
+    facts,
+    line,
+    rows,
+    write_report,
+)
+from detcli.core.device import DEVICE_NAMES, Device
+from detcli.core.options import option
 from detcli.errors import CheckError, DeviceError, UsageError
 from detcli.text import printable
 
@@ -27,21 +32,19 @@ if TYPE_CHECKING:
 INDENT = "  "
 
 
+@command()
 def doctor(
-    ctx: DefaultsContext,
     *,
-    device: Annotated[
-        str | None,
-        options.option(
-            "DEVICE",
-            f"Exit with 5 unless this device can be used: {DEVICE_NAMES}.",
-            autocompletion=complete_device,
-        ),
-    ] = None,
-    clear_cache: Annotated[
-        bool, typer.Option("--clear-cache", help="Remove everything detcli has cached first.")
-    ] = False,
-    report_format: options.ReportFormatOption = None,
+    device: str | None = option(
+        None,
+        "--device DEVICE",
+        f"Exit with 5 unless this device can be used: {DEVICE_NAMES}.",
+        boxes=False,
+    ),
+    clear_cache: bool = option(
+        False, "--clear-cache", "Remove everything detcli has cached first.", boxes=False
+    ),
+    report_format: ReportFormat | None = REPORT_FORMAT,
 ) -> None:
     """Report which devices work here, and how to make the others work.
 
@@ -57,7 +60,7 @@ def doctor(
     # Loads libraries that --help does not need.
     from detcli.commands.doctor.examine import clear_cached, examine
 
-    report = examine(ctx, device, clear_cached() if clear_cache else None)
+    report = examine(device, clear_cached() if clear_cache else None)
     write_report(report, report_format, render)
     count = len(report.problems)
     if device is None and count:

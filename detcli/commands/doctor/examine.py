@@ -21,13 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detcli import __version__
-from detcli.backend.device import PROVIDERS, Device, DeviceKind, has_openvino
 from detcli.backend.nvidia import GpuFacts, ask_driver, cuda_command, driver_version
 from detcli.cache import cache_folder, why_untrusted
+from detcli.cli.options import defaults_file, read_defaults
 from detcli.commands.doctor import installation
 from detcli.commands.doctor.installation import CPU_INSTEAD, CUDA, DoctorProblem, RuntimeFacts
-from detcli.commands.shared.defaults_file import DefaultsContext, defaults_file
 from detcli.commands.shared.reports import shown
+from detcli.core.config import Config
+from detcli.core.device import PROVIDERS, Device, DeviceKind, has_openvino
+from detcli.core.options import rows
 from detcli.errors import DetcliError, OutputError, UsageError
 from detcli.text import public_name, public_text
 
@@ -162,17 +164,14 @@ class Outcome:
     error: str | None = None
 
 
-def examine(
-    ctx: DefaultsContext, wanted: str | None = None, cleared_bytes: int | None = None
-) -> DoctorReport:
+def examine(wanted: str | None = None, cleared_bytes: int | None = None) -> DoctorReport:
     """Look and try, and change nothing.
 
     Args:
-        ctx: Knows the user's defaults.
         wanted: The device to report with its ordinal, as in "cuda:1"; None for the first of each.
         cleared_bytes: What was just removed from the cache, for the report.
     """
-    defaults, misled = describe_defaults(ctx)
+    defaults, misled = describe_defaults()
     with ThreadPoolExecutor() as pool:
         trial, gpu = pool.submit(ask, "trial", "cpu"), pool.submit(ask, "examine_gpu")
     broken = _find_broken(trial.result())
@@ -513,26 +512,26 @@ def _cached_files(cache: Path, folder: str) -> Iterator[tuple[Path, int]]:
                     yield path, path.lstat().st_size
 
 
-def describe_defaults(ctx: DefaultsContext) -> tuple[tuple[DoctorDefault, ...], Problems]:
+def describe_defaults() -> tuple[tuple[DoctorDefault, ...], Problems]:
     """The model, the device, and other chosen defaults; and what is wrong with them."""
     try:
-        chosen = ctx.defaults
+        chosen = read_defaults()
     except UsageError as error:
         return (), (DoctorProblem(public_text(str(error)), None, error.hint),)
     file = shorten(Path(str(defaults_file())))
     found = []
-    for name, param in ctx.known.items():
-        variable = str(param.envvar)
+    for name, row in rows(Config).items():
         value: object
-        if os.environ.get(variable):
-            value, origin = os.environ[variable], variable
-        elif param.name in chosen:
-            value, origin = chosen[param.name], file
-        elif param.envvar:
-            value, origin = param.default, "built in"
+        if row.variable and os.environ.get(row.variable):
+            value, origin = os.environ[row.variable], row.variable
+        elif name in chosen:
+            value, origin = chosen[name], file
+        elif row.shared:
+            value, origin = row.default_text, "built in"
         else:
             continue
         text = public_name(str(value))
         is_path = "/" in text and "://" not in text
-        found.append(DoctorDefault(name, shorten(Path(text)) if is_path else text, origin))
+        told = shorten(Path(text)) if is_path else text
+        found.append(DoctorDefault(row.flag[2:], told, origin))
     return tuple(found), ()

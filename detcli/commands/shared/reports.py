@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from detcli.commands.shared.messages import is_terminal
+from detcli.core.config import OUTPUT
+from detcli.core.options import option
 from detcli.text import printable
 
 if TYPE_CHECKING:
@@ -42,6 +44,16 @@ class ReportFormat(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+
+
+REPORT_FORMAT: ReportFormat | None = option(
+    None,
+    f"--format {'|'.join(ReportFormat)}",
+    "Default: table on a terminal and json in a pipe.",
+    boxes=False,
+    panel=OUTPUT,
+)
+"""The option of commands that write a report."""
 
 
 def choose_report_format(wanted: ReportFormat | None) -> ReportFormat:

@@ -4,6 +4,7 @@ import functools
 import getpass
 import json
 import os
+import re
 import sys
 from types import SimpleNamespace
 
@@ -12,7 +13,6 @@ from commands.doctor.fakes import compile_library, fake_driver
 from rich.console import Console
 
 from detcli.backend.nvidia import GpuFacts
-from detcli.commands.doctor import doctor as command
 from detcli.commands.doctor import examine, render
 from detcli.commands.doctor.examine import (
     Cache,
@@ -23,7 +23,6 @@ from detcli.commands.doctor.examine import (
     Nvidia,
 )
 from detcli.commands.doctor.installation import DoctorProblem
-from detcli.errors import DeviceError, UsageError
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux libraries")
 
@@ -242,25 +241,24 @@ def test_a_required_device_that_cannot_be_used(invoke):
     assert json.loads(done.stdout)["devices"]
 
 
-NO_DEFAULTS = SimpleNamespace(defaults={}, known={})
-
-
 @pytest.mark.parametrize("device", ["gpu", "auto", "cpu:1", "cuda:", "cuda:x", ""])
-def test_an_unknown_device(device):
-    with pytest.raises(UsageError, match=r"unknown device|cannot be required"):
-        command(NO_DEFAULTS, device=device)
+def test_an_unknown_device(invoke, device):
+    done = invoke("doctor", "--device", device)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search(r"unknown device|cannot be required", done.stderr)
 
 
-def test_the_required_device_is_found_by_its_ordinal(monkeypatch):
+def test_the_required_device_is_found_by_its_ordinal(invoke, monkeypatch):
     usable = SimpleNamespace(name="cuda:0", usable=True)
     problem = SimpleNamespace(reason="there is no GPU number 1, only 1", command=None, advice="x")
     other = SimpleNamespace(name="cuda:1", usable=False, problems=[problem])
     report = SimpleNamespace(devices=[usable, other], problems=())
     monkeypatch.setattr("detcli.commands.doctor.examine.examine", lambda *_: report)
     monkeypatch.setattr("detcli.commands.doctor.write_report", lambda *_: None)
-    command(NO_DEFAULTS, device="cuda:0")
-    with pytest.raises(DeviceError, match="cuda:1 cannot be used: there is no GPU number 1"):
-        command(NO_DEFAULTS, device="cuda:1")
+    assert invoke("doctor", "--device", "cuda:0").returncode == 0
+    done = invoke("doctor", "--device", "cuda:1")
+    assert done.returncode == 5
+    assert "cuda:1 cannot be used: there is no GPU number 1" in done.stderr
 
 
 @pytest.mark.usefixtures("_asked_once")

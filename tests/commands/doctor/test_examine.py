@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from backend.cuda.doubles import open_on_host
 from commands.doctor.fakes import compile_library, fake_driver
 
 import detcli.backend
+import detcli.core.device
 from detcli.backend.nvidia import DriverFacts, GpuFacts
 from detcli.backend.runtime import libraries, onnxruntime
 from detcli.backend.runtime.libraries import CUDA, TENSORRT, Unloadable
@@ -25,7 +25,6 @@ from detcli.errors import DeviceError
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libraries of Linux")
 
-NO_DEFAULTS = SimpleNamespace(defaults={}, known={})
 MIXTURE = DoctorProblem("installed over each other", "pip uninstall both")
 WRONG = Outcome({"reason": "wrong", "hint": ""})
 
@@ -212,7 +211,7 @@ def test_an_intact_machine_has_no_problems(machine):
     machine["examine_gpu"].value["nvidia"]["gpus"] = [
         {"name": "NVIDIA H200", "capability": "9.0", "memory_bytes": 1 << 37}
     ]
-    report = examine.examine(NO_DEFAULTS)
+    report = examine.examine()
     assert report.problems == ()
     assert [device.usable for device in report.devices] == [True, False, False, False]
     assert report.nvidia.gpus == (GpuFacts("NVIDIA H200", "9.0", 1 << 37),)
@@ -223,7 +222,7 @@ def test_an_intact_machine_has_no_problems(machine):
 
 def test_a_crashing_gpu_library_leaves_the_cpu_usable(machine):
     machine["examine_gpu"] = Outcome(error="crashed with SIGSEGV")
-    cpu, cuda, tensorrt, _ = examine.examine(NO_DEFAULTS).devices
+    cpu, cuda, tensorrt, _ = examine.examine().devices
     assert cpu.usable
     (problem,) = cuda.problems
     assert problem.reason.endswith(" cannot be tested: crashed with SIGSEGV")
@@ -232,7 +231,7 @@ def test_a_crashing_gpu_library_leaves_the_cpu_usable(machine):
 
 def test_a_library_that_does_not_load_stops_every_device(unloadable):
     unloadable["cv2"] = "crashed with SIGSEGV"
-    report = examine.examine(NO_DEFAULTS)
+    report = examine.examine()
     (problem,) = report.problems
     builds = " ".join(installation.owners("cv2"))  # two where one does not load, see the Makefile
     assert problem.reason == f"{builds} does not load: crashed with SIGSEGV"
@@ -241,30 +240,30 @@ def test_a_library_that_does_not_load_stops_every_device(unloadable):
 
 def test_numpy_is_reported_once_and_not_for_each_dependent(unloadable):
     unloadable.update(dict.fromkeys(installation.REQUIRED, "libopenblas.so: file too short"))
-    (problem,) = examine.examine(NO_DEFAULTS).problems
+    (problem,) = examine.examine().problems
     assert problem.reason == "numpy does not load: libopenblas.so: file too short"
 
 
 @pytest.mark.usefixtures("unloadable")
 def test_the_trials_reason_stands_where_everything_loads():
-    assert examine.examine(NO_DEFAULTS).problems == (DoctorProblem("wrong", None, ""),)
+    assert examine.examine().problems == (DoctorProblem("wrong", None, ""),)
 
 
 def test_a_python_that_does_not_start_is_not_blamed_on_numpy(machine):
     machine["trial"] = Outcome(error="Python does not start: Permission denied")
     reason = "nothing could be tested: Python does not start: Permission denied"
-    assert examine.examine(NO_DEFAULTS).problems == (DoctorProblem(reason, None),)
+    assert examine.examine().problems == (DoctorProblem(reason, None),)
 
 
 def test_a_mixture_is_one_problem_whether_it_loads_or_not(machine, monkeypatch):
     monkeypatch.setattr(installation, "find_mixture", lambda: MIXTURE)
-    report = examine.examine(NO_DEFAULTS)
+    report = examine.examine()
     assert report.problems == (MIXTURE,)
     assert report.devices[0].usable
     machine["trial"] = WRONG
     monkeypatch.setattr(examine, "load", lambda name, _: Outcome(error=name[:4] == "onnx" or None))
     monkeypatch.setattr(installation, "explain", lambda *_: MIXTURE)
-    report = examine.examine(NO_DEFAULTS)
+    report = examine.examine()
     assert report.problems == report.devices[0].problems[:1] == (MIXTURE,)
 
 
@@ -301,7 +300,7 @@ def test_a_device_is_usable_only_if_the_trial_succeeds(machine, outcome, problem
 
 def test_every_device_of_this_machine_is_tried_by_its_name():
     """A name is written into the code of a process."""
-    for device in detcli.backend.device.DeviceKind:
+    for device in detcli.core.device.DeviceKind:
         given = str(detcli.backend.Device(device))
         assert evaluate(f"str(*{(given,)!r})") == Outcome(given)
 
@@ -315,7 +314,5 @@ def test_every_device_of_this_machine_is_tried_by_its_name():
 )
 def test_defaults_are_shown_without_passwords(monkeypatch, given, shown):
     monkeypatch.setenv("DETCLI_MODEL", given)
-    param = SimpleNamespace(envvar="DETCLI_MODEL", name="model")
-    context = SimpleNamespace(defaults={}, known={"model": param})
-    found, _ = examine.describe_defaults(context)
-    assert [default.value for default in found] == [shown]
+    found, _ = examine.describe_defaults()
+    assert {default.option: default.value for default in found}["model"] == shown
