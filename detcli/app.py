@@ -45,9 +45,9 @@ class CommandEntry(NamedTuple):
 
 COMMANDS = {
     "predict": CommandEntry("predict.command", "predict", "Detect objects in pictures and videos."),
-    "merge": CommandEntry("merge.command", "merge", "Merge the parts of a sharded run."),
+    "merge": CommandEntry("records", "merge", "Merge the parts of a sharded run."),
     "report": CommandEntry(
-        "report.command",
+        "records",
         "report",
         "Make a page to look at, from the records of an earlier run.",
     ),
@@ -81,7 +81,9 @@ COMMANDS = {
         "doctor",
         "Report which devices work here, and how to make the others work.",
     ),
-    "schema": CommandEntry("schema", "schema", "Print the JSON Schema of a command's JSON output."),
+    "schema": CommandEntry(
+        "records", "schema", "Print the JSON Schema of a command's JSON output."
+    ),
     "models": CommandEntry(
         "models", "app", "List, fetch, locate and remove the models with names."
     ),
@@ -215,7 +217,11 @@ def _load(name: str) -> Any:  # noqa: ANN401 - private to Typer
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         cls = Command if hasattr(found, "rows") else OldCommand
-        alone.command(name, cls=cls, epilog=getattr(module, "EXAMPLES", None))(found)
+        alone.command(
+            name,
+            cls=cls,
+            epilog=getattr(found, "examples", "") or getattr(module, "EXAMPLES", None),
+        )(found)
         found = alone
     command = typer.main.get_command(found)
     command.name = name

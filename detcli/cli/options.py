@@ -64,7 +64,7 @@ def adapted(name: str, **changes: Any) -> Adapted:
 
 
 def command(
-    *takes: type | str | Adapted, without: str = "", whole_file: bool = False
+    *takes: type | str | Adapted, without: str = "", whole_file: bool = False, examples: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command of a function, whose parameters are options of its own.
 
@@ -76,6 +76,7 @@ def command(
         takes: Groups of options, single ones, and how some differ here.
         without: Names of options of these groups that it does not take.
         whole_file: Whether all entries of the user's file hold, and not only the shared ones.
+        examples: Command lines, which end the help.
     """
     changes = {one.name: one.changes for one in takes if isinstance(one, Adapted)}
     wanted = {one if isinstance(one, type) else str(getattr(one, "name", one)) for one in takes}
@@ -130,7 +131,8 @@ def command(
             _parameter("context", typer.Context, inspect.Parameter.empty),
             *(_typed(row, undone=whole_file) for row in options.values()),
         ]
-        vars(run).update(__signature__=inspect.Signature(parameters), rows=options)
+        signature = inspect.Signature(parameters)
+        vars(run).update(__signature__=signature, rows=options, examples=examples)
         return run
 
     return decorate

@@ -4,14 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from detcli.commands.shared import options
-from detcli.commands.shared.layout import Command, Group
+from detcli.cli.options import Command, Group, command
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.progress import fetching
+from detcli.commands.shared.reports import REPORT_FORMAT, ReportFormat, write_report
+from detcli.core.config import Config, Messages
+from detcli.core.options import REQUIRED, option
 from detcli.errors import ModelError, UsageError
 from detcli.files import StandardOutput
 from detcli.model import zoo
@@ -32,76 +34,69 @@ def _names(incomplete: str) -> list[str]:
     return [name for name in zoo.MODELS if name.startswith(incomplete)]
 
 
-NameOption = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="A name from `detcli models list`.", autocompletion=_names),
-]
-ModelNamesOption = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="NAME...", help="Names from `detcli models list`.", autocompletion=_names
-    ),
-]
-HalfFileOption = Annotated[
-    bool, typer.Option("--half", help="Take the float16 file instead of the float32 one.")
-]
+NAMES: tuple[str, ...] = option(
+    REQUIRED, "NAME...", "Names from `detcli models list`.", boxes=False, complete=_names
+)
+HALF: bool = option(
+    False, "--half", "Take the float16 file instead of the float32 one.", boxes=False
+)
 
 
 @app.command("list", cls=Command)
+@command()
 def list_models(
-    *,
-    licence: Annotated[
-        str | None,
-        typer.Option(
-            "--licence",
-            metavar="TEXT",
-            help="Only those whose licence begins with this, as in apache; case does not matter.",
-        ),
-    ] = None,
-    report_format: options.ReportFormatOption = None,
+    licence: str | None = option(
+        None,
+        "--licence TEXT",
+        "Only those whose licence begins with this, as in apache; case does not matter.",
+        boxes=False,
+    ),
+    report_format: ReportFormat | None = REPORT_FORMAT,
 ) -> None:
     """List the models with their state, size and licence.
 
     This needs no network: the size of a model that has not been fetched is estimated from its
     number of parameters.
     """
-    from detcli.commands.shared.reports import write_report
-
     write_report(listing(licence), report_format, render)
 
 
 @app.command(cls=Command)
-def pull(
-    names: ModelNamesOption,
-    *,
-    half: HalfFileOption = False,
-    quiet: options.QuietOption = False,
-    verbose: options.VerboseOption = 0,
-) -> None:
+@command(Messages)
+def pull(config: Config, names: tuple[str, ...] = NAMES, half: bool = HALF) -> None:  # noqa: FBT001
     """Fetch models, and print the paths of their files.
 
     Files that exist already are checked, and fetched again if they are damaged. Models come from
     Hugging Face, or the hub in HF_ENDPOINT, and are kept in its cache, which HF_HOME moves.
     """
-    set_verbosity(quiet=quiet, verbose=verbose)
+    set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
     for name in dict.fromkeys(names):
         with fetching() as show:
             path = zoo.pull(name, half=half, show=show)
         StandardOutput().write(f"{path}\n")
 
 
-@app.command(cls=Command)
-def path(name: NameOption, *, half: HalfFileOption = False) -> None:
+@app.command("path", cls=Command)
+@command()
+def print_path(
+    name: str = option(
+        REQUIRED, "NAME", "A name from `detcli models list`.", boxes=False, complete=_names
+    ),
+    *,
+    half: bool = HALF,
+) -> None:
     """Print the path of a model's file."""
     StandardOutput().write(f"{zoo.model_path(name, half=half)}\n")
 
 
 @app.command(cls=Command)
-def remove(names: ModelNamesOption, *, quiet: options.QuietOption = False) -> None:
+@command("quiet")
+def remove(config: Config, names: tuple[str, ...] = NAMES) -> None:
     """Remove fetched models, including their float16 files.
 
     Files of other programs in the Hugging Face cache are kept.
     """
+    quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=0)
     for name in dict.fromkeys(names):
         freed = zoo.remove(name)

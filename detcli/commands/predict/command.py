@@ -17,14 +17,16 @@ from detcli.core.config import (
 from detcli.errors import InputError, UsageError
 from detcli.opencv import limit_pixels
 
-EXAMPLES = """
+
+@command(
+    *(Inputs, Running, Settings, Watched, Writing, Shards, Messages),
+    whole_file=True,
+    examples="""
 detcli predict street.jpg --save out
 detcli predict pics -r --classes person,car -o boxes.csv
 detcli predict camera:0 --model codes --conf 0.5
-"""
-
-
-@command(Inputs, Running, Settings, Watched, Writing, Shards, Messages, whole_file=True)
+""",
+)
 def predict(config: Config) -> None:
     """Detect objects in pictures and videos.
 

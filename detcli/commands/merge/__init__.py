@@ -1,1 +1,0 @@
-"""`detcli merge`: the parts of a run in shards as one output."""

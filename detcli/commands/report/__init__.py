@@ -1,1 +1,0 @@
-"""`detcli report`: a page from the records of an earlier run."""

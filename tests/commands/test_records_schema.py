@@ -1,0 +1,46 @@
+"""`detcli schema`: one for each command that writes JSON."""
+
+import json
+import os
+from importlib import resources
+
+import jsonschema
+import pytest
+from documentation.shells import ROOT
+
+from detcli.commands.records import PAGES
+
+NAMES = sorted(
+    folder.name
+    for folder in resources.files("detcli.commands").iterdir()
+    if folder.joinpath("schema.json").is_file()
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_schema_is_valid(name, invoke):
+    printed = json.loads(invoke("schema", name).stdout)
+    jsonschema.Draft202012Validator.check_schema(printed)
+    assert printed["$id"] == f"urn:detcli:{name}:1"
+
+
+@pytest.mark.parametrize("name", ["nonsense", "", "../commands/predict", "predict.json"])
+def test_other_names_get_a_list_of_commands(name, invoke):
+    done = invoke("schema", name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"'{name}' has no schema\n" in done.stderr
+    assert f"these commands have one: {', '.join(NAMES)}\n" in done.stderr
+
+
+@pytest.mark.parametrize("name", PAGES.keys() - {*NAMES})
+def test_commands_without_one_name_the_page_that_shows_their_json(name, invoke):
+    page = f"docs/{PAGES[name]}"
+    assert f"hint: {page} shows its JSON by example" in invoke("schema", name).stderr
+    assert f"{name} " in (ROOT / page).read_text("utf-8")
+    assert '"schema_version": 1' in (ROOT / page).read_text("utf-8")
+
+
+def test_a_closed_stdout_is_an_error(detcli):
+    done = detcli("schema", "eval", preexec_fn=lambda: os.close(1))
+    assert "standard output is closed" in done.stderr
+    assert "hint: redirect it to a file or a pipe\n" in done.stderr  # few commands have --output
