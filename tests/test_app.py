@@ -67,9 +67,7 @@ def test_the_list_of_commands_says_what_their_help_says(name):
 def test_a_command_loads_no_other():
     loaded = imported_by("schema")
     assert "detcli.commands.records" in loaded
-    assert [
-        name for name in loaded if re.match(r"detcli\.commands\.(?!shared|rec)", name)
-    ] == []
+    assert [name for name in loaded if re.match(r"detcli\.commands\.(?!shared|rec)", name)] == []
 
 
 def test_a_warm_start_loads_neither_onnx_nor_rich(cache, make_model, make_picture):

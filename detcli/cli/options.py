@@ -63,6 +63,9 @@ def adapted(name: str, **changes: Any) -> Adapted:
     return Adapted(name, changes)
 
 
+MODEL_ARGUMENT = adapted("model", spelled="MODEL", default=REQUIRED)
+
+
 def command(
     *takes: type | str | Adapted, without: str = "", whole_file: bool = False, examples: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:

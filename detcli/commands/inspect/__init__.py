@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from detcli.commands.shared import options
+from detcli.cli.options import MODEL_ARGUMENT, command
 from detcli.commands.shared.messages import set_verbosity
-from detcli.commands.shared.reports import facts
+from detcli.commands.shared.progress import fetching
+from detcli.commands.shared.reports import REPORT_FORMAT, ReportFormat, facts, write_report
+from detcli.core.config import Config, Messages
 from detcli.errors import ModelError
 from detcli.text import printable
 
@@ -25,36 +27,20 @@ if TYPE_CHECKING:
     )
 
 
-def inspect(  # noqa: PLR0913 - one parameter an option
-    model: options.ModelFileOption,
-    *,
-    imgsz: options.ImageSizeOption = None,
-    box_format: options.BoxesOption = None,
-    preprocess: options.PreprocessOption = None,
-    boxes_only: options.BoxesOnlyOption = False,
-    names: options.NamesOption = None,
-    report_format: options.ReportFormatOption = None,
-    quiet: options.QuietOption = False,
-    verbose: options.VerboseOption = 0,
-) -> None:
+@command(*(MODEL_ARGUMENT, "imgsz", "box_format", "preprocess", "boxes_only", "names"), Messages)
+def inspect(config: Config, report_format: ReportFormat | None = REPORT_FORMAT) -> None:
     """Describe a model: layout, classes, size, where it runs, what deserves attention.
 
     A file that cannot be used is reported as far as it can be read, and the exit code is 4.
     Nothing is opened but the model's folder and, for one in onnx/, Hugging Face's JSON above it.
     """
-    set_verbosity(quiet=quiet, verbose=verbose)
+    set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
     from detcli.commands.inspect.examine import examine
-    from detcli.commands.shared.reports import write_report
-    from detcli.commands.shared.setup import find_model
+    from detcli.run import locate
 
-    inspection = examine(
-        find_model(model).path,
-        box_format=box_format,
-        preprocess=preprocess,
-        boxes_only=boxes_only,
-        imgsz=imgsz,
-        names=names,
-    )
+    with fetching() as show:
+        model = locate(config, show)
+    inspection = examine(model.path, config.settings)
     write_report(inspection, report_format, render)
     if inspection.problem is not None:
         raise ModelError(inspection.problem.message, inspection.problem.hint)

@@ -19,7 +19,9 @@ from detcli.commands.inspect.advice import (
     advise_on_detector,
     advise_on_graph,
 )
-from detcli.model.contract import BoxFormat, Layout, ScoreForm, read_names
+from detcli.core.config import Settings
+from detcli.core.values import BoxFormat
+from detcli.model.contract import Layout, ScoreForm, read_names
 from detcli.model.editing import infer_shapes
 from detcli.model.file import ExternalFile, ModelFile, damage_reported
 from detcli.model.graph import (
@@ -191,17 +193,10 @@ class Inspection:
     warnings: tuple[ModelAdvice, ...]
 
 
-def examine(  # noqa: PLR0913 - one parameter an option
-    path: Path,
-    *,
-    box_format: BoxFormat | None = None,
-    preprocess: str | None = None,
-    boxes_only: bool = False,
-    imgsz: int | None = None,
-    names: Path | None = None,
-) -> Inspection:
+def examine(path: Path, settings: Settings = Settings()) -> Inspection:
     """Examine a model file; one that cannot be used is reported, one that cannot be read raises."""
-    file = ModelFile.read(path, box_format, preprocess, boxes_only=boxes_only)
+    names, asked = settings.names, settings.box_format
+    file = ModelFile.read(path, asked, settings.preprocess, boxes_only=settings.boxes_only)
     with damage_reported(path):
         model, contract, refusal = file.model, file.contract, file.refusal
         index = GraphIndex(model.graph)
@@ -215,11 +210,11 @@ def examine(  # noqa: PLR0913 - one parameter an option
         canvas: tuple[int | None, ...] = ()  # to count operations for
         if contract is not None:
             if names is not None:
-                contract = contract.with_names(read_names(names), str(names))
+                contract = contract.with_names(read_names(Path(names)), str(names))
             graph = file.body()  # what detcli runs
-            detector = describe(model, replace(file.reading(), contract=contract), box_format)
+            detector = describe(model, replace(file.reading(), contract=contract), asked)
             warnings[:0] = advise_on_detector(contract, metadata, detector.cut)
-            canvas = (contract.batch or 1, 3, *contract.canvas(imgsz))
+            canvas = (contract.batch or 1, 3, *contract.canvas(settings.imgsz))
         elif len(images) == 1:
             canvas = tuple(map(known_size, shape(images[0])))
         placements = survey(graph.SerializeToString(), path.name)

@@ -20,6 +20,7 @@ from detcli.commands.inspect.examine import (
     dynamic_axes,
     examine,
 )
+from detcli.core.config import Settings
 from detcli.errors import ModelError, UsageError
 from detcli.model.contract import BoxFormat
 from detcli.model.file import ExternalFile
@@ -79,7 +80,7 @@ def with_convolution(path, **options):
 )
 def test_operations_are_counted_for_the_actual_input(tmp_path, options, imgsz, shape):
     path = with_convolution(tmp_path / "model.onnx", **options)
-    found = examine(path, imgsz=imgsz).operations
+    found = examine(path, Settings(imgsz=imgsz)).operations
     assert found.input_shape == shape
     assert found.flops == 2 * shape[0] * 3 * shape[2] * shape[3] * 27
     assert examine(path).parameters == 81
@@ -87,18 +88,19 @@ def test_operations_are_counted_for_the_actual_input(tmp_path, options, imgsz, s
 
 def test_a_size_that_does_not_fit_is_a_usage_error(make_model):
     with pytest.raises(UsageError, match="takes 64x64 pictures only"):
-        examine(make_model(), imgsz=96)
+        examine(make_model(), Settings(imgsz=96))
 
 
 def test_box_format_and_names_from_the_user(make_model, tmp_path):
     (tmp_path / "names").write_text("a\nb\nc\n")
-    found = examine(make_model(), box_format=BoxFormat.CXCYWH, names=tmp_path / "names").detector
+    asked = Settings(box_format=BoxFormat.CXCYWH, names=tmp_path / "names")
+    found = examine(make_model(), asked).detector
     assert found.box_format is BoxFormat.CXCYWH
     assert found.names == ("a", "b", "c")
     assert found.names_origin == str(tmp_path / "names")
     (tmp_path / "names").write_text("a\n")
     with pytest.raises(UsageError, match="has 1 names"):
-        examine(make_model(), names=tmp_path / "names")
+        examine(make_model(), Settings(names=tmp_path / "names"))
 
 
 @pytest.fixture
@@ -116,7 +118,7 @@ def classifier(tmp_path):
 
 
 def test_another_kind_of_model_is_reported(classifier):
-    found = examine(classifier, imgsz=96)
+    found = examine(classifier, Settings(imgsz=96))
     assert found.detector is None
     assert "what its input more is for" in found.problem.message
     assert "expected pictures [B, 3, H, W]" in found.problem.hint
