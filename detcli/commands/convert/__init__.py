@@ -1,14 +1,14 @@
 """The command `detcli convert`."""
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from detcli.commands.shared import options
-from detcli.commands.shared.layout import INPUT, OUTPUT
+from detcli.cli.options import MODEL_ARGUMENT, adapted, command
+from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.shared.messages import set_verbosity
-from detcli.commands.shared.options import flag, option
-from detcli.commands.shared.reports import facts
+from detcli.commands.shared.progress import fetching, progress
+from detcli.commands.shared.reports import REPORT_FORMAT, ReportFormat, facts, write_report
+from detcli.core.config import Config, Messages
 from detcli.errors import CheckError, UsageError
 from detcli.text import printable
 
@@ -18,186 +18,59 @@ if TYPE_CHECKING:
 
     from detcli.commands.convert.run import Conversion, Difference, File
 
-CONTRACT = "contract"
-"""The value of --metadata that asks for what a model's neighbours and the options say."""
 
-
-def convert(  # noqa: PLR0913 - one parameter per option; they become objects at once
-    model: options.ModelFileOption,
-    *,
-    output: Annotated[
-        Path,
-        option("OUT", "ONNX file to write.", "--output", "-o", show_default=False, panel=OUTPUT),
-    ],
-    cut: Annotated[
-        bool, flag("Drop everything after the network body: [B, 4+C, N].", "--cut")
-    ] = False,
-    guard_transpose: Annotated[
-        bool,
-        flag(
-            "Add a Concat after a Transpose that feeds an output; some engines drop it otherwise.",
-            "--guard-transpose",
-        ),
-    ] = False,
-    half: Annotated[
-        bool,
-        flag("Compute in float16, except box decoding and nodes that would overflow.", "--half"),
-    ] = False,
-    keep_io: Annotated[
-        bool, flag("With --half: inputs and outputs stay float32.", "--keep-io")
-    ] = False,
-    int8: Annotated[
-        bool, flag("Compute convolutions in 8 bits; needs --calibrate.", "--int8")
-    ] = False,
-    calibrate: Annotated[
-        list[str] | None,
-        option(
-            "FOLDER",
-            "Pictures to calibrate --int8 and --half on: a folder, a file or a quoted glob "
-            "pattern; repeatable.",
-            show_default=False,
-            panel=INPUT,
-        ),
-    ] = None,
-    recursive: options.RecursiveOption = False,
-    batch: Annotated[str | None, option("N|dynamic", "Pictures in a batch.")] = None,
-    imgsz: options.ImageSizeOption = None,
-    names: options.NamesOption = None,
-    metadata: Annotated[
-        list[str] | None,
-        option(
-            "KEY=VALUE",
-            "Set an entry of the metadata, or remove it with KEY=; repeatable. 'contract' writes "
-            "what files beside the model and options say about it, as any conversion does.",
-            show_default=False,
-        ),
-    ] = None,
-    end_to_end: Annotated[
-        bool,
-        flag(
-            "Append detcli's selection to the graph, for other runtimes: [B, K, 6].", "--end-to-end"
-        ),
-    ] = False,
-    max_det: Annotated[
-        int | None, option("K", "With --end-to-end: rows of the output; default: 300.", "--max-det")
-    ] = None,
-    box_format: options.BoxesOption = None,
-    preprocess: options.PreprocessOption = None,
-    image: Annotated[
-        str | None,
-        option("FILE", "Picture to compare both models on; default: a built-in one.", panel=INPUT),
-    ] = None,
-    tolerance: Annotated[
-        str | None,
-        option(
-            "LIST",
-            "Allowed differences, as in score=0.02,corner=2,boxes=1%; corner is in pixels, boxes "
-            "a share of all. Default: depends on the conversion.",
-        ),
-    ] = None,
-    force: Annotated[bool, flag("Overwrite OUT.", "--force", panel=OUTPUT)] = False,
-    report_format: options.ReportFormatOption = None,
-    quiet: options.QuietOption = False,
-    verbose: options.VerboseOption = 0,
+@command(
+    MODEL_ARGUMENT,
+    adapted("recursive", needs={"calibrate": "name a folder of pictures"}),
+    *("imgsz", "names", "box_format", "preprocess"),
+    Messages,
+)
+def convert(
+    config: Config,
+    conversion: ConversionOptions,
+    report_format: ReportFormat | None = REPORT_FORMAT,
 ) -> None:
     """Convert a model file: cut, float16, 8 bits, batch, size, names, selection.
 
     Both models run on a picture. If their detections differ by more than the tolerance, nothing
     is written and the exit code is 6.
     """
-    set_verbosity(quiet=quiet, verbose=verbose)
+    quiet = config.messages.quiet
+    set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.convert.run import built_in, load_pictures
     from detcli.commands.convert.run import convert as run
-    from detcli.commands.convert.steps import ConversionOptions
-    from detcli.commands.shared.comparison import parse_tolerance
-    from detcli.commands.shared.formats import require_disk
-    from detcli.commands.shared.progress import progress
-    from detcli.commands.shared.reports import write_report
-    from detcli.commands.shared.setup import find_model
     from detcli.opencv import silence_opencv
-    from detcli.source.loading import SourceOptions
+    from detcli.run import locate, source_options
     from detcli.source.sources import InputGuard, Sources
 
     silence_opencv()
-    require_disk({"--output": output})
-    calibrate, pictured = calibrate or [], [image] if image else []
-    for wrong, problem, hint in (
-        (recursive and not calibrate, "--recursive needs --calibrate", "name a folder of pictures"),
-        (
-            int8 and not calibrate,
+    calibrate, output = conversion.calibrate, conversion.output
+    if conversion.int8 and not calibrate:
+        raise UsageError(
             "--int8 needs pictures to calibrate on",
             "name a folder of about a hundred typical pictures with --calibrate",
-        ),
-        (
-            calibrate and not int8 and not half,
-            "--calibrate needs --int8 or --half",
-            "leave it out, or add one",
-        ),
-    ):
-        if wrong:
-            raise UsageError(problem, hint)
-    InputGuard([*pictured, *calibrate], SourceOptions(recursive=recursive)).refuse([output])
-    located = find_model(model)
-    conversion = ConversionOptions(
-        cut=cut,
-        guard_transpose=guard_transpose,
-        half=half,
-        keep_io=keep_io,
-        int8=int8,
-        batch=_batch(batch),
-        imgsz=imgsz,
-        names=names,
-        metadata=_entries(metadata or []),
-        contract=CONTRACT in (metadata or []),
-        end_to_end=end_to_end,
-        max_det=max_det,
-        box_format=box_format,
-        preprocess=preprocess,
-        tolerance=parse_tolerance(tolerance),
-        force=force,
-    )
+        )
+    if calibrate and not conversion.int8 and not conversion.half:
+        raise UsageError("--calibrate needs --int8 or --half", "leave it out, or add one")
+    pictured, read = [conversion.image] if conversion.image else [], source_options(config)
+    InputGuard([*pictured, *calibrate], read).refuse([output])
+    with fetching() as show:
+        located = locate(config, show)
     with (
         Sources(pictured) as picture,
-        Sources(calibrate, SourceOptions(recursive=recursive)) as sources,
+        Sources(calibrate, read) as sources,
         progress(lambda: sources.progress.total, wanted=bool(calibrate) and not quiet) as advance,
     ):
-        compared_on = next(iter(picture)) if image else built_in()
+        compared_on = next(iter(picture)) if pictured else built_in()
         calibration = (lambda: load_pictures(sources, advance)) if calibrate else None
-        found = run(located, output, conversion, compared_on, calibration)
+        found = run(located, conversion, compared_on, calibration)
     write_report(found, report_format, render)
     if found.failures:
         raise CheckError(
             f"{output} was not written: {'; '.join(found.failures)}",
             "--image FILE compares on another picture; --tolerance sets what is allowed",
         )
-
-
-def _batch(text: str | None) -> int | Literal["dynamic"] | None:
-    if text == "dynamic":
-        return "dynamic"
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        raise UsageError(
-            f"--batch '{text}' must be a number or dynamic", "give 1, 8 or dynamic"
-        ) from None
-
-
-def _entries(texts: Sequence[str]) -> dict[str, str]:
-    """Parse the KEY=VALUE texts of --metadata."""
-    entries = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if text == CONTRACT:
-            continue
-        if not key or not equals:
-            raise UsageError(
-                f"--metadata '{text}' is not KEY=VALUE",
-                "give KEY=VALUE, as in author=me; or contract",
-            )
-        entries[key] = value
-    return entries
 
 
 def render(report: "Conversion") -> "Iterator[Table | Text]":

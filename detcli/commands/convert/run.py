@@ -11,8 +11,8 @@ import numpy as np
 from onnx import ModelProto
 
 from detcli.backend import open_tensors
+from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.steps import (
-    ConversionOptions,
     Pictures,
     Step,
     Steps,
@@ -123,7 +123,6 @@ def load_pictures(items: Iterable[Item], advance: Callable[[], None]) -> Iterato
 
 def convert(
     model: ModelFile,
-    output: Path,
     options: ConversionOptions,
     item: Item,
     pictures: Pictures | None = None,
@@ -132,7 +131,7 @@ def convert(
 
     `pictures` are for the calibration of half and int8, in place of that one.
     """
-    source = item.origin.source
+    source, output, settings = item.origin.source, options.output, options.config.settings
     try:
         picture = load_in_time(item)
     except InputError as error:
@@ -140,7 +139,7 @@ def convert(
     item = Item(item.origin, lambda: picture)
     target = _open_output(model.path, output, force=options.force)
     try:
-        old = ModelFile.read(model.path, options.box_format, options.preprocess)
+        old = ModelFile.read(model.path, settings.box_format, settings.preprocess)
         known = old.detector().warnings
         for warning in known:
             _warn(f"{model.path.name}: {warning}")
@@ -153,7 +152,7 @@ def convert(
         with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
             path = Path(folder, output.name)
             write_output(path, converted)
-            new = ModelFile.read(path, options.box_format, content=converted)
+            new = ModelFile.read(path, settings.box_format, content=converted)
             for warning in new.detector().warnings:
                 if warning not in known:
                     _warn(f"{output.name}: {warning}")
@@ -218,13 +217,9 @@ def compare_models(
     picture, contract = item.load(), old.detector()
     allowed = INT8 if options.int8 else {}
     precisions = {precision_of(file.model) for file in (old, new)}
-    tolerance = tolerance_for(precisions, {**allowed, **options.tolerance})
-    settings = Settings(
-        nms=(contract.nms or NMS) if contract.needs_nms else None,
-        imgsz=options.imgsz,
-        box_format=options.box_format,
-        preprocess=options.preprocess,
-    )
+    tolerance = tolerance_for(precisions, {**allowed, **(options.tolerance or {})})
+    nms = (contract.nms or NMS) if contract.needs_nms else None
+    settings = replace(options.config.settings, nms=nms, names=None)
     with warnings.catch_warnings():
         # Loading the files again repeats the warnings about them.
         warnings.simplefilter("ignore", DetcliWarning)

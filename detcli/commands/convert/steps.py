@@ -1,10 +1,10 @@
 """Converts a graph pass by pass, in a fixed order."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from onnx import ModelProto, TensorProto, helper
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import place, to_batch
 from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
+from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.passes import (
     decode_nodes,
     first_convolutions,
@@ -27,20 +28,15 @@ from detcli.commands.convert.passes import (
 )
 from detcli.commands.convert.selection import append_selection
 from detcli.commands.shared.progress import count
-from detcli.errors import ModelError, SourceError, UsageError
+from detcli.errors import ModelError, SourceError
 from detcli.geometry import Picture
-from detcli.model.contract import BoxFormat, Contract, Layout, read_names
+from detcli.model.contract import Contract, Layout, read_names
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
 from detcli.model.graph import GraphIndex, bare_transposes, is_quantised, shape
 from detcli.model.inputs import find_inputs
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import FAMILY_KEY, Reading, read_graph
 
-MAX_SIDE = 16384
-"""Largest input side, in pixels: its anchor grid alone has 5 million cells."""
-
-MAX_ROWS = 300
-TWICE = "convert twice, into two files"
 MAX_LISTED = 3
 
 MAX_HALF = 65504.0
@@ -73,55 +69,6 @@ Pictures = Callable[[], Iterable[Picture]]  # the pictures to calibrate on, from
 
 
 @dataclass(frozen=True, slots=True)
-class ConversionOptions:
-    cut: bool = False
-    guard_transpose: bool = False
-    half: bool = False
-    keep_io: bool = False  # with `half`: inputs and outputs stay float32
-    int8: bool = False
-    batch: int | Literal["dynamic"] | None = None
-    imgsz: int | None = None
-    names: Path | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)  # an empty value removes an entry
-    contract: bool = False  # nothing but what neighbours and options say, which is always written
-    end_to_end: bool = False
-    max_det: int | None = None
-    box_format: BoxFormat | None = None
-    preprocess: str | None = None
-    tolerance: Mapping[str, float] = field(default_factory=dict)  # replaces the defaults
-    force: bool = False
-
-    def __post_init__(self) -> None:
-        if self.cut and self.end_to_end:
-            raise UsageError("--cut and --end-to-end are mutually exclusive", TWICE)
-        if self.half and self.int8:
-            raise UsageError("--half and --int8 are mutually exclusive", TWICE)
-        if self.keep_io and not self.half:
-            raise UsageError("--keep-io needs --half", "leave it out, or add --half")
-        if self.max_det is not None and not self.end_to_end:
-            raise UsageError("--max-det needs --end-to-end", "leave it out, or add --end-to-end")
-        if self.imgsz is not None and not 1 <= self.imgsz <= MAX_SIDE:
-            raise UsageError(f"--imgsz is {self.imgsz}", f"give 1 to {MAX_SIDE} pixels")
-        if isinstance(self.batch, int) and self.batch < 1:
-            raise UsageError(f"--batch is {self.batch}", "give 1 or more")
-        if self.rows < 1:
-            raise UsageError(f"--max-det is {self.max_det}", "give 1 or more")
-        switches = (self.cut, self.guard_transpose, self.half, self.int8, self.end_to_end)
-        entries = self.names or self.metadata or self.contract
-        if not any((*switches, self.batch, self.imgsz, entries)):
-            raise UsageError(
-                "there is nothing to do",
-                "give at least one of --cut, --guard-transpose, --half, --int8, "
-                "--batch, --imgsz, --names, --metadata, --end-to-end",
-            )
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that the selection keeps."""
-        return MAX_ROWS if self.max_det is None else self.max_det
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """One pass over the graph."""
 
@@ -145,12 +92,12 @@ class Steps:
 
     def run(self) -> None:
         """Run the passes that the options ask for."""
-        wanted = self._options
+        wanted, settings = self._options, self._options.config.settings
         steps = [
-            (wanted.names is not None, "names", self._names),
-            (bool(wanted.metadata), "metadata", self._metadata),
+            (settings.names is not None, "names", self._names),
+            (bool(wanted.entries), "metadata", self._metadata),
             (wanted.cut, "cut", self._cut),
-            (wanted.imgsz is not None, "imgsz", self._image_size),
+            (settings.imgsz is not None, "imgsz", self._image_size),
             (wanted.batch is not None, "batch", self._batch),
             (wanted.half, "half", self._half),
             (wanted.int8, "int8", self._int8),
@@ -159,7 +106,7 @@ class Steps:
         ]
         for name, step in ((name, step) for asked_for, name, step in steps if asked_for):
             self._known = infer_shapes(self.model)
-            self._reading = read_graph(self._known, self._title, wanted.box_format)
+            self._reading = read_graph(self._known, self._title, settings.box_format)
             converted, finding = step()
             heads = self._reading.adaptation.head.tensors
             kept = {*heads, *(value.name for value in self.model.graph.value_info)}
@@ -170,16 +117,16 @@ class Steps:
             self.done.append(Step(name, changed, finding, len(self.model.graph.node)))
 
     def _names(self) -> tuple[ModelProto, str]:
-        path = self._options.names or Path()
+        path = Path(self._options.config.settings.names or "")
         names = self._reading.contract.with_names(read_names(path), str(path)).names
         return set_metadata(self.model, names_entry(names)), f"{len(names)} names from {path}"
 
     def _metadata(self) -> tuple[ModelProto, str]:
-        entries = self._options.metadata
+        entries = self._options.entries
         return set_metadata(self.model, entries), ", ".join(entries)
 
     def _image_size(self) -> tuple[ModelProto, str]:
-        size, contract = self._options.imgsz or 0, self._reading.contract
+        size, contract = self._options.config.settings.imgsz or 0, self._reading.contract
         replace(contract, input_size=None).canvas(size)  # raises unless the stride divides it
         was = contract.input_size
         finding = f"{size}x{size}, was {f'{was[1]}x{was[0]}' if was else 'dynamic'}"

@@ -8,11 +8,11 @@ import colour_model
 import convolution_model
 import onnx
 import pytest
+from conversions import conversion
 from small_disk import small_disk
 
 from detcli.commands.convert import run as module
 from detcli.commands.convert.run import convert, load_pictures
-from detcli.commands.convert.steps import ConversionOptions
 from detcli.errors import DecodeError, DetcliWarning, ModelError, OutputError, UsageError
 from detcli.geometry import Picture
 from detcli.model.zoo import find
@@ -32,8 +32,8 @@ def model(tmp_path):
 
 def converted(model, output, *, force=False, item=ITEM, tolerance=None, **options):
     options = options or {"cut": True}
-    options = ConversionOptions(**options, force=force, tolerance=tolerance or {})
-    return convert(find(model), output, options, item)
+    options = conversion(**options, output=output, force=force, tolerance=tolerance or {})
+    return convert(find(model), options, item)
 
 
 def listing(folder):

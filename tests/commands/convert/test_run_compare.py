@@ -8,13 +8,13 @@ import convolution_model
 import numpy as np
 import onnx
 import pytest
+from conversions import conversion
 from onnx import numpy_helper
 
 from detcli.commands.convert import run
 from detcli.commands.convert.passes import set_batch, set_image_size
 from detcli.commands.convert.run import built_in, compare_models
 from detcli.commands.convert.selection import append_selection
-from detcli.commands.convert.steps import ConversionOptions
 from detcli.errors import SourceError, UsageError
 from detcli.geometry import Picture
 from detcli.model.editing import infer_shapes
@@ -43,7 +43,7 @@ def side(tmp_path):
 @pytest.fixture
 def compared(side):
     def run(old, new, item=ITEM, tolerance=None, **options):
-        options = ConversionOptions(**(options or {"cut": True}), tolerance=tolerance or {})
+        options = conversion(**(options or {"cut": True}), tolerance=tolerance or {})
         return compare_models(side(old, "old.onnx"), side(new, "new.onnx"), options, item)
 
     return run
@@ -193,5 +193,5 @@ def test_a_picture_that_never_loads_is_an_error(make_model, tmp_path, monkeypatc
     monkeypatch.setattr(run, "load_in_time", partial(load_in_time, limit_s=0.3))
     item = Item(Origin("a.jpg"), lambda: release.wait(60))
     with pytest.raises(SourceError, match="not read and decoded"):
-        run.convert(find(make_model()), tmp_path / "new.onnx", ConversionOptions(cut=True), item)
+        run.convert(find(make_model()), conversion(output=tmp_path / "new.onnx", cut=True), item)
     release.set()

@@ -6,9 +6,9 @@ import onnx
 import onnxruntime
 import pytest
 import query_model
+from conversions import conversion
 
 from detcli.commands.convert.run import convert
-from detcli.commands.convert.steps import ConversionOptions
 from detcli.detector import Detector
 from detcli.errors import ModelError
 from detcli.geometry import Picture
@@ -36,7 +36,7 @@ def write(tmp_path):
 
 def converted(path, preprocess=None, **options):
     output = path.with_name("converted.onnx")
-    report = convert(find(path), output, ConversionOptions(**options, preprocess=preprocess), ITEM)
+    report = convert(find(path), conversion(output=output, **options, preprocess=preprocess), ITEM)
     assert report.written, report.failures
     assert report.difference.old == report.difference.new == report.difference.pairs > 0
     return output

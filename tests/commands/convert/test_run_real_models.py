@@ -3,9 +3,9 @@
 import itertools
 
 import pytest
+from conversions import conversion
 
 from detcli.commands.convert.run import convert, load_pictures
-from detcli.commands.convert.steps import ConversionOptions
 from detcli.detector import Detector
 from detcli.model.zoo import find
 from detcli.record import Origin
@@ -23,8 +23,8 @@ def converted(shared, tmp_path):
         bus = shared("data/images/bus.jpg")
         model = shared(f"models/yolov10n-{export}.onnx")
         item = Item(Origin("bus.jpg"), lambda: load_file(bus))
-        conversion = ConversionOptions(**options, force=True)
-        return convert(find(model), tmp_path / "out.onnx", conversion, item, pictures)
+        wanted = conversion(output=tmp_path / "out.onnx", **options, force=True)
+        return convert(find(model), wanted, item, pictures)
 
     return run
 
