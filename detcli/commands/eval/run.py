@@ -2,9 +2,9 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,13 +39,13 @@ from detcli.commands.eval.report import (
     EvalReport,
     UnevaluatedPicture,
 )
-from detcli.commands.shared.setup import RunOptions
-from detcli.detector import Detector
+from detcli.commands.eval.request import EvalRequest
 from detcli.errors import loading
 from detcli.files import make_folder, open_output, sha256
 from detcli.model.file import ModelFile
 from detcli.pipeline import Pipeline
 from detcli.record import Origin, Record
+from detcli.run import Run, open_run
 from detcli.settings import USUAL_CONF
 from detcli.sink.labels import CocoIds, CocoSink
 from detcli.sink.page.folder import require_apart
@@ -55,53 +55,43 @@ from detcli.source.loading import Item
 from detcli.source.sources import InputGuard
 from detcli.timing import Stage
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it
 MAX_CONFIDENCE = 0.01  # a higher one cuts off too much of the precision-recall curve
 
 
-@dataclass(frozen=True, slots=True)
-class EvalRequest:
-    """What to evaluate, and how."""
-
-    run: RunOptions
-    model: ModelFile
-    data: Path  # COCO's instances.json; YOLO's data.yaml; a list of pictures, .txt; or a folder
-    images: Path | None  # folder of the pictures of an instances.json; None for images beside it
-    split: str | None  # of a data.yaml; None for val
-    decode: DecodeOptions
-    advise: bool  # look for the best confidences
-    plots: Path | None  # folder for plots
-    coco: Path | None  # file for COCO results
-    page: Path | None = None  # folder for a page
-
-
 @contextlib.contextmanager
-def open_evaluation(request: EvalRequest) -> Iterator["Evaluation"]:
+def open_evaluation(request: EvalRequest, model: ModelFile) -> Iterator["Evaluation"]:
     """Open a model and data; what would fail at the end fails now."""
+    config, plots = request.config, request.plots
     require_evaluator()
-    require_apart(request.page, (request.plots, request.coco))
-    if request.plots is not None:
+    require_apart(config.writing.report, (plots, config.writing.save_coco))
+    if plots is not None:
         with loading("matplotlib", "pip install 'detcli[eval]'"):
             import matplotlib as mpl  # noqa: F401 - whether it loads
-        make_folder(request.plots)
+        make_folder(plots)
     findings = Findings()
-    with request.run.open_detector(request.model) as detector:
-        contract = detector.contract
+    with contextlib.ExitStack() as stack:
+        run = stack.enter_context(open_run(config, model))
+        contract = run.detector.contract
         dataset = open_dataset(
             request.data, request.images, request.split, contract.class_count, findings
         )
         mapping = map_classes(contract.names, dataset, findings)
         collector = EvalCollector(dataset, mapping, findings)
-        names = filter(None, [request.run.settings.names])
-        guard = InputGuard([*dataset.files, str(request.model.path), *map(str, names)])
-        written = [] if request.plots is None else [request.plots / name for name in FILES]
-        guard.refuse([*written, request.coco])
+        names = filter(None, [config.settings.names])
+        guard = InputGuard([*dataset.files, str(model.path), *map(str, names)])
+        written = [] if plots is None else [plots / name for name in FILES]
+        guard.refuse([*written, config.writing.save_coco])
         page = None
-        if request.page is not None:
-            page = EvaluationPage(request.page, guard)
-        pipeline = request.run.open_pipeline(detector, request.decode.timeout_s)
-        with contextlib.nullcontext() if page is None else contextlib.closing(page):
-            yield Evaluation(request, detector, pipeline, collector, page)
+        if config.writing.report is not None:
+            page = EvaluationPage(config.writing.report, guard)
+        pipeline = run.pipeline()
+        if page is not None:
+            stack.enter_context(contextlib.closing(page))
+        yield Evaluation(request, run, pipeline, collector, page)
 
 
 class EvalCollector(CocoIds):
@@ -180,7 +170,7 @@ class Evaluation:
     """A model and the data to evaluate it on."""
 
     request: EvalRequest
-    detector: Detector
+    opened: Run
     pipeline: Pipeline
     collector: EvalCollector
     page: EvaluationPage | None = None
@@ -189,11 +179,10 @@ class Evaluation:
         """Detect on all pictures."""
         with contextlib.ExitStack() as stack:
             sink = None
-            if self.request.coco is not None:
-                sink = CocoSink(open_output(self.request.coco), self.collector)
+            if (coco := self.request.config.writing.save_coco) is not None:
+                sink = CocoSink(open_output(coco), self.collector)
                 stack.callback(sink.close)
-            decode = replace(self.request.decode, allocate=self.detector.allocate)
-            for record in self.pipeline.run(self.collector.items(decode)):
+            for record in self.pipeline.run(self.collector.items(self.opened.source.decode)):
                 if sink is not None:
                     with self.pipeline.times.stage(Stage.WRITE):
                         sink.write(record)
@@ -205,7 +194,7 @@ class Evaluation:
 
     def report(self) -> EvalReport:
         """Compare, write the plots, and gather everything."""
-        request, detector, collector = self.request, self.detector, self.collector
+        request, detector, collector = self.request, self.opened.detector, self.collector
         dataset, mapping, findings = collector.dataset, collector.mapping, collector.findings
         evaluator = Evaluator(collector.pictures, mapping.categories)
         overall, by_category = evaluator.score()
@@ -213,7 +202,7 @@ class Evaluation:
         for one in classes:
             if not one.boxes:
                 findings.add(Kind.EMPTY, f"{one.name} ({one.detections} detections)")
-        settings, names = request.run.settings, detector.contract.names
+        settings, names = request.config.settings, detector.contract.names
         conf, evaluated = detector.conf, len(collector.pictures)
         if conf > MAX_CONFIDENCE:
             findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
@@ -228,11 +217,11 @@ class Evaluation:
         if request.advise:
             curves = {index: score.curve for index, score in by_category.items()}
             advice = advise(overall.curve, curves, mapping, names, conf)
-        digest = sha256(request.model.path)
+        digest = sha256(self.opened.model.path)
         report = EvalReport(
             evaluator=require_evaluator(),
             model=EvalModel(
-                request.run.model, digest, detector.device, detector.canvas, len(names)
+                request.config.running.model, digest, detector.device, detector.canvas, len(names)
             ),
             data=EvalData(
                 *(request.data, dataset.form, dataset.split, len(dataset.samples), evaluated),
@@ -265,7 +254,7 @@ class Evaluation:
             yield ClassReport(
                 class_id=class_id,
                 category_id=dataset.categories[index].id,
-                name=self.detector.contract.names[class_id],
+                name=self.opened.detector.contract.names[class_id],
                 boxes=score.curve.boxes,
                 detections=sum(score.curve.counts(-np.inf)),
                 metrics=score.metrics,
