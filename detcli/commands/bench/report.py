@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from rich.filesize import decimal
 
+from detcli.commands.bench.request import Mode
 from detcli.commands.bench.sampling import (
     MIN_FOR_P90,
     MIN_FOR_P99,
@@ -35,8 +36,6 @@ from detcli.files import write_output
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-Mode = Literal["latency", "throughput"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from typing import IO, TypeVar, cast
 import numpy as np
 
 from detcli.backend.protocol import RUN_TIMEOUT_S, timeout_error
+from detcli.cli.options import FILE_VARIABLE
 from detcli.commands.bench import sampling
 from detcli.commands.bench.machine import (
     GpuWatch,
@@ -36,7 +37,6 @@ from detcli.commands.bench.report import (
     ColdStart,
     Conditions,
     Latency,
-    Mode,
     Overhead,
     PeakMemory,
     RunReport,
@@ -45,9 +45,12 @@ from detcli.commands.bench.report import (
     compare,
     identity_of,
 )
+from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.bench.sampling import WALL, Interval, Samples, StageClock, Summary, WarmUp
-from detcli.commands.shared.defaults_file import FILE_VARIABLE
-from detcli.commands.shared.setup import RunOptions
+from detcli.commands.shared.progress import fetching
+from detcli.core.config import Config
+from detcli.core.device import available_cores
+from detcli.core.options import flat, rows
 from detcli.detector import Detector
 from detcli.errors import (
     CheckError,
@@ -61,6 +64,7 @@ from detcli.errors import (
 from detcli.geometry import Picture
 from detcli.model.file import ModelFile
 from detcli.pipeline import Pipeline
+from detcli.run import locate, open_run
 from detcli.sink.draw import annotate
 from detcli.source.decode import BUILT_IN, TIMEOUT_S, too_slow
 from detcli.source.loading import STDIN, Item
@@ -75,61 +79,44 @@ STAGES = [stage for stage in Stage if stage not in {Stage.WAIT, Stage.WRITE}]
 NS = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class BenchRequest:
-    """A measurement of latency or throughput."""
-
-    run: RunOptions  # without a batch, mode latency takes one picture, else what suits the device
-    mode: Mode = "latency"
-    sources: tuple[str, ...] = ()  # empty for the built-in picture
-    seconds: float = 10.0  # after the warm-up
-    cold_starts: int = 5
-
-    def __post_init__(self) -> None:
-        workers = self.run.device_options.workers
-        if self.mode == "latency" and workers > 1:
-            raise UsageError(
-                f"--workers {workers}: latency is measured with one detector",
-                "use --mode throughput to measure several in parallel",
-            )
-        if len(self.run.devices) > 1:
-            names = ",".join(map(str, self.run.devices))
-            raise UsageError(f"'{names}' names several devices", "measure one after the other")
-
-
 def measure(
     request: BenchRequest, baseline: Baseline | None = None, max_regress: float = 0.05
 ) -> tuple[RunReport, Baseline]:
     """Measure latency or throughput, and compare it with a baseline if there is one."""
-    check_repeatable(request.sources)
+    config, sources = request.config, request.config.inputs.source
+    check_repeatable(sources)
     time_limit = TimeLimit()
-    with RepeatedInputs(request.sources, time_limit) as inputs:
+    with RepeatedInputs(sources, time_limit) as inputs:
         # A mistyped name fails before the cold starts, which take a minute.
         time_limit.run(partial(inputs.take, 1))
-    located = request.run.find_model()
-    model = BenchModel(request.run.model, ModelFile.read(located.path).sha256)
+    with fetching() as show:
+        located = locate(config, show)
+    model = BenchModel(config.running.model, ModelFile.read(located.path).sha256)
     identity = identity_of(describe_machine(None), model)
     if baseline is not None:
         baseline.require_same(identity)
     cold_start = measure_cold_start(request)
     with ExitStack() as stack:
-        gpu = GpuWatch(request.run.devices[0])
+        gpu = GpuWatch(config.running.device[0])
         stack.callback(gpu.stop)
-        detector = stack.enter_context(request.run.open_detector(located))
+        cores = 1 if request.mode is Mode.LATENCY else available_cores()
+        running = replace(config.running, workers=config.running.workers or cores)
+        run = stack.enter_context(open_run(replace(config, running=running), located))
+        detector = run.detector
         conditions = conditions_of(request, detector)
         machine = describe_machine(gpu.before if detector.where.is_gpu else None)
         identity |= identity_of(conditions, gpu=machine.gpu)
         if baseline is not None:
             baseline.require_same(identity)
         noise = NoiseMeter()
-        inputs = stack.enter_context(RepeatedInputs(request.sources, time_limit))
+        inputs = stack.enter_context(RepeatedInputs(sources, time_limit))
         latency = throughput = None
-        if request.mode == "throughput":
+        if request.mode is Mode.THROUGHPUT:
             throughput, samples = measure_throughput(
                 detector, conditions.batch, inputs, request.seconds
             )
         else:
-            again = stack.enter_context(RepeatedInputs(request.sources, time_limit))
+            again = stack.enter_context(RepeatedInputs(sources, time_limit))
             runner = BatchRunner(detector, conditions.batch, inputs, again)
             latency, samples = time_limit.run(partial(measure_latency, runner, request.seconds))
         host_peak = peak_memory()
@@ -159,14 +146,15 @@ def measure(
 
 def conditions_of(request: BenchRequest, detector: Detector) -> Conditions:
     """How the opened detector is measured, without passwords in addresses."""
-    alone = detector.contract.batch or 1
+    alone, config = detector.contract.batch or 1, request.config
+    usual = alone if request.mode is Mode.LATENCY else detector.batch
     return Conditions(
         mode=request.mode,
         device=detector.device,
-        batch=request.run.batch or (alone if request.mode == "latency" else detector.batch),
+        batch=config.running.batch or usual,
         workers=detector.workers,
-        sources=tuple(map(public_name, request.sources)),
-        inputs_sha256=digest(request.sources),
+        sources=tuple(map(public_name, config.inputs.source)),
+        inputs_sha256=digest(config.inputs.source),
         canvas=detector.canvas,
     )
 
@@ -311,26 +299,23 @@ ERROR_TYPES = {
 }
 
 
+PREDICTED = (
+    *("model", "device", "imgsz", "nms", "box_format", "preprocess"),
+    *("gpu_mem_limit", "boxes_only", "half", "cuda_graph"),
+)
+"""Options that a cold start has from the request."""
+
+
 def predict_command(request: BenchRequest, picture: Path) -> list[str]:
     """Command line of `detcli predict` for one picture, with the options of the request."""
-    run, command = request.run, [sys.executable, "-m", "detcli", "predict", "--quiet"]
-    for name, value in {
-        "format": "jsonl",
-        "model": run.model,
-        "device": run.devices[0],
-        "imgsz": run.settings.imgsz,
-        "nms": run.settings.nms,
-        "box-format": run.settings.box_format,
-        "preprocess": run.settings.preprocess,
-        "gpu-mem-limit": run.device_options.gpu_mem_limit,
-        "boxes-only": run.settings.boxes_only or None,
-        "half": run.device_options.half or None,
-        "cuda-graph": run.device_options.cuda_graph,
-    }.items():
+    command = [sys.executable, "-m", "detcli", "predict", "--quiet", "--format", "jsonl"]
+    known, values = rows(Config), flat(request.config)
+    for name in PREDICTED:
+        row, value = known[name], values[name]
         if isinstance(value, bool):
-            command.append(f"--{name}" if value else f"--no-{name}")
+            command.append(row.flag if value else f"--no-{row.flag[2:]}")
         elif value is not None:
-            command += [f"--{name}", str(value)]
+            command += [row.flag, ",".join(map(str, value)) if row.many else str(value)]
     return [*command, "--", str(picture)]
 
 

@@ -22,13 +22,12 @@ import numpy as np
 from benchmarks.gpu import PROVIDER_OPTIONS, letterbox, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock
 from benchmarks.gpu.measure import Plan, failures, measure
-from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.runtime.providers import cuda_provider
-from detcli.commands.bench.run import BenchRequest
+from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.bench.run import measure as measure_model
-from detcli.commands.shared.setup import RunOptions
+from detcli.core.config import Config, Inputs, Running
+from detcli.core.device import Device
 from detcli.errors import DetcliError
-from detcli.settings import Settings
 
 KERNELS = {"selection": selection, "top_k": top_k, "letterbox": letterbox, "nms": nms}
 SECTIONS = (*KERNELS, "network")
@@ -79,10 +78,9 @@ def network_records(  # noqa: PLR0913, PLR0917
         yield {"case": "a real model", "ways": [{"way": "detcli", "missing": reason}]}
     graphs = {"with": True, "without": False} if device.startswith("cuda") else {"without": False}
     for (name, model), graph, batch in itertools.product(models.items(), graphs, batches):
-        options = DeviceOptions(cuda_graph=graphs[graph])
-        run = RunOptions(str(model), (Device.parse(device),), Settings(), options, batch)
-        sources = tuple(map(str, images))
-        request = BenchRequest(run, "latency", sources, plan.seconds, cold_starts=0)
+        running = Running(str(model), Device.parse_list(device), batch, cuda_graph=graphs[graph])
+        config = Config(Inputs(tuple(map(str, images))), running)
+        request = BenchRequest(config, seconds=plan.seconds, cold_starts=0)
         ways = [_network_way("detcli", request)]
         for switch in switches:
             with switched_on(switch):
@@ -95,7 +93,7 @@ def _network_way(way: str, request: BenchRequest) -> dict[str, Any]:
     entry: dict[str, Any] = {"way": way}
     try:
         latency = measure_model(request)[0].latency
-        throughput = measure_model(replace(request, mode="throughput"))[0].throughput
+        throughput = measure_model(replace(request, mode=Mode.THROUGHPUT))[0].throughput
     except DetcliError as error:
         return entry | {"error": str(error)}
     entry["host"] = asdict(latency.undisturbed)

@@ -1,11 +1,11 @@
 """Requests, as the command makes them of its options, and measurements that are soon over."""
 
-from detcli.commands.bench import run, sampling
-from detcli.commands.bench.run import BenchRequest
-from detcli.commands.shared.setup import run_options
+from dataclasses import fields
 
-DEFAULTS = dict.fromkeys("batch cuda_graph gpu_mem_limit nms imgsz box_format preprocess".split())
-DEFAULTS |= {"half": False, "boxes_only": False, "workers": 1}
+from detcli.commands.bench import run, sampling
+from detcli.commands.bench.request import BenchRequest, Mode
+from detcli.core.config import Config
+from detcli.core.options import build, rows
 
 
 def shorten(monkeypatch):
@@ -19,5 +19,9 @@ def shorten(monkeypatch):
 
 def bench_request(model="a.onnx", mode="latency", device="auto", **given):
     """A request; `given` are options and the request's own fields."""
-    options = {name: given.pop(name, default) for name, default in DEFAULTS.items()}
-    return BenchRequest(run_options(str(model), device, **options), mode, **given)
+    given |= {"model": str(model), "device": device, "mode": mode}
+    own = {one.name for one in fields(BenchRequest)}
+    known = rows(Config)
+    read = {name: known[name].read(value) for name, value in given.items() if name not in own}
+    given = {name: value for name, value in given.items() if name in own}
+    return BenchRequest(build(Config, read), **given | {"mode": Mode(mode)})

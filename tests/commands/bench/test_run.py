@@ -39,7 +39,7 @@ def test_latency_without_a_source(make_model):
 
 def test_throughput_with_workers(make_model, make_picture):
     sources = (str(make_picture("a.png")),)
-    report, _ = measure(asked(make_model(), mode="throughput", workers=2, sources=sources))
+    report, _ = measure(asked(make_model(), mode="throughput", workers=2, source=sources))
     assert report.conditions.workers == 2
     assert report.throughput.pictures > 0
     assert report.latency is None
@@ -55,12 +55,12 @@ def test_passwords_are_not_reported(make_model, monkeypatch):
     monkeypatch.setattr(run, "check_repeatable", lambda _: None)
     address = "http://user:secret@127.0.0.1:9/a.jpg"
     with pytest.raises(SourceError) as caught:
-        measure(asked(make_model(), sources=(address,)))
+        measure(asked(make_model(), source=(address,)))
     assert "secret" not in str(caught.value)
     detector = SimpleNamespace(
         contract=SimpleNamespace(batch=1), device="cpu", workers=1, canvas=(64, 64)
     )
-    assert "secret" not in run.conditions_of(asked("a", sources=(address,)), detector).sources[0]
+    assert "secret" not in run.conditions_of(asked("a", source=(address,)), detector).sources[0]
 
 
 def test_a_baseline_decides(make_model):
@@ -92,9 +92,9 @@ def test_errors_before_measuring(make_model, tmp_path):
     with pytest.raises(DeviceError):
         measure(asked(make_model(), device="cuda"))
     with pytest.raises(UsageError, match="again and again"):
-        measure(asked(make_model(), sources=("-",)))
+        measure(asked(make_model(), source=("-",)))
     with pytest.raises(SourceError, match=r"none\.jpg"):
-        measure(asked(make_model(), sources=("none.jpg",)))
+        measure(asked(make_model(), source=("none.jpg",)))
 
 
 @pytest.fixture
@@ -116,11 +116,11 @@ def test_a_picture_that_never_loads_is_an_error(
     name = str(make_picture("a.png"))
     item = Item(Origin(name), lambda: next(sound, hang)(Path(name)))
     with pytest.raises(SourceError, match=r"a\.png: not read and decoded after 0\.3 s"):
-        measure(asked(make_model(), sources=(name,)))
+        measure(asked(make_model(), source=(name,)))
 
 
 def test_a_network_that_never_ends_is_an_error(make_model, make_picture, monkeypatch, hang):
     monkeypatch.setattr(run, "RUN_TIMEOUT_S", 1)
     monkeypatch.setattr(Detector, "submit", hang)
     with pytest.raises(ModelError, match="colours did not finish within 1 seconds"):
-        measure(asked(make_model(), sources=(str(make_picture("a.png")),)))
+        measure(asked(make_model(), source=(str(make_picture("a.png")),)))

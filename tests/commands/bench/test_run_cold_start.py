@@ -80,6 +80,7 @@ def test_predict_runs_the_same_model_in_the_same_way():
     }
     request = bench_request(mode="throughput", workers=3, gpu_mem_limit="1GiB", **wanted)
     wanted |= {"source": ("street.jpg",), "quiet": True, "gpu_mem_limit": str(1 << 30)}
+    wanted |= {"nms": "0.45", "imgsz": "320"}
     given = parsed(request, "street.jpg")
     assert {name: given[name] for name in wanted} == wanted
     given = parsed(bench_request(half=True, cuda_graph=True), "a.jpg")
