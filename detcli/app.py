@@ -18,8 +18,6 @@ import typer
 from detcli import __version__
 from detcli.cli.completion import joined_colons
 from detcli.cli.options import Command, Group
-from detcli.commands.shared.defaults_file import DefaultsContext
-from detcli.commands.shared.layout import OldCommand
 from detcli.commands.shared.messages import report
 from detcli.errors import DetcliError, OutputError, UsageError
 from detcli.files import StandardOutput
@@ -33,7 +31,7 @@ class CommandEntry(NamedTuple):
     """Where a command is, whose module loads when somebody asks for it.
 
     Attributes:
-        module: Its module in `detcli.commands`, which may have EXAMPLES.
+        module: Its module in `detcli.commands`.
         function: The function there, or the `typer.Typer` of a group of commands.
         summary: The first sentence of its help.
     """
@@ -216,12 +214,7 @@ def _load(name: str) -> Any:  # noqa: ANN401 - private to Typer
     found = getattr(module, entry.function)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        cls = Command if hasattr(found, "rows") else OldCommand
-        alone.command(
-            name,
-            cls=cls,
-            epilog=getattr(found, "examples", "") or getattr(module, "EXAMPLES", None),
-        )(found)
+        alone.command(name, cls=Command, epilog=found.examples)(found)
         found = alone
     command = typer.main.get_command(found)
     command.name = name
@@ -240,8 +233,6 @@ def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's
             hint += "; a file whose name begins with - needs ./ in front"
     elif type(error) is typer.BadParameter and error.param is not None:
         message = f"{error.param.opts[0]}: {error.message}"
-        if isinstance(error.ctx, DefaultsContext) and (origin := error.ctx.blame(message)):
-            hint = f"{hint} ({origin})"
     message = re.sub(r"[^\s()'\"]+", lambda word: public_name(word[0]), message)
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint)
 

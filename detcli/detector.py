@@ -19,6 +19,7 @@ from detcli.backend import Device, DeviceOptions, open_backend
 from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import place
 from detcli.backend.protocol import Backend, Observer, Pending
+from detcli.core.config import Settings
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning, ModelError, UsageError
 from detcli.geometry import Image, Letterbox, Picture
@@ -26,7 +27,7 @@ from detcli.model.contract import Layout, Resize, read_names
 from detcli.model.file import ModelFile, PreparedModel, prepare
 from detcli.model.preprocessing import written
 from detcli.model.zoo import find
-from detcli.settings import Settings, class_ids, class_thresholds
+from detcli.settings import class_ids, class_thresholds
 from detcli.tiling import merge
 from detcli.timing import Stage, StageTimes
 

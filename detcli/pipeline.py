@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from detcli.backend.device import available_cores
 from detcli.backend.protocol import Pending
+from detcli.core.device import available_cores
 from detcli.detector import Detector
 from detcli.errors import (
     DependencyError,

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from detcli.core.config import USUAL_CONF as USUAL_CONF
-from detcli.core.config import Settings as Settings
 from detcli.errors import UsageError
 
 

@@ -18,7 +18,7 @@ IMPORTED = [
     *("detcli.commands.convert.run", "detcli.commands.inspect.examine"),
     *("detcli.commands.predict.command", "detcli.commands.predict.run"),
     *("detcli.commands.predict.sinks", "detcli.commands.inspect"),
-    *("detcli.commands.shared.setup", "detcli.model.editing", "detcli.model.recognise"),
+    *("detcli.run", "detcli.model.editing", "detcli.model.recognise"),
     *("detcli.sink.labels", "detcli.sink.text", "detcli.sink.image", "detcli.sink.journal"),
     *("detcli.sink.video", "detcli.sink.labels", "detcli.source.sources", "detcli.source.video"),
 ]

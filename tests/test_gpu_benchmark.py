@@ -14,7 +14,7 @@ from benchmarks.gpu.peers import DisagreementError
 from commands.bench.requests import shorten
 
 from detcli.backend.cuda import network
-from detcli.backend.device import DeviceOptions
+from detcli.core.device import DeviceOptions
 
 ONCE = Plan(samples=1)
 

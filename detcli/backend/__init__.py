@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from detcli.backend.device import Device, DeviceKind, DeviceOptions, has_openvino
+from detcli.core.device import Device, DeviceKind, DeviceOptions, has_openvino
 from detcli.errors import (
     DependencyError,
     DetcliError,

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from detcli.backend import postprocess
-from detcli.backend.device import Device, DeviceOptions, available_cores
 from detcli.backend.postprocess import HeadArray, SelectionOptions
 from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending
 from detcli.backend.runtime.session import CPU, TensorSession
+from detcli.core.device import Device, DeviceOptions, available_cores
 from detcli.geometry import Image, Letterbox, new_image
 from detcli.model.file import PreparedModel
 from detcli.timing import Stage

@@ -36,10 +36,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core.values import BoxFormat
 from detcli.detections import Detections
 from detcli.errors import DetcliWarning
 from detcli.geometry import Letterbox, clipped
-from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
+from detcli.model.contract import Contract, Layout, ScoreForm
 from detcli.topk import top_k
 
 Floats = npt.NDArray[np.float32]

@@ -5,8 +5,8 @@ from typing import Any, Protocol, TypeVar
 
 import numpy.typing as npt
 
-from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.postprocess import SelectionOptions
+from detcli.core.device import Device, DeviceOptions
 from detcli.detections import Detections
 from detcli.errors import DeviceMemoryError, InferenceError, ModelError
 from detcli.geometry import Image, Letterbox

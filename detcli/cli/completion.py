@@ -1,20 +1,32 @@
 """Completion in the shell, by Typer's scripts: candidates, and what bash needs for colons."""
 
 import contextlib
+import importlib.util
 import io
 import os
 import sys
 from collections.abc import Iterator
 
+from detcli.core.device import Device, DeviceKind, has_openvino
+from detcli.errors import DeviceError
+
 VARIABLE = "_DETCLI_COMPLETE"
 
 
 def complete_device(incomplete: str) -> list[str]:
-    """The devices of this machine, and the same after a comma."""
-    from detcli.backend.device import names_here
+    """The devices of this machine, whether they work or not, and the same after a comma."""
+    from detcli.backend.nvidia import count_gpus
 
+    try:
+        gpus = range(count_gpus())
+    except DeviceError:
+        gpus = range(0)
+    has_tensorrt = importlib.util.find_spec("tensorrt_libs") is not None
+    kinds = [DeviceKind.CUDA, *[DeviceKind.TENSORRT] * has_tensorrt] if gpus else []
+    named = [name for kind in kinds for name in (kind, *(Device(kind, gpu) for gpu in gpus))]
+    named += [DeviceKind.OPENVINO] * has_openvino()
     before, comma, _ = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in names_here()]
+    return [f"{before}{comma}{name}" for name in (DeviceKind.AUTO, DeviceKind.CPU, *named)]
 
 
 def complete_model(incomplete: str) -> list[str]:

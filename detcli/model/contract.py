@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from detcli.core.values import BoxFormat as BoxFormat
+from detcli.core.values import BoxFormat
 from detcli.errors import UsageError
 
 UNKNOWN_CLASSES = 1000

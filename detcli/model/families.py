@@ -8,7 +8,8 @@ fits counts. To add a family, add a row and a test of its files.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from detcli.model.contract import BoxFormat, Interpolation, Layout, Preprocessing, Resize
+from detcli.core.values import BoxFormat
+from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize
 from detcli.model.graph import CONVOLUTIONS
 from detcli.model.heads.decode import Activation, BoxDecode, Head, Queries, Unrecognised
 from detcli.model.inputs import ImageInput

@@ -17,9 +17,10 @@ from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Self
 
 from detcli.cache import cached
+from detcli.core.values import BoxFormat
 from detcli.errors import DetcliError, ModelError
 from detcli.files import open_regular
-from detcli.model.contract import BoxFormat, Contract
+from detcli.model.contract import Contract
 from detcli.model.preprocessing import Sidecar, overridden
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from detcli.backend.device import available_cores
+from detcli.core.device import available_cores
 from detcli.errors import InputError, SourceError, StoreError, UsageError
 from detcli.object_store import Address, is_object, require_obstore
 from detcli.record import Origin

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from detcli.backend import cuda, nvidia, open_backend, open_tensors, openvino
-from detcli.backend.device import Device, DeviceKind, DeviceOptions
 from detcli.backend.runtime import libraries
+from detcli.core.device import Device, DeviceKind, DeviceOptions
 from detcli.errors import (
     DependencyError,
     DetcliWarning,

@@ -17,8 +17,8 @@ import numpy as np
 from in_turns import take_turns
 
 from detcli import Detector
-from detcli.commands.shared.setup import keep_freed_memory
-from detcli.settings import Settings
+from detcli.core.config import Settings
+from detcli.run import keep_freed_memory
 from detcli.source.decode import DecodeOptions, load_bytes
 
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from detcli.app import app
 from detcli.backend import device as devices
 from detcli.cli.completion import complete_device, complete_model
-from detcli.commands.shared.completion import complete_side
+from detcli.commands.verify.request import complete_side
 from detcli.errors import DeviceError
 
 

@@ -5,8 +5,9 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from detcli.core.values import BoxFormat
 from detcli.errors import UsageError
-from detcli.model.contract import UNKNOWN_CLASSES, BoxFormat, Contract, Layout
+from detcli.model.contract import UNKNOWN_CLASSES, Contract, Layout
 
 STATIC = Contract(
     layout=Layout.END_TO_END,

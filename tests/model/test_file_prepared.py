@@ -11,8 +11,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, numpy_helper
 
+from detcli.core.values import BoxFormat
 from detcli.errors import ModelError
-from detcli.model.contract import BoxFormat, Interpolation, Layout, Preprocessing, Resize
+from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize
 from detcli.model.file import prepare
 
 PICTURE = colour_model.picture(("red", 1, 2)).transpose(2, 0, 1)[None, ::-1] / np.float32(255)

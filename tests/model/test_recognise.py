@@ -14,8 +14,9 @@ from head_graphs import model_of, suppressed
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, contract_of, parsed
 
+from detcli.core.values import BoxFormat
 from detcli.errors import ModelError
-from detcli.model.contract import COCO, COCO_IDS, BoxFormat, Layout
+from detcli.model.contract import COCO, COCO_IDS, Layout
 from detcli.model.editing import cut, infer_shapes
 from detcli.model.recognise import recognise
 

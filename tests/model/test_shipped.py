@@ -6,10 +6,10 @@ from pathlib import Path
 import cv2
 import onnx
 
+from detcli.core.config import Settings
 from detcli.detector import Detector
 from detcli.model.contract import Layout
 from detcli.model.recognise import recognise
-from detcli.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "detcli" / "model" / "bundled" / "codes.onnx"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sample_records import failed_frame, failure, feed, frame, picture
 
 from detcli import Detector
-from detcli.commands.shared.options import Hiding
+from detcli.core.values import Hiding
 from detcli.detections import Detections
 from detcli.geometry import Picture
 from detcli.record import Origin

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from detcli.backend.cuda.backend import CudaBackend
 from detcli.backend.cuda.topk import DeviceArray, top_k
-from detcli.backend.device import Device, DeviceOptions
+from detcli.core.device import Device, DeviceOptions
 from detcli.model.file import PreparedModel
 
 if TYPE_CHECKING:

@@ -22,10 +22,11 @@ from detcli.backend.postprocess import (
     to_detections,
 )
 from detcli.backend.protocol import Observer, Pending, closed_error, out_of_memory
+from detcli.core.values import BoxFormat
 from detcli.detections import Detections
 from detcli.errors import InferenceError
 from detcli.geometry import Image, Letterbox
-from detcli.model.contract import BoxFormat, Contract, Layout, ScoreForm
+from detcli.model.contract import Contract, Layout, ScoreForm
 from detcli.timing import Stage
 
 if TYPE_CHECKING:

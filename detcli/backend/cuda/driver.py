@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.device import available_cores
 from detcli.backend.nvidia import count_gpus, cuda_command
+from detcli.core.device import available_cores
 from detcli.errors import DeviceError, InferenceError, loading
 
 with loading("cuda-core", cuda_command()):

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.postprocess import HeadArray
 from detcli.backend.protocol import closed_error, is_out_of_memory, out_of_memory, run_error
 from detcli.backend.runtime import onnxruntime
@@ -29,6 +28,7 @@ from detcli.backend.runtime.session import (
     open_session,
     reason,
 )
+from detcli.core.device import Device, DeviceOptions
 from detcli.errors import DetcliWarning, ModelError
 from detcli.model.contract import Contract, Layout
 from detcli.model.file import PreparedModel

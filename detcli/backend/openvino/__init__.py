@@ -8,9 +8,9 @@ backend.py   all of it as a Backend
 
 from typing import Any
 
-from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.openvino.backend import OpenvinoBackend
 from detcli.backend.openvino.network import OpenvinoTensors, open_network
+from detcli.core.device import Device, DeviceOptions
 from detcli.model.file import PreparedModel
 
 

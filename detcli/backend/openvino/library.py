@@ -7,7 +7,7 @@ import re
 import sys
 from typing import Any
 
-from detcli.backend.device import Device
+from detcli.core.device import Device
 from detcli.errors import DeviceError, loading
 
 LEAST = (2026, 4)

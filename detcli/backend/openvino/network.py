@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.backend.device import Device, DeviceOptions, available_cores, visible_cores
 from detcli.backend.openvino.library import FAILURES, library, open_core, reason
 from detcli.backend.protocol import (
     LOAD_TIMEOUT_S,
@@ -22,6 +21,7 @@ from detcli.backend.protocol import (
     run_with_timeout,
 )
 from detcli.cache import cached
+from detcli.core.device import Device, DeviceOptions, available_cores, visible_cores
 from detcli.errors import DeviceError, ModelError
 
 log = logging.getLogger(__name__)

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from detcli.backend.device import Device
 from detcli.backend.openvino.library import open_core, reason
 from detcli.backend.runtime.session import LeftNode, Placement
+from detcli.core.device import Device
 from detcli.errors import DetcliError
 
 OPENVINO = "OpenVINO"

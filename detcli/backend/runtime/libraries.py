@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from detcli.backend.device import Device
 from detcli.backend.nvidia import DRIVER, ask_driver, cuda_command, fitting_extra, lacking_code
 from detcli.backend.runtime import onnxruntime
+from detcli.core.device import Device
 from detcli.errors import DeviceError
 
 CUDA, TENSORRT = (Device.parse(name).provider for name in ("cuda", "tensorrt"))

@@ -15,12 +15,12 @@ import numpy as np
 import psutil
 
 from detcli import __version__
-from detcli.backend.device import Device, available_cores
 from detcli.backend.nvidia import gpu_uuid
 from detcli.commands.bench.report import BenchMachine, Noise, Software
 from detcli.commands.bench.sampling import Summary
 from detcli.commands.shared.provenance import package_version
 from detcli.commands.shared.reports import processor_name
+from detcli.core.device import Device, available_cores
 from detcli.errors import DependencyError, DeviceError, system_reason
 
 

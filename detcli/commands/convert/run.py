@@ -30,6 +30,7 @@ from detcli.commands.shared.comparison import (
     tolerance_for,
 )
 from detcli.commands.shared.sides import COLUMNS, DetectorSide, GraphSide, precision_of, rows_of
+from detcli.core.config import USUAL_CONF, Settings
 from detcli.detector import Detector
 from detcli.errors import DetcliWarning, InputError, UsageError
 from detcli.files import AtomicFile, DirectFile, open_output, write_output
@@ -39,7 +40,6 @@ from detcli.model.file import ModelFile, damage_reported
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import BOX_FORMAT_KEY, recognise
 from detcli.record import Origin
-from detcli.settings import USUAL_CONF, Settings
 from detcli.source.decode import BUILT_IN
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item, load_in_time

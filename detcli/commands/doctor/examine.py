@@ -363,8 +363,8 @@ def _detect(device: str) -> "Detections":
 
     from detcli.backend import open_backend
     from detcli.backend.postprocess import SelectionOptions
+    from detcli.core.values import BoxFormat
     from detcli.geometry import Letterbox
-    from detcli.model.contract import BoxFormat
     from detcli.model.file import PreparedModel
     from detcli.model.recognise import recognise
 

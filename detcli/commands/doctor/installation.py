@@ -13,7 +13,6 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detcli.backend.device import Device
 from detcli.backend.nvidia import (
     CUDA_EXTRAS,
     DRIVER,
@@ -23,6 +22,7 @@ from detcli.backend.nvidia import (
     fitting_extra,
     lacking_code,
 )
+from detcli.core.device import Device
 
 if TYPE_CHECKING:
     from detcli.backend.runtime.libraries import Unloadable

@@ -40,13 +40,13 @@ from detcli.commands.eval.report import (
     UnevaluatedPicture,
 )
 from detcli.commands.eval.request import EvalRequest
+from detcli.core.config import USUAL_CONF
 from detcli.errors import loading
 from detcli.files import make_folder, open_output, sha256
 from detcli.model.file import ModelFile
 from detcli.pipeline import Pipeline
 from detcli.record import Origin, Record
 from detcli.run import Run, open_run
-from detcli.settings import USUAL_CONF
 from detcli.sink.labels import CocoIds, CocoSink
 from detcli.sink.page.folder import require_apart
 from detcli.source.decode import DecodeOptions

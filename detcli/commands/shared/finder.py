@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePath
 
-from detcli.backend.device import available_cores
+from detcli.core.device import available_cores
 from detcli.errors import InputError
 from detcli.geometry import Image, Picture
 from detcli.object_store import is_object

@@ -2,17 +2,14 @@
 
 import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcli.commands.shared.messages import is_terminal
-from detcli.core.values import Format as Format
-from detcli.core.values import Target as Target
-from detcli.core.values import read_target as read_target
+from detcli.core.values import Format, Target
 from detcli.errors import UsageError
-from detcli.text import OBJECT_SCHEMES
 
 if TYPE_CHECKING:
     from detcli.files import AtomicFile, DirectFile
@@ -20,27 +17,6 @@ if TYPE_CHECKING:
 
 
 SUFFIXES = {suffix: one for one in Format for suffix in one.traits.suffixes}
-
-
-def require_disk(options: Mapping[str, Path | None]) -> None:
-    """Refuse objects in stores and standard output where files on a disk are wanted.
-
-    Args:
-        options: Paths by the names of their options.
-
-    Raises:
-        UsageError: One is an address, in which a path leaves one slash; or a hyphen.
-    """
-    for name, path in options.items():
-        if str(path) == "-":
-            raise UsageError(
-                f"{name} cannot write to standard output", "name a place on a disk, not -"
-            )
-        if path is not None and str(path).startswith(tuple(s[:-1] for s in OBJECT_SCHEMES)):
-            raise UsageError(
-                f"{name} cannot write to an object store",
-                "name a place on a disk; records can go there, with --output",
-            )
 
 
 def open_target(target: Target) -> "AtomicFile | DirectFile":

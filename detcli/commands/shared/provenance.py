@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from detcli import __version__
-from detcli.backend.device import Device
 from detcli.backend.nvidia import ask_driver, driver_version
 from detcli.commands.shared.reports import processor_name
+from detcli.core.device import Device
 from detcli.files import sha256
 from detcli.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
 from detcli.source.loading import STDIN

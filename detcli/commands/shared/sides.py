@@ -6,19 +6,19 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from detcli.backend import open_tensors
-from detcli.backend.device import Device
 from detcli.backend.postprocess import as_selection, confident_rows, to_detections
 from detcli.backend.preprocess import place, to_batch
 from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
 from detcli.commands.shared.comparison import Precision
+from detcli.core.config import Settings
+from detcli.core.device import Device
+from detcli.core.values import BoxFormat
 from detcli.detections import Detections
 from detcli.detector import Detector
 from detcli.errors import ModelError
 from detcli.geometry import Picture
-from detcli.model.contract import BoxFormat
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex, is_quantised, known_size
-from detcli.settings import Settings
 
 COLUMNS = 6  # x1, y1, x2, y2, score, class id
 

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from detcli.cli.options import LINE, adapted, command
-from detcli.commands.shared.completion import complete_side
 from detcli.commands.shared.messages import report as report_error
 from detcli.commands.shared.messages import say, set_verbosity
 from detcli.commands.shared.reports import encode, to_json, write_report
-from detcli.commands.verify.request import VerifyRequest, about_running, read_certificate
+from detcli.commands.verify.request import (
+    VerifyRequest,
+    about_running,
+    complete_side,
+    read_certificate,
+)
 from detcli.core.config import Config, Messages
 from detcli.core.device import Device
 from detcli.errors import (

@@ -5,9 +5,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from detcli.cli.completion import complete_device
-from detcli.commands.shared.completion import complete_side
-from detcli.commands.shared.reports import ReportFormat
+from detcli.cli.completion import complete_device, complete_files
+from detcli.commands.shared.reports import REPORT_FORMAT, ReportFormat
 from detcli.commands.shared.saved import GZIP, SUFFIXES
 from detcli.core.config import DEVICES, INPUT, OUTPUT, Config
 from detcli.core.options import build, flat, option, rows
@@ -28,6 +27,13 @@ KINDS: dict[str, tuple[type, ...]] = {
     "coco_images": (str, *NOTHING),
 }
 """Types of what a certificate says was asked for, besides what a Config checks."""
+
+
+def complete_side(incomplete: str) -> list[str]:
+    """What a side of a comparison may be: a model, or saved records."""
+    from detcli.model.zoo import MODELS
+
+    return [*MODELS, *complete_files(incomplete, (".onnx", *SUFFIXES))]
 
 
 def _tolerance(text: str) -> dict[str, float]:
@@ -114,13 +120,7 @@ class VerifyRequest:
         boxes=False,
         panel=INPUT,
     )
-    format: ReportFormat | None = option(
-        None,
-        "--format table|json",
-        "Default: table on a terminal and json in a pipe.",
-        boxes=False,
-        panel=OUTPUT,
-    )
+    format: ReportFormat | None = REPORT_FORMAT
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from detcli.backend import open_backend, open_tensors
-from detcli.backend.device import Device, DeviceOptions
 from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
-from detcli.commands.shared.progress import progress
+from detcli.commands.shared.progress import fetching, progress
 from detcli.commands.shared.provenance import describe_run
-from detcli.commands.shared.setup import find_model
 from detcli.commands.shared.sides import DetectorSide, GraphSide, precision_in, rows_of
 from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
@@ -26,6 +24,8 @@ from detcli.commands.verify.report import (
 )
 from detcli.commands.verify.request import VerifyRequest
 from detcli.commands.verify.tensors import OutputComparison, Probe, bisect, image_input
+from detcli.core.config import Settings
+from detcli.core.device import Device, DeviceOptions
 from detcli.detector import Detector, prepare_for
 from detcli.errors import DetcliWarning, InputError, ModelError, UsageError
 from detcli.geometry import Picture
@@ -33,9 +33,9 @@ from detcli.model.contract import METADATA
 from detcli.model.file import ModelFile
 from detcli.model.graph import known_size, shape
 from detcli.model.preprocessing import written
+from detcli.model.zoo import find
 from detcli.record import Origin, iso_time
 from detcli.run import source_options
-from detcli.settings import Settings
 from detcli.source.loading import Item, load_in_time
 from detcli.source.sources import InputGuard, Sources
 
@@ -147,10 +147,12 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
         UsageError: The request does not fit the models or devices.
     """
     settings, running = request.config.settings, request.config.running
-    first, second = (
-        replace(find_model(name), box_format=settings.box_format, preprocess=settings.preprocess)
-        for name in (request.model, request.other or request.model)
-    )
+    box_format, preprocess = settings.box_format, settings.preprocess
+    with fetching() as show:
+        first, second = (
+            replace(find(name, show=show), box_format=box_format, preprocess=preprocess)
+            for name in (request.model, request.other or request.model)
+        )
     if request.other is None:
         second = first  # which is read once
     _warn_about_classes(first, second)

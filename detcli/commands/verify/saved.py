@@ -33,12 +33,12 @@ from detcli.commands.verify.report import (
     VerifyReport,
 )
 from detcli.commands.verify.request import VerifyRequest
+from detcli.core.config import USUAL_CONF, Settings
 from detcli.detections import Detections
 from detcli.errors import InputError, SourceError, UsageError, system_reason
 from detcli.files import sha256
 from detcli.model.contract import COCO, COCO_IDS
 from detcli.record import Origin, ProvenanceJson, Record, RecordJson, iso_time
-from detcli.settings import USUAL_CONF, Settings
 from detcli.sink.labels import COCO_ID_OF, CocoIds, CocoIdsFromFile
 from detcli.source.decode import DecodeOptions
 from detcli.source.sources import InputGuard

@@ -24,7 +24,6 @@ import onnx
 from onnx import NodeProto, ValueInfoProto
 
 from detcli.backend import open_tensors
-from detcli.backend.device import Device, DeviceOptions
 from detcli.backend.preprocess import DEFAULT, place, to_batch
 from detcli.backend.protocol import Tensors
 from detcli.commands.shared.comparison import Precision
@@ -35,6 +34,7 @@ from detcli.commands.verify.report import (
     TensorReport,
     TensorSide,
 )
+from detcli.core.device import Device, DeviceOptions
 from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Picture
 from detcli.model.editing import copied

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from onnx import NodeProto
 
-from detcli.model.contract import BoxFormat, Layout
+from detcli.core.values import BoxFormat
+from detcli.model.contract import Layout
 from detcli.model.graph import (
     CONVOLUTIONS,
     MAX_STEPS,

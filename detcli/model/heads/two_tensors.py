@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from onnx import NodeProto
 
-from detcli.model.contract import BoxFormat, Layout
+from detcli.core.values import BoxFormat
+from detcli.model.contract import Layout
 from detcli.model.graph import (
     CONVOLUTIONS,
     PRODUCTS,

@@ -22,7 +22,8 @@ from codes.export import (
 from codes.network import PRIOR, STRIDES, C2f, Network, Plan, decode_boxes, square
 from codes.symbols import NAMES
 
-from detcli.model.contract import BoxFormat, Layout, Preprocessing
+from detcli.core.values import BoxFormat
+from detcli.model.contract import Layout, Preprocessing
 from detcli.model.preprocessing import change
 from detcli.model.recognise import recognise
 

@@ -6,8 +6,8 @@ from colour_model import NAMES, cell_box, picture
 
 from detcli import Letterbox
 from detcli.backend import open_backend
-from detcli.backend.device import DeviceOptions
 from detcli.backend.postprocess import SelectionOptions
+from detcli.core.device import DeviceOptions
 from detcli.errors import InferenceError
 from detcli.model.file import prepare
 from detcli.timing import Stage

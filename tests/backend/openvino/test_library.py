@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from detcli.backend import open_backend
-from detcli.backend.device import Device
 from detcli.backend.openvino import library as module
 from detcli.backend.openvino.library import open_core, reason
+from detcli.core.device import Device
 from detcli.errors import DeviceError
 from detcli.model.file import prepare
 

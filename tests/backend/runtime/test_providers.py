@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from detcli.backend.device import DeviceOptions
 from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
+from detcli.core.device import DeviceOptions
 
 GIB = 1 << 30
 LIMITED = DeviceOptions(gpu_mem_limit=2 * GIB)

@@ -5,8 +5,8 @@ import onnx
 import pytest
 
 from detcli.backend import open_tensors
-from detcli.backend.device import DeviceOptions
 from detcli.backend.runtime import libraries, session
+from detcli.core.device import DeviceOptions
 from detcli.errors import DeviceError, InferenceError, ModelError
 
 

@@ -17,9 +17,9 @@ from functools import partial
 
 import numpy as np
 
-from detcli.backend.device import Device
 from detcli.commands.bench.machine import GpuWatch, describe_machine, describe_software
 from detcli.commands.shared.provenance import package_version
+from detcli.core.device import Device
 from detcli.errors import DetcliError
 
 PACKAGES = (

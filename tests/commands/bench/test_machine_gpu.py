@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from detcli.backend.device import Device
 from detcli.commands.bench import machine as module
 from detcli.commands.bench.machine import GpuState, GpuWatch
+from detcli.core.device import Device
 from detcli.errors import DeviceError
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"

@@ -9,6 +9,7 @@ import query_model
 from conversions import conversion
 
 from detcli.commands.convert.run import convert
+from detcli.core.config import Settings
 from detcli.detector import Detector
 from detcli.errors import ModelError
 from detcli.geometry import Picture
@@ -16,7 +17,6 @@ from detcli.model.contract import Layout
 from detcli.model.file import ModelFile
 from detcli.model.zoo import find
 from detcli.record import Origin
-from detcli.settings import Settings
 from detcli.source.loading import Item
 
 SQUARES = colour_model.picture(("red", 1, 2), ("blue", 5, 5))

@@ -15,8 +15,9 @@ from onnx import TensorProto, helper
 
 from detcli.backend.postprocess import SelectionOptions, select
 from detcli.commands.convert.selection import append_selection
+from detcli.core.values import BoxFormat
 from detcli.errors import ModelError
-from detcli.model.contract import BoxFormat, Contract, Layout, Preprocessing, Resize, ScoreForm
+from detcli.model.contract import Contract, Layout, Preprocessing, Resize, ScoreForm
 from detcli.model.editing import infer_shapes
 from detcli.model.recognise import recognise
 

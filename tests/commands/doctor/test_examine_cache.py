@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from detcli.backend.device import DeviceOptions
 from detcli.commands.doctor import examine
 from detcli.commands.doctor.examine import clear_cached, describe_cache
+from detcli.core.device import DeviceOptions
 from detcli.detector import Detector
 from detcli.errors import OutputError
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from detcli.commands.eval.evaluator import Curve, advise, best_confidence, decimal
 from detcli.commands.eval.labels import ClassMapping
-from detcli.commands.shared.options import parse_confidence
+from detcli.core.values import parse_confidence
 from detcli.settings import class_thresholds
 
 FLOOR = 0.001
@@ -59,7 +59,7 @@ def test_neighbours_among_the_float32_numbers_are_parted():
 def test_it_gives_the_best_f1_of_all_confidences(rows):
     boxes = len(rows)
     # As the detector reads and applies what is printed.
-    least, _ = parse_confidence(decimal(best_confidence(curve(boxes, *rows), FLOOR)))
+    least = parse_confidence(decimal(best_confidence(curve(boxes, *rows), FLOOR)))["conf"]
     threshold = class_thresholds(least, (), ("x",))[0]
 
     def f1(limit):
@@ -131,7 +131,7 @@ def test_the_argument_is_read_as_meant_whatever_the_names_of_classes(names):
     )
     option, text = shlex.split(found.by_class_argument)
     assert option == "--conf"
-    least, by_class = parse_confidence(text)
+    least, by_class = parse_confidence(text).values()
     thresholds = class_thresholds(least, by_class, names)
     assert thresholds.tolist() == pytest.approx([found.conf, 0.2])
 

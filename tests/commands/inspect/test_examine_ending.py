@@ -7,7 +7,8 @@ from head_graphs import model_of
 from onnx import helper
 
 from detcli.commands.inspect.examine import FedInput, TensorInfo, describe
-from detcli.model.contract import BoxFormat, Layout, ScoreForm
+from detcli.core.values import BoxFormat
+from detcli.model.contract import Layout, ScoreForm
 from detcli.model.editing import infer_shapes
 from detcli.model.inputs import Role
 from detcli.model.recognise import read_graph

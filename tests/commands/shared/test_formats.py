@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from sample_records import picture
 
-from detcli.commands.shared.formats import Format, choose_format, open_record_sink, require_file
+from detcli.commands.shared.formats import choose_format, open_record_sink, require_file
+from detcli.core.values import Format
 from detcli.errors import UsageError
 from detcli.files import open_output
 

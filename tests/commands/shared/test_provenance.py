@@ -1,9 +1,9 @@
 import pytest
 
-from detcli.backend.device import Device
 from detcli.backend.nvidia import DriverFacts, GpuFacts
 from detcli.commands.shared import provenance as module
 from detcli.commands.shared.provenance import FileHashes, describe_run
+from detcli.core.device import Device
 from detcli.record import Origin
 
 FACTS = DriverFacts(

@@ -6,11 +6,11 @@ from damaged_graphs import maker
 
 from detcli.commands.shared.comparison import Precision
 from detcli.commands.shared.sides import DetectorSide, GraphSide, precision_of, rows_of
+from detcli.core.config import Settings
 from detcli.detector import Detector
 from detcli.errors import DetcliWarning, ModelError
 from detcli.geometry import Picture
 from detcli.model.file import ModelFile
-from detcli.settings import Settings
 
 RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
 GREY = Picture.whole(picture())

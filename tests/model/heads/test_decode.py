@@ -7,7 +7,7 @@ from graph_builder import HEIGHT, STRIDES, WIDTH, Graph
 from onnx import TensorProto
 from query_graphs import exponential, refined
 
-from detcli.model.contract import BoxFormat
+from detcli.core.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads.decode import (
