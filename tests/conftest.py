@@ -76,7 +76,7 @@ SLOW = {
     "commands/predict/test_run.py",
     "commands/predict/test_shards_object_store.py",
     "commands/shared/test_messages_stderr.py",
-    "commands/shared/test_setup_fetching.py",
+    "commands/shared/test_progress_fetching.py",
     "commands/verify/test_tensors_bisect.py",
     "commands/verify/test___init__.py",
     "model/test_file_prepared.py",

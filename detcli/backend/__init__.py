@@ -1,6 +1,5 @@
 """Backends: each runs a prepared model on one kind of device.
 
-    device.py                     where to run, and how
     protocol.py                   what every backend offers
     preprocess.py                 the specification, in NumPy: from a picture to the input,
     postprocess.py                and from the head to rows

@@ -9,7 +9,6 @@ from the user's file and from JSON.
 
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass, replace
 from pathlib import Path
@@ -383,10 +382,8 @@ class Command(_Help, TyperCommand):
                 error.hint = f"{error.hint} ({origin})".strip()
             raise
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """What follows the command's name."""
-        if not self.rows:
-            return super().collect_usage_pieces(ctx)
         words = (
             row.spelled if row.default is REQUIRED else f"[{row.spelled}]"
             for row in self.rows.values()
@@ -407,10 +404,7 @@ class Command(_Help, TyperCommand):
                     spelled = spelled.replace("--", "--[no-]")
                 sections[row.panel if row.names else "Arguments"].append((spelled, row.text))
             elif (record := param.get_help_record(ctx)) is not None:
-                panel = getattr(param, "rich_help_panel", None) or "Options"
-                title = "Arguments" if param.param_type_name == "argument" else panel
-                names = re.sub(r"--(\S+) / --no-\1", r"--[no-]\1", record[0])
-                sections[title].append((names, record[1]))
+                sections["Options"].append(record)
         for title, found in sections.items():
             if found:
                 with formatter.section(title):

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from detcli.app import app
-from detcli.backend import device as devices
+from detcli.cli import completion as devices
 from detcli.cli.completion import complete_device, complete_model
 from detcli.commands.verify.request import complete_side
 from detcli.errors import DeviceError

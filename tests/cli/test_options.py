@@ -19,7 +19,7 @@ from detcli.core.config import (
     Watched,
     Writing,
 )
-from detcli.core.options import flat, rows
+from detcli.core.options import flat, option, rows
 from detcli.errors import UsageError
 
 GROUPS = (Inputs, Running, Settings, Watched, Writing, Shards, Messages)
@@ -44,25 +44,22 @@ def write(tmp_path, monkeypatch):
     return write
 
 
-def given(*arguments):
-    """The values that predict would get, as they are written in JSON."""
+def given(*arguments, groups=GROUPS, whole_file=True):
+    """The values that predict, or another command, would get, as they are written in JSON."""
     found = []
 
-    @command(*GROUPS, whole_file=True)
+    @command(*groups, whole_file=whole_file)
     def probe(config: Config) -> None:
         found.append({name: rows(Config)[name].write(one) for name, one in flat(config).items()})
 
-    alone = typer.Typer(add_completion=False)
-    alone.command("predict", cls=Command)(probe)
-    typer.main.get_command(alone)(list(map(str, arguments)), standalone_mode=False)
+    run(probe, *arguments)
     return found[0]
 
 
-def parse(command, *arguments):
-    """The values of the parameters of another command, without running it."""
-    group = typer.main.get_command(app)
-    root = group.context_class(group, info_name="detcli")
-    return group.get_command(None, command).make_context(command, list(arguments), parent=root)
+def run(probe, *arguments):
+    alone = typer.Typer(add_completion=False)
+    alone.command("predict", cls=Command)(probe)
+    typer.main.get_command(alone)(list(map(str, arguments)), standalone_mode=False)
 
 
 @pytest.mark.parametrize(
@@ -128,28 +125,29 @@ def test_the_command_line_undoes_any_flag_of_the_file(write):
     assert given("a.jpg", "--no-force")["force"] is False
 
 
-@pytest.mark.parametrize(
-    ("command", "arguments"),
-    [
-        ("eval", ["--data", "d"]),
-        ("bench", []),
-    ],
-)
-def test_other_commands_take_the_model_and_the_device(command, arguments, write, monkeypatch):
+def test_other_commands_take_the_model_and_the_device(write, monkeypatch):
     write('model = "written"\ndevice = "cuda:1"\nconf = 0.9\nmax-det = 3\nhalf = true')
-    params = parse(command, *arguments).params
-    built_in = {param.name: param.default for param in parse(command, *arguments).command.params}
-    assert (params["model"], params["device"]) == ("written", "cuda:1")
-    for name in {"conf", "max_det", "half"} & {*params}:
-        assert params[name] == built_in[name]
+    found = given(groups=(Running, Settings), whole_file=False)
+    assert (found["model"], found["device"]) == ("written", ["cuda:1"])
+    for name in ("conf", "max_det", "half"):
+        assert found[name] == rows(Config)[name].default
     monkeypatch.setenv("DETCLI_DEVICE", "cpu")
-    assert parse(command, *arguments).params["device"] == "cpu"
+    assert given(groups=(Running,), whole_file=False)["device"] == ["cpu"]
 
 
-def test_the_doctor_has_no_default_device(write, monkeypatch):
+def test_an_option_of_its_own_has_no_default(write, monkeypatch):
+    """The device that doctor requires is not the one that the user prefers."""
     write('device = "cuda"')
     monkeypatch.setenv("DETCLI_DEVICE", "cuda")
-    assert parse("doctor").params["device"] is None
+    found = []
+
+    @command()
+    def probe(device: str | None = option(None, "--device DEVICE", "", boxes=False)) -> None:
+        found.append(device)
+
+    run(probe)
+    run(probe, "--device", "cpu")
+    assert found == [None, "cpu"]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +173,7 @@ def test_the_doctor_has_no_default_device(write, monkeypatch):
 def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, write):
     path = write("")
     path.write_bytes(text.encode(errors="surrogateescape"))
-    for read in (lambda: given("a.jpg"), lambda: parse("eval", "m.onnx", "--data", "d")):
+    for read in (lambda: given("a.jpg"), lambda: given(groups=(Running,), whole_file=False)):
         with pytest.raises(UsageError, match=says) as caught:
             read()
         assert str(path) in str(caught.value)
