@@ -173,8 +173,8 @@ def _boxes_and_scores(builder: _Builder, plan: Adaptation) -> str:
     if head.objectness:
         objectness = builder.cut(scores, 0, 1, axis)
         scores = builder.node("Mul", [builder.cut(scores, 1, None, axis), objectness])
-    if head.objectness and head.decodes(BoxDecode.LINEAR):
-        boxes = _on_grid(builder, boxes, plan)
+        if head.decodes(BoxDecode.LINEAR):
+            boxes = _on_grid(builder, boxes, plan)
     if not head.anchors_first and plan.anchors_first:
         boxes, scores = (builder.node("Transpose", [t], perm=[0, 2, 1]) for t in (boxes, scores))
         axis = 2

@@ -62,9 +62,10 @@ class GraphIndex:
     def _initializers(self) -> dict[str, onnx.TensorProto]:
         return {tensor.name: tensor for tensor in self.graph.initializer}
 
-    def producer(self, tensor: str) -> NodeProto | None:
-        """The node that computes a tensor, see `computed_as`."""
-        return self.producers.get(self.computed_as(tensor))
+    def producer(self, tensor: str, *operators: str) -> NodeProto | None:
+        """The node that computes a tensor, see `computed_as`, if it is one of these operators."""
+        node = self.producers.get(self.computed_as(tensor))
+        return None if node is not None and operators and node.op_type not in operators else node
 
     def computed_as(self, tensor: str) -> str:
         """The output of the node that computes a tensor.

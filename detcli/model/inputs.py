@@ -215,25 +215,20 @@ def read_input_nodes(index: GraphIndex, image: str) -> InputNodes:
     dims = index.shapes[image]
     rank = len(dims)
     first = 1 if rank == 4 else 0
-    last = rank > 0 and dims[-1] == 3 and dims[first] != 3
+    last = dims[-1] == 3 and dims[first] != 3
     sides = dims[first : first + 2] if last else dims[first + 1 :]
     entry = InputNodes(
         any_size=not all(isinstance(side, int) for side in sides),
         integer=value.type.tensor_type.elem_type in WHOLE_NUMBERS,
     )
-    if rank not in {3, 4}:
-        return entry
     pictures = np.zeros((4, 3, *SIDES))
     pictures[[1, 2, 3], [0, 1, 2]] = 1
     pictures = np.moveaxis(pictures, 1, -1) if last else pictures
     traced, resized = _traced(index, image, pictures if first == 0 else pictures[:, np.newaxis])
-    taken = {
-        name
-        for node in index.graph.node
-        if node.op_type not in {"Shape", "Size"} and not traced.keys() >= set(node.output)
-        for name in node.input
-        if name in traced
-    }
+    taken = set[str]()  # by the network
+    for node in index.graph.node:
+        if node.op_type not in {"Shape", "Size"} and not traced.keys() >= {*node.output}:
+            taken |= traced.keys() & {*node.input}
     channels = _channels(traced[taken.pop()]) if len(taken) == 1 else []
     if not channels:
         return entry
@@ -304,20 +299,11 @@ def _moved(index: GraphIndex, node: NodeProto, given: Values) -> list[Values]:
     axes, results = index.axes(node) or [], list[Values]()
     match node.op_type:
         case "BatchNormalization":
-            weight, bias, mean, variance = (
-                _factor(index, name, given).reshape(-1, *[1] * (rank - 2))
-                for name in node.input[1:5]
-            )
-            epsilon = next((entry.f for entry in node.attribute if entry.name == "epsilon"), 1e-5)
-            results = [(given - mean) * (weight / np.sqrt(variance + epsilon)) + bias]
+            results = [_normalised(index, node, given)]
         case "Gather" if (chosen := index.array(node.input[1])) is not None:
             results = [given.take(chosen, axis)]
         case "Slice":
-            parts = [index.constant(name) or [] for name in node.input[1:5]]
-            start, end, along, step = ([one for (one,) in parts] + [1])[:4]
-            axis = along % rank + 1
-            stop = None if step < 0 and end < -given.shape[axis] else end
-            results = [given[(slice(None),) * axis + (slice(start, stop, step),)]]
+            results = [_sliced(index, node, given)]
         case "Split":
             results = np.split(given, len(node.output), axis)
         case "Transpose":
@@ -329,6 +315,22 @@ def _moved(index: GraphIndex, node: NodeProto, given: Values) -> list[Values]:
             rank += len(axes)
             results = [np.expand_dims(given, tuple(one % rank + 1 for one in axes))]
     return results
+
+
+def _normalised(index: GraphIndex, node: NodeProto, given: Values) -> Values:
+    dims = [-1, *[1] * (given.ndim - 3)]
+    factors = [_factor(index, name, given).reshape(dims) for name in node.input[1:5]]
+    weight, bias, mean, variance = factors
+    epsilon = next((entry.f for entry in node.attribute if entry.name == "epsilon"), 1e-5)
+    return (given - mean) * (weight / np.sqrt(variance + epsilon)) + bias
+
+
+def _sliced(index: GraphIndex, node: NodeProto, given: Values) -> Values:
+    parts = [index.constant(name) or [] for name in node.input[1:5]]
+    start, end, along, step = ([one for (one,) in parts] + [1])[:4]
+    axis = along % (given.ndim - 1) + 1
+    stop = None if step < 0 and end < -given.shape[axis] else end
+    return given[(slice(None),) * axis + (slice(start, stop, step),)]
 
 
 def _factor(index: GraphIndex, name: str, given: Values) -> Values:

@@ -156,12 +156,8 @@ def _read(entry: str, text: str) -> dict[str, Any]:
             f"--preprocess '{text}': '{entry}' is unknown", f"the entries are: {known}"
         )
     kind, count, least, most = NUMBERS[name]
-    try:
-        numbers = tuple(map(kind, value.split(":")))
-        finite = all(map(math.isfinite, numbers))
-    except (ValueError, OverflowError):
-        numbers, finite = (), False
-    if len(numbers) != count or not finite:
+    numbers = _numbers(value, kind)
+    if len(numbers) != count:
         wanted = "one number" if count == 1 else f"{count} numbers with colons between them"
         raise UsageError(f"--preprocess {entry}: '{value}' is not {wanted}", EXAMPLE)
     if not all(least <= number <= most for number in numbers):
@@ -172,6 +168,15 @@ def _read(entry: str, text: str) -> dict[str, Any]:
     if name == Resize.SHORTEST_EDGE:
         return {"resize": Resize.SHORTEST_EDGE, "edges": numbers}
     return {name: numbers if count > 1 else numbers[0]}
+
+
+def _numbers(value: str, kind: type[float]) -> tuple[float, ...]:
+    """Finite numbers with colons between them; none if one is not."""
+    try:
+        numbers = tuple(map(kind, value.split(":")))
+        return numbers if all(map(math.isfinite, numbers)) else ()
+    except (ValueError, OverflowError):
+        return ()
 
 
 PREPROCESSOR = "preprocessor_config.json"
@@ -325,15 +330,14 @@ class _Processor:
             limits = self._side(sides, "max_height"), self._side(sides, "max_width")
             return Resizing(Resize.CORNER, padded) if limits == padded else None
         if isinstance(size, int) and self._kind.startswith(EDGE_PROCESSORS):
-            sides, known = {"shortest_edge": size}, {"shortest_edge"}
-            if self._fields.get("max_size") is not None:
-                sides["longest_edge"] = self._fields["max_size"]
-                known.add("longest_edge")
+            longest = self._fields.get("max_size")
+            sides = {"shortest_edge": size, "longest_edge": longest}
+            known = {"shortest_edge"} if longest is None else {*sides}
         if "shortest_edge" not in known or known - {"shortest_edge", "longest_edge"} or padded:
             return None
-        longest = self._side(sides, "longest_edge") if len(known) > 1 else LONGEST_EDGE
         multiple = YOLOS_MULTIPLE if self._kind.startswith("Yolos") else 1
-        edges = self._side(sides, "shortest_edge"), longest
+        most = self._side(sides, "longest_edge") if len(known) > 1 else LONGEST_EDGE
+        edges = self._side(sides, "shortest_edge"), most
         return Resizing(Resize.SHORTEST_EDGE, edges=edges, multiple=multiple)
 
     def integer(self, name: str, default: int, *, least: int = 1) -> int:

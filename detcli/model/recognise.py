@@ -203,14 +203,7 @@ def _reading(
     known: bool,
 ) -> Reading:
     image, others = find_inputs(index)
-    if (task := metadata.get("task", "detect")) != "detect" and not (
-        boxes_only and task in WITH_BOXES
-    ):
-        does = TASKS.get(task, "it is for something else")
-        raise Unrecognised(
-            f"{does}: its metadata says task '{task}'",
-            BOXES_ONLY if task in WITH_BOXES else DETECTORS,
-        )
+    _check_task(metadata.get("task", "detect"), boxes_only=boxes_only)
     named = parse_names(metadata.get("names", ""))
     head = find_head(index, named, boxes_only=boxes_only)
     if not known and head.scores_are is None:  # an unknown operator may make them, final or not
@@ -228,10 +221,7 @@ def _reading(
     if head.left_out:
         warnings = (*warnings, "its masks or keypoints are left out")
     swapped, fractions = _corners(index, head, family)
-    default = known_sides(*_integers(metadata.get("imgsz"), 2))
-    if default is None or math.prod(default) > MAX_INPUT:
-        default = DEFAULT_SIZE
-    stride = max(_integers(metadata.get("stride"), 1))
+    default, stride = _sizes(metadata)
     # A YOLO's head with centres is one that gives several boxes for an object, whatever the caller
     # calls its boxes.
     several = family.needs_nms is None and head.layout is not Layout.END_TO_END
@@ -256,7 +246,7 @@ def _reading(
         batch=_batch(index, head, image),
         input_size=image.size,
         default_size=default,
-        stride=stride if 0 < stride <= MAX_STRIDE else DEFAULT_STRIDE,
+        stride=stride,
         names=names,
         names_origin=names_origin,
         counts_classes=head.class_count is not None,
@@ -276,6 +266,23 @@ def _reading(
         warnings=(*warnings, *ignored),
     )
     return Reading(contract, adaptation, preprocessing)
+
+
+def _check_task(task: str, *, boxes_only: bool) -> None:
+    if task == "detect" or (boxes_only and task in WITH_BOXES):
+        return
+    does = TASKS.get(task, "it is for something else")
+    hint = BOXES_ONLY if task in WITH_BOXES else DETECTORS
+    raise Unrecognised(f"{does}: its metadata says task '{task}'", hint)
+
+
+def _sizes(metadata: dict[str, str]) -> tuple[tuple[int, int], int]:
+    """The size of inputs that are free, and the stride."""
+    default = known_sides(*_integers(metadata.get("imgsz"), 2))
+    if default is None or math.prod(default) > MAX_INPUT:
+        default = DEFAULT_SIZE
+    stride = max(_integers(metadata.get("stride"), 1))
+    return default, stride if 0 < stride <= MAX_STRIDE else DEFAULT_STRIDE
 
 
 def _corners(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]:
@@ -334,8 +341,7 @@ def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
         if node.op_type == "Softmax":
             dims = index.shapes[node.output[0]] or index.shapes[node.input[0]]
             shares = known_size(dims[attribute(node, "axis", -1)]) if dims else None
-            cut = index.producer(scores)
-            if shares is None and cut is not None and cut.op_type in {"Gather", "Slice", "Split"}:
+            if shares is None and index.producer(scores, "Gather", "Slice", "Split"):
                 raise Unrecognised("it is not clear whether its scores cover all classes")
             return None not in {shares, head.class_count} and shares != head.class_count
     return False

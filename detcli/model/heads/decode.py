@@ -100,16 +100,14 @@ def parts_of(
     index: GraphIndex, tensor: str, depth: int = DECODE_DEPTH
 ) -> tuple[str, list[tuple[int, str]]]:
     """The tensors that channels were joined from, where some are cut out again."""
+    while (node := index.producer(tensor, "Transpose", "Unsqueeze", "Squeeze")) is not None:
+        tensor = node.input[0]
     tensor = index.computed_as(tensor)
-    node = index.producer(tensor)
-    while node is not None and node.op_type in {"Transpose", "Unsqueeze", "Squeeze"}:
-        tensor = index.computed_as(node.input[0])
-        node = index.producer(tensor)
-    dims = index.shapes[tensor]
-    if node is None or node.op_type not in {"Slice", "Split"} or not dims:
+    node = index.producer(tensor, "Slice", "Split")
+    if node is None or not index.shapes[tensor]:
         return tensor, []
     axis, start = cut_along(index, node, tensor)
-    length = known_size(dims[axis]) if axis is not None and axis < len(dims) else None
+    length = None if axis is None else index.size(tensor, axis)
     if axis is None or length is None:
         return tensor, []
     reached, offset = [], 0
@@ -125,21 +123,20 @@ def parts_of(
 def cut_along(index: GraphIndex, node: NodeProto, output: str) -> tuple[int | None, int]:
     """The axis that a Gather, Slice or Split cuts along, and the first entry of an output."""
     rank = len(index.shapes[node.input[0]])
+    if not rank:
+        return None, 0
     if node.op_type == "Split":
         axis, number = attribute(node, "axis", 0), list(node.output).index(output)
-        sizes = [index.shapes[name] for name in node.output[:number]]
-        before = [known_size(dims[axis]) for dims in sizes if dims]
-        known = None not in before and len(before) == number
-        return (axis % rank if rank and known else None), sum(size or 0 for size in before)
+        before = [index.size(name, axis) for name in node.output[:number]]
+        return (axis % rank if None not in before else None), sum(filter(None, before))
     if node.op_type == "Gather":
         chosen = index.constant(node.input[1]) or []
-        one = rank > 0 and len(chosen) == 1
-        return (attribute(node, "axis", 0) % rank, chosen[0]) if one else (None, 0)
+        return (attribute(node, "axis", 0) % rank, chosen[0]) if len(chosen) == 1 else (None, 0)
     entries = [index.constant(name) for name in node.input[1:5]]
     if len(entries) < 3 or any(entry is None or len(entry) != 1 for entry in entries):
         return None, 0
     starts, _, axes = (entry[0] for entry in entries[:3] if entry)
-    return (axes % rank if rank else None), starts
+    return axes % rank, starts
 
 
 def moved_inputs(node: NodeProto, output: str) -> list[str] | None:
@@ -204,11 +201,10 @@ def layer_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
     """
     if node.op_type == "Add":
         sums = [name for name in node.input if computed(index, name)]
-        inner = index.producer(sums[0]) if len(sums) == 1 else None
-        node = inner if inner is not None and inner.op_type == "Mul" else node
+        node = (index.producer(sums[0], "Mul") if len(sums) == 1 else None) or node
     if node.op_type == "Mul":
-        factors = map(index.producer, node.input)
-        return next((f for f in factors if f is not None and f.op_type in INTEGER_LAYERS), None)
+        factors = (index.producer(name, *INTEGER_LAYERS) for name in node.input)
+        return next(filter(None, factors), None)
     return node if node.op_type in LEARNT else None
 
 
@@ -262,10 +258,8 @@ def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
 
 def _is_projection(index: GraphIndex, node: NodeProto) -> bool:
     """True if a layer only sums up a distribution's bins, or changes the format of boxes."""
-    quantise = index.producer(node.input[0])
-    dynamic = quantise is not None and quantise.op_type == "DynamicQuantizeLinear"
-    source = quantise.input[0] if quantise is not None and dynamic else node.input[0]
-    below = {maker.op_type for maker in makers(index, source)}
+    quantise = index.producer(node.input[0], "DynamicQuantizeLinear")
+    below = {maker.op_type for maker in makers(index, (quantise or node).input[0])}
     return "Softmax" in below or to_corners(index, node)
 
 
@@ -294,12 +288,7 @@ def boxes_of(index: GraphIndex, tensor: str, joins: int = 2) -> Decoded | None:
                 inner = _in_unit(boxes_of(index, node.input[0], joins), fractions)
                 return None if inner is None else inner._replace(box_format=BoxFormat.XYXY)
             if node.op_type == "Concat" and len(node.input) > 1:
-                parts_are = set[Decoded | None]()
-                if joins and len(node.input) <= MAX_JOINED:
-                    # Constants fill up a number of rows.
-                    made = [part for part in node.input if computed(index, part)]
-                    parts_are = {boxes_of(index, part, joins - 1) for part in made}
-                return _in_unit(parts_are.pop(), fractions) if len(parts_are) == 1 else None
+                return _in_unit(_boxes_of_all(index, node, joins), fractions)
             # Scaling, reshaping and joining boxes that were decoded separately keep the format;
             # any other arithmetic changes it.
             if node.op_type in {"Mul", "Div"}:
@@ -309,6 +298,15 @@ def boxes_of(index: GraphIndex, tensor: str, joins: int = 2) -> Decoded | None:
                 following += [(entry, fractions) for entry in moved_inputs(node, name) or []]
         level = list(dict.fromkeys(following))
     return None
+
+
+def _boxes_of_all(index: GraphIndex, join: NodeProto, joins: int) -> Decoded | None:
+    """How the boxes are decoded that are joined, if all are in one way."""
+    if not joins or len(join.input) > MAX_JOINED:
+        return None
+    # Constants fill up a number of rows.
+    found = {boxes_of(index, part, joins - 1) for part in join.input if computed(index, part)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _in_unit(found: Decoded | None, fractions: bool | None) -> Decoded | None:  # noqa: FBT001
@@ -360,20 +358,22 @@ def _by_sigmoid(index: GraphIndex, node: NodeProto) -> BoxDecode:
 
 def _joined_by(index: GraphIndex, names: list[str]) -> Decoded | None:
     made = [makers(index, name) for name in names]
-    # The first where all are alike, as those of each scale are.
-    parts = [nodes[0] if len({n.op_type for n in nodes}) == 1 else None for nodes in made]
-    match [part.op_type if part is not None else "" for part in parts]:
+    match [_kind(nodes) for nodes in made]:
         case ["Sub", "Add"] | ["Sub", "Sub", "Add", "Add"]:
-            low, high = parts[0], parts[len(parts) // 2]
-            how = low and high and _around_a_centre(index, low, high)
+            how = _around_a_centre(index, made[0][0], made[len(made) // 2][0])
             return Decoded(how or BoxDecode.DISTANCES, BoxFormat.XYXY)
         case ["Div" | "Mul", "Sub"] | ["Div" | "Mul", "Div" | "Mul", "Sub", "Sub"]:
-            halved = parts[0].input if parts[0] is not None else ()
-            sums = [n for n in halved if "Add" in {m.op_type for m in makers(index, n)}]
-            return Decoded(BoxDecode.DISTANCES, BoxFormat.CXCYWH) if sums else None
-    if len(parts) == 2 and all(2 in index.shapes[name][1:] for name in names):
+            halved = {m.op_type for name in made[0][0].input for m in makers(index, name)}
+            return Decoded(BoxDecode.DISTANCES, BoxFormat.CXCYWH) if "Add" in halved else None
+    if len(names) == 2 and all(2 in index.shapes[name][1:] for name in names):
         return _of_halves(index, names[0], names[1])
     return None
+
+
+def _kind(nodes: list[NodeProto]) -> str:
+    """The operator of nodes that are all alike, as those of each scale are; else empty."""
+    kinds = {node.op_type for node in nodes}
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def _of_halves(index: GraphIndex, centre: str, size: str) -> Decoded | None:
@@ -410,7 +410,7 @@ def _around_a_centre(index: GraphIndex, low: NodeProto, high: NodeProto) -> BoxD
     if not _same(index, centre, others[0]) or not _same(index, half, others[1]):
         return None
     size = half
-    while (node := index.producer(size)) is not None and node.op_type in {"Mul", "Div"}:
+    while (node := index.producer(size, "Mul", "Div")) is not None:
         factors = [name for name in node.input if index.array(name) is None]
         if len(factors) != 1:
             break
@@ -490,19 +490,16 @@ def columns(index: GraphIndex, head: str, axis: int) -> list[tuple[int, str]]:
 
 def _parts(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> list[tuple[int, str]]:
     """What a Concat joins: number of channels and tensor of each; empty if it is not clear."""
-    shapes = [index.shapes[name] for name in join.input]
-    sizes = [known_size(dims[axis]) if axis < len(dims) else None for dims in shapes]
-    if sum(size or 0 for size in sizes) != channels:
+    sizes = [index.size(name, axis) or 0 for name in join.input]
+    if sum(sizes) != channels:
         return []
     found = []
     for size, name in zip(sizes, join.input, strict=True):
-        inner = index.producer(name)
-        nested = inner is not None and inner.op_type == "Concat" and len(inner.input) > 1
-        rank = len(index.shapes[name])
-        if inner is not None and nested and attribute(inner, "axis", 0) % rank == axis:
-            found += _parts(index, inner, axis, size or 0) or [(size or 0, name)]
-        else:
-            found.append((size or 0, name))
+        inner, nested = index.producer(name, "Concat"), list[tuple[int, str]]()
+        if inner is not None and len(inner.input) > 1:
+            own = attribute(inner, "axis", 0) % len(index.shapes[name])
+            nested = _parts(index, inner, axis, size) if own == axis else []
+        found += nested or [(size, name)]
     return found
 
 

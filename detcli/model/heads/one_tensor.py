@@ -37,14 +37,11 @@ def end_to_end(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     NaN scores may have been replaced, as in what `detcli convert --end-to-end` appends.
     """
     for node in index.graph.node:
-        reduced = index.producer(node.input[0]) if node.op_type == "TopK" else None
-        if reduced is None or reduced.op_type != "ReduceMax":
+        reduced = index.producer(node.input[0], "ReduceMax") if node.op_type == "TopK" else None
+        if reduced is None:
             continue
-        scores = str(reduced.input[0])
-        split = index.producer(scores)
-        if split is not None and split.op_type == "Where":  # IsNaN(scores), 0, scores
-            scores = str(split.input[2])
-            split = index.producer(scores)
+        guard = index.producer(reduced.input[0], "Where")  # IsNaN(scores), 0, scores
+        split = index.producer(guard.input[2] if guard else reduced.input[0])
         if split is None or not _splits_off_boxes(index, split):
             continue
         head = str(split.input[0])
@@ -157,11 +154,10 @@ def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bo
     if isinstance(channels, int):
         return channels - BOX_ROWS if channels > BOX_ROWS else None
     # Where the shape depends on the input's, a Split may still tell, before a sigmoid or not.
-    node = index.producer(scores)
-    if node is not None and node.op_type == "Sigmoid":
-        scores = node.input[0]
-        node = index.producer(scores)
-    if node is None or node.op_type != "Split":
+    if (sigmoid := index.producer(scores, "Sigmoid")) is not None:
+        scores = sigmoid.input[0]
+    node = index.producer(scores, "Split")
+    if node is None:
         return None
     sizes = index.constant(node.input[1]) if len(node.input) > 1 else None
     return sizes[list(node.output).index(index.computed_as(scores))] if sizes else None
@@ -180,37 +176,18 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
     decoded = decoded_from(index, boxes)
     if decoded is None and len(boxes) > 1:
         return None
-    # A constant objectness, as YOLOv6 has, counts as a score.
-    finals = [
-        scores_of(index, name) is Activation.SIGMOID or not computed(index, name)
-        for _, name in rest
-    ]
-    objectness = False
-    match [size for size, _ in rest]:
-        case [int(classes)] if finals[0] and _with_objectness(index, decoded, rest[0][1]):
-            classes, objectness = classes - 1, True
-        case [int()] if scores_of(index, rest[0][1]) is None and _has_anchors(decoded):
-            raise Unrecognised("it is not clear whether its scores begin with an objectness")
-        case [int(classes)]:
-            pass
-        case [1, int(classes)] if all(finals):
-            objectness = True
-            if (
-                decoded is not None
-                and decoded.how is BoxDecode.DISTANCES
-                and computed(index, rest[0][1])
-            ):
-                raise Unrecognised(
-                    "it is not clear what the number between its boxes and scores is"
-                )
-        case [int(classes), *extra] if finals[0]:
-            if not boxes_only or _is_angle(index, extra):
-                hint = DETECTORS if _is_angle(index, extra) else BOXES_ONLY
-                raise Unrecognised(_task_of(index, sum(extra)), hint)
-            return _boxes_of_more(index, head, classes, anchors_first=axis == 2)
-        case _:
+    known = _classes_of(index, decoded, rest)
+    if known is None:
+        (classes, first), *more = rest
+        extra = [size for size, _ in more]
+        if not extra or not _is_final(index, first):
             return None
-    layer = next((layer for name in boxes if (layer := layer_of(index, name))), "")
+        angle = extra == [1] and len(index.graph.output) == 1  # it turns the boxes
+        if not boxes_only or angle:
+            raise Unrecognised(_task_of(index, sum(extra)), DETECTORS if angle else BOXES_ONLY)
+        return _boxes_of_more(index, head, classes, anchors_first=axis == 2)
+    classes, objectness = known
+    layer = next(filter(None, (layer_of(index, name) for name in boxes)), "")
     return Head(
         Layout.ONE_TO_MANY if objectness else _layout(axis == 2),
         (Columns(head, 0, BOX_ROWS),),
@@ -222,6 +199,28 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
         layer=layer,
         objectness=objectness,
     )
+
+
+def _classes_of(index: GraphIndex, decoded: Decoded | None, rest: Parts) -> tuple[int, bool] | None:
+    """C, and whether an objectness comes before the classes; None if there is more than these."""
+    size, name = rest[-1]
+    if len(rest) == 1:
+        if _is_final(index, name) and _with_objectness(index, decoded, name):
+            return size - 1, True
+        if scores_of(index, name) is None and _has_anchors(decoded):
+            raise Unrecognised("it is not clear whether its scores begin with an objectness")
+        return size, False
+    if len(rest) > 2 or rest[0][0] != 1 or not all(_is_final(index, part) for _, part in rest):
+        return None
+    distances = decoded is not None and decoded.how is BoxDecode.DISTANCES
+    if distances and computed(index, rest[0][1]):
+        raise Unrecognised("it is not clear what the number between its boxes and scores is")
+    return size, True
+
+
+def _is_final(index: GraphIndex, tensor: str) -> bool:
+    """True if a part is scores; a constant objectness, as YOLOv6 has, counts as one."""
+    return scores_of(index, tensor) is Activation.SIGMOID or not computed(index, tensor)
 
 
 def _after_boxes(parts: Parts) -> tuple[list[str], Parts]:
@@ -262,11 +261,6 @@ def _boxes_of_more(index: GraphIndex, head: str, classes: int, *, anchors_first:
         decoded=decoded_from(index, boxes),
         left_out=True,
     )
-
-
-def _is_angle(index: GraphIndex, extra: list[int]) -> bool:
-    """True if what follows the scores turns the boxes."""
-    return extra == [1] and len(index.graph.output) == 1
 
 
 def _task_of(index: GraphIndex, extra: int | None) -> str:

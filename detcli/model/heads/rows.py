@@ -1,7 +1,10 @@
 """Finds the detections of a graph that selects them itself, where it cannot be cut before that."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+
+from onnx import NodeProto
 
 from detcli.model.contract import Layout
 from detcli.model.graph import GraphIndex, attribute, known_size
@@ -54,21 +57,7 @@ def selected_rows(index: GraphIndex) -> Head | None:
     if len(boxes) != 1:
         return None
     box_piece, box_tensor = boxes[0]
-    rank, seen = len(index.shapes[box_piece.tensor]), _seen(index)
-    # A column that does not depend on the picture is its number in the batch.
-    others = [
-        (piece, tensor)
-        for piece, tensor, _ in pieces
-        if piece.tensor == box_piece.tensor and piece != box_piece and tensor in seen
-    ]
-    if len(others) < 2:
-        others += [  # a count of detections has an axis less, or one of length 1
-            (piece, tensor)
-            for piece, tensor, _ in pieces
-            if piece.tensor != box_piece.tensor
-            and len(index.shapes[tensor]) == rank - 1
-            and _last(index, tensor) != 1
-        ]
+    others = _others(index, pieces, box_piece)
     labels = [(piece, tensor) for piece, tensor in others if is_integral(index, tensor)]
     scores = [piece for piece, tensor in others if (piece, tensor) not in labels]
     labels = [(p, t) for p, t in labels if suppressed_column(index, t) != PICTURE_COLUMN]
@@ -86,12 +75,29 @@ def selected_rows(index: GraphIndex) -> Head | None:
     )
 
 
+def _others(
+    index: GraphIndex, pieces: list[tuple[Columns, str, int]], boxes: Columns
+) -> list[tuple[Columns, str]]:
+    """What may be scores and class ids beside boxes."""
+    seen, rank = _seen(index), len(index.shapes[boxes.tensor])
+    # A column that does not depend on the picture is its number in the batch.
+    beside = [(p, t) for p, t, _ in pieces if p.tensor == boxes.tensor and p != boxes and t in seen]
+    if len(beside) > 1:
+        return beside
+    return beside + [  # a count of detections has an axis less, or one of length 1
+        (piece, tensor)
+        for piece, tensor, _ in pieces
+        if piece.tensor != boxes.tensor
+        and len(index.shapes[tensor]) == rank - 1
+        and _last(index, tensor) != 1
+    ]
+
+
 def _pieces(index: GraphIndex, output: str) -> list[tuple[Columns, str, int]]:
     """The parts of an output, as `_joined_rows` gives them; else the whole of it."""
-    width = _last(index, output)
-    if width is None and len(index.shapes[output]) == BATCHED:
+    width = _last(index, output) or 0
+    if not width and len(index.shapes[output]) == BATCHED:
         width = _size_of_row(index, output)
-    width = width or 0
     rows = _joined_rows(index, output) if BOX_ROWS < width <= MAX_COLUMNS else []
     return _with_boxes(index, rows) or [(Columns(output), output, width)]
 
@@ -112,9 +118,9 @@ def _with_boxes(
 
 def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
     """What a column was cut out of along the last axis, and its place; empty if it was not."""
-    for name in (tensor, *_moved(index, tensor)):
-        node = index.producer(name)
-        if node is None or node.op_type not in {"Gather", "Slice", "Split"}:
+    for name in _trail(index, tensor):
+        node = index.producer(name, "Gather", "Slice", "Split")
+        if node is None:
             continue
         rank = len(index.shapes[node.input[0]])
         axis, place = cut_along(index, node, index.computed_as(name))
@@ -156,44 +162,45 @@ def _joined_rows(index: GraphIndex, output: str) -> list[tuple[Columns, str, int
         if node.op_type == "Concat" and len(node.input) > 1:
             # Ultralytics joins the masks that a detector has none of, as a part without columns.
             parts = [name for name in node.input if index.shapes[name][-1:] != [0]]
-            sizes = [_last(index, name) or _size_of_row(index, name) for name in parts]
-            if None not in sizes and sum(filter(None, sizes)) == width:
-                found, start = [], 0
-                for size, name in zip(sizes, parts, strict=True):
-                    found.append((Columns(output, start, start + (size or 0)), name, size or 0))
-                    start += size or 0
-                return found
-        moved = moved_inputs(node, tensor)
-        if not moved:
-            return []
-        tensor = next((name for name in moved if index.constant_tensor(name) is None), moved[0])
+            sizes = [_size_of_row(index, name) for name in parts]
+            if 0 not in sizes and sum(sizes) == width:
+                starts = itertools.accumulate(sizes, initial=0)
+                return [
+                    (Columns(output, start, start + size), name, size)
+                    for start, size, name in zip(starts, sizes, parts, strict=False)
+                ]
+        tensor = _moved(index, node, tensor)
     return []
 
 
-def _size_of_row(index: GraphIndex, tensor: str) -> int | None:
-    """The length of the last axis of what a tensor of unknown shape is reshaped from."""
-    for node in _moved(index, tensor):
-        if (size := _last(index, node)) is not None:
-            return size
-    return None
+def _size_of_row(index: GraphIndex, tensor: str) -> int:
+    """The length of the last axis, of what it is reshaped from if unknown; 0 if that is, too."""
+    return next((size for name in _trail(index, tensor) if (size := _last(index, name))), 0)
 
 
-def _moved(index: GraphIndex, tensor: str) -> Iterator[str]:
-    """The tensors behind one, through nodes that only move elements of one input."""
+def _trail(index: GraphIndex, tensor: str) -> Iterator[str]:
+    """A tensor and those behind it, through nodes that only move elements of one input."""
     for _ in range(16):
-        node = index.producers.get(tensor)
-        moved = None if node is None else moved_inputs(node, tensor)
-        if node is not None and node.op_type in {"Cast", "Identity"}:
-            moved = list(node.input)
-        if not moved:
-            return
-        tensor = next((name for name in moved if index.constant_tensor(name) is None), moved[0])
         yield tensor
+        node = index.producers.get(tensor)
+        if node is None:
+            return
+        handed_on = node.op_type in {"Cast", "Identity"}
+        tensor = node.input[0] if handed_on else _moved(index, node, tensor)
+        if not tensor:
+            return
+    yield tensor
+
+
+def _moved(index: GraphIndex, node: NodeProto, output: str) -> str:
+    """The input whose elements a node moves, a computed one first; empty if it makes elements."""
+    inputs = moved_inputs(node, output) or [""]
+    return next((name for name in inputs if index.constant_tensor(name) is None), inputs[0])
 
 
 def is_integral(index: GraphIndex, tensor: str) -> bool:
     """True if a tensor holds whole numbers, of whatever type it is."""
-    for name in (tensor, *_moved(index, tensor)):
+    for name in _trail(index, tensor):
         if index.types.get(name) in INTEGERS:
             return True
         node = index.producers.get(name)
@@ -204,12 +211,12 @@ def is_integral(index: GraphIndex, tensor: str) -> bool:
 
 def suppressed_column(index: GraphIndex, tensor: str) -> int | None:
     """The column of NonMaxSuppression's result that a tensor is; None if it is none."""
-    for name in (tensor, *_moved(index, tensor)):
+    for name in _trail(index, tensor):
         node = index.producers.get(name)
         if node is None or node.op_type not in {"Gather", "Slice", "Split"} or len(node.input) < 2:
             continue
-        source, entry = index.producer(node.input[0]), index.constant(node.input[1])
-        if source is not None and source.op_type == "NonMaxSuppression" and entry:
+        entry = index.constant(node.input[1])
+        if index.producer(node.input[0], "NonMaxSuppression") and entry:
             return list(node.output).index(name) if node.op_type == "Split" else entry[0]
     return None
 
@@ -217,25 +224,21 @@ def suppressed_column(index: GraphIndex, tensor: str) -> int | None:
 def _classes_of_rows(index: GraphIndex, labels: str) -> int | None:
     """C of class ids, which end at C - 1: from what they were taken of."""
     offset, behind = _without_offset(index, labels)
-    count: int | str | None = None
-    for name in (behind, *_moved(index, behind)):
-        node = index.producer(name)
-        if node is not None and node.op_type == "ArgMax":
-            dims, axis = index.shapes[node.input[0]], attribute(node, "axis", 0)
-            count = dims[axis] if -len(dims) <= axis < len(dims) else None
+    count = None
+    for name in _trail(index, behind):
+        if (node := index.producer(name, "ArgMax")) is not None:
+            count = index.size(node.input[0], attribute(node, "axis", 0))
     if suppressed_column(index, behind) == CLASS_COLUMN:
         scores = [n.input[1] for n in index.graph.node if n.op_type == "NonMaxSuppression"]
-        dims = index.shapes[scores[0]]  # [B, C, N]
-        count = dims[1] if len(dims) == BATCHED else None
-    known = known_size(count)
-    return known + offset if known else None
+        batched = len(index.shapes[scores[0]]) == BATCHED  # [B, C, N]
+        count = index.size(scores[0], 1) if batched else None
+    return count + offset if count else None
 
 
 def _without_offset(index: GraphIndex, labels: str) -> tuple[int, str]:
     """The constant that is added to class ids, and what they are before."""
-    for name in (labels, *_moved(index, labels)):
-        node = index.producer(name)
-        if node is not None and node.op_type == "Add":
+    for name in _trail(index, labels):
+        if (node := index.producer(name, "Add")) is not None:
             constants = [index.constant(entry) for entry in node.input]
             added = [entry for entry in constants if entry is not None and len(entry) == 1]
             if len(added) == 1:
@@ -267,10 +270,9 @@ def row_corners(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
             fractions |= node.op_type == "Div" and large
             tensor = str(node.input[0])
             continue
-        moved = moved_inputs(node, tensor)
-        if not moved:
+        tensor = _moved(index, node, tensor)
+        if not tensor:
             return None
-        tensor = next((name for name in moved if index.constant_tensor(name) is None), moved[0])
     return swapped, fractions
 
 

@@ -246,8 +246,8 @@ def _flattened(index: GraphIndex, tensor: str) -> str:
     if len(index.shapes[tensor]) >= BATCHED:
         return ""
     for _ in range(8):
-        node = index.producer(tensor)
-        if node is None or node.op_type not in {*PASSED, "Sigmoid"}:
+        node = index.producer(tensor, *PASSED, "Sigmoid")
+        if node is None:
             break
         reshapes = node.op_type in {"Flatten", "Reshape"}
         if reshapes and len(index.shapes[node.input[0]]) < BATCHED:
@@ -257,8 +257,8 @@ def _flattened(index: GraphIndex, tensor: str) -> str:
         return ""
     # The tensor itself may have another number of axes, where one of length 1 comes and goes.
     while len(index.shapes[tensor]) != BATCHED:
-        node = index.producer(tensor)
-        if node is None or node.op_type not in {"Squeeze", "Unsqueeze", "Reshape", "Gather"}:
+        node = index.producer(tensor, "Squeeze", "Unsqueeze", "Reshape", "Gather")
+        if node is None:
             return ""
         tensor = str(node.input[0])
     return tensor
@@ -329,10 +329,10 @@ def _scale(index: GraphIndex, maps: list[str]) -> tuple[str, str] | None:
 
 def _is_sum(index: GraphIndex, tensor: str, maps: list[str]) -> bool:
     """True if a map is the sum of another's channels, by which RKNN's runtime skips cells."""
-    node = index.producer(tensor)
-    while node is not None and node.op_type in {"Clip", "Max", "Min"}:
-        node = index.producer(node.input[0])
-    return node is not None and node.op_type == "ReduceSum" and node.input[0] in maps
+    while (node := index.producer(tensor, "Clip", "Max", "Min")) is not None:
+        tensor = node.input[0]
+    node = index.producer(tensor, "ReduceSum")
+    return node is not None and node.input[0] in maps
 
 
 def _is_bare(index: GraphIndex, tensor: str) -> bool:
