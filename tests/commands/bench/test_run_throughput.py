@@ -34,22 +34,20 @@ def test_pictures_a_second(batch, workers, make_model, make_picture):
     )
 
 
-def test_a_picture_that_fails_ends_the_run(make_model, tmp_path):
+def test_a_picture_or_a_network_that_fails_ends_the_run(make_model, make_picture, tmp_path):
     torn = tmp_path / "torn.jpg"
     torn.write_bytes(b"\xff\xd8\xff torn")
-    with (
-        Detector(make_model(), "cpu") as detector,
-        RepeatedInputs((str(torn),), TimeLimit()) as inputs,
-        pytest.raises(DecodeError, match=r"torn\.jpg: "),
-    ):
-        measure_throughput(detector, 1, inputs, 0.1)
-
-
-def test_a_network_that_fails_ends_the_run(make_model, make_picture):
-    names = (str(make_picture("a.png")),)
-    with Detector(make_model(), "cpu") as detector, RepeatedInputs(names, TimeLimit()) as inputs:
+    with Detector(make_model(), "cpu") as detector:
+        with (
+            RepeatedInputs((str(torn),), TimeLimit()) as inputs,
+            pytest.raises(DecodeError, match=r"torn\.jpg: "),
+        ):
+            measure_throughput(detector, 1, inputs, 0.1)
         detector._backend.close()  # noqa: SLF001 - a network that fails
-        with pytest.raises(InferenceError):
+        with (
+            RepeatedInputs((str(make_picture("a.png")),), TimeLimit()) as inputs,
+            pytest.raises(InferenceError),
+        ):
             measure_throughput(detector, 1, inputs, 0.1)
 
 

@@ -46,17 +46,6 @@ def test_many_samples_are_drawn_in_parts(random, monkeypatch):
     assert interval(np.median, samples.tolist()) == found  # the same samples, the same interval
 
 
-def test_disturbances_that_outlast_samples_are_not_a_difference(random):
-    """Runs of 5 ms on a machine whose speed changes ten times a second."""
-
-    def run():
-        moods = np.repeat(random.normal(0, 1, 20), 20)
-        return np.exp(0.1 * moods + random.normal(0, 0.01, 400))
-
-    intervals = [interval(np.median, run(), run()) for _ in range(40)]
-    assert sum(not found.low <= 1 <= found.high for found in intervals) <= 10
-
-
 def test_a_summary():
     summary = Summary.of(np.arange(1, 102))  # 1 to 101
     assert (summary.p50_s, summary.p90_s, summary.p99_s, summary.mean_s) == (51, 91, 100, 51)

@@ -110,6 +110,8 @@ def test_unreadable_pictures_are_left_out_and_listed(evaluate, tmp_path):
     assert (report["data"]["listed"], report["data"]["evaluated"]) == (5, 3)
     assert findings(report) == {"missing picture": 1, "unreadable picture": 1}
     assert "missing picture (1): left out of the figures" in done.stderr
+    _, done = evaluate(data, "-q", "--conf", "0.3")
+    assert (done.returncode, done.stderr) == (3, "")
     rest, _ = evaluate(write_coco(tmp_path / "rest", [MIXED[0], MIXED[2], MIXED[4]]))
     assert rest["metrics"] == report["metrics"]
 
@@ -118,8 +120,9 @@ def test_no_picture_can_be_read(evaluate, tmp_path):
     data = write_coco(tmp_path, MIXED[:1])
     (tmp_path / "images/0001.png").write_bytes(b"torn")
     folder = tmp_path / "a/b"
-    report, done = evaluate(data, "--advise", "--plots", folder)
+    report, done = evaluate(data, "--advise", "--plots", folder, "--conf", 0.5)
     assert done.returncode == 3
+    assert report["confusions"]["conf"] == 0.5  # not the usual one, below the run's
     assert report["metrics"]["map50_95"] is None
     assert report["advice"] is None
     names = ["precision_recall.png", "f1_confidence.png", "confusion_matrix.png"]
@@ -154,13 +157,6 @@ def test_oddities_of_the_data_are_reported(evaluate, tmp_path):
     blue = report["classes"][2]
     assert (blue["name"], blue["boxes"], blue["detections"]) == ("blue", 0, 1)
     assert blue["metrics"]["map50_95"] is None
-
-
-def test_quiet(evaluate, tmp_path):
-    data = write_coco(tmp_path, MIXED)
-    (tmp_path / "images/0002.png").unlink()
-    _, done = evaluate(data, "-q", "--conf", "0.3")
-    assert (done.returncode, done.stderr) == (3, "")
 
 
 def test_predict_keeps_what_the_advice_says(evaluate, invoke, make_model, tmp_path):

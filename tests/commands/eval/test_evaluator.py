@@ -141,28 +141,6 @@ def test_image_ids_of_18_digits_are_told_apart():
     assert overall.metrics.map50_95 == 1
 
 
-@pytest.mark.parametrize("kind", ["crowd", "ignored"])
-def test_crowds_and_ignored_objects_are_neither_missed_nor_false_positives(kind):
-    other = (50.0, 50.0, 20.0, 20.0)
-    labels = [(BOX, 0, {}), (other, 0, {kind: True})]
-    for detections in ([HIT, (other, 0, 0.95)], [HIT]):
-        overall, _ = score([compared(1, labels, detections)])
-        assert overall.metrics.map50_95 == 1
-        assert overall.curve.boxes == 1
-        assert overall.curve.score.tolist() == [0.9]
-    labels = [(A, 0, {"crowd": True}), (B, 0, {"ignored": True})]
-    picture = compared(1, labels, [(A, 1, 0.9), (B, 1, 0.9)])
-    assert Evaluator([picture], [0, 1]).confusions(0.5) == {}
-
-
-def test_many_detections_may_match_a_crowd_but_only_one_an_ignored_object():
-    twice = [(BOX, 0, 0.9), (BOX, 0, 0.8)]
-    crowd, _ = score([compared(1, [(BOX, 0, {"crowd": True})], twice)])
-    ignored, _ = score([compared(1, [(BOX, 0, {"ignored": True})], twice)])
-    assert len(crowd.curve.score) == 0
-    assert ignored.curve.score.tolist() == [0.8]
-
-
 def test_other_categories_do_not_count():
     labels = [(BOX, 0, {}), (BOX, 7, {})]
     overall, _ = score([compared(1, labels, [HIT, (BOX, 5, 0.99)])])
