@@ -100,7 +100,7 @@ def test_no_name_in_common():
 
 def test_failures_come_first_and_notes_last():
     findings = Findings()
-    for kind in (Kind.CROWD, Kind.OUTSIDE, Kind.MISSING):
+    for kind in (Kind.UNLABELLED, Kind.OUTSIDE, Kind.MISSING):
         findings.add(kind, "a")
     assert [one.level for one in findings.report()] == [Level.FAILURE, Level.WARNING, Level.NOTE]
 

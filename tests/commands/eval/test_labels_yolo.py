@@ -147,7 +147,7 @@ def test_lines_of_labels(tmp_path):
         "0 nan 0.5 0.25 0.25\n"
         "0 0.5 0.5 1e308 1e308\n"
         "inf 0.5 0.5 0.25 0.25\n"
-        "7 0.5 0.5 0.25 0.25\n"
+        "3 0.5 0.5 0.25 0.25\n"
         "-1 0.5 0.5 0.25 0.25\n"
     )
     (tmp_path / "labels/val/0002.txt").write_bytes(b"\xff\xfe")
