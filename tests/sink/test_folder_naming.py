@@ -169,6 +169,7 @@ def test_a_prefix_avoids_names_that_look_like_its_files(taken):
 @example([("_1", "prefix"), ("_1_2", "prefix"), ("a_1", "prefix"), ("a", "prefix")])
 @example([(name, ".png") for name in ("a", "A", "a.", "É", "é", "e\u0301", "ß", "SS")])
 @example([("a/b", ".png"), ("a\0b", ".PNG"), ("a_b", ".png")])
+@example([("a-2", ".PNG"), ("a", ".png"), ("a", ".png")])
 def test_all_files_have_different_names(wanted):
     names, given_ = UniqueNames(), []
     for name, suffix in wanted:

@@ -162,11 +162,10 @@ class PageFolder:
         for path in self._pages_files():
             path.unlink()
         for kind in ("pictures", "thumbnails"):
-            folders = [one for one in (self._real / kind).rglob("*") if one.is_dir()]
-            for folder in sorted(folders, reverse=True):
-                if _PICTURE_FOLDER.fullmatch(folder.name):
+            for folder, _, _ in os.walk(self._real / kind, topdown=False):
+                if _PICTURE_FOLDER.fullmatch(Path(folder).name):
                     with contextlib.suppress(OSError):  # something else is in it
-                        folder.rmdir()
+                        Path(folder).rmdir()
 
     def _pages_files(self) -> Iterator[Path]:
         for kind in ("data", "pictures", "thumbnails"):
