@@ -273,8 +273,7 @@ class OutputFolder:
 
     def skip(self, origin: Origin) -> None:
         """Keep the name of an input whose files an earlier part of a resumed run has written."""
-        if not origin.is_new:
-            self._names.reserve(self._wanted(origin), _mark(origin))
+        self._names.reserve(self._wanted(origin), _mark(origin))
 
     def subfolder(self, path: Path) -> None:
         """Make a folder in this one, if it does not exist."""
