@@ -26,9 +26,7 @@ class Faults:
     """What goes wrong."""
 
     contents: dict = field(default_factory=dict)  # in place of what the record says, by file
-    break_after: list = field(
-        default_factory=list
-    )  # bytes of each connection
+    break_after: list = field(default_factory=list)  # bytes of each connection
     hang: str = ""  # "record" or "content" never comes, or "rest", after half of the content
     status: int = 0  # what the hub answers every request with
     headers: dict = field(default_factory=dict)  # in place of the record's; None leaves one out
