@@ -66,14 +66,6 @@ def test_the_requested_gpu_is_opened(device, opened, gpu, model):
     assert gpu.found[1:] == [(b"graph", "m", Device.parse(opened), LIMIT)]
 
 
-def test_auto_uses_the_cpu_without_a_warning_if_there_is_no_gpu(gpu, model, caplog):
-    gpu.count = 0
-    caplog.set_level(logging.INFO, "detcli")
-    assert open_backend("auto", model, LIMIT).device == "cpu"
-    assert "the CPU is used: NVIDIA's driver shows no GPU, OpenVINO is not installed" in caplog.text
-    assert gpu.found == []
-
-
 @pytest.fixture
 def intel(monkeypatch):
     """A machine with OpenVINO; `found` and `failure` as of the GPUs."""
@@ -138,19 +130,15 @@ FAILURES = [
     DeviceError("no libcublas", "install it"),
     DependencyError("cuda-core does not load", "install it"),
     DeviceMemoryError("it does not fit", "install it"),
+    ModelError("its head is float64", "install it"),
 ]
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_auto_warns_about_an_unusable_gpu(failure, gpu, model):
-    gpu.failure = failure
+@pytest.mark.parametrize("where", ["failure", "count"])
+def test_auto_warns_about_an_unusable_gpu(failure, where, gpu, model):
+    setattr(gpu, where, failure)
     with pytest.warns(DetcliWarning, match=rf"the CPU is used: {failure} \(install it\)"):
-        assert open_backend("auto", model).device == "cpu"
-
-
-def test_auto_warns_about_a_broken_driver(gpu, model):
-    gpu.count = DeviceError("CUDA error 803", "restart")
-    with pytest.warns(DetcliWarning, match="CUDA error 803"):
         assert open_backend("auto", model).device == "cpu"
 
 
@@ -158,18 +146,11 @@ def test_auto_warns_about_a_broken_driver(gpu, model):
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_requested_gpu_is_never_replaced(device, failure, gpu, model):
     gpu.failure = failure
-    expected = DeviceMemoryError if isinstance(failure, DeviceMemoryError) else DeviceError
+    kept = isinstance(failure, (DeviceMemoryError, ModelError))
+    expected = type(failure) if kept else DeviceError
     with pytest.raises(expected, match=str(failure)) as caught:
         open_backend(device, model)
     assert caught.value.hint == "install it"
-
-
-def test_auto_tries_the_cpu_if_the_gpu_refuses_a_model(gpu, model):
-    gpu.failure = ModelError("its head is float64", "use --device cpu")
-    with pytest.warns(DetcliWarning, match="its head is float64"):
-        assert open_backend("auto", model).device == "cpu"
-    with pytest.raises(ModelError, match="float64"):
-        open_backend("cuda", model)
 
 
 def test_unsupported_options_are_refused_first(gpu, model):
@@ -185,11 +166,14 @@ def test_unsupported_options_are_refused_first(gpu, model):
             open_backend(device, model, options)
 
 
-def test_gpu_options_are_ignored_on_the_cpu(gpu, model):
+def test_gpu_options_are_ignored_on_the_cpu(gpu, model, caplog):
+    caplog.set_level(logging.INFO, "detcli")
     options = DeviceOptions(cuda_graph=False, gpu_mem_limit=1 << 30)
     assert open_backend("cpu", model, options).device == "cpu"
     gpu.count = 0
     assert open_backend("auto", model, options).device == "cpu"
+    assert "the CPU is used: NVIDIA's driver shows no GPU, OpenVINO is not installed" in caplog.text
+    assert gpu.found == []
 
 
 @pytest.mark.parametrize("device", ["cuda", "tensorrt"])

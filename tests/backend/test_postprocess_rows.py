@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli import DetcliWarning
 from detcli.backend.postprocess import SelectionOptions, select, select_rows
 
 CLASSES = 3
@@ -73,25 +72,22 @@ def test_they_are_the_rows_that_the_head_would_have_given(random):
         np.testing.assert_array_equal(part, wanted)
 
 
-def test_unknown_classes_are_dropped_with_a_warning():
-    rows = made((0.9, 1), (0.8, 3), (0.7, -1), (0.6, 1.5), (0.1, 9))
-    with pytest.warns(DetcliWarning, match="3 rows have an unknown class id, such as 3, and"):
-        assert places(select_rows(rows, ANY, CLASSES)) == [0]
-
-
-def test_padding_is_not_warned_about(recwarn):
-    assert places(select_rows(made((0.9, 1), (0, -1), (0, -1)), ANY, CLASSES)) == [0]
-    assert not recwarn
-
-
-def test_nan_is_counted_in_a_warning():
-    with pytest.warns(DetcliWarning, match="1 of 2 scores are NaN"):
-        assert places(select_rows(made((math.nan, 1), (0.5, 1)), ANY, CLASSES)) == [1]
-
-
-def test_logits_are_warned_about():
-    with pytest.warns(DetcliWarning, match="without a sigmoid"):
-        select_rows(made((0.5, 0), (7.3, 1)), ANY, CLASSES)
+@pytest.mark.parametrize(
+    ("rows", "said", "kept"),
+    [
+        (
+            [(0.9, 1), (0.8, 3), (0.7, -1), (0.6, 1.5), (0.1, 9)],
+            "3 rows have an unknown class id, such as 3, and",
+            [0],
+        ),
+        ([(0.9, 1), (0, -1), (0, -1)], None, [0]),  # padding
+        ([(math.nan, 1), (0.5, 1)], "1 of 2 scores are NaN", [1]),
+        ([(0.5, 0), (7.3, 1)], "without a sigmoid", [1, 0]),
+    ],
+)
+def test_warnings(rows, said, kept, recwarn):
+    assert places(select_rows(made(*rows), ANY, CLASSES)) == kept
+    assert [said in str(one.message) for one in recwarn] == [True] * (said is not None)
 
 
 def test_nms_among_the_wanted():

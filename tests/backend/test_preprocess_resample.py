@@ -36,26 +36,21 @@ def noise(random, height, width):
 
 
 @pytest.mark.parametrize("interpolation", KINDS)
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
+def test_sizes(interpolation, random):
+    for before, after in [
         ((480, 640), (640, 640)),
-        ((1080, 810), (320, 320)),
         ((427, 640), (800, 1199)),
         ((64, 64), (64, 64)),
         ((64, 40), (64, 64)),
         ((128, 96), (64, 48)),
         ((1, 1), (32, 32)),
-        ((1, 1), (1, 1)),
         ((1, 5000), (1, 640)),
         ((5000, 1), (640, 1)),
         ((3, 7), (1, 1)),
-        ((50, 70), (7, 5)),
-        ((7, 3), (63, 31)),
-    ],
-)
-def test_sizes(interpolation, before, after, random):
-    check(noise(random, *before), after, interpolation)
+    ]:
+        check(noise(random, *before), after, interpolation)
+    for view in (np.s_[:, ::2], np.s_[5:90, 7:81], np.s_[::-1], np.s_[..., ::-1]):
+        check(noise(random, 100, 100)[view], (48, 64), interpolation)
 
 
 SIDES = st.integers(1, 300)
@@ -77,9 +72,3 @@ def test_black_and_white(interpolation, random):
     image = noise(random, 90, 70) // 128 * np.uint8(255)
     for after in [(33, 47), (200, 150), (90, 20)]:
         check(image, after, interpolation)
-
-
-@pytest.mark.parametrize("interpolation", KINDS)
-def test_pictures_that_are_views(interpolation, random):
-    for view in (np.s_[:, ::2], np.s_[5:90, 7:81], np.s_[::-1], np.s_[..., ::-1]):
-        check(noise(random, 100, 100)[view], (48, 64), interpolation)

@@ -106,23 +106,6 @@ def test_any_shape(gpu, random, anchors):
             assert_as_specified(found, heads, options, cxcywh=cxcywh)
 
 
-def test_the_head_of_yolov10(gpu, random):
-    for scores, batch in zip(SCORES, itertools.cycle((1, 3)), strict=False):
-        heads = make_head(random, batch, 80, 8400, scores)
-        for confidence in (0.0, 0.25):
-            options = SelectionOptions(confidence, 300, None, None)
-            assert_as_specified(select(gpu, heads, options), heads, options)
-
-
-def test_one_class_per_anchor(gpu, random):
-    wanted = itertools.cycle((1, 300, 5000))  # each twice for each number of anchors
-    for scores, anchors in itertools.product(SCORES, (1, 33, 1025, 8400)):
-        max_det = next(wanted)
-        heads = make_head(random, 2, 5, anchors, scores)
-        options = SelectionOptions(0.25, max_det, None, None, unique=True)
-        assert_as_specified(select(gpu, heads, options), heads, options)
-
-
 def test_logits(gpu, random):
     """Among them -0, infinities, NaN, and some of which the sigmoid makes equal scores."""
     for scores, anchors in itertools.product(SCORES, (1, 33, 1025)):
@@ -140,25 +123,35 @@ def test_logits(gpu, random):
             assert_as_specified(found, heads, options, logits=True)
 
 
-def test_no_anchors(gpu):
-    for nms_iou, batch in itertools.product((None, 0.5), (1, 3)):
-        heads = np.zeros((batch, 7, 0), np.float32)
-        options = SelectionOptions(0.25, 300, None, nms_iou)
-        assert_as_specified(select(gpu, heads, options, runs=2), heads, options)
-
-
-def test_more_rows_than_fit_into_shared_memory(gpu, random):
-    for scores, max_det in itertools.product(SCORES, (SHARED_LIST, SHARED_LIST + 1, 10**9)):
-        heads = make_head(random, 2, 3, 2500, scores)
-        options = SelectionOptions(0.0, max_det, None, None)
-        assert_as_specified(select(gpu, heads, options), heads, options)
-
-
-def test_selected_classes(gpu, random):
-    for scores, nms_iou in itertools.product(SCORES, (None, 0.5)):
-        heads = make_head(random, 2, 80, 1025, scores)
-        options = SelectionOptions(0.25, 300, frozenset({79, 0, 33}), nms_iou)
-        assert_as_specified(select(gpu, heads, options), heads, options)
+@pytest.mark.parametrize(
+    ("size", "wanted"),
+    [
+        (
+            [((2, 5), anchors) for anchors in (1, 33, 1025, 8400)],
+            [SelectionOptions(0.25, k, None, None, unique=True) for k in (1, 300, 5000)],
+        ),
+        (
+            [((2, 3), 2500)],  # more rows than fit into shared memory
+            [SelectionOptions(0.0, k, None, None) for k in (SHARED_LIST, SHARED_LIST + 1, 10**9)],
+        ),
+        (
+            [((2, 80), 1025)],
+            [SelectionOptions(0.25, 300, frozenset({79, 0, 33}), iou) for iou in (None, 0.5)],
+        ),
+        (
+            [((1, 3), 0), ((3, 3), 0)],
+            [SelectionOptions(0.25, 300, None, iou) for iou in (None, 0.5)],
+        ),
+    ],
+    ids=["one class per anchor", "many rows", "selected classes", "no anchors"],
+)
+def test_options(gpu, random, size, wanted):
+    """Where there are several runs, they share a workspace."""
+    for ((batch, classes), anchors), scores in itertools.product(size, SCORES):
+        heads = make_head(random, batch, classes, anchors, scores)
+        runs = 3 if anchors in (0, 1025) else 1
+        for options in wanted:
+            assert_as_specified(select(gpu, heads, options, runs=runs), heads, options)
 
 
 def test_a_negative_confidence_keeps_negative_scores(gpu, random):
@@ -167,12 +160,6 @@ def test_a_negative_confidence_keeps_negative_scores(gpu, random):
     found = select(gpu, heads, options)
     assert found[0].values[-1, 4] < 0
     assert_as_specified(found, heads, options)
-
-
-def test_runs_share_a_workspace(gpu, random):
-    heads = make_head(random, 2, 80, 1025, oddities)
-    options = SelectionOptions(0.25, 300, None, None)
-    assert_as_specified(select(gpu, heads, options, runs=3), heads, options)
 
 
 @pytest.mark.parametrize(
