@@ -51,12 +51,6 @@ def test_what_was_read_stays_when_a_request_runs_again(backend):
     assert wait()[0] is kept
 
 
-def test_requests_are_used_again(backend):
-    for column in range(8):
-        start(backend, ("red", column, 0))()
-    assert len(backend.idle) == 1
-
-
 def test_the_input_is_not_copied(backend):
     tensor = backend.prepare([picture(("red", 1, 1))], PLACED)
     runs = backend.infer(tensor)

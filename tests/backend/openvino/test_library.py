@@ -32,9 +32,16 @@ def test_a_missing_package_is_a_device_error(make_model, monkeypatch):
     assert "pip install 'detcli[openvino]'" in caught.value.hint
 
 
-def test_an_old_version_is_refused(monkeypatch):
-    monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(__version__="2024.6.0-1-x"))
-    with pytest.raises(DeviceError, match=r"2024.6.0-1-x is older than 2026\.4") as caught:
+@pytest.mark.parametrize(
+    ("package", "told"),
+    [
+        ({"__version__": "2024.6.0-1-x"}, r"2024.6.0-1-x is older than 2026\.4"),
+        ({}, "without a version is older"),  # an empty folder
+    ],
+)
+def test_an_old_version_is_refused(package, told, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(**package))
+    with pytest.raises(DeviceError, match=told) as caught:
         module.library()
     assert "--upgrade" in caught.value.hint
 
@@ -83,6 +90,7 @@ def test_reasons_are_one_line_without_source_files():
     )
     told = "Model wasn't fully converted. -- No conversion rule found for operations: MaxFool-18"
     assert reason(RuntimeError(said)) == told
+    assert reason(MemoryError()) == "out of memory"
 
 
 def in_a_process(code):
@@ -122,13 +130,3 @@ def test_a_converter_that_is_imported_already_stays():
         "print(library().convert_model is before)\n"
     )
     assert kept == ["True"]
-
-
-def test_an_empty_folder_is_not_openvino(monkeypatch):
-    monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace())
-    with pytest.raises(DeviceError, match="without a version is older"):
-        module.library()
-
-
-def test_running_out_of_memory_has_no_text_of_its_own():
-    assert reason(MemoryError()) == "out of memory"

@@ -51,23 +51,25 @@ def loader(monkeypatch):
     return loader
 
 
-def test_a_missing_driver_is_named(loader):
-    loader.missing.append("libcuda.so.1")
-    with pytest.raises(DeviceError, match=r"libcuda\.so\.1 \(NVIDIA's driver\)") as caught:
-        require_provider(CUDA)
-    assert "install the NVIDIA driver" in caught.value.hint
-    assert "pip" not in caught.value.hint
-
-
 @pytest.mark.parametrize(
-    ("library", "owner"), [("libcublasLt.so.13", "the CUDA runtime"), ("libcudnn.so.9", "cuDNN")]
+    ("provider", "library", "owner", "hint"),
+    [
+        (CUDA, "libcuda.so.1", "NVIDIA's driver", "install the NVIDIA driver"),
+        (CUDA, "libcublasLt.so.13", "the CUDA runtime", "pip install 'detcli[cuda]'"),
+        (CUDA, "libcudnn.so.9", "cuDNN", "pip install 'detcli[cuda]'"),
+        (TENSORRT, "libnvinfer.so.10", "TensorRT", "tensorrt-cu13-libs>=10.13,<11"),
+        (TENSORRT, "libnvonnxparser.so.10", "TensorRT", "tensorrt-cu13-libs>=10.13,<11"),
+    ],
 )
-def test_a_missing_cuda_library_is_named_with_its_package(library, owner, loader):
+def test_a_missing_library_is_named_with_its_package(provider, library, owner, hint, loader):
     loader.missing.append(library)
     with pytest.raises(DeviceError) as caught:
-        require_provider(CUDA)
+        require_provider(provider)
     assert f"missing: {library} ({owner})" in str(caught.value)
-    assert "pip install 'detcli[cuda]'" in caught.value.hint
+    assert hint in caught.value.hint
+    assert ("pip" in caught.value.hint) == (library != "libcuda.so.1")
+    if provider == TENSORRT:
+        require_provider(CUDA)
 
 
 def test_each_missing_library_is_named_once(loader):
@@ -82,16 +84,6 @@ def test_nothing_missing_passes_and_nothing_is_printed(loader, capfd):
     require_provider(CUDA)
     assert capfd.readouterr() == ("", "")
     assert not any("nvinfer" in name for name in loader.loaded)  # half a gigabyte
-
-
-@pytest.mark.parametrize("library", ["libnvinfer.so.10", "libnvonnxparser.so.10"])
-def test_a_missing_tensorrt_is_named_with_its_package(library, loader):
-    loader.missing.append(library)
-    with pytest.raises(DeviceError) as caught:
-        require_provider(TENSORRT)
-    assert f"missing: {library} (TensorRT)" in str(caught.value)
-    assert "tensorrt-cu13-libs>=10.13,<11" in caught.value.hint
-    require_provider(CUDA)
 
 
 def test_pips_tensorrt_is_loaded_before_its_provider(loader, tmp_path, monkeypatch):

@@ -63,18 +63,17 @@ def test_models_that_differ_only_in_weights_have_separate_engines():
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
-    ("half", "dtype", "expected"),
-    [(False, "float32", "False"), (True, "float32", "True"), (False, "float16", "True")],
+    ("options", "dtype", "option", "expected"),
+    [
+        (DeviceOptions(), "float32", "trt_fp16_enable", "False"),
+        (DeviceOptions(half=True), "float32", "trt_fp16_enable", "True"),
+        (DeviceOptions(), "float16", "trt_fp16_enable", "True"),
+        (LIMITED, "float32", "trt_max_workspace_size", "2147483648"),
+    ],
 )
-def test_tensorrt_in_half_precision(half, dtype, expected):
-    _, told = tensorrt_provider(0, 1, DeviceOptions(half=half), b"", dtype)
-    assert told["trt_fp16_enable"] == expected
-
-
-@pytest.mark.usefixtures("cache")
-def test_tensorrt_with_a_limit():
-    _, told = tensorrt_provider(0, 1, LIMITED, b"", "float32")
-    assert told["trt_max_workspace_size"] == "2147483648"
+def test_tensorrt_in_half_precision_or_with_a_limit(options, dtype, option, expected):
+    _, told = tensorrt_provider(0, 1, options, b"", dtype)
+    assert told[option] == expected
 
 
 def test_tensorrt_without_a_cache(tmp_path, monkeypatch, caplog):

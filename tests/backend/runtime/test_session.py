@@ -88,7 +88,7 @@ def test_why_a_session_cannot_be_made(message, error, words, kind, made, capfd):
     assert capfd.readouterr().out == ""
 
 
-def test_the_runtimes_source_lines_are_left_out_of_errors(make_model):
+def test_the_runtimes_source_lines_are_left_out_of_errors(make_model, capfd):
     model = onnx.load(make_model())
     model.opset_import[0].version = 99
     with pytest.raises(ModelError, match=r"cannot load model: ONNX Runtime only \*guarantees"):
@@ -96,9 +96,6 @@ def test_the_runtimes_source_lines_are_left_out_of_errors(make_model):
     model.opset_import[0].version, model.ir_version = 17, 99
     with pytest.raises(ModelError, match="cannot load model: Unsupported model IR version: 99"):
         open_session(model.SerializeToString(), CPU, "model")
-
-
-def test_rubbish_is_a_model_error(capfd):
     with pytest.raises(ModelError, match="cannot load rubbish"):
         open_session(b"rubbish", CPU, "rubbish")
     assert capfd.readouterr() == ("", "")
