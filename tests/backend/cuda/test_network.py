@@ -3,7 +3,6 @@
 import numpy as np
 import onnxruntime
 import pytest
-from colour_model import picture
 
 from detcli.backend.cuda import network as module
 from detcli.backend.cuda.network import Network
@@ -106,13 +105,3 @@ def test_element_types_are_named_as_in_onnxruntime(make_model):
         model = make_model(dtype=dtype)
         session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
         assert module.ELEMENT_TYPES[session.get_outputs()[0].type] == dtype
-
-
-def test_detecting_in_a_picture(on_cpu):
-    """The answer is known: a red cell scores 1."""
-    network, *_ = on_cpu()
-    image = picture(("red", 2, 3))[..., ::-1].transpose(2, 0, 1)[None]
-    tensor = np.ascontiguousarray(image, np.float32) / np.float32(255)
-    head = np.zeros((1, 7, 64), np.float32)
-    network.run(address(tensor), address(head), SHAPE)
-    assert head[0, 4, 3 * 8 + 2] == 1
