@@ -53,9 +53,9 @@ def on_cpu(model, batches, **options):
 @pytest.mark.parametrize(
     "options",
     [
-        {"tail": tail, "batch": batch, "dtype": dtype}
-        for batch in (1, 2, None)
-        for tail, dtype in (("body", np.float32), ("transposed", np.float16))
+        {"tail": "transposed", "batch": 1, "dtype": np.float16},
+        {"tail": "body", "batch": 2, "dtype": np.float32},
+        {"tail": "transposed", "batch": None, "dtype": np.float16},
     ],
 )
 def test_batches_in_flight_do_not_share_memory(driver, make_model, random, options):
@@ -147,8 +147,7 @@ def test_rows_can_be_read_in_any_order_and_twice(driver, make_model, random):
     backend.close()
 
 
-@pytest.mark.parametrize("count", [16, None])
-@pytest.mark.parametrize("batch", [1, 2, None])
+@pytest.mark.parametrize(("count", "batch"), [(16, 1), (None, 2), (16, None), (None, None)])
 def test_rows_of_graphs_that_select_for_themselves(driver, make_model, random, count, batch):
     """In flight, in any order, twice: as many as the contract says, or as only a run tells."""
     file = make_model(tail="authors", batch=batch)
@@ -412,6 +411,23 @@ def test_few_workspaces_are_kept(driver, make_model, random, monkeypatch):
     assert [rows(enqueue(backend, images)()) for images in batches] == on_cpu(model, batches)
     assert len(backend._selections) == 2  # noqa: SLF001
     backend.close()
+
+
+def test_each_stage_is_reported_once_the_gpu_is_idle(driver, make_model, random):
+    order = ["preprocess", "upload", "preprocess", "network", "selection", "download", "selection"]
+    for batch in (None, 2):  # of 2, the second is padded
+        backend = open_on_host(driver, prepare(make_model(batch=batch)))
+        images, told = noise(random, 3), []
+        expected = rows(enqueue(backend, images)())
+        backend.observe(lambda part, told=told: told.append((part, driver.waiting)))
+        assert rows(enqueue(backend, images)()) == expected
+        assert told == [(part, 0) for part in order]
+        backend.observe(None)
+        pending = enqueue(backend, images)
+        assert driver.waiting > 0
+        pending()
+        assert len(told) == len(order)
+        backend.close()
 
 
 def test_every_kernel_is_launched(driver, shim, make_model, random):
