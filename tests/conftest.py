@@ -87,7 +87,7 @@ SLOW = {
     "watch/test_tracks.py",
     "sink/test_h264_sound.py",
     "model/test_recognise_heads.py",
-    "shards/test_local.py",
+    "shards/test_workers_local.py",
     "source/test_decode_bombs.py",
     "source/test_decode_damage.py",
     "source/test_loading.py",

@@ -9,7 +9,7 @@ from detcli.shards.workers import Ended, Workers, serve
 
 
 def open_here(request):
-    """Start the thread, see `detcli.shards.engines.open_engine`."""
+    """Start the thread, see `detcli.shards.open_engine`."""
     start = replace(request, set_up="builtins:id").to_json()  # the test's process is set up
     return Workers(1, lambda _, tell: _Thread(start, tell))
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from detcli.geometry import Image
     from detcli.record import DetectionJson, RecordJson
     from detcli.shards.manifest import Manifest
-    from detcli.shards.merging import Merge
+    from detcli.shards.parts import Merge
 
 PAGES = {
     "bench": "benchmark.md",
@@ -62,8 +62,7 @@ def merge(
     set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
     from detcli.record import OPTIONAL_FIELDS  # these load NumPy, which --help does not need
     from detcli.shards.manifest import NAME, PART, Manifest
-    from detcli.shards.merging import Merge
-    from detcli.shards.parts import DAMAGE, Stored
+    from detcli.shards.parts import DAMAGE, Merge, Stored
     from detcli.shards.store import open_store
 
     if not folder:

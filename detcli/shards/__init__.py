@@ -5,10 +5,32 @@
 The manifest is written down first. Engines only work shards, in processes of this machine or
 elsewhere; whatever dies, each part is published once.
 
-    names.py, manifest.py, begin.py     what there is to do, also where a run is resumed
-    store.py, object_store.py           where manifest and parts are: on a disk, in an object store
-    engines.py, local.py, ray.py        what works shards
-    workers.py, work.py                 one worker, and how it works a shard
-    schedule.py                         which worker gets which shard
-    parts.py, merging.py                the records of a shard, and of all
+    manifest.py            what there is to do, also where a run is resumed
+    store.py               where manifest and parts are: on a disk, in an object store
+    workers.py, ray.py     what works shards
+    work.py                how a worker works a shard
+    schedule.py            which worker gets which shard
+    parts.py               the records of a shard, and of all
 """
+
+from typing import TYPE_CHECKING
+
+from detcli.core.values import ShardEngine
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from detcli.shards.work import WorkRequest
+    from detcli.shards.workers import Workers
+
+
+def open_engine(request: "WorkRequest") -> "AbstractContextManager[Workers]":
+    """Start the workers that --on asks for; see the engines for errors."""
+    engine = request.config.shards.on or ShardEngine("local", 1)
+    if engine.count:
+        from detcli.shards.workers import open_local
+
+        return open_local(engine.count, request)
+    from detcli.shards.ray import open_ray
+
+    return open_ray(request, engine.address)

@@ -6,8 +6,12 @@
 Each is published once, like the parts; part-00042.jsonl holds the records of shard 42. Shards have
 the names in the order in which a run on one machine takes them, so that the parts one after the
 other are what that run prints.
+
+Names that are being written down are on the disk, in an unnamed file; a hash of 16 bytes is all
+that memory holds of each.
 """
 
+import contextlib
 import hashlib
 import json
 import re
@@ -21,10 +25,156 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, BinaryIO, TypedDict
 
-from detcli.errors import StoreError, UsageError, system_reason
+import numpy as np
+import numpy.typing as npt
+
+from detcli.core.config import differences
+from detcli.errors import InputError, SourceError, StoreError, UsageError, system_reason
 from detcli.record import SettingsJson
-from detcli.shards.names import Hashes, Name, from_json, hash_of, sorted_hashes, to_json
 from detcli.shards.store import Store, temporary, temporary_file_errors
+from detcli.source.loading import Item, failed
+from detcli.source.sources import SourceEntry
+from detcli.text import public_name
+
+LOT = 1000
+"""Number of names in a line of the temporary file."""
+
+HASH = np.dtype("S16")
+Hashes = npt.NDArray[np.bytes_]
+"""Hashes of names: `(N,)` S16, ascending, each once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """A name that stood for no picture or video when the names were written down."""
+
+    source: str  # the name, as in records
+    message: str
+    hint: str
+
+
+Name = str | Unusable
+"""The name or address of a picture or a video, or the error in its place."""
+
+
+def to_json(name: Name) -> str | list[str]:
+    """A name as JSON holds it."""
+    return name if isinstance(name, str) else [name.source, name.message, name.hint]
+
+
+def from_json(value: str | list[str]) -> Name:
+    """A name from what JSON holds.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if isinstance(value, str):
+        return value
+    source, message, hint = map(str, value)
+    return Unusable(source, message, hint)
+
+
+def to_entry(name: Name) -> SourceEntry:
+    """A name as `Sources.open` takes it."""
+    if isinstance(name, str):
+        return name
+    return failed(name.source, SourceError(name.message, name.hint))
+
+
+def source_of(name: Name) -> str:
+    """The name in records."""
+    return public_name(name) if isinstance(name, str) else name.source
+
+
+def hash_of(name: Name) -> bytes:
+    """A hash, by which names are compared."""
+    text = name if isinstance(name, str) else f"{name.source}\0{name.message}\0{name.hint}"
+    data = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=HASH.itemsize).digest()
+
+
+def sorted_hashes(hashes: bytearray) -> Hashes:
+    """Hashes in order, from what `hash_of` returned of each name."""
+    found = np.frombuffer(hashes, HASH) if hashes else np.empty(0, HASH)
+    found.sort()  # in place: there may be many
+    return found
+
+
+class Names(contextlib.AbstractContextManager["Names"]):
+    """The names of a source, in its order, each once.
+
+    Attributes:
+        hashes: Of the names.
+        repeated: How many came again, and were left out.
+
+    Raises:
+        OutputError: The disk for temporary files is full.
+    """
+
+    def __init__(self, entries: Iterable[SourceEntry]) -> None:
+        self._file = temporary()
+        hashes, remaining = bytearray(), map(_as_name, entries)
+        try:
+            while lot := [*islice(remaining, LOT)]:
+                for name in lot:
+                    hashes += hash_of(name)
+                with temporary_file_errors():
+                    self._file.write(json.dumps([*map(to_json, lot)]).encode("ascii") + b"\n")
+            with temporary_file_errors():
+                self._file.flush()
+        except BaseException:
+            self.__exit__()
+            raise
+        every = sorted_hashes(hashes)
+        again = np.append(np.zeros(min(1, len(every)), bool), every[1:] == every[:-1])
+        self.hashes: Hashes = every[~again] if again.any() else every
+        self.repeated = int(again.sum())
+        self._again = {bytes(one) for one in every[again]}
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):  # what it could not write is not needed any more
+            self._file.close()
+
+    def __iter__(self) -> Iterator[Name]:
+        """Yield the names; one iteration at a time."""
+        self._file.seek(0)
+        names = (from_json(value) for lot in self._file for value in json.loads(lot))
+        if not self._again:
+            yield from names
+            return
+        seen = set()
+        for name in names:
+            found = hash_of(name).rstrip(b"\0")  # as NumPy has it
+            if found in seen:
+                continue
+            if found in self._again:
+                seen.add(found)
+            yield name
+
+    def __len__(self) -> int:
+        """Number of names."""
+        return len(self.hashes)
+
+
+def only(names: Iterable[Name], hashes: Hashes) -> Iterator[Name]:
+    """Yield the names that have one of these hashes."""
+    for name in names:
+        found = hash_of(name).rstrip(b"\0")  # as NumPy has it
+        at = int(np.searchsorted(hashes, np.bytes_(found)))
+        if at < len(hashes) and hashes[at] == found:
+            yield name
+
+
+def _as_name(entry: SourceEntry) -> Name:
+    """The name of an entry, or the error that is in its place."""
+    if not isinstance(entry, Item):
+        return entry
+    try:
+        entry.load()
+    except InputError as error:
+        return Unusable(entry.origin.source, str(error), error.hint)
+    raise TypeError("an entry without a name is a failure")
+
 
 FIRST = "manifest.jsonl"
 NAME = re.compile(r"manifest(?:-([0-9]{5,18}))?\.jsonl")
@@ -259,3 +409,143 @@ def publish(
 
 def _write(file: BinaryIO, fields: Any) -> None:  # noqa: ANN401 - JSON
     file.write(json.dumps(fields).encode("ascii") + b"\n")
+
+
+MAX_SHARD, MIN_SHARD, SHARDS = 1000, 16, 64
+"""Most and fewest names in a shard, and the number of shards that a short run is cut into."""
+
+EXAMPLES = 3
+"""Names that an error shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """A run in shards that workers can now work."""
+
+    manifest: Manifest
+    added: int = 0  # number of names that this call added to the manifest
+    repeated: int = 0  # number of names that the inputs repeat; each counts once
+    gone: int = 0  # number of names in the manifest that the inputs no longer have
+
+
+def begin(
+    store: Store,
+    header: HeaderJson,
+    entries: Iterable[SourceEntry] | None,
+    *,
+    shard_size: int | None = None,
+    extend: bool = False,
+) -> OpenedRun:
+    """Write the manifest, or compare the existing one with what would be written now.
+
+    Args:
+        store: Where manifest and parts are.
+        header: What records depend on; its shard size is set here.
+        entries: What the sources stand for; None to take the manifest's names.
+        shard_size: Names in a shard; None for the manifest's, or what suits the number of names.
+        extend: Whether names that the manifest lacks become further shards.
+
+    Raises:
+        UsageError: The manifest was made with other settings or names; or there are parts without
+            a manifest; or there are neither inputs nor a manifest.
+        StoreError: The store cannot be read.
+        OutputError: The manifest cannot be written.
+    """
+    if entries is None:
+        if not store.exists(FIRST):
+            raise UsageError(
+                f"no inputs given, and {store} has no {FIRST} to go on with",
+                "name pictures or videos, or use --files-from",
+            )
+        manifest = Manifest(store)
+        _require_same(store, manifest.header, header, shard_size)
+        return OpenedRun(manifest)
+    with Names(_checked(entries)) as names:
+        begun = not store.exists(FIRST)
+        if begun:
+            _require_no_parts(store)
+            size = shard_size or max(MIN_SHARD, min(MAX_SHARD, -(-len(names) // SHARDS)))
+            begun = publish(store, FIRST, _with_size(header, size), names)
+        manifest = Manifest(store)
+        _require_same(store, manifest.header, header, shard_size)
+        if begun:
+            return OpenedRun(manifest, added=len(names), repeated=names.repeated)
+        return _go_on(store, manifest, names, extend=extend)
+
+
+def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> OpenedRun:
+    """Compare the names with the manifest's, and add the new ones if `extend` says so."""
+    added = 0
+    while not np.array_equal(names.hashes, manifest.hashes):
+        new = np.setdiff1d(names.hashes, manifest.hashes, assume_unique=True)
+        gone = np.setdiff1d(manifest.hashes, names.hashes, assume_unique=True)
+        if (len(new) or len(gone)) and not extend:
+            raise UsageError(
+                f"{store} was begun with other names: "
+                + "; ".join(
+                    f"{len(hashes)} {what}: {_examples(which, len(hashes))}"
+                    for hashes, what, which in (
+                        (new, "new", only(names, new)),
+                        (gone, "gone", only(manifest.all_names(), gone)),
+                    )
+                    if len(hashes)
+                ),
+                "name the same inputs, or make new ones further shards with --extend",
+            )
+        if not len(new):
+            return OpenedRun(manifest, added, names.repeated, len(gone))
+        added = len(new)
+        if not publish(store, manifest.next_file, manifest.header, only(names, new), len(manifest)):
+            added = 0  # another process has extended it meanwhile
+        manifest = Manifest(store)
+    return OpenedRun(manifest, added, names.repeated)
+
+
+def _checked(entries: Iterable[SourceEntry]) -> Iterator[SourceEntry]:
+    """Refuse addresses that hold a password or token, which the manifest would show."""
+    for entry in entries:
+        if (
+            isinstance(entry, str)
+            and ("://" in entry or "@" in entry)  # a glance, as there may be millions
+            and public_name(entry) != entry
+        ):
+            raise UsageError(
+                f"{public_name(entry)}: a manifest would show the password or token of its address",
+                "name addresses without any; credentials belong into the environment",
+            )
+        yield entry
+
+
+def _require_no_parts(store: Store) -> None:
+    part = next(filter(PART.fullmatch, store.names()), None)
+    if part is not None:
+        raise UsageError(
+            f"{store} has parts, such as {part}, but no {FIRST}",
+            "restore it, or write to another folder",
+        )
+
+
+def _with_size(header: HeaderJson, size: int) -> HeaderJson:
+    return {**header, "shard_size": size}
+
+
+def _require_same(
+    store: Store, earlier: HeaderJson, now: HeaderJson, shard_size: int | None
+) -> None:
+    """Refuse to go on with other settings."""
+    now = _with_size(now, shard_size or earlier["shard_size"])
+    if different := differences(_flat(earlier), _flat(now)):
+        raise UsageError(
+            f"{store} was begun with {', '.join(different)}",
+            "use the same settings, or write to another folder",
+        )
+
+
+def _flat(header: HeaderJson) -> dict[str, Any]:
+    """What records depend on, by name."""
+    return {**header, "settings": None, "inputs": None, **header["settings"], **header["inputs"]}
+
+
+def _examples(names: Iterator[Name], count: int) -> str:
+    shown = [source_of(name) for name in islice(names, EXAMPLES)]
+    return ", ".join(shown) + (", ..." if count > len(shown) else "")

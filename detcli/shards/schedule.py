@@ -16,8 +16,7 @@ from enum import Enum
 
 from detcli.errors import InferenceError
 from detcli.record import Origin, Record
-from detcli.shards.manifest import Manifest, Shard
-from detcli.shards.names import source_of
+from detcli.shards.manifest import Manifest, Shard, source_of
 from detcli.shards.parts import PartWriter
 from detcli.shards.store import Store
 from detcli.shards.work import Counts, Done, Task

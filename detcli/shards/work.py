@@ -20,8 +20,7 @@ from detcli.errors import DetcliError
 from detcli.model.file import ModelFile
 from detcli.record import Record, SettingsJson
 from detcli.run import open_run
-from detcli.shards.manifest import Shard
-from detcli.shards.names import to_entry
+from detcli.shards.manifest import Shard, to_entry
 from detcli.shards.parts import PartWriter
 from detcli.shards.store import Store, open_store
 from detcli.source.loading import Item

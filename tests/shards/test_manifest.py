@@ -4,8 +4,7 @@ import pytest
 from shard_headers import header
 
 from detcli.errors import UsageError
-from detcli.shards.manifest import FIRST, Manifest, publish
-from detcli.shards.names import Unusable
+from detcli.shards.manifest import FIRST, Manifest, Unusable, publish
 from detcli.shards.store import LocalFolder
 
 NAMES = [f"{number}.jpg" for number in range(10)]

@@ -8,10 +8,8 @@ from shard_headers import header
 
 from detcli.errors import InferenceError
 from detcli.record import Origin, Record
-from detcli.shards.begin import begin
-from detcli.shards.manifest import FIRST, Manifest, publish
-from detcli.shards.merging import Merge
-from detcli.shards.parts import PartWriter
+from detcli.shards.manifest import FIRST, Manifest, begin, publish
+from detcli.shards.parts import Merge, PartWriter
 from detcli.shards.schedule import DEATHS, FRUITLESS, STARTS, NoTask, Schedule
 from detcli.shards.store import LocalFolder
 from detcli.shards.work import Counts, Done

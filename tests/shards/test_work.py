@@ -14,9 +14,8 @@ from detcli.detector import Detector
 from detcli.errors import OutputError
 from detcli.model.zoo import find
 from detcli.pipeline import Pipeline
-from detcli.shards.manifest import FIRST, Manifest, publish
-from detcli.shards.merging import Merge
-from detcli.shards.names import Unusable
+from detcli.shards.manifest import FIRST, Manifest, Unusable, publish
+from detcli.shards.parts import Merge
 from detcli.shards.store import LocalFolder
 from detcli.shards.work import Done, Progress, Ready, Task, WorkRequest, work
 from detcli.source.sources import Sources

@@ -13,10 +13,8 @@ from detcli.core.values import Format, Share
 from detcli.errors import UsageError
 from detcli.object_store import is_object
 from detcli.run import locate, set_up_process, source_options
-from detcli.shards.begin import OpenedRun, begin
-from detcli.shards.engines import open_engine
-from detcli.shards.manifest import HeaderJson, Manifest
-from detcli.shards.names import source_of
+from detcli.shards import open_engine
+from detcli.shards.manifest import HeaderJson, Manifest, OpenedRun, begin, source_of
 from detcli.shards.schedule import Schedule
 from detcli.shards.store import Store, open_store
 from detcli.shards.work import Counts, Progress, WorkRequest

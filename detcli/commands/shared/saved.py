@@ -44,7 +44,7 @@ def read_records(name: str) -> Iterator[RecordJson]:
         yield from _from_lines(sys.stdin.buffer, "standard input")
     elif is_folder(name) or is_object(name):
         from detcli.shards.manifest import Manifest
-        from detcli.shards.merging import Merge
+        from detcli.shards.parts import Merge
         from detcli.shards.store import open_store
 
         store = open_store(name if name.endswith(("/", os.sep)) else f"{name}/")

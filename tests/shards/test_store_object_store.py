@@ -9,8 +9,7 @@ import conditional_server
 import pytest
 
 from detcli.errors import OutputError, StoreError, UsageError
-from detcli.shards.object_store import ObjectFolder
-from detcli.shards.store import open_store
+from detcli.shards.store import ObjectFolder, open_store
 
 
 @pytest.fixture

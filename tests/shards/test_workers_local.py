@@ -12,7 +12,7 @@ import pytest
 from json_lines import lines
 from shard_runs import kill_and_go_on, merged, parts_in
 
-from detcli.shards.local import _cause
+from detcli.shards.workers import _cause
 
 
 def children_of(process):

@@ -4,8 +4,7 @@ import pytest
 from shard_headers import header
 
 from detcli.errors import UsageError
-from detcli.shards.begin import MAX_SHARD, begin
-from detcli.shards.manifest import FIRST
+from detcli.shards.manifest import FIRST, MAX_SHARD, begin
 from detcli.shards.store import LocalFolder
 
 CONTEXT = multiprocessing.get_context("fork")

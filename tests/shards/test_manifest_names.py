@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from detcli.errors import SourceError
 from detcli.record import Origin
-from detcli.shards.names import (
+from detcli.shards.manifest import (
     Names,
     Unusable,
     from_json,
