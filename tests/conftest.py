@@ -84,7 +84,7 @@ SLOW = {
     "sink/page/test___init___browser.py",
     "sink/test_labels_dataset.py",
     "commands/predict/test_command_tracks.py",
-    "watch/test_tracks.py",
+    "watch/test_scene_tracks.py",
     "sink/test_h264_sound.py",
     "model/test_recognise_heads.py",
     "shards/test_workers_local.py",

@@ -26,15 +26,15 @@ class Watcher:
 
             self._steps.append(Codes().add)
         if watched.track is not None:
-            from detcli.watch.tracks import Tracks
+            from detcli.watch.scene import Tracks
 
             self._steps.append(Tracks(watched.track).add)
         if watched.line:
-            from detcli.watch.lines import CrossedLines
+            from detcli.watch.scene import CrossedLines
 
             self._steps.append(CrossedLines(watched.line).add)
         if watched.zone:
-            from detcli.watch.zones import Zones
+            from detcli.watch.scene import Zones
 
             self._steps.append(Zones(watched.zone).add)
 

@@ -46,7 +46,9 @@ def predict(config: Config) -> None:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     set_up_process()
     if config.watched.track is not None:
-        import detcli.watch.tracks
+        from detcli.watch.scene import load_trackers
+
+        load_trackers()
     if config.watched.read:
         import detcli.watch.codes  # noqa: F401
     tally = predict_shards(config) if in_shards else predict_here(config)

@@ -13,7 +13,7 @@ from detcli.core.config import Watched
 from detcli.errors import DetcliWarning, UsageError
 from detcli.places import Shape
 from detcli.watch import Watcher
-from detcli.watch.zones import inside
+from detcli.watch.scene import inside
 
 SIZE = 100
 

@@ -9,8 +9,8 @@ from sample_records import frame, picture
 from detcli.core.config import Config, Watched
 from detcli.core.values import Tracking, parse_lines, parse_zones
 from detcli.errors import UsageError
-from detcli.watch import Watcher, lines
-from detcli.watch.lines import Crossings
+from detcli.watch import Watcher, scene
+from detcli.watch.scene import Crossings
 
 LINE = np.float32([(10, 50), (90, 50)])  # from left to right, so left is above
 
@@ -78,7 +78,7 @@ def test_a_frame_without_detections_still_shows_its_lines():
 
 
 def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):
-    monkeypatch.setattr(lines, "REMEMBERED", 3)
+    monkeypatch.setattr(scene, "REMEMBERED", 3)
     crossings = Crossings()
     for number in range(1, 20):
         crossings.side(LINE, number, np.float32((50, 90)))

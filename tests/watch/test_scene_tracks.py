@@ -1,6 +1,5 @@
 """Tracks of objects whose identities are known, judged by motmetrics."""
 
-import importlib
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -14,7 +13,7 @@ from sample_records import Film, failed_frame, frame, picture
 from detcli.core.config import Watched
 from detcli.core.values import Tracker, Tracking
 from detcli.errors import DependencyError, UsageError
-from detcli.watch import Watcher
+from detcli.watch import Watcher, scene
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
 NEEDED = ("motmetrics", "supervision", "trackers")
@@ -49,12 +48,6 @@ def seen(number, rng, *, film=FILM, missed=0.05, count=COUNT):
 
 def watch(tracker=Tracker.BYTETRACK, conf=0.25):
     return Watcher(Watched(track=Tracking(tracker, conf)))
-
-
-@pytest.fixture
-def tracks():
-    """The module that is tested."""
-    return importlib.import_module("detcli.watch.tracks")
 
 
 def judge(records):
@@ -158,7 +151,7 @@ def test_a_stream_that_changes_its_size_has_new_objects():
     assert sorted(record.detections.track_id.tolist()) == [7, 8, 9, 10, 11, 12]
 
 
-def test_trails_end_where_objects_stand(tracks):
+def test_trails_end_where_objects_stand():
     rng, follow = np.random.default_rng(0), watch()
     for number in range(50):
         record = follow(seen(number, rng, missed=0))
@@ -167,7 +160,7 @@ def test_trails_end_where_objects_stand(tracks):
     for number, box in zip(
         record.detections.track_id.tolist(), record.detections.xyxy, strict=True
     ):
-        assert trails[number].shape == (tracks.TRAIL, 2)
+        assert trails[number].shape == (scene.TRAIL, 2)
         np.testing.assert_allclose(trails[number][-1], ((box[0] + box[2]) / 2, box[3]), rtol=1e-4)
 
 
@@ -212,24 +205,22 @@ def test_no_box_ends_the_run(tracker, frames):
         assert len(set(sure)) == len(sure)
 
 
-def test_an_old_version_lacks_a_tracker(tracks, monkeypatch):
-    monkeypatch.delattr(tracks.trackers, "BoTSORTTracker")
+def test_an_old_version_lacks_a_tracker(monkeypatch):
+    monkeypatch.delattr("trackers.BoTSORTTracker")
     with pytest.raises(DependencyError, match="no botsort") as caught:
         watch(Tracker.BOTSORT)
     assert "detcli[track]" in caught.value.hint
 
 
-@pytest.mark.usefixtures("tracks")
 def test_the_library_may_be_missing(monkeypatch):
-    monkeypatch.delitem(sys.modules, "detcli.watch.tracks")
     monkeypatch.setitem(sys.modules, "trackers", None)
     with pytest.raises(DependencyError, match="trackers does not load") as caught:
         watch()
     assert "detcli[track]" in caught.value.hint
 
 
-def test_every_tracker_has_its_class(tracks):
-    assert {*tracks.CLASSES} == {*Tracker}
+def test_every_tracker_has_its_class():
+    assert {*scene.CLASSES} == {*Tracker}
 
 
 @pytest.mark.parametrize(

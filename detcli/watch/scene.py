@@ -1,0 +1,304 @@
+"""Scenes: what boxes tell in a video or at a place: tracks, lines that they cross, and zones.
+
+The same object has the same number in all frames of a video. Roboflow's `trackers` do the work, one
+tracker for each video or stream. They are told the time of each frame, so a rate that varies and
+frames that are left out or cannot be decoded do no harm.
+"""
+
+import math
+import statistics
+import warnings
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.core.values import Tracking
+from detcli.detections import Detections
+from detcli.errors import DependencyError, DetcliWarning, InferenceError, loading
+from detcli.geometry import Picture, clipped
+from detcli.opencv import cv2
+from detcli.places import Points, Shape, bottom_centres
+from detcli.record import Record
+from detcli.sink.folder import PerClip
+
+INSTALL = "pip install -U 'detcli[track]'"
+
+CLASSES = {"bytetrack": "ByteTrackTracker", "botsort": "BoTSORTTracker", "ocsort": "OCSORTTracker"}
+"""What trackers calls its classes; a test holds the keys beside `Tracker`."""
+
+LOST_S = 1.0
+"""How long an object may be out of sight and still get its number back."""
+
+LOST_FRAMES = 5
+"""The least number of frames for that, where they are far apart."""
+
+RATE = 30.0
+"""Frames in a second of the clock that trackers are told, whose filters suit that rate."""
+
+GAPS = 5
+"""How many times between frames tell how long that usually takes."""
+
+LEAST_GAP_S, LEAST_STEP = 0.001, 0.1
+"""Bounds of that, and of the frames by which the clock goes on, for times that stand still."""
+
+LEAST_SIDE = 0.1
+"""Pixels of a side; what is smaller has no track."""
+
+TRAIL = 30
+"""Frames that a trail goes back."""
+
+
+def load_trackers() -> Any:  # noqa: ANN401 - the module
+    """Import the library, which takes a second."""
+    with loading("trackers", INSTALL):
+        import supervision  # noqa: F401 - fails here, not at the first frame
+        import trackers
+    return trackers
+
+
+class Tracks:
+    """Numbers the detections in frames; pictures that are in no video pass as they are."""
+
+    def __init__(self, options: Tracking) -> None:
+        if not hasattr(load_trackers(), CLASSES[options.tracker]):
+            raise DependencyError(f"this version of trackers has no {options.tracker}", INSTALL)
+        self._clips = PerClip(lambda record: ClipTracks(options, record))
+
+    def add(self, record: Record, picture: Picture, found: Detections) -> Record:
+        """The record with the numbers of its detections, and where they come from."""
+        if record.origin.frame is None:
+            return record
+        clip = self._clips.of(record)
+        track_id = clip.number(picture, found, record.origin.time_s)
+        trails = clip.trails(track_id, found, picture.size)
+        return replace(
+            record,
+            detections=replace(found, track_id=track_id),
+            scene=replace(record.scene, trails=trails),
+        )
+
+
+class ClipTracks:
+    """The tracks of one video or stream; their numbers begin at 1."""
+
+    def __init__(self, options: Tracking, first: Record) -> None:
+        clip = first.origin.clip
+        self._options = options
+        self._size: tuple[int, int] | None = None  # of the frames, height and width
+        self._last_s = first.origin.time_s or 0.0
+        self._clock_s = 0.0  # of the tracker
+        rate = 0.0 if clip is None else clip.frames_per_second
+        self._gaps = deque([1 / rate] if rate else [], GAPS)  # in seconds
+        self._before = self._highest = 0  # numbers that earlier trackers gave; the highest so far
+        self._trails: dict[int, deque[npt.NDArray[np.float32]]] = {}
+
+    def number(
+        self, picture: Picture, found: Detections, time_s: float | None
+    ) -> npt.NDArray[np.int64]:
+        """The number of each detection; -1 where it has none yet."""
+        if picture.size != self._size:  # another camera behind the same address, so other objects
+            self._size, self._before = picture.size, self._highest
+            self._tracker = self._open()
+        boxes = clipped(found.xyxy, picture.size)  # trackers fail on endless or empty ones
+        import supervision
+
+        usable = np.flatnonzero((boxes[:, 2:] - boxes[:, :2] >= LEAST_SIDE).all(axis=1))
+        given = supervision.Detections(
+            xyxy=boxes[usable], confidence=found.score[usable], class_id=usable
+        )
+        frame = picture.pixels if self._options.tracker == "botsort" else None
+        try:
+            with np.errstate(all="ignore"):
+                out = self._tracker.update(given, frame=frame, timestamp=self._tick(time_s))
+        except Exception as error:
+            raise InferenceError(
+                f"{self._options.tracker} failed: {error}", "try another tracker, or report it"
+            ) from error
+        rows, given_ids = np.asarray(out.class_id, np.int64), np.asarray(out.tracker_id, np.int64)
+        numbers = np.full(len(found), -1, np.int64)
+        sure = given_ids >= 0
+        numbers[rows[sure]] = given_ids[sure] + 1 + self._before
+        self._highest = max(self._highest, numbers.max(initial=0))
+        return numbers
+
+    def trails(
+        self, numbers: npt.NDArray[np.int64], found: Detections, size: tuple[int, int]
+    ) -> dict[int, npt.NDArray[np.float32]]:
+        """Where the objects in this frame stood, the newest last."""
+        seen = {}
+        for number, point in zip(numbers.tolist(), bottom_centres(found.xyxy, size), strict=True):
+            if number > 0:
+                trail = seen[number] = self._trails.pop(number, deque(maxlen=TRAIL))
+                trail.append(point)
+        self._trails = {**self._trails, **seen}
+        while len(self._trails) > TRAIL * max(1, len(seen)):  # those not seen for long come first
+            del self._trails[next(iter(self._trails))]
+        return {number: np.stack(trail) for number, trail in seen.items()}
+
+    def _tick(self, time_s: float | None) -> float | None:
+        """The time of a frame on the tracker's clock, on which frames usually come at one rate.
+
+        Their own rate may be unknown, and changes: streams that share a detector have less of it
+        with each that joins them.
+        """
+        if time_s is None:
+            return None
+        gap, self._last_s = time_s - self._last_s, time_s
+        if gap > 0:
+            self._gaps.append(gap)
+        usual_s = max(statistics.median_low(self._gaps or [0.0]), LEAST_GAP_S)
+        self._clock_s += max(gap / usual_s, LEAST_STEP) / RATE
+        self._tracker.maximum_time_without_update = max(LOST_S / usual_s, LOST_FRAMES) / RATE
+        return self._clock_s
+
+    def _open(self) -> Any:  # noqa: ANN401 - they have no common base that is public
+        options = self._options
+        settings = {"frame_rate": RATE, "lost_track_buffer": round(LOST_S * RATE)}
+        if options.conf is not None:
+            settings["high_conf_det_threshold"] = options.conf
+            if options.tracker != "ocsort":  # which has one threshold
+                settings["track_activation_threshold"] = options.conf
+        return getattr(load_trackers(), CLASSES[options.tracker])(**settings)
+
+
+LEFT, RIGHT = "left", "right"
+
+REMEMBERED = 10_000
+"""Tracks whose places are known, those that were seen last; a stream may never end."""
+
+
+class CrossedLines:
+    """Tells for each detection which lines its track has crossed since it was last seen."""
+
+    def __init__(self, lines: Sequence[Shape]) -> None:
+        self._lines = lines
+        self._clips = PerClip(lambda _: [Crossings() for _ in lines])
+
+    def add(self, record: Record, picture: Picture, found: Detections) -> Record:
+        """The record with what its detections have crossed, and the counts of its video."""
+        if record.origin.frame is None or found.track_id is None:
+            return record
+        counts = self._clips.of(record)
+        points = bottom_centres(found.xyxy, picture.size)
+        crossed = np.empty(len(found), np.object_)
+        crossed[:] = [() for _ in crossed]
+        shown = []
+        for line, crossings in zip(self._lines, counts, strict=True):
+            ends = line.pixels(picture.size)
+            for row, (number, point) in enumerate(zip(found.track_id, points, strict=True)):
+                if number > 0 and (side := crossings.side(ends, int(number), point)):
+                    crossed[row] += ((line.name, side),)
+            caption = f"{line.name} {crossings.count[LEFT]} left, {crossings.count[RIGHT]} right"
+            shown.append((caption, ends))
+        return replace(
+            record,
+            detections=replace(found, crossed=crossed),
+            scene=replace(record.scene, lines=tuple(shown)),
+        )
+
+
+class Crossings:
+    """Who crosses one line in one video."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self._seen: dict[int, npt.NDArray[np.float64]] = {}  # where each track last stood beside it
+
+    def side(self, ends: Points, number: int, point: Points) -> str | None:
+        """The side to which a track has crossed the line since it was last seen.
+
+        Args:
+            ends: `(2, 2)`; left and right as seen on the way from the first to the second.
+            number: Of the track.
+            point: `(2,)`, where it stands now. On the line it has not crossed yet.
+        """
+        now, (start, end) = point.astype(np.float64), ends.astype(np.float64)
+        off = _turn(start, end, now)
+        if off == 0 or np.isnan(off):
+            return None
+        before = self._seen.pop(number, None)
+        self._seen[number] = now
+        if len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        if before is None or (_turn(start, end, before) > 0) == (off > 0):
+            return None
+        if _turn(before, now, start) * _turn(before, now, end) > 0:  # beyond an end of the line
+            return None
+        side = RIGHT if off > 0 else LEFT  # y points down
+        self.count[side] += 1
+        return side
+
+
+def _turn(
+    start: npt.NDArray[np.float64], end: npt.NDArray[np.float64], point: npt.NDArray[np.float64]
+) -> float:
+    """Positive for a point to the right of the way from start to end, with y pointing down."""
+    along, aside = end - start, point - start
+    return float(along[0] * aside[1] - along[1] * aside[0])
+
+
+class Zones:
+    """Tells for each detection in which polygons the middle of its lower side is."""
+
+    def __init__(self, zones: Sequence[Shape]) -> None:
+        self._zones = zones
+        self._told: set[str] = set()  # zones that were said to be outside
+
+    def add(self, record: Record, picture: Picture, found: Detections) -> Record:
+        """The record with the zones of its detections, and how many are in each."""
+        points = bottom_centres(found.xyxy, picture.size)
+        names = [zone.name for zone in self._zones]
+        polygons = [zone.pixels(picture.size) for zone in self._zones]
+        self._tell_outside(record, picture.size, polygons)
+        within = np.array([inside(points, polygon) for polygon in polygons])  # (zones, N)
+        zones = np.empty(len(found), np.object_)
+        for row, holds in enumerate(within.T):
+            zones[row] = tuple(name for name, held in zip(names, holds, strict=True) if held)
+        captions = [f"{name} {held.sum()}" for name, held in zip(names, within, strict=True)]
+        shown = tuple(zip(captions, polygons, strict=True))
+        return replace(
+            record,
+            detections=replace(found, zones=zones),
+            scene=replace(record.scene, zones=shown),
+        )
+
+    def _tell_outside(
+        self, record: Record, size: tuple[int, int], polygons: Sequence[Points]
+    ) -> None:
+        """Warn once of each zone that has no part of a picture: pixels of another size, perhaps."""
+        height, width = size
+        for zone, polygon in zip(self._zones, polygons, strict=True):
+            near, far = polygon.min(0), polygon.max(0)
+            if zone.name not in self._told and ((far <= 0) | (near >= (width, height))).any():
+                self._told.add(zone.name)
+                warnings.warn(
+                    f"the zone {zone.name} is outside of {record.origin.source}, which has "
+                    f"{width}x{height} pixels",
+                    DetcliWarning,
+                    stacklevel=2,
+                )
+
+
+def inside(points: Points, polygon: Points) -> npt.NDArray[np.bool_]:
+    """Tell which points lie in a polygon or on its edge.
+
+    What edges that cross each other enclose twice is outside (the even-odd rule).
+
+    Args:
+        points: `(N, 2)`; those with NaN lie nowhere.
+        polygon: `(K, 2)`, the corners.
+
+    Returns:
+        `(N,)` bool.
+    """
+    return np.array(
+        [
+            not math.isnan(x) and cv2.pointPolygonTest(polygon, (x, y), measureDist=False) >= 0
+            for x, y in points.tolist()
+        ],
+        bool,
+    )
