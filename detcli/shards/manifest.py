@@ -58,16 +58,10 @@ Name = str | Unusable
 
 
 def to_json(name: Name) -> str | list[str]:
-    """A name as JSON holds it."""
     return name if isinstance(name, str) else [name.source, name.message, name.hint]
 
 
 def from_json(value: str | list[str]) -> Name:
-    """A name from what JSON holds.
-
-    Raises:
-        TypeError: It is something else.
-    """
     if isinstance(value, str):
         return value
     source, message, hint = map(str, value)
@@ -87,7 +81,6 @@ def source_of(name: Name) -> str:
 
 
 def hash_of(name: Name) -> bytes:
-    """A hash, by which names are compared."""
     text = name if isinstance(name, str) else f"{name.source}\0{name.message}\0{name.hint}"
     data = text.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(data, digest_size=HASH.itemsize).digest()
@@ -101,15 +94,7 @@ def sorted_hashes(hashes: bytearray) -> Hashes:
 
 
 class Names(contextlib.AbstractContextManager["Names"]):
-    """The names of a source, in its order, each once.
-
-    Attributes:
-        hashes: Of the names.
-        repeated: How many came again, and were left out.
-
-    Raises:
-        OutputError: The disk for temporary files is full.
-    """
+    """The names of a source, in its order, each once."""
 
     def __init__(self, entries: Iterable[SourceEntry]) -> None:
         self._file = temporary()
@@ -128,7 +113,7 @@ class Names(contextlib.AbstractContextManager["Names"]):
         every = sorted_hashes(hashes)
         again = np.append(np.zeros(min(1, len(every)), bool), every[1:] == every[:-1])
         self.hashes: Hashes = every[~again] if again.any() else every
-        self.repeated = int(again.sum())
+        self.repeated = int(again.sum())  # how many came again, and were left out
         self._again = {bytes(one) for one in every[again]}
 
     def __exit__(self, *_: object) -> None:
@@ -152,12 +137,10 @@ class Names(contextlib.AbstractContextManager["Names"]):
             yield name
 
     def __len__(self) -> int:
-        """Number of names."""
         return len(self.hashes)
 
 
 def only(names: Iterable[Name], hashes: Hashes) -> Iterator[Name]:
-    """Yield the names that have one of these hashes."""
     for name in names:
         found = hash_of(name).rstrip(b"\0")  # as NumPy has it
         at = int(np.searchsorted(hashes, np.bytes_(found)))
@@ -191,17 +174,11 @@ class InputsJson(TypedDict):
 
 
 class HeaderJson(TypedDict):
-    """What the records of a run depend on besides the names.
+    """All that the records of a run depend on besides the names."""
 
-    Attributes:
-        detcli: The version.
-        format: Of the parts.
-        shard_size: Names in a shard; the last one may have fewer.
-    """
-
-    detcli: str
-    format: str
-    shard_size: int
+    detcli: str  # the version
+    format: str  # of the parts
+    shard_size: int  # the last one may have fewer names
     settings: SettingsJson
     inputs: InputsJson
 
@@ -233,10 +210,6 @@ class Section:
 class Manifest:
     """A manifest that has been published, with its extensions.
 
-    Attributes:
-        header: Settings of the run, which all its sections have.
-        names: How many there are.
-
     Raises:
         UsageError: There is none, or it is damaged.
         StoreError: It cannot be read.
@@ -266,24 +239,16 @@ class Manifest:
         self.header = self._sections[0].header
 
     def __len__(self) -> int:
-        """Number of shards."""
         return self._sections[-1].shard + len(self._sections[-1].offsets)
 
     def __iter__(self) -> Iterator[Shard]:
-        """Yield the shards in order."""
         return map(self.shard, range(len(self)))
 
     def all_names(self) -> Iterator[Name]:
-        """Yield the names in order."""
         for shard in self:
             yield from shard.names
 
     def shard(self, number: int) -> Shard:
-        """Read one shard.
-
-        Raises:
-            StoreError: The manifest cannot be read.
-        """
         at = bisect_right(self._sections, number, key=lambda section: section.shard) - 1
         section = self._sections[at]
         within = number - section.shard
@@ -299,7 +264,6 @@ class Manifest:
 
     @cached_property
     def hashes(self) -> Hashes:
-        """Of the names."""
         hashes = bytearray()
         for name in self.all_names():
             hashes += hash_of(name)
@@ -307,7 +271,6 @@ class Manifest:
 
     @property
     def next_file(self) -> str:
-        """Name of the next extension."""
         return file_name(len(self._sections))
 
     def part(self, number: int) -> str:
@@ -382,21 +345,7 @@ def file_name(number: int) -> str:
 def publish(
     store: Store, name: str, header: HeaderJson, names: Iterable[Name], shard: int = 0
 ) -> bool:
-    """Write one file of a manifest, unless it exists.
-
-    Args:
-        store: Where to.
-        name: Of the file.
-        header: What the records depend on.
-        names: The names, in order.
-        shard: The number of the first shard.
-
-    Returns:
-        Whether this call has written it; False if another process was first.
-
-    Raises:
-        OutputError: It cannot be written.
-    """
+    """Write one file of a manifest, from shard number `shard` on; False if it exists already."""
     remaining, shards, count = iter(names), 0, 0
     with temporary_file_errors(), temporary() as file:
         _write(file, header)
@@ -423,9 +372,9 @@ class OpenedRun:
     """A run in shards that workers can now work."""
 
     manifest: Manifest
-    added: int = 0  # number of names that this call added to the manifest
-    repeated: int = 0  # number of names that the inputs repeat; each counts once
-    gone: int = 0  # number of names in the manifest that the inputs no longer have
+    added: int = 0  # names that this call added to the manifest
+    repeated: int = 0  # names that the inputs repeat; each counts once
+    gone: int = 0  # names in the manifest that the inputs no longer have
 
 
 def begin(
@@ -440,7 +389,7 @@ def begin(
 
     Args:
         store: Where manifest and parts are.
-        header: What records depend on; its shard size is set here.
+        header: The settings; its shard size is set here.
         entries: What the sources stand for; None to take the manifest's names.
         shard_size: Names in a shard; None for the manifest's, or what suits the number of names.
         extend: Whether names that the manifest lacks become further shards.
@@ -463,7 +412,11 @@ def begin(
     with Names(_checked(entries)) as names:
         begun = not store.exists(FIRST)
         if begun:
-            _require_no_parts(store)
+            if (part := next(filter(PART.fullmatch, store.names()), None)) is not None:
+                raise UsageError(
+                    f"{store} has parts, such as {part}, but no {FIRST}",
+                    "restore it, or write to another folder",
+                )
             size = shard_size or max(MIN_SHARD, min(MAX_SHARD, -(-len(names) // SHARDS)))
             begun = publish(store, FIRST, _with_size(header, size), names)
         manifest = Manifest(store)
@@ -516,15 +469,6 @@ def _checked(entries: Iterable[SourceEntry]) -> Iterator[SourceEntry]:
         yield entry
 
 
-def _require_no_parts(store: Store) -> None:
-    part = next(filter(PART.fullmatch, store.names()), None)
-    if part is not None:
-        raise UsageError(
-            f"{store} has parts, such as {part}, but no {FIRST}",
-            "restore it, or write to another folder",
-        )
-
-
 def _with_size(header: HeaderJson, size: int) -> HeaderJson:
     return {**header, "shard_size": size}
 
@@ -542,7 +486,6 @@ def _require_same(
 
 
 def _flat(header: HeaderJson) -> dict[str, Any]:
-    """What records depend on, by name."""
     return {**header, "settings": None, "inputs": None, **header["settings"], **header["inputs"]}
 
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 
 from detcli.errors import StoreError, system_reason
 from detcli.record import OPTIONAL_FIELDS, PartJson, RecordJson
-from detcli.shards.manifest import Manifest, Name, Shard, source_of
+from detcli.shards.manifest import EXAMPLES, Manifest, Name, Shard, source_of
 from detcli.shards.store import Store, temporary, temporary_file_errors
 from detcli.sink.text import encode
 from detcli.source.names import is_address, is_video, path_of
@@ -55,7 +55,6 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         self.count += 1
 
     def content(self) -> bytes:
-        """All records, as JSON Lines."""
         with temporary_file_errors():
             self._write(self._last)
             self._last = None
@@ -128,13 +127,12 @@ def _line(record: RecordJson) -> bytes:
 
 
 def _plain(record: RecordJson) -> RecordJson:
-    """A record as Parquet can hold it: names of files may have bytes that are not UTF-8."""
     source = record["source"]
     return {**record, "source": encodable(source)} if not source.isascii() else record
 
 
 def encodable(source: str) -> str:
-    """A name as Parquet can hold it."""
+    """A name as Parquet can hold it: those of files may have bytes that are not UTF-8."""
     return source.encode("utf-8", "backslashreplace").decode()
 
 
@@ -150,12 +148,10 @@ class Stored:
     fields: RecordJson
 
     def to_json(self) -> RecordJson:
-        """The record as JSON."""
         return self.fields
 
 
 def _to_parquet(lines: Iterable[bytes], part: PartJson, file: BinaryIO) -> None:
-    """Write records as Parquet."""
     from detcli.sink.parquet import ParquetSink
 
     sink = ParquetSink(_Target(file), [*OPTIONAL_FIELDS])
@@ -190,33 +186,23 @@ def _from_parquet(file: BinaryIO) -> Iterator[RecordJson]:
         yield cast("RecordJson", {"part": json.loads(metadata[METADATA])})
 
 
-EXAMPLES = 3
-"""Names of a part that an error shows."""
-
-
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A part that is missing or damaged."""
 
     part: str
     reason: str
-    names: int  # number of names it should have
-    missing: bool  # whether the part does not exist
+    names: int  # that it should have
+    missing: bool
 
 
 class Merge:
-    """The records of all parts, one after the other; memory does not grow with their number.
-
-    Attributes:
-        faults: The faults seen so far; complete after the last record.
-        count: Number of records so far.
-    """
+    """The records of all parts, one after the other; memory does not grow with their number."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
-        """Note as faults which parts are missing."""
-        self.count = 0
+        self.count = 0  # records so far
         self._store, self._manifest = store, manifest
-        self.faults: list[Fault] = []
+        self.faults: list[Fault] = []  # complete after the last record
         there = manifest.parts()
         if len(there) < len(manifest):
             self.faults = [
@@ -268,7 +254,6 @@ def _next(names: Iterator[Name], record: RecordJson) -> Name:
 
 
 def _is_of(record: RecordJson, name: Name) -> bool:
-    """Whether a record belongs to a name."""
     if record["source"] == name:  # the cheap test first, as there may be millions
         return True
     source = source_of(name)

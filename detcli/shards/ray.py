@@ -47,18 +47,9 @@ ROOM_S = 300.0
 
 @contextmanager
 def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
-    """Connect to Ray, and start actors.
+    """Connect to Ray, and start actors, by default as many as there is room for.
 
-    Args:
-        request: What they work: on one device, of which each actor gets its own; without a number
-            of detectors, each has one, with a core each on the CPU. Without a number of actors,
-            there are as many as there is room for.
-        address: ray://HOST:PORT; None for RAY_ADDRESS or, without it, a Ray of this machine.
-
-    Raises:
-        DeviceError: The cluster cannot be reached, or has no room.
-        ModelError: The model's files cannot be read.
-        UsageError: Several devices are named, or one by its number.
+    Each gets a device of its own and, unless told otherwise, one detector.
     """
     running, actors = request.config.running, request.config.shards.actors
     device, cores = running.device[0], running.workers or 1
@@ -186,12 +177,10 @@ class _Actor:
         threading.Thread(target=self._listen, args=[begun], daemon=True).start()
 
     def send(self, task: Task | None) -> None:
-        """Send a task, or None after the last."""
         with contextlib.suppress(Exception):  # it is gone, which the other thread tells
             self._actor.give.remote(pickle.dumps(task))
 
     def release(self) -> None:
-        """Let it end."""
         with contextlib.suppress(Exception):  # the cluster may be gone
             self._ray.kill(self._actor)
 

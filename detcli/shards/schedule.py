@@ -43,23 +43,9 @@ class NoTask(Enum):
 
 
 class Schedule:
-    """What is left to do of a run.
-
-    Attributes:
-        total: How many shards this run has to work.
-        elsewhere: How many of them another run, or a worker that then died, has published.
-        deaths: How many workers have died.
-    """
+    """The shards that are left to do, in random order: a run beside this one works others."""
 
     def __init__(self, store: Store, manifest: Manifest, shards: Iterable[int]) -> None:
-        """Plan the work.
-
-        Args:
-            store: Where the parts go.
-            manifest: What there is to do.
-            shards: Those that this run works. It takes them in random order, so that another run
-                that does the same at the same time works others.
-        """
         self._store, self._manifest = store, manifest
         waiting = [*shards]
         random.shuffle(waiting)
@@ -69,14 +55,12 @@ class Schedule:
         self._strikes: Counter[tuple[int, int, int]] = Counter()
         self._pieces: dict[int, _Pieces] = {}
         self._fruitless = 0
-        self.total, self.elsewhere, self.deaths = len(waiting), 0, 0
+        self.total = len(waiting)  # shards that this run has to work
+        self.elsewhere = 0  # those that another run, or a worker that then died, has published
+        self.deaths = 0  # of workers
 
     def next(self, worker: WorkerId) -> Task | NoTask:
-        """The next task of a worker, which may have one in hand whose records are on their way.
-
-        Raises:
-            StoreError: The manifest or the store cannot be read.
-        """
+        """The next task of a worker, which may have one in hand whose records are on their way."""
         held = self._held[worker]
         if any(map(self._is_suspect, held)):
             return NoTask.WAIT
@@ -96,14 +80,7 @@ class Schedule:
         return NoTask.WAIT if any(self._held.values()) else NoTask.END
 
     def done(self, worker: WorkerId, done: Done) -> Counts | None:
-        """A worker has finished a task.
-
-        Returns:
-            What became of the shard's inputs, once all of it is done.
-
-        Raises:
-            OutputError: The part of a shard that was worked in pieces cannot be published.
-        """
+        """A worker has finished a task; returns the shard's counts, once all of it is done."""
         self._held[worker].remove(done.task)
         self._fruitless = 0
         if done.task.part is not None:
@@ -113,18 +90,10 @@ class Schedule:
         return self._put_together(pieces)
 
     def died(self, worker: WorkerId, cause: str) -> Counts | None:
-        """A worker has died.
-
-        Args:
-            worker: The worker.
-            cause: What ended it, in a few words.
-
-        Returns:
-            What became of a shard's inputs, if that has completed it.
+        """A worker has died; returns a shard's counts, if that has completed it.
 
         Raises:
             InferenceError: Workers keep dying.
-            OutputError: A part cannot be published.
         """
         self.deaths += 1
         held = self._held.pop(worker, [])
@@ -181,7 +150,6 @@ class Schedule:
 
 
 def repeated_deaths_error(cause: str, when: str) -> InferenceError:
-    """The error for a run whose workers keep dying."""
     return InferenceError(
         f"workers keep dying: {cause}; {when}",
         "check the memory and the device; detcli doctor looks at the device",
@@ -202,18 +170,15 @@ class _Pieces:
         self._names = 0
 
     def add(self, start: int, stop: int, lines: bytes, counts: Counts) -> None:
-        """Add a piece."""
         self._lines[start] = lines
         self._names += stop - start
         self.counts.include(counts)
 
     @property
     def complete(self) -> bool:
-        """Whether all pieces are there."""
         return self._names == len(self.shard.names)
 
     def publish(self, store: Store, part: str) -> None:
-        """Publish the part."""
         with PartWriter(self.shard) as writer:
             for _, lines in sorted(self._lines.items()):
                 for line in lines.splitlines():

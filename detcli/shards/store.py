@@ -28,31 +28,20 @@ class Store(Protocol):
     def names(self) -> Iterator[str]:
         """Names of the files directly in it, in any order; none if the folder does not exist yet.
 
-        Raises:
-            StoreError: It cannot be listed.
+        This, `exists` and `open` raise StoreError if it cannot be read.
         """
 
     def exists(self, name: str) -> bool:
-        """Whether a file has been published.
-
-        Raises:
-            StoreError: The store gave no answer.
-        """
+        """Whether a file has been published."""
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file for reading; it can be sought in.
-
-        Raises:
-            StoreError: It does not exist, or cannot be read.
-        """
+        """Open a file for reading; it can be sought in."""
 
     def publish(self, name: str, content: BinaryIO) -> bool:
         """Write a file from its content's beginning: all of it at once, unless it exists.
 
-        The folder is made if need be. After True, the file survives a power cut.
-
-        Returns:
-            Whether this call has written it; False if it existed, and was left as it was.
+        The folder is made if need be. True if this call has written it, which then survives a
+        power cut; False if it existed, and was left as it was.
 
         Raises:
             OutputError: It cannot be written.
@@ -60,11 +49,7 @@ class Store(Protocol):
 
 
 def open_store(place: str) -> Store:
-    """The store at a path, or at an address.
-
-    Raises:
-        UsageError: The address is malformed.
-    """
+    """The store at a path, or at an address."""
     if is_object(place):
         return ObjectFolder(place)
     if "://" in place:
@@ -103,7 +88,6 @@ class LocalFolder:
         return str(self._path)
 
     def names(self) -> Iterator[str]:
-        """Names of the files in it, see `Store.names`."""
         try:
             with os.scandir(self._path) as entries:
                 for entry in entries:
@@ -115,7 +99,6 @@ class LocalFolder:
             raise self._unreadable("", error) from error
 
     def exists(self, name: str) -> bool:
-        """Whether a file has been published."""
         try:
             os.lstat(self._path / name)
         except FileNotFoundError:
@@ -176,7 +159,6 @@ class ObjectFolder:
         return ObjectFolder, (str(self),)
 
     def names(self) -> Iterator[str]:
-        """Names of the objects directly in it, see `Store.names`."""
         prefix = self._address.key
         with self._readable(""):
             for page in self._bucket.list(prefix):
@@ -184,12 +166,10 @@ class ObjectFolder:
                 yield from (name for name in names if "/" not in name)
 
     def exists(self, name: str) -> bool:
-        """Whether an object has been made."""
         with self._readable(name):
             return self._bucket.exists(self._address.key + name)
 
     def open(self, name: str) -> BinaryIO:
-        """Read an object whole."""
         file = tempfile.SpooledTemporaryFile(OBJECT_IN_MEMORY)  # noqa: SIM115 - the caller closes it
         try:
             with self._readable(name):
@@ -202,7 +182,6 @@ class ObjectFolder:
         return cast("BinaryIO", file)
 
     def publish(self, name: str, content: BinaryIO) -> bool:
-        """Make an object, see `Store.publish`."""
         content.seek(0)
         try:
             self._bucket.write(self._address.key + name, content, replace=False)

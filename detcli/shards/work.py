@@ -32,19 +32,12 @@ PROGRESS_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WorkRequest:
-    """What a worker is told; it travels as JSON.
+    """The orders of a worker; they travel as JSON."""
 
-    Attributes:
-        config: Of the run; its device and number of detectors are those of one worker.
-        model: The model's file.
-        set_up: What sets up the process, given the config, as `module:function`.
-        cores: How many cores of the CPU are for the worker; None for all.
-    """
-
-    config: Config
+    config: Config  # of the run; its device and number of detectors are those of one worker
     model: ModelFile
-    set_up: str
-    cores: int | None = None
+    set_up: str  # what sets up the process, given the config, as `module:function`
+    cores: int | None = None  # how many cores of the CPU are for the worker; None for all
 
     def placed(self, devices: Sequence[Device], workers: int, cores: int) -> "WorkRequest":
         """The same for one worker: its devices, detectors, and cores of the CPU."""
@@ -64,7 +57,6 @@ class WorkRequest:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "WorkRequest":
-        """What `to_json` wrote."""
         fields = json.loads(text)
         path, name, half = fields["model"]
         model = ModelFile(Path(path), name, half)
@@ -75,7 +67,7 @@ class WorkRequest:
 class Task:
     """A shard, or a piece of one over which workers died."""
 
-    shard: Shard  # the shard
+    shard: Shard
     # the name under which its records are published; None for a piece, whose records are sent back
     part: str | None
     start: int  # the first of its names that is worked
@@ -83,18 +75,16 @@ class Task:
 
     @classmethod
     def whole(cls, shard: Shard, part: str) -> "Task":
-        """A task that covers a whole shard."""
         return cls(shard, part, 0, len(shard.names))
 
     @property
     def size(self) -> int:
-        """Number of names."""
         return self.stop - self.start
 
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the inputs of a task."""
+    """The outcome of the inputs of a task."""
 
     pictures: int = 0  # how many there were; failures are not among them
     frames: int = 0  # how many frames of videos there were
@@ -107,7 +97,6 @@ class Counts:
     warned: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, record: Record) -> None:
-        """Count a record."""
         if record.error is not None:
             self.failed.append((record.origin.source, record.error))
             return
@@ -119,7 +108,6 @@ class Counts:
             self.places.update(record.detections.places())
 
     def include(self, other: "Counts") -> None:
-        """Add the counts of another task."""
         self.pictures += other.pictures
         self.frames += other.frames
         self.found += other.found
@@ -148,7 +136,7 @@ class Progress:
 class Done:
     """A worker has finished a task."""
 
-    task: Task  # the task
+    task: Task
     counts: Counts  # what became of its inputs
     published: bool  # whether its part is this worker's; False if it was there already
     lines: bytes = b""  # the records of a piece, as JSON Lines
@@ -160,13 +148,8 @@ WorkReport = Ready | Progress | Done
 def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkReport], None]) -> None:
     """Work all tasks.
 
-    Args:
-        request: What to do with them.
-        tasks: Taken one by one, on another thread, when the names of the one before are read.
-        report: Called from several threads, one at a time.
-
-    Raises:
-        DetcliError: The detector cannot be opened, or a part cannot be written.
+    They are taken one by one, on another thread, when the names of the one before are read.
+    `report` is called from several threads, one at a time.
     """
     store = open_store(str(request.config.writing.output))
     with open_run(request.config, request.model, cores=request.cores) as run:

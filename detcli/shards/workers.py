@@ -77,12 +77,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     """The workers of an engine, each replaced when it dies; leaving the context ends them."""
 
     def __init__(self, count: int, begin: Callable[[int, Tell], ShardWorker]) -> None:
-        """Prepare; the first worker starts with the context, the others in `run`.
-
-        Args:
-            count: Number of workers at most; no more than there are shards.
-            begin: Starts a worker, given its number and what takes its events.
-        """
+        """Prepare; the first worker starts with the context, the others in `run`."""
         self._count, self._begin = count, begin
         self._events: queue.SimpleQueue[tuple[int, WorkerEvent]] = queue.SimpleQueue()
         self._workers: dict[int, ShardWorker] = {}
@@ -106,11 +101,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 worker.end()
 
     def ready(self) -> Ready:
-        """Wait until a worker has opened its detectors.
-
-        Raises:
-            DetcliError: They cannot be opened.
-        """
+        """Wait until a worker has opened its detectors."""
         deaths = 0
         while True:
             number, event = self._next()
@@ -124,16 +115,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                     self._start(number)
 
     def run(self, schedule: Schedule, listen: Callable[[Progress | Counts], None]) -> None:
-        """Work all shards of a schedule.
-
-        Args:
-            schedule: What there is to do.
-            listen: Called with each worker's progress, and with what became of the inputs of each
-                shard.
-
-        Raises:
-            DetcliError: No worker can go on.
-        """
+        """Work all shards of a schedule; `listen` gets progress, and the counts of each shard."""
         for number in range(1, min(self._count, schedule.total)):
             self._start(number)
         over = False
@@ -205,9 +187,9 @@ def serve(
 
     Args:
         start: A `WorkRequest`, as JSON.
-        take: Waits for the next task; returns None after the last.
+        take: Waits for the next task; None after the last.
         tell: Takes events.
-        model: Where the model's file is on this machine, if it is elsewhere.
+        model: Where the model's file is, if not at the request's path.
     """
 
     def tasks() -> Iterator[Task]:
@@ -246,16 +228,7 @@ FROM_TERMINALS = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasa
 
 
 def open_local(count: int, request: WorkRequest) -> Workers:
-    """Processes that share the cores of this machine, and its devices if there are several.
-
-    Args:
-        count: How many processes.
-        request: What they work; without a number of detectors, each process has as many as its
-            share of the cores.
-
-    Raises:
-        UsageError: There are far more processes than cores, whose memory might not be there.
-    """
+    """Processes that share the cores of this machine, and its devices if there are several."""
     devices, cores = request.config.running.device, available_cores()
     if count > (most := max(FEW, PER_CORE * cores, len(devices))):
         raise UsageError(f"--on local:{count} with {cores} cores", f"use {most} at most")
@@ -283,11 +256,9 @@ class _Process:
         self._write(f"{request.to_json()}\n".encode())
 
     def send(self, task: Task | None) -> None:
-        """Send a task, or None after the last."""
         self._write(pickle.dumps(task))
 
     def release(self) -> None:
-        """Let it end."""
         with contextlib.suppress(OSError):
             self._stdin.close()
 

@@ -69,7 +69,6 @@ class Tracks:
         self._clips = PerClip(lambda record: ClipTracks(options, record))
 
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
-        """The record with the numbers of its detections, and where they come from."""
         if record.origin.frame is None:
             return record
         clip = self._clips.of(record)
@@ -179,7 +178,6 @@ class CrossedLines:
         self._clips = PerClip(lambda _: [Crossings() for _ in lines])
 
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
-        """The record with what its detections have crossed, and the counts of its video."""
         if record.origin.frame is None or found.track_id is None:
             return record
         counts = self._clips.of(record)
@@ -211,10 +209,8 @@ class Crossings:
     def side(self, ends: Points, number: int, point: Points) -> str | None:
         """The side to which a track has crossed the line since it was last seen.
 
-        Args:
-            ends: `(2, 2)`; left and right as seen on the way from the first to the second.
-            number: Of the track.
-            point: `(2,)`, where it stands now. On the line it has not crossed yet.
+        Left and right are as seen on the way from the line's first end to the second. A track whose
+        point `(2,)` is on the line has not crossed it yet.
         """
         now, (start, end) = point.astype(np.float64), ends.astype(np.float64)
         off = _turn(start, end, now)
@@ -249,7 +245,6 @@ class Zones:
         self._told: set[str] = set()  # zones that were said to be outside
 
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
-        """The record with the zones of its detections, and how many are in each."""
         points = bottom_centres(found.xyxy, picture.size)
         names = [zone.name for zone in self._zones]
         polygons = [zone.pixels(picture.size) for zone in self._zones]
@@ -284,16 +279,9 @@ class Zones:
 
 
 def inside(points: Points, polygon: Points) -> npt.NDArray[np.bool_]:
-    """Tell which points lie in a polygon or on its edge.
+    """Tell which points `(N, 2)` lie in a polygon `(K, 2)` or on its edge; those with NaN never do.
 
     What edges that cross each other enclose twice is outside (the even-odd rule).
-
-    Args:
-        points: `(N, 2)`; those with NaN lie nowhere.
-        polygon: `(K, 2)`, the corners.
-
-    Returns:
-        `(N,)` bool.
     """
     return np.array(
         [
