@@ -77,11 +77,7 @@ Message = Entry | list[Entry] | DetcliError | End
 
 
 class Pipeline:
-    """Runs items through detectors.
-
-    Attributes:
-        times: Seconds spent in each stage, summed over the threads.
-    """
+    """Runs items through detectors."""
 
     def __init__(
         self,
@@ -100,7 +96,7 @@ class Pipeline:
             input_timeout_s: An item that takes longer to load becomes a record with an error; 0
                 for no limit.
         """
-        self.times = StageTimes()
+        self.times = StageTimes()  # summed over the threads
         self._batch = batch
         self._detector, self._clones = detector, clones
         self._input_timeout_s = input_timeout_s

@@ -69,9 +69,8 @@ class Journal:
                 its frames are detected again, so that it becomes whole.
 
         Raises:
-            UsageError: The file is not a journal, or of other settings; or another run is writing
-                to it.
-            OutputError: The file cannot be read or written.
+            UsageError: It is no journal, or of other settings; or another run is writing to it.
+            OutputError: It cannot be read or written.
         """
         self._path = path
         self._target = Path(os.path.realpath(path))
@@ -113,11 +112,7 @@ class Journal:
         return True
 
     def write(self, record: Record) -> None:
-        """Append a line.
-
-        Raises:
-            OutputError: The line could not be written.
-        """
+        """Append a line."""
         fields = record.to_json()
         if self._settings is not None:
             fields["settings"] = self._settings
@@ -130,11 +125,7 @@ class Journal:
             raise self._failure(error) from error
 
     def close(self) -> None:
-        """Put all lines on the disk, and close the file.
-
-        Raises:
-            OutputError: The disk is full or broken.
-        """
+        """Put all lines on the disk, and close the file."""
         try:
             with self._file:
                 self._sync()
