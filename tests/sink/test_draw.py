@@ -230,7 +230,7 @@ def test_where_there_is_no_room_the_text_is_smaller(labels, random):
         annotate(grey(480, 640), crowd(random, count, (480, 640)))
     sizes = [size for *_, size in labels]
     assert sizes[0] == 14  # a fortieth of the picture
-    assert sizes[-1] == draw.MIN_TEXT
+    assert sizes[-1] == 10  # smaller text cannot be read
 
 
 def test_the_best_have_the_first_choice(labels):
