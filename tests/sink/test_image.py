@@ -171,16 +171,12 @@ def test_the_cut_is_what_the_box_touches(box, columns, rows):
 def test_each_detection_is_a_picture_in_the_folder_of_its_class(crops):
     outside = (-9, -9, -5, 9, 0), (60, 0, 70, 9, 1)
     record = found((10, 5, 20, 15, 1), (0, 0, 4, 4, 0), *outside, (50, 30, 99, 99, 1))
-    saved = crops(record, found(), failed_frame(0))
-    assert list(saved) == ["cat/a_1.png", "dog/a_0.png", "dog/a_4.png"]
+    saved = crops(record, found(), failed_frame(0), found(BOX, BOX, base=frame(7)))
+    film = ["cat/film_7_0.jpg", "cat/film_7_1.jpg"]
+    assert list(saved) == ["cat/a_1.png", *film, "dog/a_0.png", "dog/a_4.png"]
     np.testing.assert_array_equal(saved["dog/a_0.png"], MAP[5:15, 10:20])
     np.testing.assert_array_equal(saved["cat/a_1.png"], MAP[:4, :4])
     np.testing.assert_array_equal(saved["dog/a_4.png"], MAP[30:, 50:])
-
-
-def test_crops_of_frames_have_the_frames_number(crops):
-    saved = crops(found(BOX, BOX, base=frame(7)), found(BOX, base=frame(8)))
-    assert list(saved) == ["cat/film_7_0.jpg", "cat/film_7_1.jpg", "cat/film_8_0.jpg"]
 
 
 def test_crops_of_pictures_and_classes_of_one_name_do_not_meet(crops):

@@ -146,15 +146,12 @@ def test_pycocotools_measures_results(results, truth, records, expected):
 
 
 @pytest.mark.parametrize("second", ["y/5.png", "x/5.jpg", "d"])
-def test_duplicate_ids_are_refused(results, second):
+def test_duplicate_ids_are_refused_and_what_was_written_before_is_complete(
+    results, tmp_path, second
+):
     with pytest.raises(UsageError, match="image id 5") as caught:
         results(picture("x/5.jpg"), picture(second, index=4))
     assert str(caught.value).startswith(second)
-
-
-def test_what_was_written_before_a_failure_is_complete(tmp_path, results, truth):
-    with pytest.raises(UsageError, match=r"stray\.jpg"):
-        results(LEFT, found("stray.jpg"), ids=CocoIdsFromFile(truth))
     assert len(json.loads((tmp_path / "results.json").read_text())) == 1
 
 

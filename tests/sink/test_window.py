@@ -142,17 +142,6 @@ def test_one_live_source_keeps_its_size(display):
     assert set(display.titles) == {"camera:0"}
 
 
-def test_fifty_live_sources_fit_the_window(display):
-    sink = WindowSink()
-    for turn in range(2):
-        for number in range(50):
-            sink.write(frame(turn, Film(f"camera:{number}", 0.0, live=True), shade=200))
-    wall = display.shown[-1]
-    assert wall.shape == (7 * 102, 8 * 160, 3)
-    places = wall.reshape(7, 102, 8, 160, 3).max(axis=(1, 3, 4))
-    assert np.count_nonzero(places) == 50
-
-
 @pytest.mark.parametrize("record", [picture(), frame(0)])
 @pytest.mark.parametrize("key", [ord("q"), ord("Q"), 27, None])
 def test_a_key_or_closing_the_window_ends_the_run(display, key, record):
