@@ -106,7 +106,9 @@ def test_frames_that_do_not_come_are_no_gaps_where_they_are_left_out(save):
 
 @pytest.mark.parametrize("size", [(2, 2), (41, 61), (40, 61), (360, 640), (16, 9000)])
 def test_sides_are_even(save, size):
-    assert save(frame(0, size=size)).size == tuple(side - side % 2 for side in size)
+    video = save(frame(0, size=size))
+    assert video.size == tuple(side - side % 2 for side in size)
+    assert video.codec == "h264"
 
 
 def test_sides_beyond_those_of_h264_have_another_codec(tmp_path):
