@@ -2,10 +2,12 @@
 
     python -m tests.structure
 
-prints the number of files and lines, and the rooms (folders and root modules) by layer.
+prints how much there is to read, and the rooms (folders and root modules) by layer.
 """
 
 import ast
+import io
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -121,8 +123,59 @@ def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
     return seen
 
 
+LAYOUT = {
+    *(tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
+    *(tokenize.COMMENT, tokenize.ENDMARKER),
+}
+"""Tokens that are neither code nor text of a docstring."""
+
+BRANCHES = (
+    *(ast.If, ast.For, ast.While, ast.AsyncFor, ast.ExceptHandler, ast.IfExp, ast.Assert),
+    *(ast.comprehension, ast.match_case),
+)
+
+
+def branches(function: ast.AST) -> int:
+    """The number of ways through a function, about: 1, and 1 for each decision."""
+    return 1 + sum(
+        len(node.values) - 1 if isinstance(node, ast.BoolOp) else isinstance(node, BRANCHES)
+        for node in ast.walk(function)
+    )
+
+
+@cache
+def weight() -> dict[str, float]:
+    """How much there is to read; tokens count neither layout, comments nor docstrings."""
+    found: dict[str, float] = defaultdict(float, files=len(files()))
+    for path in files():
+        source = path.read_text(encoding="utf-8")
+        docstrings, code = set[int](), set[int]()
+        for node in nodes(path):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                docstrings |= {*range(node.lineno, (node.end_lineno or 0) + 1)}
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                taken = node.args
+                count = len(taken.args) + len(taken.kwonlyargs) + len(taken.posonlyargs)
+                found["functions above 10 parameters"] += count > 10
+                found["functions above 15 branches"] += branches(node) > 15
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            text = token.type == tokenize.STRING and token.start[0] in docstrings
+            if token.type not in LAYOUT and not text:
+                found["tokens"] += 1
+                code |= {*range(token.start[0], token.end[0] + 1)}
+        found["lines"] += len(source.splitlines())
+        found["code lines"] += len(code - docstrings)
+    found["tokens a code line"] = found["tokens"] / found["code lines"]
+    found["lines of JSON"] = sum(
+        len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.json")
+    )
+    return dict(found)
+
+
 def main() -> None:
     """Print the structure."""
+    for name, value in weight().items():
+        print(f"{value:12,.5g}  {name}" if value % 1 else f"{value:12,.0f}  {name}")
     sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files()}
     of_room: dict[str, list[int]] = defaultdict(list)
     for path, size in sizes.items():

@@ -86,7 +86,38 @@ def test_the_structure_is_printed(capsys):
     structure.main()
     printed = capsys.readouterr().out
     assert f"{len(FILES)} files" in printed
+    assert f"{structure.weight()['tokens']:,.0f}  tokens" in printed
     assert printed.index("\n  app ") < printed.index("\n  detector ") < printed.index("\n  errors ")
+
+
+HEAVIEST = {
+    "files": 156,
+    "lines": 37_800,
+    "tokens": 233_000,
+    "functions above 10 parameters": 0,
+    "functions above 15 branches": 20,
+    "tokens a code line": 9.0,
+    "lines of JSON": 1_500,
+}
+"""How much there may be to read: lower a limit with what was removed, and raise none."""
+
+
+def test_the_package_grows_no_heavier():
+    found = structure.weight()
+    assert {name: found[name] for name, most in HEAVIEST.items() if found[name] > most} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def f(): pass", 1),
+        ("def f(x):\n    if x and x or x: pass", 4),
+        ("def f(x): return [y for y in x if y] if x else x", 3),
+        ("def f(x):\n    match x:\n        case 1: pass\n        case _: pass", 3),
+    ],
+)
+def test_branches_are_counted(source, expected):
+    assert structure.branches(ast.parse(source).body[0]) == expected
 
 
 def meanings(files):
