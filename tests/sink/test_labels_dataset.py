@@ -225,7 +225,7 @@ def test_links_are_not_followed(place, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     place.mkdir()
     (place / "images").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OutputError, match="link"):
+    with pytest.raises(OutputError, match="is a link out of the dataset"):
         save(place, stored(tmp_path))
     (place / "images").unlink()
     save(place)
