@@ -82,6 +82,7 @@ DAY = 24 * 3600 * LIVE_RATE
     ("records", "times"),
     [
         (live(0, 0.9, 2.2, 2.8, 7), np.array([0, 0.9, 2.2, 2.8, 7]) / LIVE_RATE),
+        (live(0, 1e-5), [0, 0]),  # less than a tick apart
         (live(5, 5, 3, 6), [0, 1 / LIVE_RATE]),  # a clock that stands or goes back loses frames
         (
             [frame(0, DOOR), failed_frame(1, DOOR, time_s=0.5), frame(2, DOOR, time_s=1)],
