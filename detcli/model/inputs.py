@@ -328,9 +328,8 @@ def _normalised(index: GraphIndex, node: NodeProto, given: Values) -> Values:
 def _sliced(index: GraphIndex, node: NodeProto, given: Values) -> Values:
     parts = [index.constant(name) or [] for name in node.input[1:5]]
     start, end, along, step = ([one for (one,) in parts] + [1])[:4]
-    axis = along % (given.ndim - 1) + 1
-    stop = None if step < 0 and end < -given.shape[axis] else end
-    return given[(slice(None),) * axis + (slice(start, stop, step),)]
+    before = along % (given.ndim - 1) + 1
+    return given[(slice(None),) * before + (slice(start, end, step),)]
 
 
 def _factor(index: GraphIndex, name: str, given: Values) -> Values:

@@ -128,7 +128,7 @@ def test_content_longer_than_recorded_is_refused(hub):
     assert leftovers() == []
 
 
-def test_an_interrupted_download_is_resumed_with_its_progress(hub):
+def test_an_interrupted_download_is_resumed_with_its_progress(hub, caplog):
     hub.faults.break_after = [200_000, 100_000]
     told = []
     assert get(show=lambda *counts: told.append(counts)).read_bytes() == CONTENT
@@ -137,6 +137,7 @@ def test_an_interrupted_download_is_resumed_with_its_progress(hub):
         (n, len(CONTENT)) for n in (100_000, 200_000, 300_000, 400_000, 500_000, 512_000)
     ]
     assert leftovers() == []
+    assert [record.name for record in caplog.records] == ["detcli.model.hub"]
 
 
 def test_a_server_without_ranges_sends_the_whole_file_again(hub):

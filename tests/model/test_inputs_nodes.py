@@ -157,6 +157,7 @@ def copied(part):
         [("Gather", whole(0, 0, 0), {"axis": 1})],
         [("Gather", whole(7, 1, 0), {"axis": 1})],
         [("Slice", whole(0), whole(2), whole(1))],
+        [("Slice", whole(0), whole(8), whole(2), whole(2))],  # every other row
         [("Mul", numbers(float("nan"), 1))],
     ],
     ids=str,
