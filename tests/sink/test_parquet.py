@@ -84,9 +84,9 @@ def test_the_time_of_a_live_frame_is_a_time(write):
 
 def test_many_records_are_written_in_row_groups(write, monkeypatch):
     monkeypatch.setattr(module, "ROW_GROUP", 8)
-    path = write(*(picture(index=number, count=3) for number in range(100)))
-    assert pq.ParquetFile(path).num_row_groups == 50  # two records with their detections each
-    assert pq.read_table(path)["index"].to_pylist() == [*range(100)]
+    path = write(*(picture(index=number, count=3) for number in range(101)))
+    assert pq.ParquetFile(path).num_row_groups == 51  # two records with their detections each
+    assert pq.read_table(path)["index"].to_pylist() == [*range(101)]
 
 
 @pytest.mark.parametrize(
