@@ -105,7 +105,7 @@ class PageFolder:
         name = f"{self.run}/{number // 1000}/{number}"
         for kind, data in (("pictures", picture), ("thumbnails", thumbnail)):
             path = self._real / kind / f"{name}.jpg"
-            if number % 1000 == 0 or not path.parent.exists():
+            if not path.parent.exists():
                 make_folder(path.parent)
             write_file(path, data)
         return name

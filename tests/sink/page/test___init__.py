@@ -130,8 +130,8 @@ def test_a_long_video_keeps_pictures_of_frames_in_equal_steps(page, monkeypatch)
 
 
 def test_frames_belong_to_videos_that_start_over_and_to_cameras_that_do_not(page):
-    make(page, *frames(2), *frames(2), *frames(2, source="other.mp4"))
-    assert [entry["video"] for entry in pages.entries(page)] == [0, 0, 1, 1, 2, 2]
+    make(page, *frames(2), *frames(1), *frames(1), *frames(2, source="other.mp4"))
+    assert [entry["video"] for entry in pages.entries(page)] == [0, 0, 1, 2, 3, 3]
     time = "2026-01-01T00:00:00.000Z"
     one, two = (frames(3, source=f"camera:{n}", time=time) for n in (0, 1))
     make(page, *(frame for both in zip(one, two, strict=True) for frame in both))
