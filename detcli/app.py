@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from detcli import __version__
-from detcli.cli.completion import joined_colons
+from detcli.cli.completion import words_of_bash
 from detcli.cli.options import Command, Group
 from detcli.commands.shared.messages import report
 from detcli.errors import DetcliError, OutputError, UsageError
@@ -118,7 +118,7 @@ class Commands(Group):
     def main(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as in Typer
         """Run, and report a request that cannot be parsed as any other error."""
         try:
-            with joined_colons():
+            with words_of_bash():
                 code = super().main(*args, **more | {"standalone_mode": False})
         except typer.TyperException as error:
             context = getattr(error, "ctx", None)

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 
@@ -53,29 +54,42 @@ def complete_files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def joined_colons() -> Iterator[None]:
-    """Let Typer see `cuda:1` as one word, which bash takes for three.
+def words_of_bash() -> Iterator[None]:
+    """Let Typer see `cuda:1` and `--format=csv` as words, and quote its candidates.
 
-    Bash replaces what follows the last colon, so candidates lose what is before it.
+    Bash takes each for three, and replaces what follows the last colon or equals sign, so
+    candidates lose what is before it.
     """
     words = os.environ.get("COMP_WORDS", "").split("\n")
     at = os.environ.get("COMP_CWORD", "")
-    if os.environ.get(VARIABLE) != "complete_bash" or not at.isdecimal() or ":" not in words:
+    if os.environ.get(VARIABLE) != "complete_bash" or not at.isdecimal():
         yield
         return
     before, current = words[: int(at)], "".join(words[int(at) : int(at) + 1])
     joined: list[str] = []
     for word in [*before, current]:
-        if joined and (word == ":" or joined[-1].endswith(":")) and joined[-1:] != ["--"]:
+        if joined and (word in {":", "="} or joined[-1].endswith((":", "="))):
             joined[-1] += word
         else:
             joined.append(word)
-    prefix = joined[-1].rpartition(":")[0]
+    value = joined[-1].partition("=")[2] if joined[-1].startswith("--") else joined[-1]
+    prefix = value.rpartition(":")[0] if ":" in words else ""
     os.environ.update(COMP_WORDS="\n".join(joined), COMP_CWORD=str(len(joined) - 1))
     stdout = sys.stdout
     with contextlib.redirect_stdout(io.StringIO()) as output:
         try:
             yield
         finally:
-            for line in output.getvalue().splitlines(keepends=True):
-                stdout.write(line.removeprefix(f"{prefix}:"))
+            found = output.getvalue().splitlines()
+            if len(found) == 1 and found[0].endswith("/"):
+                found.append(f"{found[0]}...")  # or bash would end the word after the folder
+            for line in found:
+                stdout.write(f"{_quoted(line, current[:1]).removeprefix(f'{prefix}:')}\n")
+
+
+def _quoted(line: str, quote: str) -> str:
+    """A candidate as bash reads it back, behind the quotation mark that was typed, if any."""
+    if quote == "'":
+        return line.replace("'", "'\\''")
+    special = r'["$`\\]' if quote == '"' else r"[^\w@%+=:,./~-]"
+    return re.sub(special, r"\\\g<0>", line)

@@ -38,7 +38,7 @@ def bash(*words):
         (["predict", "--device", "cpu,a"], ["cpu,auto"]),
         (["predict", "-m", "yolov10n"], ["yolov10n"]),
         (["predict", "-m", "./a", ":"], ["1.onnx"]),
-        (["predict", "-m", "./s"], ["./sub/"]),
+        (["predict", "-m", "./s"], ["./sub/", "./sub/..."]),  # two, so that bash adds no blank
         (["predict", "--device", "cuda", ":", "0", "--no-st"], ["--no-strict"]),
         (["models", "path", "cod"], ["codes"]),
         (["predict", "nothing"], []),
