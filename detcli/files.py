@@ -481,7 +481,7 @@ def sync(descriptor: int) -> None:
 
 
 def open_regular(path: Path, most: int, flags: int = 0) -> io.BufferedReader:
-    """Open a regular file of at most so many bytes, without waiting for the writer of a pipe.
+    """Open a regular file up to a size in bytes, without waiting for the writer of a pipe.
 
     Args:
         path: The file; it is looked at before it is opened, as opening a device may do anything.

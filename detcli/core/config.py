@@ -173,7 +173,7 @@ class Running:
     )
 
     def options(self, workers: int = 1, cores: int | None = None) -> DeviceOptions:
-        """How to use the device, with so many detectors on so many of the CPU's cores."""
+        """How to use the device, with the detectors and cores of this process."""
         return DeviceOptions(
             cuda_graph=self.cuda_graph,
             gpu_mem_limit=self.gpu_mem_limit,

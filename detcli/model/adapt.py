@@ -147,7 +147,7 @@ class _Builder:
         return self.node("Slice", [tensor, *ends])
 
     def put_first(self, count: int) -> None:
-        """Put what was added behind so many nodes in front of them."""
+        """Put what was added behind a number of nodes in front of them."""
         nodes = list(self.graph.node)
         replace_nodes(self.graph, [*nodes[count:], *nodes[:count]])
 

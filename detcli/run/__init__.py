@@ -185,7 +185,7 @@ def is_one_picture(config: Config) -> bool:
 
 
 def _workers(config: Config) -> int:
-    """How many detectors run side by side if nobody says it.
+    """How many detectors run side by side by default.
 
     One picture is fastest with a detector on all cores, but many tiles are not.
     """

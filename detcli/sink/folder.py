@@ -341,7 +341,7 @@ class OutputFolder:
 def _searched(name: str) -> str | None:
     """How the inputs begin that a named folder or pattern stands for; None for a pattern of files.
 
-    A file's name is no beginning of another input's.
+    A file's name never begins another input's.
     """
     if not glob.has_magic(name) or os.path.lexists(name):
         return os.path.join(name, "")  # noqa: PTH118 - as the search joins names

@@ -69,7 +69,7 @@ class Journal:
                 its frames are detected again, so that it becomes whole.
 
         Raises:
-            UsageError: It is no journal, or of other settings; or another run is writing to it.
+            UsageError: It is not a journal, or of other settings; or another run is writing to it.
             OutputError: It cannot be read or written.
         """
         self._path = path

@@ -291,7 +291,7 @@ class Quality:
 
     @classmethod
     def of(cls, hits: int, wrong: int, boxes: int) -> "Quality":
-        """From counts of true and false positives and of boxes, of which there is at least one."""
+        """From counts of true and false positives and of at least one box."""
         return cls(
             round(2 * hits / (hits + wrong + boxes), 6),
             round(hits / (hits + wrong), 6) if hits + wrong else None,
