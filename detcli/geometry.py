@@ -192,7 +192,7 @@ def area(boxes: AnyBoxes) -> AnyBoxes:
 
 
 def overlap(ones: AnyBoxes, others: AnyBoxes) -> AnyBoxes:
-    """Intersection over union: (..., 4), (..., 4) -> (...); 0 where there is no area."""
+    """Intersection over union: (..., 4), (..., 4) -> (...); 0 without an area."""
     shared = area(common(ones, others))
     union = area(ones) + area(others) - shared
     ratio: AnyBoxes = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)

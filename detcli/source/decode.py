@@ -137,7 +137,7 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
 
 
 def check_size(size: Size, max_pixels: int) -> None:
-    """Require that a picture or frame of (height, width) has so many pixels at most."""
+    """Require that a picture or frame of (height, width) stays within a number of pixels."""
     height, width = size
     if height * width > max_pixels:
         pixels = f"{width}x{height} is {height * width} pixels, more than the {max_pixels} allowed"

@@ -117,7 +117,7 @@ class Loaders:
     """Threads that load items, and one that watches them."""
 
     def __init__(self, count: int, limit_s: float) -> None:
-        """Start so many threads; a load may take so long, 0 for any time."""
+        """Start a number of threads; a load may take a number of seconds, 0 for any time."""
         self._count, self._limit_s = count, limit_s
         self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the following

@@ -161,7 +161,7 @@ class CertifiedSide:
 @dataclass(frozen=True, slots=True)
 class CertifiedPicture:
     source: str
-    sha256: str | None  # None where there is no file, or it is not found
+    sha256: str | None  # None without a file, or where it is not found
 
 
 @dataclass(frozen=True, slots=True)
