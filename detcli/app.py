@@ -42,7 +42,7 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS = {
-    "predict": CommandEntry("predict.command", "predict", "Detect objects in pictures and videos."),
+    "predict": CommandEntry("predict", "predict", "Detect objects in pictures and videos."),
     "merge": CommandEntry("records", "merge", "Merge the parts of a sharded run."),
     "report": CommandEntry(
         "records",

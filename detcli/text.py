@@ -1,7 +1,9 @@
-"""Text that is safe to print: without control codes, and without the secrets in addresses."""
+"""Text for people: without control codes and the secrets in addresses, and who reads it."""
 
 import os
 import re
+import stat
+from typing import TextIO
 
 # Expressions are compiled when they are used: `--help` loads this module.
 
@@ -79,3 +81,21 @@ def _masked(assignment: str) -> str:
 def plot_text(text: str) -> str:
     """Any text for a plot: printable, and not read as a formula by matplotlib."""
     return printable(text).replace("$", r"\$")
+
+
+def count(number: int, what: str) -> str:
+    """A number of things: `1 frame`, `2 frames`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """True for a terminal; a standard stream may be None or closed."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def is_pipe(stream: TextIO | None) -> bool:
+    """True for a pipe; a standard stream may be None, closed or no file."""
+    try:
+        return stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False

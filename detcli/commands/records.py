@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from detcli.cli.options import adapted, command
-from detcli.commands.shared.formats import (
-    choose_format,
-    open_record_sink,
-    open_target,
-    require_file,
-)
 from detcli.commands.shared.messages import say, set_verbosity
-from detcli.commands.shared.progress import count, progress
+from detcli.commands.shared.progress import progress
 from detcli.core.config import INPUT, OUTPUT, Config, Messages
 from detcli.core.options import REQUIRED, option
 from detcli.core.values import is_folder, parse_writable, read_target
 from detcli.errors import CheckError, UsageError
 from detcli.files import StandardOutput
 from detcli.interrupts import interrupts
-from detcli.text import printable, public_name
+from detcli.sink import (
+    choose_format,
+    open_record_sink,
+    open_target,
+    require_file,
+)
+from detcli.text import count, printable, public_name
 
 if TYPE_CHECKING:
     from detcli.geometry import Image

@@ -16,10 +16,11 @@ from enum import Enum
 
 from detcli.errors import InferenceError
 from detcli.record import Origin, Record
+from detcli.run.counts import Counts
 from detcli.shards.manifest import Manifest, Shard, source_of
 from detcli.shards.parts import PartWriter
 from detcli.shards.store import Store
-from detcli.shards.work import Counts, Done, Task
+from detcli.shards.work import Done, Task
 
 DEATHS = 3
 """Deaths after which a shard is cut in two, and a single name counts as their cause."""

@@ -7,7 +7,7 @@ other without a pause: while the last pictures of one are detected on, those of 
 import json
 import platform
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,10 +16,10 @@ from threading import Lock
 from detcli import __version__
 from detcli.core.config import Config
 from detcli.core.device import Device
-from detcli.errors import DetcliError
 from detcli.model.file import ModelFile
 from detcli.record import Record, SettingsJson
 from detcli.run import open_run
+from detcli.run.counts import Counts
 from detcli.shards.manifest import Shard, to_entry
 from detcli.shards.parts import PartWriter
 from detcli.shards.store import Store, open_store
@@ -80,40 +80,6 @@ class Task:
     @property
     def size(self) -> int:
         return self.stop - self.start
-
-
-@dataclass(slots=True)
-class Counts:
-    """The outcome of the inputs of a task."""
-
-    pictures: int = 0  # how many there were; failures are not among them
-    frames: int = 0  # how many frames of videos there were
-    found: Counter[str] = field(default_factory=Counter)  # detections of each class
-    # detections in each zone, by its name and the class
-    places: Counter[tuple[str, str]] = field(default_factory=Counter)
-    # inputs that failed, and why
-    failed: list[tuple[str, DetcliError]] = field(default_factory=list)
-    # inputs that have warnings, and these
-    warned: list[tuple[str, str]] = field(default_factory=list)
-
-    def add(self, record: Record) -> None:
-        if record.error is not None:
-            self.failed.append((record.origin.source, record.error))
-            return
-        self.warned += ((record.origin.source, warning) for warning in record.warnings)
-        self.pictures += record.origin.clip is None
-        self.frames += record.origin.clip is not None
-        if record.detections is not None:
-            self.found.update(record.detections.class_name)
-            self.places.update(record.detections.places())
-
-    def include(self, other: "Counts") -> None:
-        self.pictures += other.pictures
-        self.frames += other.frames
-        self.found += other.found
-        self.places += other.places
-        self.failed += other.failed
-        self.warned += other.warned
 
 
 @dataclass(frozen=True, slots=True)

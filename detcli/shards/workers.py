@@ -23,8 +23,9 @@ from typing import Any, NoReturn, Protocol, Self
 from detcli.core.device import available_cores
 from detcli.errors import DetcliError, DetcliWarning, UsageError
 from detcli.interrupts import interrupts
+from detcli.run.counts import Counts
 from detcli.shards.schedule import STARTS, NoTask, Schedule, repeated_deaths_error
-from detcli.shards.work import Counts, Done, Progress, Ready, Task, WorkReport, WorkRequest, work
+from detcli.shards.work import Done, Progress, Ready, Task, WorkReport, WorkRequest, work
 from detcli.source.loading import as_error
 
 

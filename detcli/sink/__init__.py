@@ -1,4 +1,4 @@
-"""Sinks: where records go, one file per format.
+"""Sinks: where records go, one file per format; this file opens those that a run asks for.
 
 records     text.py, parquet.py; journal.py with --resume
 pictures    image.py, window.py; draw.py: how
@@ -6,95 +6,378 @@ videos      video.py, h264.py
 labels      labels.py: of other programs, and datasets
 page/       what --report writes
 folder.py   folders of files with unique names
+protocol.py what all of them are
+
+Each is imported only when it is used. A format of records needs nothing here, but a row of `Format`
+in core/values.py.
 """
 
-import io
-from collections.abc import Callable
-from typing import Any, Protocol
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from detcli.errors import OutputError
-from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
-from detcli.record import Record, RecordJson
+from detcli.core.config import Config
+from detcli.core.values import Format, Target
+from detcli.errors import UsageError
+from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput, open_output
+from detcli.interrupts import interrupts
+from detcli.record import OPTIONAL_FIELDS, SettingsJson
+from detcli.settings import class_ids
+from detcli.sink.protocol import Output, RecordSink, Sink
+from detcli.source.loading import Item
+from detcli.source.names import is_live
+from detcli.text import is_pipe, is_terminal
 
-Output = AppendedFile | AtomicFile | DirectFile | StandardOutput
-"""Target of a text format."""
+if TYPE_CHECKING:
+    from detcli.sink.folder import OutputFolder
+
+Skip = Callable[[Item], bool]
+"""Whether a resumed run has the record of an input already."""
 
 
-class Stopped(Exception):  # noqa: N818 - not an error
-    """The user has seen enough: the run ends without an error."""
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where records go, as it was settled when the run begins.
 
+    Attributes:
+        format: Of the records.
+        target: What they are written to; None for standard output.
+        resumed: Whether they go to the file of --resume instead.
+        endless: Whether the run may never end, so that they are added to a file where the format
+            allows it.
+    """
 
-class Encodable(Protocol):
-    """A record, or what was stored of one."""
+    format: Format
+    target: "Target | None" = None
+    resumed: bool = False
+    endless: bool = False
 
-    def to_json(self) -> RecordJson: ...
+    @property
+    def show_errors(self) -> bool:
+        """Whether failures are visible among the results, on a terminal."""
+        return self.format is Format.TABLE and self.target is None and not self.resumed
 
+    @property
+    def appends(self) -> bool:
+        """Whether records are added to what is in `target`."""
+        return (
+            self.endless
+            and isinstance(self.target, Path)
+            and self.format.traits.appendable
+            and not is_special(self.target)
+        )
 
-class Sink(Protocol):
-    """Takes records in order."""
+    @property
+    def on_terminal(self) -> bool:
+        """Whether records go to a terminal, where they show the run's progress.
 
-    def write(self, record: Record) -> None:
-        """Write one record.
-
-        Raises:
-            OutputError: The record could not be written.
-            Stopped: The record was written, and the user wants no more.
+        Or into a pipe, as what reads it probably prints to the terminal: `detcli ... | jq`.
         """
-
-    def close(self) -> None:
-        """Finish, so that what was written is complete and readable.
-
-        Raises:
-            OutputError: The output could not be completed.
-        """
-
-
-class RecordSink(Sink, Protocol):
-    """A sink that needs no more of a record than its JSON."""
-
-    def write(self, record: Encodable) -> None: ...
+        if self.resumed:
+            return False
+        if self.target is None:
+            return is_terminal(sys.stdout) or is_pipe(sys.stdout)
+        if not isinstance(self.target, Path):
+            return False
+        if self.target.is_fifo():
+            return True
+        return self.target.is_char_device() and str(self.target) != os.devnull
 
 
-class TextSink:
-    """Base of sinks that write text."""
+def choose_destination(config: Config) -> Destination:
+    """Where the records of a run go.
 
-    def __init__(self, output: Output) -> None:
-        self._output = output
+    Raises:
+        UsageError: The format cannot be written there, or cannot have what was asked for.
+        DependencyError: The library for the format is missing.
+    """
+    writing = config.writing
+    target, resumed = writing.target, writing.resume is not None
+    chosen = choose_format(writing.format, target)
+    if writing.provenance and not resumed and not chosen.traits.has_provenance:
+        raise UsageError(
+            f"--provenance is not part of the format {chosen}",
+            "add -o FILE.jsonl, --resume FILE or --format jsonl",
+        )
+    require_file(chosen, target)
+    return Destination(chosen, target, resumed, any(map(is_live, config.inputs.source)))
 
-    def close(self) -> None:
-        self._output.commit()
+
+def hidden_classes(
+    hidden: Iterable[str], kept: Iterable[str | int], names: tuple[str, ...]
+) -> frozenset[int]:
+    """Ids of the classes to hide in pictures, which --classes must include.
+
+    Args:
+        hidden: Of `--blur`, by name or id.
+        kept: Of `--classes`; empty means all.
+        names: Those of the model.
+
+    Raises:
+        UsageError: The model has no such class, or `--classes` leaves it out.
+    """
+    wanted, looked_for = class_ids(hidden, names) or frozenset(), class_ids(kept, names)
+    if looked_for is not None and not wanted <= looked_for:
+        missing = ",".join(names[class_id] for class_id in sorted(wanted - looked_for))
+        raise UsageError(
+            f"--blur {missing} is not among --classes, so it is not detected and cannot be hidden",
+            f"add {missing} to --classes",
+        )
+    return wanted
 
 
-class Stream(io.RawIOBase):
-    """An output as libraries write to it; they may not report a failure, which is kept."""
+@contextlib.contextmanager
+def open_sinks(
+    config: Config,
+    destination: Destination,
+    guard: Container[Path],
+    settings: SettingsJson | None = None,
+    class_names: Sequence[str] = (),
+) -> Iterator[tuple[list[Sink], Skip]]:
+    """Open sinks, and close them however the block ends: what was written is complete.
 
-    def __init__(
-        self, write: Callable[[bytes], object], seek: Callable[[int, int], int] | None = None
-    ) -> None:
-        self._write, self._seek = write, seek
-        self._position = 0
-        self.failure: OSError | OutputError | None = None
+    Records come after the folders: what a journal has, the folders have. The window comes last,
+    as it may end the run.
 
-    def writable(self) -> bool:
-        return True
+    Args:
+        config: What is written.
+        destination: Where records go.
+        guard: Input files, which are never written over.
+        settings: What the detections depend on, for a journal and a page.
+        class_names: The model's classes, for a dataset.
 
-    def seekable(self) -> bool:
-        return self._seek is not None
+    Yields:
+        The sinks, and a function that tells which inputs to skip.
 
-    def tell(self) -> int:
-        return self._position
+    Raises:
+        UsageError: An output is in the folder of the page, or a class cannot be hidden.
+        OutputError: A file or folder cannot be written, or there is no display.
+    """
+    writing = config.writing
+    hidden = hidden_classes(writing.blur, config.settings.classes, tuple(class_names))
+    if writing.report is not None:
+        from detcli.sink.page.folder import require_apart
 
-    def seek(self, offset: int, whence: int = 0) -> int:
-        if self._seek is None:
-            raise io.UnsupportedOperation
-        self._position = self._seek(offset, whence)
-        return self._position
+        written = (path for path in writing.files if isinstance(path, Path))
+        require_apart(writing.report, (*written, *writing.folders))
+    with contextlib.ExitStack() as undo:
+        sinks, skip = _open(config, destination, guard, settings, class_names, undo=undo)
+        undo.pop_all()  # closing makes files visible, so it has to wait until all are open
+    with contextlib.ExitStack() as stack:
+        for sink in sinks:
+            stack.callback(_close, sink)
+        if hidden:
+            from detcli.sink.image import PrivateSinks
 
-    def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer
-        try:
-            self._write(bytes(data))
-        except (OSError, OutputError) as error:
-            self.failure = self.failure or error
-            raise
-        self._position += len(data)
-        return len(data)
+            sinks = [PrivateSinks(sinks, hidden, writing.blur_with)]
+        yield sinks, skip
+
+
+def _close(sink: Sink) -> None:
+    """Close a sink, holding signals back meanwhile."""
+    with interrupts.held():
+        sink.close()
+
+
+def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
+    config: Config,
+    destination: Destination,
+    guard: Container[Path],
+    settings: SettingsJson | None,
+    class_names: Sequence[str],
+    *,
+    undo: contextlib.ExitStack,
+) -> tuple[list[Sink], Skip]:
+    """Open all sinks; after an error, the stack undoes what was opened."""
+    writing = config.writing
+
+    def open_file(path: Target) -> AtomicFile | DirectFile:
+        file = open_target(path)
+        undo.callback(file.discard)
+        return file
+
+    def make_folder(path: Path) -> "OutputFolder":
+        from detcli.sink.folder import OutputFolder
+
+        roots, resumed = config.inputs.source, writing.resume is not None
+        folder = OutputFolder(path, guard, roots=roots, resumed=resumed)
+        folders.append(folder)
+        return folder
+
+    def skip(item: Item) -> bool:
+        known = journal.skip(item.origin)
+        if known:
+            for folder in folders:
+                folder.skip(item.origin)
+        return known
+
+    def keeper(sink: Sink) -> Sink:
+        """A sink of pictures; with --only-detections, it gets only those with detections."""
+        if not writing.only_detections:
+            return sink
+        from detcli.sink.image import OnlyDetections
+
+        return OnlyDetections(sink)
+
+    folders: list[OutputFolder] = []
+    sinks: list[Sink] = []
+    windows: list[Sink] = []
+    if writing.show or writing.save is not None:
+        from detcli.sink.draw import Style
+
+        style = Style(writing.line_width, frozenset(writing.labels.split(",")))
+    if writing.show:
+        from detcli.sink.window import WindowSink
+
+        windows.append(WindowSink(style))
+    if writing.save is not None:
+        from detcli.sink.image import ImageSink
+        from detcli.sink.video import VideoSink
+
+        folder = make_folder(writing.save)
+        video = VideoSink(
+            folder, style, condensed=writing.only_detections, silent=bool(writing.blur)
+        )
+        sinks += [keeper(ImageSink(folder, style)), keeper(video)]
+    if writing.save_txt is not None:
+        from detcli.sink.labels import LabelSink
+
+        sinks.append(LabelSink(make_folder(writing.save_txt), scores=writing.save_conf))
+    if writing.save_crops is not None:
+        from detcli.sink.image import CropSink
+
+        sinks.append(CropSink(make_folder(writing.save_crops)))
+    if writing.save_dataset is not None:
+        from detcli.sink.labels import DatasetSink
+
+        sinks.append(keeper(DatasetSink(writing.save_dataset, class_names)))
+    if writing.report is not None:
+        from detcli.commands.shared.page import about_run
+        from detcli.sink.page import PageSink
+
+        about = about_run("predict", settings)
+        resumed = writing.resume is not None
+        page = PageSink(
+            writing.report,
+            about,
+            guard,
+            resumed=resumed,
+            only_detections=writing.only_detections,
+        )
+        undo.callback(page.discard)
+        sinks.append(page)
+    if writing.save_mot is not None:
+        from detcli.sink.labels import MotSink
+
+        sinks.append(MotSink(make_folder(writing.save_mot)))
+    if writing.save_coco is not None:
+        from detcli.sink.labels import CocoIds, CocoIdsFromFile, CocoSink
+
+        images = writing.coco_images
+        ids = CocoIds() if images is None else CocoIdsFromFile(images)
+        sinks.append(CocoSink(open_file(writing.save_coco), ids))
+    if writing.resume is not None:
+        from detcli.sink.journal import Journal
+
+        journal = Journal(writing.resume, settings, force=writing.force, videos=writing.save)
+        undo.callback(journal.close)
+        return [*sinks, journal, *windows], skip
+    watched = config.watched
+    added = {
+        "track": watched.track,
+        "zones": watched.zone,
+        "lines": watched.line,
+        "read": watched.read,
+    }
+    optional = [column for column, setting in OPTIONAL_FIELDS.items() if added[setting]]
+    output: Output = StandardOutput()
+    if destination.appends and isinstance(destination.target, Path):
+        output = AppendedFile(destination.target)
+    elif destination.target is not None:
+        output = open_file(destination.target)
+    records: Sink = open_record_sink(destination.format, output, optional)
+    return [*sinks, records, *windows], lambda _: False
+
+
+SUFFIXES = {suffix: one for one in Format for suffix in one.traits.suffixes}
+
+
+def open_target(target: Target) -> AtomicFile | DirectFile:
+    """Open what records are written to.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    if isinstance(target, Path):
+        return open_output(target)
+    from detcli.object_store import ObjectFile
+
+    return ObjectFile(target)
+
+
+def choose_format(wanted: Format | None, output: "Target | None") -> Format:
+    """The requested format, else the one of the file's suffix, else what suits standard output.
+
+    Raises:
+        UsageError: The suffix is unknown.
+    """
+    if wanted is not None:
+        return wanted
+    if output is None:
+        return Format.TABLE if is_terminal(sys.stdout) else Format.JSONL
+    suffix = output.suffix.lower()
+    if suffix and suffix not in SUFFIXES and not is_special(output):
+        raise UsageError(
+            f"--output {output}: the suffix {output.suffix} names no format",
+            f"use {', '.join(SUFFIXES)}, or say which with --format; --save-txt writes YOLO labels",
+        )
+    return SUFFIXES.get(suffix, Format.JSONL)
+
+
+def is_special(path: Target) -> bool:
+    """Whether a name is that of a device or a pipe, which may be called anything."""
+    try:
+        return isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):  # nothing has this name
+        return False
+
+
+def require_file(chosen: Format, output: "Target | None") -> None:
+    """Refuse standard output for a format that needs a file.
+
+    Raises:
+        DependencyError: The library for the format is missing.
+        UsageError: It is standard output.
+    """
+    if chosen.traits.needs_file:
+        if output is None:
+            raise UsageError(f"--format {chosen} needs --output", "name a file for it")
+        _sink_class(chosen)  # its library may be missing: say so at once
+
+
+def open_record_sink(chosen: Format, output: Output, optional_columns: Sequence[str]) -> RecordSink:
+    """What writes records in a format.
+
+    Args:
+        chosen: The format.
+        output: What is written to.
+        optional_columns: Columns that options add, in formats that have such columns.
+
+    Raises:
+        DependencyError: The library for the format is missing.
+        UsageError: A file that is added to has other columns.
+    """
+    make = _sink_class(chosen)
+    return make(output, optional_columns) if chosen.traits.has_optional_columns else make(output)
+
+
+def _sink_class(chosen: Format) -> Callable[..., RecordSink]:
+    module, _, name = chosen.traits.sink.rpartition(".")
+    made: Callable[..., RecordSink] = getattr(import_module(module), name)
+    return made

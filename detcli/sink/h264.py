@@ -16,7 +16,7 @@ import numpy as np
 from detcli.errors import DependencyError, loading, system_reason
 from detcli.files import write_all
 from detcli.geometry import Image
-from detcli.sink import Stream
+from detcli.sink.protocol import Stream
 from detcli.text import public_name
 
 INSTALL = "pip install 'detcli[video]'"

@@ -11,9 +11,9 @@ from detcli.errors import OutputError
 from detcli.geometry import Boxes, Image, clipped, shown
 from detcli.opencv import cv2
 from detcli.record import Record
-from detcli.sink import Sink
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames, safe
+from detcli.sink.protocol import Sink
 
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 

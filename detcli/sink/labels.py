@@ -24,9 +24,9 @@ from detcli.files import AtomicFile, make_folder, read_json, write_file
 from detcli.geometry import Picture
 from detcli.model.contract import COCO, COCO_IDS, parse_names
 from detcli.record import Record
-from detcli.sink import Encodable, Output
 from detcli.sink.folder import FolderSink, OutputFolder, PerClip, UniqueNames, safe, stem
 from detcli.sink.image import SUFFIXES, encode
+from detcli.sink.protocol import Encodable, Output
 from detcli.sink.text import JsonArray
 from detcli.sink.text import encode as encode_json
 from detcli.text import printable

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from detcli.errors import loading
 from detcli.record import OPTIONAL_FIELDS, SCHEMA_VERSION, DetectionJson, RecordJson, iso_time
-from detcli.sink import Encodable, Stream
+from detcli.sink.protocol import Encodable, Stream
 from detcli.sink.text import BOX
 
 with loading("pyarrow", "pip install 'detcli[parquet]'"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from detcli.errors import UsageError
 from detcli.files import AppendedFile
 from detcli.record import RecordJson
-from detcli.sink import Encodable, Output, TextSink
+from detcli.sink.protocol import Encodable, Output, TextSink
 from detcli.text import printable
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from detcli.errors import OutputError
 from detcli.geometry import Image
 from detcli.opencv import cv2
 from detcli.record import Record
-from detcli.sink import Stopped
 from detcli.sink.draw import BLACK, DEFAULT_STYLE, MIN_TEXT, Style, annotate, draw_label
+from detcli.sink.protocol import Stopped
 
 WINDOW = "detcli"
 MAX_SIZE = 1280, 720  # width and height to which a window for a larger picture is scaled

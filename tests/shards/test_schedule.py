@@ -8,11 +8,12 @@ from shard_headers import header
 
 from detcli.errors import InferenceError
 from detcli.record import Origin, Record
+from detcli.run.counts import Counts
 from detcli.shards.manifest import FIRST, Manifest, begin, publish
 from detcli.shards.parts import Merge, PartWriter
 from detcli.shards.schedule import DEATHS, FRUITLESS, STARTS, NoTask, Schedule
 from detcli.shards.store import LocalFolder
-from detcli.shards.work import Counts, Done
+from detcli.shards.work import Done
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_whatever_kills_workers_each_name_has_a_record(make, seed):
     assert {name for name in deadly if int(name) < count} == {
         record["source"] for record in records if "error" in record
     }
-    assert sum(counts.pictures + len(counts.failed) for counts in game.completed) == count
+    assert sum(counts.pictures + counts.failed for counts in game.completed) == count
 
 
 def test_a_shard_that_kills_is_bisected_to_the_picture(make):

@@ -104,7 +104,7 @@ def test_a_worker_tells_what_it_does(tmp_path, names, make_model):
     assert isinstance(play.reports[0], Ready)
     first, second, third = play.of(Done)
     assert [done.task.shard.number for done in (first, second, third)] == [0, 1, 2]
-    assert (first.counts.pictures, first.counts.frames, len(first.counts.failed)) == (7, 0, 1)
+    assert (first.counts.pictures, first.counts.frames, first.counts.failed) == (7, 0, 1)
     assert (second.counts.pictures, second.counts.frames) == (7, 9)
     assert sum(progress.records for progress in play.of(Progress)) == 29
     assert all(done.published for done in play.of(Done))

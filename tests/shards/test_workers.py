@@ -1,9 +1,10 @@
 from shard_headers import header
 
+from detcli.run.counts import Counts
 from detcli.shards.manifest import FIRST, Manifest, publish
 from detcli.shards.schedule import Schedule
 from detcli.shards.store import LocalFolder
-from detcli.shards.work import Counts, Done, Ready
+from detcli.shards.work import Done, Ready
 from detcli.shards.workers import Ended, More, Workers
 
 

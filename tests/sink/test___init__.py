@@ -16,7 +16,6 @@ from small_disk import small_disk
 from detcli.errors import DetcliWarning, OutputError
 from detcli.files import AtomicFile
 from detcli.geometry import Picture
-from detcli.sink import Stream
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import CropSink, ImageSink
 from detcli.sink.labels import (
@@ -29,6 +28,7 @@ from detcli.sink.labels import (
 )
 from detcli.sink.page import About, PageSink
 from detcli.sink.parquet import ParquetSink
+from detcli.sink.protocol import Stream
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink, JsonSink, TableSink
 from detcli.sink.video import VideoSink
 

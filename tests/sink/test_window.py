@@ -15,8 +15,8 @@ from sample_records import Film, failed_frame, failure, feed, frame, picture
 
 from detcli.errors import OutputError
 from detcli.geometry import Picture
-from detcli.sink import Stopped, window
 from detcli.sink.draw import annotate
+from detcli.sink.protocol import Stopped, window
 from detcli.sink.window import WindowSink
 
 NOTHING = -1  # no key was pressed

@@ -8,11 +8,13 @@ report.py      how good the model is, as JSON and as tables
 figures.py     plots, and the page
 """
 
+import time
+
 import typer
 
 from detcli.cli.options import MODEL_ARGUMENT, adapted, command
 from detcli.commands.eval.request import EvalRequest
-from detcli.commands.shared.messages import say, set_verbosity
+from detcli.commands.shared.messages import say, set_verbosity, tell
 from detcli.commands.shared.reports import (
     REPORT_FORMAT,
     ReportFormat,
@@ -60,20 +62,24 @@ def evaluate(
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.eval.report import render
     from detcli.commands.eval.run import open_evaluation
-    from detcli.commands.shared.progress import Tally, fetching, progress
+    from detcli.commands.shared.progress import fetching, progress
     from detcli.run import locate, set_up_process
+    from detcli.run.counts import Counts
 
     set_up_process()
     with fetching() as show:
         model = locate(config, show)
     with open_evaluation(request, model) as evaluation:
-        tally = Tally(quiet=quiet, errors_shown=False)
+        counts, start_s = Counts(), time.perf_counter()
         pictures = len(evaluation.collector.samples)
         with progress(lambda: pictures, wanted=not quiet) as advance:
             for record in evaluation.run():
-                tally.add(record)
+                counts.add(record)
+                tell(counts.messages, quiet=quiet)
                 advance()
-        tally.summarise(evaluation.pipeline.times, 0)
+        seconds = time.perf_counter() - start_s
+        for line in () if quiet else counts.summary(seconds, times=evaluation.pipeline.times):
+            say(line)
         if not quiet:
             say("comparing")
         report = evaluation.report()

@@ -1,1 +1,56 @@
 """`detcli predict`: boxes from pictures and videos."""
+
+import typer
+
+from detcli.cli.options import command
+from detcli.commands.shared.messages import set_verbosity
+from detcli.core.config import (
+    Config,
+    Inputs,
+    Messages,
+    Running,
+    Settings,
+    Shards,
+    Watched,
+    Writing,
+)
+from detcli.errors import InputError, UsageError
+from detcli.opencv import limit_pixels
+
+
+@command(
+    *(Inputs, Running, Settings, Watched, Writing, Shards, Messages),
+    whole_file=True,
+    examples="""
+detcli predict street.jpg --save out
+detcli predict pics -r --classes person,car -o boxes.csv
+detcli predict camera:0 --model codes --conf 0.5
+""",
+)
+def predict(config: Config) -> None:
+    """Detect objects in pictures and videos.
+
+    Records go to stdout, everything else to stderr. An input that fails becomes a record with an
+    error; the others are completed, and the exit code is 3. --no-FLAG turns off a flag that
+    detcli.toml turns on.
+    """
+    set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
+    limit_pixels(config.inputs.max_pixels)
+    # These load OpenCV and ONNX Runtime, which --help does not need.
+    from detcli.commands.predict.run import predict_here
+    from detcli.commands.predict.shards import predict_shards
+    from detcli.run import set_up_process
+
+    inputs, in_shards = config.inputs, config.writing.in_shards
+    if not inputs.source and inputs.files_from is None and not in_shards:
+        raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
+    set_up_process()
+    if config.watched.track is not None:
+        from detcli.watch.scene import load_trackers
+
+        load_trackers()
+    if config.watched.read:
+        import detcli.watch.codes  # noqa: F401
+    counts = predict_shards(config) if in_shards else predict_here(config)
+    if counts.failed:
+        raise typer.Exit(InputError.exit_code)

@@ -1,29 +1,27 @@
 """One run: sends inputs through the pipeline into the sinks, and reports on it."""
 
 import contextlib
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from detcli.commands.predict.options import check_conditions, parse_condition
-from detcli.commands.predict.sinks import (
-    Destination,
-    OutputSummary,
-    Skip,
-    choose_destination,
-    open_sinks,
-)
-from detcli.commands.shared.messages import say
-from detcli.commands.shared.progress import Tally, count, fetching, progress
+from detcli.commands.shared.messages import say, tell
+from detcli.commands.shared.progress import fetching, progress
 from detcli.core.config import Config
+from detcli.core.values import Target
 from detcli.interrupts import interrupts
 from detcli.record import AddedJson, Record, SettingsJson
 from detcli.run import Run, is_one_picture, locate, open_run, source_options
+from detcli.run.counts import Counts, check_conditions, parse_condition
 from detcli.settings import class_ids
-from detcli.sink import Sink, Stopped
+from detcli.sink import Destination, Skip, choose_destination, is_special, open_sinks
+from detcli.sink.protocol import Sink, Stopped
 from detcli.source.loading import Item
 from detcli.source.sources import InputGuard, Sources
-from detcli.timing import Stage
+from detcli.text import count
+from detcli.timing import Stage, StageTimes
 
 RecordStep = Callable[[Record], Record]
 """Adds something to each record."""
@@ -32,7 +30,7 @@ WRITE_LIMIT_S = 2.0
 """How long an interrupt waits until a record is written whole; a pipe's reader may have stopped."""
 
 
-def predict_here(config: Config) -> Tally:
+def predict_here(config: Config) -> Counts:
     """Run in this process, and write to sinks.
 
     Raises:
@@ -41,7 +39,7 @@ def predict_here(config: Config) -> Tally:
         CheckError: A condition holds.
         DetcliError: The run failed.
     """
-    destination, writing, quiet = choose_destination(config), config.writing, config.messages.quiet
+    destination, writing = choose_destination(config), config.writing
     with fetching() as show:
         model = locate(config, show)
     files = [model.path, *filter(None, (config.settings.names, writing.coco_images))]
@@ -58,11 +56,9 @@ def predict_here(config: Config) -> Tally:
             add = _in_turn(add, _provenance(run, settings))
         with run.sources() as sources:
             opening = open_sinks(config, destination, guard, settings, names)
-            tally = _detect(run, sources, add, opening, destination)
-        if run.watched.track is not None and tally.done and not tally.numbered and not quiet:
-            say("nothing was tracked: only the frames of videos and streams have tracks")
-    check_conditions(conditions, tally.found, tally.places)
-    return tally
+            counts = _detect(run, sources, add, opening, destination)
+    check_conditions(conditions, counts)
+    return counts
 
 
 def _detect(
@@ -71,29 +67,28 @@ def _detect(
     add: RecordStep,
     opening: AbstractContextManager[tuple[list[Sink], Skip]],
     destination: Destination,
-) -> Tally:
+) -> Counts:
     """Run, and print what was done, found and written."""
     config, pipeline = run.config, run.pipeline()
     quiet = config.messages.quiet
     bar = not (quiet or destination.on_terminal or is_one_picture(config))
-    tally = Tally(quiet=quiet, errors_shown=destination.show_errors)
-    summary = OutputSummary(config.writing, destination)
+    summary = _Summary(config, destination)
 
     def skip(item: Item) -> bool:
         known = has_record(item)
-        tally.skipped += known
+        summary.skipped += known
         return known
 
     def total() -> int | None:
         known = sources.progress.total
-        return None if known is None else known - tally.skipped
+        return None if known is None else known - summary.skipped
 
     interrupted = False
     try:
         with (
             contextlib.suppress(Stopped),  # the user closed the window
             opening as (sinks, has_record),
-            progress(total, wanted=bar, status=tally.status) as advance,
+            progress(total, wanted=bar, status=summary.status) as advance,
         ):
             for record in map(add, pipeline.run(sources, skip)):
                 with interrupts.held(WRITE_LIMIT_S):
@@ -101,21 +96,102 @@ def _detect(
                         for sink in sinks:
                             sink.write(record)
                     summary.add(record)
-                    tally.add(record)
                 advance(record.origin.source)
     except KeyboardInterrupt:
         interrupted = True
-    if not quiet and not (interrupted and tally.done == 0):
-        dropped = sources.progress.dropped
-        tally.summarise(pipeline.times, dropped.total())
-        tally.list_streams(dropped)
-        for line in summary.lines(tally.done, tally.skipped):
+    done = summary.counts.done
+    if not quiet and (done or not interrupted):
+        for line in summary.lines(pipeline.times, sources.progress.dropped):
             say(line)
-        if interrupted and not destination.endless:  # where that is how a run ends
-            _report_interrupt(tally.done, total(), config.writing.resume)
     if interrupted:
+        if done and not quiet and not destination.endless:  # where that is how a run ends
+            _report_interrupt(done, total(), config.writing.resume)
         raise KeyboardInterrupt
-    return tally
+    return summary.counts
+
+
+class _Summary:
+    """What is said of a run while it goes on, and at its end."""
+
+    def __init__(self, config: Config, destination: Destination) -> None:
+        """Note which files exist before the run."""
+        self.counts = Counts()
+        self.skipped = 0  # inputs of which the journal has the records
+        self._numbered = 0  # frames of videos and streams
+        self._tracks = config.watched.track is not None
+        self._start_s = time.perf_counter()
+        self._writing, self._destination = config.writing, destination
+        self._silent = config.messages.quiet or destination.show_errors
+        self._replaced = {
+            path
+            for path in (destination.target, config.writing.save_coco)
+            if isinstance(path, Path) and path.is_file()
+        }
+        self._files: Counter[Path] = Counter()  # by folder
+        self._videos: set[Path] = set()  # and tracks, which each of their frames names
+        # of each live source: its frames, and the times of the first and the last
+        self._streams: dict[str, tuple[int, float, float]] = {}
+
+    def add(self, record: Record) -> None:
+        """Count a record and its files, and say what was wrong."""
+        origin = record.origin
+        self.counts.add(record)
+        tell(self.counts.messages, quiet=self._silent)
+        self._numbered += origin.frame is not None
+        if origin.time is not None and origin.time_s is not None:
+            frames, first_s, _ = self._streams.get(origin.source, (0, origin.time_s, 0.0))
+            self._streams[origin.source] = (frames + 1, first_s, origin.time_s)
+        for path in record.saved:
+            if path.suffix == ".mp4" or path.parent == self._writing.save_mot:
+                if path in self._videos:
+                    continue
+                self._videos.add(path)
+            folders = filter(path.is_relative_to, self._writing.folders)
+            self._files.update(sorted(folders, key=lambda folder: len(folder.parts))[-1:])
+
+    def status(self) -> str:
+        """Detections, failures and rate, for a progress bar."""
+        parts = [count(self.counts.found.total(), "detection")]
+        if self.counts.failed:
+            parts.append(f"{self.counts.failed} failed")
+        rate = self.counts.done / (time.perf_counter() - self._start_s)
+        return ", ".join([*parts, f"{rate:.1f}/s"])
+
+    def lines(self, times: StageTimes, dropped: Counter[str]) -> Iterator[str]:
+        """What was done, found and written."""
+        seconds = time.perf_counter() - self._start_s
+        yield from self.counts.summary(seconds, self.skipped, dropped.total(), times)
+        if len(dropped) > 1:
+            for source, number in dropped.items():
+                yield f"{source}: {self._stream(source, number)}"
+        writing, records = self._writing, count(self.counts.done, "record")
+        target = self._destination.target
+        if writing.resume is not None:
+            known = f"; it had {count(self.skipped, 'input')} already" if self.skipped else ""
+            yield f"added {records} to {writing.resume}{known}"
+        if target is not None and self._destination.appends:
+            yield f"added {records} to {target}"
+        elif target is not None and not is_special(target):
+            yield f"wrote {records} to {target}{self._instead_of(target)}"
+        if writing.save_coco is not None and not is_special(writing.save_coco):
+            again = self._instead_of(writing.save_coco)
+            yield f"wrote COCO results to {writing.save_coco}{again}"
+        for folder in dict.fromkeys(writing.folders):
+            yield f"wrote {count(self._files[folder], 'file')} to {folder}"
+        if writing.report is not None:
+            yield f"wrote a page of {records}: {writing.report / 'index.html'}"
+        if self._tracks and self.counts.done and not self._numbered:
+            yield "nothing was tracked: only the frames of videos and streams have tracks"
+
+    def _stream(self, source: str, dropped: int) -> str:
+        frames, first_s, last_s = self._streams.get(source, (0, 0.0, 0.0))
+        parts = [count(frames, "frame")]
+        if last_s > first_s:
+            parts.append(f"{(frames - 1) / (last_s - first_s):.1f}/s")
+        return ", ".join([*parts, f"{dropped} dropped"] if dropped else parts)
+
+    def _instead_of(self, path: Target) -> str:
+        return ", in place of the file that was there" if path in self._replaced else ""
 
 
 def _in_turn(first: RecordStep, second: RecordStep) -> RecordStep:

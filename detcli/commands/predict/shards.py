@@ -6,28 +6,30 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from detcli import __version__
-from detcli.commands.shared.messages import protect_stderr, say, set_verbosity
-from detcli.commands.shared.progress import Tally, count, fetching, progress
+from detcli.commands.shared.messages import protect_stderr, say, set_verbosity, tell
+from detcli.commands.shared.progress import fetching, progress
 from detcli.core.config import Config
 from detcli.core.values import Format, Share
 from detcli.errors import UsageError
 from detcli.object_store import is_object
 from detcli.run import locate, set_up_process, source_options
+from detcli.run.counts import Counts
 from detcli.shards import open_engine
 from detcli.shards.manifest import HeaderJson, Manifest, OpenedRun, begin, source_of
 from detcli.shards.schedule import Schedule
 from detcli.shards.store import Store, open_store
-from detcli.shards.work import Counts, Progress, WorkRequest
+from detcli.shards.work import Progress, WorkRequest
 from detcli.shards.workers import Workers
 from detcli.source.loading import STDIN
 from detcli.source.names import identity, is_address, is_live
 from detcli.source.sources import Sources
+from detcli.text import count
 
 SET_UP = "detcli.commands.predict.shards:set_up"
 """What sets up a worker's process, by its name."""
 
 
-def predict_shards(config: Config) -> Tally:
+def predict_shards(config: Config) -> Counts:
     """Work what is left of a run in shards.
 
     Raises:
@@ -79,7 +81,7 @@ def predict_shards(config: Config) -> Tally:
         shown = _Progress(schedule, store, engine, quiet=quiet)
         with shown.listening() as listen:
             engine.run(schedule, listen)
-    return shown.tally
+    return shown.counts
 
 
 def _require_here(store: Store, manifest: Manifest) -> None:
@@ -126,7 +128,7 @@ class _Progress:
     """What a run shows while it goes on, and says at its end."""
 
     def __init__(self, schedule: Schedule, store: Store, workers: Workers, *, quiet: bool) -> None:
-        self.tally = Tally(quiet=quiet, errors_shown=False)
+        self.counts = Counts()
         self._workers = workers
         self._schedule, self._store, self._quiet = schedule, store, quiet
         self._start_s = time.perf_counter()
@@ -136,9 +138,10 @@ class _Progress:
     def listening(self) -> Iterator[Callable[[Progress | Counts], None]]:
         """Show progress while the block runs, and sum up; yields what takes workers' reports."""
         interrupted = False
+        schedule = self._schedule
         try:
             with progress(
-                lambda: self._schedule.total - self._schedule.elsewhere,
+                lambda: schedule.total - schedule.elsewhere,
                 wanted=not self._quiet,
                 status=self._status,
             ) as advance:
@@ -148,7 +151,8 @@ class _Progress:
                         self._records += event.records
                         return
                     self._shards += 1
-                    self.tally.include(event)
+                    self.counts.include(event)
+                    tell(self.counts.messages, quiet=self._quiet)
                     advance()
 
                 yield listen
@@ -161,8 +165,8 @@ class _Progress:
 
     def _status(self) -> str:
         parts = [f"shards, {count(self._records, 'input')}"]
-        if self.tally.failed:
-            parts.append(f"{self.tally.failed} failed")
+        if self.counts.failed:
+            parts.append(f"{self.counts.failed} failed")
         if self._workers.nodes > 1:
             parts.append(f"{self._workers.nodes} nodes")
         if self._schedule.deaths:
@@ -171,7 +175,8 @@ class _Progress:
         return ", ".join([*parts, f"{rate:.1f}/s"])
 
     def _summarise(self, *, interrupted: bool) -> None:
-        self.tally.summarise()
+        for line in self.counts.summary(time.perf_counter() - self._start_s):
+            say(line)
         say(f"wrote {count(self._shards, 'part')} to {self._store}")
         if self._schedule.deaths:
             say(f"replaced {count(self._schedule.deaths, 'worker')} that died")

@@ -8,11 +8,10 @@ import io
 import logging
 import os
 import select
-import stat
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from detcli.errors import DetcliError, DetcliWarning
 from detcli.text import printable, public_text
@@ -117,6 +116,16 @@ def report(error: DetcliError, source: str = "") -> None:
         say(f"  hint: {error.hint}", prefix="")
 
 
+def tell(messages: list[tuple[str, DetcliError | str]], *, quiet: bool) -> None:
+    """Say the errors and warnings of inputs, and take them out."""
+    for source, message in () if quiet else messages:
+        if isinstance(message, DetcliError):
+            report(message, source)
+        else:
+            say(f"{source}: {message}")
+    messages.clear()
+
+
 def say(text: str, prefix: str = "detcli: ") -> None:
     """Print a line on stderr; control codes, which file names may hold, are made harmless."""
     _print(prefix + safe(text))
@@ -151,19 +160,6 @@ class _LogFormatter(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: N802, ANN401 - overrides
         return "\n".join(f"  {safe(line)}" for line in super().formatException(ei).splitlines())
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    """True for a terminal; a standard stream may be None or closed."""
-    return stream is not None and not stream.closed and stream.isatty()
-
-
-def is_pipe(stream: TextIO | None) -> bool:
-    """True for a pipe; a standard stream may be None, closed or no file."""
-    try:
-        return stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
-    except (OSError, ValueError):
-        return False
 
 
 def set_verbosity(*, quiet: bool, verbose: int) -> None:

@@ -1,4 +1,4 @@
-"""Progress on stderr while a run or a download goes on, and a summary at the end."""
+"""Progress on stderr while a run or a download goes on."""
 
 import contextlib
 import functools
@@ -6,28 +6,20 @@ import logging
 import os
 import sys
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from detcli.commands.shared.messages import is_terminal, report, say
-from detcli.text import printable
-from detcli.timing import Stage, StageTimes
+from detcli.commands.shared.messages import say
+from detcli.text import is_terminal, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.progress import ProgressColumn
 
     from detcli.model.hub import Show
-    from detcli.record import Record
-    from detcli.shards.work import Counts
 
 log = logging.getLogger(__name__)
 
-
-SHOWN_CLASSES = 5
-"""How many classes the summary counts one by one."""
 
 WIDE = 60
 """Columns that a terminal needs for a bar beside the numbers."""
@@ -36,162 +28,6 @@ BAR_WIDTH = 20
 
 LINE_PERIOD_S = 10.0
 """How often a terminal that cannot draw a bar gets a line."""
-
-
-@dataclass(slots=True)
-class _StreamTally:
-    """What came of a live source.
-
-    Attributes:
-        first_s: Time of its first frame that was used; None without any.
-        last_s: Time of its last one.
-    """
-
-    frames: int = 0
-    first_s: float | None = None
-    last_s: float = 0.0
-
-    def add(self, time_s: float) -> None:
-        """Count a frame."""
-        self.frames += 1
-        self.last_s = time_s
-        if self.first_s is None:
-            self.first_s = time_s
-
-    def line(self, dropped: int) -> str:
-        """Frames, rate, and how many frames were dropped."""
-        parts = [count(self.frames, "frame")]
-        if self.first_s is not None and self.last_s > self.first_s:
-            parts.append(f"{(self.frames - 1) / (self.last_s - self.first_s):.1f}/s")
-        if dropped:
-            parts.append(f"{dropped} dropped")
-        return ", ".join(parts)
-
-
-class Tally:
-    """Counts inputs and detections, reports failures, and sums up at the end.
-
-    Attributes:
-        failed: Number of inputs that failed.
-        skipped: Number of inputs that an earlier run has done.
-        found: Number of detections of each class.
-        places: Number of detections in each zone, by its name and the class.
-        numbered: Number of inputs that are frames of a video or a stream.
-    """
-
-    def __init__(self, *, quiet: bool, errors_shown: bool) -> None:
-        self.failed = self.skipped = self.numbered = 0
-        self.found: Counter[str] = Counter()
-        self.places: Counter[tuple[str, str]] = Counter()
-        self._quiet = quiet
-        self._errors_shown = errors_shown
-        self._start = time.perf_counter()
-        self._pictures = self._frames = 0
-        self._streams: defaultdict[str, _StreamTally] = defaultdict(_StreamTally)
-
-    def add(self, record: "Record") -> None:
-        """Count a record."""
-        origin = record.origin
-        self.numbered += origin.frame is not None
-        if origin.time is not None and origin.time_s is not None:  # a frame of a live source
-            self._streams[origin.source].add(origin.time_s)
-        if record.error is not None:
-            self.failed += 1
-            if not self._quiet and not self._errors_shown:
-                report(record.error, record.origin.source)
-        else:
-            if not self._quiet and not self._errors_shown:
-                for warning in record.warnings:
-                    say(f"{record.origin.source}: {warning}")
-            self._pictures += record.origin.clip is None
-            self._frames += record.origin.clip is not None
-            if record.detections is not None:
-                self.found.update(record.detections.class_name)
-                self.places.update(record.detections.places())
-
-    def include(self, counts: "Counts") -> None:
-        """Add what became of the inputs of a shard."""
-        self.failed += len(counts.failed)
-        if not self._quiet:
-            for source, error in counts.failed:
-                report(error, source)
-            for source, warning in counts.warned:
-                say(f"{source}: {warning}")
-        self._pictures += counts.pictures
-        self._frames += counts.frames
-        self.found += counts.found
-        self.places += counts.places
-
-    @property
-    def done(self) -> int:
-        """Number of inputs so far."""
-        return self._pictures + self._frames + self.failed
-
-    def status(self) -> str:
-        """Detections, failures and rate, for a progress bar."""
-        counts = [count(self.found.total(), "detection")]
-        if self.failed:
-            counts.append(f"{self.failed} failed")
-        rate = self.done / (time.perf_counter() - self._start)
-        return ", ".join([*counts, f"{rate:.1f}/s"])
-
-    def summarise(self, stages: StageTimes | None = None, dropped: int = 0) -> None:
-        """Print how much was done, where the time went, and what was found."""
-        if self._quiet:
-            return
-        seconds = time.perf_counter() - self._start
-        counts = [count(self._frames, "frame")] if self._frames else []
-        if self._pictures or not counts:
-            counts.insert(0, count(self._pictures, "picture"))
-        counts.append(count(self.found.total(), "detection"))
-        if self.failed:
-            counts.append(f"{self.failed} failed")
-        if self.skipped:
-            counts.append(f"{self.skipped} skipped")
-        if dropped:
-            counts.append(f"{count(dropped, 'frame')} dropped")
-        line = f"{', '.join(counts)}, {seconds:.2f} s"
-        if self.done > 1:
-            line += f", {self.done / seconds:.1f}/s"
-            line += f"; {_shares(stages)}" if stages is not None else ""
-        say(line)
-        if self.done > 1 and self.found:
-            say(f"found {_most(self.found)}")
-        for place in dict.fromkeys(place for place, _ in sorted(self.places)):
-            inside = Counter(
-                {name: n for (where, name), n in self.places.items() if where == place}
-            )
-            line, _, side = place.partition(" ")
-            say(f"{f'crossed {line} to the {side}' if side else f'in {place}'}: {_most(inside)}")
-
-    def list_streams(self, dropped: Counter[str]) -> None:
-        """Print frames and rate of each live source, if there are several.
-
-        Args:
-            dropped: Frames that newer ones replaced, of each that was watched.
-        """
-        if not self._quiet and len(dropped) > 1:
-            for source, number in dropped.items():
-                say(f"{source}: {self._streams[source].line(number)}")
-
-
-def count(number: int, what: str) -> str:
-    """A number of things: `1 frame`, `2 frames`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _most(found: Counter[str]) -> str:
-    """The most frequent classes, and how many others there are."""
-    shown = [f"{count} {name}" for name, count in found.most_common(SHOWN_CLASSES)]
-    more = len(found) - len(shown)
-    rest = f" and {more} more class{'' if more == 1 else 'es'}" if more else ""
-    return f"{', '.join(shown)}{rest}"
-
-
-def _shares(stages: StageTimes) -> str:
-    """Each stage's share of the work, which threads do in parallel, not of the elapsed time."""
-    total = sum(stages.values()) or 1.0
-    return ", ".join(f"{one} {stages[one] / total:.0%}" for one in Stage if one in stages)
 
 
 class Advance(Protocol):

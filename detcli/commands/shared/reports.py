@@ -22,10 +22,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
-from detcli.commands.shared.messages import is_terminal
 from detcli.core.config import OUTPUT
 from detcli.core.options import option
-from detcli.text import printable
+from detcli.text import is_terminal, printable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -23,7 +23,7 @@ import numpy as np
 
 from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
 from detcli.commands.shared.finder import Finder
-from detcli.commands.shared.progress import count, progress
+from detcli.commands.shared.progress import progress
 from detcli.commands.shared.saved import MAX_CLASS, MAX_NUMBER, is_folder, open_lines, read_records
 from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
@@ -42,6 +42,7 @@ from detcli.record import Origin, ProvenanceJson, Record, RecordJson, iso_time
 from detcli.sink.labels import COCO_ID_OF, CocoIds, CocoIdsFromFile
 from detcli.source.decode import DecodeOptions
 from detcli.source.sources import InputGuard
+from detcli.text import count
 
 MAX_NOTED = 100  # settings of one run that are remembered
 MAX_DIGITS = 8  # of a class id, see `MAX_CLASS`

@@ -425,3 +425,21 @@ def test_a_full_disk_is_an_error(make_model, make_picture):
     assert finished.returncode == 1
     assert "cannot write standard output: No space left on device" in finished.stderr
     assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("eval", "codes", "--data", "labels.json", "--save-coco"),
+        ("bench", "--save-baseline"),
+        ("verify", "a.jsonl", "b.jsonl", "--certificate"),
+        ("predict", "a.jpg", "--save-coco"),
+    ],
+)
+@pytest.mark.parametrize("place", ["-", "s3://bucket/name"])
+def test_what_needs_a_disk_is_written_nowhere_else(invoke, tmp_path, monkeypatch, arguments, place):
+    monkeypatch.chdir(tmp_path)
+    done = invoke(*arguments, place)
+    assert done.returncode == 2
+    assert f"{arguments[-1]} cannot write to" in done.stderr
+    assert list(tmp_path.iterdir()) == []

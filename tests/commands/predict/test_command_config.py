@@ -7,10 +7,9 @@ import pytest
 from colour_model import cell_box
 from shard_engine import open_here
 
-from detcli.commands.predict.sinks import OutputSummary
 from detcli.core.config import Config
 from detcli.core.options import rows
-from detcli.shards.work import _Worker
+from detcli.run.counts import Counts
 
 ROWS = rows(Config)
 CLAIMS = [name for name, row in ROWS.items() if not row.boxes]
@@ -68,8 +67,7 @@ def boxes_of(invoke, make_model, make_picture, tmp_path, monkeypatch):
     document = {"images": images, "categories": names, "annotations": []}
     (tmp_path / "instances.json").write_text(json.dumps(document))
     seen = []
-    for owner, name in ((OutputSummary, "add"), (_Worker, "add")):
-        monkeypatch.setattr(owner, name, noting(getattr(owner, name), seen))
+    monkeypatch.setattr(Counts, "add", noting(Counts.add, seen))
 
     def run(*words):
         seen.clear()

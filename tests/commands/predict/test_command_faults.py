@@ -16,9 +16,9 @@ import pytest
 import terminals
 from json_lines import lines
 
-from detcli.commands.predict.sinks import choose_destination, open_sinks
 from detcli.core.config import Config, Writing
 from detcli.record import Clip, Origin
+from detcli.sink import choose_destination, open_sinks
 from detcli.source.loading import Item
 
 

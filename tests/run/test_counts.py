@@ -4,12 +4,13 @@ from collections import Counter
 
 import pytest
 
-from detcli.commands.predict.options import (
+from detcli.errors import CheckError, UsageError
+from detcli.run.counts import (
     Condition,
+    Counts,
     check_conditions,
     parse_condition,
 )
-from detcli.errors import CheckError, UsageError
 
 NAMES = ("person", "traffic light", "a>b")
 
@@ -58,17 +59,17 @@ def test_a_class_that_the_model_lacks_is_a_usage_error():
     ],
 )
 def test_counts_are_compared(text, holds):
-    found = Counter({"person": 2, "a>b": 3})
+    counts = Counts(found=Counter({"person": 2, "a>b": 3}))
     conditions = [parse_condition(text, NAMES)]
     if not holds:
-        check_conditions(conditions, found)
+        check_conditions(conditions, counts)
         return
     with pytest.raises(CheckError) as caught:
-        check_conditions(conditions, found)
+        check_conditions(conditions, counts)
     assert caught.value.exit_code == 6
 
 
 def test_all_conditions_that_hold_are_named():
     conditions = [parse_condition(text, NAMES) for text in ("person>0", "any>9", "any>1")]
     with pytest.raises(CheckError, match=r"person>0 \(2 found\), any>1 \(2 found\)"):
-        check_conditions(conditions, Counter(person=2))
+        check_conditions(conditions, Counts(found=Counter(person=2)))

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from sample_records import picture
 
-from detcli.commands.shared.formats import choose_format, open_record_sink, require_file
 from detcli.core.values import Format
 from detcli.errors import UsageError
 from detcli.files import open_output
+from detcli.sink import choose_format, open_record_sink, require_file
 
 
 @pytest.mark.parametrize(
@@ -64,21 +64,3 @@ def test_parquet_needs_a_file():
         require_file(Format.PARQUET, None)
     require_file(Format.PARQUET, Path("boxes.parquet"))
     require_file(Format.CSV, None)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("eval", "codes", "--data", "labels.json", "--save-coco"),
-        ("bench", "--save-baseline"),
-        ("verify", "a.jsonl", "b.jsonl", "--certificate"),
-        ("predict", "a.jpg", "--save-coco"),
-    ],
-)
-@pytest.mark.parametrize("place", ["-", "s3://bucket/name"])
-def test_what_needs_a_disk_is_written_nowhere_else(invoke, tmp_path, monkeypatch, arguments, place):
-    monkeypatch.chdir(tmp_path)
-    done = invoke(*arguments, place)
-    assert done.returncode == 2
-    assert f"{arguments[-1]} cannot write to" in done.stderr
-    assert list(tmp_path.iterdir()) == []

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from detcli.commands.predict.sinks import Destination, choose_destination
 from detcli.core.config import Config, Inputs, Writing
 from detcli.core.values import Format
 from detcli.errors import UsageError
+from detcli.sink import Destination, choose_destination
 
 OUTPUT = Path("boxes")
 

@@ -1,0 +1,189 @@
+"""Counts of a run, a shard or a piece of one, and the conditions of `--fail-if` on them."""
+
+import re
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import eq, ge, gt, le, lt, ne
+
+from detcli.errors import CheckError, DetcliError, UsageError
+from detcli.record import Record
+from detcli.text import count
+from detcli.timing import Stage, StageTimes
+
+OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
+GRAMMAR = r"\s*(?P<name>.+?)\s*(?P<sign>>=|<=|==|!=|>|<)\s*(?P<count>\d+)\s*"
+
+ANY = "any"
+
+SHOWN_CLASSES = 5
+"""How many classes a summary counts one by one."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of inputs."""
+
+    pictures: int = 0  # those that failed are not among them
+    frames: int = 0  # of videos and streams
+    failed: int = 0
+    found: Counter[str] = field(default_factory=Counter)  # detections of each class
+    # detections in each zone, by its name and the class
+    places: Counter[tuple[str, str]] = field(default_factory=Counter)
+    # of inputs, by their names: errors and warnings; who says them takes them out
+    messages: list[tuple[str, DetcliError | str]] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        return self.pictures + self.frames + self.failed
+
+    def add(self, record: Record) -> None:
+        """Count a record."""
+        source = record.origin.source
+        if record.error is not None:
+            self.failed += 1
+            self.messages.append((source, record.error))
+            return
+        self.messages += ((source, warning) for warning in record.warnings)
+        self.pictures += record.origin.clip is None
+        self.frames += record.origin.clip is not None
+        if record.detections is not None:
+            self.found.update(record.detections.class_name)
+            self.places.update(record.detections.places())
+
+    def include(self, other: "Counts") -> None:
+        """Add the counts of other inputs."""
+        self.pictures += other.pictures
+        self.frames += other.frames
+        self.failed += other.failed
+        self.found += other.found
+        self.places += other.places
+        self.messages += other.messages
+
+    def summary(
+        self,
+        seconds: float,
+        skipped: int = 0,
+        dropped: int = 0,
+        times: StageTimes | None = None,
+    ) -> Iterator[str]:
+        """How much was done, where the time went, and what was found."""
+        parts = [count(self.frames, "frame")] if self.frames else []
+        if self.pictures or not parts:
+            parts.insert(0, count(self.pictures, "picture"))
+        parts.append(count(self.found.total(), "detection"))
+        parts += [f"{number} {what}" for number, what in ((self.failed, "failed"),
+                  (skipped, "skipped")) if number]  # fmt: skip
+        if dropped:
+            parts.append(f"{count(dropped, 'frame')} dropped")
+        line = f"{', '.join(parts)}, {seconds:.2f} s"
+        if self.done > 1:
+            line += f", {self.done / seconds:.1f}/s"
+        if self.done > 1 and times is not None:
+            # of the work, which threads do in parallel, not of the elapsed time
+            work = sum(times.values()) or 1.0
+            shares = [f"{one} {times[one] / work:.0%}" for one in Stage if one in times]
+            line += f"; {', '.join(shares)}"
+        yield line
+        if self.done > 1 and self.found:
+            yield f"found {_most(self.found)}"
+        for place in dict.fromkeys(place for place, _ in sorted(self.places)):
+            inside = Counter(
+                {name: n for (where, name), n in self.places.items() if where == place}
+            )
+            crossed, _, side = place.partition(" ")
+            where = f"crossed {crossed} to the {side}" if side else f"in {place}"
+            yield f"{where}: {_most(inside)}"
+
+
+def _most(found: Counter[str]) -> str:
+    """The most frequent classes, and how many others there are."""
+    shown = [f"{number} {name}" for name, number in found.most_common(SHOWN_CLASSES)]
+    more = len(found) - len(shown)
+    rest = f" and {more} more class{'' if more == 1 else 'es'}" if more else ""
+    return f"{', '.join(shown)}{rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition such as person>0 or door.person>0, on detections of a class or of any class."""
+
+    name: str  # of the class, or any
+    sign: str  # one of OPERATORS
+    count: int  # what the number of detections is compared with
+    place: str = ""  # the zone that they are in, or the line that they crossed; empty for any
+
+    def __str__(self) -> str:
+        return f"{self.place}{'.' if self.place else ''}{self.name}{self.sign}{self.count}"
+
+    def number(self, counts: Counts) -> int:
+        """How many detections it is about."""
+        found = counts.found
+        if self.place:
+            found = Counter()
+            for (place, name), number in counts.places.items():
+                if place == self.place or place.startswith(f"{self.place} "):  # either way
+                    found[name] += number
+        return found.total() if self.name == ANY else found[self.name]
+
+
+def parse_condition(
+    text: str,
+    names: Sequence[str],
+    places: Sequence[str] = (),
+    left_out: Container[str] = (),
+) -> Condition:
+    """Read a condition.
+
+    Args:
+        text: The condition, such as "person>0".
+        names: The model's classes.
+        places: The names of zones and lines.
+        left_out: Classes that are not among those of --classes.
+
+    Raises:
+        UsageError: The text is not a condition, or names an unknown class or zone, or a class that
+            is never found.
+    """
+    match = re.fullmatch(GRAMMAR, text)
+    if match is None:
+        raise UsageError(
+            f"--fail-if '{text}' is not a condition",
+            "write CLASS>N, any>N or ZONE.CLASS>N; < >= <= == != work too",
+        )
+    name, place = match["name"], ""
+    if name in places and name not in {ANY, *names}:
+        raise UsageError(
+            f"--fail-if '{text}': '{name}' is a zone or a line, not a class",
+            f"write {name}.any{match['sign']}{match['count']}, or a class in place of any",
+        )
+    zone, _, rest = name.partition(".")
+    if name not in names and zone in places:
+        name, place = rest, zone
+    if name != ANY and name not in names:
+        raise UsageError(
+            f"--fail-if '{text}': the model has no class '{name}'",
+            f"name one of its classes, or any{'; there are ' * bool(places)}{', '.join(places)}",
+        )
+    if name in left_out:
+        raise UsageError(
+            f"--fail-if '{text}': {name} is not among --classes, so none is found",
+            f"add {name} to --classes",
+        )
+    return Condition(name, match["sign"], int(match["count"]), place)
+
+
+def check_conditions(conditions: Sequence[Condition], counts: Counts) -> None:
+    """Check the conditions, none of which may hold, on the whole run.
+
+    Raises:
+        CheckError: At least one holds.
+    """
+    numbers = [(one, one.number(counts)) for one in conditions]
+    held = [
+        f"{one} ({number} found)"
+        for one, number in numbers
+        if OPERATORS[one.sign](number, one.count)
+    ]
+    if held:
+        raise CheckError(f"--fail-if holds: {', '.join(held)}")

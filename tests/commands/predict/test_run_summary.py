@@ -1,0 +1,50 @@
+"""The summary at the end of a run."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from sample_records import Film, failure, frame, picture
+
+from detcli.commands.predict.run import _Summary
+from detcli.core.config import Config
+from detcli.core.values import Format
+from detcli.sink import Destination
+from detcli.timing import StageTimes
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def live(record):
+    """The record, as if it were of a live source."""
+    return replace(record, origin=replace(record.origin, time=NOW))
+
+
+def listed(records, **dropped):
+    """The lines about live sources."""
+    summary = _Summary(Config(), Destination(Format.TABLE))
+    for record in records:
+        summary.add(record)
+    lines = summary.lines(StageTimes(), Counter(dropped))
+    return [line for line in lines if line.partition(":")[0] in dropped]
+
+
+def test_each_stream_has_its_own_rate():
+    """Of the time in which it gave frames, whatever came before and after."""
+    records = [
+        live(frame(0, Film(name, 0.0, live=True), time_s=time_s))
+        for name, times in {"b": [100.0, 100.5, 101.0], "a": [3.0], "c": [0.0, 4.0]}.items()
+        for time_s in times
+    ]
+    assert listed([*records, live(failure("d"))], b=7, a=0, c=0, d=0, silent=0) == [
+        "b: 3 frames, 2.0/s, 7 dropped",
+        "a: 1 frame",
+        "c: 2 frames, 0.2/s",
+        "d: 0 frames",
+        "silent: 0 frames",
+    ]
+
+
+def test_one_stream_is_not_listed():
+    records = [live(frame(number, Film("a", 0.0, live=True))) for number in range(3)]
+    assert listed([*records, picture("a.jpg"), frame(0)], a=1) == []
