@@ -4,15 +4,13 @@
 
 Importing the package is cheap: each name is imported on first use.
 
-core/, cli/                              the options of a run, as one Config; the command line
-run/, source/, pipeline.py, watch/, sink/ a Config opened; the flow of the command line; record.py
-detector.py, settings.py                 pictures to detections, also for Python; detections.py
-backend/, topk.py, tiling.py             the stages on a device; ties; tiles
-geometry.py, places.py                   letterboxes; zones, lines, and the point of a box in them
-model/, cache.py                         ONNX files, where they are kept, and who may write there
-app.py, commands/, errors.py             the command line, and its exit codes; interrupts.py: 130
-shards/, object_store.py                 runs in parts, buckets
-files.py, text.py, timing.py, opencv.py  whole files, safe text, time limits, OpenCV
+commands/   one file or folder each
+cli/        options, messages, reports, exit codes
+run/        a Config opened: source -> detector -> watch -> sink; shards of a run
+source/     names to pictures; watch/ adds to detections; sink/ writes records and pictures
+backend/    preprocessing, network and postprocessing on a device
+model/      ONNX files: what they promise, and where they are kept
+core/       what all of them share: the Config, records, geometry, files, errors
 """
 
 TYPE_CHECKING = False  # not from `typing`: the command line handles signals only after this import
@@ -23,24 +21,24 @@ if TYPE_CHECKING:
     from typing import Any
 
     from detcli.core.config import Settings
+    from detcli.core.detections import Detections
     from detcli.core.device import DeviceOptions
-    from detcli.detections import Detections
-    from detcli.detector import Detector
-    from detcli.errors import DetcliError, DetcliWarning
-    from detcli.geometry import Letterbox
-    from detcli.tiling import Tiling
-    from detcli.topk import top_k
+    from detcli.core.errors import DetcliError, DetcliWarning
+    from detcli.core.geometry import Letterbox
+    from detcli.core.tiling import Tiling
+    from detcli.core.topk import top_k
+    from detcli.run.detector import Detector
 
 _MODULES = {
-    "Detections": "detcli.detections",
-    "Detector": "detcli.detector",
+    "Detections": "detcli.core.detections",
+    "Detector": "detcli.run.detector",
     "DeviceOptions": "detcli.core.device",
-    "DetcliError": "detcli.errors",
-    "DetcliWarning": "detcli.errors",
-    "Letterbox": "detcli.geometry",
+    "DetcliError": "detcli.core.errors",
+    "DetcliWarning": "detcli.core.errors",
+    "Letterbox": "detcli.core.geometry",
     "Settings": "detcli.core.config",
-    "Tiling": "detcli.tiling",
-    "top_k": "detcli.topk",
+    "Tiling": "detcli.core.tiling",
+    "top_k": "detcli.core.topk",
 }
 
 __all__ = [

@@ -4,7 +4,7 @@ import os
 import sys
 
 try:
-    from detcli.interrupts import EXIT_CODE, interrupts
+    from detcli.core.interrupts import EXIT_CODE, interrupts
 except KeyboardInterrupt:
     os._exit(130)
 
@@ -51,8 +51,8 @@ def main() -> None:
     import contextlib
     import threading
 
-    from detcli.commands.shared.messages import protect_stderr
-    from detcli.opencv import MAX_PIXELS, PIXEL_LIMIT
+    from detcli.cli.messages import protect_stderr
+    from detcli.core.opencv import MAX_PIXELS, PIXEL_LIMIT
 
     protect_stderr()
     os.environ.setdefault(PIXEL_LIMIT, str(MAX_PIXELS))
@@ -61,7 +61,7 @@ def main() -> None:
     code: str | int | None = 0
     try:
         try:
-            from detcli.app import app
+            from detcli.cli.app import app
 
             app(prog_name="detcli")
         finally:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from detcli.commands.eval.labels import Kind
 from detcli.commands.eval.report import EvalReport
-from detcli.record import RecordJson
+from detcli.core.record import RecordJson
 
 REPORTS: dict[str, Any] = {
     "eval": EvalReport,

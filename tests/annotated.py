@@ -2,7 +2,7 @@
 
 from sample_records import picture
 
-from detcli.record import Record
+from detcli.core.record import Record
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import VideoSink
 from detcli.source.loading import SourceOptions

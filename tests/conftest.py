@@ -1,10 +1,12 @@
 """What all tests share: a cache of their own, small models, and the real ones where they are."""
 
 import gc
+import logging
 import os
 import random as chances
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ import numpy as np
 import patient_threads  # noqa: F401
 import pytest
 import warm
+from typer.testing import CliRunner
 
 if TYPE_CHECKING:
     import s3_server
@@ -75,31 +78,31 @@ SLOW = {
     "commands/predict/test_command_object_store.py",
     "commands/predict/test_run.py",
     "commands/predict/test_shards_object_store.py",
-    "commands/shared/test_messages_stderr.py",
-    "commands/shared/test_progress_fetching.py",
+    "cli/test_messages_stderr.py",
+    "cli/test_messages_progress_fetching.py",
     "commands/verify/test_tensors_bisect.py",
     "commands/verify/test___init__.py",
     "model/test_file_prepared.py",
-    "shards/test_ray.py",
+    "run/shards/test_ray.py",
     "sink/page/test___init___browser.py",
     "sink/test_labels_dataset.py",
     "commands/predict/test_command_tracks.py",
     "watch/test_scene_tracks.py",
     "sink/test_h264_sound.py",
     "model/test_recognise_heads.py",
-    "shards/test_workers_local.py",
+    "run/shards/test_workers_local.py",
     "source/test_decode_bombs.py",
     "source/test_decode_damage.py",
     "source/test_loading.py",
     "source/test_video.py",
     "source/test_video_damage.py",
-    "test_app_completion.py",
+    "cli/test_app_completion.py",
     "documentation/test_pages.py",
     "documentation/test_readme.py",
     "documentation/test_recipes.py",
     "test_gpu_benchmark.py",
     "test_gpu_check.py",
-    "test_interrupts.py",
+    "core/test_interrupts.py",
     "test_kills.py",
     "test_packaging.py",
     "test_real_families.py",
@@ -170,7 +173,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 def allocated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Heights and widths of the pictures that the CPU's backend makes arrays for."""
     from detcli.backend.cpu import CpuBackend
-    from detcli.geometry import new_image
+    from detcli.core.geometry import new_image
 
     sizes = []
     note = lambda _, size: sizes.append(size) or new_image(size)  # noqa: E731
@@ -254,7 +257,7 @@ def s3(_s3: "s3_server.S3", monkeypatch: pytest.MonkeyPatch) -> "Iterator[s3_ser
 
     for name, value in s3_server.environment(_s3).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("detcli.object_store.FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("detcli.core.objects.FIRST_WAIT_S", 0.01)
     _s3.reset()
     yield _s3
     _s3.reset()
@@ -337,3 +340,20 @@ def shared() -> Callable[[str], Path]:
 def random() -> np.random.Generator:
     """Random numbers, the same in every run."""
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command line within the test's process: a second faster than `detcli`."""
+    from detcli.cli.app import app
+
+    def run(*arguments: object, cwd: os.PathLike | None = None) -> subprocess.CompletedProcess[str]:
+        if cwd is not None:
+            monkeypatch.chdir(cwd)
+        command = [str(argument) for argument in arguments]
+        with warnings.catch_warnings():  # the commands choose which warnings to show, and how
+            result = CliRunner().invoke(app, command, prog_name="detcli")
+        logging.disable(logging.NOTSET)
+        return subprocess.CompletedProcess(command, result.exit_code, result.stdout, result.stderr)
+
+    return run

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli import Detector, Settings
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 
 FOLDER = Path(__file__).parents[2] / "shared/families"
 PAGE = Path(__file__).parents[1] / "docs/models.md"

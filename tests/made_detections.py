@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from detcli.commands.shared.comparison import (
+from detcli.core.comparison import (
     PictureReport,
     Rules,
     Tolerance,
     compare,
     picture_report,
 )
-from detcli.detections import Detections
-from detcli.record import Origin
+from detcli.core.detections import Detections
+from detcli.core.record import Origin
 
 TOLERANCE = Tolerance(score=0.02, corner=1.0, boxes=0.0, tensor=0.1)
 RULES = Rules(conf=0.25, least_iou=0.5, max_det=300, tolerance=TOLERANCE)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detcli.detections import Detections
-from detcli.errors import DecodeError, InferenceError
-from detcli.geometry import Picture
-from detcli.record import Clip, Origin, Record
+from detcli.core.detections import Detections
+from detcli.core.errors import DecodeError, InferenceError
+from detcli.core.geometry import Picture
+from detcli.core.record import Clip, Origin, Record
 
 
 class Film(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from detcli.opencv import cv2
+from detcli.core.opencv import cv2
 
 ORANGE = (20, 120, 250)  # BGR
 SIDE, SQUARE = 128, 40  # pixels

@@ -5,17 +5,17 @@ import threading
 import warnings
 from dataclasses import replace
 
-from detcli.shards.workers import Ended, Workers, serve
+from detcli.run.shards.workers import Ended, Workers, serve
 
 
 def open_here(request):
-    """Start the thread, see `detcli.shards.open_engine`."""
+    """Start the thread, see `detcli.run.shards.open_engine`."""
     start = replace(request, set_up="builtins:id").to_json()  # the test's process is set up
     return Workers(1, lambda _, tell: _Thread(start, tell))
 
 
 class _Thread:
-    """See `detcli.shards.workers.Worker`."""
+    """See `detcli.run.shards.workers.Worker`."""
 
     def __init__(self, start, tell):
         self._tasks = queue.SimpleQueue()

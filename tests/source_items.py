@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from detcli.errors import InputError, SourceError
-from detcli.record import Origin
+from detcli.core.errors import InputError, SourceError
+from detcli.core.record import Origin
 from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 

@@ -16,7 +16,7 @@ import pages
 import pytest
 
 import detcli.sink.folder
-from detcli.files import LEFTOVER
+from detcli.core.files import LEFTOVER
 
 pytestmark = pytest.mark.skipif(not kills.USABLE, reason="ptrace of Linux on x86-64")
 

@@ -16,7 +16,7 @@ import onnxruntime
 import pytest
 
 from detcli import Detector, DeviceOptions, Settings
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 
 # bus.jpg, from the PyTorch reference: class, score, x1, y1, x2, y2
 BUS = [

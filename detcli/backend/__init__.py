@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from detcli.core.device import Device, DeviceKind, DeviceOptions, has_openvino
-from detcli.errors import (
+from detcli.core.errors import (
     DependencyError,
     DetcliError,
     DetcliWarning,

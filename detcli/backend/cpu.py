@@ -8,9 +8,9 @@ from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending
 from detcli.backend.runtime.session import CPU, TensorSession
 from detcli.core.device import Device, DeviceOptions, available_cores
-from detcli.geometry import Image, Letterbox, new_image
+from detcli.core.geometry import Image, Letterbox, new_image
+from detcli.core.timing import Stage
 from detcli.model.file import PreparedModel
-from detcli.timing import Stage
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "CpuBackend":  # noqa: ARG001 - an Engine's function

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from detcli.errors import DeviceError
+from detcli.core.errors import DeviceError
 
 DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 

@@ -5,7 +5,7 @@ class; N anchors. It is never transposed in memory: a `(N, 4 + C)` head is passe
 axes swapped.
 
 `select` is `v10postprocess` of the YOLOv10 authors (https://github.com/THU-MIG/yolov10) with ties
-settled as in `detcli.topk`, so that its rows and their order are fully determined:
+settled as in `detcli.core.topk`, so that its rows and their order are fully determined:
 
 1. anchor score = maximum over the classes.
 2. Keep the `max_det` anchors with the highest anchor score; of equals, the lower anchor first.
@@ -36,12 +36,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core.detections import Detections
+from detcli.core.errors import DetcliWarning
+from detcli.core.geometry import Letterbox, clipped
+from detcli.core.topk import top_k
 from detcli.core.values import BoxFormat
-from detcli.detections import Detections
-from detcli.errors import DetcliWarning
-from detcli.geometry import Letterbox, clipped
 from detcli.model.contract import Contract, Layout, ScoreForm
-from detcli.topk import top_k
 
 Floats = npt.NDArray[np.float32]
 

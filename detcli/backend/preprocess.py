@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from detcli.geometry import Image, Letterbox, Picture
+from detcli.core.geometry import Image, Letterbox, Picture
+from detcli.core.opencv import cv2
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
-from detcli.opencv import cv2
 
 Doubles = npt.NDArray[np.float64]
 

@@ -6,12 +6,12 @@ from typing import Any, Protocol, TypeVar
 import numpy.typing as npt
 
 from detcli.backend.postprocess import SelectionOptions
+from detcli.core.detections import Detections
 from detcli.core.device import Device, DeviceOptions
-from detcli.detections import Detections
-from detcli.errors import DeviceMemoryError, InferenceError, ModelError
-from detcli.geometry import Image, Letterbox
+from detcli.core.errors import DeviceMemoryError, InferenceError, ModelError
+from detcli.core.geometry import Image, Letterbox
+from detcli.core.timing import LateError, Stage, within
 from detcli.model.file import PreparedModel
-from detcli.timing import LateError, Stage, within
 
 Buffer = Any
 """Passed between the stages of one backend: an array or device memory, opaque to others."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from detcli.core.device import Device, DeviceKind, has_openvino
-from detcli.errors import DeviceError
+from detcli.core.errors import DeviceError
 
 VARIABLE = "_DETCLI_COMPLETE"
 

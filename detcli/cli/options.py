@@ -19,6 +19,8 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from detcli.cli.completion import complete_device, complete_model
 from detcli.core.config import PANELS, Config
+from detcli.core.errors import DetcliError, UsageError, system_reason
+from detcli.core.files import StandardOutput
 from detcli.core.options import (
     REQUIRED,
     Option,
@@ -27,8 +29,6 @@ from detcli.core.options import (
     require_partners,
     rows,
 )
-from detcli.errors import DetcliError, UsageError, system_reason
-from detcli.files import StandardOutput
 
 LINE = "the command line"
 FILE_VARIABLE = "DETCLI_CONFIG"

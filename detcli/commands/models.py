@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from detcli.cli.messages import fetching, say, set_verbosity
 from detcli.cli.options import Command, Group, command
-from detcli.commands.shared.messages import say, set_verbosity
-from detcli.commands.shared.progress import fetching
-from detcli.commands.shared.reports import REPORT_FORMAT, ReportFormat, write_report
+from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core.config import Config, Messages
+from detcli.core.errors import ModelError, UsageError
+from detcli.core.files import StandardOutput
 from detcli.core.options import REQUIRED, option
-from detcli.errors import ModelError, UsageError
-from detcli.files import StandardOutput
 from detcli.model import zoo
 
 if TYPE_CHECKING:

@@ -6,28 +6,21 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from detcli.cli.messages import progress, say, set_verbosity
 from detcli.cli.options import adapted, command
-from detcli.commands.shared.messages import say, set_verbosity
-from detcli.commands.shared.progress import progress
 from detcli.core.config import INPUT, OUTPUT, Config, Messages
+from detcli.core.errors import CheckError, UsageError
+from detcli.core.files import StandardOutput
+from detcli.core.interrupts import interrupts
 from detcli.core.options import REQUIRED, option
+from detcli.core.text import count, printable, public_name
 from detcli.core.values import is_folder, parse_writable, read_target
-from detcli.errors import CheckError, UsageError
-from detcli.files import StandardOutput
-from detcli.interrupts import interrupts
-from detcli.sink import (
-    choose_format,
-    open_record_sink,
-    open_target,
-    require_file,
-)
-from detcli.text import count, printable, public_name
 
 if TYPE_CHECKING:
-    from detcli.geometry import Image
-    from detcli.record import DetectionJson, RecordJson
-    from detcli.shards.manifest import Manifest
-    from detcli.shards.parts import Merge
+    from detcli.core.geometry import Image
+    from detcli.core.record import DetectionJson, RecordJson
+    from detcli.run.shards.manifest import Manifest
+    from detcli.run.shards.parts import Merge
 
 PAGES = {
     "bench": "benchmark.md",
@@ -60,10 +53,11 @@ def merge(
     what is missing or damaged is listed, nothing is written, and the exit code is 6.
     """
     set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
-    from detcli.record import OPTIONAL_FIELDS  # these load NumPy, which --help does not need
-    from detcli.shards.manifest import NAME, PART, Manifest
-    from detcli.shards.parts import DAMAGE, Merge, Stored
-    from detcli.shards.store import open_store
+    from detcli.core.record import OPTIONAL_FIELDS  # these load NumPy, which --help does not need
+    from detcli.run.shards.manifest import NAME, PART, Manifest
+    from detcli.run.shards.parts import DAMAGE, Merge, Stored
+    from detcli.run.shards.store import open_store
+    from detcli.sink import choose_format, open_record_sink, open_target, require_file
 
     if not folder:
         raise UsageError("no folder given", "name what was given to predict --output")
@@ -168,11 +162,10 @@ def report(
     """
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
-    from detcli.commands.shared.finder import Finder  # these load OpenCV
-    from detcli.commands.shared.page import settings_facts, settings_places
-    from detcli.commands.shared.saved import read_records
     from detcli.run import set_up_process
-    from detcli.sink.page import About, Page
+    from detcli.run.saved import read_records
+    from detcli.sink.page import About, Page, settings_facts, settings_places
+    from detcli.sink.page.finder import Finder  # these load OpenCV
     from detcli.source.decode import DecodeOptions
 
     set_up_process()

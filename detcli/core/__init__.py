@@ -1,1 +1,8 @@
-"""What everything else stands on: the Config of a run, and the values in it."""
+"""What all layers share; it imports nothing of detcli above it.
+
+the run      options.py: a row; values.py, device.py: what rows hold; config.py: all rows
+results      record.py, detections.py, geometry.py, places.py, comparison.py
+algorithms   topk.py, tiling.py
+files        files.py, objects.py, cache.py
+the process  errors.py, text.py, timing.py, interrupts.py, opencv.py
+"""

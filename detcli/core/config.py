@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from detcli.core.device import Device, DeviceOptions
+from detcli.core.errors import UsageError
 from detcli.core.options import build, check_values, flat, option, panel, require_partners, rows
 from detcli.core.values import (
     Actors,
@@ -33,11 +34,10 @@ from detcli.core.values import (
     parse_zones,
     read_target,
 )
-from detcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from detcli.places import Shape
-    from detcli.tiling import Tiling
+    from detcli.core.places import Shape
+    from detcli.core.tiling import Tiling
 
 INPUT, MODEL, SELECTION = "Input", "Model", "Selection"
 SCENE, OUTPUT, DEVICES, SHARDS = "Tracks and zones", "Output", "Devices", "Runs in shards"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from detcli.errors import UsageError
+from detcli.core.errors import UsageError
 
 DEVICE_NAMES = (
     "cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:CPU, openvino:GPU or openvino:NPU"

@@ -14,7 +14,7 @@ from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_args, get_origin
 
-from detcli.errors import UsageError
+from detcli.core.errors import UsageError
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,13 +10,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from detcli.errors import UsageError
-from detcli.text import OBJECT_SCHEMES, public_name
+from detcli.core.errors import UsageError
+from detcli.core.text import OBJECT_SCHEMES, public_name
 
 if TYPE_CHECKING:
-    from detcli.object_store import Address
-    from detcli.places import Shape
-    from detcli.tiling import Tiling
+    from detcli.core.objects import Address
+    from detcli.core.places import Shape
+    from detcli.core.tiling import Tiling
 
 
 class BoxFormat(StrEnum):
@@ -255,21 +255,21 @@ def parse_labels(text: str) -> str:
 
 def parse_tiling(text: str) -> "Tiling":
     """Read `640` or `640,overlap=0.2`."""
-    from detcli.tiling import Tiling  # loads NumPy
+    from detcli.core.tiling import Tiling  # loads NumPy
 
     return Tiling.parse(text)
 
 
 def parse_zones(text: str) -> "list[Shape]":
     """Read `NAME=x,y,x,y,x,y`, or `@FILE` with one a line."""
-    from detcli.places import Shape, read_places  # loads NumPy
+    from detcli.core.places import Shape, read_places  # loads NumPy
 
     return [*map(Shape.zone, read_places("--zone", [text]))]
 
 
 def parse_lines(text: str) -> "list[Shape]":
     """Read `NAME=x1,y1,x2,y2`, or `@FILE` with one a line."""
-    from detcli.places import Shape, read_places  # loads NumPy
+    from detcli.core.places import Shape, read_places  # loads NumPy
 
     return [*map(Shape.line, read_places("--line", [text]))]
 
@@ -299,7 +299,7 @@ def read_target(output: str | None) -> "Target | None":
     """
     if output is None or output == "-":
         return None
-    from detcli.object_store import Address, ObjectError, is_object
+    from detcli.core.objects import Address, ObjectError, is_object
 
     if not is_object(output):
         return Path(output)

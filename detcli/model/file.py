@@ -16,10 +16,10 @@ from io import BufferedReader
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Self
 
-from detcli.cache import cached
+from detcli.core.cache import cached
+from detcli.core.errors import DetcliError, ModelError
+from detcli.core.files import open_regular
 from detcli.core.values import BoxFormat
-from detcli.errors import DetcliError, ModelError
-from detcli.files import open_regular
 from detcli.model.contract import Contract
 from detcli.model.preprocessing import Sidecar, overridden
 

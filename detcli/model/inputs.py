@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, ValueInfoProto
 
-from detcli.errors import ModelError, UsageError
+from detcli.core.errors import ModelError, UsageError
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 from detcli.model.graph import GraphIndex, attribute, integers, known_sides, known_size, shape
 from detcli.model.heads.decode import Unrecognised, moved_inputs

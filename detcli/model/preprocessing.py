@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from detcli.errors import ModelError, UsageError
-from detcli.files import open_regular
+from detcli.core.errors import ModelError, UsageError
+from detcli.core.files import open_regular
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 
 METADATA_KEY = "detcli.preprocess"

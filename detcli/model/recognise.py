@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import NodeProto
 
+from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
-from detcli.errors import ModelError
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
 from detcli.model.contract import (
     UNKNOWN_CLASSES,

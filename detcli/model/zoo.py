@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detcli.errors import ModelError, UsageError
+from detcli.core.errors import ModelError, UsageError
 from detcli.model.hub import HubFile, Show, is_intact
 
 if TYPE_CHECKING:

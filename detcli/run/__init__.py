@@ -1,4 +1,15 @@
-"""A run: what a Config asks for, opened."""
+"""A run: what a Config asks for, opened.
+
+    sources -> pipeline: decode -> detector -> watcher -> records
+
+detector.py   pictures to detections, on any device
+pipeline.py   items to records, in order
+counts.py     counts of records, and --fail-if
+sides.py      the two sides of a comparison
+saved.py      records read back
+machine.py    what a run is made with
+shards/       a run in parts, each published once
+"""
 
 import ctypes
 import os
@@ -10,17 +21,17 @@ from typing import Any, cast
 
 from detcli.core.config import Config, Watched
 from detcli.core.device import Device, available_cores
+from detcli.core.files import sha256
+from detcli.core.opencv import open_streams_in_parallel, silence_opencv
 from detcli.core.options import flat, rows
-from detcli.detector import Detector
-from detcli.files import sha256
+from detcli.core.record import SettingsJson
+from detcli.model.contract import class_ids
 from detcli.model.file import ModelFile
 from detcli.model.hub import Show
 from detcli.model.preprocessing import parse, written
 from detcli.model.zoo import find
-from detcli.opencv import open_streams_in_parallel, silence_opencv
-from detcli.pipeline import Pipeline
-from detcli.record import SettingsJson
-from detcli.settings import class_ids
+from detcli.run.detector import Detector
+from detcli.run.pipeline import Pipeline
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import STDIN, SourceOptions
 from detcli.source.names import is_video

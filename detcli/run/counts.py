@@ -6,10 +6,10 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import eq, ge, gt, le, lt, ne
 
-from detcli.errors import CheckError, DetcliError, UsageError
-from detcli.record import Record
-from detcli.text import count
-from detcli.timing import Stage, StageTimes
+from detcli.core.errors import CheckError, DetcliError, UsageError
+from detcli.core.record import Record
+from detcli.core.text import count
+from detcli.core.timing import Stage, StageTimes
 
 OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
 GRAMMAR = r"\s*(?P<name>.+?)\s*(?P<sign>>=|<=|==|!=|>|<)\s*(?P<count>\d+)\s*"

@@ -8,8 +8,8 @@ page/       what --report writes
 folder.py   folders of files with unique names
 protocol.py what all of them are
 
-Each is imported only when it is used. A format of records needs nothing here, but a row of `Format`
-in core/values.py.
+Each is imported only when it is used. A format of records needs nothing here, but a row of
+`Format`, where the values of options are.
 """
 
 import contextlib
@@ -23,16 +23,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcli.core.config import Config
+from detcli.core.errors import UsageError
+from detcli.core.files import AppendedFile, AtomicFile, DirectFile, StandardOutput, open_output
+from detcli.core.interrupts import interrupts
+from detcli.core.record import OPTIONAL_FIELDS, SettingsJson
+from detcli.core.text import is_pipe, is_terminal
 from detcli.core.values import Format, Target
-from detcli.errors import UsageError
-from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput, open_output
-from detcli.interrupts import interrupts
-from detcli.record import OPTIONAL_FIELDS, SettingsJson
-from detcli.settings import class_ids
+from detcli.model.contract import class_ids
 from detcli.sink.protocol import Output, RecordSink, Sink
 from detcli.source.loading import Item
 from detcli.source.names import is_live
-from detcli.text import is_pipe, is_terminal
 
 if TYPE_CHECKING:
     from detcli.sink.folder import OutputFolder
@@ -258,8 +258,7 @@ def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
 
         sinks.append(keeper(DatasetSink(writing.save_dataset, class_names)))
     if writing.report is not None:
-        from detcli.commands.shared.page import about_run
-        from detcli.sink.page import PageSink
+        from detcli.sink.page import PageSink, about_run
 
         about = about_run("predict", settings)
         resumed = writing.resume is not None
@@ -316,7 +315,7 @@ def open_target(target: Target) -> AtomicFile | DirectFile:
     """
     if isinstance(target, Path):
         return open_output(target)
-    from detcli.object_store import ObjectFile
+    from detcli.core.objects import ObjectFile
 
     return ObjectFile(target)
 

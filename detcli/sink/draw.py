@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from detcli.detections import Detections
-from detcli.geometry import Boxes, Image, area, common
-from detcli.opencv import cv2
-from detcli.places import Points, Scene
-from detcli.text import printable
+from detcli.core.detections import Detections
+from detcli.core.geometry import Boxes, Image, area, common
+from detcli.core.opencv import cv2
+from detcli.core.places import Points, Scene
+from detcli.core.text import printable
 
 Colour = tuple[int, int, int]
 

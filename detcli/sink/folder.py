@@ -12,8 +12,8 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Generic, TypeVar
 
-from detcli.files import LEFTOVER, make_folder, unwritable, write_file
-from detcli.record import Origin, Record
+from detcli.core.files import LEFTOVER, make_folder, unwritable, write_file
+from detcli.core.record import Origin, Record
 
 State = TypeVar("State")
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from detcli.errors import DependencyError, loading, system_reason
-from detcli.files import write_all
-from detcli.geometry import Image
+from detcli.core.errors import DependencyError, loading, system_reason
+from detcli.core.files import write_all
+from detcli.core.geometry import Image
+from detcli.core.text import public_name
 from detcli.sink.protocol import Stream
-from detcli.text import public_name
 
 INSTALL = "pip install 'detcli[video]'"
 

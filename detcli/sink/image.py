@@ -7,10 +7,10 @@ from pathlib import PurePath
 
 import numpy as np
 
-from detcli.errors import OutputError
-from detcli.geometry import Boxes, Image, clipped, shown
-from detcli.opencv import cv2
-from detcli.record import Record
+from detcli.core.errors import OutputError
+from detcli.core.geometry import Boxes, Image, clipped, shown
+from detcli.core.opencv import cv2
+from detcli.core.record import Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames, safe
 from detcli.sink.protocol import Sink

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from detcli.core.config import differences
-from detcli.errors import OutputError, UsageError
-from detcli.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
-from detcli.record import Origin, Record, SettingsJson
+from detcli.core.errors import OutputError, UsageError
+from detcli.core.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
+from detcli.core.record import Origin, Record, SettingsJson
 from detcli.sink.text import encode
 
 START = b'{"schema_version"'

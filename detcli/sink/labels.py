@@ -18,18 +18,18 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from detcli.detections import Detections
-from detcli.errors import DetcliWarning, OutputError, UsageError, system_reason
-from detcli.files import AtomicFile, make_folder, read_json, write_file
-from detcli.geometry import Picture
+from detcli.core.detections import Detections
+from detcli.core.errors import DetcliWarning, OutputError, UsageError, system_reason
+from detcli.core.files import AtomicFile, make_folder, read_json, write_file
+from detcli.core.geometry import Picture
+from detcli.core.record import Record
+from detcli.core.text import printable
 from detcli.model.contract import COCO, COCO_IDS, parse_names
-from detcli.record import Record
 from detcli.sink.folder import FolderSink, OutputFolder, PerClip, UniqueNames, safe, stem
 from detcli.sink.image import SUFFIXES, encode
 from detcli.sink.protocol import Encodable, Output
 from detcli.sink.text import JsonArray
 from detcli.sink.text import encode as encode_json
-from detcli.text import printable
 
 
 class LabelSink(FolderSink):

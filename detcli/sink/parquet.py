@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, BinaryIO, Protocol, cast
 
-from detcli.errors import loading
-from detcli.record import OPTIONAL_FIELDS, SCHEMA_VERSION, DetectionJson, RecordJson, iso_time
+from detcli.core.errors import loading
+from detcli.core.record import OPTIONAL_FIELDS, SCHEMA_VERSION, DetectionJson, RecordJson, iso_time
 from detcli.sink.protocol import Encodable, Stream
 from detcli.sink.text import BOX
 

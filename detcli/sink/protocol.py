@@ -12,9 +12,9 @@ import io
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from detcli.errors import OutputError
-from detcli.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
-from detcli.record import Record, RecordJson
+from detcli.core.errors import OutputError
+from detcli.core.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
+from detcli.core.record import Record, RecordJson
 
 Output = AppendedFile | AtomicFile | DirectFile | StandardOutput
 """Target of a text format."""

@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from detcli.errors import UsageError
-from detcli.files import AppendedFile
-from detcli.record import RecordJson
+from detcli.core.errors import UsageError
+from detcli.core.files import AppendedFile
+from detcli.core.record import RecordJson
+from detcli.core.text import printable
 from detcli.sink.protocol import Encodable, Output, TextSink
-from detcli.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

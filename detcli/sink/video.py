@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from detcli.cache import warn_once
-from detcli.errors import DependencyError, OutputError
-from detcli.files import AtomicFile, unwritable
-from detcli.geometry import Image
-from detcli.opencv import cv2
-from detcli.record import Clip, Origin, Record
+from detcli.core.cache import warn_once
+from detcli.core.errors import DependencyError, OutputError
+from detcli.core.files import AtomicFile, unwritable
+from detcli.core.geometry import Image
+from detcli.core.opencv import cv2
+from detcli.core.record import Clip, Origin, Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import OutputFolder, PerClip
 

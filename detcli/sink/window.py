@@ -8,10 +8,10 @@ import sys
 
 import numpy as np
 
-from detcli.errors import OutputError
-from detcli.geometry import Image
-from detcli.opencv import cv2
-from detcli.record import Record
+from detcli.core.errors import OutputError
+from detcli.core.geometry import Image
+from detcli.core.opencv import cv2
+from detcli.core.record import Record
 from detcli.sink.draw import BLACK, DEFAULT_STYLE, MIN_TEXT, Style, annotate, draw_label
 from detcli.sink.protocol import Stopped
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detcli.errors import DecodeError, SourceError
-from detcli.geometry import Allocate, Image, Letterbox, Picture, new_image
-from detcli.opencv import MAX_PIXELS, PIXEL_LIMIT, cv2, pixel_limit
+from detcli.core.errors import DecodeError, SourceError
+from detcli.core.geometry import Allocate, Image, Letterbox, Picture, new_image
+from detcli.core.opencv import MAX_PIXELS, PIXEL_LIMIT, cv2, pixel_limit
 
 Size = tuple[int, int]
 """Height and width in pixels."""
@@ -32,7 +32,9 @@ TIMEOUT_S = 60.0
 class DecodeOptions:
     """How pictures are decoded."""
 
-    max_pixels: int = MAX_PIXELS  # larger pictures are refused, see `detcli.opencv.limit_pixels`
+    max_pixels: int = (
+        MAX_PIXELS  # larger pictures are refused, see `detcli.core.opencv.limit_pixels`
+    )
     # Height and width of a network's input. A JPEG that is at least twice as large is decoded at a
     # half, a quarter or an eighth of its size, which is faster.
     fast_for: Size | None = None

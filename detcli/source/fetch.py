@@ -19,10 +19,12 @@ from threading import Event
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from detcli.errors import DecodeError, SourceError, system_reason
-from detcli.geometry import Picture
-from detcli.object_store import Address, Bucket, ObjectError
-from detcli.record import Origin
+from detcli.core.errors import DecodeError, SourceError, system_reason
+from detcli.core.geometry import Picture
+from detcli.core.objects import Address, Bucket, ObjectError
+from detcli.core.record import Origin
+from detcli.core.text import public_name
+from detcli.core.timing import POLL_S, RunningTime
 from detcli.source.decode import (
     DEFAULTS,
     JPEG,
@@ -34,8 +36,6 @@ from detcli.source.decode import (
     too_slow,
 )
 from detcli.source.loading import Item
-from detcli.text import public_name
-from detcli.timing import POLL_S, RunningTime
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse

@@ -14,16 +14,16 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Self
 
-from detcli.errors import InputError, SourceError
-from detcli.geometry import Picture
-from detcli.opencv import cv2
-from detcli.record import Clip, Origin
+from detcli.core.errors import InputError, SourceError
+from detcli.core.geometry import Picture
+from detcli.core.opencv import cv2
+from detcli.core.record import Clip, Origin
+from detcli.core.text import public_name
+from detcli.core.timing import POLL_S
 from detcli.source.decode import check_size
 from detcli.source.loading import Item, SourceOptions, SourceProgress, failed
 from detcli.source.names import camera_number, check_address, is_camera
 from detcli.source.video import Reopen, frame_count, frame_size, open_address, retrieve
-from detcli.text import public_name
-from detcli.timing import POLL_S
 
 MIN_DELAY_S, MAX_DELAY_S = 0.5, 30.0
 """Waiting time before a lost source is opened again; it doubles each time."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from detcli.errors import DetcliError, InferenceError, InputError, SourceError
-from detcli.geometry import Picture
-from detcli.record import Origin
+from detcli.core.errors import DetcliError, InferenceError, InputError, SourceError
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin
+from detcli.core.timing import POLL_S, LateError, RunningTime, within
 from detcli.source.decode import TIMEOUT_S, DecodeOptions, too_slow
-from detcli.timing import POLL_S, LateError, RunningTime, within
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event
 from urllib.parse import urlsplit
 
-from detcli.errors import SourceError, UsageError, system_reason
+from detcli.core.errors import SourceError, UsageError, system_reason
 from detcli.source.fetch import file_chunks, stdin_chunks
 from detcli.source.loading import STDIN, Item, failed
 

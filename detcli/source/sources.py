@@ -20,9 +20,10 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from detcli.core.device import available_cores
-from detcli.errors import InputError, SourceError, StoreError, UsageError
-from detcli.object_store import Address, is_object, require_obstore
-from detcli.record import Origin
+from detcli.core.errors import InputError, SourceError, StoreError, UsageError
+from detcli.core.objects import Address, is_object, require_obstore
+from detcli.core.record import Origin
+from detcli.core.text import public_name
 from detcli.source.fetch import Fetches, http_request, load_file
 from detcli.source.loading import (
     STDIN,
@@ -48,7 +49,6 @@ from detcli.source.names import (
     read_list,
     search,
 )
-from detcli.text import public_name
 
 if TYPE_CHECKING:
     from detcli.source.video import Reopen

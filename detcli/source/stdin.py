@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from detcli.errors import DecodeError, InputError, SourceError, system_reason
-from detcli.record import Origin
+from detcli.core.errors import DecodeError, InputError, SourceError, system_reason
+from detcli.core.record import Origin
 from detcli.source.decode import JPEG, DecodeOptions, load_bytes
 from detcli.source.fetch import gather, stdin_chunks
 from detcli.source.loading import STDIN, Item, SourceProgress, failed

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detcli.errors import DecodeError, InputError, SourceError, system_reason
-from detcli.geometry import Image, Picture
-from detcli.opencv import cv2
-from detcli.record import Clip, Origin
+from detcli.core.errors import DecodeError, InputError, SourceError, system_reason
+from detcli.core.geometry import Image, Picture
+from detcli.core.opencv import cv2
+from detcli.core.record import Clip, Origin
 from detcli.source.decode import check_size
 from detcli.source.loading import Item, SourceOptions, SourceProgress, failed
 

@@ -8,9 +8,9 @@ A run has one `Watcher`, which gets its records in order.
 from collections.abc import Callable
 
 from detcli.core.config import Watched
-from detcli.detections import Detections
-from detcli.geometry import Picture
-from detcli.record import Record
+from detcli.core.detections import Detections
+from detcli.core.geometry import Picture
+from detcli.core.record import Record
 
 WatchStep = Callable[[Record, Picture, Detections], Record]
 """Adds to a record, given its picture and detections."""

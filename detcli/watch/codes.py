@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.detections import Detections, Symbol
-from detcli.errors import loading
-from detcli.geometry import Picture
-from detcli.opencv import cv2
-from detcli.record import Record
+from detcli.core.detections import Detections, Symbol
+from detcli.core.errors import loading
+from detcli.core.geometry import Picture
+from detcli.core.opencv import cv2
+from detcli.core.record import Record
 
 with loading("zxing-cpp", "pip install 'detcli[read]'"):
     import zxingcpp

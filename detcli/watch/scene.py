@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core.detections import Detections
+from detcli.core.errors import DependencyError, DetcliWarning, InferenceError, loading
+from detcli.core.geometry import Picture, clipped
+from detcli.core.opencv import cv2
+from detcli.core.places import Points, Shape, bottom_centres
+from detcli.core.record import Record
 from detcli.core.values import Tracking
-from detcli.detections import Detections
-from detcli.errors import DependencyError, DetcliWarning, InferenceError, loading
-from detcli.geometry import Picture, clipped
-from detcli.opencv import cv2
-from detcli.places import Points, Shape, bottom_centres
-from detcli.record import Record
 from detcli.sink.folder import PerClip
 
 INSTALL = "pip install -U 'detcli[track]'"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from detcli.errors import DetcliError
+from detcli.core.errors import DetcliError
 
 if TYPE_CHECKING:
     from backend.cuda.libcuda import FakeDriver

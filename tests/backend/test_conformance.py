@@ -16,10 +16,10 @@ from colour_model import cell_box, picture
 from detcli import DetcliWarning, Detector, Letterbox, Settings
 from detcli.backend import open_backend
 from detcli.backend.postprocess import SelectionOptions, logit_threshold, sigmoid
-from detcli.errors import DeviceError, InferenceError, UsageError
+from detcli.core.errors import DeviceError, InferenceError, UsageError
+from detcli.core.tiling import Tiling
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.file import PreparedModel, prepare
-from detcli.tiling import Tiling
 
 BACKENDS = ["cpu", "openvino", "host", pytest.param("cuda:0", marks=pytest.mark.gpu)]
 WANTED = SelectionOptions(confidence=0.6, max_det=300, class_ids=None, nms_iou=None)
@@ -98,7 +98,7 @@ def test_tiles_give_the_same_detections(open_model, make_model, monkeypatch):
         backend.device = "cpu"
         return backend
 
-    monkeypatch.setattr("detcli.detector.open_backend", opened)
+    monkeypatch.setattr("detcli.run.detector.open_backend", opened)
     squares = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
     image = picture(*squares, size=(112, 160), grey=40)
     settings = Settings(conf=0.6, tile=Tiling(64, 0.25))

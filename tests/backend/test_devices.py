@@ -8,7 +8,7 @@ import pytest
 from detcli.backend import cuda, nvidia, open_backend, open_tensors, openvino
 from detcli.backend.runtime import libraries
 from detcli.core.device import Device, DeviceKind, DeviceOptions
-from detcli.errors import (
+from detcli.core.errors import (
     DependencyError,
     DetcliWarning,
     DeviceError,

@@ -18,7 +18,7 @@ from detcli.backend.nvidia import (
     gpu_uuid,
     lacking_code,
 )
-from detcli.errors import DeviceError
+from detcli.core.errors import DeviceError
 
 
 class Driver:

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from detcli.backend.protocol import is_out_of_memory, out_of_memory, run_with_timeout
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 
 
 def test_what_never_ends_is_abandoned():

@@ -24,9 +24,9 @@ from in_turns import take_turns
 from detcli import Detector, DeviceOptions, Letterbox
 from detcli.backend.preprocess import letterbox_image, to_tensor
 from detcli.core.device import available_cores
-from detcli.errors import DeviceError
-from detcli.pipeline import Pipeline
+from detcli.core.errors import DeviceError
 from detcli.run import keep_freed_memory
+from detcli.run.pipeline import Pipeline
 from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 

@@ -21,8 +21,8 @@ from in_turns import take_turns
 from detcli import Detector, DeviceOptions, Letterbox
 from detcli.backend.preprocess import letterbox_image, to_tensor
 from detcli.core.device import available_cores
-from detcli.pipeline import Pipeline
 from detcli.run import keep_freed_memory
+from detcli.run.pipeline import Pipeline
 from detcli.source.fetch import load_file
 from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources

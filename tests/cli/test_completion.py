@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from detcli.app import app
 from detcli.cli import completion as devices
+from detcli.cli.app import app
 from detcli.cli.completion import complete_device, complete_model
 from detcli.commands.verify.request import complete_side
-from detcli.errors import DeviceError
+from detcli.core.errors import DeviceError
 
 
 def bash(*words):

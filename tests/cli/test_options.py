@@ -7,7 +7,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from detcli.app import app
+from detcli.cli.app import app
 from detcli.cli.options import Command, command, defaults_file
 from detcli.core.config import (
     Config,
@@ -19,8 +19,8 @@ from detcli.core.config import (
     Watched,
     Writing,
 )
+from detcli.core.errors import UsageError
 from detcli.core.options import flat, option, rows
-from detcli.errors import UsageError
 
 GROUPS = (Inputs, Running, Settings, Watched, Writing, Shards, Messages)
 

@@ -6,7 +6,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from detcli.app import COMMANDS, app
+from detcli.cli.app import COMMANDS, app
 from detcli.core.config import PANELS
 
 GROUP = typer.main.get_command(app)

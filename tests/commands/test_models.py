@@ -15,9 +15,9 @@ from hub_server import COMMIT
 from typer.testing import CliRunner
 
 from detcli import __version__
-from detcli.app import app
+from detcli.cli.app import app
 from detcli.commands.models import FileState, ListedFile, listing
-from detcli.errors import UsageError
+from detcli.core.errors import UsageError
 from detcli.model import zoo
 
 

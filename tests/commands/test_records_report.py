@@ -9,8 +9,8 @@ import pages
 import pytest
 from colour_model import picture
 
-from detcli.commands.shared.saved import read_records
-from detcli.errors import SourceError
+from detcli.core.errors import SourceError
+from detcli.run.saved import read_records
 
 
 @pytest.fixture

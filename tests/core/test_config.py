@@ -15,9 +15,9 @@ from detcli.core.config import (
     differences,
 )
 from detcli.core.device import Device
+from detcli.core.errors import UsageError
 from detcli.core.options import build, option, rows
 from detcli.core.values import Format
-from detcli.errors import UsageError
 
 ROWS = rows(Config)
 TYPED = {name: row for name, row in ROWS.items() if row.names}

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from detcli.core.device import Device, DeviceKind, DeviceOptions, available_cores, cpu_quota
-from detcli.errors import UsageError
+from detcli.core.errors import UsageError
 
 KINDS = ["auto", "cpu", "cuda", "tensorrt", "openvino"]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from detcli.core.errors import UsageError
 from detcli.core.values import parse_labels, parse_size
-from detcli.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from documentation.shells import ROOT, blocks, run, shell
 
 from detcli import Detector, Settings
-from detcli.geometry import overlap
-from detcli.tiling import Tiling
+from detcli.core.geometry import overlap
+from detcli.core.tiling import Tiling
 
 PAGE = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
 PICTURES = {

@@ -23,7 +23,7 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 from query_graphs import plain
 
 from detcli.backend.postprocess import detect
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model.adapt import grid
 from detcli.model.contract import Resize
 

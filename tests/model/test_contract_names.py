@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from detcli.errors import UsageError
+from detcli.core.errors import UsageError
 from detcli.model.contract import COCO, MAX_NAME, MAX_TEXT, parse_names, read_names
 
 

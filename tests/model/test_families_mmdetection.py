@@ -12,7 +12,7 @@ from anchor_graphs import distances, scores
 from graph_builder import Graph
 from head_checks import assert_same, outputs_of, read
 
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model.contract import Layout
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model import file as loading
 from detcli.model.file import ModelFile, damage_reported, load
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model.file import open_external
 
 

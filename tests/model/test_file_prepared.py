@@ -11,8 +11,8 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, numpy_helper
 
+from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
-from detcli.errors import ModelError
 from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize
 from detcli.model.file import prepare
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model import graph as structure
 from detcli.model.file import load
 from detcli.model.graph import check_structure

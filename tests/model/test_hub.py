@@ -13,7 +13,7 @@ import pytest
 from hub_server import COMMIT, NEWER
 from huggingface_hub import constants, file_download
 
-from detcli.errors import ModelError, OutputError
+from detcli.core.errors import ModelError, OutputError
 from detcli.model.hub import HubFile, hub_folder, is_intact
 
 CONTENT = bytes(range(256)) * 2000

@@ -7,7 +7,7 @@ import pytest
 from model.test_inputs_nodes import MEAN, STD, graph, numbers, whole
 from onnx import TensorProto
 
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 from detcli.model.graph import GraphIndex
 from detcli.model.inputs import resolve_preprocessing

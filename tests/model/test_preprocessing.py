@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.errors import UsageError
+from detcli.core.errors import UsageError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 from detcli.model.preprocessing import change, named_parts, written
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 from detcli.model.preprocessing import MAX_BYTES, Resizing, Sidecar
 

@@ -14,8 +14,8 @@ from head_graphs import model_of, suppressed
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, contract_of, parsed
 
+from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
-from detcli.errors import ModelError
 from detcli.model.contract import COCO, COCO_IDS, Layout
 from detcli.model.editing import cut, infer_shapes
 from detcli.model.recognise import recognise

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model.contract import Layout
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import shape

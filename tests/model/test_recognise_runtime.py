@@ -7,7 +7,7 @@ from head_checks import assert_same, expected, outputs_of, read
 from head_graphs import ENDINGS, model_of
 from onnx import helper
 
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model.recognise import read_graph
 
 

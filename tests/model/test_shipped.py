@@ -7,9 +7,9 @@ import cv2
 import onnx
 
 from detcli.core.config import Settings
-from detcli.detector import Detector
 from detcli.model.contract import Layout
 from detcli.model.recognise import recognise
+from detcli.run.detector import Detector
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "detcli" / "model" / "bundled" / "codes.onnx"

@@ -7,7 +7,7 @@ import pytest
 import query_model
 from hub_server import COMMIT, NEWER
 
-from detcli.errors import ModelError, OutputError, UsageError
+from detcli.core.errors import ModelError, OutputError, UsageError
 from detcli.model import zoo
 from detcli.model.contract import Interpolation
 from detcli.model.file import WITHOUT_SIDECAR, ModelFile

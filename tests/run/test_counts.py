@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from detcli.errors import CheckError, UsageError
+from detcli.core.errors import CheckError, UsageError
 from detcli.run.counts import (
     Condition,
     Counts,

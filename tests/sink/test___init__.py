@@ -13,9 +13,9 @@ import pytest
 from sample_records import damaged, failed_frame, failure, feed, frame, picture
 from small_disk import small_disk
 
-from detcli.errors import DetcliWarning, OutputError
-from detcli.files import AtomicFile
-from detcli.geometry import Picture
+from detcli.core.errors import DetcliWarning, OutputError
+from detcli.core.files import AtomicFile
+from detcli.core.geometry import Picture
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import CropSink, ImageSink
 from detcli.sink.labels import (

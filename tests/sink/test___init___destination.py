@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from detcli.core.config import Config, Inputs, Writing
+from detcli.core.errors import UsageError
 from detcli.core.values import Format
-from detcli.errors import UsageError
 from detcli.sink import Destination, choose_destination
 
 OUTPUT = Path("boxes")

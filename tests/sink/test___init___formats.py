@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from sample_records import picture
 
+from detcli.core.errors import UsageError
+from detcli.core.files import open_output
 from detcli.core.values import Format
-from detcli.errors import UsageError
-from detcli.files import open_output
 from detcli.sink import choose_format, open_record_sink, require_file
 
 

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.detections import Detections
+from detcli.core.detections import Detections
 from detcli.sink.draw import Style, annotate, class_colour, ink
 from detcli.sink.protocol import draw
 
@@ -172,7 +172,7 @@ def test_odd_names_do_not_stop_drawing():
     """Nor do they end the process, as OpenCV does for half of a surrogate pair."""
     code = """if True:
         import numpy as np
-        from detcli.detections import Detections
+        from detcli.core.detections import Detections
         from detcli.sink.draw import annotate
         half = np.full(1, 0.5, np.float32)
         for name in ("", "\\n", "\\t", "\\0", "\\x1b[1m", "\\U0001f600", "x" * 1000, "\\udcff"):

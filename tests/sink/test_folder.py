@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nasty_names import anything
 from sample_records import Film, frame, numbered, picture
 
-from detcli.errors import OutputError
+from detcli.core.errors import OutputError
 from detcli.sink.folder import MARK, OutputFolder, PerClip
 
 DOOR, YARD = Film("camera:0", 0, live=True), Film("camera:1", 0, live=True)

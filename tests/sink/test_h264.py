@@ -10,7 +10,7 @@ from annotated import annotate
 from made_videos import DOOR, film, live, play, record_film, rotate, watch
 from sample_records import Film, failed_frame, feed, frame
 
-from detcli.geometry import Picture
+from detcli.core.geometry import Picture
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, VideoSink
 from detcli.source.loading import SourceOptions

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from sample_records import failed_frame, failure, feed, frame, picture
 
 from detcli import Detector
+from detcli.core.detections import Detections
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin
 from detcli.core.values import Hiding
-from detcli.detections import Detections
-from detcli.geometry import Picture
-from detcli.record import Origin
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import GREY, SAMPLES, WAYS, CropSink, OnlyDetections, PrivateSinks, hidden
 from detcli.sink.labels import DatasetSink

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sample_records import failure, numbered, picture
 from small_disk import small_disk
 
-from detcli.errors import OutputError, UsageError
-from detcli.record import Origin
+from detcli.core.errors import OutputError, UsageError
+from detcli.core.record import Origin
 from detcli.sink.journal import Journal
 
 

@@ -11,10 +11,10 @@ from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
 from sample_records import Film, failed_frame, failure, feed, frame, picture
 
-from detcli.detections import Detections
-from detcli.errors import DetcliWarning, UsageError
-from detcli.files import AtomicFile, StandardOutput
-from detcli.geometry import Picture
+from detcli.core.detections import Detections
+from detcli.core.errors import DetcliWarning, UsageError
+from detcli.core.files import AtomicFile, StandardOutput
+from detcli.core.geometry import Picture
 from detcli.model.contract import COCO, COCO_IDS, class_names
 from detcli.sink.folder import OutputFolder
 from detcli.sink.labels import (

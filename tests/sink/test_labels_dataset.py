@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from nasty_names import anything
 from sample_records import Film, failed_frame, failure, feed, frame, numbered, picture
 
-from detcli.errors import OutputError, UsageError
-from detcli.geometry import Picture
-from detcli.record import Origin
+from detcli.core.errors import OutputError, UsageError
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin
 from detcli.sink.labels import DatasetSink
 from detcli.sink.protocol import labels as module
 

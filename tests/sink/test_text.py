@@ -11,7 +11,7 @@ import terminals
 from report_schemas import validator
 from sample_records import damaged, failed_frame, failure, feed, frame, picture
 
-from detcli.files import AtomicFile, StandardOutput
+from detcli.core.files import AtomicFile, StandardOutput
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink, JsonSink, TableSink
 
 NAMES = [

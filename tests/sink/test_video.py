@@ -11,7 +11,7 @@ import pytest
 from made_videos import YARD, film, live, play
 from sample_records import Film, failed_frame, failure, feed, frame, numbered, picture
 
-from detcli.geometry import Picture
+from detcli.core.geometry import Picture
 from detcli.sink.draw import annotate
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import VideoSink

@@ -16,8 +16,8 @@ from made_videos import YARD, film, live, play
 from sample_records import feed, frame
 from small_disk import small_disk
 
-from detcli.errors import OutputError
-from detcli.geometry import Picture
+from detcli.core.errors import OutputError
+from detcli.core.geometry import Picture
 from detcli.sink.folder import OutputFolder
 from detcli.sink.protocol import h264, video
 from detcli.sink.video import VideoSink

@@ -8,7 +8,7 @@ from made_videos import film, live, play
 from sample_records import Film, failed_frame, feed, frame
 
 import detcli.sink
-from detcli.cache import warn_once
+from detcli.core.cache import warn_once
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, MAX_GAP_S, VideoSink
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from sample_records import Film, failed_frame, failure, feed, frame, picture
 
-from detcli.errors import OutputError
-from detcli.geometry import Picture
+from detcli.core.errors import OutputError
+from detcli.core.geometry import Picture
 from detcli.sink.draw import annotate
 from detcli.sink.protocol import Stopped, window
 from detcli.sink.window import WindowSink
@@ -235,7 +235,7 @@ SHOW = """if True:
     import sys
     sys.path.insert(0, sys.argv[1])
     from sample_records import frame
-    from detcli.errors import OutputError
+    from detcli.core.errors import OutputError
     from detcli.sink.window import WindowSink
     try:
         sink = WindowSink()

@@ -220,7 +220,7 @@ def _videos() -> Iterator[tuple[str, bytes]]:
 
 def read(path: Path) -> str:
     """Read all items of a file, and tell what came out."""
-    from detcli.errors import InputError
+    from detcli.core.errors import InputError
     from detcli.source.decode import DecodeOptions
     from detcli.source.loading import SourceOptions
     from detcli.source.sources import Sources
@@ -256,7 +256,7 @@ def _measure(path: Path | None) -> tuple[float, str]:
 def main() -> None:
     """Read every file in the folder that is named."""
     import detcli.source.video  # noqa: F401 - loaded once, for all
-    from detcli.opencv import silence_opencv
+    from detcli.core.opencv import silence_opencv
 
     silence_opencv()
     base, _ = _measure(None)

@@ -79,8 +79,8 @@ def _shuffle(data: bytes, random: Random) -> bytes:
 
 def main() -> None:
     """Decode all files and report the outcomes."""
-    from detcli.errors import DecodeError
-    from detcli.opencv import silence_opencv
+    from detcli.core.errors import DecodeError
+    from detcli.core.opencv import silence_opencv
     from detcli.source.decode import load_bytes
 
     silence_opencv()

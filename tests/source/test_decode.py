@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from made_jpegs import exif, insert, orientation
 
-from detcli.errors import DecodeError, SourceError
-from detcli.opencv import PIXEL_LIMIT
+from detcli.core.errors import DecodeError, SourceError
+from detcli.core.opencv import PIXEL_LIMIT
 from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.fetch import load_file
 
@@ -261,7 +261,7 @@ def test_opencv_refuses_what_is_too_large_before_it_is_decoded(tmp_path, limits)
     path = tmp_path / "a.png"
     path.write_bytes(encode("png", gradient()))
     code = (
-        "import sys; from detcli.errors import DecodeError; from pathlib import Path\n"
+        "import sys; from detcli.core.errors import DecodeError; from pathlib import Path\n"
         "from detcli.source.decode import DecodeOptions\n"
         "from detcli.source.fetch import load_file\n"
         "try: print(load_file(Path(sys.argv[1]), DecodeOptions(int(sys.argv[2]))).size)\n"

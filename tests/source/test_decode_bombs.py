@@ -2,7 +2,7 @@
 
 import pytest
 
-from detcli.opencv import PIXEL_LIMIT
+from detcli.core.opencv import PIXEL_LIMIT
 
 pytest.importorskip("resource", reason="the memory of a process cannot be read here")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from source.damage import COUNT, damaged
 
-from detcli.errors import InputError
+from detcli.core.errors import InputError
 
 
 def test_each_file_is_a_picture_or_an_error(report_of):

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from detcli.errors import DecodeError, SourceError
+from detcli.core.errors import DecodeError, SourceError
 from detcli.source import fetch as module
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import Fetch, Fetches

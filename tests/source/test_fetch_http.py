@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import stream_server
 
-from detcli.errors import DecodeError, SourceError
-from detcli.record import Origin
+from detcli.core.errors import DecodeError, SourceError
+from detcli.core.record import Origin
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import Fetches, http_request
 from detcli.source.sources import Sources

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.errors import DecodeError, DeviceError, SourceError
+from detcli.core.errors import DecodeError, DeviceError, SourceError
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.errors import DecodeError, SourceError
+from detcli.core.errors import DecodeError, SourceError
 from detcli.source import fetch as module
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import gather, load_file
@@ -137,7 +137,7 @@ def test_chunks_in_time_are_joined(limit_s):
 
 def test_chunks_that_are_late_are_an_error(monkeypatch):
     now = iter(range(100))
-    monkeypatch.setattr("detcli.timing.time.monotonic", lambda: float(next(now)))
+    monkeypatch.setattr("detcli.core.timing.time.monotonic", lambda: float(next(now)))
     with pytest.raises(SourceError, match="not read and decoded after 5 s"):
         gather([b"a"] * 50, 100, limit_s=5)
     assert next(now) == 7

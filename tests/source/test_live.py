@@ -10,8 +10,8 @@ import number_video
 import pytest
 from source_items import error_of
 
-from detcli.errors import SourceError
-from detcli.record import Clip
+from detcli.core.errors import SourceError
+from detcli.core.record import Clip
 from detcli.source import live
 from detcli.source.live import LiveSource, watch
 from detcli.source.loading import SourceOptions, SourceProgress

@@ -102,7 +102,7 @@ def test_a_watching_process_exits_cleanly(server):
     """However a run ends, its threads end before the interpreter does."""
     code = """
 import sys
-from detcli.opencv import silence_opencv
+from detcli.core.opencv import silence_opencv
 from detcli.source.sources import Sources
 silence_opencv()
 with Sources([sys.argv[1]]) as sources:

@@ -10,7 +10,7 @@ import pytest
 import stream_server
 from source_items import error_of
 
-from detcli.opencv import open_streams_in_parallel
+from detcli.core.opencv import open_streams_in_parallel
 from detcli.source import live
 from detcli.source import sources as module
 from detcli.source import video as capture

@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from detcli.errors import InferenceError, SourceError
-from detcli.geometry import Picture
-from detcli.record import Origin
+from detcli.core.errors import InferenceError, SourceError
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin
 from detcli.source import loading as module
 from detcli.source.loading import Item, Loaders, SourceProgress, load_in_time, read_in_time
 
@@ -107,7 +107,7 @@ def test_threads_that_come_back_load_again(loaders, monkeypatch):
 def test_a_suspended_process_times_nothing_out(loaders, monkeypatch):
     """The clock jumps by an hour while an input is loaded."""
     monotonic, jump = time.monotonic, itertools.chain([0.0] * 5, itertools.repeat(3600.0))
-    monkeypatch.setattr("detcli.timing.time.monotonic", lambda: monotonic() + next(jump))
+    monkeypatch.setattr("detcli.core.timing.time.monotonic", lambda: monotonic() + next(jump))
     (slow,) = put(loaders(1, limit_s=2), lambda: time.sleep(0.8) or PICTURE)
     assert slow.picture is PICTURE
 

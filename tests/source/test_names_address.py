@@ -2,7 +2,7 @@
 
 import pytest
 
-from detcli.errors import SourceError
+from detcli.core.errors import SourceError
 from detcli.source.names import camera_number, check_address, is_live
 
 

@@ -6,7 +6,7 @@ import os
 import pytest
 from source_items import touch
 
-from detcli.errors import SourceError
+from detcli.core.errors import SourceError
 from detcli.source.loading import Item
 from detcli.source.names import identity, is_media, is_video, match, search
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.errors import SourceError, UsageError
+from detcli.core.errors import SourceError, UsageError
 from detcli.source import fetch
 from detcli.source.loading import SourceOptions
 from detcli.source.names import MAX_NAME_BYTES, check_list, read_list

@@ -11,7 +11,7 @@ import number_video
 import pytest
 from source_items import failure, found, frames, touch
 
-from detcli.errors import InputError, SourceError, UsageError
+from detcli.core.errors import InputError, SourceError, UsageError
 from detcli.source.loading import SourceOptions
 from detcli.source.names import IMAGE_SUFFIXES
 from detcli.source.sources import Sources

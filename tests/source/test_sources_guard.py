@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from detcli.errors import UsageError
-from detcli.object_store import Address
+from detcli.core.errors import UsageError
+from detcli.core.objects import Address
 from detcli.source.loading import SourceOptions
 from detcli.source.sources import InputGuard
 

@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.errors import DecodeError, SourceError
-from detcli.record import Origin
+from detcli.core.errors import DecodeError, SourceError
+from detcli.core.record import Origin
 from detcli.source import fetch as reading
 from detcli.source import stdin as module
 from detcli.source.decode import DecodeOptions

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from detcli.errors import SourceError
+from detcli.core.errors import SourceError
 from detcli.source import stdin as module
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.errors import DecodeError
+from detcli.core.errors import DecodeError
 from detcli.source.stdin import JpegSplitter
 
 SOI, EOI = b"\xff\xd8", b"\xff\xd9"

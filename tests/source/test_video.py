@@ -12,8 +12,8 @@ from made_videos import record_film
 from number_video import CODES
 from source_items import error_of
 
-from detcli.errors import InputError
-from detcli.record import Clip
+from detcli.core.errors import InputError
+from detcli.core.record import Clip
 from detcli.source.loading import SourceOptions, SourceProgress
 from detcli.source.sources import Sources
 from detcli.source.video import open_file, read_video

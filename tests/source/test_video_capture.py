@@ -9,7 +9,7 @@ import number_video
 import numpy as np
 import pytest
 
-from detcli.errors import DecodeError, SourceError
+from detcli.core.errors import DecodeError, SourceError
 from detcli.source import video as capture
 from detcli.source.decode import check_size
 from detcli.source.live import open_camera

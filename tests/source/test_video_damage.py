@@ -11,8 +11,8 @@ DAMAGE = """
     import random, sys
     from functools import partial
     from pathlib import Path
-    from detcli.errors import InputError
-    from detcli.opencv import silence_opencv
+    from detcli.core.errors import InputError
+    from detcli.core.opencv import silence_opencv
     from detcli.source.loading import SourceOptions
     from detcli.source.sources import Sources
 

@@ -12,11 +12,11 @@ import pytest
 from sample_records import failure, picture
 
 from detcli.core.config import Watched
-from detcli.detections import Detections
-from detcli.errors import DependencyError
-from detcli.files import AtomicFile
-from detcli.geometry import Picture
-from detcli.record import Record
+from detcli.core.detections import Detections
+from detcli.core.errors import DependencyError
+from detcli.core.files import AtomicFile
+from detcli.core.geometry import Picture
+from detcli.core.record import Record
 from detcli.sink.draw import Style, annotate
 from detcli.sink.image import PrivateSinks
 from detcli.sink.protocol import parquet

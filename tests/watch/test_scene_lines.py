@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sample_records import frame, picture
 
 from detcli.core.config import Config, Watched
+from detcli.core.errors import UsageError
 from detcli.core.values import Tracking, parse_lines, parse_zones
-from detcli.errors import UsageError
 from detcli.watch import Watcher, scene
 from detcli.watch.scene import Crossings
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sample_records import Film, failed_frame, frame, picture
 
 from detcli.core.config import Watched
+from detcli.core.errors import DependencyError, UsageError
 from detcli.core.values import Tracker, Tracking
-from detcli.errors import DependencyError, UsageError
 from detcli.watch import Watcher, scene
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sample_records import failure, picture
 
 from detcli.core.config import Watched
-from detcli.errors import DetcliWarning, UsageError
-from detcli.places import Shape
+from detcli.core.errors import DetcliWarning, UsageError
+from detcli.core.places import Shape
 from detcli.watch import Watcher
 from detcli.watch.scene import inside
 

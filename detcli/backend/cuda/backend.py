@@ -22,12 +22,12 @@ from detcli.backend.postprocess import (
     to_detections,
 )
 from detcli.backend.protocol import Observer, Pending, closed_error, out_of_memory
+from detcli.core.detections import Detections
+from detcli.core.errors import InferenceError
+from detcli.core.geometry import Image, Letterbox
+from detcli.core.timing import Stage
 from detcli.core.values import BoxFormat
-from detcli.detections import Detections
-from detcli.errors import InferenceError
-from detcli.geometry import Image, Letterbox
 from detcli.model.contract import Contract, Layout, ScoreForm
-from detcli.timing import Stage
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Gpu

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from detcli.backend.nvidia import count_gpus, cuda_command
 from detcli.core.device import available_cores
-from detcli.errors import DeviceError, InferenceError, loading
+from detcli.core.errors import DeviceError, InferenceError, loading
 
 with loading("cuda-core", cuda_command()):
     from cuda.bindings import driver

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from detcli.geometry import Image, new_image
+from detcli.core.geometry import Image, new_image
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory

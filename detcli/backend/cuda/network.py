@@ -29,7 +29,7 @@ from detcli.backend.runtime.session import (
     reason,
 )
 from detcli.core.device import Device, DeviceOptions
-from detcli.errors import DetcliWarning, ModelError
+from detcli.core.errors import DetcliWarning, ModelError
 from detcli.model.contract import Contract, Layout
 from detcli.model.file import PreparedModel
 

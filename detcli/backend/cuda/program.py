@@ -16,8 +16,8 @@ from cuda.core import ObjectCode, Program, ProgramOptions
 from cuda.core.utils import make_program_cache_key
 
 from detcli.backend.nvidia import cuda_command
-from detcli.cache import cached
-from detcli.errors import DependencyError, DeviceError
+from detcli.core.cache import cached
+from detcli.core.errors import DependencyError, DeviceError
 
 KERNELS = Path(__file__).parent.resolve() / "kernels"
 

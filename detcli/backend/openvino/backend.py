@@ -11,10 +11,10 @@ from detcli.backend.openvino.network import OpenvinoNetwork, Tensor
 from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
 from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending, closed_error, run_error
-from detcli.detections import Detections
-from detcli.geometry import Image, Letterbox, new_image
+from detcli.core.detections import Detections
+from detcli.core.geometry import Image, Letterbox, new_image
+from detcli.core.timing import Stage
 from detcli.model.contract import Contract
-from detcli.timing import Stage
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from detcli.core.device import Device
-from detcli.errors import DeviceError, loading
+from detcli.core.errors import DeviceError, loading
 
 LEAST = (2026, 4)
 EXTRA = "pip install 'detcli[openvino]'; or use --device cpu"

@@ -20,9 +20,9 @@ from detcli.backend.protocol import (
     run_error,
     run_with_timeout,
 )
-from detcli.cache import cached
+from detcli.core.cache import cached
 from detcli.core.device import Device, DeviceOptions, available_cores, visible_cores
-from detcli.errors import DeviceError, ModelError
+from detcli.core.errors import DeviceError, ModelError
 
 log = logging.getLogger(__name__)
 

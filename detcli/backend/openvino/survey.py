@@ -5,7 +5,7 @@ from collections import Counter
 from detcli.backend.openvino.library import open_core, reason
 from detcli.backend.runtime.session import LeftNode, Placement
 from detcli.core.device import Device
-from detcli.errors import DetcliError
+from detcli.core.errors import DetcliError
 
 OPENVINO = "OpenVINO"
 NOWHERE = "none"

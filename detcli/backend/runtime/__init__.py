@@ -9,7 +9,7 @@ This imports ONNX Runtime; everything else imports it from here.
 
 import os
 
-from detcli.errors import loading
+from detcli.core.errors import loading
 
 # ONNX Runtime 1.31 keeps a device id and a database of telemetry in the user's cache folder. Only
 # this variable, set before the import, keeps it from doing so; a value that is set already stays.

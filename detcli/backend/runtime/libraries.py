@@ -18,7 +18,7 @@ from pathlib import Path
 from detcli.backend.nvidia import DRIVER, ask_driver, cuda_command, fitting_extra, lacking_code
 from detcli.backend.runtime import onnxruntime
 from detcli.core.device import Device
-from detcli.errors import DeviceError
+from detcli.core.errors import DeviceError
 
 CUDA, TENSORRT = (Device.parse(name).provider for name in ("cuda", "tensorrt"))
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from detcli.backend.runtime.libraries import CUDA, TENSORRT
 from detcli.backend.runtime.session import Provider
-from detcli.cache import cache_folder, is_cache_trusted, make_cache_folders
+from detcli.core.cache import cache_folder, is_cache_trusted, make_cache_folders
 from detcli.core.device import Device, DeviceOptions
-from detcli.errors import OutputError
+from detcli.core.errors import OutputError
 
 log = logging.getLogger(__name__)
 

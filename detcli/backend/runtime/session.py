@@ -28,7 +28,7 @@ from detcli.backend.protocol import (
     run_with_timeout,
 )
 from detcli.backend.runtime import onnxruntime, runtime_errors
-from detcli.errors import DetcliError, DeviceError, DeviceMemoryError, ModelError
+from detcli.core.errors import DetcliError, DeviceError, DeviceMemoryError, ModelError
 
 Tensor = npt.NDArray[Any]
 Provider = tuple[str, dict[str, str]]

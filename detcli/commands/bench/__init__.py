@@ -12,12 +12,12 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from detcli.cli.messages import say, set_verbosity
 from detcli.cli.options import adapted, command
+from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.commands.bench.request import BenchRequest
-from detcli.commands.shared.messages import say, set_verbosity
-from detcli.commands.shared.reports import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core.config import Messages, Running
-from detcli.errors import CheckError, DetcliWarning, UsageError
+from detcli.core.errors import CheckError, DetcliWarning, UsageError
 
 if TYPE_CHECKING:
     from detcli.commands.bench.report import BaselineComparison
@@ -46,7 +46,7 @@ def bench(
     # What follows loads NumPy, OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.bench.report import Baseline, render_run
     from detcli.commands.bench.run import measure
-    from detcli.files import open_output
+    from detcli.core.files import open_output
     from detcli.run import set_up_process
     from detcli.source.sources import InputGuard
 

@@ -18,10 +18,9 @@ from detcli import __version__
 from detcli.backend.nvidia import gpu_uuid
 from detcli.commands.bench.report import BenchMachine, Noise, Software
 from detcli.commands.bench.sampling import Summary
-from detcli.commands.shared.provenance import package_version
-from detcli.commands.shared.reports import processor_name
 from detcli.core.device import Device, available_cores
-from detcli.errors import DependencyError, DeviceError, system_reason
+from detcli.core.errors import DependencyError, DeviceError, system_reason
+from detcli.run.machine import package_version, processor_name
 
 
 @dataclass(frozen=True, slots=True)

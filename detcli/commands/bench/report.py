@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from rich.filesize import decimal
 
+from detcli.cli.report import EMPTY, facts, line, seconds, shown, table
 from detcli.commands.bench.request import Mode
 from detcli.commands.bench.sampling import (
     MIN_FOR_P90,
@@ -30,9 +31,8 @@ from detcli.commands.bench.sampling import (
     WarmUp,
     interval,
 )
-from detcli.commands.shared.reports import EMPTY, facts, line, seconds, shown, table
-from detcli.errors import UsageError
-from detcli.files import write_output
+from detcli.core.errors import UsageError
+from detcli.core.files import write_output
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

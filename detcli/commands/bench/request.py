@@ -6,9 +6,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from detcli.core.config import OUTPUT, Config
+from detcli.core.errors import UsageError
 from detcli.core.options import option
 from detcli.core.values import parse_writable
-from detcli.errors import UsageError
 
 
 class Mode(StrEnum):

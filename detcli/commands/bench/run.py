@@ -22,6 +22,7 @@ from typing import IO, TypeVar, cast
 import numpy as np
 
 from detcli.backend.protocol import RUN_TIMEOUT_S, timeout_error
+from detcli.cli.messages import fetching
 from detcli.cli.options import FILE_VARIABLE
 from detcli.commands.bench import sampling
 from detcli.commands.bench.machine import (
@@ -47,12 +48,9 @@ from detcli.commands.bench.report import (
 )
 from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.bench.sampling import WALL, Interval, Samples, StageClock, Summary, WarmUp
-from detcli.commands.shared.progress import fetching
 from detcli.core.config import Config
 from detcli.core.device import available_cores
-from detcli.core.options import flat, rows
-from detcli.detector import Detector
-from detcli.errors import (
+from detcli.core.errors import (
     CheckError,
     DetcliError,
     DetcliWarning,
@@ -61,17 +59,19 @@ from detcli.errors import (
     ModelError,
     UsageError,
 )
-from detcli.geometry import Picture
+from detcli.core.geometry import Picture
+from detcli.core.options import flat, rows
+from detcli.core.text import public_name
+from detcli.core.timing import POLL_S, RunningTime, Stage, StageTimes
 from detcli.model.file import ModelFile
-from detcli.pipeline import Pipeline
 from detcli.run import locate, open_run
+from detcli.run.detector import Detector
+from detcli.run.pipeline import Pipeline
 from detcli.sink.draw import annotate
 from detcli.source.decode import BUILT_IN, TIMEOUT_S, too_slow
 from detcli.source.loading import STDIN, Item
 from detcli.source.names import is_live
 from detcli.source.sources import Sources
-from detcli.text import public_name
-from detcli.timing import POLL_S, RunningTime, Stage, StageTimes
 
 STAGES = [stage for stage in Stage if stage not in {Stage.WAIT, Stage.WRITE}]
 """The stages of one batch, in order; nothing overlaps and nothing is written."""

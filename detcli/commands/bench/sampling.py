@@ -11,8 +11,8 @@ from operator import truediv
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.shared.reports import seconds, shown
-from detcli.timing import Stage
+from detcli.cli.report import seconds, shown
+from detcli.core.timing import Stage
 
 Samples = dict[str, list[float]]
 """Seconds of each run in chronological order, by what was timed."""

@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from detcli.cli.messages import fetching, progress, set_verbosity
 from detcli.cli.options import MODEL_ARGUMENT, adapted, command
+from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts, write_report
 from detcli.commands.convert.options import ConversionOptions
-from detcli.commands.shared.messages import set_verbosity
-from detcli.commands.shared.progress import fetching, progress
-from detcli.commands.shared.reports import REPORT_FORMAT, ReportFormat, facts, write_report
 from detcli.core.config import Config, Messages
-from detcli.errors import CheckError, UsageError
-from detcli.text import printable
+from detcli.core.errors import CheckError, UsageError
+from detcli.core.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,7 +39,7 @@ def convert(
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.convert.run import built_in, load_pictures
     from detcli.commands.convert.run import convert as run
-    from detcli.opencv import silence_opencv
+    from detcli.core.opencv import silence_opencv
     from detcli.run import locate, source_options
     from detcli.source.sources import InputGuard, Sources
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from detcli.core.config import INPUT, OUTPUT, Config
+from detcli.core.errors import UsageError
 from detcli.core.options import REQUIRED, option
 from detcli.core.values import parse_writable
-from detcli.errors import UsageError
 
 MAX_SIDE = 16384
 """Largest input side, in pixels: its anchor grid alone has 5 million cells."""
@@ -40,7 +40,7 @@ def _entry(text: str) -> tuple[str, str]:
 
 
 def _tolerance(text: str) -> dict[str, float]:
-    from detcli.commands.shared.comparison import parse_tolerance  # loads NumPy
+    from detcli.core.comparison import parse_tolerance  # loads NumPy
 
     return parse_tolerance(text)
 

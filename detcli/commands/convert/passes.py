@@ -11,7 +11,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from detcli.backend.runtime import onnxruntime
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model.editing import (
     add_constant,
     copied,

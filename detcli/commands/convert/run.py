@@ -20,7 +20,7 @@ from detcli.commands.convert.steps import (
     serialised,
     tensor_of,
 )
-from detcli.commands.shared.comparison import (
+from detcli.core.comparison import (
     DetectionsReport,
     Rules,
     Tolerance,
@@ -29,17 +29,17 @@ from detcli.commands.shared.comparison import (
     summarise,
     tolerance_for,
 )
-from detcli.commands.shared.sides import COLUMNS, DetectorSide, GraphSide, precision_of, rows_of
 from detcli.core.config import USUAL_CONF, Settings
-from detcli.detector import Detector
-from detcli.errors import DetcliWarning, InputError, UsageError
-from detcli.files import AtomicFile, DirectFile, open_output, write_output
-from detcli.geometry import Picture
+from detcli.core.errors import DetcliWarning, InputError, UsageError
+from detcli.core.files import AtomicFile, DirectFile, open_output, write_output
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import BOX_FORMAT_KEY, recognise
-from detcli.record import Origin
+from detcli.run.detector import Detector
+from detcli.run.sides import COLUMNS, DetectorSide, GraphSide, precision_of, rows_of
 from detcli.source.decode import BUILT_IN
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item, load_in_time

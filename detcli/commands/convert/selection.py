@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper
 
+from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
-from detcli.errors import ModelError
 from detcli.model.contract import Contract, Layout, ScoreForm
 from detcli.model.editing import add_constant, cut, opset, tensor_names
 from detcli.model.graph import GraphIndex, shape

@@ -27,15 +27,15 @@ from detcli.commands.convert.passes import (
     to_int8,
 )
 from detcli.commands.convert.selection import append_selection
-from detcli.errors import ModelError, SourceError
-from detcli.geometry import Picture
+from detcli.core.errors import ModelError, SourceError
+from detcli.core.geometry import Picture
+from detcli.core.text import count
 from detcli.model.contract import Contract, Layout, read_names
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
 from detcli.model.graph import GraphIndex, bare_transposes, is_quantised, shape
 from detcli.model.inputs import find_inputs
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import FAMILY_KEY, Reading, read_graph
-from detcli.text import count
 
 MAX_LISTED = 3
 

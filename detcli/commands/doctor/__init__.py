@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from detcli.cli.options import command
-from detcli.commands.shared.reports import (
+from detcli.cli.report import (
     REPORT_FORMAT,
     UNITS,
     ReportFormat,
@@ -18,9 +18,9 @@ from detcli.commands.shared.reports import (
     write_report,
 )
 from detcli.core.device import DEVICE_NAMES, Device
+from detcli.core.errors import CheckError, DeviceError, UsageError
 from detcli.core.options import option
-from detcli.errors import CheckError, DeviceError, UsageError
-from detcli.text import printable
+from detcli.core.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

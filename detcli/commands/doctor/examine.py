@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 from detcli import __version__
 from detcli.backend.nvidia import GpuFacts, ask_driver, cuda_command, driver_version
-from detcli.cache import cache_folder, why_untrusted
 from detcli.cli.options import defaults_file, read_defaults
+from detcli.cli.report import shown
 from detcli.commands.doctor import installation
 from detcli.commands.doctor.installation import CPU_INSTEAD, CUDA, DoctorProblem, RuntimeFacts
-from detcli.commands.shared.reports import shown
+from detcli.core.cache import cache_folder, why_untrusted
 from detcli.core.config import Config
 from detcli.core.device import PROVIDERS, Device, DeviceKind, has_openvino
+from detcli.core.errors import DetcliError, OutputError, UsageError
 from detcli.core.options import rows
-from detcli.errors import DetcliError, OutputError, UsageError
-from detcli.text import public_name, public_text
+from detcli.core.text import public_name, public_text
 
 if TYPE_CHECKING:
-    from detcli.detections import Detections
+    from detcli.core.detections import Detections
 
 Problems = tuple[DoctorProblem, ...]
 
@@ -363,8 +363,8 @@ def _detect(device: str) -> "Detections":
 
     from detcli.backend import open_backend
     from detcli.backend.postprocess import SelectionOptions
+    from detcli.core.geometry import Letterbox
     from detcli.core.values import BoxFormat
-    from detcli.geometry import Letterbox
     from detcli.model.file import PreparedModel
     from detcli.model.recognise import recognise
 

@@ -12,17 +12,17 @@ import time
 
 import typer
 
+from detcli.cli.messages import say, set_verbosity, tell
 from detcli.cli.options import MODEL_ARGUMENT, adapted, command
-from detcli.commands.eval.request import EvalRequest
-from detcli.commands.shared.messages import say, set_verbosity, tell
-from detcli.commands.shared.reports import (
+from detcli.cli.report import (
     REPORT_FORMAT,
     ReportFormat,
     choose_report_format,
     write_report,
 )
+from detcli.commands.eval.request import EvalRequest
 from detcli.core.config import Config, Messages, Running, Settings
-from detcli.errors import InputError
+from detcli.core.errors import InputError
 
 
 @command(
@@ -60,9 +60,9 @@ def evaluate(
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     # These load OpenCV and ONNX Runtime, which --help does not need.
+    from detcli.cli.messages import fetching, progress
     from detcli.commands.eval.report import render
     from detcli.commands.eval.run import open_evaluation
-    from detcli.commands.shared.progress import fetching, progress
     from detcli.run import locate, set_up_process
     from detcli.run.counts import Counts
 

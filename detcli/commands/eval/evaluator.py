@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from detcli.cli.report import shown
 from detcli.commands.eval.labels import OBJECT, ClassMapping, StructuredRows
-from detcli.commands.shared.reports import shown
-from detcli.errors import loading
+from detcli.core.errors import loading
 
 if TYPE_CHECKING:
     from hotcoco import COCOeval

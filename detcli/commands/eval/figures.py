@@ -14,11 +14,10 @@ import numpy.typing as npt
 from detcli.commands.eval.evaluator import IOU, Curve, Doubles, PictureOutcome, Score, figure_text
 from detcli.commands.eval.labels import ClassMapping
 from detcli.commands.eval.report import Confusions, EvalReport
-from detcli.commands.shared.page import versions
-from detcli.files import make_folder, write_file
-from detcli.record import Record, RecordJson
-from detcli.sink.page import About, BoxKind, Page, Row, Table, render
-from detcli.text import plot_text, printable
+from detcli.core.files import make_folder, write_file
+from detcli.core.record import Record, RecordJson
+from detcli.core.text import plot_text, printable
+from detcli.sink.page import About, BoxKind, Page, Row, Table, render, versions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

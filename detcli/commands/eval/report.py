@@ -10,10 +10,10 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from detcli.cli.report import EMPTY, facts, line, shown, table
 from detcli.commands.eval.evaluator import FEW, IOU, ConfidenceAdvice, Metrics, Quality, figure_text
 from detcli.commands.eval.labels import Finding, Form, Level, MappedBy
-from detcli.commands.shared.reports import EMPTY, facts, line, shown, table
-from detcli.text import printable
+from detcli.core.text import printable
 
 MAX_CONFUSIONS = 5
 STYLES = {Level.FAILURE: "red", Level.WARNING: "yellow", Level.NOTE: "dim"}

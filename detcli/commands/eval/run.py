@@ -41,19 +41,19 @@ from detcli.commands.eval.report import (
 )
 from detcli.commands.eval.request import EvalRequest
 from detcli.core.config import USUAL_CONF
-from detcli.errors import loading
-from detcli.files import make_folder, open_output, sha256
+from detcli.core.errors import loading
+from detcli.core.files import make_folder, open_output, sha256
+from detcli.core.record import Origin, Record
+from detcli.core.timing import Stage
 from detcli.model.file import ModelFile
-from detcli.pipeline import Pipeline
-from detcli.record import Origin, Record
 from detcli.run import Run, open_run
+from detcli.run.pipeline import Pipeline
 from detcli.sink.labels import CocoIds, CocoSink
 from detcli.sink.page.folder import require_apart
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item
 from detcli.source.sources import InputGuard
-from detcli.timing import Stage
 
 if TYPE_CHECKING:
     from pathlib import Path

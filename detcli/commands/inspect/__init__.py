@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from detcli.cli.messages import fetching, set_verbosity
 from detcli.cli.options import MODEL_ARGUMENT, command
-from detcli.commands.shared.messages import set_verbosity
-from detcli.commands.shared.progress import fetching
-from detcli.commands.shared.reports import REPORT_FORMAT, ReportFormat, facts, write_report
+from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts, write_report
 from detcli.core.config import Config, Messages
-from detcli.errors import ModelError
-from detcli.text import printable
+from detcli.core.errors import ModelError
+from detcli.core.text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -2,8 +2,8 @@
 
 import typer
 
+from detcli.cli.messages import set_verbosity
 from detcli.cli.options import command
-from detcli.commands.shared.messages import set_verbosity
 from detcli.core.config import (
     Config,
     Inputs,
@@ -14,8 +14,8 @@ from detcli.core.config import (
     Watched,
     Writing,
 )
-from detcli.errors import InputError, UsageError
-from detcli.opencv import limit_pixels
+from detcli.core.errors import InputError, UsageError
+from detcli.core.opencv import limit_pixels
 
 
 @command(

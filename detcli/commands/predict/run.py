@@ -7,21 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from detcli.commands.shared.messages import say, tell
-from detcli.commands.shared.progress import fetching, progress
+from detcli.cli.messages import fetching, progress, say, tell
 from detcli.core.config import Config
+from detcli.core.interrupts import interrupts
+from detcli.core.record import AddedJson, Record, SettingsJson
+from detcli.core.text import count
+from detcli.core.timing import Stage, StageTimes
 from detcli.core.values import Target
-from detcli.interrupts import interrupts
-from detcli.record import AddedJson, Record, SettingsJson
+from detcli.model.contract import class_ids
 from detcli.run import Run, is_one_picture, locate, open_run, source_options
 from detcli.run.counts import Counts, check_conditions, parse_condition
-from detcli.settings import class_ids
 from detcli.sink import Destination, Skip, choose_destination, is_special, open_sinks
 from detcli.sink.protocol import Sink, Stopped
 from detcli.source.loading import Item
 from detcli.source.sources import InputGuard, Sources
-from detcli.text import count
-from detcli.timing import Stage, StageTimes
 
 RecordStep = Callable[[Record], Record]
 """Adds something to each record."""
@@ -200,9 +199,9 @@ def _in_turn(first: RecordStep, second: RecordStep) -> RecordStep:
 
 def _provenance(run: Run, settings: SettingsJson | None) -> RecordStep:
     """The provenance that records carry: what made them."""
-    from detcli.commands.shared.provenance import Provenance, describe_run
-    from detcli.commands.shared.sides import precision_in  # loads onnx
     from detcli.model.file import ModelFile
+    from detcli.run.machine import Provenance, describe_run
+    from detcli.run.sides import precision_in  # loads onnx
 
     config = run.config
     file = ModelFile.read(run.model.path, config.settings.box_format, config.settings.preprocess)

@@ -6,24 +6,23 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from detcli import __version__
-from detcli.commands.shared.messages import protect_stderr, say, set_verbosity, tell
-from detcli.commands.shared.progress import fetching, progress
+from detcli.cli.messages import fetching, progress, protect_stderr, say, set_verbosity, tell
 from detcli.core.config import Config
+from detcli.core.errors import UsageError
+from detcli.core.objects import is_object
+from detcli.core.text import count
 from detcli.core.values import Format, Share
-from detcli.errors import UsageError
-from detcli.object_store import is_object
 from detcli.run import locate, set_up_process, source_options
 from detcli.run.counts import Counts
-from detcli.shards import open_engine
-from detcli.shards.manifest import HeaderJson, Manifest, OpenedRun, begin, source_of
-from detcli.shards.schedule import Schedule
-from detcli.shards.store import Store, open_store
-from detcli.shards.work import Progress, WorkRequest
-from detcli.shards.workers import Workers
+from detcli.run.shards import open_engine
+from detcli.run.shards.manifest import HeaderJson, Manifest, OpenedRun, begin, source_of
+from detcli.run.shards.schedule import Schedule
+from detcli.run.shards.store import Store, open_store
+from detcli.run.shards.work import Progress, WorkRequest
+from detcli.run.shards.workers import Workers
 from detcli.source.loading import STDIN
 from detcli.source.names import identity, is_address, is_live
 from detcli.source.sources import Sources
-from detcli.text import count
 
 SET_UP = "detcli.commands.predict.shards:set_up"
 """What sets up a worker's process, by its name."""

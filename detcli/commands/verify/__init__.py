@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from detcli.cli.messages import report as report_error
+from detcli.cli.messages import say, set_verbosity
 from detcli.cli.options import LINE, adapted, command
-from detcli.commands.shared.messages import report as report_error
-from detcli.commands.shared.messages import say, set_verbosity
-from detcli.commands.shared.reports import encode, to_json, write_report
+from detcli.cli.report import encode, to_json, write_report
 from detcli.commands.verify.request import (
     VerifyRequest,
     about_running,
@@ -21,7 +21,7 @@ from detcli.commands.verify.request import (
 )
 from detcli.core.config import Config, Messages
 from detcli.core.device import Device
-from detcli.errors import (
+from detcli.core.errors import (
     CheckError,
     DetcliError,
     DetcliWarning,
@@ -29,7 +29,7 @@ from detcli.errors import (
     SourceError,
     UsageError,
 )
-from detcli.files import open_output
+from detcli.core.files import open_output
 
 if TYPE_CHECKING:
     from detcli.commands.verify.report import (
@@ -106,7 +106,7 @@ def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.verify.report import render, render_check
-    from detcli.opencv import silence_opencv
+    from detcli.core.opencv import silence_opencv
 
     silence_opencv()
     before = None

@@ -7,7 +7,16 @@ from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path, PurePath
 
-from detcli.commands.shared.comparison import (
+from detcli.cli.report import to_json
+from detcli.commands.verify.report import (
+    WORST,
+    CertifiedPicture,
+    FailedInput,
+    SideReport,
+    VerifyReport,
+    failures,
+)
+from detcli.core.comparison import (
     Comparison,
     DetectionsReport,
     Match,
@@ -17,22 +26,12 @@ from detcli.commands.shared.comparison import (
     compare,
     picture_report,
 )
-from detcli.commands.shared.page import versions
-from detcli.commands.shared.provenance import FileHashes
-from detcli.commands.shared.reports import to_json
-from detcli.commands.verify.report import (
-    WORST,
-    CertifiedPicture,
-    FailedInput,
-    SideReport,
-    VerifyReport,
-    failures,
-)
-from detcli.detections import Detections
-from detcli.errors import InputError
-from detcli.geometry import Picture
-from detcli.record import Origin, RecordJson, error_to_json
-from detcli.sink.page import About, BoxKind, Page, Rendering, Row, render
+from detcli.core.detections import Detections
+from detcli.core.errors import InputError
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin, RecordJson, error_to_json
+from detcli.run.machine import FileHashes
+from detcli.sink.page import About, BoxKind, Page, Rendering, Row, render, versions
 
 BOTH, MOVED, MISSING, EXTRA = range(4)
 

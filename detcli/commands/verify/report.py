@@ -10,9 +10,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from detcli.commands.shared.comparison import Box, DetectionsReport, Precision, Tolerance
-from detcli.commands.shared.reports import EMPTY, facts
-from detcli.text import printable
+from detcli.cli.report import EMPTY, facts
+from detcli.core.comparison import Box, DetectionsReport, Precision, Tolerance
+from detcli.core.text import printable
 
 WORST = 10  # pictures that a table has, and that are kept of two saved runs though they agree
 MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full

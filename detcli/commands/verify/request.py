@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from detcli.cli.completion import complete_device, complete_files
-from detcli.commands.shared.reports import REPORT_FORMAT, ReportFormat
-from detcli.commands.shared.saved import GZIP, SUFFIXES
+from detcli.cli.report import REPORT_FORMAT, ReportFormat
 from detcli.core.config import DEVICES, INPUT, OUTPUT, Config
+from detcli.core.errors import UsageError
+from detcli.core.files import read_json
 from detcli.core.options import build, flat, option, rows
 from detcli.core.values import parse_writable
-from detcli.errors import UsageError
-from detcli.files import read_json
+from detcli.run.saved import GZIP, SUFFIXES
 
 SELECTION = ("half", "conf", "nms", "imgsz", "box_format", "preprocess")  # of both sides that run
 
@@ -37,7 +37,7 @@ def complete_side(incomplete: str) -> list[str]:
 
 
 def _tolerance(text: str) -> dict[str, float]:
-    from detcli.commands.shared.comparison import parse_tolerance  # loads NumPy
+    from detcli.core.comparison import parse_tolerance  # loads NumPy
 
     return parse_tolerance(text)
 

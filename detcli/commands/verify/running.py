@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from detcli.backend import open_backend, open_tensors
-from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
-from detcli.commands.shared.progress import fetching, progress
-from detcli.commands.shared.provenance import describe_run
-from detcli.commands.shared.sides import DetectorSide, GraphSide, precision_in, rows_of
+from detcli.cli.messages import fetching, progress
 from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
     Certificate,
@@ -24,18 +21,21 @@ from detcli.commands.verify.report import (
 )
 from detcli.commands.verify.request import VerifyRequest
 from detcli.commands.verify.tensors import OutputComparison, Probe, bisect, image_input
+from detcli.core.comparison import Precision, Rules, tolerance_for
 from detcli.core.config import Settings
 from detcli.core.device import Device, DeviceOptions
-from detcli.detector import Detector, prepare_for
-from detcli.errors import DetcliWarning, InputError, ModelError, UsageError
-from detcli.geometry import Picture
+from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin, iso_time
 from detcli.model.contract import METADATA
 from detcli.model.file import ModelFile
 from detcli.model.graph import known_size, shape
 from detcli.model.preprocessing import written
 from detcli.model.zoo import find
-from detcli.record import Origin, iso_time
 from detcli.run import source_options
+from detcli.run.detector import Detector, prepare_for
+from detcli.run.machine import describe_run
+from detcli.run.sides import DetectorSide, GraphSide, precision_in, rows_of
 from detcli.source.loading import Item, load_in_time
 from detcli.source.sources import InputGuard, Sources
 

@@ -21,10 +21,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from detcli.commands.shared.comparison import Precision, Rules, tolerance_for
-from detcli.commands.shared.finder import Finder
-from detcli.commands.shared.progress import progress
-from detcli.commands.shared.saved import MAX_CLASS, MAX_NUMBER, is_folder, open_lines, read_records
+from detcli.cli.messages import progress
 from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
     Certificate,
@@ -33,16 +30,19 @@ from detcli.commands.verify.report import (
     VerifyReport,
 )
 from detcli.commands.verify.request import VerifyRequest
+from detcli.core.comparison import Precision, Rules, tolerance_for
 from detcli.core.config import USUAL_CONF, Settings
-from detcli.detections import Detections
-from detcli.errors import InputError, SourceError, UsageError, system_reason
-from detcli.files import sha256
+from detcli.core.detections import Detections
+from detcli.core.errors import InputError, SourceError, UsageError, system_reason
+from detcli.core.files import sha256
+from detcli.core.record import Origin, ProvenanceJson, Record, RecordJson, iso_time
+from detcli.core.text import count
 from detcli.model.contract import COCO, COCO_IDS
-from detcli.record import Origin, ProvenanceJson, Record, RecordJson, iso_time
+from detcli.run.saved import MAX_CLASS, MAX_NUMBER, is_folder, open_lines, read_records
 from detcli.sink.labels import COCO_ID_OF, CocoIds, CocoIdsFromFile
+from detcli.sink.page.finder import Finder
 from detcli.source.decode import DecodeOptions
 from detcli.source.sources import InputGuard
-from detcli.text import count
 
 MAX_NOTED = 100  # settings of one run that are remembered
 MAX_DIGITS = 8  # of a class id, see `MAX_CLASS`
@@ -83,8 +83,8 @@ class SavedRun:
         """Read all records once, and remember what they say of the run."""
         run = cls(name, path)
         if is_folder(path):
-            from detcli.shards.manifest import Manifest
-            from detcli.shards.store import open_store
+            from detcli.run.shards.manifest import Manifest
+            from detcli.run.shards.store import open_store
 
             header = Manifest(open_store(f"{path}/")).header
             run.settings.append(cast("dict[str, Any]", header["settings"]))

@@ -26,22 +26,22 @@ from onnx import NodeProto, ValueInfoProto
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import DEFAULT, place, to_batch
 from detcli.backend.protocol import Tensors
-from detcli.commands.shared.comparison import Precision
-from detcli.commands.shared.sides import precision_of
 from detcli.commands.verify.report import (
     BisectReport,
     NodeReport,
     TensorReport,
     TensorSide,
 )
+from detcli.core.comparison import Precision
 from detcli.core.device import Device, DeviceOptions
-from detcli.errors import DetcliWarning, ModelError
-from detcli.geometry import Picture
+from detcli.core.errors import DetcliWarning, ModelError
+from detcli.core.geometry import Picture
 from detcli.model.editing import copied
 from detcli.model.file import ModelFile
 from detcli.model.graph import PASSED_THROUGH, GraphIndex, known_size, needed_nodes, reads, shape
 from detcli.model.heads.decode import BOX_ROWS
 from detcli.model.inputs import DTYPES
+from detcli.run.sides import precision_of
 
 Tensor = npt.NDArray[Any]
 Doubles = npt.NDArray[np.float64]

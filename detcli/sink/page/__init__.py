@@ -1,7 +1,9 @@
-"""Page: records become entries of a result page, with pictures and thumbnails."""
+"""Page: records become entries of a result page, with pictures, thumbnails, and what made it."""
 
+import contextlib
+import platform
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
@@ -9,14 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detcli import __version__
-from detcli.errors import OutputError
-from detcli.geometry import Image
-from detcli.opencv import cv2
-from detcli.places import Shape
-from detcli.record import DetectionJson, Record, RecordJson, iso_time
+from detcli.core.errors import OutputError, UsageError
+from detcli.core.geometry import Image
+from detcli.core.opencv import cv2
+from detcli.core.places import Shape
+from detcli.core.record import DetectionJson, Record, RecordJson, SettingsJson, iso_time
+from detcli.core.text import printable
 from detcli.sink.draw import BLACK, ZONE_COLOURS, Colour, class_colour, ink
 from detcli.sink.page.folder import PageFolder
-from detcli.text import printable
 
 # Pixels of the longer side, at most, and quality of the JPEG; smaller pictures keep their size.
 PICTURE, THUMBNAIL = (1280, 85), (320, 75)
@@ -335,3 +337,51 @@ def _hex(colour: Colour) -> tuple[str, str]:
     """A colour and that of text on it, as CSS has them."""
     blue, green, red = colour
     return f"#{red:02x}{green:02x}{blue:02x}", "#000" if ink(colour) == BLACK else "#fff"
+
+
+UNSAID: tuple[object, ...] = (None, False, "", [], {})
+"""Values of settings that change nothing."""
+
+
+def about_run(command: str, settings: SettingsJson | None) -> About:
+    """What a run's page says of it."""
+    if settings is None:
+        return About(command, [*versions()])
+    facts = [*settings_facts(settings), *versions()]
+    return About(command, facts, floor=settings["conf"], places=[*settings_places(settings)])
+
+
+def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Names and values of the settings that change something."""
+    for name, value in settings.items():
+        if name == "names":
+            continue  # of classes, of which the page has those that were found
+        if value not in UNSAID:
+            yield name.replace("_", " "), _text(value)
+
+
+def settings_places(settings: Mapping[str, object]) -> Iterator[Shape]:
+    """The zones and lines of settings; whatever else stands in their place is left out."""
+    for name, read in (("zones", Shape.zone), ("lines", Shape.line)):
+        texts = settings.get(name)
+        for text in texts if isinstance(texts, list) else ():
+            with contextlib.suppress(UsageError):
+                yield read(str(text))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {one}" for name, one in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def versions() -> Iterator[tuple[str, str]]:
+    """Versions of what computes detections."""
+    import cv2
+    import numpy as np
+    import onnxruntime
+
+    yield "Python", platform.python_version()
+    yield "ONNX Runtime", onnxruntime.__version__
+    yield "OpenCV", cv2.__version__
+    yield "NumPy", np.__version__

@@ -19,8 +19,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from detcli.errors import OutputError, UsageError
-from detcli.files import NO_WAIT, AppendedFile, lock, make_folder, unwritable, write_file
+from detcli.core.errors import OutputError, UsageError
+from detcli.core.files import NO_WAIT, AppendedFile, lock, make_folder, unwritable, write_file
 from detcli.sink.folder import claim
 
 MARK = ".detcli-page"  # the file by which a folder is known to be ours; locked while a run writes

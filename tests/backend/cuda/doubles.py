@@ -8,7 +8,7 @@ from detcli.backend.cuda.backend import CudaBackend
 from detcli.backend.cuda.network import Network
 from detcli.backend.nvidia import count_gpus
 from detcli.backend.runtime.libraries import CUDA, require_provider
-from detcli.errors import DeviceError
+from detcli.core.errors import DeviceError
 from detcli.model.file import PreparedModel
 
 

@@ -18,7 +18,7 @@ from detcli.backend.cuda import network
 from detcli.backend.cuda.memory import Ring
 from detcli.backend.cuda.topk import top_k
 from detcli.backend.postprocess import SelectionOptions
-from detcli.errors import DeviceMemoryError, InferenceError
+from detcli.core.errors import DeviceMemoryError, InferenceError
 from detcli.model.contract import Layout
 from detcli.model.file import prepare
 

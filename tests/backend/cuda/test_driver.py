@@ -9,7 +9,7 @@ from detcli.backend.cuda import topk
 from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.topk import DeviceArray, download, top_k, upload
 from detcli.backend.postprocess import SelectionOptions
-from detcli.errors import DeviceError, InferenceError
+from detcli.core.errors import DeviceError, InferenceError
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
 

@@ -7,7 +7,7 @@ import pytest
 from detcli.backend.cuda import network as module
 from detcli.backend.cuda.network import Network
 from detcli.backend.runtime.session import CPU, open_session
-from detcli.errors import DeviceMemoryError, InferenceError
+from detcli.core.errors import DeviceMemoryError, InferenceError
 from detcli.model.file import prepare
 
 SHAPE = (1, 3, 64, 64)

@@ -11,7 +11,7 @@ from detcli.backend.cuda.network import MAX_BINDINGS, MAX_GRAPHS, Network, open_
 from detcli.backend.runtime.libraries import CUDA, TENSORRT
 from detcli.backend.runtime.session import CaptureRefusedError
 from detcli.core.device import Device, DeviceOptions
-from detcli.errors import DetcliWarning, DeviceMemoryError, ModelError
+from detcli.core.errors import DetcliWarning, DeviceMemoryError, ModelError
 from detcli.model.file import prepare
 
 SHAPE = (1, 3, 64, 64)

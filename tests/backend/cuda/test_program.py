@@ -13,7 +13,7 @@ pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install
 
 from detcli.backend.cuda import program
 from detcli.backend.cuda.program import KERNELS, compile_file, entry_points
-from detcli.errors import DependencyError, DeviceError, OutputError
+from detcli.core.errors import DependencyError, DeviceError, OutputError
 
 ARCHITECTURES = ["sm_75", "sm_120"]  # the oldest and the newest; the tests below take one between
 ARCHITECTURES_BETWEEN = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100"]
@@ -194,7 +194,7 @@ def test_kernels_are_compiled_without_a_home(source, monkeypatch):
     def no_home():
         raise OutputError("no home folder for the cache")
 
-    monkeypatch.setattr("detcli.cache.cache_folder", no_home)
+    monkeypatch.setattr("detcli.core.cache.cache_folder", no_home)
     assert compile_file(source, "sm_90").code.startswith(b"\x7fELF")
 
 

@@ -10,7 +10,7 @@ from detcli.backend import postprocess
 from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.topk import SHARED_LIST, upload
 from detcli.backend.postprocess import SelectionOptions
-from detcli.errors import DetcliWarning
+from detcli.core.errors import DetcliWarning
 
 ANCHORS = (1, 31, 32, 33, 1023, 1024, 1025, 8192, 8193, 8400, 33600)
 CLASSES = (1, 2, 80, 365)

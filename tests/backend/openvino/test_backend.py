@@ -8,9 +8,9 @@ from detcli import Letterbox
 from detcli.backend import open_backend
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.device import DeviceOptions
-from detcli.errors import InferenceError
+from detcli.core.errors import InferenceError
+from detcli.core.timing import Stage
 from detcli.model.file import prepare
-from detcli.timing import Stage
 
 PLACED = [Letterbox.fit((64, 64), (64, 64))]
 WANTED = SelectionOptions(confidence=0.6, max_det=300, class_ids=None, nms_iou=None)

@@ -10,7 +10,7 @@ from detcli.backend import open_backend
 from detcli.backend.openvino import library as module
 from detcli.backend.openvino.library import open_core, reason
 from detcli.core.device import Device
-from detcli.errors import DeviceError
+from detcli.core.errors import DeviceError
 from detcli.model.file import prepare
 
 

@@ -12,7 +12,7 @@ from detcli.backend import open_backend, open_tensors
 from detcli.backend.openvino import network as module
 from detcli.backend.openvino.network import choose_precision, open_network, scheduling
 from detcli.core.device import Device, DeviceOptions
-from detcli.errors import DeviceError, InferenceError, ModelError
+from detcli.core.errors import DeviceError, InferenceError, ModelError
 from detcli.model.file import prepare
 
 CPU = Device.parse("openvino")

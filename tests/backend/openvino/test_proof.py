@@ -7,7 +7,7 @@ import pytest
 from detcli import DetcliWarning
 from detcli.backend import open_backend
 from detcli.backend.openvino import proof
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model.file import prepare
 
 

@@ -3,7 +3,7 @@
 from detcli.backend import survey
 from detcli.backend.openvino import survey as module
 from detcli.backend.openvino.survey import place
-from detcli.errors import DeviceError
+from detcli.core.errors import DeviceError
 
 
 def test_a_graph_is_taken_as_a_whole(make_model):

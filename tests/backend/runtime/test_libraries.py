@@ -18,7 +18,7 @@ from detcli.backend.runtime.libraries import (
     require_one_cuda,
     require_provider,
 )
-from detcli.errors import DeviceError
+from detcli.core.errors import DeviceError
 
 NEED_CUBLAS = ("providers_cuda.so", "providers_tensorrt.so")
 

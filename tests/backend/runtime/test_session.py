@@ -12,7 +12,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
 from detcli.backend.runtime import libraries
 from detcli.backend.runtime.session import CPU, CaptureRefusedError, open_session
-from detcli.errors import DeviceError, DeviceMemoryError, ModelError
+from detcli.core.errors import DeviceError, DeviceMemoryError, ModelError
 
 CUDA = (("CUDAExecutionProvider", {"device_id": "0"}),)
 

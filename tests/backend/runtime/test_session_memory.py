@@ -8,7 +8,7 @@ import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
 from detcli.backend import open_tensors
-from detcli.errors import DeviceMemoryError, ModelError
+from detcli.core.errors import DeviceMemoryError, ModelError
 
 FULL = "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Expand node. "
 

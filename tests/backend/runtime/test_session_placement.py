@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 
 from detcli.backend.runtime.session import RECORD_PLACEMENT, check_placement
-from detcli.errors import DeviceError
+from detcli.core.errors import DeviceError
 
 CUDA, TENSORRT, CPU = (f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "CPU"))
 

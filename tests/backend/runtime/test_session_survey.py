@@ -9,7 +9,7 @@ import pytest
 from detcli.backend.runtime import libraries
 from detcli.backend.runtime import session as survey
 from detcli.backend.runtime.session import LeftNode, Placement
-from detcli.errors import DeviceError, ModelError
+from detcli.core.errors import DeviceError, ModelError
 
 CUDA, TENSORRT, CPU = (f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "CPU"))
 

@@ -7,7 +7,7 @@ import pytest
 from detcli.backend import open_tensors
 from detcli.backend.runtime import libraries, session
 from detcli.core.device import DeviceOptions
-from detcli.errors import DeviceError, InferenceError, ModelError
+from detcli.core.errors import DeviceError, InferenceError, ModelError
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.bench.run import measure as measure_model
 from detcli.core.config import Config, Inputs, Running
 from detcli.core.device import Device
-from detcli.errors import DetcliError
+from detcli.core.errors import DetcliError
 
 KERNELS = {"selection": selection, "top_k": top_k, "letterbox": letterbox, "nms": nms}
 SECTIONS = (*KERNELS, "network")

@@ -18,9 +18,9 @@ from functools import partial
 import numpy as np
 
 from detcli.commands.bench.machine import GpuWatch, describe_machine, describe_software
-from detcli.commands.shared.provenance import package_version
 from detcli.core.device import Device
-from detcli.errors import DetcliError
+from detcli.core.errors import DetcliError
+from detcli.run.machine import package_version
 
 PACKAGES = (
     "cuda-core cuda-bindings nvidia-cuda-nvrtc torch torchvision cupy-cuda13x cupy-cuda12x"

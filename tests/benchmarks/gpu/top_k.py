@@ -17,7 +17,7 @@ from detcli.backend.cuda import topk
 from detcli.backend.cuda.topk import DeviceArray, upload
 from detcli.backend.runtime import onnxruntime
 from detcli.backend.runtime.libraries import CUDA, require_provider
-from detcli.errors import DetcliError
+from detcli.core.errors import DetcliError
 
 KEEP = 300
 INPUTS = 3

@@ -11,7 +11,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from detcli.app import app
+from detcli.cli.app import app
 from detcli.commands.bench import parse_percentage
 
 SHORT = ("--seconds", "0.05", "--cold-starts", "0", "--device", "cpu")

@@ -12,7 +12,7 @@ from detcli.commands.bench.machine import (
     describe_software,
     peak_memory,
 )
-from detcli.errors import DependencyError
+from detcli.core.errors import DependencyError
 
 
 def test_nothing_names_the_machine():

@@ -9,7 +9,7 @@ import pytest
 from detcli.commands.bench import machine as module
 from detcli.commands.bench.machine import GpuState, GpuWatch
 from detcli.core.device import Device
-from detcli.errors import DeviceError
+from detcli.core.errors import DeviceError
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 BEFORE = GpuState("NVIDIA H200", "580.65", 1000 << 20, ())

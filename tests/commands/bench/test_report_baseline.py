@@ -19,7 +19,7 @@ from detcli.commands.bench.report import (
     judge,
 )
 from detcli.commands.bench.sampling import WALL, Interval
-from detcli.errors import UsageError
+from detcli.core.errors import UsageError
 
 MACHINE = BenchMachine("AMD EPYC", "x86_64", "Linux", 2, 1 << 34, None, None)
 MODEL = BenchModel("a.onnx", "12" * 32)

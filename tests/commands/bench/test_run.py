@@ -12,9 +12,9 @@ from commands.bench.requests import bench_request
 from detcli.commands.bench import run
 from detcli.commands.bench.report import RegressionVerdict
 from detcli.commands.bench.run import measure
-from detcli.detector import Detector
-from detcli.errors import DeviceError, ModelError, SourceError, UsageError
-from detcli.record import Origin
+from detcli.core.errors import DeviceError, ModelError, SourceError, UsageError
+from detcli.core.record import Origin
+from detcli.run.detector import Detector
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item
 

@@ -7,11 +7,11 @@ import pytest
 import typer.main
 from commands.bench.requests import bench_request
 
-from detcli.app import app
+from detcli.cli.app import app
 from detcli.commands.bench import run as module
 from detcli.commands.bench.run import ProcessRun, measure_cold_start, predict_command, process_error
+from detcli.core.errors import CheckError, DetcliError, DeviceError, ModelError, UsageError
 from detcli.core.values import BoxFormat
-from detcli.errors import CheckError, DetcliError, DeviceError, ModelError, UsageError
 
 
 def test_a_cold_start(make_model):

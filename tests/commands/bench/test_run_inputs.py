@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from detcli.commands.bench.run import RepeatedInputs, TimeLimit, check_repeatable, digest
-from detcli.errors import DecodeError, DetcliWarning, SourceError, UsageError
+from detcli.core.errors import DecodeError, DetcliWarning, SourceError, UsageError
 from detcli.source.decode import BUILT_IN
 
 

@@ -11,7 +11,7 @@ from detcli.commands.bench import run as module
 from detcli.commands.bench import sampling
 from detcli.commands.bench.run import BatchRunner, RepeatedInputs, TimeLimit, measure_latency
 from detcli.commands.bench.sampling import WALL
-from detcli.detector import Detector
+from detcli.run.detector import Detector
 
 CPU_STAGES = ["decode", "preprocess", "network", "selection", "draw", "remainder"]
 

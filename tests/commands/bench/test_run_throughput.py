@@ -9,8 +9,8 @@ from detcli.commands.bench import run as module
 from detcli.commands.bench import sampling
 from detcli.commands.bench.run import RepeatedInputs, TimeLimit, _Arrivals, measure_throughput
 from detcli.commands.bench.sampling import WALL
-from detcli.detector import Detector
-from detcli.errors import DecodeError, InferenceError
+from detcli.core.errors import DecodeError, InferenceError
+from detcli.run.detector import Detector
 
 
 @pytest.mark.parametrize(("batch", "workers"), [(1, 1), (2, 2)])

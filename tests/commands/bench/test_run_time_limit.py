@@ -7,7 +7,7 @@ import pytest
 
 from detcli.commands.bench import run
 from detcli.commands.bench.run import TimeLimit
-from detcli.errors import SourceError
+from detcli.core.errors import SourceError
 
 
 @pytest.fixture

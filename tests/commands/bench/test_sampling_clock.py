@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.commands.bench.sampling import StageClock, clock_cost
-from detcli.timing import Stage
+from detcli.core.timing import Stage
 
 
 def test_the_time_since_the_last_call_belongs_to_the_stage():

@@ -17,8 +17,8 @@ from detcli.commands.convert.passes import (
     set_batch,
     set_image_size,
 )
+from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
-from detcli.errors import ModelError
 from detcli.model.contract import Layout
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, bare_transposes

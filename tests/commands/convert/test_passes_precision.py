@@ -11,7 +11,7 @@ from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 from detcli.commands.convert.passes import SILU_FLOOR, is_half, to_half, to_int8
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, is_quantised
 from detcli.model.recognise import recognise

@@ -13,10 +13,10 @@ from small_disk import small_disk
 
 from detcli.commands.convert import run as module
 from detcli.commands.convert.run import convert, load_pictures
-from detcli.errors import DecodeError, DetcliWarning, ModelError, OutputError, UsageError
-from detcli.geometry import Picture
+from detcli.core.errors import DecodeError, DetcliWarning, ModelError, OutputError, UsageError
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin
 from detcli.model.zoo import find
-from detcli.record import Origin
 from detcli.source.loading import Item, failed
 
 PICTURE = Picture.whole(colour_model.picture(("red", 1, 1)))

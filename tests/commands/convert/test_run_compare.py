@@ -15,14 +15,14 @@ from detcli.commands.convert import run
 from detcli.commands.convert.passes import set_batch, set_image_size
 from detcli.commands.convert.run import built_in, compare_models
 from detcli.commands.convert.selection import append_selection
-from detcli.errors import SourceError, UsageError
-from detcli.geometry import Picture
+from detcli.core.errors import SourceError, UsageError
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin
 from detcli.model.editing import infer_shapes
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex
 from detcli.model.recognise import recognise
 from detcli.model.zoo import find
-from detcli.record import Origin
 from detcli.source.loading import Item, load_in_time
 
 PICTURE = Picture.whole(colour_model.picture(("red", 1, 1), ("blue", 5, 4)))

@@ -10,13 +10,13 @@ from conversions import conversion
 
 from detcli.commands.convert.run import convert
 from detcli.core.config import Settings
-from detcli.detector import Detector
-from detcli.errors import ModelError
-from detcli.geometry import Picture
+from detcli.core.errors import ModelError
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin
 from detcli.model.contract import Layout
 from detcli.model.file import ModelFile
 from detcli.model.zoo import find
-from detcli.record import Origin
+from detcli.run.detector import Detector
 from detcli.source.loading import Item
 
 SQUARES = colour_model.picture(("red", 1, 2), ("blue", 5, 5))

@@ -6,9 +6,9 @@ import pytest
 from conversions import conversion
 
 from detcli.commands.convert.run import convert, load_pictures
-from detcli.detector import Detector
+from detcli.core.record import Origin
 from detcli.model.zoo import find
-from detcli.record import Origin
+from detcli.run.detector import Detector
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item
 from detcli.source.sources import Sources

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 
 from detcli.backend.postprocess import SelectionOptions, select
 from detcli.commands.convert.selection import append_selection
+from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
-from detcli.errors import ModelError
 from detcli.model.contract import Contract, Layout, Preprocessing, Resize, ScoreForm
 from detcli.model.editing import infer_shapes
 from detcli.model.recognise import recognise
@@ -93,7 +93,7 @@ HEADS = hnp.array_shapes(min_dims=3, max_dims=3, min_side=1, max_side=6).flatmap
     kind=st.sampled_from(["float32", "float16", "logits", "one class", "logits of one class"]),
 )
 @hypothesis.settings(max_examples=120)
-@pytest.mark.filterwarnings("ignore::detcli.errors.DetcliWarning")  # about the NaN
+@pytest.mark.filterwarnings("ignore::detcli.core.errors.DetcliWarning")  # about the NaN
 def test_rows_are_those_of_the_specification(  # noqa: PLR0913, PLR0917 - one parameter a property
     scores, max_det, anchors_first, static, box_format, opset, kind
 ):

@@ -17,8 +17,8 @@ from detcli.commands.convert.steps import (
     serialised,
     tensor_of,
 )
-from detcli.errors import ModelError, SourceError, UsageError
-from detcli.geometry import Picture
+from detcli.core.errors import ModelError, SourceError, UsageError
+from detcli.core.geometry import Picture
 from detcli.model.contract import Layout
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, bare_transposes

@@ -20,8 +20,8 @@ from detcli.backend.runtime.libraries import CUDA, TENSORRT, Unloadable
 from detcli.commands.doctor import examine, installation
 from detcli.commands.doctor.examine import Outcome, ask, evaluate, examine_devices, load
 from detcli.commands.doctor.installation import DoctorProblem
-from detcli.detections import Detections
-from detcli.errors import DeviceError
+from detcli.core.detections import Detections
+from detcli.core.errors import DeviceError
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libraries of Linux")
 

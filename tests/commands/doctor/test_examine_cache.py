@@ -9,8 +9,8 @@ import pytest
 from detcli.commands.doctor import examine
 from detcli.commands.doctor.examine import clear_cached, describe_cache
 from detcli.core.device import DeviceOptions
-from detcli.detector import Detector
-from detcli.errors import OutputError
+from detcli.core.errors import OutputError
+from detcli.run.detector import Detector
 
 HASH = "0123456789abcdef" * 4
 OWN = [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from detcli.commands.eval.evaluator import Curve, advise, best_confidence, decimal
 from detcli.commands.eval.labels import ClassMapping
 from detcli.core.values import parse_confidence
-from detcli.settings import class_thresholds
+from detcli.model.contract import class_thresholds
 
 FLOOR = 0.001
 

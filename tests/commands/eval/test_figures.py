@@ -6,7 +6,7 @@ from comparisons import compared, random_pictures
 from detcli.commands.eval.evaluator import IOU, Evaluator
 from detcli.commands.eval.figures import FILES, plot
 from detcli.commands.eval.report import Confusion, Confusions
-from detcli.errors import OutputError
+from detcli.core.errors import OutputError
 
 
 def plotted(pictures, names, title="a model"):

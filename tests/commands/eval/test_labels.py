@@ -17,7 +17,7 @@ from detcli.commands.eval.labels import (
     Sample,
     map_classes,
 )
-from detcli.errors import UsageError
+from detcli.core.errors import UsageError
 from detcli.model.contract import UNKNOWN_CLASSES, class_names
 
 

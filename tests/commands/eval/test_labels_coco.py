@@ -3,7 +3,7 @@ import pytest
 from labelled import MIXED, Scene, edit_json, write_coco, write_json
 
 from detcli.commands.eval.labels import Findings, open_dataset
-from detcli.errors import UsageError
+from detcli.core.errors import UsageError
 
 
 def read(path, images=None, split=None):

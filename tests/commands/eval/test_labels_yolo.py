@@ -2,7 +2,7 @@ import pytest
 from labelled import MIXED, Scene, write_yolo
 
 from detcli.commands.eval.labels import Findings, open_dataset
-from detcli.errors import UsageError
+from detcli.core.errors import UsageError
 
 
 def read(path, class_count=3, images=None, split=None):

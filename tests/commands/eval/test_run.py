@@ -13,10 +13,10 @@ from detcli.commands.eval.labels import (
     Sample,
 )
 from detcli.commands.eval.run import EvalCollector
-from detcli.detections import Detections
-from detcli.errors import DecodeError
-from detcli.geometry import Picture
-from detcli.record import Origin, Record
+from detcli.core.detections import Detections
+from detcli.core.errors import DecodeError
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin, Record
 
 PICTURE = Picture.whole(np.zeros((40, 60, 3), np.uint8))
 

@@ -29,7 +29,7 @@ import json, sys
 opened = []
 sys.addaudithook(lambda event, details: event == "open" and opened.append(str(details[0])))
 from typer.testing import CliRunner
-from detcli.app import app
+from detcli.cli.app import app
 for arguments in json.loads(sys.argv[1]):
     done = CliRunner().invoke(app, arguments)
     watched = [name for name in opened if "pipe-outside" in name]

@@ -21,8 +21,8 @@ from detcli.commands.inspect.examine import (
     examine,
 )
 from detcli.core.config import Settings
+from detcli.core.errors import ModelError, UsageError
 from detcli.core.values import BoxFormat
-from detcli.errors import ModelError, UsageError
 from detcli.model.file import ExternalFile
 
 

@@ -17,7 +17,7 @@ import terminals
 from json_lines import lines
 
 from detcli.core.config import Config, Writing
-from detcli.record import Clip, Origin
+from detcli.core.record import Clip, Origin
 from detcli.sink import choose_destination, open_sinks
 from detcli.source.loading import Item
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 from made_videos import record_film, watch
 
-from detcli.cache import warn_once
+from detcli.core.cache import warn_once
 
 TIMES = (*(number / 25 for number in range(30)), 2.0, 2.5)
 

@@ -8,9 +8,9 @@ from sample_records import Film, failure, frame, picture
 
 from detcli.commands.predict.run import _Summary
 from detcli.core.config import Config
+from detcli.core.timing import StageTimes
 from detcli.core.values import Format
 from detcli.sink import Destination
-from detcli.timing import StageTimes
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -2,7 +2,7 @@ import pytest
 from colour_model import picture
 
 from detcli.commands.verify.tensors import OutputComparison, Probe, bisect
-from detcli.geometry import Picture
+from detcli.core.geometry import Picture
 from detcli.model.file import ModelFile
 
 RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))

@@ -7,7 +7,6 @@ from made_detections import RULES, TOLERANCE, report_on
 from rich.console import Console
 from verify_requests import asked
 
-from detcli.commands.shared.comparison import Order, Precision, Tolerance, summarise
 from detcli.commands.verify.report import (
     BisectReport,
     FailedInput,
@@ -19,7 +18,8 @@ from detcli.commands.verify.report import (
     render,
 )
 from detcli.commands.verify.tensors import compare_tensors
-from detcli.errors import UsageError
+from detcli.core.comparison import Order, Precision, Tolerance, summarise
+from detcli.core.errors import UsageError
 
 HALF_OFF = summarise([report_on([(0, 0.9), (1, 0.8)], [(0, 0.9)])], RULES)
 SIDES = [

@@ -9,14 +9,14 @@ from colour_model import picture
 from damaged_graphs import maker
 from verify_requests import asked
 
-from detcli.commands.shared.comparison import Order, Precision
 from detcli.commands.verify import running as module
 from detcli.commands.verify.report import SelectedBy
 from detcli.commands.verify.running import compare_running, plan_running, random_item
-from detcli.detector import Detector
-from detcli.errors import DetcliWarning, DeviceError, ModelError
-from detcli.geometry import Picture
-from detcli.record import Origin
+from detcli.core.comparison import Order, Precision
+from detcli.core.errors import DetcliWarning, DeviceError, ModelError
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin
+from detcli.run.detector import Detector
 from detcli.source.loading import Item
 
 

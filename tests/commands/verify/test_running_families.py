@@ -9,8 +9,8 @@ from verify_requests import asked
 
 from detcli.commands.verify.report import SelectedBy
 from detcli.commands.verify.running import compare_running, plan_running
-from detcli.geometry import Picture
-from detcli.record import Origin
+from detcli.core.geometry import Picture
+from detcli.core.record import Origin
 from detcli.source.loading import Item
 
 SQUARES = Picture.whole(picture(("red", 2, 2), ("blue", 5, 5)))

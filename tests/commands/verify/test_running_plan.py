@@ -6,10 +6,10 @@ import pytest
 from verify_requests import asked
 
 from detcli.backend import cuda, nvidia
-from detcli.commands.shared.comparison import EXACT, REDUCED, Precision
 from detcli.commands.verify.report import SelectedBy
 from detcli.commands.verify.running import plan_running
-from detcli.errors import DetcliWarning, DeviceError, ModelError, UsageError
+from detcli.core.comparison import EXACT, REDUCED, Precision
+from detcli.core.errors import DetcliWarning, DeviceError, ModelError, UsageError
 from detcli.model.editing import cut, infer_shapes
 
 

@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 
 from detcli.commands.verify import tensors as module
 from detcli.commands.verify.tensors import OutputComparison, Probe, bisect
-from detcli.geometry import Picture
+from detcli.core.geometry import Picture
 from detcli.model.file import ModelFile
 
 

@@ -5,8 +5,8 @@ from colour_model import picture
 from damaged_graphs import maker
 
 from detcli.commands.verify.tensors import OutputComparison, Probe, TensorPair
-from detcli.errors import DetcliWarning, ModelError
-from detcli.geometry import Picture
+from detcli.core.errors import DetcliWarning, ModelError
+from detcli.core.geometry import Picture
 from detcli.model.file import ModelFile
 
 GREY, RED = (Picture.whole(picture(*squares)) for squares in ([], [("red", 1, 1)]))

@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from detcli.app import COMMANDS
+from detcli.cli.app import COMMANDS
 from detcli.model.heads.decode import BOXES_ONLY
 
 

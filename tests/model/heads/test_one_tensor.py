@@ -7,7 +7,7 @@ from graph_builder import STRIDES, Graph, corners
 from head_checks import assert_same, expected_of_all, file_of, outputs_of, read
 from onnx import helper
 
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 
 CLASSES = 3
 

@@ -6,7 +6,7 @@ from head_checks import file_of
 from head_graphs import model_of
 from query_graphs import chosen, encoded, refined
 
-from detcli.errors import ModelError
+from detcli.core.errors import ModelError
 from detcli.model.contract import Resize
 from detcli.model.graph import GraphIndex
 from detcli.model.heads.decode import Queries

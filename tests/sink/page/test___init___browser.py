@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from nasty_names import NASTY
 
-from detcli.places import Shape
+from detcli.core.places import Shape
 from detcli.sink.page import About, BoxKind, Page, Row, Table, render
 from detcli.sink.page import folder as folders
 from detcli.sink.protocol import page as module

@@ -4,7 +4,7 @@ import pages
 import pytest
 from small_disk import small_disk
 
-from detcli.errors import OutputError, UsageError
+from detcli.core.errors import OutputError, UsageError
 from detcli.sink.page import folder as folders
 from detcli.sink.page.folder import PageFolder, require_apart
 

@@ -1,0 +1,282 @@
+"""The `detcli` command: its subcommands, and the one place where exceptions become exit codes.
+
+Each error has its exit code, see `detcli.core.errors`. Besides, 3 means that some inputs failed,
+whose records carry the error while the rest is complete; and 130 means that the run was
+interrupted, and what was written is complete and readable.
+"""
+
+import functools
+import importlib
+import logging
+import os
+import re
+import sys
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from detcli import __version__
+from detcli.cli.completion import words_of_bash
+from detcli.cli.messages import report
+from detcli.cli.options import Command, Group
+from detcli.core.errors import DetcliError, OutputError, UsageError
+from detcli.core.files import StandardOutput
+from detcli.core.interrupts import EXIT_CODE, interrupts
+from detcli.core.text import public_name
+
+log = logging.getLogger(__name__)
+
+
+class CommandEntry(NamedTuple):
+    """Where a command is, whose module loads when somebody asks for it.
+
+    Attributes:
+        module: Its module in `detcli.commands`.
+        function: The function there, or the `typer.Typer` of a group of commands.
+        summary: The first sentence of its help.
+    """
+
+    module: str
+    function: str
+    summary: str
+
+
+COMMANDS = {
+    "predict": CommandEntry("predict", "predict", "Detect objects in pictures and videos."),
+    "merge": CommandEntry("records", "merge", "Merge the parts of a sharded run."),
+    "report": CommandEntry(
+        "records",
+        "report",
+        "Make a page to look at, from the records of an earlier run.",
+    ),
+    "inspect": CommandEntry(
+        "inspect",
+        "inspect",
+        "Describe a model: layout, classes, size, where it runs, what deserves attention.",
+    ),
+    "convert": CommandEntry(
+        "convert",
+        "convert",
+        "Convert a model file: cut, float16, 8 bits, batch, size, names, selection.",
+    ),
+    "verify": CommandEntry(
+        "verify",
+        "verify",
+        "Compare the detections of two models, two devices, two selections, or two saved runs.",
+    ),
+    "eval": CommandEntry(
+        "eval",
+        "evaluate",
+        "Measure a model on labelled pictures: COCO's mAP and recall, by class and size.",
+    ),
+    "bench": CommandEntry(
+        "bench",
+        "bench",
+        "Measure latency by stage, or throughput.",
+    ),
+    "doctor": CommandEntry(
+        "doctor",
+        "doctor",
+        "Report which devices work here, and how to make the others work.",
+    ),
+    "schema": CommandEntry(
+        "records", "schema", "Print the JSON Schema of a command's JSON output."
+    ),
+    "models": CommandEntry(
+        "models", "app", "List, fetch, locate and remove the models with names."
+    ),
+}
+"""The commands, in the order in which help lists them."""
+
+SHOWN_WORDS = 4  # of a command line in a hint; a glob may have made thousands
+
+ELSEWHERE = {"benchmark": "bench", "detect": "predict", "export": "convert", "val": "eval"}
+"""What other programs call these commands."""
+
+
+class Commands(Group):
+    """Loads the command that is asked for, and turns the exception that ends it into an exit code.
+
+    An exception's message goes to stderr.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - as in Typer
+        """Names of the commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
+        """Load a command."""
+        if cmd_name not in self.commands and cmd_name in COMMANDS:
+            self.commands[cmd_name] = _load(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
+        """Write the list of commands, without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+    def main(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as in Typer
+        """Run, and report a request that cannot be parsed as any other error."""
+        try:
+            with words_of_bash():
+                code = super().main(*args, **more | {"standalone_mode": False})
+        except typer.TyperException as error:
+            context = getattr(error, "ctx", None)
+            if context is not None and error.message == context.get_help():  # there was no word
+                sys.stderr.write(f"{error.message}\n")
+                sys.exit(error.exit_code)
+            refused = _refusal(error)
+            report(refused)
+            sys.exit(refused.exit_code)
+        except DetcliError as error:  # of the words before a command
+            report(error)
+            sys.exit(error.exit_code)
+        sys.exit(code)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Parse what comes before the command."""
+        given = list(args)  # parsing takes them out
+        try:
+            return super().parse_args(ctx, args)
+        except typer.TyperException as error:
+            unknown = getattr(error, "option_name", None)
+            predict = self.get_command(ctx, "predict") if unknown else None
+            if (
+                predict
+                and not ctx.resilient_parsing
+                and any(unknown in param.opts for param in predict.params)
+            ):
+                hint = f"options follow their command: {_predicting(given)}"
+                raise UsageError(f"no command before {unknown}", hint) from error
+            raise
+        except BrokenPipeError:  # of --help
+            raise _reader_has_gone() from None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+        """Find the command, or suggest one."""
+        name = args[0]
+        if name in COMMANDS or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        refused = f"'{public_name(name)}' is not a command"
+        if _is_input(name):
+            raise UsageError(refused, f"to detect objects in it: {_predicting(args)}")
+        import difflib  # only errors need it
+
+        known = {one: one for one in COMMANDS} | ELSEWHERE
+        close = difflib.get_close_matches(name.lower(), known, n=1)
+        hint = f"did you mean detcli {known[close[0]]}?" if close else "see: detcli --help"
+        raise UsageError(refused, hint)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context type is private
+        """Run the subcommand."""
+        interrupts.begin()
+        try:
+            return super().invoke(ctx)
+        except DetcliError as error:
+            log.debug("%s", error, exc_info=True)
+            # An interrupt may stop a library from loading: not worth a message. A full disk is.
+            if not interrupts.caught or isinstance(error, OutputError):
+                report(error)
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_CODE) from None
+        except BrokenPipeError:
+            raise _reader_has_gone() from None
+        except Exception as error:
+            if type(error).__module__.startswith(("typer", "click")):
+                raise  # an exit or a usage error, which Typer handles
+            log.debug("%s", error, exc_info=True)
+            if interrupts.caught:
+                raise typer.Exit(EXIT_CODE) from error
+            if isinstance(error, MemoryError):
+                failure = DetcliError(f"out of memory: {error}", "use smaller models or pictures")
+            else:
+                failure = DetcliError(
+                    f"this is a bug in detcli: {type(error).__name__}: {error}",
+                    "run it again with -vv, and report what it prints",
+                )
+            report(failure)
+            raise typer.Exit(failure.exit_code) from error
+
+
+def _reader_has_gone() -> typer.Exit:
+    """The end of a command whose reader has seen enough, as `head` has."""
+    # Flushing standard output at exit would raise again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return typer.Exit(0)
+
+
+@functools.cache
+def _load(name: str) -> Any:  # noqa: ANN401 - private to Typer
+    """Load a command's module."""
+    entry = COMMANDS[name]
+    module = importlib.import_module(f"detcli.commands.{entry.module}")
+    found = getattr(module, entry.function)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        alone.command(name, cls=Command, epilog=found.examples)(found)
+        found = alone
+    command = typer.main.get_command(found)
+    command.name = name
+    return command
+
+
+def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's errors are private
+    """Typer's usage error in the words of detcli."""
+    message, unknown = error.format_message(), getattr(error, "option_name", None)
+    hint = f"see: {error.ctx.command_path if error.ctx else 'detcli'} --help"
+    if unknown and hasattr(error, "possibilities"):
+        message = f"no such option: {unknown}"
+        if error.possibilities:
+            hint = f"did you mean {error.possibilities[0]}?"  # the closest
+        elif not unknown.startswith("--"):
+            hint += "; a file whose name begins with - needs ./ in front"
+    elif type(error) is typer.BadParameter and error.param is not None:
+        message = f"{error.param.opts[0]}: {error.message}"
+    message = re.sub(r"[^\s()'\"]+", lambda word: public_name(word[0]), message)
+    return UsageError(message[:1].lower() + message[1:].rstrip("."), hint)
+
+
+def _is_input(name: str) -> bool:
+    """Whether a name that is not a command looks like a picture, a folder, a camera or a stream."""
+    # Not `Path.exists`, which does not take every name.
+    return name == "-" or any(sign in name for sign in "./\\:*?[") or os.path.exists(name)  # noqa: PTH110
+
+
+def _predicting(arguments: list[str]) -> str:
+    """The command line that detects in what was named, shortened if it is long."""
+    import shlex  # only errors need it
+
+    line = shlex.join(["detcli", "predict", *map(public_name, arguments[:SHOWN_WORDS])])
+    return line if len(arguments) <= SHOWN_WORDS else f"{line} ..."
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - Typer calls it
+    if wanted:
+        StandardOutput().write(f"detcli {__version__}\n")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help starts twice as fast
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def detcli(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            *("--version", "-V"),
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version.",
+        ),
+    ] = False,
+) -> None:
+    """Object detection for the shell: pictures and an ONNX file in, boxes out."""

@@ -1,0 +1,323 @@
+"""Messages on stderr: errors, warnings, the log that -v shows, and bars. Results go to stdout.
+
+None of them contains control codes, which names can hold, or the password of an address.
+"""
+
+import contextlib
+import functools
+import io
+import logging
+import os
+import select
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from detcli.core.errors import DetcliError, DetcliWarning
+from detcli.core.text import is_terminal, printable, public_text
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.progress import ProgressColumn
+
+    from detcli.model.hub import Show
+
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 1.0
+"""A message waits this long for the reader of stderr, once; then messages are dropped."""
+
+MAX_MESSAGE = 8000
+"""Characters; a damaged model can have names of any length."""
+
+TERMINAL_UNIT = 256  # bytes: Linux gives the room in a terminal's buffer in steps of this size
+
+
+def protect_stderr() -> None:
+    """Keep stderr from ending or stopping the run: what cannot be written to it is dropped.
+
+    The descriptors 0 to 2 are occupied if they are closed; the next file to be opened would become
+    what native libraries write their messages to.
+    """
+    if os.name == "posix":
+        for descriptor in range(3):
+            try:
+                os.fstat(descriptor)
+            except OSError:
+                os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    sys.stderr = io.TextIOWrapper(
+        _Droppable(2), encoding=encoding, errors="backslashreplace", line_buffering=True
+    )
+
+
+class _Droppable(io.RawIOBase):
+    """A copy of a descriptor whose writes neither fail nor wait for long."""
+
+    name = "<stderr>"
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = os.dup(descriptor)
+        self._patience_s = PATIENCE_S
+        self._unit = TERMINAL_UNIT if self.isatty() else getattr(select, "PIPE_BUF", 512)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: "ReadableBuffer") -> int:
+        rest = memoryview(data)
+        size = len(rest)
+        with contextlib.suppress(OSError):
+            while rest and self._has_room():
+                rest = rest[os.write(self._descriptor, rest[: self._unit]) :]
+        return size
+
+    def _has_room(self) -> bool:
+        """True if a write of one unit would not block."""
+        if os.name != "posix":
+            return True
+        _, ready, _ = select.select([], [self._descriptor], [], self._patience_s)
+        self._patience_s = PATIENCE_S if ready else 0
+        return bool(ready)
+
+
+def _divert_libraries(*, logged: bool) -> None:
+    """Give libraries a descriptor 2 of their own, where `protect_stderr` has kept a copy for us.
+
+    What they print about a damaged picture, say, is in its record, or of no interest.
+    """
+    if not isinstance(getattr(sys.stderr, "buffer", None), _Droppable):
+        return
+    if logged:
+        inlet, outlet = os.pipe()
+        if os.name == "posix":
+            os.set_blocking(outlet, False)  # a library may hold what the thread needs to read
+        threading.Thread(target=_log_lines, args=[inlet], daemon=True).start()
+    else:
+        outlet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(outlet, 2)
+    os.close(outlet)
+
+
+def _log_lines(inlet: int) -> None:
+    with open(inlet, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            log.info("%s", line.strip())
+
+
+def report(error: DetcliError, source: str = "") -> None:
+    """Print an error and its hint, after the input that it belongs to."""
+    say(f"{source}: {error}" if source else str(error))
+    if error.hint:
+        say(f"  hint: {error.hint}", prefix="")
+
+
+def tell(messages: list[tuple[str, DetcliError | str]], *, quiet: bool) -> None:
+    """Say the errors and warnings of inputs, and take them out."""
+    for source, message in () if quiet else messages:
+        if isinstance(message, DetcliError):
+            report(message, source)
+        else:
+            say(f"{source}: {message}")
+    messages.clear()
+
+
+def say(text: str, prefix: str = "detcli: ") -> None:
+    """Print a line on stderr; control codes, which file names may hold, are made harmless."""
+    _print(prefix + safe(text))
+
+
+def _print(lines: str) -> None:
+    """Print on stderr; what cannot be written is dropped, as results do not depend on messages."""
+    if sys.stderr is not None:  # closed; `print` would fall back to stdout
+        with contextlib.suppress(OSError, ValueError):
+            # In one piece, as other threads print too.
+            print(f"{lines}\n", end="", file=sys.stderr)  # noqa: T201 - the one place that prints
+
+
+def safe(text: str) -> str:
+    """A text as one line without control codes and passwords; cut off if it is very long."""
+    return printable(public_text(text[:MAX_MESSAGE])) + "..." * (len(text) > MAX_MESSAGE)
+
+
+class _LogHandler(logging.Handler):
+    """Prints as messages are printed: above a bar, if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        _print(self.format(record))
+
+
+class _LogFormatter(logging.Formatter):
+    """One line for a message; a traceback is indented, so that none of it passes for a message."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - overrides
+        return safe(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802, ANN401 - overrides
+        return "\n".join(f"  {safe(line)}" for line in super().formatException(ei).splitlines())
+
+
+def set_verbosity(*, quiet: bool, verbose: int) -> None:
+    """Print fatal errors only (-q), or warnings too, info (-v), tracebacks (-vv).
+
+    What libraries print themselves appears as info.
+    """
+    _divert_libraries(logged=bool(verbose) and not quiet)
+    level = logging.WARNING - 10 * verbose
+    handler = _LogHandler()
+    handler.setFormatter(_LogFormatter("detcli: %(message)s"))
+    logging.basicConfig(level=max(level, logging.DEBUG), handlers=[handler])
+    if quiet:
+        logging.disable()
+    warnings.simplefilter("ignore" if quiet else "always", DetcliWarning)
+    show = warnings.showwarning
+
+    def show_warning(*details: Any, **more: Any) -> None:  # noqa: ANN401 - as in showwarning
+        message = details[0]
+        if isinstance(message, DetcliWarning):
+            say(f"warning: {message}")
+        else:
+            show(*details, **more)
+
+    warnings.showwarning = show_warning
+
+
+log = logging.getLogger(__name__)
+
+
+WIDE = 60
+"""Columns that a terminal needs for a bar beside the numbers."""
+
+BAR_WIDTH = 20
+
+LINE_PERIOD_S = 10.0
+"""How often a terminal that cannot draw a bar gets a line."""
+
+
+class Advance(Protocol):
+    """Moves a bar on by one input."""
+
+    def __call__(self, name: str = "") -> None:
+        """Count an input with this name."""
+
+
+@contextlib.contextmanager
+def progress(
+    total: Callable[[], int | None], *, wanted: bool, status: Callable[[], str] = lambda: ""
+) -> Iterator[Advance]:
+    """Show progress on stderr while the block runs, if that is a terminal.
+
+    The bar disappears at the end, so results may be written to stdout afterwards.
+
+    Args:
+        total: Returns the number of inputs; None while it is unknown.
+        wanted: False with --quiet, or if results appear on the terminal meanwhile.
+        status: Returns a text to show beside the bar.
+
+    Yields:
+        A function to call after each input.
+    """
+    if not wanted or not is_terminal(sys.stderr):
+        yield lambda _="": None
+        return
+    line = _BarText(total, status)
+    if os.environ.get("TERM", "").lower() in {"dumb", "unknown"}:
+        yield line.advance
+        return
+    from rich.progress import RenderableColumn
+
+    with _bar(RenderableColumn(line)) as update:
+        line.update = update
+        yield line.advance
+
+
+class _BarText:
+    """What stands beside a bar: numbers, status, and as much as fits of the last input's name."""
+
+    def __init__(self, total: Callable[[], int | None], status: Callable[[], str]) -> None:
+        self._total, self._status = total, status
+        self._done, self._name = 0, ""
+        self._said_s = time.monotonic()
+        self.update: Callable[..., None] | None = None  # moves the bar; without one, lines are said
+
+    def advance(self, name: str = "") -> None:
+        """Count an input."""
+        self._done, self._name = self._done + 1, name
+        if self.update is not None:
+            self.update(completed=self._done, total=self._total())
+        elif time.monotonic() - self._said_s > LINE_PERIOD_S:
+            self._said_s = time.monotonic()
+            say(f"{self._numbers()}  {self._name}")
+
+    def _numbers(self) -> str:
+        total = self._total()
+        return f"{self._done}/{'?' if total is None else total}  {self._status()}".rstrip()
+
+    def __rich_console__(
+        self, console: "Console", options: "ConsoleOptions"
+    ) -> Iterator["RenderableType"]:
+        from rich.text import Text
+
+        numbers = self._numbers()
+        name = Text(printable(self._name.rpartition("/")[2] or self._name))
+        room = options.max_width - len(numbers) - 2
+        while name and name.cell_len > room:  # the end of a name tells more than its beginning
+            name = Text("…") + name[2:] if len(name) > 2 else Text()
+        yield Text(f"{numbers}  ", no_wrap=True, overflow="ellipsis", end="") + name
+
+
+@contextlib.contextmanager
+def fetching() -> "Iterator[Show | None]":
+    """Show downloads on stderr while the block runs, if that is a terminal and without --quiet.
+
+    Yields:
+        A function that moves the bar, which appears with the first call; None for no bar.
+    """
+    quiet = not log.isEnabledFor(logging.WARNING)
+    if quiet or not is_terminal(sys.stderr):
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def open_bar() -> Callable[..., None]:
+            from rich.progress import DownloadColumn, TransferSpeedColumn
+
+            return stack.enter_context(_bar(DownloadColumn(), TransferSpeedColumn()))
+
+        yield lambda done, total: open_bar()(completed=done, total=total)
+
+
+@contextlib.contextmanager
+def _bar(*columns: "ProgressColumn") -> Iterator[Callable[..., None]]:
+    """A bar on stderr that goes when the block ends; yields what updates it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TimeRemainingColumn
+
+    # Messages appear above the bar, and are wrapped by the terminal, so that they can be copied.
+    console = Console(stderr=True, soft_wrap=True, width=_terminal_width())
+    if console.width >= WIDE:
+        columns = (BarColumn(BAR_WIDTH), TimeRemainingColumn(compact=True), *columns)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
+        yield functools.partial(bar.update, bar.add_task("", total=None))
+
+
+def _terminal_width() -> int | None:
+    """Columns of stderr's terminal; rich would ask descriptor 2, which libraries may have."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return None
+    return None if "COLUMNS" in os.environ else columns or None

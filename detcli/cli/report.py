@@ -1,0 +1,222 @@
+"""Reports of commands: tables for people, JSON for programs.
+
+A report is a frozen dataclass. Its JSON form is its fields after `schema_version`; None stands for
+what is unknown or was not measured. A field that is `shown` carries its label and unit, and `rows`
+and `table` lay it out:
+
+    @dataclass(frozen=True, slots=True)
+    class Summary:
+        p50_s: float = shown("p50", "s")
+        p90_s: float | None = shown("p90", "s")
+"""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING, field, fields, is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+
+from detcli.core.config import OUTPUT
+from detcli.core.options import option
+from detcli.core.text import is_terminal, printable
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+
+Report = TypeVar("Report", bound="DataclassInstance")
+
+SCHEMA_VERSION = 1
+
+
+class ReportFormat(StrEnum):
+    """How a report is written."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+REPORT_FORMAT: ReportFormat | None = option(
+    None,
+    f"--format {'|'.join(ReportFormat)}",
+    "Default: table on a terminal and json in a pipe.",
+    boxes=False,
+    panel=OUTPUT,
+)
+"""The option of commands that write a report."""
+
+
+def choose_report_format(wanted: ReportFormat | None) -> ReportFormat:
+    """The requested format, else what suits standard output."""
+    if wanted is not None:
+        return wanted
+    return ReportFormat.TABLE if is_terminal(sys.stdout) else ReportFormat.JSON
+
+
+def write_report(
+    report: Report,
+    wanted: ReportFormat | None,
+    render: Callable[[Report], Iterable["RenderableType"]],
+) -> None:
+    """Write a report to standard output.
+
+    Args:
+        report: A dataclass.
+        wanted: The format; None for what suits standard output.
+        render: Makes the parts that rich prints for people.
+    """
+    from detcli.core.files import StandardOutput
+
+    output = StandardOutput()
+    if choose_report_format(wanted) is ReportFormat.JSON:
+        output.write(encode(report) + "\n")
+    else:
+        from rich.console import Console
+
+        console = Console(file=output.file)
+        with console.capture() as text:
+            for part in render(report):
+                # Text that must not be wrapped, such as a command to copy, is not cut off either.
+                console.print(part, soft_wrap=bool(getattr(part, "no_wrap", False)))
+        output.write(text.get())
+    output.commit()
+
+
+def encode(report: "DataclassInstance") -> str:
+    """A report as indented JSON."""
+    document = {"schema_version": SCHEMA_VERSION, **to_json(report)}
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
+
+
+def to_json(value: Any) -> Any:  # noqa: ANN401 - any field of a report
+    """A value as JSON has it: dataclasses as objects, NaN and infinities as None."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): to_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_json(entry) for entry in value]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+EMPTY = "-"
+"""What tables show for a value that is unknown or was not measured."""
+
+
+def seconds(value: float) -> str:
+    """A duration in a suitable unit."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= size:
+            return f"{value / size:.{2 if value / size < 100 else 1}f} {unit}"
+    return f"{value * 1e9:.0f} ns"
+
+
+def _bytes(value: int) -> str:
+    from rich.filesize import decimal
+
+    return decimal(value)
+
+
+UNITS: dict[str, Callable[[Any], str]] = {
+    "": str,
+    "s": seconds,
+    "B": _bytes,
+    "%": "{:.1%}".format,
+    "/s": "{:.1f} pictures/s".format,
+}
+"""How a value of each unit is written for people; JSON has the bare number."""
+
+
+def shown(
+    label: str = "",
+    unit: str = "",
+    form: Callable[[Any], str] | None = None,
+    *,
+    default: Any = MISSING,  # noqa: ANN401 - as in `field`
+) -> Any:  # noqa: ANN401 - as in `field`
+    """A field of a report, with what people call it and how its value is written.
+
+    Without a label, a field that is a report itself is laid out in place, and any other is left to
+    the JSON.
+
+    Args:
+        label: The title of its row or column.
+        unit: A key of UNITS.
+        form: Writes the value, in place of a unit.
+        default: The value of a report that does not name it.
+    """
+    return field(default=default, metadata={"label": label, "text": form or UNITS[unit]})
+
+
+def rows(
+    report: "DataclassInstance | None",
+    kind: type["DataclassInstance"] | None = None,
+    lead: str = "",
+) -> Iterator[tuple[str, str]]:
+    """Labels and texts of a report's fields, in order, and of the reports within.
+
+    Args:
+        report: A dataclass; None where it is missing, which shows in each of its rows.
+        kind: Its type, which a missing one needs.
+        lead: What comes before each label.
+    """
+    known: Any = kind or type(report)
+    for one in fields(known):
+        if one.metadata:
+            label = f"{lead} {one.metadata['label']}".strip()
+            value = None if report is None else getattr(report, one.name)
+            if inner := _report_type(one.type):
+                yield from rows(value, inner, label)
+            elif label:
+                yield label, EMPTY if value is None else one.metadata["text"](value)
+
+
+def _report_type(annotation: Any) -> Any:  # noqa: ANN401 - any annotation
+    """The dataclass of `Report` and of `Report | None`, not of `tuple[Report, ...]`."""
+    kinds = [annotation] if get_origin(annotation) is tuple else [annotation, *get_args(annotation)]
+    return next(filter(is_dataclass, kinds), None)
+
+
+def table(reports: "Sequence[DataclassInstance]", title: str | None = None) -> "Table":
+    """Reports of one type as a table: a column for each label, a row for each report."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    lines = [[*rows(one)] for one in reports]
+    for number, (label, _) in enumerate(lines[0] if lines else ()):
+        right = number > 0
+        made.add_column(label, justify="right" if right else "left", no_wrap=right, overflow="fold")
+    for entry in lines:
+        made.add_row(*(Text(printable(text)) for _, text in entry))
+    return made
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> "Table":
+    """A table of two columns: titles and values."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table.grid(padding=(0, 2))
+    made.add_column(style="cyan", no_wrap=True)
+    made.add_column(overflow="fold")
+    for title, value in pairs:
+        made.add_row(Text(printable(title)), Text(printable(value)))
+    return made
+
+
+def line(*parts: tuple[str, str]) -> "Text":
+    """A line of texts with their styles."""
+    from rich.text import Text
+
+    return Text.assemble(*((printable(text), style) for text, style in parts), no_wrap=True)

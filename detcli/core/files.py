@@ -1,0 +1,570 @@
+"""Files: writing so that no half-written file is ever visible."""
+
+import contextlib
+import errno
+import io
+import os
+import re
+import stat
+import sys
+import warnings
+from collections.abc import Callable
+from io import FileIO
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+from detcli.core.errors import DetcliError, DetcliWarning, OutputError, system_reason
+from detcli.core.interrupts import interrupts
+
+NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+"""Opens a named pipe without waiting for its other end."""
+
+STDOUT = 1
+"""The descriptor of standard output."""
+
+LEFTOVER = re.compile(r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?")
+"""Names of temporary files."""
+
+
+class StandardOutput:
+    """Standard output as UTF-8, one record at a time.
+
+    Bytes of a file name that are not Unicode become escapes, which JSON reads back.
+
+    Raises:
+        OutputError: Standard output is closed.
+    """
+
+    def __init__(self) -> None:
+        if sys.stdout is None:
+            raise OutputError("standard output is closed", "redirect it to a file or a pipe")
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+        self.file: IO[Any] = sys.stdout
+
+    def write(self, text: str) -> None:
+        """Write and flush.
+
+        Raises:
+            OutputError: The text cannot be written, for instance on a full disk.
+            BrokenPipeError: The reader has closed the pipe.
+        """
+        try:
+            self.file.write(text)
+            self.file.flush()
+        except BrokenPipeError:
+            raise  # not a failure: the reader has seen enough
+        except OSError as error:
+            raise unwritable("standard output", error) from error
+
+    def commit(self) -> None:
+        """Do nothing: everything has been flushed."""
+
+
+class AppendedFile:
+    """A file that text is added to, each piece at once and whole; for runs without an end.
+
+    Attributes:
+        path: Its name.
+        file: The file, open.
+        first_line: What it begins with, as far as earlier runs have written it.
+
+    Raises:
+        OutputError: It cannot be written to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            # Unbuffered: a piece is one system call, which other processes cannot come between.
+            self.file = path.open("ab+", buffering=0)
+            self.file.seek(0)
+            self.first_line = self.file.readline(1 << 16).decode("utf-8", "replace")
+            if self.first_line:
+                self.file.seek(-1, os.SEEK_END)
+                if self.file.read(1) != b"\n":  # a power cut has torn the last line
+                    self.write("\n")
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+    def write(self, text: str) -> None:
+        """Add text.
+
+        Raises:
+            OutputError: The text cannot be written; the file is as before.
+        """
+        start = self.file.seek(0, os.SEEK_END)
+        try:
+            write_all(self.file, text)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self.file.truncate(start)
+            raise unwritable(self.path, error) from error
+
+    def commit(self) -> None:
+        """Put the file on the disk, and close it; every piece is in it already."""
+        with contextlib.suppress(OSError):
+            sync(self.file.fileno())
+        self.file.close()
+
+
+class DirectFile:
+    """A named pipe or a device, or a file that is open already; written as the results come.
+
+    A pipe that nobody reads is refused, since opening it would wait for a reader.
+
+    Args:
+        path: Its name.
+        opened: A descriptor that it is open under; None to open it.
+
+    Raises:
+        OutputError: It cannot be opened, or has no reader.
+    """
+
+    def __init__(self, path: Path, opened: int | None = None) -> None:
+        self.path = path
+        try:
+            descriptor = os.open(path, os.O_WRONLY | NO_WAIT) if opened is None else os.dup(opened)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                reason = f"cannot write {path}: no process reads it"
+                raise OutputError(reason, "start its reader first, or name a file") from error
+            raise unwritable(path, error) from error
+        os.set_blocking(descriptor, True)  # from here on, a slow reader is waited for
+        self.file = FileIO(descriptor, "w")
+
+    def write(self, data: str | bytes) -> None:
+        """Write.
+
+        Raises:
+            OutputError: The data cannot be written.
+            BrokenPipeError: The reader has closed the pipe.
+        """
+        try:
+            write_all(self.file, data)
+        except BrokenPipeError:
+            raise  # not a failure: the reader has seen enough
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def commit(self) -> None:
+        """Close it: everything has been written."""
+        self.discard()
+
+    def discard(self) -> None:
+        """Close it."""
+        with contextlib.suppress(OSError):
+            self.file.close()
+
+
+class AtomicFile:
+    """A file that appears under its name only when it is complete, and on the disk.
+
+    It is written beside the target under a temporary name, then moved into place. No link is
+    followed, neither in place of the file nor of its folder: whatever has the name is replaced,
+    unless it is a folder. A write that fails halfway, as on a full disk, is undone, and the file
+    may still be committed, with a warning. `suffix` ends the temporary name, for libraries that
+    take the format from it; `named` is what messages call the file.
+
+    Attributes:
+        path: The target.
+        written: The temporary file, for libraries that open files by name.
+        file: The temporary file, open and unbuffered.
+
+    Raises:
+        OutputError: The folder cannot be written to.
+    """
+
+    def __init__(self, path: Path, *, suffix: str = "", named: str | Path = "") -> None:
+        self.path = path
+        self._named = named or path
+        self._size = 0  # of the writes that succeeded
+        self._lacks_some = False
+        self._open = True
+        try:
+            self._folder = Folder(path.parent)
+            made = ""
+            try:
+                mode = self._folder.mode(path.name)
+                with interrupts.held():
+                    made, self.file = self._folder.create(suffix)
+                    self.written = path.with_name(made)
+            except BaseException:
+                if made:  # and then an interrupt came
+                    self.discard()
+                else:
+                    self._folder.close()
+                raise
+        except OSError as error:
+            raise unwritable(self._named, error) from error
+        if stat.S_ISREG(mode) and os.name == "posix":
+            with contextlib.suppress(OSError):  # some file systems have no permissions
+                os.fchmod(self.file.fileno(), stat.S_IMODE(mode) & 0o777)
+
+    def write(self, data: str | bytes) -> None:
+        """Write without a buffer.
+
+        Raises:
+            OutputError: The data cannot be written; the file is as before.
+        """
+        try:
+            write_all(self.file, data)
+        except OSError as error:
+            self._lacks_some = True
+            with contextlib.suppress(OSError):  # cut off what was written
+                self.file.truncate(self._size)
+                self.file.seek(self._size)
+            raise unwritable(self._named, error) from error
+        self._size = self.file.tell()
+
+    def _settle(self) -> None:
+        """Put the content on the disk, before the file gets its name."""
+        sync(self.file.fileno())
+        if os.name != "posix":  # where no open file is moved
+            self.file.close()
+
+    def commit(self) -> None:
+        """Put the file on the disk, and move it into place.
+
+        Raises:
+            OutputError: The file cannot be completed; no temporary file is left behind.
+        """
+        with interrupts.held():
+            try:
+                self._settle()
+                self._folder.move(self.written.name, self.path.name)
+            except OSError as error:
+                self.discard()
+                raise unwritable(self._named, error) from error
+            self._close()
+        if self._lacks_some:
+            what = f"{self._named} is not complete: it lacks what could not be written"
+            warnings.warn(what, DetcliWarning, stacklevel=2)
+
+    def commit_new(self) -> bool:
+        """Put the file on the disk, and give it its name unless something has it.
+
+        Returns:
+            Whether the file has its name now; if not, what has it is untouched.
+
+        Raises:
+            OutputError: The file cannot be completed; no temporary file is left behind.
+        """
+        with interrupts.held():
+            try:
+                self._settle()
+                named = self._folder.link(self.written.name, self.path.name)
+            except OSError as error:
+                raise unwritable(self._named, error) from error
+            finally:
+                self.discard()
+        return named
+
+    def discard(self) -> None:
+        """Close and remove the temporary file; does nothing after `commit`."""
+        if not self._open:
+            return
+        if os.name != "posix":  # where no open file is removed
+            self.file.close()
+        with contextlib.suppress(OSError):
+            self._folder.remove(self.written.name)
+        self._close()
+
+    def _close(self) -> None:
+        self._open = False
+        with contextlib.suppress(OSError):  # network file systems report failed writes
+            self.file.close()
+        self._folder.close()
+
+
+class Folder:
+    """An open folder: the same one whatever becomes of its name meanwhile.
+
+    Files of dead processes are removed when a process opens a folder for the first time. A
+    temporary file is locked as long as its process lives, on whichever machine or container; its
+    name alone would say nothing.
+
+    Windows has neither open folders nor these locks: there, names are used and nothing is removed.
+
+    Raises:
+        OSError: It does not exist, is a link, or cannot be opened.
+    """
+
+    _seen: ClassVar[set[tuple[int, int]]] = set()
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        if os.name != "posix":
+            return
+        flags = os.O_DIRECTORY | os.O_NOFOLLOW
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | flags)
+        except PermissionError:  # a folder that can be written but not listed
+            self._descriptor = os.open(path, getattr(os, "O_PATH", os.O_RDONLY) | flags)
+        found = os.fstat(self._descriptor)
+        if (identity := (found.st_dev, found.st_ino)) not in self._seen:
+            self._seen.add(identity)
+            with contextlib.suppress(OSError):
+                self._remove_leftovers()
+
+    def mode(self, name: str) -> int:
+        """Type and permissions of a file, a link's own; 0 if there is none.
+
+        Raises:
+            IsADirectoryError: It is a folder.
+        """
+        try:
+            mode = os.stat(self._at(name), dir_fd=self._descriptor, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            return 0
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return mode
+
+    def create(self, suffix: str) -> tuple[str, FileIO]:
+        """Make a temporary file; returns its name, and the file."""
+        while True:
+            name = f".detcli-{os.urandom(8).hex()}.part{suffix}"
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+            # Exclusively, so that a planted link is never followed.
+            file = FileIO(os.open(self._at(name), flags, 0o666, dir_fd=self._descriptor), "r+")
+            # Until it is locked, it looks like a dead process's to another one.
+            if lock(file) is not False and (os.name != "posix" or os.fstat(file.fileno()).st_nlink):
+                return name, file
+            file.close()
+
+    def move(self, old: str, new: str) -> None:
+        """Give a file another name, in place of what has it, and put both on the disk."""
+        folder = self._descriptor
+        os.replace(self._at(old), self._at(new), src_dir_fd=folder, dst_dir_fd=folder)
+        self.sync()
+
+    def link(self, old: str, new: str) -> bool:
+        """Give a file another name that nothing has, and put both on the disk.
+
+        On a file system without links, as of memory cards, two processes that do this at the same
+        time both succeed, and the later one's file stays.
+
+        Returns:
+            Whether it has the name; False if something else has it.
+        """
+        folder = self._descriptor
+        try:
+            os.link(self._at(old), self._at(new), src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _WITHOUT_LINKS:
+                raise
+            if self.mode(new):
+                return False
+            self.move(old, new)
+        self.sync()
+        return True
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        os.unlink(self._at(name), dir_fd=self._descriptor)
+
+    def sync(self) -> None:
+        """Put the names in it on the disk, as far as the file system can."""
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                sync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the folder."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _at(self, name: str) -> str:
+        return name if self._descriptor is not None else str(self._path / name)
+
+    def _remove_leftovers(self) -> None:
+        with os.scandir(self._descriptor) as entries:
+            found = [entry.name for entry in entries if LEFTOVER.fullmatch(entry.name)]
+        for name in found:
+            with contextlib.suppress(OSError):  # not ours, or gone by now
+                flags = os.O_RDWR | os.O_NOFOLLOW | NO_WAIT
+                with FileIO(os.open(name, flags, dir_fd=self._descriptor), "r+") as file:
+                    if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and lock(file):
+                        self.remove(name)
+
+
+def open_output(path: Path) -> AtomicFile | DirectFile:
+    """Open a file that a user named, to write it.
+
+    Links are followed. A regular file is replaced when the new one is complete; a named pipe or a
+    device (`/dev/null`, `>(command)`) is written directly. So is the file of standard output, as
+    `/dev/stdout`: what other commands have written to it, or will, has to stay.
+
+    Raises:
+        OutputError: It cannot be written.
+    """
+    mode = stat.S_IFREG
+    with contextlib.suppress(OSError):  # it does not exist, or opening it fails for this reason
+        status = path.stat()
+        mode = status.st_mode
+        if stat.S_ISREG(mode) and os.path.samestat(status, os.fstat(STDOUT)):
+            return DirectFile(path, STDOUT)
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        return DirectFile(path)
+    return AtomicFile(Path(os.path.realpath(path)), named=path)
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that a user named, see `open_output`: the whole of it, or nothing.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    _write_whole(open_output(path), data)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file as `AtomicFile` does: the whole of it, or nothing.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    _write_whole(AtomicFile(path), data)
+
+
+def _write_whole(target: AtomicFile | DirectFile, data: bytes) -> None:
+    try:
+        target.write(data)
+    except BaseException:
+        target.discard()
+        raise
+    target.commit()
+
+
+def write_all(file: FileIO, data: str | bytes) -> None:
+    """Write all bytes, of which a system call may take only a part; text becomes UTF-8.
+
+    Raises:
+        OSError: Not all of them could be written.
+    """
+    rest = memoryview(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def lock(file: FileIO) -> bool | None:
+    """Lock a file until it is closed; False if another process holds it, None without locks."""
+    if os.name != "posix":
+        return None
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
+    except BlockingIOError:
+        return False
+    except OSError:  # some network file systems
+        return None
+    return True
+
+
+def sync(descriptor: int) -> None:
+    """Put a file or folder on the disk, so that it survives a power cut.
+
+    Raises:
+        OSError: The disk is full or broken.
+    """
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}:  # some file systems
+            raise
+
+
+def open_regular(path: Path, most: int, flags: int = 0) -> io.BufferedReader:
+    """Open a regular file up to a size in bytes, without waiting for the writer of a pipe.
+
+    Args:
+        path: The file; it is looked at before it is opened, as opening a device may do anything.
+        most: The most bytes that it may have.
+        flags: More flags for `os.open`.
+
+    Raises:
+        OSError: It cannot be opened, is not a regular file, or is larger.
+    """
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    if status.st_size > most:
+        mib = (most + 1) >> 20
+        limit = f"{mib >> 10} GiB" if mib >> 10 else f"{mib} MiB"
+        raise OSError(errno.EFBIG, f"it is larger than {limit}")
+    flags |= getattr(os, "O_NONBLOCK", 0)
+    return open(path, "rb", opener=lambda name, own: os.open(name, own | flags))
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    import hashlib  # `--help` needs none
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any:  # noqa: ANN401
+    """The content of a JSON file.
+
+    Args:
+        path: The file.
+        unusable: Makes the error from the path and the reason.
+    """
+    import json
+
+    try:
+        with path.open("rb") as file:
+            return json.load(file)
+    except OSError as error:
+        raise unusable(path, system_reason(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise unusable(path, "it is not JSON") from error
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder and its parents, if they do not exist; returns its path without links.
+
+    Raises:
+        OutputError: A file has that name, or the parent cannot be written to.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return Path(os.path.realpath(path))
+
+
+def unwritable(path: str | Path, error: OSError, more: str = "") -> OutputError:
+    """The error for what the system does not let us write; `more` ends its hint."""
+    hint = _REMEDIES.get(error.errno or 0, "check the folder, its permissions and its disk")
+    return OutputError(f"cannot write {path}: {system_reason(error)}", hint + more)
+
+
+_WITHOUT_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
+"""What file systems answer that have no links."""
+
+_REMEDIES = {
+    errno.EISDIR: "name a file instead of a folder",
+    errno.EEXIST: "name a folder, or move the file of that name away",
+    errno.ENOTDIR: "name a folder, or move the file of that name away",
+    errno.ENOENT: "make the folder first, or name one that exists",
+    errno.EACCES: "check the permissions of the file and its folder",
+    errno.EPERM: "check the permissions of the file and its folder",
+    errno.EROFS: "name a folder that can be written to",
+    errno.ENOSPC: "free space on its disk, or name a folder on another",
+    errno.EDQUOT: "free space within your quota, or name a folder on another disk",
+    errno.EFBIG: "check the limit on the size of files (ulimit -f)",
+}

@@ -1,0 +1,148 @@
+"""Places in a picture that a user names, zones and lines, and the point of a box in them."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.core.errors import UsageError, system_reason
+from detcli.core.geometry import Boxes, shown
+
+Points = npt.NDArray[np.float32]
+"""`(N, 2)` float32, x and y in pixels of the upright picture."""
+
+NAME = re.compile(r"\w[\w-]{0,39}")
+LARGEST = 1e6
+"""Pixels from the corner of a picture, beyond which nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A zone or a line, with its name."""
+
+    name: str  # letters, digits, hyphens and underscores
+    # the corners of a zone, or the two ends of a line, x and y
+    points: tuple[tuple[float, float], ...]
+    fractions: bool  # whether these are fractions of the picture's width and height, not pixels
+    text: str  # how it was written, without spaces
+
+    @classmethod
+    def zone(cls, text: str) -> Self:
+        """Read `NAME=x,y,x,y,x,y`: a polygon, whose last corner is joined to its first.
+
+        Raises:
+            UsageError: The text is something else, or the polygon has no area.
+        """
+        zone = cls._parse("--zone", text, "NAME=x,y,x,y,x,y with three corners or more")
+        corners = np.array(zone.points)
+        if np.linalg.matrix_rank(corners[1:] - corners[0]) < 2:
+            raise UsageError(
+                f"--zone '{text}': its corners enclose nothing",
+                "name three or more that are not on one line",
+            )
+        return zone
+
+    @classmethod
+    def line(cls, text: str) -> Self:
+        """Read `NAME=x1,y1,x2,y2`: from one end to the other.
+
+        Raises:
+            UsageError: The text is something else, or the ends are the same.
+        """
+        line = cls._parse("--line", text, "NAME=x1,y1,x2,y2")
+        if len(line.points) != 2 or line.points[0] == line.points[1]:
+            raise UsageError(
+                f"--line '{text}': not two different points", "write it as NAME=x1,y1,x2,y2"
+            )
+        return line
+
+    @classmethod
+    def _parse(cls, option: str, text: str, form: str) -> Self:
+        hint = f"write {form}, in fractions of the picture (all from 0 to 1) or in pixels"
+        name, equals, rest = text.partition("=")
+        if not equals or not NAME.fullmatch(name.strip()):
+            raise UsageError(
+                f"{option} '{text}' does not begin with a name",
+                f"{hint}; a name has letters, digits, - and _",
+            )
+        try:
+            numbers = [float(part) for part in rest.split(",")]
+        except ValueError:
+            raise UsageError(f"{option} '{text}' is not a list of numbers", hint) from None
+        if len(numbers) % 2:
+            raise UsageError(f"{option} '{text}': x without y, {len(numbers)} numbers", hint)
+        if not all(abs(number) <= LARGEST for number in numbers):  # nor is nan
+            raise UsageError(f"{option} '{text}': no picture has such a point", hint)
+        fractions = all(0 <= number <= 1 for number in numbers)
+        if not fractions and max(map(abs, numbers)) < 2:
+            raise UsageError(
+                f"{option} '{text}' has fractions beyond the picture", f"{hint}, not both"
+            )
+        points = tuple(zip(numbers[::2], numbers[1::2], strict=True))
+        written = ",".join(f"{number:.12g}" for number in numbers)
+        return cls(name.strip(), points, fractions, f"{name.strip()}={written}")
+
+    def __str__(self) -> str:
+        return self.text
+
+    def pixels(self, size: tuple[int, int]) -> Points:
+        """The points in a picture of (height, width)."""
+        height, width = size if self.fractions else (1, 1)
+        return np.array([(x * width, y * height) for x, y in self.points], np.float32)
+
+
+def read_places(option: str, texts: Iterable[str]) -> Iterator[str]:
+    """The values of an option, and in place of `@FILE` the lines of a file.
+
+    Empty lines and those that begin with # are left out.
+
+    Raises:
+        UsageError: A file cannot be read, or has none.
+    """
+    for text in texts:
+        if not text.startswith("@"):
+            yield text
+            continue
+        try:
+            lines = Path(text[1:]).read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"{option} {text} cannot be read: {system_reason(error)}", "name a file of text"
+            ) from error
+        found = [line for line in map(str.strip, lines) if line and not line.startswith("#")]
+        if not found:
+            raise UsageError(f"{option} {text} has no line", "write NAME=x,y,... one a line")
+        yield from found
+
+
+def bottom_centres(boxes: Boxes, size: tuple[int, int]) -> Points:
+    """The bottom centre of each box, where its object stands.
+
+    A box that reaches beyond the picture is clipped to it first.
+
+    Args:
+        boxes: `(N, 4)` in pixels of the picture.
+        size: Its height and width.
+
+    Returns:
+        `(N, 2)` float32 pixels, x and y; NaN for boxes outside the picture.
+    """
+    height, width = size
+    clipped = np.clip(boxes, 0, np.array([width, height, width, height], np.float32))  # (N, 4)
+    points = np.stack([(clipped[:, 0] + clipped[:, 2]) / 2, clipped[:, 3]], axis=1)  # (N, 2)
+    points[~shown(boxes, size)] = np.nan
+    return points.astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What pictures show besides boxes, in pixels of the picture."""
+
+    zones: tuple[tuple[str, Points], ...] = ()  # a caption and the `(K, 2)` corners of each
+    lines: tuple[tuple[str, Points], ...] = ()  # a caption and the `(2, 2)` ends of each
+    # where each track was, `(K, 2)`, the newest last, by its number
+    trails: dict[int, Points] = field(default_factory=dict)

@@ -1,0 +1,231 @@
+"""Tiling: a large picture is looked at in overlapping tiles and once whole, and merged into one.
+
+Everything here is geometry on final rows, so it is the same on every device.
+"""
+
+import itertools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from detcli.core.detections import Detections
+from detcli.core.errors import UsageError
+from detcli.core.geometry import Boxes
+
+Area = tuple[int, int, int, int]
+"""Left, top, right, bottom in whole pixels of the picture."""
+
+MAX_OVERLAP = 0.9
+
+SAME = 0.5
+"""Intersection over union from which two rows are the same object."""
+
+COVERED = 0.7
+"""Part of a cut row within another from which it is a piece of that object."""
+
+EDGE = 0.01
+"""Part of a tile's side; a row that comes this close to a seam may be cut there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a picture is cut into tiles.
+
+    Attributes:
+        size: Side of a tile in pixels of the picture.
+        overlap: The least part of a tile's side that it shares with the next.
+
+    Raises:
+        UsageError: A value is out of range.
+    """
+
+    size: int
+    overlap: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise UsageError(f"--tile {self.size}: not a size in pixels", "write --tile 640")
+        if not 0 <= self.overlap <= MAX_OVERLAP:
+            raise UsageError(
+                f"--tile {self}: the overlap must be between 0 and {MAX_OVERLAP}",
+                f"write --tile {self.size},overlap=0.2",
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `640` or `640,overlap=0.2`.
+
+        Raises:
+            UsageError: The text is something else, or a value is out of range.
+        """
+        found = re.fullmatch(
+            r"\s*([0-9]{1,9})\s*(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?", text, re.ASCII
+        )
+        if found is None:
+            raise UsageError(
+                f"--tile '{text}' is not a size in pixels", "write 640, or 640,overlap=0.2"
+            )
+        return cls(int(found[1]), float(found[2] or 0.2))
+
+    def __str__(self) -> str:
+        return f"{self.size},overlap={self.overlap:.12g}"
+
+    def areas(self, size: tuple[int, int]) -> list[Area]:
+        """What is looked at in a picture of (height, width): its tiles row by row, then the whole.
+
+        All tiles are equally large and the distances between them equal, to the pixel. A picture
+        that fits into one tile is looked at once.
+
+        Examples:
+            >>> Tiling(640).areas((480, 1000))
+            [(0, 0, 640, 480), (360, 0, 1000, 480), (0, 0, 1000, 480)]
+        """
+        height, width = size
+        tiles = [
+            (left, top, min(left + self.size, width), min(top + self.size, height))
+            for top, left in itertools.product(self._starts(height), self._starts(width))
+        ]
+        return [*tiles, (0, 0, width, height)] if len(tiles) > 1 else tiles
+
+    def _starts(self, length: int) -> list[int]:
+        """Where tiles begin along a side of the picture."""
+        room = max(0, length - self.size)
+        steps = math.ceil(room / max(1, int(self.size * (1 - self.overlap))))
+        return [round(step * room / steps) for step in range(steps + 1)] if steps else [0]
+
+
+def merge(found: Sequence[Detections], areas: Sequence[Area]) -> Detections:
+    """One row for each object, from the rows of each area; best first.
+
+    A row that ends at a seam, an inner side of its tile, is cut: it may be a piece of an object.
+
+    1. Of the rows that are not cut, the best is an object. Each other area has at most one row that
+       is the same object: that of the same class with the highest intersection over union, at
+       least SAME. The next best that is left is the next object, and so on.
+    2. A cut row is a piece of such an object of its class if the two have an intersection over
+       union of SAME within what both areas see, or if COVERED of the piece is in the object.
+    3. Cut rows that are pieces of none but agree in what both areas see, the best with the best,
+       are pieces of one object, whose box is around them all.
+
+    An object has the highest score of its rows.
+
+    Args:
+        found: What was found in each area, in pixels of the area; boxes may reach beyond.
+        areas: As from `Tiling.areas`; one that holds another comes later.
+    """
+    if len(found) == 1:
+        return found[0]
+    rows = _Rows(found, areas)
+    ranked = np.lexsort([-rows.score, rows.cut]).tolist()  # stable: of equals, the lower tile first
+    partners = defaultdict(list)  # of each row: rows of other areas, the most alike first
+    for _, one, other in sorted(rows.pairs(), key=lambda pair: (-pair[0], pair[1:])):
+        partners[one].append(other)
+        partners[other].append(one)
+    owner: dict[int, int] = {}  # the first row of each row's object
+    pieces: dict[int, list[int]] = {}  # the rows of each object that is put together
+    for row in ranked:
+        if row in owner:
+            continue
+        others = partners[row]
+        if not rows.cut[row]:
+            free = (other for other in others if not rows.cut[other] and other not in owner)
+            owner |= dict.fromkeys([row, *rows.one_of_each_area(free)], row)
+        elif whole := [other for other in others if not rows.cut[other]]:
+            owner[row] = owner[whole[0]]
+        else:
+            ranked_before = (other for other in others if owner.get(other) in pieces)
+            joined = {owner[other] for other in rows.one_of_each_area(ranked_before)}
+            members = [*itertools.chain.from_iterable(map(pieces.pop, sorted(joined))), row]
+            owner |= dict.fromkeys(members, members[0])
+            pieces[members[0]] = members
+    return rows.objects(owner, pieces)
+
+
+class _Rows:
+    """The rows of all areas, in pixels of the picture."""
+
+    def __init__(self, found: Sequence[Detections], areas: Sequence[Area]) -> None:
+        self.names = found[0].names
+        self.areas = np.array(areas, np.float32)  # (V, 4)
+        sizes = [(bottom - top, right - left) for left, top, right, bottom in areas]
+        found = [one.within(size) for one, size in zip(found, sizes, strict=True)]
+        counts = [len(one) for one in found]
+        self.view = np.repeat(np.arange(len(found)), counts)  # (N,), the area of each row
+        self.score = np.concatenate([one.score for one in found])
+        self.class_id = np.concatenate([one.class_id for one in found])
+        area = self.areas[self.view]
+        self.boxes = np.concatenate([one.xyxy for one in found]) + np.tile(area[:, :2], 2)
+        picture = np.hstack([self.areas[:, :2].min(axis=0), self.areas[:, 2:].max(axis=0)])
+        near = np.abs(self.boxes - area) <= EDGE * np.tile(area[:, 2:] - area[:, :2], 2)
+        self.cut = (near & (area != picture)).any(axis=1)  # (N,)
+
+    def pairs(self) -> Iterator[tuple[float, int, int]]:
+        """How alike two rows of different areas are, for those that may be one object."""
+        for view, area in enumerate(self.areas):
+            mine = np.flatnonzero(self.view == view)
+            meets = _extent(_shared(self.areas, area)) > 0
+            theirs = np.flatnonzero(meets[self.view] & (self.view > view))
+            same_class = self.class_id[mine][:, np.newaxis] == self.class_id[theirs]
+            places = np.nonzero(same_class)
+            one, other = mine[places[0]], theirs[places[1]]  # (P,) each: a pair of rows
+            touch = _extent(_shared(self.boxes[one], self.boxes[other])) > 0
+            one, other = one[touch], other[touch]
+            ones, others = self.boxes[one], self.boxes[other]  # (P, 4)
+            common = _extent(_shared(ones, others))
+            both_see = _shared(self.areas[self.view[other]], area)
+            one_cut, other_cut = self.cut[one], self.cut[other]
+            alike = np.where(
+                one_cut | other_cut,
+                _iou(_shared(ones, both_see), _shared(others, both_see)),
+                _iou(ones, others),
+            )
+            piece = np.where(one_cut, _extent(ones), _extent(others))
+            covered = (one_cut != other_cut) & (common >= COVERED * piece)
+            for pair in np.flatnonzero((alike >= SAME) | covered).tolist():
+                yield float(alike[pair]), int(one[pair]), int(other[pair])
+
+    def one_of_each_area(self, rows: Iterable[int]) -> Iterator[int]:
+        """The first of these rows in each area."""
+        seen = set()
+        for row in rows:
+            if self.view[row] not in seen:
+                seen.add(self.view[row])
+                yield row
+
+    def objects(self, owner: Mapping[int, int], pieces: Mapping[int, list[int]]) -> Detections:
+        """A row for each object, best first."""
+        owners = np.array([owner[row] for row in range(len(self.score))], np.int64)
+        score, boxes = np.zeros_like(self.score), self.boxes.copy()
+        np.maximum.at(score, owners, self.score)
+        for first, members in pieces.items():
+            boxes[first, :2] = self.boxes[members, :2].min(axis=0)
+            boxes[first, 2:] = self.boxes[members, 2:].max(axis=0)
+        kept = np.unique(owners)
+        kept = kept[np.argsort(-score[kept], kind="stable")]
+        return Detections(boxes[kept], score[kept], self.class_id[kept], self.names)
+
+
+def _shared(ones: Boxes, others: Boxes) -> Boxes:
+    """What two boxes `(..., 4)` have in common; without an extent if they have nothing."""
+    low = np.maximum(ones[..., :2], others[..., :2])
+    high = np.minimum(ones[..., 2:], others[..., 2:])
+    return np.concatenate([low, np.maximum(low, high)], axis=-1)
+
+
+def _extent(boxes: Boxes) -> Boxes:
+    """Areas of boxes in square pixels: (..., 4) -> (...)."""
+    extent: Boxes = (boxes[..., 2:] - boxes[..., :2]).prod(axis=-1)
+    return extent
+
+
+def _iou(ones: Boxes, others: Boxes) -> Boxes:
+    """Intersection over union of boxes `(P, 4)` with boxes: `(P,)`; 0 where there is no extent."""
+    common = _extent(_shared(ones, others))
+    union = _extent(ones) + _extent(others) - common
+    iou: Boxes = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    return iou

@@ -1,0 +1,130 @@
+"""What a run is made with: versions, processor, GPU and driver, and the hashes of its inputs."""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from detcli import __version__
+from detcli.backend.nvidia import ask_driver, driver_version
+from detcli.core.device import Device
+from detcli.core.files import sha256
+from detcli.core.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
+from detcli.source.loading import STDIN
+
+
+def describe_run(devices: Iterable[Device], precision: str | None) -> ProvenanceJson:
+    """Describe what a run is made with; neither the machine nor its user is named.
+
+    Args:
+        devices: Where the network runs; none of them is `auto`.
+        precision: The lowest one that it computes in; None if unknown.
+    """
+    devices = tuple(devices)
+    gpus = tuple(device for device in devices if device.is_gpu)
+    openvino = any(device.unit is not None for device in devices)  # a device of OpenVINO
+    facts = ask_driver() if gpus else None
+    names = [
+        facts.gpus[ordinal].name if facts and ordinal < len(facts.gpus) else "unknown"
+        for ordinal in dict.fromkeys(gpu.ordinal or 0 for gpu in gpus)
+    ]
+    version, built_for = _runtime()
+    return {
+        "begun": iso_time(datetime.now(UTC)),
+        "detcli": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": processor_name(),
+        "onnxruntime": version,
+        "runtime_cuda": built_for,
+        "openvino": package_version("openvino") if openvino else None,
+        "opencv": _first_version(("opencv-python", "opencv-python-headless")),
+        "numpy": package_version("numpy"),
+        "gpu": ", ".join(names) or None,
+        "driver": driver_version() if gpus else None,
+        "driver_cuda": facts.cuda if facts else None,
+        "precision": precision,
+    }
+
+
+def _runtime() -> tuple[str, str | None]:
+    """ONNX Runtime's version, and the CUDA that it was built for."""
+    from detcli.backend.runtime import onnxruntime
+
+    cuda = re.match(r"\d+\.\d+", getattr(onnxruntime, "cuda_version", None) or "")
+    return onnxruntime.__version__, cuda and cuda[0]
+
+
+def processor_name(root: Path = Path("/")) -> str | None:
+    """The name of the CPU, such as "AMD EPYC"; None if it is unknown.
+
+    Args:
+        root: Root of the file system.
+    """
+    try:
+        text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    if found := re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE):
+        return found[1].strip()
+    if sys.platform == "darwin":
+        command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - a constant
+        return done.stdout.strip() or None
+    return platform.processor() or None
+
+
+def package_version(package: str) -> str | None:
+    """Version of a package; None if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _first_version(packages: Iterable[str]) -> str | None:
+    return next(filter(None, map(package_version, packages)), None)
+
+
+class FileHashes:
+    """SHA-256 of files; that of the last one is kept, as a video has many frames."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Path, str] | None = None
+
+    def of(self, origin: Origin) -> str | None:
+        """The hash of the file of a picture or video; None where there is none any more."""
+        path = origin.path
+        if path is None and origin.frame is not None and origin.source != STDIN:
+            path = Path(origin.source)  # a video file; an address does not exist as a path
+        # Reading a pipe again would wait forever; an address may be too long for a file's name.
+        if path is None or not os.path.isfile(path):  # noqa: PTH113 - raises nothing
+            return None
+        if self._last is None or self._last[0] != path:
+            self._last = None
+            with contextlib.suppress(OSError):
+                self._last = path, sha256(path)
+        return None if self._last is None else self._last[1]
+
+
+class Provenance:
+    """Adds to the first record what made the run, and to each the hash of its file."""
+
+    def __init__(self, run: AddedJson) -> None:
+        """`run` holds what the first record gets."""
+        self._run: AddedJson = run
+        self._hashes = FileHashes()
+
+    def __call__(self, record: Record) -> Record:
+        """The record with what is added."""
+        added, self._run = self._run, {}
+        if (digest := self._hashes.of(record.origin)) is not None:
+            added = {"sha256": digest, **added}
+        return replace(record, added=added) if added else record

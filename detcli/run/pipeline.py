@@ -1,0 +1,334 @@
+"""The pipeline: items are loaded, gathered into batches, detected on, and become records in order.
+
+    reader thread     takes items from their source, as long as there is room
+    loader threads    read and decode them; one that exceeds the time limit is replaced
+    calling thread    gathers batches, and yields records in the order of the items
+    worker threads    one per detector: run batches, as many in flight as suit the device
+
+An input that fails becomes a record with an error, and the others go on. No thread waits forever:
+each checks once a second whether the run is over.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from detcli.backend.protocol import Pending
+from detcli.core.device import available_cores
+from detcli.core.errors import (
+    DependencyError,
+    DetcliError,
+    DeviceError,
+    DeviceMemoryError,
+    InferenceError,
+)
+from detcli.core.record import Record
+from detcli.core.timing import Stage, StageTimes
+from detcli.run.detector import Detector
+from detcli.source.decode import TIMEOUT_S
+from detcli.source.fetch import Ahead
+from detcli.source.loading import Item, Loaders, as_error
+
+if TYPE_CHECKING:
+    from detcli.core.detections import Detections
+
+log = logging.getLogger(__name__)
+
+BATCH_TIMEOUT_S = 0.02
+"""How long an incomplete batch waits for more; a camera's frame must not wait for the next one."""
+
+POLL_S = 1.0
+"""How often a waiting thread checks whether the run is over."""
+
+STALL_TIMEOUT_S = 600.0
+"""A device that finishes nothing for this long counts as hung."""
+
+MAX_LOADERS = 16
+
+FATAL_ERRORS = (DeviceMemoryError, DeviceError, DependencyError)
+"""Errors that every other batch would meet, too."""
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """An item on its way: loaded to a picture or an error, then a record."""
+
+    index: int  # among the items
+    item: Item
+    record: Record | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """No more items; with the error of the source, if one ended it."""
+
+    error: BaseException | None = None
+
+
+Message = Entry | list[Entry] | DetcliError | End
+"""An item that was read, a batch that has its records, an error that ends the run, or the end."""
+
+
+class Pipeline:
+    """Runs items through detectors."""
+
+    def __init__(
+        self,
+        detector: Detector,
+        batch: int,
+        clones: Sequence[str] = (),
+        input_timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """Prepare a run; nothing starts before `run`.
+
+        Args:
+            detector: The first detector, which gets its own thread.
+            batch: Pictures in a batch.
+            clones: Devices of further detectors, as in "cpu" or "cuda:1". Each is opened on its
+                own thread while the first one is already running; they share the batches.
+            input_timeout_s: An item that takes longer to load becomes a record with an error; 0
+                for no limit.
+        """
+        self.times = StageTimes()  # summed over the threads
+        self._batch = batch
+        self._detector, self._clones = detector, clones
+        self._input_timeout_s = input_timeout_s
+        log.info("batches of %d, detectors: %d", batch, 1 + len(clones))
+        # The batches in flight, one waiting for each detector, and the one being gathered.
+        room = batch * ((1 + len(clones)) * (detector.in_flight + 1) + 1)
+        self._room = threading.Semaphore(room)
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
+        self._over = threading.Event()
+        self._finished = 0  # batches, when it was last looked at
+
+    def run(
+        self, items: Iterable[Item], skip: Callable[[Item], bool] = lambda _: False
+    ) -> Iterator[Record]:
+        """Yield a record for each item, in order.
+
+        Args:
+            items: Taken one by one, while there is room.
+            skip: Tells which items need no record; they count in the index all the same.
+
+        Raises:
+            DeviceMemoryError: A batch does not fit into the device's memory.
+            InferenceError: A device has finished nothing for ten minutes.
+            DeviceError: The device of a clone cannot be used.
+            DetcliError: Iterating over the items failed; raised after the records before it.
+        """
+        workers = [
+            Worker(partial(self._open, device), self._batches, self._inbox, self._over)
+            for device in (None, *self._clones)
+        ]
+        loaders = Loaders(min(available_cores(), MAX_LOADERS), self._input_timeout_s)
+        threads = [threading.Thread(target=worker.run, daemon=True) for worker in workers]
+        reader = threading.Thread(target=self._read, args=[items, skip, loaders], daemon=True)
+        for thread in (*threads, reader):
+            thread.start()
+        try:
+            yield from self._gather(workers)
+            self._require_opened(workers)
+        finally:
+            self._over.set()
+            for _ in workers:
+                self._batches.put(None)
+            deadline = time.monotonic() + 2 * POLL_S
+            loaders.close(deadline)
+            for thread in threads:
+                thread.join(max(0, deadline - time.monotonic()))
+            for worker in workers:
+                for stage, seconds in worker.times.items():
+                    self.times[stage] += seconds
+
+    def _open(self, device: str | None) -> AbstractContextManager[Detector]:
+        """The caller's detector, which it closes itself, or a clone on a device."""
+        if device is None:
+            return nullcontext(self._detector)
+        return closing(self._detector.clone(device))
+
+    def _gather(self, workers: Sequence["Worker"]) -> Iterator[Record]:
+        gathered: list[Entry] = []
+        expected: deque[Entry] = deque()
+        end = None
+        silent_s = 0.0  # counted, not measured: the process may have been suspended for hours
+        while end is None or expected:
+            timeout = BATCH_TIMEOUT_S if gathered else POLL_S
+            try:
+                event = self._inbox.get(timeout=timeout)
+                silent_s = 0.0
+            except queue.Empty:
+                event = None
+                silent_s = self._silence(silent_s, timeout, expected, workers)
+                if silent_s > STALL_TIMEOUT_S:
+                    raise InferenceError(
+                        f"the device has finished nothing for {STALL_TIMEOUT_S / 60:.0f} minutes",
+                        "check whether it hangs (nvidia-smi, top), or use --device cpu",
+                    ) from None
+            match event:
+                case Entry():
+                    gathered.append(event)
+                    expected.append(event)
+                case End():
+                    end = event
+                case DetcliError():
+                    raise event
+            if gathered and (len(gathered) == self._batch or event is None or end is not None):
+                self._batches.put(gathered)
+                gathered = []
+            while expected and (record := expected[0].record) is not None:
+                self.times[Stage.DECODE] += expected.popleft().item.seconds
+                yield record
+                self._room.release()
+        if end.error is not None:
+            raise end.error
+
+    def _silence(
+        self,
+        silent_s: float,
+        more_s: float,
+        expected: Iterable[Entry],
+        workers: Iterable["Worker"],
+    ) -> float:
+        """For how long no device has finished anything, some seconds later."""
+        before, self._finished = self._finished, sum(worker.finished for worker in workers)
+        if self._finished > before:  # one of many batches of a picture in tiles, perhaps
+            return 0.0
+        # The time in which inputs are loaded is not the device's.
+        loads = [entry.item.settled.is_set() for entry in expected]
+        return silent_s + more_s if loads and all(loads) else silent_s
+
+    def _require_opened(self, workers: Sequence["Worker"]) -> None:
+        """Refuse a device that cannot be used, even if the run was over before it was needed."""
+        for worker in workers:
+            worker.opened.wait(STALL_TIMEOUT_S)
+        while not self._inbox.empty():
+            if isinstance(event := self._inbox.get(), DetcliError):
+                raise event
+
+    def _read(self, items: Iterable[Item], skip: Callable[[Item], bool], loaders: Loaders) -> None:
+        def admit(index: int, item: Item) -> bool:
+            while not self._room.acquire(timeout=POLL_S) and not self._over.is_set():
+                pass
+            if self._over.is_set():
+                return False
+            entry = Entry(index, item)
+            loaders.put(item)
+            self._inbox.put(entry)
+            return True
+
+        ahead = Ahead(admit, self._over)
+        error: BaseException | None = None
+        try:
+            for index, item in enumerate(items):
+                if not skip(item) and not ahead.put(index, item):
+                    break
+        except BaseException as caught:  # noqa: BLE001 - raised again by _gather
+            error = caught
+        ahead.close()
+        self._inbox.put(End(error))
+
+
+class Worker:
+    """Runs batches on one detector until None comes; a failure goes into the records of its batch.
+
+    CUDA graphs are captured on a thread, so a detector stays on the one that opened it.
+    """
+
+    def __init__(
+        self,
+        opening: Callable[[], AbstractContextManager[Detector]],
+        batches: "queue.SimpleQueue[list[Entry] | None]",
+        inbox: "queue.SimpleQueue[Message]",
+        over: threading.Event,
+    ) -> None:
+        self.times = StageTimes()  # of the detector; complete when the thread has ended
+        self.opened = threading.Event()  # set when it is open, or cannot be opened
+        self._detector: Detector | None = None
+        self._opening = opening
+        self._batches, self._inbox, self._over = batches, inbox, over
+
+    @property
+    def finished(self) -> int:
+        """How many batches its device has finished."""
+        return 0 if self._detector is None else self._detector.finished
+
+    def run(self) -> None:
+        """Open the detector, run batches on it, and close it."""
+        try:
+            with self._opening() as detector:
+                self.opened.set()
+                self.times, self._detector = detector.times, detector
+                self._work(detector)
+        except BaseException as error:  # noqa: BLE001 - reported to the run
+            self._inbox.put(as_error(error))
+        finally:
+            self.opened.set()
+
+    def _work(self, detector: Detector) -> None:
+        running: deque[tuple[list[Entry], Pending | DetcliError]] = deque()
+        while True:
+            try:
+                batch = self._batches.get(block=not running)
+            except queue.Empty:
+                pass  # nothing to start: wait for a running batch
+            else:
+                if batch is None:
+                    break
+                running.append((batch, self._start(detector, batch)))
+                if len(running) < detector.in_flight:
+                    continue
+            self._finish(detector, *running.popleft())
+        while running:
+            self._finish(detector, *running.popleft())
+
+    def _start(self, detector: Detector, batch: list[Entry]) -> Pending | DetcliError:
+        """Start on the entries of a batch that could be loaded."""
+        for entry in batch:
+            while not entry.item.settled.wait(POLL_S) and not self._over.is_set():
+                pass
+        if self._over.is_set():
+            return InferenceError("interrupted")
+        try:
+            pictures = [entry.item.picture for entry in batch]
+            return detector.submit([one for one in pictures if one is not None])
+        except BaseException as error:  # noqa: BLE001 - becomes records, see _finish
+            return as_error(error)
+
+    def _finish(
+        self, detector: Detector, batch: list[Entry], pending: Pending | DetcliError
+    ) -> None:
+        """Wait for a batch, and set the records of its entries."""
+        results: list[Detections] = []
+        failure = pending if isinstance(pending, DetcliError) else None
+        if not isinstance(pending, DetcliError):
+            try:
+                results = pending()
+            except BaseException as caught:  # noqa: BLE001 - becomes records
+                failure = as_error(caught)
+        expected = sum(entry.item.picture is not None for entry in batch)
+        if failure is None and len(results) != expected:
+            failure = InferenceError(f"{len(results)} results for {expected} pictures")
+        following = iter(results)
+        if isinstance(failure, FATAL_ERRORS):
+            self._inbox.put(failure)
+            return
+        for entry in batch:
+            error = entry.item.error or failure
+            entry.record = Record(
+                origin=entry.item.origin,
+                index=entry.index,
+                model=detector.model_name,
+                device=detector.device,
+                picture=None if error else entry.item.picture,
+                detections=None if error else next(following),
+                error=error,
+            )
+        self._inbox.put(batch)

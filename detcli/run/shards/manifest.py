@@ -1,0 +1,494 @@
+"""The manifest: the names of each shard and the settings of the run, written before it starts.
+
+    manifest.jsonl         a header, a line for each shard, and a line that says how many there are
+    manifest-00001.jsonl   the same for names that came later, whose shards are further ones
+
+Each is published once, like the parts; part-00042.jsonl holds the records of shard 42. Shards have
+the names in the order in which a run on one machine takes them, so that the parts one after the
+other are what that run prints.
+
+Names that are being written down are on the disk, in an unnamed file; a hash of 16 bytes is all
+that memory holds of each.
+"""
+
+import contextlib
+import hashlib
+import json
+import re
+import weakref
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any, BinaryIO, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.core.config import differences
+from detcli.core.errors import InputError, SourceError, StoreError, UsageError, system_reason
+from detcli.core.record import SettingsJson
+from detcli.core.text import public_name
+from detcli.run.shards.store import Store, temporary, temporary_file_errors
+from detcli.source.loading import Item, failed
+from detcli.source.sources import SourceEntry
+
+LOT = 1000
+"""Number of names in a line of the temporary file."""
+
+HASH = np.dtype("S16")
+Hashes = npt.NDArray[np.bytes_]
+"""Hashes of names: `(N,)` S16, ascending, each once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """A name that stood for no picture or video when the names were written down."""
+
+    source: str  # the name, as in records
+    message: str
+    hint: str
+
+
+Name = str | Unusable
+"""The name or address of a picture or a video, or the error in its place."""
+
+
+def to_json(name: Name) -> str | list[str]:
+    return name if isinstance(name, str) else [name.source, name.message, name.hint]
+
+
+def from_json(value: str | list[str]) -> Name:
+    if isinstance(value, str):
+        return value
+    source, message, hint = map(str, value)
+    return Unusable(source, message, hint)
+
+
+def to_entry(name: Name) -> SourceEntry:
+    """A name as `Sources.open` takes it."""
+    if isinstance(name, str):
+        return name
+    return failed(name.source, SourceError(name.message, name.hint))
+
+
+def source_of(name: Name) -> str:
+    """The name in records."""
+    return public_name(name) if isinstance(name, str) else name.source
+
+
+def hash_of(name: Name) -> bytes:
+    text = name if isinstance(name, str) else f"{name.source}\0{name.message}\0{name.hint}"
+    data = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=HASH.itemsize).digest()
+
+
+def sorted_hashes(hashes: bytearray) -> Hashes:
+    """Hashes in order, from what `hash_of` returned of each name."""
+    found = np.frombuffer(hashes, HASH) if hashes else np.empty(0, HASH)
+    found.sort()  # in place: there may be many
+    return found
+
+
+class Names(contextlib.AbstractContextManager["Names"]):
+    """The names of a source, in its order, each once."""
+
+    def __init__(self, entries: Iterable[SourceEntry]) -> None:
+        self._file = temporary()
+        hashes, remaining = bytearray(), map(_as_name, entries)
+        try:
+            while lot := [*islice(remaining, LOT)]:
+                for name in lot:
+                    hashes += hash_of(name)
+                with temporary_file_errors():
+                    self._file.write(json.dumps([*map(to_json, lot)]).encode("ascii") + b"\n")
+            with temporary_file_errors():
+                self._file.flush()
+        except BaseException:
+            self.__exit__()
+            raise
+        every = sorted_hashes(hashes)
+        again = np.append(np.zeros(min(1, len(every)), bool), every[1:] == every[:-1])
+        self.hashes: Hashes = every[~again] if again.any() else every
+        self.repeated = int(again.sum())  # how many came again, and were left out
+        self._again = {bytes(one) for one in every[again]}
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):  # what it could not write is not needed any more
+            self._file.close()
+
+    def __iter__(self) -> Iterator[Name]:
+        """Yield the names; one iteration at a time."""
+        self._file.seek(0)
+        names = (from_json(value) for lot in self._file for value in json.loads(lot))
+        if not self._again:
+            yield from names
+            return
+        seen = set()
+        for name in names:
+            found = hash_of(name).rstrip(b"\0")  # as NumPy has it
+            if found in seen:
+                continue
+            if found in self._again:
+                seen.add(found)
+            yield name
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
+def only(names: Iterable[Name], hashes: Hashes) -> Iterator[Name]:
+    for name in names:
+        found = hash_of(name).rstrip(b"\0")  # as NumPy has it
+        at = int(np.searchsorted(hashes, np.bytes_(found)))
+        if at < len(hashes) and hashes[at] == found:
+            yield name
+
+
+def _as_name(entry: SourceEntry) -> Name:
+    """The name of an entry, or the error that is in its place."""
+    if not isinstance(entry, Item):
+        return entry
+    try:
+        entry.load()
+    except InputError as error:
+        return Unusable(entry.origin.source, str(error), error.hint)
+    raise TypeError("an entry without a name is a failure")
+
+
+FIRST = "manifest.jsonl"
+NAME = re.compile(r"manifest(?:-([0-9]{5,18}))?\.jsonl")
+PART = re.compile(r"part-([0-9]{5,18})\.(jsonl|parquet)")
+
+
+class InputsJson(TypedDict):
+    """The options of reading inputs that records depend on."""
+
+    start_s: float
+    end_s: float | None
+    max_pixels: int
+    strict: bool
+
+
+class HeaderJson(TypedDict):
+    """All that the records of a run depend on besides the names."""
+
+    detcli: str  # the version
+    format: str  # of the parts
+    shard_size: int  # the last one may have fewer names
+    settings: SettingsJson
+    inputs: InputsJson
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The names that make one part."""
+
+    number: int
+    first: int  # how many names the shards before it have
+    names: tuple[Name, ...]
+    run: str  # the hash of its manifest, by which its part is known to belong to it
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One file of the manifest."""
+
+    name: str
+    file: BinaryIO
+    header: HeaderJson  # its first line
+    run: str  # SHA-256 of the file, 16 digits
+    shard: int  # the number of its first shard
+    first: int  # how many names the sections before it have
+    offsets: "array[int]"  # where the line of each shard begins
+    names: int  # how many names it has
+
+
+class Manifest:
+    """A manifest that has been published, with its extensions.
+
+    Raises:
+        UsageError: There is none, or it is damaged.
+        StoreError: It cannot be read.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        found = sorted(
+            (int(match[1] or 0), name)
+            for name in store.names()
+            if (match := NAME.fullmatch(name)) is not None
+        )
+        if not found or found[0][1] != FIRST:
+            raise UsageError(
+                f"{store} has no {FIRST}, so it is not the output of a run in shards",
+                "name the folder that was given to predict --output",
+            )
+        self._sections: list[Section] = []
+        self.names = shards = 0
+        for number, name in found:
+            if number != len(self._sections):
+                raise self._damaged(name, f"{file_name(number - 1)} is missing")
+            section = self._read(name, shards)
+            self._sections.append(section)
+            self.names += section.names
+            shards += len(section.offsets)
+        self.header = self._sections[0].header
+
+    def __len__(self) -> int:
+        return self._sections[-1].shard + len(self._sections[-1].offsets)
+
+    def __iter__(self) -> Iterator[Shard]:
+        return map(self.shard, range(len(self)))
+
+    def all_names(self) -> Iterator[Name]:
+        for shard in self:
+            yield from shard.names
+
+    def shard(self, number: int) -> Shard:
+        at = bisect_right(self._sections, number, key=lambda section: section.shard) - 1
+        section = self._sections[at]
+        within = number - section.shard
+        with self._readable(section.name):
+            section.file.seek(section.offsets[within])
+            fields = json.loads(section.file.readline())
+            names = tuple(map(from_json, fields["names"]))
+            found = fields["shard"]
+        if found != number:
+            raise self._damaged(section.name, "it has changed")
+        first = section.first + within * section.header["shard_size"]
+        return Shard(number, first, names, section.run)
+
+    @cached_property
+    def hashes(self) -> Hashes:
+        hashes = bytearray()
+        for name in self.all_names():
+            hashes += hash_of(name)
+        return sorted_hashes(hashes)
+
+    @property
+    def next_file(self) -> str:
+        return file_name(len(self._sections))
+
+    def part(self, number: int) -> str:
+        """Name of a shard's part."""
+        return f"part-{number:05}.{self.header['format']}"
+
+    def parts(self) -> set[int]:
+        """The shards whose part has been published."""
+        return {
+            int(match[1])
+            for name in self._store.names()
+            if (match := PART.fullmatch(name)) and self.part(int(match[1])) == name
+        }
+
+    def _read(self, name: str, shard: int) -> Section:
+        """Look through one file, which stays open: stores may have to fetch it anew."""
+        digest, offsets, names = hashlib.sha256(), array("Q"), 0
+        file = self._store.open(name)
+        weakref.finalize(self, file.close)
+        with self._readable(name):
+            line = file.readline()
+            header = json.loads(line)
+            if not _is_header(header):
+                raise self._damaged(name, "it has no header")
+            end: Any = None
+            while line:
+                digest.update(line)
+                at = file.tell()
+                if line := file.readline():
+                    end = json.loads(line)
+                    if "shard" in end:
+                        offsets.append(at)
+                        names += len(end["names"])
+        if end != {"shards": len(offsets), "names": names}:
+            raise self._damaged(name, "its end is missing")
+        run = digest.hexdigest()[:16]
+        return Section(name, file, header, run, shard, self.names, offsets, names)
+
+    @contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
+        """Say what is wrong with a file that cannot be read."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise self._damaged(name, str(error)) from error
+        except OSError as error:
+            reason = f"cannot read {name} in {self._store}: {system_reason(error)}"
+            raise StoreError(reason, "check its disk") from error
+
+    def _damaged(self, name: str, reason: str) -> UsageError:
+        return UsageError(
+            f"{name} in {self._store} is damaged: {reason}",
+            "restore it, or write to another folder",
+        )
+
+
+def _is_header(fields: Any) -> bool:  # noqa: ANN401 - JSON
+    """Whether these are the fields of a header, as far as they are used without comparing them."""
+    return (
+        HeaderJson.__annotations__.keys() <= {*fields}
+        and type(fields["shard_size"]) is int
+        and fields["shard_size"] > 0
+        and fields["format"] in {"jsonl", "parquet"}
+    )
+
+
+def file_name(number: int) -> str:
+    """Name of a manifest's first file, or of an extension, which are numbered from 1."""
+    return f"manifest-{number:05}.jsonl" if number else FIRST
+
+
+def publish(
+    store: Store, name: str, header: HeaderJson, names: Iterable[Name], shard: int = 0
+) -> bool:
+    """Write one file of a manifest, from shard number `shard` on; False if it exists already."""
+    remaining, shards, count = iter(names), 0, 0
+    with temporary_file_errors(), temporary() as file:
+        _write(file, header)
+        while lot := [*islice(remaining, header["shard_size"])]:
+            _write(file, {"shard": shard + shards, "names": [*map(to_json, lot)]})
+            shards, count = shards + 1, count + len(lot)
+        _write(file, {"shards": shards, "names": count})
+        return store.publish(name, file)
+
+
+def _write(file: BinaryIO, fields: Any) -> None:  # noqa: ANN401 - JSON
+    file.write(json.dumps(fields).encode("ascii") + b"\n")
+
+
+MAX_SHARD, MIN_SHARD, SHARDS = 1000, 16, 64
+"""Most and fewest names in a shard, and the number of shards that a short run is cut into."""
+
+EXAMPLES = 3
+"""Names that an error shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """A run in shards that workers can now work."""
+
+    manifest: Manifest
+    added: int = 0  # names that this call added to the manifest
+    repeated: int = 0  # names that the inputs repeat; each counts once
+    gone: int = 0  # names in the manifest that the inputs no longer have
+
+
+def begin(
+    store: Store,
+    header: HeaderJson,
+    entries: Iterable[SourceEntry] | None,
+    *,
+    shard_size: int | None = None,
+    extend: bool = False,
+) -> OpenedRun:
+    """Write the manifest, or compare the existing one with what would be written now.
+
+    Args:
+        store: Where manifest and parts are.
+        header: The settings; its shard size is set here.
+        entries: What the sources stand for; None to take the manifest's names.
+        shard_size: Names in a shard; None for the manifest's, or what suits the number of names.
+        extend: Whether names that the manifest lacks become further shards.
+
+    Raises:
+        UsageError: The manifest was made with other settings or names; or there are parts without
+            a manifest; or there are neither inputs nor a manifest.
+        StoreError: The store cannot be read.
+        OutputError: The manifest cannot be written.
+    """
+    if entries is None:
+        if not store.exists(FIRST):
+            raise UsageError(
+                f"no inputs given, and {store} has no {FIRST} to go on with",
+                "name pictures or videos, or use --files-from",
+            )
+        manifest = Manifest(store)
+        _require_same(store, manifest.header, header, shard_size)
+        return OpenedRun(manifest)
+    with Names(_checked(entries)) as names:
+        begun = not store.exists(FIRST)
+        if begun:
+            if (part := next(filter(PART.fullmatch, store.names()), None)) is not None:
+                raise UsageError(
+                    f"{store} has parts, such as {part}, but no {FIRST}",
+                    "restore it, or write to another folder",
+                )
+            size = shard_size or max(MIN_SHARD, min(MAX_SHARD, -(-len(names) // SHARDS)))
+            begun = publish(store, FIRST, _with_size(header, size), names)
+        manifest = Manifest(store)
+        _require_same(store, manifest.header, header, shard_size)
+        if begun:
+            return OpenedRun(manifest, added=len(names), repeated=names.repeated)
+        return _go_on(store, manifest, names, extend=extend)
+
+
+def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> OpenedRun:
+    """Compare the names with the manifest's, and add the new ones if `extend` says so."""
+    added = 0
+    while not np.array_equal(names.hashes, manifest.hashes):
+        new = np.setdiff1d(names.hashes, manifest.hashes, assume_unique=True)
+        gone = np.setdiff1d(manifest.hashes, names.hashes, assume_unique=True)
+        if (len(new) or len(gone)) and not extend:
+            raise UsageError(
+                f"{store} was begun with other names: "
+                + "; ".join(
+                    f"{len(hashes)} {what}: {_examples(which, len(hashes))}"
+                    for hashes, what, which in (
+                        (new, "new", only(names, new)),
+                        (gone, "gone", only(manifest.all_names(), gone)),
+                    )
+                    if len(hashes)
+                ),
+                "name the same inputs, or make new ones further shards with --extend",
+            )
+        if not len(new):
+            return OpenedRun(manifest, added, names.repeated, len(gone))
+        added = len(new)
+        if not publish(store, manifest.next_file, manifest.header, only(names, new), len(manifest)):
+            added = 0  # another process has extended it meanwhile
+        manifest = Manifest(store)
+    return OpenedRun(manifest, added, names.repeated)
+
+
+def _checked(entries: Iterable[SourceEntry]) -> Iterator[SourceEntry]:
+    """Refuse addresses that hold a password or token, which the manifest would show."""
+    for entry in entries:
+        if (
+            isinstance(entry, str)
+            and ("://" in entry or "@" in entry)  # a glance, as there may be millions
+            and public_name(entry) != entry
+        ):
+            raise UsageError(
+                f"{public_name(entry)}: a manifest would show the password or token of its address",
+                "name addresses without any; credentials belong into the environment",
+            )
+        yield entry
+
+
+def _with_size(header: HeaderJson, size: int) -> HeaderJson:
+    return {**header, "shard_size": size}
+
+
+def _require_same(
+    store: Store, earlier: HeaderJson, now: HeaderJson, shard_size: int | None
+) -> None:
+    """Refuse to go on with other settings."""
+    now = _with_size(now, shard_size or earlier["shard_size"])
+    if different := differences(_flat(earlier), _flat(now)):
+        raise UsageError(
+            f"{store} was begun with {', '.join(different)}",
+            "use the same settings, or write to another folder",
+        )
+
+
+def _flat(header: HeaderJson) -> dict[str, Any]:
+    return {**header, "settings": None, "inputs": None, **header["settings"], **header["inputs"]}
+
+
+def _examples(names: Iterator[Name], count: int) -> str:
+    shown = [source_of(name) for name in islice(names, EXAMPLES)]
+    return ", ".join(shown) + (", ..." if count > len(shown) else "")

@@ -1,0 +1,273 @@
+"""Parts: the records of one shard in one file, whose last record has its run, count and digest.
+
+So a part that was cut off or changed is noticed, whichever line is missing, and so is one that
+belongs to another run. Parquet has the same in the file's metadata. Merging goes through the parts
+in the manifest's order, and lists what is missing or wrong.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+from detcli.core.errors import StoreError, system_reason
+from detcli.core.record import OPTIONAL_FIELDS, PartJson, RecordJson
+from detcli.run.shards.manifest import EXAMPLES, Manifest, Name, Shard, source_of
+from detcli.run.shards.store import Store, temporary, temporary_file_errors
+from detcli.sink.text import encode
+from detcli.source.names import is_address, is_video, path_of
+
+PARQUET = ".parquet"
+
+DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, MemoryError)
+"""What reading a damaged file may raise, besides OSError."""
+
+METADATA = "detcli.part"
+
+
+class TornError(Exception):
+    """A part is not what was published; the message says why."""
+
+
+class PartWriter(AbstractContextManager["PartWriter"]):
+    """Collects the records of a shard in a temporary file, and publishes them as its part."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.count = 0
+        self._shard = shard
+        self._last: RecordJson | None = None  # not written yet, as it gets a field
+        self._digest = hashlib.sha256()
+        self._file = temporary()
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    def add(self, record: RecordJson) -> None:
+        """Add a record; its index becomes its place in the run, if that has no videos before it."""
+        with temporary_file_errors():
+            self._write(self._last)
+        self._last = {**record, "index": self._shard.first + self.count}
+        self._digest.update(_line(_plain(self._last)))
+        self.count += 1
+
+    def content(self) -> bytes:
+        with temporary_file_errors():
+            self._write(self._last)
+            self._last = None
+            self._file.seek(0)
+            return self._file.read()
+
+    def publish(self, store: Store, name: str) -> bool:
+        """Publish the records as a part, in the format of its suffix."""
+        part = self._part()
+        with temporary_file_errors():
+            if name.endswith(PARQUET):
+                with temporary() as content:
+                    _to_parquet(self.content().splitlines(), part, content)
+                    return store.publish(name, content)
+            # Videos may have no frames, and a part no record.
+            self._write(cast("RecordJson", {**(self._last or {}), "part": part}))
+            return store.publish(name, self._file)
+
+    def _part(self) -> PartJson:
+        return {
+            "shard": self._shard.number,
+            "run": self._shard.run,
+            "records": self.count,
+            "sha256": self._digest.hexdigest(),
+        }
+
+    def _write(self, record: RecordJson | None) -> None:
+        if record is not None:
+            self._file.write(_line(record))
+
+
+def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
+    """Yield the records of a part.
+
+    Raises:
+        TornError: The part is not what was published for this shard; raised at the end at the
+            latest.
+        StoreError: The part cannot be read.
+    """
+    digest, count = hashlib.sha256(), 0
+    part: PartJson | None = None
+    try:
+        with store.open(name) as file:
+            for record in _from_parquet(file) if name.endswith(PARQUET) else _from_lines(file):
+                if part is not None:
+                    raise TornError("it goes on after its end")
+                part = record.pop("part", None)
+                if "source" in record:
+                    digest.update(_line(_plain(record)))
+                    count += 1
+                    yield record
+    except OSError as error:
+        if error.errno is None:  # pyarrow's word for a damaged file
+            raise TornError(f"it is damaged: {error}") from error
+        raise StoreError(
+            f"cannot read {name} in {store}: {system_reason(error)}", "check its disk"
+        ) from error
+    except DAMAGE as error:
+        raise TornError(f"it is damaged: {error}") from error
+    if part is None:
+        raise TornError("its end is missing")
+    if (part.get("run"), part.get("shard")) != (shard.run, shard.number):
+        raise TornError("it belongs to another run")
+    if (part.get("records"), part.get("sha256")) != (count, digest.hexdigest()):
+        raise TornError("it has changed")
+
+
+def _line(record: RecordJson) -> bytes:
+    return (encode(record) + "\n").encode("utf-8", "backslashreplace")
+
+
+def _plain(record: RecordJson) -> RecordJson:
+    source = record["source"]
+    return {**record, "source": encodable(source)} if not source.isascii() else record
+
+
+def encodable(source: str) -> str:
+    """A name as Parquet can hold it: those of files may have bytes that are not UTF-8."""
+    return source.encode("utf-8", "backslashreplace").decode()
+
+
+def _from_lines(file: BinaryIO) -> Iterator[RecordJson]:
+    for line in file:
+        yield json.loads(line)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record that was read back, as sinks of records take it."""
+
+    fields: RecordJson
+
+    def to_json(self) -> RecordJson:
+        return self.fields
+
+
+def _to_parquet(lines: Iterable[bytes], part: PartJson, file: BinaryIO) -> None:
+    from detcli.sink.parquet import ParquetSink
+
+    sink = ParquetSink(_Target(file), [*OPTIONAL_FIELDS])
+    for line in lines:
+        sink.write(Stored(json.loads(line)))
+    sink.describe({METADATA: json.dumps(part)})
+    sink.close()
+
+
+class _Target:
+    """A temporary file, as the sink of Parquet takes one."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, data: bytes) -> None:
+        with temporary_file_errors():
+            self._file.write(data)
+
+    def commit(self) -> None:
+        """Do nothing: the file is published next."""
+
+    discard = commit
+
+
+def _from_parquet(file: BinaryIO) -> Iterator[RecordJson]:
+    from detcli.sink.parquet import read_records
+
+    records, metadata = read_records(file)
+    yield from records
+    if METADATA in metadata:
+        yield cast("RecordJson", {"part": json.loads(metadata[METADATA])})
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A part that is missing or damaged."""
+
+    part: str
+    reason: str
+    names: int  # that it should have
+    missing: bool
+
+
+class Merge:
+    """The records of all parts, one after the other; memory does not grow with their number."""
+
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        self.count = 0  # records so far
+        self._store, self._manifest = store, manifest
+        self.faults: list[Fault] = []  # complete after the last record
+        there = manifest.parts()
+        if len(there) < len(manifest):
+            self.faults = [
+                Fault(
+                    manifest.part(shard.number),
+                    f"missing: {_shown(shard)}",
+                    len(shard.names),
+                    missing=True,
+                )
+                for shard in manifest
+                if shard.number not in there
+            ]
+
+    def __iter__(self) -> Iterator[RecordJson]:
+        """Yield the records, as one run on one machine prints them."""
+        for shard in self._manifest:
+            part = self._manifest.part(shard.number)
+            try:
+                yield from self._records(shard, part)
+            except TornError as error:
+                self.faults.append(Fault(part, str(error), len(shard.names), missing=False))
+
+    def _records(self, shard: Shard, part: str) -> Iterator[RecordJson]:
+        """The records of one part, each checked against the manifest's name for it."""
+        names = iter(shard.names)
+        name: Name | None = None
+        for record in read(self._store, part, shard):
+            if name is None or not (_has_frames(name) and _is_of(record, name)):
+                name = _next(names, record)
+            if isinstance(name, str) and part.endswith(PARQUET):
+                record["source"] = source_of(name)  # which Parquet may not be able to hold
+            record["index"] = self.count
+            self.count += 1
+            yield record
+        if (left := next((name for name in names if not _has_frames(name)), None)) is not None:
+            raise TornError(f"{source_of(left)} has no record")
+
+
+def _next(names: Iterator[Name], record: RecordJson) -> Name:
+    """The name that a record belongs to: the next one, but for videos, which may have no frames."""
+    for name in names:
+        if _is_of(record, name):
+            return name
+        if not _has_frames(name):
+            raise TornError(
+                f"found a record for {record['source']} where {source_of(name)} was expected"
+            )
+    raise TornError(f"{record['source']} is not among its names")
+
+
+def _is_of(record: RecordJson, name: Name) -> bool:
+    if record["source"] == name:  # the cheap test first, as there may be millions
+        return True
+    source = source_of(name)
+    # The name of an existing file may look like a password; it may have been removed since.
+    return record["source"] in {source, encodable(source)}
+
+
+def _has_frames(name: Name) -> bool:
+    return isinstance(name, str) and is_video(path_of(name) if is_address(name) else name)
+
+
+def _shown(shard: Shard) -> str:
+    """The first names of a shard, and the last."""
+    names = [*map(source_of, shard.names)]
+    if len(names) > EXAMPLES:
+        names[EXAMPLES - 1 : -1] = ["..."]
+    return ", ".join(names)

@@ -1,0 +1,327 @@
+"""Workers that are actors of Ray, on this machine or in a cluster.
+
+Ray starts actors where there is room and says when one has died. Which of them gets which shard is
+settled here, as for processes, see `schedule.py`. Their events are fetched by calls that wait in
+the actor, since Ray's client has no streams.
+"""
+
+import contextlib
+import hashlib
+import io
+import logging
+import os
+import pickle
+import platform
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from detcli import __version__
+from detcli.core.cache import cache_folder
+from detcli.core.errors import DeviceError, UsageError
+from detcli.core.files import make_folder, write_file
+from detcli.core.opencv import PIXEL_LIMIT
+from detcli.core.text import public_name, public_text
+from detcli.model.file import ModelFile
+from detcli.run.shards.manifest import FIRST
+from detcli.run.shards.store import Store, open_store
+from detcli.run.shards.work import Task, WorkRequest
+from detcli.run.shards.workers import Ended, Failed, Tell, Workers, serve
+from detcli.source.names import is_address
+
+log = logging.getLogger(__name__)
+
+INSTALL = "pip install 'detcli[ray]', with Python 3.11 to 3.13"
+
+CONNECT_S = 10.0
+"""How long the cluster's port may take to answer."""
+
+ROOM_S = 300.0
+"""How long the first actor may take to start, and the next one when none is left."""
+
+
+@contextmanager
+def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
+    """Connect to Ray, and start actors, by default as many as there is room for.
+
+    Each gets a device of its own and, unless told otherwise, one detector.
+    """
+    running, actors = request.config.running, request.config.shards.actors
+    device, cores = running.device[0], running.workers or 1
+    if len(running.device) > 1 or device.ordinal:
+        raise UsageError(
+            f"--on ray with --device {','.join(map(str, running.device))}",
+            f"use --device {device.kind}: each actor gets a device of its own",
+        )
+    on_gpu = device.ordinal is not None
+    start = request.placed([device], cores, cores).to_json()
+    model = ModelFile.read(request.model.path).files()
+    ray = _library()
+    with contextlib.redirect_stdout(_Log()), _connected(ray, address):
+        resource, each = ("GPU", 1) if on_gpu else ("CPU", cores)
+        room = int(ray.cluster_resources().get(resource, 0)) // each
+        least, most = (actors.least, actors.most) if actors else (1, room)
+        if room < least:
+            raise DeviceError(
+                f"no room for {least} of {each} {resource} each: {_nodes(ray)}",
+                "add nodes, lower --actors, or use --actors 0..N and wait for nodes to come",
+            )
+        files = ray.put(model)
+        make = ray.remote(
+            num_cpus=0 if on_gpu else cores,
+            num_gpus=int(on_gpu),
+            max_concurrency=4,
+            # OpenCV reads it when it is loaded, which is before the job is read.
+            runtime_env={"env_vars": {PIXEL_LIMIT: str(request.config.inputs.max_pixels)}},
+        )(_actor())
+
+        begun: set[_Actor] = set()
+
+        def begin(_: int, tell: Tell) -> _Actor:
+            return _Actor(ray, make, (start, files), tell, begun, patient=not least)
+
+        with Workers(max(most, 1), begin) as workers:
+            yield workers
+
+
+def _library() -> Any:  # noqa: ANN401 - the module
+    """Import Ray."""
+    # Else it sends figures about the cluster to its makers, and warns about a future default.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise DeviceError(f"--on ray needs Ray: {error}", INSTALL) from error
+    logging.getLogger("ray").setLevel(log.getEffectiveLevel() + 10)
+    return ray
+
+
+@contextmanager
+def _connected(ray: Any, address: str | None) -> Iterator[None]:  # noqa: ANN401 - the module
+    """Connect to a cluster, or start one on this machine."""
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    at_sigterm = signal.getsignal(signal.SIGTERM)
+    options = {"include_dashboard": False} if address == "local" else {}
+    try:
+        _require_answer(address)
+        with warnings.catch_warnings(action="ignore"):  # they only announce the error
+            ray.init(address, log_to_driver=False, configure_logging=False, **options)
+    except (Exception, SystemExit) as error:
+        raise DeviceError(
+            f"cannot use the Ray cluster at {public_name(address)}: "
+            + public_text(_first_line(error)),
+            "check that it runs (ray status) with the same versions of Ray and Python, and set "
+            "RAY_AUTH_MODE=token if it asks for tokens",
+        ) from error
+    finally:
+        signal.signal(signal.SIGTERM, at_sigterm)  # Ray's own ends the process
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Connect to the port of an address; Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+
+
+class _Log(io.TextIOBase):
+    """What Ray prints to standard output, which is the command's, goes to the log."""
+
+    def write(self, text: str) -> int:
+        for line in filter(None, text.splitlines()):
+            log.info("ray: %s", line)
+        return len(text)
+
+
+def _nodes(ray: Any) -> str:  # noqa: ANN401 - the module
+    """The nodes of the cluster, and what they have."""
+    nodes = [
+        f"{node['NodeManagerHostname']} has {node['Resources'].get('CPU', 0):.0f} CPU and "
+        f"{node['Resources'].get('GPU', 0):.0f} GPU"
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    return ", ".join(nodes[:8]) + (", ..." if len(nodes) > 8 else "")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+class _Actor:
+    """A worker, as the process sees it that has started it."""
+
+    def __init__(  # noqa: PLR0913 - what all actors of a run share, and how to tell
+        self,
+        ray: Any,  # noqa: ANN401 - the module
+        make: Any,  # noqa: ANN401 - the class of the actors, as Ray takes it
+        start: tuple[str, Any],
+        tell: Tell,
+        running: set["_Actor"],
+        *,
+        patient: bool,
+    ) -> None:
+        self._ray, self._tell, self._running, self._patient = ray, tell, running, patient
+        self._actor = make.remote()
+        begun = self._actor.begin.remote(__version__, str(Path.cwd()), *start)
+        threading.Thread(target=self._listen, args=[begun], daemon=True).start()
+
+    def send(self, task: Task | None) -> None:
+        with contextlib.suppress(Exception):  # it is gone, which the other thread tells
+            self._actor.give.remote(pickle.dumps(task))
+
+    def release(self) -> None:
+        with contextlib.suppress(Exception):  # the cluster may be gone
+            self._ray.kill(self._actor)
+
+    def end(self) -> None:
+        """Ray ends it."""
+
+    def _listen(self, begun: Any) -> None:  # noqa: ANN401 - Ray's reference
+        try:
+            while not self._ray.wait([begun], timeout=ROOM_S)[0]:
+                if not self._running and not self._patient:
+                    reason = f"no node has had room for an actor for {ROOM_S:.0f} s"
+                    hint = "wait until other jobs end, or for nodes to come with --actors 0..N"
+                    nodes = _nodes(self._ray)
+                    self._tell(Failed(DeviceError(f"{reason}: {nodes}", hint)))
+                    return
+            if refusal := self._ray.get(begun):
+                hint = f"give all nodes what this machine has: {INSTALL}"
+                self._tell(Failed(DeviceError(refusal, hint)))
+                return
+            self._running.add(self)
+            while not self._fetch_events():
+                pass
+        except Exception as error:  # noqa: BLE001 - of Ray, gRPC, or the actor's own process
+            self._tell(Ended(_cause(error)))
+        finally:
+            self._running.discard(self)
+
+    def _fetch_events(self) -> bool:
+        """Pass on what the actor has told; True if that was the last."""
+        for content in self._ray.get(self._actor.next_events.remote()):
+            event = pickle.loads(content)  # noqa: S301 - of our actor
+            self._tell(event)
+            if isinstance(event, Ended):
+                return True
+        return False
+
+
+def _cause(error: Exception) -> str:
+    """What has ended an actor, in a few words."""
+    text = str(error)
+    _, found, detail = text.partition("Worker exit detail: ")
+    node = next((line.partition("ip: ")[2] for line in text.splitlines() if "ip: " in line), "")
+    said = detail.partition(".")[0] if found else _first_line(error)
+    return f"{said} ({node})" if node else said
+
+
+def _actor() -> type:
+    """The class of the actors, made in a function so that Ray sends its code.
+
+    So a node without detcli can say so.
+    """
+
+    class Detcli:
+        """Works shards on a thread."""
+
+        def __init__(self) -> None:
+            import queue
+
+            self._tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+            self._events: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+        def begin(self, version: str, folder: str, start: str, files: dict[str, bytes]) -> str:
+            """Begin to work; returns why that is impossible, else nothing."""
+            import platform
+
+            node = platform.node()
+            try:
+                import detcli
+            except ImportError as error:
+                return f"node {node} has no detcli: {error}"
+            if detcli.__version__ != version:
+                return f"node {node} has detcli {detcli.__version__}, this machine {version}"
+            from detcli.run.shards.ray import work_here
+
+            work_here(folder, start, files, self._tasks.get, self._events.put)
+            return ""
+
+        def give(self, task: bytes) -> None:
+            """Take a task."""
+            self._tasks.put(task)
+
+        def next_events(self) -> list[bytes]:
+            """Wait for events, and return those that are there."""
+            events = [self._events.get()]
+            while not self._events.empty():
+                events.append(self._events.get())
+            return events
+
+    return Detcli
+
+
+def work_here(
+    folder: str,
+    start: str,
+    files: dict[str, bytes],
+    take: Callable[[], bytes],
+    put: Callable[[bytes], None],
+) -> None:
+    """Work tasks on a thread of an actor's process."""
+    with contextlib.suppress(OSError):  # absolute paths and addresses may do without
+        os.chdir(folder)
+
+    def tell(event: object) -> None:
+        if isinstance(event, Failed):
+            error = event.error
+            event = Failed(type(error)(f"node {platform.node()}: {error}", error.hint))
+        put(pickle.dumps(event))
+
+    def run() -> None:
+        request = WorkRequest.from_json(start)
+        store = open_store(str(request.config.writing.output))
+
+        def next_task() -> Task | None:
+            task: Task | None = pickle.loads(take())  # noqa: S301 - of the engine
+            if task is not None:
+                _require_shared(store, task)
+            return task
+
+        serve(start, next_task, tell, _unpacked(files) / request.model.path.name)
+        tell(Ended(""))
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def _unpacked(files: dict[str, bytes]) -> Path:
+    """Write a model's files to the cache of this node, under the hash of what they hold."""
+    hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    folder = cache_folder() / f"sent-{hashlib.sha256(repr(hashes).encode()).hexdigest()}"
+    for name, content in files.items():
+        path = folder / name
+        if not path.exists():
+            make_folder(path.parent)
+            write_file(path, content)
+    return folder
+
+
+def _require_shared(store: Store, task: Task) -> None:
+    """Refuse a node that does not see what the others see."""
+    hint = "use a folder that all nodes share, or a bucket"
+    if not store.exists(FIRST):
+        raise DeviceError(f"{store} is not there", hint)
+    paths = [name for name in task.shard.names if isinstance(name, str) and not is_address(name)]
+    if paths and not any(map(os.path.lexists, paths)):
+        raise DeviceError(f"{paths[0]} is not there", hint)

@@ -1,0 +1,187 @@
+"""The schedule: which worker gets which shard, and what happens to a shard whose worker dies.
+
+A shard whose worker died is worked again, by a worker that has nothing else in hand. After three
+deaths it is cut in two, and so are its pieces, until single names are left; a name whose worker has
+died three times over it alone gets a record with an error. The others are worked as usual.
+
+An engine calls `next` for each worker that wants a task, and `done` or `died` when it has finished
+one or died. A schedule is not thread-safe.
+"""
+
+import json
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Hashable, Iterable
+from enum import Enum
+
+from detcli.core.errors import InferenceError
+from detcli.core.record import Origin, Record
+from detcli.run.counts import Counts
+from detcli.run.shards.manifest import Manifest, Shard, source_of
+from detcli.run.shards.parts import PartWriter
+from detcli.run.shards.store import Store
+from detcli.run.shards.work import Done, Task
+
+DEATHS = 3
+"""Deaths after which a shard is cut in two, and a single name counts as their cause."""
+
+STARTS = 5
+"""Workers in a row that die without a shard in hand, after which the run fails."""
+
+FRUITLESS = 16
+"""Names in a row that count as the cause of deaths, after which the run fails: more likely the
+machine is the cause."""
+
+WorkerId = Hashable
+"""An engine's identifier of a worker."""
+
+
+class NoTask(Enum):
+    """Why a worker gets no task."""
+
+    WAIT = "ask again when another worker has finished or died"
+    END = "there is nothing left to do"
+
+
+class Schedule:
+    """The shards that are left to do, in random order: a run beside this one works others."""
+
+    def __init__(self, store: Store, manifest: Manifest, shards: Iterable[int]) -> None:
+        self._store, self._manifest = store, manifest
+        waiting = [*shards]
+        random.shuffle(waiting)
+        self._waiting = deque(waiting)
+        self._suspects: deque[Task] = deque()  # each needs a worker of its own
+        self._held: dict[WorkerId, list[Task]] = defaultdict(list)
+        self._strikes: Counter[tuple[int, int, int]] = Counter()
+        self._pieces: dict[int, _Pieces] = {}
+        self._fruitless = 0
+        self.total = len(waiting)  # shards that this run has to work
+        self.elsewhere = 0  # those that another run, or a worker that then died, has published
+        self.deaths = 0  # of workers
+
+    def next(self, worker: WorkerId) -> Task | NoTask:
+        """The next task of a worker, which may have one in hand whose records are on their way."""
+        held = self._held[worker]
+        if any(map(self._is_suspect, held)):
+            return NoTask.WAIT
+        if self._suspects:
+            if held:
+                return NoTask.WAIT
+            held.append(task := self._suspects.popleft())
+            return task
+        while self._waiting:
+            number = self._waiting.pop()
+            part = self._manifest.part(number)
+            if self._store.exists(part):  # another run was faster
+                self.elsewhere += 1
+                continue
+            held.append(task := Task.whole(self._manifest.shard(number), part))
+            return task
+        return NoTask.WAIT if any(self._held.values()) else NoTask.END
+
+    def done(self, worker: WorkerId, done: Done) -> Counts | None:
+        """A worker has finished a task; returns the shard's counts, once all of it is done."""
+        self._held[worker].remove(done.task)
+        self._fruitless = 0
+        if done.task.part is not None:
+            return done.counts
+        pieces = self._pieces[done.task.shard.number]
+        pieces.add(done.task.start, done.task.stop, done.lines, done.counts)
+        return self._put_together(pieces)
+
+    def died(self, worker: WorkerId, cause: str) -> Counts | None:
+        """A worker has died; returns a shard's counts, if that has completed it.
+
+        Raises:
+            InferenceError: Workers keep dying.
+        """
+        self.deaths += 1
+        held = self._held.pop(worker, [])
+        if not held:
+            self._fail_if_fruitless(cause, "the last one had no shard in hand", STARTS)
+        completed = None
+        for task in held:
+            if task.part is not None and self._store.exists(task.part):
+                self.elsewhere += 1  # it died between publishing and saying so
+                continue
+            self._strikes[key := _key(task)] += 1
+            if self._strikes[key] < DEATHS and (task.part is not None or task.size == 1):
+                self._suspects.append(task)
+            elif task.size > 1:
+                shard = task.shard
+                self._pieces.setdefault(shard.number, _Pieces(shard))
+                middle = (task.start + task.stop) // 2
+                for start, stop in ((task.start, middle), (middle, task.stop)):
+                    self._suspects.append(Task(shard, None, start, stop))
+            else:
+                completed = self._condemn(task, cause)
+        return completed
+
+    def _condemn(self, task: Task, cause: str) -> Counts | None:
+        """Give a name the record of an error."""
+        source = source_of(task.shard.names[task.start])
+        self._fail_if_fruitless(cause, f"the last picture was {source}", FRUITLESS)
+        error = InferenceError(
+            f"the process that worked it died {DEATHS} times: {cause}",
+            "look at it alone, with detcli predict",
+        )
+        record = Record(Origin(source), 0, "", "", error=error)
+        counts = Counts()
+        counts.add(record)
+        pieces = self._pieces.setdefault(task.shard.number, _Pieces(task.shard))
+        pieces.add(task.start, task.stop, json.dumps(record.to_json()).encode(), counts)
+        return self._put_together(pieces)
+
+    def _fail_if_fruitless(self, cause: str, when: str, limit: int) -> None:
+        self._fruitless += 1
+        if self._fruitless >= limit:
+            raise repeated_deaths_error(cause, when)
+
+    def _is_suspect(self, task: Task) -> bool:
+        return task.part is None or self._strikes[_key(task)] > 0
+
+    def _put_together(self, pieces: "_Pieces") -> Counts | None:
+        """Publish the part of a shard if all its pieces are there."""
+        if not pieces.complete:
+            return None
+        del self._pieces[pieces.shard.number]
+        pieces.publish(self._store, self._manifest.part(pieces.shard.number))
+        return pieces.counts
+
+
+def repeated_deaths_error(cause: str, when: str) -> InferenceError:
+    return InferenceError(
+        f"workers keep dying: {cause}; {when}",
+        "check the memory and the device; detcli doctor looks at the device",
+    )
+
+
+def _key(task: Task) -> tuple[int, int, int]:
+    return task.shard.number, task.start, task.stop
+
+
+class _Pieces:
+    """The finished pieces of a shard that is worked in pieces."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.counts = Counts()
+        self._lines: dict[int, bytes] = {}
+        self._names = 0
+
+    def add(self, start: int, stop: int, lines: bytes, counts: Counts) -> None:
+        self._lines[start] = lines
+        self._names += stop - start
+        self.counts.include(counts)
+
+    @property
+    def complete(self) -> bool:
+        return self._names == len(self.shard.names)
+
+    def publish(self, store: Store, part: str) -> None:
+        with PartWriter(self.shard) as writer:
+            for _, lines in sorted(self._lines.items()):
+                for line in lines.splitlines():
+                    writer.add(json.loads(line))
+            writer.publish(store, part)

@@ -1,0 +1,205 @@
+"""Stores: where the manifest and the parts of a run are, each written once and never changed.
+
+A published file is complete and never changes: of two processes that publish the same name, one
+wins, and the other learns that it lost. So no locks are needed, and a shard that is worked twice
+does no harm.
+"""
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol, cast
+
+from detcli.core.errors import OutputError, StoreError, UsageError, system_reason
+from detcli.core.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder, unwritable
+from detcli.core.objects import Address, Bucket, ObjectError, ObjectExistsError, checked, is_object
+from detcli.core.text import public_name
+
+CHUNK = 1 << 20
+
+
+class Store(Protocol):
+    """A folder, or what stands for one in an object store; can be pickled. `str` names it."""
+
+    def names(self) -> Iterator[str]:
+        """Names of the files directly in it, in any order; none if the folder does not exist yet.
+
+        This, `exists` and `open` raise StoreError if it cannot be read.
+        """
+
+    def exists(self, name: str) -> bool:
+        """Whether a file has been published."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading; it can be sought in."""
+
+    def publish(self, name: str, content: BinaryIO) -> bool:
+        """Write a file from its content's beginning: all of it at once, unless it exists.
+
+        The folder is made if need be. True if this call has written it, which then survives a
+        power cut; False if it existed, and was left as it was.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+
+
+def open_store(place: str) -> Store:
+    """The store at a path, or at an address."""
+    if is_object(place):
+        return ObjectFolder(place)
+    if "://" in place:
+        raise UsageError(
+            f"{public_name(place)} is not a folder for the parts of a run",
+            "name one on a disk, or in a store as in s3://bucket/boxes/",
+        )
+    return LocalFolder(Path(place))
+
+
+IN_MEMORY = 8 << 20
+"""Bytes of a temporary file that are kept in memory."""
+
+
+def temporary() -> BinaryIO:
+    """An unnamed file, gone if the process dies; use it within `temporary_file_errors`."""
+    return cast("BinaryIO", tempfile.SpooledTemporaryFile(IN_MEMORY))
+
+
+@contextlib.contextmanager
+def temporary_file_errors() -> Iterator[None]:
+    """Raise an OSError as one that names the folder for temporary files, not the store."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(tempfile.gettempdir(), error) from error
+
+
+class LocalFolder:
+    """A folder on a disk, which other machines may share."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def names(self) -> Iterator[str]:
+        try:
+            with os.scandir(self._path) as entries:
+                for entry in entries:
+                    if not LEFTOVER.fullmatch(entry.name):
+                        yield entry.name
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unreadable("", error) from error
+
+    def exists(self, name: str) -> bool:
+        try:
+            os.lstat(self._path / name)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._unreadable(name, error) from error
+        return True
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading, which must be a regular one: a pipe might never end."""
+        try:
+            flags = os.O_RDONLY | NO_WAIT | getattr(os, "O_BINARY", 0)
+            file = os.fdopen(os.open(self._path / name, flags), "rb", CHUNK)
+        except OSError as error:
+            raise self._unreadable(name, error) from error
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise StoreError(f"{self._path / name} is not a regular file", "move it away")
+        return file
+
+    def publish(self, name: str, content: BinaryIO) -> bool:
+        """Write a file under a temporary name, and link it to its own, see `Store.publish`."""
+        file = AtomicFile(make_folder(self._path) / name, named=self._path / name)
+        try:
+            content.seek(0)
+            shutil.copyfileobj(content, file, CHUNK)
+        except BaseException:
+            file.discard()
+            raise
+        return file.commit_new()
+
+    def _unreadable(self, name: str, error: OSError) -> StoreError:
+        reason = f"cannot read {self._path / name}: {system_reason(error)}"
+        return StoreError(reason, "check the path, its permissions and its disk")
+
+
+OBJECT_IN_MEMORY = 64 << 20
+"""The same of an object that is read."""
+
+
+class ObjectFolder:
+    """What begins with one prefix in a bucket, which is opened when it is used; see `Store`."""
+
+    def __init__(self, place: str) -> None:
+        try:
+            self._address = Address.parse(place)
+            if folder := self._address.key.removesuffix("/"):
+                checked(folder)
+        except ObjectError as error:
+            raise UsageError(f"--output {place}: {error}", error.hint) from None
+        self._opened: Bucket | None = None
+
+    def __str__(self) -> str:
+        return str(self._address)
+
+    def __reduce__(self) -> tuple[type["ObjectFolder"], tuple[str]]:
+        """Connections stay where they are."""
+        return ObjectFolder, (str(self),)
+
+    def names(self) -> Iterator[str]:
+        prefix = self._address.key
+        with self._readable(""):
+            for page in self._bucket.list(prefix):
+                names = (key.removeprefix(prefix) for key, _ in page)
+                yield from (name for name in names if "/" not in name)
+
+    def exists(self, name: str) -> bool:
+        with self._readable(name):
+            return self._bucket.exists(self._address.key + name)
+
+    def open(self, name: str) -> BinaryIO:
+        file = tempfile.SpooledTemporaryFile(OBJECT_IN_MEMORY)  # noqa: SIM115 - the caller closes it
+        try:
+            with self._readable(name):
+                for chunk in self._bucket.read(self._address.key + name)[1]:
+                    file.write(chunk)
+        except BaseException:
+            file.close()
+            raise
+        file.seek(0)
+        return cast("BinaryIO", file)
+
+    def publish(self, name: str, content: BinaryIO) -> bool:
+        content.seek(0)
+        try:
+            self._bucket.write(self._address.key + name, content, replace=False)
+        except ObjectExistsError:
+            return False
+        except ObjectError as error:
+            raise OutputError(f"cannot write {self}{name}: {error}", error.hint) from None
+        return True
+
+    @property
+    def _bucket(self) -> Bucket:
+        if self._opened is None:
+            self._opened = Bucket(self._address.scheme, self._address.bucket)
+        return self._opened
+
+    @contextlib.contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except ObjectError as error:
+            raise StoreError(f"cannot read {self}{name}: {error}", error.hint) from None

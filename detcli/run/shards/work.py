@@ -1,0 +1,203 @@
+"""Works shards: their names go through the pipeline, and their records become parts.
+
+A worker is whatever runs `work`: a process of this machine, or of another one. Shards follow each
+other without a pause: while the last pictures of one are detected on, those of the next are read.
+"""
+
+import json
+import platform
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+
+from detcli import __version__
+from detcli.core.config import Config
+from detcli.core.device import Device
+from detcli.core.record import Record, SettingsJson
+from detcli.model.file import ModelFile
+from detcli.run import open_run
+from detcli.run.counts import Counts
+from detcli.run.shards.manifest import Shard, to_entry
+from detcli.run.shards.parts import PartWriter
+from detcli.run.shards.store import Store, open_store
+from detcli.source.loading import Item
+from detcli.source.sources import Sources
+
+PROGRESS_S = 0.5
+"""Seconds between a worker's reports of its progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRequest:
+    """The orders of a worker; they travel as JSON."""
+
+    config: Config  # of the run; its device and number of detectors are those of one worker
+    model: ModelFile
+    set_up: str  # what sets up the process, given the config, as `module:function`
+    cores: int | None = None  # how many cores of the CPU are for the worker; None for all
+
+    def placed(self, devices: Sequence[Device], workers: int, cores: int) -> "WorkRequest":
+        """The same for one worker: its devices, detectors, and cores of the CPU."""
+        running = replace(self.config.running, device=tuple(devices), workers=workers)
+        return replace(self, config=replace(self.config, running=running), cores=cores)
+
+    def to_json(self) -> str:
+        """One line of JSON; names of inputs come with the tasks."""
+        inputs = replace(self.config.inputs, source=(), files_from=None, null=False)
+        fields = {
+            "config": replace(self.config, inputs=inputs).to_json(),
+            "model": [str(self.model.path), self.model.name, self.model.half],
+            "set_up": self.set_up,
+            "cores": self.cores,
+        }
+        return json.dumps(fields)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "WorkRequest":
+        fields = json.loads(text)
+        path, name, half = fields["model"]
+        model = ModelFile(Path(path), name, half)
+        return cls(Config.from_json(fields["config"]), model, fields["set_up"], fields["cores"])
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A shard, or a piece of one over which workers died."""
+
+    shard: Shard
+    # the name under which its records are published; None for a piece, whose records are sent back
+    part: str | None
+    start: int  # the first of its names that is worked
+    stop: int  # the first that is not
+
+    @classmethod
+    def whole(cls, shard: Shard, part: str) -> "Task":
+        return cls(shard, part, 0, len(shard.names))
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A worker has opened its detectors."""
+
+    node: str  # the name of its machine
+    version: str  # of detcli
+    settings: SettingsJson  # what detections depend on
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The number of records a worker has made since its last report."""
+
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A worker has finished a task."""
+
+    task: Task
+    counts: Counts  # what became of its inputs
+    published: bool  # whether its part is this worker's; False if it was there already
+    lines: bytes = b""  # the records of a piece, as JSON Lines
+
+
+WorkReport = Ready | Progress | Done
+
+
+def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkReport], None]) -> None:
+    """Work all tasks.
+
+    They are taken one by one, on another thread, when the names of the one before are read.
+    `report` is called from several threads, one at a time.
+    """
+    store = open_store(str(request.config.writing.output))
+    with open_run(request.config, request.model, cores=request.cores) as run:
+        report(Ready(platform.node(), __version__, run.settings()))
+        with run.sources([]) as sources:
+            worker = _Worker(store, sources, report)
+            try:
+                for record in map(run.watcher(), run.pipeline().run(worker.items(tasks))):
+                    worker.add(record)
+            finally:
+                worker.close()
+
+
+@dataclass(eq=False, slots=True)
+class _OpenTask:
+    """A task that is being worked."""
+
+    task: Task
+    writer: PartWriter
+    counts: Counts = field(default_factory=Counts)
+    last: int | None = None  # index of its last record in the pipeline, once that is known
+
+
+class _Worker:
+    """Opens the items of tasks, and sorts the records into the parts of their tasks."""
+
+    def __init__(
+        self, store: Store, sources: Sources, report: Callable[[WorkReport], None]
+    ) -> None:
+        self._store, self._sources, self._report = store, sources, report
+        self._open: deque[_OpenTask] = deque()
+        self._lock = Lock()
+        self._records, self._said_s = 0, time.monotonic()
+
+    def items(self, tasks: Iterable[Task]) -> Iterator[Item]:
+        """The items of all tasks; runs on the pipeline's reader."""
+        count = 0
+        for task in tasks:
+            now = _OpenTask(task, PartWriter(task.shard))
+            self._open.append(now)
+            names = task.shard.names[task.start : task.stop]
+            waiting: Item | None = None
+            for item in (item for name in names for item in self._sources.open(to_entry(name))):
+                if waiting is not None:
+                    yield waiting
+                    count += 1
+                waiting = item
+            # Set before the last item is handed out, so that its record ends the task.
+            now.last = count
+            if waiting is None:  # videos without frames
+                self._open.remove(now)
+                self._finish(now)
+            else:
+                yield waiting
+                count += 1
+
+    def add(self, record: Record) -> None:
+        """Add a record to its task, and finish the task if it is the last."""
+        now = self._open[0]
+        now.writer.add(record.to_json())
+        now.counts.add(record)
+        self._records += 1
+        if time.monotonic() - self._said_s >= PROGRESS_S or now.last == record.index:
+            self._tell(Progress(self._records))
+            self._records, self._said_s = 0, time.monotonic()
+        if now.last == record.index:
+            self._open.popleft()
+            self._finish(now)
+
+    def close(self) -> None:
+        for one in [*self._open]:
+            one.writer.__exit__()
+
+    def _finish(self, done: _OpenTask) -> None:
+        task = done.task
+        with done.writer as writer:
+            if task.part is None:
+                self._tell(Done(task, done.counts, published=True, lines=writer.content()))
+            else:
+                published = writer.publish(self._store, task.part)
+                self._tell(Done(task, done.counts, published=published))
+
+    def _tell(self, report: WorkReport) -> None:
+        with self._lock:
+            self._report(report)

@@ -1,0 +1,360 @@
+"""Workers: each replaced when it dies, and the processes of this machine that are some, see `main`.
+
+They ask for a task whenever they could read on, so that the next one is there before it is needed.
+A process talks through its standard input and output: a line of JSON, then pickles. One whose input
+ends ends too: the process that started it is gone.
+"""
+
+import contextlib
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, Self
+
+from detcli.core.device import available_cores
+from detcli.core.errors import DetcliError, DetcliWarning, UsageError
+from detcli.core.interrupts import interrupts
+from detcli.run.counts import Counts
+from detcli.run.shards.schedule import STARTS, NoTask, Schedule, repeated_deaths_error
+from detcli.run.shards.work import Done, Progress, Ready, Task, WorkReport, WorkRequest, work
+from detcli.source.loading import as_error
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """A worker wants a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A worker warns."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A worker failed with an error that another worker would have too."""
+
+    error: DetcliError
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A worker has ended."""
+
+    cause: str  # what ended it; empty if it had nothing left to do
+
+
+WorkerEvent = WorkReport | More | Warned | Failed | Ended
+
+Tell = Callable[[WorkerEvent], None]
+"""Takes the events of a worker, from any thread."""
+
+
+class ShardWorker(Protocol):
+    """A worker, as seen from the process that started it."""
+
+    def send(self, task: Task | None) -> None:
+        """Send a task, or None after the last."""
+
+    def release(self) -> None:
+        """Let the worker end by itself."""
+
+    def end(self) -> None:
+        """Wait a moment for the worker to end, then kill it."""
+
+
+class Workers(contextlib.AbstractContextManager["Workers"]):
+    """The workers of an engine, each replaced when it dies; leaving the context ends them."""
+
+    def __init__(self, count: int, begin: Callable[[int, Tell], ShardWorker]) -> None:
+        """Prepare; the first worker starts with the context, the others in `run`."""
+        self._count, self._begin = count, begin
+        self._events: queue.SimpleQueue[tuple[int, WorkerEvent]] = queue.SimpleQueue()
+        self._workers: dict[int, ShardWorker] = {}
+        self._waiting: set[int] = set()  # for a task
+        self._warnings: set[str] = set()
+        self._nodes: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self._start(0)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with interrupts.held():
+            for worker in self._workers.values():
+                worker.release()
+            for worker in self._workers.values():
+                worker.end()
+
+    def ready(self) -> Ready:
+        """Wait until a worker has opened its detectors."""
+        deaths = 0
+        while True:
+            number, event = self._next()
+            match event:
+                case Ready():
+                    return event
+                case Ended(cause):
+                    deaths += 1
+                    if deaths == STARTS:
+                        raise repeated_deaths_error(cause, "none has started")
+                    self._start(number)
+
+    def run(self, schedule: Schedule, listen: Callable[[Progress | Counts], None]) -> None:
+        """Work all shards of a schedule; `listen` gets progress, and the counts of each shard."""
+        for number in range(1, min(self._count, schedule.total)):
+            self._start(number)
+        over = False
+        while not over or self._nodes:  # those that have not begun by then are not needed
+            over = self._hand_out(schedule) or over
+            number, event = self._next()
+            counts = None
+            match event:
+                case Progress():
+                    listen(event)
+                case Done():
+                    counts = schedule.done(number, event)
+                case Ended(cause):
+                    del self._workers[number]
+                    self._waiting.discard(number)
+                    if cause:
+                        counts = schedule.died(number, cause)
+                        self._start(number)
+            if counts is not None:
+                listen(counts)
+
+    @property
+    def nodes(self) -> int:
+        """On how many machines there are workers now."""
+        return len({*self._nodes.values()})
+
+    def _hand_out(self, schedule: Schedule) -> bool:
+        """Give tasks to those that wait, as far as there are any; True if nothing is left."""
+        over = False
+        for number in sorted(self._waiting):
+            task = schedule.next(number)
+            if task is not NoTask.WAIT:
+                self._waiting.remove(number)
+                over = over or task is NoTask.END
+                self._workers[number].send(None if task is NoTask.END else task)
+        return over
+
+    def _next(self) -> tuple[int, WorkerEvent]:
+        """The next event of any worker; those that concern the engine alone are dealt with."""
+        number, event = self._events.get()
+        match event:
+            case Ready(node):
+                self._nodes[number] = node
+            case Ended():
+                self._nodes.pop(number, None)
+            case More():
+                self._waiting.add(number)
+            case Warned(text) if text not in self._warnings:
+                self._warnings.add(text)
+                warnings.warn(text, DetcliWarning, stacklevel=2)
+            case Failed(error):
+                raise error
+        return number, event
+
+    def _start(self, number: int) -> None:
+        with interrupts.held():
+            self._workers[number] = self._begin(
+                number, lambda event: self._events.put((number, event))
+            )
+
+
+def serve(
+    start: str | bytes,
+    take: Callable[[], Task | None],
+    tell: Tell,
+    model: Path | None = None,
+) -> None:
+    """Run as a worker: work tasks until the last, or until it cannot go on.
+
+    Args:
+        start: A `WorkRequest`, as JSON.
+        take: Waits for the next task; None after the last.
+        tell: Takes events.
+        model: Where the model's file is, if not at the request's path.
+    """
+
+    def tasks() -> Iterator[Task]:
+        while True:
+            tell(More())
+            if (task := take()) is None:
+                return
+            yield task
+
+    def warn(*details: Any, **_: Any) -> None:  # noqa: ANN401 - as showwarning
+        if isinstance(details[0], DetcliWarning):
+            tell(Warned(str(details[0])))
+
+    try:
+        request = WorkRequest.from_json(start)
+        if model is not None:
+            request = replace(request, model=replace(request.model, path=model))
+        module, _, function = request.set_up.partition(":")
+        getattr(import_module(module), function)(request.config)
+        warnings.showwarning = warn
+        work(request, tasks(), tell)
+    except BaseException as error:  # noqa: BLE001 - raised again where it was started
+        tell(Failed(as_error(error)))
+
+
+START = "import sys; sys.path[:] = {path!r}; from detcli.run.shards.workers import main; main()"
+
+END_S = 2.0
+"""How long a worker may take to end."""
+
+FEW, PER_CORE = 16, 4
+"""How many processes there may be on any machine, and for each core."""
+
+FROM_TERMINALS = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)}
+"""Signals that a terminal sends to all processes; only the one that was started answers them."""
+
+
+def open_local(count: int, request: WorkRequest) -> Workers:
+    """Processes that share the cores of this machine, and its devices if there are several."""
+    devices, cores = request.config.running.device, available_cores()
+    if count > (most := max(FEW, PER_CORE * cores, len(devices))):
+        raise UsageError(f"--on local:{count} with {cores} cores", f"use {most} at most")
+    share = max(1, cores // count)
+    each = request.config.running.workers or share
+
+    def begin(number: int, tell: Tell) -> _Process:
+        own = devices[number::count] or (devices[number % len(devices)],)
+        return _Process(request.placed(own, each, share), tell)
+
+    return Workers(count, begin)
+
+
+class _Process:
+    """A worker as the process sees it that has started it."""
+
+    def __init__(self, request: WorkRequest, tell: Tell) -> None:
+        command = [sys.executable, "-P", "-c", START.format(path=sys.path)]
+        with _blocked():
+            self._process = subprocess.Popen(  # noqa: S603 - this very Python, and constants
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=_stderr()
+            )
+        self._tell = tell
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._write(f"{request.to_json()}\n".encode())
+
+    def send(self, task: Task | None) -> None:
+        self._write(pickle.dumps(task))
+
+    def release(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+
+    def end(self) -> None:
+        """Wait until it has ended, for a moment; then kill it."""
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # it is gone, which the other thread tells
+            self._stdin.write(data)
+            self._stdin.flush()
+
+    @property
+    def _stdin(self) -> Any:  # noqa: ANN401 - a pipe
+        return self._process.stdin
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - a pipe
+        ended = None
+        with self._process.stdout as pipe:
+            while ended is None:
+                try:
+                    event: WorkerEvent = pickle.load(pipe)  # noqa: S301 - of a process of ours
+                except Exception:  # noqa: BLE001 - a pickle that was cut off raises anything
+                    break
+                if isinstance(event, Ended):
+                    ended = event
+                else:
+                    self._tell(event)
+        code = self._process.wait()
+        self._tell(ended or Ended(_cause(code)))
+
+
+def _stderr() -> int | None:
+    """Where our own messages go; descriptor 2 may be what libraries were given in its place."""
+    try:
+        return sys.stderr.fileno()
+    except (AttributeError, OSError):  # closed, or an object without a file
+        return None
+
+
+@contextlib.contextmanager
+def _blocked() -> Iterator[None]:
+    """Block the signals of terminals; a process that is started meanwhile never gets them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FROM_TERMINALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _cause(code: int) -> str:
+    """What a process's exit code tells."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"{name} (perhaps out of memory)" if name == "SIGKILL" else name
+
+
+def main() -> NoReturn:
+    """Run as a worker: read the request from standard input, then work tasks until the last."""
+    pipe = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print does not belong into the pipe
+    lock = threading.Lock()
+    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+
+    def tell(event: WorkerEvent) -> None:
+        try:
+            with lock:
+                pickle.dump(event, pipe)
+                pipe.flush()
+        except OSError:  # the process that has started this one is gone
+            os._exit(1)
+
+    def read() -> None:
+        while True:
+            try:
+                tasks.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of our own process
+            except Exception:  # noqa: BLE001 - the pipe is closed, at whatever byte
+                os._exit(1)
+
+    if not (line := sys.stdin.buffer.readline()):
+        os._exit(1)
+    threading.Thread(target=read, daemon=True).start()
+    serve(line, tasks.get, tell)
+    tell(Ended(""))
+    sys.stderr.flush()
+    os._exit(0)

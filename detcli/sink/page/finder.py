@@ -1,0 +1,153 @@
+"""Finds the pictures that records are about, and makes what the page shows of them."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePath
+
+from detcli.core.device import available_cores
+from detcli.core.errors import InputError
+from detcli.core.geometry import Image, Picture
+from detcli.core.objects import is_object
+from detcli.core.record import Origin, RecordJson
+from detcli.sink.page import Rendering, render
+from detcli.source.decode import DecodeOptions
+from detcli.source.fetch import load_file
+from detcli.source.loading import STDIN, Item, SourceOptions, load_in_time
+from detcli.source.names import is_address, is_camera
+from detcli.source.sources import Sources
+
+AHEAD = 4
+"""Pictures for each core that are read before their turn."""
+
+Render = Callable[[], Rendering | None]
+
+
+@dataclass(slots=True)
+class Finder:
+    """Where pictures are now.
+
+    Attributes:
+        folder: Where to look first; None to look only where the records say.
+        edit: Changes the pixels of a record's picture.
+        lost: How many records have a picture that was not found, or is another one.
+    """
+
+    folder: Path | None
+    options: DecodeOptions
+    edit: Callable[[RecordJson, Image], Image] | None = None
+    lost: int = 0
+    _video: "_FrameReader | None" = field(default=None, init=False)
+
+    def with_pictures(self, records: Iterable[RecordJson]) -> Iterator[tuple[RecordJson, Render]]:
+        """Yield each record with a function that makes its picture; pictures are made ahead."""
+        waiting: deque[tuple[RecordJson, Future[Rendering | None] | None]] = deque()
+        cores = available_cores()
+        with ThreadPoolExecutor(cores) as pool:
+            try:
+                for record in records:
+                    still = "frame" not in record and "detections" in record
+                    waiting.append((record, pool.submit(self.rendering, record) if still else None))
+                    if len(waiting) > AHEAD * cores:
+                        yield self._first(waiting)
+                while waiting:
+                    yield self._first(waiting)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.close()
+
+    def _first(
+        self, waiting: "deque[tuple[RecordJson, Future[Rendering | None] | None]]"
+    ) -> tuple[RecordJson, Render]:
+        record, future = waiting.popleft()
+        make = partial(self.rendering, record) if future is None else future.result
+        return record, partial(self._counted, make)
+
+    def _counted(self, make: Render) -> Rendering | None:
+        made = make()
+        self.lost += made is None
+        return made
+
+    def rendering(self, record: RecordJson) -> Rendering | None:
+        """What a page shows of the picture of a record."""
+        picture = self.picture(record)
+        if picture is None:
+            return None
+        return render(picture.pixels if self.edit is None else self.edit(record, picture.pixels))
+
+    def close(self) -> None:
+        """Close the video that was read last."""
+        if self._video is not None:
+            self._video.close()
+            self._video = None
+
+    def _frame(self, record: RecordJson) -> Picture | None:
+        """A frame of a video, whose frames are asked for in their order."""
+        path = self.path_of(record["source"]) if "time" not in record else None
+        if path is None:
+            return None
+        if self._video is None or self._video.path != path or self._video.number > record["frame"]:
+            self.close()
+            self._video = _FrameReader(path, self.options)
+        picture = self._video.at(record["frame"])
+        return None if picture is None else _same(record, picture)
+
+    def picture(self, record: RecordJson) -> Picture | None:
+        """The picture of a record, as long as it has the size that the record says."""
+        if "frame" in record:
+            return self._frame(record)
+        path = self.path_of(record["source"])
+        if path is None:
+            return None
+        item = Item(Origin(record["source"], path), partial(load_file, path, self.options))
+        try:
+            return _same(record, load_in_time(item, self.options.timeout_s))
+        except InputError:
+            return None
+
+    def path_of(self, source: str) -> Path | None:
+        """The file that an input is now; None if there is none.
+
+        In the folder that was named, a file has the name of the input, with as much of its path
+        before it as there is.
+        """
+        if source == STDIN or is_address(source) or is_camera(source) or is_object(source):
+            return None
+        places = [Path(source)]
+        if self.folder is not None:
+            parts = [part for part in PurePath(source).parts if part not in {"/", "\\", ".."}]
+            places[:0] = [self.folder.joinpath(*parts[start:]) for start in range(len(parts))]
+        return next(filter(os.path.isfile, places), None)
+
+
+def _same(record: RecordJson, picture: Picture) -> Picture | None:
+    """The picture; None if it is another one than the record's."""
+    return picture if picture.size == (record["height"], record["width"]) else None
+
+
+class _FrameReader:
+    """The frames of a video, one after the other."""
+
+    def __init__(self, path: Path, options: DecodeOptions) -> None:
+        self.path = path
+        self.number = -1  # of the frame read last
+        self._sources = Sources([str(path)], SourceOptions(decode=options))
+        self._items = iter(self._sources)
+
+    def at(self, number: int) -> Picture | None:
+        """The frame of this number; None if it cannot be read."""
+        for item in self._items:
+            self.number = -1 if item.origin.frame is None else item.origin.frame
+            if self.number >= number or item.origin.frame is None:
+                try:
+                    return load_in_time(item) if self.number == number else None
+                except InputError:
+                    return None
+        return None
+
+    def close(self) -> None:
+        """Close the video."""
+        self._sources.close()

@@ -1,0 +1,243 @@
+"""The `detcli` command as a whole: help, version, start-up, unexpected errors."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+import detcli as package
+from detcli.cli import app as app_module
+
+HEAVY = {"cv2", "numpy", "onnx", "onnxruntime", "rich", "platformdirs", "huggingface_hub", "httpx2"}
+CLOUD = {"obstore", "botocore", "urllib.request"}
+
+
+def imported_by(*arguments, environment=None):
+    """Modules that a run of the command line loads."""
+    # `main` ends by os._exit while a thread still runs, by the interpreter's end otherwise.
+    code = (
+        "import sys, atexit, os\n"
+        "end = os._exit\n"
+        "show = lambda: print(*sys.modules, file=sys.stderr, flush=True)\n"
+        "os._exit = lambda code: (show(), end(code))\n"
+        "atexit.register(show)\n"
+        f"sys.argv = ['detcli', *{list(map(str, arguments))!r}]\n"
+        "from detcli.__main__ import main\n"
+        "main()\n"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return set(finished.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        *([name, "-h"] for name in ("predict", "eval", "models", "schema", "doctor", "bench")),
+        ["schema"],
+    ],
+)
+def test_help_loads_nothing_heavy(arguments):
+    assert imported_by(*arguments) & (HEAVY | CLOUD) == set()
+
+
+@pytest.mark.parametrize("name", app_module.COMMANDS)
+def test_the_list_of_commands_says_what_their_help_says(name):
+    command = typer.main.get_command(app_module.app).get_command(None, name)
+    assert command.name == name
+    assert app_module.COMMANDS[name].summary == command.get_short_help_str()
+
+
+def test_a_command_loads_no_other():
+    loaded = imported_by("schema")
+    assert "detcli.commands.records" in loaded
+    assert [name for name in loaded if re.match(r"detcli\.commands\.(?!shared|rec)", name)] == []
+
+
+def test_a_warm_start_loads_neither_onnx_nor_rich(cache, make_model, make_picture):
+    assert not cache.exists()
+    arguments = ["predict", "-q", make_picture("a.png"), "-m", make_model(tail="authors")]
+    assert "onnx" in imported_by(*arguments)
+    unwanted = {"onnx", "rich", "platformdirs", "huggingface_hub", "csv", "pydantic", *CLOUD}
+    assert imported_by(*arguments) & unwanted == set()
+
+
+def test_a_fetched_model_loads_no_more(hub, make_model, make_picture):
+    hub.add("yolov10n", make_model(tail="authors").read_bytes())
+    arguments = ["predict", "-q", make_picture("a.png")]
+    assert "huggingface_hub" in imported_by(*arguments)
+    heavy = {"onnx", "rich", "platformdirs", "huggingface_hub", "httpx2"}
+    assert imported_by(*arguments) & heavy == set()
+
+
+def test_listing_models_asks_no_hub():
+    loaded = imported_by("models", "list")
+    assert loaded & {"cv2", "onnx", "onnxruntime", "huggingface_hub", "httpx2"} == set()
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    code = "import sys, detcli; print(*sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert set(finished.stdout.decode().split()) & HEAVY == set()
+
+
+def test_public_names_are_complete():
+    names = {name for name in package.__all__ if getattr(package, name) is not None}
+    assert names == set(package.__all__)
+    assert {*package._MODULES, "__version__"} == set(package.__all__)  # noqa: SLF001 - must agree
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = package.nonsense
+
+
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version(option):
+    result = CliRunner().invoke(app_module.app, [option])
+    assert (result.exit_code, result.stdout) == (0, f"detcli {package.__version__}\n")
+
+
+def refused(*arguments):
+    """What the command line says on stderr when it refuses its arguments."""
+    result = CliRunner().invoke(app_module.app, arguments, prog_name="detcli")
+    assert (result.exit_code, result.stdout) == (2, "")
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "hints"),
+    [
+        (["predict", "--fromat", "csv"], "no such option: --fromat", "did you mean --format?"),
+        (["predict", "--max-det", "x"], "--max-det: 'x' is not a valid int",
+         "see: detcli predict --help"),
+        (["bench", "--batch", "0"], "--batch: 0 is not in the range x>=1",
+         "see: detcli bench --help"),
+        (["predict", "--format", "xml"], "--format: 'xml' is not one of 'table'", "predict --help"),
+        (["predict", "--conf"], "option '--conf' requires an argument", "--help"),
+        (["eval"], "missing argument 'MODEL'", "see: detcli eval --help"),
+        (["eval", "a.onnx"], "missing option '--data'", "see: detcli eval --help"),
+        (["inspect", "a", "b"], "got unexpected extra argument(s) (b)", "detcli inspect --help"),
+        (["models", "pul"], "no such command 'pul'. Did you mean 'pull'?", "detcli models --help"),
+        (["--wrong"], "no such option: --wrong", "did you mean --version?"),
+        (["predict", "-dash.jpg"], "no such option: -d",
+         "see: detcli predict --help; a file whose name begins with - needs ./ in front"),
+    ],
+)  # fmt: skip
+def test_refused_arguments_read_like_other_errors(arguments, says, hints):
+    first, second = refused(*arguments).splitlines()
+    assert first.startswith(f"detcli: {says}")
+    assert second.startswith("  hint: ")
+    assert second.endswith(hints)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["street.jpg"], "detcli predict street.jpg"),
+        (["street.jpg", "--save", "out"], "detcli predict street.jpg --save out"),
+        (["--save", "out", "street.jpg"], "detcli predict --save out street.jpg"),
+        (["a b.jpg"], "detcli predict 'a b.jpg'"),
+        (["*.jpg"], "detcli predict '*.jpg'"),
+        (["camera:0"], "detcli predict camera:0"),
+        (["rtsp://10.0.0.7/cam"], "detcli predict rtsp://10.0.0.7/cam"),
+        (["-"], "detcli predict -"),
+        (["pics"], "detcli predict pics"),
+        ([f"{number}.jpg" for number in range(3000)],
+         "detcli predict 0.jpg 1.jpg 2.jpg 3.jpg ..."),
+        (["benhc"], "did you mean detcli bench?"),
+        (["PREDICT"], "did you mean detcli predict?"),
+        (["detect", "street.jpg"], "did you mean detcli predict?"),
+        (["val"], "did you mean detcli eval?"),
+        (["nonsense"], "see: detcli --help"),
+        (["n" * 5000], "see: detcli --help"),
+        (["a\nb.jpg"], "detcli predict 'a\\nb.jpg'"),
+    ],
+)  # fmt: skip
+def test_a_missing_command_is_suggested(arguments, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pics").mkdir()
+    assert refused(*arguments).endswith(f"{command}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["rtsp://admin:secret@10.0.0.7/cam"],
+        ["--save", "out", "rtsp://admin:secret@10.0.0.7/cam"],
+        ["doctor", "rtsp://admin:secret@10.0.0.7/cam"],
+        ["bench", "--batch", "rtsp://admin:secret@10.0.0.7/cam"],
+    ],
+)
+def test_refusals_hide_passwords(arguments):
+    assert "secret" not in refused(*arguments)
+
+
+def test_no_command_shows_the_help(detcli):
+    finished = detcli()
+    assert "Commands:" in finished.stdout + finished.stderr
+    assert finished.returncode == 2
+
+
+def test_schema_is_a_valid_schema(detcli):
+    jsonschema.Draft202012Validator.check_schema(json.loads(detcli("schema").stdout))
+
+
+def test_a_bug_is_reported_without_a_traceback(monkeypatch):
+    def broken(*_args, **_kwargs):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("detcli.run.find", broken)
+    result = CliRunner().invoke(app_module.app, ["predict", "x.jpg", "-m", "y.onnx"])
+    assert result.exit_code == 1
+    assert "a bug in detcli: ZeroDivisionError: oops" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_completion_is_offered(detcli):
+    assert "--install-completion" in detcli("--help").stdout
+
+
+WORDS = [["--help"], ["-V"], ["eval", "--help"], ["models", "-h"], ["models", "path", "codes"]]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_help_and_paths_that_cannot_be_written_are_errors(words):
+    command = [sys.executable, "-m", "detcli", *words]
+    for redirection, reason in ((">/dev/full", "No space left"), (">&-", "output is closed")):
+        shell = ["sh", "-c", f'"$@" {redirection}', "sh", *command]
+        done = subprocess.run(shell, check=False, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("detcli: ")
+        assert reason in done.stderr
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_a_reader_of_help_may_go_away(words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "detcli", *words],
+            check=False,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,55 @@
+"""Messages on stderr."""
+
+import logging
+import warnings
+
+import pytest
+
+from detcli.cli.messages import report, say, set_verbosity
+from detcli.core.errors import DetcliError
+
+
+def test_an_error_and_its_hint(capsys):
+    report(DetcliError("it broke", "mend it"))
+    assert capsys.readouterr() == ("", "detcli: it broke\n  hint: mend it\n")
+
+
+def test_an_error_without_a_hint(capsys):
+    report(DetcliError("it broke"))
+    assert capsys.readouterr().err == "detcli: it broke\n"
+
+
+def test_control_codes_in_names_do_not_reach_the_terminal(capsys):
+    say("no such file: \x1b]0;owned\x07\nnext")
+    assert capsys.readouterr().err == "detcli: no such file: \\x1b]0;owned\\x07\\nnext\n"
+
+
+@pytest.mark.parametrize("part", ["a", "a:", "a:/", "a@", ":@", "x://"])
+def test_long_messages_are_cut_off(capsys, part):
+    say(part * 1_000_000)
+    assert len(capsys.readouterr().err) < 9000
+
+
+def test_passwords_do_not_reach_the_terminal(capsys):
+    say("u:pw@host/a.jpg: no such file, see https://u:pw@host")
+    assert "pw" not in capsys.readouterr().err
+
+
+def test_log_lines_and_tracebacks_are_made_harmless(monkeypatch, capsys):
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.WARNING)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with warnings.catch_warnings():
+        set_verbosity(quiet=False, verbose=2)
+        try:
+            raise ValueError("\x1b[31m https://u:pw@host\ndetcli: all is well")  # noqa: TRY301
+        except ValueError as error:
+            logging.getLogger("detcli").debug("\x1b]0;owned\x07\n%s", error, exc_info=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == ("detcli: \\x1b]0;owned\\x07\\n\\x1b[31m https://host\\ndetcli: all is well")
+    assert lines[-2:] == ["  ValueError: \\x1b[31m https://host", "  detcli: all is well"]
+    assert "pw@" not in "".join(lines[:1] + lines[-2:])
+
+
+def test_warnings_are_left_as_they_were_by_importing():
+    assert warnings.showwarning.__module__ != "detcli.cli.messages"

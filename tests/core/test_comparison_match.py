@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detcli.core.comparison import Rules, Tolerance, compare, match
+from detcli.core.detections import Detections
+
+NAMES = ("person", "car")
+
+
+def detections(*rows):
+    """From rows of x1, y1, x2, y2, score, class id."""
+    table = np.array(rows, np.float64).reshape(-1, 6)
+    return Detections(
+        table[:, :4].astype(np.float32),
+        table[:, 4].astype(np.float32),
+        table[:, 5].astype(np.int64),
+        NAMES,
+    )
+
+
+BOX = (10, 10, 50, 50)
+FAR = (100, 100, 150, 150)
+
+
+def pairs(left, right):
+    return [(pair.left, pair.right) for pair in match(left, right)]
+
+
+def test_nothing_on_one_side_or_both():
+    one, none = detections((*BOX, 0.9, 0)), detections()
+    assert match(none, none) == match(one, none) == match(none, one) == []
+
+
+def test_a_pair_and_its_differences():
+    left, right = detections((*BOX, 0.9, 0)), detections((12, 9, 50, 50, 0.8, 0))
+    (pair,) = match(left, right)
+    assert (pair.left, pair.right, pair.corner_difference) == (0, 0, 2)
+    assert pair.score_difference == pytest.approx(0.1)
+
+
+ONE = (*BOX, 0.9, 0)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "matched"),
+    [
+        ([ONE], [(*BOX, 0.9, 1)], []),  # of another class
+        ([(0, 0, 40, 40, 0.9, 0)], [(0, 0, 40, 20, 0.9, 0)], [(0, 0)]),  # just enough
+        ([(0, 0, 40, 40, 0.9, 0)], [(0, 0, 40, 19, 0.9, 0)], []),
+        ([ONE], [ONE, (*BOX, 0.7, 0)], [(0, 0)]),  # a duplicate is left over
+        ([(*BOX, 0.5, 0)] * 4, [(*BOX, 0.5, 0)] * 4, [(i, i) for i in range(4)]),  # ties
+        ([ONE, (*FAR, 0.8, 0)], [(*FAR, 0.8, 0), (*BOX, 0.8, 0)], [(0, 1), (1, 0)]),
+        # A perfect pair is not split into two poor ones.
+        (
+            [(0, 0, 40, 40, 0.9, 0), (0, 0, 40, 58, 0.8, 0)],
+            [(0, 0, 40, 40, 0.9, 0), (15, 0, 40, 40, 0.8, 0)],
+            [(0, 0)],
+        ),
+        # Cut to nothing by the edge of the picture, or so small that half a pixel halves the IoU.
+        (
+            [(0, 5, 0, 9, 0.5, 0), (20, 20, 22, 22, 0.5, 0)],
+            [(0, 5, 0.1, 9, 0.5, 0), (20.9, 20, 22.9, 22, 0.5, 0)],
+            [(0, 0), (1, 1)],
+        ),
+        ([(0, 5, 0, 9, 0.5, 0)], [(0, 6.1, 0.1, 10.1, 0.5, 0)], []),
+    ],
+)
+def test_pairs(left, right, matched):
+    assert pairs(detections(*left), detections(*right)) == matched
+
+
+def test_boxes_in_one_place_are_told_apart_by_score():
+    """By IoU alone the best pair would be 0.9 with 0.3."""
+    left = detections((10, 10, 50, 50, 0.9, 0), (10, 10, 50, 51, 0.3, 0))
+    right = detections((10, 10, 50, 51, 0.9, 0), (10, 10, 50, 50, 0.3, 0))
+    assert pairs(left, right) == [(0, 0), (1, 1)]
+    assert max(pair.score_difference for pair in match(left, right)) < 1e-6
+
+
+def test_equal_empty_boxes_come_first():
+    left = detections((0, 5, 0, 9, 0.5, 0), (0, 5, 0.5, 9, 0.5, 0))
+    assert pairs(left, left[[1, 0]]) == [(0, 1), (1, 0)]
+
+
+box = st.tuples(*[st.integers(0, 6)] * 2, *[st.integers(1, 4)] * 2).map(
+    lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3])
+)
+row = st.tuples(box, st.integers(0, 8), st.integers(0, 1)).map(lambda r: (*r[0], r[1] / 8, r[2]))
+
+
+@given(st.lists(row, max_size=8), st.lists(row, max_size=8))
+def test_every_detection_is_matched_once_or_missing_or_extra(left, right):
+    one, other = detections(*left), detections(*right)
+    both = compare(one, other, Rules(-1, 0.5, 300, Tolerance(0, 0, 0, 0)))
+    found = (*both.pairs, *both.over)
+    assert sorted([*both.missing, *(pair.left for pair in found)]) == list(range(len(left)))
+    assert sorted([*both.extra, *(pair.right for pair in found)]) == list(range(len(right)))
+    assert all(one.class_id[pair.left] == other.class_id[pair.right] for pair in found)
+
+
+@given(st.lists(row, max_size=8), st.randoms())
+def test_a_shuffled_copy_matches_without_a_difference(rows, random):
+    found = match(detections(*rows), detections(*random.sample(rows, len(rows))))
+    assert len(found) == len(rows)
+    assert all(pair.score_difference == pair.corner_difference == 0 for pair in found)

@@ -1,0 +1,402 @@
+"""Files appear whole or not at all."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_disk import small_disk
+
+from detcli.core.errors import DetcliWarning, OutputError
+from detcli.core.files import (
+    AppendedFile,
+    AtomicFile,
+    Folder,
+    StandardOutput,
+    make_folder,
+    open_output,
+    unwritable,
+    write_file,
+    write_output,
+)
+
+
+def test_nothing_has_the_name_before_commit(tmp_path):
+    path = tmp_path / "a.json"
+    file = AtomicFile(path)
+    file.write("half")
+    assert not path.exists()
+    file.write(" whole")
+    file.commit()
+    assert path.read_text() == "half whole"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_library_can_write_the_file_by_name(tmp_path):
+    path = tmp_path / "a.mp4"
+    file = AtomicFile(path, suffix=".mp4")
+    assert file.written.parent == tmp_path
+    assert file.written.name.endswith(".part.mp4")
+    file.written.write_bytes(b"whole")
+    assert not path.exists()
+    file.commit()
+    assert path.read_bytes() == b"whole"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_existing_file_stays_until_commit(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    file = AtomicFile(path)
+    file.write("new")
+    assert path.read_text() == "old"
+    file.commit()
+    assert path.read_text() == "new"
+
+
+def test_discard_leaves_the_existing_file_alone(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    file = AtomicFile(path)
+    file.write("new")
+    file.discard()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_commit_leaves_no_file(tmp_path):
+    path = tmp_path / "a.json"
+    file = AtomicFile(path)
+    file.write("new")
+    path.mkdir()
+    with pytest.raises(OutputError, match=r"a\.json"):
+        file.commit()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_partial_write_on_a_full_disk_is_undone(tmp_path, binary):
+    path = tmp_path / "a.txt"
+    file = AtomicFile(path)
+    line = "é" * 299 + "\n"  # 599 bytes
+    data = line.encode() if binary else line
+    file.write(data)
+    for _ in range(2):
+        with small_disk(1000), pytest.raises(OutputError, match=r"a\.txt"):
+            file.write(data)
+    with small_disk(1000):
+        file.write(data[:9])
+    with pytest.warns(DetcliWarning, match="not complete"):
+        file.commit()
+    assert path.read_bytes() == line.encode() + (data[:9] if binary else data[:9].encode())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_leaves_the_existing_file_alone(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+    with small_disk(), pytest.raises(OutputError, match=r"a\.json"):
+        write_file(path, bytes(5000))
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [(errno.EISDIR, "name a file"), (errno.ENOSPC, "free space"), (errno.EIO, "check the folder")],
+)
+def test_the_hint_says_what_to_do_about_the_systems_reason(code, remedy):
+    error = unwritable("a.json", OSError(code, os.strerror(code)), "; nothing is lost")
+    assert str(error) == f"cannot write a.json: {os.strerror(code)}"
+    assert remedy in error.hint
+    assert error.hint.endswith("; nothing is lost")
+
+
+def test_a_link_is_followed_and_stays_a_link(tmp_path):
+    target, link = tmp_path / "there" / "a.json", tmp_path / "link.json"
+    target.parent.mkdir()
+    link.symlink_to(target)
+    write_output(link, b"one")
+    write_output(link, b"two")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"two"
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("data", [b"\0\r\n\xff", b"", bytes(100_000)])
+def test_write_file_writes_these_bytes(tmp_path, data):
+    path = tmp_path / "a.bin"
+    write_file(path, data)
+    assert path.read_bytes() == data
+
+
+def test_text_is_utf8_with_its_line_ends(tmp_path):
+    file = AtomicFile(tmp_path / "a.txt")
+    file.write("é\n\r\n\udcff")
+    file.commit()
+    assert (tmp_path / "a.txt").read_bytes() == b"\xc3\xa9\n\r\n\\udcff"
+
+
+def test_a_named_pipe_is_written_directly(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    file = open_output(path)
+    file.write("at once")
+    assert os.read(reader, 100) == b"at once"
+    file.commit()
+    os.close(reader)
+    assert path.is_fifo()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_in_the_file_of_standard_output_all_stays_that_is_written_to_it(tmp_path, monkeypatch):
+    path = tmp_path / "log"
+    with path.open("wb", buffering=0) as stdout:
+        monkeypatch.setattr("detcli.core.files.STDOUT", stdout.fileno())
+        stdout.write(b"before\n")
+        file = open_output(path)
+        file.write("records\n")
+        file.commit()
+        stdout.write(b"after\n")
+    assert path.read_text() == "before\nrecords\nafter\n"
+
+
+def test_a_pipe_that_nobody_reads_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OutputError, match="no process reads it"):
+        open_output(tmp_path / "pipe")
+
+
+def test_a_process_substitution_is_written_directly():
+    reader, writer = os.pipe()
+    write_output(Path(f"/dev/fd/{writer}"), b"all")
+    os.close(writer)
+    assert os.read(reader, 10) == b"all"
+    os.close(reader)
+
+
+def link(path):
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("planted", [link, os.mkfifo])
+def test_what_was_planted_is_replaced(tmp_path, planted):
+    (tmp_path / "elsewhere").write_text("kept")
+    path = tmp_path / "out" / "a.jpg"
+    path.parent.mkdir()
+    planted(path)
+    write_file(path, b"new")
+    assert stat.S_ISREG(path.lstat().st_mode)
+    assert path.read_bytes() == b"new"
+    assert (tmp_path / "elsewhere").read_text() == "kept"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "person").symlink_to("elsewhere")
+    with pytest.raises(OutputError, match="person"):
+        write_file(tmp_path / "person" / "a.jpg", b"new")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(tmp_path):
+    folder, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    file = AtomicFile(folder / "a.jpg")
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(elsewhere)
+    file.write(b"new")
+    file.commit()
+    assert (tmp_path / "moved" / "a.jpg").read_bytes() == b"new"
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_planted_mode_gives_no_rights(tmp_path):
+    path = tmp_path / "a.jpg"
+    path.touch()
+    path.chmod(0o4755)
+    write_file(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """A process that has opened no folder yet."""
+    monkeypatch.setattr(Folder, "_seen", set())
+
+
+@pytest.mark.usefixtures("fresh")
+def test_files_of_dead_processes_are_removed(tmp_path):
+    live = AtomicFile(tmp_path / "b.jpg", suffix=".mp4")
+    dead = [tmp_path / f".detcli-{'0123456789abcdef'}.part{suffix}" for suffix in ("", ".mp4")]
+    kept = [".detcli-abc.part", ".0123456789abcdef.part", ".detcli-0123456789abcdeg.part", "a.part"]
+    for path in (*dead, *(tmp_path / name for name in kept)):
+        path.touch()
+    Folder._seen.clear()  # noqa: SLF001 - another process
+    write_file(tmp_path / "a.jpg", b"")
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"a.jpg", live.written.name, *kept}
+    live.discard()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_leftovers_that_are_no_files_are_left_alone(tmp_path):
+    names = [f".detcli-{number:016x}.part" for number in range(3)]
+    (tmp_path / names[0]).symlink_to(tmp_path / "kept")
+    os.mkfifo(tmp_path / names[1])
+    (tmp_path / names[2]).mkdir()
+    (tmp_path / "kept").touch()
+    write_file(tmp_path / "a.jpg", b"")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.jpg", "kept", *names}
+
+
+def test_a_temporary_file_that_another_process_takes_for_a_leftover_is_made_again(
+    tmp_path, monkeypatch
+):
+    """Another process opens the folder between the making of the file and its lock."""
+    flock = fcntl.flock
+
+    def late(file, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        Folder._seen.clear()  # noqa: SLF001 - another process
+        write_file(tmp_path / "b.jpg", b"")
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    write_file(tmp_path / "a.jpg", b"new")
+    assert (tmp_path / "a.jpg").read_bytes() == b"new"
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_afterwards(
+    tmp_path, monkeypatch
+):
+    done = []
+    for name in ("fsync", "replace"):
+        original = getattr(os, name)
+
+        def record(*arguments, name=name, original=original, **options):
+            done.append(name)
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(os, name, record)
+    write_file(tmp_path / "a.jpg", b"new")
+    assert done == ["fsync", "replace", "fsync"]
+
+
+def test_a_disk_that_does_not_take_the_data_leaves_the_existing_file_alone(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError, match="No space"):
+        write_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS, errno.ENOTSUP])
+def test_a_file_system_that_cannot_say_when_data_is_on_the_disk_will_do(
+    tmp_path, monkeypatch, code
+):
+    def refuse(_):
+        raise OSError(code, "Not supported")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    write_file(tmp_path / "a.jpg", b"new")
+    assert (tmp_path / "a.jpg").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("name", ["missing/a.json", "file/a.json", "folder", "x" * 300])
+def test_an_unwritable_place_is_an_output_error(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError) as caught:
+        AtomicFile(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_permissions_follow_the_umask(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        write_file(tmp_path / "a.json", b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == mode
+
+
+def test_make_folder_makes_parents_and_accepts_an_existing_folder(tmp_path):
+    folder = tmp_path / "a" / "b"
+    make_folder(folder)
+    (folder / "kept").write_text("")
+    make_folder(folder)
+    assert [path.name for path in folder.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_make_folder_over_a_file_is_an_output_error(tmp_path, name):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(OutputError, match="file"):
+        make_folder(tmp_path / name)
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_standard_output_is_flushed_utf8_and_escapes():
+    code = """if True:
+        import os
+        from detcli.core.files import StandardOutput
+        StandardOutput().write("é猫\\udcff\\n")
+        os._exit(0)  # unflushed text is lost"""
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    command = [sys.executable, "-c", code]
+    finished = subprocess.run(command, capture_output=True, check=True, env=environment)
+    assert finished.stdout == "é猫\\udcff\n".encode()
+
+
+def test_a_full_disk_behind_standard_output_is_an_output_error(monkeypatch):
+    with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:  # closing flushes
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(OutputError, match="standard output: No space left"):
+            StandardOutput().write("more")
+
+
+def test_standard_output_without_a_reader_is_a_broken_pipe(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with contextlib.suppress(BrokenPipeError), open(writer, "w") as pipe:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", pipe)
+        with pytest.raises(BrokenPipeError):
+            StandardOutput().write("more")
+
+
+def test_closed_standard_output_is_an_output_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)  # as with `>&-`
+    with pytest.raises(OutputError, match="standard output"):
+        StandardOutput().write("more")
+
+
+def test_what_is_added_is_whole(tmp_path):
+    """What does not fit on the disk is taken back, and the rest stays."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("earlier\ntorn")
+    one, other = AppendedFile(path), AppendedFile(path)
+    assert one.first_line == "earlier\n"
+    one.write("one é\udcff\n")
+    with small_disk(100), pytest.raises(OutputError, match=r"a\.jsonl: File too large"):
+        one.write("x" * 200 + "\n")
+    other.write("other\n")
+    one.write("one more\n")
+    for file in (one, other):
+        file.commit()
+    expected = ["earlier", "torn", "one é\\udcff", "other", "one more"]
+    assert path.read_text(encoding="utf-8").splitlines() == expected

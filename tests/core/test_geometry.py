@@ -1,0 +1,162 @@
+"""Letterbox arithmetic, on the way in and on the way out."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detcli import Letterbox
+from detcli.core.geometry import area, clipped, common, overlap, shown
+
+SIDES = st.integers(1, 5000)
+
+
+@pytest.mark.parametrize(
+    ("picture", "canvas", "resized", "top", "left"),
+    [
+        ((640, 640), (640, 640), (640, 640), 0, 0),
+        ((1080, 810), (640, 640), (640, 480), 0, 80),
+        ((720, 1280), (640, 640), (360, 640), 140, 0),
+        ((720, 1280), (384, 640), (360, 640), 12, 0),
+        ((427, 640), (640, 640), (427, 640), 106, 0),  # 213 rows of padding: 106 above, 107 below
+        ((1, 5000), (640, 640), (1, 640), 319, 0),
+        ((1, 1), (640, 640), (640, 640), 0, 0),
+    ],
+)
+def test_placement(picture, canvas, resized, top, left):
+    letterbox = Letterbox.fit(picture, canvas)
+    assert (letterbox.resized, letterbox.top, letterbox.left) == (resized, top, left)
+
+
+@given(SIDES, SIDES, st.sampled_from([(640, 640), (384, 640), (32, 32)]))
+def test_the_picture_fits_on_the_canvas(height, width, canvas):
+    letterbox = Letterbox.fit((height, width), canvas)
+    for axis, offset in enumerate((letterbox.top, letterbox.left)):
+        assert letterbox.resized[axis] >= 1
+        assert offset >= 0
+        assert offset + letterbox.resized[axis] <= canvas[axis]
+
+
+@given(st.integers(50, 5000), st.integers(50, 5000))
+def test_the_placed_picture_maps_back_to_the_whole_picture(height, width):
+    letterbox = Letterbox.fit((height, width), (640, 640))
+    box = [
+        *(letterbox.left, letterbox.top),
+        *(letterbox.left + letterbox.resized[1], letterbox.top + letterbox.resized[0]),
+    ]
+    mapped = letterbox.to_picture(np.array([box], np.float32))
+    # rounding to whole canvas pixels is worth up to half of one
+    np.testing.assert_allclose(mapped, [[0, 0, width, height]], atol=0.51 / letterbox.gains[0])
+
+
+def test_boxes_are_clipped_to_the_picture():
+    letterbox = Letterbox.fit((100, 200), (64, 64))
+    outside = np.array([[-50, -50, 900, 900], [0, 0, 1, 1]], np.float32)
+    np.testing.assert_array_equal(
+        clipped(letterbox.to_picture(outside), (100, 200)),
+        [[0, 0, 200, 100], [0, 0, np.float32(1 / 0.32), 0]],
+    )
+
+
+@pytest.mark.parametrize(
+    ("box", "shows"),
+    [
+        ((-50, -50, 900, 900), True),
+        ((-5, 10, 0.01, 20), True),
+        ((-5, 10, 0, 20), False),
+        ((-5, 10, -1, 20), False),
+        ((200, 10, 210, 20), False),
+        ((10, -9, 20, -1), False),
+        ((10, 100, 20, 101), False),
+        ((0, 10, 0, 20), True),
+        ((200, 10, 200, 20), True),
+        ((30, 10, 30, 10), True),
+        ((30, 10, 20, 20), False),
+        ((-np.inf, 0, np.inf, 1), True),
+    ],
+)
+def test_what_shows_of_a_box(box, shows):
+    assert shown(np.array([box], np.float32), (100, 200)).tolist() == [shows]
+
+
+@pytest.mark.parametrize(
+    ("picture", "longest", "resized", "top", "left"),
+    [
+        ((480, 640), 636, (477, 636), 81, 2),  # as YOLO-NAS's processing places it
+        ((640, 480), 636, (636, 477), 2, 81),
+        ((100, 100), 636, (636, 636), 2, 2),
+        ((100, 100), 700, (640, 640), 0, 0),
+    ],
+)
+def test_a_longest_side(picture, longest, resized, top, left):
+    letterbox = Letterbox.fit(picture, (640, 640), longest)
+    assert (letterbox.resized, letterbox.top, letterbox.left) == (resized, top, left)
+
+
+def test_in_the_corner_sides_are_rounded_down():
+    letterbox = Letterbox.in_corner((427, 640), (416, 416))
+    assert (letterbox.resized, letterbox.top, letterbox.left) == ((277, 416), 0, 0)  # of 277.55
+    assert letterbox.gains == (0.65, 0.65)
+    assert Letterbox.in_corner((1, 5000), (640, 640)).resized == (1, 640)
+
+
+def test_a_stretched_picture_maps_back_along_each_axis():
+    letterbox = Letterbox.stretched((480, 640), (320, 320))
+    mapped = letterbox.to_picture(np.array([[0, 0, 320, 320], [160, 80, 240, 160]], np.float32))
+    np.testing.assert_allclose(mapped, [[0, 0, 640, 480], [320, 120, 480, 240]], rtol=1e-6)
+
+
+def plain_shortest_edge(height, width, size, max_size):
+    """What `get_size_with_aspect_ratio` of Hugging Face's Transformers is documented to do."""
+    raw = None
+    if max(height, width) / min(height, width) * size > max_size:
+        raw = max_size * min(height, width) / max(height, width)
+        size = round(raw)
+    if min(height, width) == size:
+        return height, width
+    if width < height:
+        return int((raw or size) * height / width), size
+    return size, int((raw or size) * width / height)
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([(800, 1333), (256, 427)]))
+def test_by_shortest_edge(height, width, edges):
+    expected = plain_shortest_edge(height, width, *edges)
+    letterbox = Letterbox.by_shortest_edge((height, width), *edges)
+    assert letterbox.canvas == letterbox.resized == tuple(max(1, side) for side in expected)
+    rounded = Letterbox.by_shortest_edge((height, width), *edges, multiple=16)
+    assert rounded.canvas == tuple(max(16, side - side % 16) for side in expected)
+
+
+def test_by_shortest_edge_as_published():
+    """Transformers' documentation of DETR shows this picture as `[1, 3, 800, 1066]`."""
+    assert Letterbox.by_shortest_edge((480, 640), 800, 1333).canvas == (800, 1066)
+
+
+def test_no_boxes():
+    mapped = Letterbox.fit((10, 10), (64, 64)).to_picture(np.empty((0, 4), np.float32))
+    assert mapped.shape == (0, 4)
+    assert mapped.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared", "iou"),
+    [
+        ((10, 10, 50, 50), (12, 9, 50, 50), (12, 10, 50, 50), 38 * 40 / (1600 + 38 * 41 - 38 * 40)),
+        ((0, 0, 4, 4), (4, 0, 8, 4), (4, 0, 4, 4), 0),  # they touch
+        ((0, 0, 4, 4), (6, 7, 8, 9), (6, 7, 6, 7), 0),
+        ((0, 5, 0, 9), (0, 5, 0, 9), (0, 5, 0, 9), 0),  # without an area
+        ((4, 4, 0, 0), (0, 0, 4, 4), (4, 4, 4, 4), 0),  # swapped corners
+    ],
+)
+def test_what_two_boxes_share(one, other, shared, iou):
+    left, right = (np.array(box, np.float32) for box in (one, other))
+    assert common(left, right).tolist() == [*shared]
+    assert overlap(left, right) == overlap(right, left) == pytest.approx(iou)
+    rows = overlap(np.stack([left, right])[:, None], right)
+    assert (rows.shape, rows.dtype) == ((2, 1), np.float32)
+    assert area(common(left, right)) <= area(left)
+
+
+def test_a_box_of_swapped_corners_has_no_area():
+    assert area(np.array([[4, 4, 0, 0], [0, 0, 4, 4]])).tolist() == [0, 16]

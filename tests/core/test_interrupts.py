@@ -1,0 +1,263 @@
+"""Signals that end the command line, each at a chosen moment of a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+if os.name != "posix":
+    pytest.skip("needs signals", allow_module_level=True)
+
+PRELUDE = """
+    import os, signal, sys
+    from detcli.core.interrupts import interrupts
+
+    def send(*names):
+        "Send signals, which all arrive together."
+        numbers = [getattr(signal, name) for name in names]
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        for number in numbers:
+            os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    interrupts.install()
+    interrupts.begin()
+"""
+
+AT_IMPORT = """
+    import os, signal, sys
+
+    def watch(event, details):
+        global module
+        if event == "import" and details[0] == module:
+            module = None
+            for name in names:
+                os.kill(os.getpid(), getattr(signal, name))
+
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+    module, *names = sys.argv[1].split(",")
+    del sys.argv[1]
+    sys.addaudithook(watch)
+    from detcli.__main__ import main
+
+    try:
+        main()
+    finally:
+        assert module is None, "never imported"
+"""
+
+
+def run(code, *arguments, prelude=PRELUDE, **options):
+    """Run code in a process."""
+    code = textwrap.dedent(prelude) + textwrap.dedent(code)
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("names", [["SIGINT"], ["SIGTERM"], ["SIGHUP"], ["SIGINT", "SIGTERM"]])
+def test_the_first_signal_interrupts_and_the_others_change_nothing(names):
+    finished = run(f"""
+        try:
+            send(*{names})
+            print("not interrupted")
+        except KeyboardInterrupt:
+            send(*{names})
+            print("interrupted", interrupts.caught)
+    """)
+    assert (finished.stdout, finished.stderr) == ("interrupted True\n", "")
+
+
+def test_a_signal_before_there_is_anything_to_finish_ends_the_process():
+    finished = run("interrupts.__init__(); send('SIGTERM'); print('went on')")
+    assert (finished.returncode, finished.stdout, finished.stderr) == (130, "", "")
+
+
+def test_a_signal_after_the_end_changes_nothing():
+    finished = run("interrupts.end(9); send('SIGINT', 'SIGTERM'); print(interrupts.caught)")
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "False\n", "")
+
+
+def test_a_hangup_that_the_parent_ignores_stays_ignored():
+    finished = run("""
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        interrupts.install()
+        send('SIGHUP')
+        print(interrupts.caught)
+    """)
+    assert (finished.stdout, finished.stderr) == ("False\n", "")
+
+
+def test_an_interrupt_waits_until_a_block_has_ended():
+    finished = run("""
+        try:
+            with interrupts.held():
+                with interrupts.held(1):
+                    send('SIGINT')
+                print("whole")
+            print("not interrupted")
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    assert (finished.stdout, finished.stderr) == ("whole\ninterrupted\n", "")
+
+
+def test_an_interrupt_does_not_wait_for_a_block_that_never_ends():
+    finished = run("""
+        try:
+            with interrupts.held(0.05):
+                send('SIGTERM')
+                os.read(os.pipe()[0], 1)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    assert (finished.stdout, finished.stderr) == ("interrupted\n", "")
+
+
+def test_other_threads_are_not_interrupted():
+    finished = run("""
+        import threading
+        def work():
+            with interrupts.held():
+                pass
+            print("went on")
+        try:
+            send('SIGINT')
+        except KeyboardInterrupt:
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+    """)
+    assert (finished.stdout, finished.stderr) == ("went on\n", "")
+
+
+def test_an_interrupt_in_a_destructor_is_not_lost():
+    finished = run("""
+        import time
+        class Closing:
+            def __del__(self):
+                send('SIGINT')
+                len([])
+        try:
+            Closing()
+            time.sleep(30)
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    assert (finished.stdout, finished.stderr) == ("interrupted\n", "")
+
+
+def test_other_errors_in_destructors_are_still_printed():
+    finished = run("""
+        class Closing:
+            def __del__(self):
+                raise ValueError("oops")
+        Closing()
+    """)
+    assert "ValueError: oops" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "detcli.cli.app,SIGHUP",
+        "typer.core,SIGINT,SIGTERM",
+        "numpy._core.overrides,SIGINT",
+        "cv2,SIGTERM",
+        "onnxruntime.capi._pybind_state,SIGINT",
+        "onnxruntime.capi.onnxruntime_pybind11_state,SIGHUP,SIGTERM",
+        "detcli.sink.image,SIGINT,SIGINT",
+    ],
+)
+def test_a_signal_while_a_module_is_imported(moment, make_model, make_picture, tmp_path):
+    """No library makes an error of its own of it, and no file is left half written."""
+    output = tmp_path / "out.json"
+    arguments = [moment, "predict", make_picture("a.png"), "-m", make_model(), "-o", output]
+    arguments += ["--save", tmp_path / "saved"]
+    finished = run("", *arguments, prelude=AT_IMPORT)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (130, "", "")
+    assert not output.exists() or isinstance(json.loads(output.read_text()), list)
+    assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
+
+
+def test_an_interrupt_while_a_temporary_file_is_made_leaves_none(tmp_path):
+    finished = run(
+        """
+        from pathlib import Path
+        from detcli.core.files import AtomicFile
+        make = os.open
+        def make_and_send(*details, **more):
+            descriptor = make(*details, **more)
+            if os.listdir(sys.argv[1]):
+                send("SIGINT")
+            return descriptor
+        os.open = make_and_send
+        try:
+            AtomicFile(Path(sys.argv[1]) / "a.txt")
+            print("not interrupted")
+        except KeyboardInterrupt:
+            print("interrupted", os.listdir(sys.argv[1]))
+    """,
+        tmp_path,
+    )
+    assert (finished.stdout, finished.stderr) == ("interrupted []\n", "")
+
+
+def test_an_interrupt_waits_until_an_extension_is_initialised():
+    """The C++ code of onnx makes enumerations, and ends the process if that raises."""
+    finished = run("""
+        import enum
+        set_member = enum.EnumType.__setattr__
+        def send_first(cls, *details):
+            if cls.__module__.startswith("onnx"):
+                send("SIGINT")
+            set_member(cls, *details)
+        enum.EnumType.__setattr__ = send_first
+        try:
+            import onnx
+            print("not interrupted")
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "interrupted\n", "")
+
+
+def test_a_signal_in_generated_code(tmp_path):
+    """Python ends `python -m` by SIGINT if a text was interrupted that it executes.
+
+    Named tuples and dataclasses are made of such texts while modules are imported.
+    """
+    (tmp_path / "generated.py").write_text(
+        "import detcli.cli.app\n"
+        "from detcli.__main__ import interrupts, main\n"
+        "def app(**_):\n"
+        "    interrupts.begin()\n"
+        "    exec('import os, signal; os.kill(os.getpid(), signal.SIGTERM)')\n"
+        "detcli.cli.app.app = app\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-m", "generated"]
+    finished = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (130, "", "")
+
+
+def test_a_reader_that_has_stopped_does_not_keep_an_interrupted_run(make_model, make_picture):
+    """Standard output is a full pipe; the run ends all the same."""
+    ours, theirs = os.pipe()
+    picture, count = make_picture("a.png"), 2000
+    command = [sys.executable, "-m", "detcli", "predict", "-q", *[str(picture)] * count]
+    with subprocess.Popen([*command, "-m", str(make_model())], stdout=theirs) as process:
+        os.close(theirs)
+        os.read(ours, 1)  # it has begun
+        process.terminate()
+        assert process.wait(60) == 130
+    os.close(ours)

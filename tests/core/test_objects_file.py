@@ -1,0 +1,66 @@
+"""Outputs that are objects in a store; boto3 reads what came of them."""
+
+import tempfile
+
+import pytest
+
+from detcli.core.errors import OutputError
+from detcli.core.objects import Address, ObjectFile
+
+TARGET = Address("s3", "photos", "a b/all.jsonl")
+
+
+@pytest.fixture(autouse=True)
+def temporary(s3, tmp_path, monkeypatch):
+    """The folder for temporary files, of this test alone."""
+    s3.put("first")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_an_object_appears_when_it_is_complete(s3, temporary):
+    file = ObjectFile(TARGET)
+    file.write("ä\n")
+    file.write(b"b\n")
+    assert [one["Key"] for one in s3.client.list_objects_v2(Bucket="photos")["Contents"]] == [
+        "first"
+    ]
+    (path,) = temporary.iterdir()
+    assert path.stat().st_mode & 0o077 == 0
+    file.commit()
+    assert s3.get("a b/all.jsonl").decode() == "ä\nb\n"
+    assert [*temporary.iterdir()] == []
+
+
+def test_what_is_not_wanted_leaves_nothing(s3, temporary):
+    file = ObjectFile(TARGET)
+    file.write("a")
+    file.discard()
+    assert s3.keys() == ["first"]
+    assert [*temporary.iterdir()] == []
+
+
+@pytest.mark.parametrize("bucket", ["gone", "photos"])
+def test_a_bucket_out_of_reach_is_noticed_at_once(s3, temporary, bucket):
+    if bucket == "photos":
+        s3.faults.status = "403 Forbidden", "InvalidAccessKeyId"
+    with pytest.raises(OutputError, match=f"cannot write s3://{bucket}/a: (there is no|the store)"):
+        ObjectFile(Address("s3", bucket, "a"))
+    assert [*temporary.iterdir()] == []
+
+
+def test_what_cannot_become_an_object_is_kept(s3, temporary):
+    file = ObjectFile(TARGET)
+    file.write("of an hour's work")
+    s3.faults.status = "403 Forbidden", "AccessDenied"
+    with pytest.raises(OutputError, match="cannot write s3://photos/a b/all") as caught:
+        file.commit()
+    (kept,) = temporary.iterdir()
+    assert str(kept) in str(caught.value)
+    assert kept.suffix == ".jsonl"
+    assert kept.read_text() == "of an hour's work"
+
+
+def test_listing_need_not_be_allowed(s3):
+    s3.faults.status = "403 Forbidden", "AccessDenied"
+    ObjectFile(TARGET).discard()

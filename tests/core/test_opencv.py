@@ -1,0 +1,93 @@
+"""If OpenCV does not load, the error says what to install."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from detcli.core.opencv import cv2, open_streams_in_parallel, silence_opencv
+
+REASON = "libGL.so.1: cannot open shared object file: No such file or directory"
+
+
+def environment(folder, code):
+    """An environment in which `import cv2` runs this code."""
+    package = folder / "broken" / "cv2"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(code)
+    return {**os.environ, "PYTHONPATH": str(package.parent)}
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """An environment in which `import cv2` fails as without libGL."""
+    return environment(tmp_path, f"raise ImportError({REASON!r})\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (f"raise ImportError({REASON!r})\n", REASON),
+        # Two builds over each other, and one was removed: a folder is left, which can be imported.
+        ("", "cannot import name 'imdecode'"),
+    ],
+)
+def test_the_error_names_the_packages(detcli, make_picture, tmp_path, code, reason):
+    finished = detcli("predict", make_picture("a.jpg"), env=environment(tmp_path, code))
+    assert finished.returncode == 1
+    assert finished.stdout == ""
+    assert "Traceback" not in finished.stderr
+    assert "bug" not in finished.stderr
+    headless = "pip install --force-reinstall --no-deps opencv-python-headless"
+    for part in (reason, "libgl1", headless):
+        assert part in finished.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["schema"], ["predict", "--help"]]
+)
+def test_commands_without_pictures_work_without_opencv(detcli, broken, arguments):
+    finished = detcli(*arguments, env=broken)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "-8"), ("32", "32")])
+def test_ffmpeg_is_silenced_unless_the_user_sets_its_log_level(monkeypatch, before, after):
+    if before is None:
+        monkeypatch.delenv("OPENCV_FFMPEG_LOGLEVEL", raising=False)
+    else:
+        monkeypatch.setenv("OPENCV_FFMPEG_LOGLEVEL", before)
+    level = cv2.utils.logging.getLogLevel()
+    silence_opencv()
+    cv2.utils.logging.setLogLevel(level)
+    assert os.environ["OPENCV_FFMPEG_LOGLEVEL"] == after
+    monkeypatch.delenv("OPENCV_FFMPEG_LOGLEVEL")
+
+
+@pytest.mark.parametrize(
+    ("system", "before", "after"),
+    [("linux", None, "1"), ("linux", "0", "0"), ("win32", None, None), ("darwin", None, None)],
+)
+def test_streams_open_in_parallel_unless_the_user_says_otherwise(
+    monkeypatch, system, before, after
+):
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setenv("OPENCV_FFMPEG_IS_THREAD_SAFE", before or "")
+    if before is None:
+        monkeypatch.delenv("OPENCV_FFMPEG_IS_THREAD_SAFE")
+    open_streams_in_parallel()
+    assert os.environ.get("OPENCV_FFMPEG_IS_THREAD_SAFE") == after
+
+
+def test_the_pixel_limit_is_set_before_opencv_is_loaded():
+    code = (
+        "import os, sys; from detcli.core import opencv; assert 'cv2' not in sys.modules\n"
+        "assert opencv.limit_pixels(5) == 5; assert opencv.pixel_limit() == 5\n"
+        "opencv.cv2; assert 'cv2' in sys.modules; opencv.limit_pixels(6)\n"
+        "assert opencv.pixel_limit() == 5; del os.environ[opencv.PIXEL_LIMIT]\n"
+        "assert opencv.pixel_limit() == 2**30\n"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (finished.returncode, finished.stderr) == (0, b"")

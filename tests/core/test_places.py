@@ -1,0 +1,100 @@
+"""Zones and lines as users write them, and where objects stand."""
+
+import numpy as np
+import pytest
+
+from detcli.core.errors import UsageError
+from detcli.core.places import Shape, bottom_centres, read_places
+
+
+def test_fractions_are_of_the_picture_and_other_numbers_are_pixels():
+    zone = Shape.zone("door=0.1,0.4, 0.5,0.4,1,1")
+    np.testing.assert_allclose(zone.pixels((100, 200)), [(20, 40), (100, 40), (200, 100)])
+    pixels = Shape.zone("door=0,0,50,0,50,25.5")
+    np.testing.assert_array_equal(pixels.pixels((100, 200)), [(0, 0), (50, 0), (50, 25.5)])
+    assert (zone.name, zone.text) == ("door", "door=0.1,0.4,0.5,0.4,1,1")
+
+
+@pytest.mark.parametrize("name", ["a", "Tür_3", "入口", "gate-2", "7"])
+def test_names(name):
+    assert Shape.line(f"{name}=0,0,1,1").name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "begin with a name"),
+        ("0,0,1,0,1,1", "begin with a name"),
+        ("=0,0,1,0,1,1", "begin with a name"),
+        ("a b=0,0,1,0,1,1", "begin with a name"),
+        ("a.b=0,0,1,0,1,1", "begin with a name"),
+        ("-a=0,0,1,0,1,1", "begin with a name"),
+        ("\x1b=0,0,1,0,1,1", "begin with a name"),
+        ("a=", "list of numbers"),
+        ("a=0,0,1,0,1", "x without y"),
+        ("a=0,0,1,0,1,1,", "list of numbers"),
+        ("a=0,0;1,0;1,1", "list of numbers"),
+        ("a=0,0,1,1", "enclose nothing"),
+        ("a=0,0,1,1,0.5,0.5", "enclose nothing"),
+        ("a=5,5,5,5,5,5", "enclose nothing"),
+        ("a=0,0,nan,0,1,1", "no picture"),
+        ("a=0,0,inf,0,1,1", "no picture"),
+        ("a=0,0,1e300,0,1,1", "no picture"),
+        ("a=-0.1,0,1,0,1,1", "beyond the picture"),
+        ("a=0,0,1.2,0,1,1", "beyond the picture"),
+    ],
+)
+def test_what_is_no_zone_is_a_usage_error(text, says):
+    with pytest.raises(UsageError, match=says) as caught:
+        Shape.zone(text)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["a=0,0", "a=0,0,1,1,1,0", "a=3,4,3,4", "a=0,0,1"])
+def test_what_is_no_line_is_a_usage_error(text):
+    with pytest.raises(UsageError):
+        Shape.line(text)
+
+
+def test_a_file_has_one_a_line(tmp_path):
+    file = tmp_path / "zones.txt"
+    file.write_text("# of camera 3\n\n  door=0,0,1,0,1,1\nroad=0,0,1,0,1,1\r\n")
+    assert [*read_places("--zone", ["a=1", f"@{file}"])] == [
+        "a=1",
+        "door=0,0,1,0,1,1",
+        "road=0,0,1,0,1,1",
+    ]
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    file = tmp_path / "zones.txt"
+    file.write_text("door=0,0,1,0,1,1\n", encoding="utf-8-sig")
+    assert [*read_places("--zone", [f"@{file}"])] == ["door=0,0,1,0,1,1"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"# none\n", b"\xff\xfe", b"folder"])
+def test_a_file_without_zones_is_a_usage_error(tmp_path, content):
+    file = tmp_path / "zones.txt"
+    if content == b"folder":
+        file.mkdir()
+    elif content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UsageError, match=r"--zone @.*zones\.txt"):
+        [*read_places("--zone", [f"@{file}"])]
+
+
+@pytest.mark.parametrize(
+    ("box", "point"),
+    [
+        ((10, 20, 30, 40), (20, 40)),
+        ((10, 20, 30, 80), (20, 50)),  # cut off at the lower edge, where the picture ends
+        ((80, 20, 160, 40), (90, 40)),
+        ((-20, -20, 40, -5), (np.nan, np.nan)),  # outside
+        ((100, 20, 130, 40), (np.nan, np.nan)),
+        ((-3e38, -3e38, 3e38, 3e38), (50, 50)),
+    ],
+)
+def test_bottom_centres(box, point):
+    points = bottom_centres(np.array([box], np.float32), (50, 100))
+    np.testing.assert_array_equal(points, np.array([point], np.float32))
+    assert bottom_centres(np.empty((0, 4), np.float32), (50, 100)).shape == (0, 2)

@@ -1,0 +1,142 @@
+"""A record as JSON."""
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import jsonschema
+import numpy as np
+import pytest
+from report_schemas import validator
+
+from detcli.core.detections import Detections
+from detcli.core.errors import DecodeError, InferenceError, SourceError
+from detcli.core.geometry import Picture
+from detcli.core.record import SCHEMA_VERSION, Origin, Record, error_to_json
+
+
+def detections(*rows, names=("person", "car")):
+    """Rows of (x1, y1, x2, y2, score, class id)."""
+    table = np.array(rows, np.float32).reshape(-1, 6)
+    return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int64), names)
+
+
+def record(found, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noqa: B008 - frozen
+    return Record(
+        origin,
+        **{"index": 3, "model": "m", "device": "cpu"} | fields,
+        picture=Picture(np.zeros((2, 3, 3), np.uint8), (height, width)),
+        detections=found,
+    )
+
+
+def read_back(one):
+    """The fields after a round trip through JSON, checked against the schema."""
+    fields = json.loads(json.dumps(one.to_json(), allow_nan=False))
+    validator("predict", strict=True).validate(fields)
+    return fields
+
+
+def test_a_record_with_detections_matches_the_schema():
+    found = detections((1, 2, 3.5, 4.25, 0.9, 1), (0, 0, 60, 40, 0.5, 0))
+    assert read_back(record(found)) == {
+        "schema_version": SCHEMA_VERSION,
+        "source": "a.jpg",
+        "index": 3,
+        "width": 60,
+        "height": 40,
+        "detections": [
+            {"class_id": 1, "class_name": "car", "score": 0.9, "box": [1.0, 2.0, 3.5, 4.25]},
+            {"class_id": 0, "class_name": "person", "score": 0.5, "box": [0.0, 0.0, 60.0, 40.0]},
+        ],
+        "model": "m",
+        "device": "cpu",
+    }
+
+
+def test_a_box_beyond_the_picture_matches_the_schema():
+    [found] = read_back(record(detections((-2, -1.5, 70, 50, 0.9, 1))))["detections"]
+    assert found["box"] == [-2.0, -1.5, 70.0, 50.0]
+
+
+def test_a_frame_has_its_number_and_time():
+    fields = read_back(record(detections(), origin=Origin("a.mp4", frame=7, time_s=0.28034)))
+    assert (fields["frame"], fields["time_s"]) == (7, 0.28)
+    assert "frame" not in read_back(record(detections()))
+
+
+def test_a_frame_of_a_live_source_says_when_it_came():
+    here = timezone(timedelta(hours=2))
+    origin = Origin("camera:0", frame=7, time=datetime(2026, 1, 1, 0, 30, 5, 123_999, here))
+    assert read_back(record(detections(), origin=origin))["time"] == "2025-12-31T22:30:05.123Z"
+    assert "time" not in read_back(record(detections()))
+
+
+def test_damage_is_a_warning():
+    one = record(detections())
+    damaged = replace(one, picture=replace(one.picture, warnings=("damaged: torn",)))
+    assert read_back(damaged)["warnings"] == ["damaged: torn"]
+    assert "warnings" not in read_back(one)
+
+
+def test_a_picture_without_detections_has_an_empty_list():
+    assert read_back(record(Detections.empty(("person",))))["detections"] == []
+
+
+@pytest.mark.parametrize("error", [SourceError, DecodeError, InferenceError])
+@pytest.mark.parametrize("hint", ["", "try again"])
+def test_a_record_with_an_error_matches_the_schema(error, hint):
+    one = Record(Origin("a.jpg"), 3, "m", "cpu", error=error("it is torn", hint))
+    assert read_back(one) == {
+        "schema_version": SCHEMA_VERSION,
+        "source": "a.jpg",
+        "index": 3,
+        "error": {"type": error.__name__, "message": "it is torn", "hint": hint},
+    }
+
+
+def test_error_to_json_names_the_type():
+    fields = error_to_json(DecodeError("what", "how"))
+    assert fields == {"type": "DecodeError", "message": "what", "hint": "how"}
+
+
+@pytest.mark.parametrize(
+    ("score", "expected"), [(0.12344, 0.1234), (0.12346, 0.1235), (1.0, 1.0), (0.99999, 1.0)]
+)
+def test_scores_have_four_decimals(score, expected):
+    fields = read_back(record(detections((0, 0, 1, 1, score, 0))))
+    assert fields["detections"][0]["score"] == expected
+
+
+def test_boxes_have_two_decimals():
+    fields = read_back(record(detections((0.004, 0.006, 1 / 3, 1279.996, 0.5, 0))))
+    assert fields["detections"][0]["box"] == [0.0, 0.01, 0.33, 1280.0]
+
+
+def test_no_numpy_type_leaks():
+    kinds = set()
+
+    def collect(value):
+        kinds.add(type(value))
+        for inner in value.values() if isinstance(value, dict) else value:
+            if isinstance(inner, dict | list):
+                collect(inner)
+            else:
+                kinds.add(type(inner))
+
+    collect(record(detections((1, 2, 3, 4, 0.9, 1))).to_json())
+    assert kinds == {dict, list, str, int, float}
+
+
+@pytest.mark.parametrize(
+    "source", ["-", "a,b", 'q"uote', "new\nline", "猫.jpg", "\udcff.jpg", "a\0b"]
+)
+def test_any_name_survives_json(source):
+    assert read_back(record(detections(), origin=Origin(source)))["source"] == source
+
+
+def test_the_schema_rejects_an_invalid_row():
+    fields = record(detections((1, 2, 3, 4, 0.9, 1))).to_json()
+    fields["detections"][0]["score"] = 1.5
+    with pytest.raises(jsonschema.ValidationError):
+        validator("predict").validate(fields)

@@ -1,0 +1,118 @@
+import multiprocessing
+
+import pytest
+from shard_headers import header
+
+from detcli.core.errors import UsageError
+from detcli.run.shards.manifest import FIRST, MAX_SHARD, begin
+from detcli.run.shards.store import LocalFolder
+
+CONTEXT = multiprocessing.get_context("fork")
+NAMES = [f"{number}.jpg" for number in range(100)]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LocalFolder(tmp_path / "boxes")
+
+
+def test_a_run_begins_and_goes_on(store):
+    opened = begin(store, header(), NAMES, shard_size=30)
+    assert (opened.added, opened.repeated, len(opened.manifest)) == (100, 0, 4)
+    for sources in (NAMES, NAMES[::-1], [*NAMES, "3.jpg"], None):
+        again = begin(store, header(), sources)
+        assert (again.added, [*again.manifest]) == (0, [*opened.manifest])
+
+
+def test_a_name_that_comes_again_counts_once(store):
+    opened = begin(store, header(), ["a", "b", "a", "a"])
+    assert (opened.added, opened.repeated) == (2, 2)
+    assert [*opened.manifest.all_names()] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("count", "given", "expected"),
+    [(0, None, 16), (1, None, 16), (2000, None, 32), (70_000, None, MAX_SHARD), (100, 7, 7)],
+)
+def test_short_runs_have_small_shards(store, count, given, expected):
+    opened = begin(store, header(), map(str, range(count)), shard_size=given)
+    assert opened.manifest.header["shard_size"] == expected
+
+
+def test_other_settings_are_refused(store):
+    begin(store, header(), NAMES, shard_size=30)
+    with pytest.raises(UsageError, match=r"boxes was begun with conf 0\.25 instead of 0\.5$"):
+        begin(store, header(conf=0.5), NAMES)
+    with pytest.raises(UsageError, match="begun with shard_size 30 instead of 40"):
+        begin(store, header(), NAMES, shard_size=40)
+    with pytest.raises(UsageError, match=r'begun with detcli "1\.0" instead of "2\.0"'):
+        begin(store, header() | {"detcli": "2.0"}, None)
+
+
+def test_other_names_are_refused(store):
+    begin(store, header(), NAMES)
+    with pytest.raises(UsageError) as caught:
+        begin(store, header(), [*NAMES[1:], "a", "b", "c", "d"])
+    expected = "boxes was begun with other names: 4 new: a, b, c, ...; 1 gone: 0.jpg"
+    assert str(caught.value).endswith(expected)
+    assert "--extend" in caught.value.hint
+
+
+def test_new_names_extend_a_run(store):
+    first = [*begin(store, header(), NAMES, shard_size=30).manifest]
+    opened = begin(store, header(), ["x", *NAMES[:50], "y", "x"], extend=True)
+    assert (opened.added, opened.repeated, opened.gone) == (2, 1, 50)
+    assert [*opened.manifest][:4] == first
+    assert [*opened.manifest][4].names == ("x", "y")
+    assert begin(store, header(), [*NAMES, "x", "y"]).added == 0
+    assert begin(store, header(), [*NAMES, "x", "y"], extend=True).added == 0
+    assert sorted(store.names()) == ["manifest-00001.jsonl", FIRST]
+
+
+def test_nothing_begins_without_names(store):
+    with pytest.raises(UsageError, match=r"no inputs given, and .* has no manifest\.jsonl"):
+        begin(store, header(), None)
+
+
+def test_parts_without_a_manifest_are_refused(store, tmp_path):
+    (tmp_path / "boxes").mkdir()
+    (tmp_path / "boxes" / "part-00003.jsonl").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"has parts, such as part-00003\.jsonl, but no manifest"):
+        begin(store, header(), NAMES)
+    assert [*store.names()] == ["part-00003.jsonl"]
+
+
+def test_secrets_are_not_written_down(store):
+    with pytest.raises(UsageError, match=r"^https://host/a\.jpg\?token=\*\*\*: a manifest would"):
+        begin(store, header(), ["https://user:pw@host/a.jpg?token=abc"])
+    for mistyped in ("http:/user:pw@host/a.jpg", "user:pw@host/a.jpg", "ftp://user:pw@host/a.jpg"):
+        with pytest.raises(UsageError, match="a manifest would") as caught:
+            begin(store, header(), [mistyped])
+        assert "pw" not in str(caught.value)
+    assert [*store.names()] == []
+    names = ["https://host/a.jpg", "s3://bucket/user:pw@a.jpg?b=c", "a@b.jpg"]
+    assert [*begin(store, header(), names).manifest.all_names()] == names
+
+
+def _begin(store, names, barrier, outcomes):
+    barrier.wait()
+    try:
+        outcomes.put(begin(store, header(), names, extend=True).added)
+    except UsageError as error:
+        outcomes.put(str(error))
+
+
+def test_two_processes_begin_and_extend_at_once(store):
+    for lots in ((NAMES, NAMES), ([*NAMES, "x"], [*NAMES, "x"]), ([*NAMES, "y"], [*NAMES, "z"])):
+        barrier, outcomes = CONTEXT.Barrier(2), CONTEXT.SimpleQueue()
+        processes = [
+            CONTEXT.Process(target=_begin, args=(store, names, barrier, outcomes)) for names in lots
+        ]
+        for process in processes:
+            process.start()
+        added = [outcomes.get() for _ in processes]
+        for process in processes:
+            process.join()
+        assert sum(added) in {100, 1, 2}
+    names = [*begin(store, header(), None).manifest.all_names()]
+    assert sorted(names) == sorted([*NAMES, "x", "y", "z"])

@@ -1,0 +1,218 @@
+"""Runs in shards on Ray: a cluster of this machine, some of whose actors are killed."""
+
+import contextlib
+import fcntl
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import forked
+import poison
+import psutil
+import pytest
+from json_lines import lines
+from shard_headers import header
+from shard_runs import kill_and_go_on, merged
+
+from detcli import __version__
+from detcli.core.errors import DeviceError
+from detcli.core.files import Folder
+from detcli.model.file import ModelFile
+from detcli.run.shards.manifest import FIRST, Shard, publish
+from detcli.run.shards.ray import _actor, _require_shared, _unpacked
+from detcli.run.shards.store import LocalFolder
+from detcli.run.shards.work import Task
+
+# Not imported here: that takes a second, and every worker of the suite reads this file.
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+
+OWN = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}  # else it writes into the home
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory):
+    """A head with two cores, as `ray start` starts it, whose workers poison kills."""
+    folder = tmp_path_factory.mktemp("ray")
+    port, client = free_port(), free_port()
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head"]
+    command += ["--block", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
+    command += [f"--ray-client-server-port={client}", "--object-store-memory=100000000"]
+    # One at a time on this machine: not all of their ports can be chosen.
+    with (folder.parents[1] / "ray.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        environment = poison.environment(folder / "site", "SIGKILL") | OWN
+        with (folder / "log").open("w") as log:
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            _wait_for(port, process)
+            yield process, f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}"
+        finally:
+            family = [process, *psutil.Process(process.pid).children(recursive=True)]
+            for one in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+            process.wait()
+
+
+def _wait_for(port, process):
+    for _ in range(1200):
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        assert process.poll() is None
+        time.sleep(0.1)
+    raise AssertionError("Ray does not start")
+
+
+@pytest.fixture
+def cluster(head, monkeypatch):
+    """The process of the head, which the command finds."""
+    process, address, _ = head
+    for name, value in (OWN | {"RAY_ADDRESS": address}).items():
+        monkeypatch.setenv(name, value)
+    return process
+
+
+def actors_of(cluster):
+    found = psutil.Process(cluster.pid).children(recursive=True)
+    return [one for one in found if "ray::Detcli" in " ".join(_command(one))]
+
+
+def _command(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_chaos(cluster, make_pictures, one_run, tmp_path):
+    """Actors and the driver are killed again and again; every picture has its record once."""
+    command, expected = one_run(make_pictures(160))
+    boxes = tmp_path / "boxes"
+    on = ["--on", "ray", "--actors", "2..3"]  # without room for the third
+    command += ["-o", f"{boxes}/", *on, "--shard-size", 8]
+    killed = kill_and_go_on(command, boxes, lambda _: actors_of(cluster), (7,))
+    assert killed >= 3
+    assert merged(boxes) == expected
+    Folder(boxes).close()  # removes what the dead have left, as the next run does
+    assert not [*boxes.glob(".*")]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_picture_that_kills_its_actor_is_an_error_record(make_pictures, one_run, tmp_path):
+    command, expected = one_run(make_pictures(6, poisoned={3}))
+    done = forked.run(
+        [*command, "-o", f"{tmp_path / 'boxes'}/", "--on", "ray", "--shard-size", 4], timeout=300
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+    records, wanted = lines(merged(tmp_path / "boxes")), lines(expected)
+    errors = [record.pop("error", None) for record in records]
+    assert [error is not None for error in errors] == ["poison" in one["source"] for one in wanted]
+    assert "the process that worked it died 3 times" in str(errors)
+    for record, other in zip(records, wanted, strict=True):
+        assert other.items() >= record.items()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_commands_of_the_page(head, make_pictures, one_run, monkeypatch):
+    """All of docs/scale-out.md, on one machine, without a bucket and a GPU."""
+    _, address, client = head
+    folder = make_pictures(20)
+    command, expected = one_run(folder)
+    monkeypatch.setenv("DETCLI_MODEL", str(command[command.index("-m") + 1]))
+    page = (Path(__file__).parents[3] / "docs/scale-out.md").read_text(encoding="utf-8")
+    printed = re.findall(
+        r"(?m)((?:RAY_ADDRESS=\S+ )?detcli predict .*?--on ray.*?)(?: +#.*)?$", page
+    )
+    assert len(printed) == 4
+    for command in printed:
+        here = command.replace("head:6379", address).replace("ray://head:10001", client)
+        here = here.replace("s3://bucket/", "").replace("--device cuda", "-r --device cpu")
+        variable, _, rest = here.rpartition("detcli ")
+        assert variable in {"", f"RAY_ADDRESS={address} "}
+        done = forked.run(
+            [*shlex.split(rest), "--conf", "0.5", "-q"], cwd=folder.parent, timeout=300
+        )
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        found = merged(folder.parent / "boxes")
+        assert found == expected.replace(f"{folder}/", "pics/")
+        shutil.rmtree(folder.parent / "boxes")
+
+
+def test_a_ray_of_its_own(make_pictures, one_run, tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    command, expected = one_run(make_pictures(20))
+    command = [sys.executable, "-m", "detcli", *map(str, command), "-o", f"{tmp_path / 'boxes'}/"]
+    done = subprocess.run(
+        [*command, "--on", "ray"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **OWN},
+    )
+    assert done.stdout == ""  # Ray's own lines do not get there
+    assert merged(tmp_path / "boxes") == expected
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_cluster_without_room(make_model, make_picture, tmp_path):
+    command = ["predict", make_picture("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
+    for options, says in (
+        (["--actors", "3"], "no room for 3 of 1 CPU each: "),
+        (["--device", "cuda"], "no room for 1 of 1 GPU each: "),
+    ):
+        done = forked.run([*command, "--on", "ray", *options], timeout=300)
+        assert done.returncode == 5
+        assert says in done.stderr
+        assert " has 2 CPU and 0 GPU" in done.stderr
+
+
+def test_a_node_with_another_version_of_detcli(monkeypatch):
+    begin = _actor()().begin
+    assert f" has detcli {__version__}, this machine 0.0.1" in begin("0.0.1", "/", "", {})
+    monkeypatch.setitem(sys.modules, "detcli", None)
+    assert re.match("node .+ has no detcli: ", begin(__version__, "/", "", {}))
+
+
+def test_a_node_that_does_not_see_what_the_others_see(tmp_path):
+    store = LocalFolder(tmp_path)
+    shard = Shard(0, 0, (str(tmp_path / "a.png"), "s3://bucket/b.png"), "")
+    task = Task.whole(shard, "part-00000.jsonl")
+    with pytest.raises(DeviceError, match=f"^{tmp_path} is not there$"):
+        _require_shared(store, task)
+    publish(store, FIRST, header(), ["a"])
+    with pytest.raises(DeviceError, match=r"a\.png is not there"):
+        _require_shared(store, task)
+    (tmp_path / "a.png").touch()
+    _require_shared(store, task)
+
+
+def test_a_model_is_sent_with_what_lies_beside_it(make_model, cache, tmp_path):
+    model = make_model()
+    (tmp_path / "config.json").write_text('{"model_type": "x", "id2label": {"0": "a"}}')
+    files = ModelFile.read(model).files()
+    folder = _unpacked(files)
+    assert folder.parent == cache
+    assert {one.name: one.read_bytes() for one in folder.iterdir()} == files
+    assert files.keys() == {model.name, "config.json"}
+    assert _unpacked(files) == folder
+
+
+def test_a_cluster_that_does_not_answer(make_model, make_picture, tmp_path):
+    command = ["predict", make_picture("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
+    done = forked.run([*command, "--on", f"ray://127.0.0.1:{free_port()}"])
+    assert done.returncode == 5
+    assert "cannot use the Ray cluster at ray://127.0.0.1:" in done.stderr

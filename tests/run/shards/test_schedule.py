@@ -1,0 +1,207 @@
+"""The schedule, with workers that die as the test says."""
+
+import json
+import random as rng
+
+import pytest
+from shard_headers import header
+
+from detcli.core.errors import InferenceError
+from detcli.core.record import Origin, Record
+from detcli.run.counts import Counts
+from detcli.run.shards.manifest import FIRST, Manifest, begin, publish
+from detcli.run.shards.parts import Merge, PartWriter
+from detcli.run.shards.schedule import DEATHS, FRUITLESS, STARTS, NoTask, Schedule
+from detcli.run.shards.store import LocalFolder
+from detcli.run.shards.work import Done
+
+
+@pytest.fixture
+def make(tmp_path_factory):
+    """A schedule of shards with so many names."""
+
+    def make(names=10, size=5, workers=2, shards=None):
+        store = LocalFolder(tmp_path_factory.mktemp("boxes"))
+        publish(store, FIRST, header() | {"shard_size": size}, map(str, range(names)))
+        manifest = Manifest(store)
+        chosen = range(len(manifest)) if shards is None else shards
+        return Game(store, manifest, Schedule(store, manifest, chosen), workers)
+
+    return make
+
+
+class Game:
+    """Workers that do at once what they are given, unless it kills them."""
+
+    def __init__(self, store, manifest, schedule, workers):
+        self.store, self.manifest, self.schedule = store, manifest, schedule
+        self.held = {number: [] for number in range(workers)}
+        self.completed = []
+        self.alone = []  # tasks that were worked while their worker had no other
+
+    def play(self, kills, draw=lambda _: True):
+        """Until nothing is left; `kills` tells whether a worker dies over its tasks."""
+        for _ in range(10_000):
+            over = 0
+            for worker, held in self.held.items():
+                if len(held) < 2 and draw("wants more"):
+                    task = self.schedule.next(worker)
+                    over += task is NoTask.END
+                    if not isinstance(task, NoTask):
+                        held.append(task)
+                if held and draw("works"):
+                    self._work(worker, held, kills)
+            if over == len(self.held):
+                return
+        raise AssertionError("it never ends")
+
+    def _work(self, worker, held, kills):
+        if any(kills(name) for task in held for name in self.names(task)):
+            self.held[worker] = []
+            counts = self.schedule.died(worker, "SIGSEGV")
+        else:
+            counts = self.schedule.done(worker, self.done(held.pop(0)))
+        if counts is not None:
+            self.completed.append(counts)
+
+    @staticmethod
+    def names(task):
+        return task.shard.names[task.start : task.stop]
+
+    def done(self, task):
+        counts = Counts()
+        with PartWriter(task.shard) as writer:
+            for name in self.names(task):
+                writer.add({"schema_version": 1, "source": name, "index": 0, "detections": []})
+                counts.pictures += 1
+            if task.part is None:
+                return Done(task, counts, published=True, lines=writer.content())
+            return Done(task, counts, published=writer.publish(self.store, task.part))
+
+    def records(self):
+        merge = Merge(self.store, self.manifest)
+        records = [*merge]
+        assert merge.faults == []
+        return records
+
+
+def test_all_shards_are_worked_once(make):
+    game = make(names=23)
+    game.play(lambda _: False)
+    assert [record["source"] for record in game.records()] == [*map(str, range(23))]
+    assert [record["index"] for record in game.records()] == [*range(23)]
+    assert sum(counts.pictures for counts in game.completed) == 23
+    assert game.schedule.deaths == 0
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_kills_workers_each_name_has_a_record(make, seed):
+    """The names that kill have an error, and all others were worked."""
+    random = rng.Random(seed)  # noqa: S311 - no secret
+    count = random.randrange(40)
+    deadly = {str(random.randrange(40)) for _ in range(random.randrange(6))}
+    game = make(count, random.randint(1, 50), random.randint(1, 4))
+    game.play(deadly.__contains__, lambda _: random.random() < 0.7)
+    records = game.records()
+    assert [record["source"] for record in records] == [*map(str, range(count))]
+    assert {name for name in deadly if int(name) < count} == {
+        record["source"] for record in records if "error" in record
+    }
+    assert sum(counts.pictures + counts.failed for counts in game.completed) == count
+
+
+def test_a_shard_that_kills_is_bisected_to_the_picture(make):
+    game = make(names=64, size=16, workers=1)
+    game.play("37".__eq__)
+    (failed,) = [record for record in game.records() if "error" in record]
+    assert failed["source"] == "37"
+    assert failed["error"]["type"] == "InferenceError"
+    assert "died 3 times: SIGSEGV" in failed["error"]["message"]
+    assert game.schedule.deaths == 3 + 3 + 3  # as a shard, in 8, 4 and 2 names, and alone
+
+
+def test_a_death_by_chance_costs_no_record(make):
+    """A worker that is killed now and then: nothing has an error."""
+    deaths = iter([True, False, True, True, False, True, True, True, False, True])
+    game = make(names=20)
+    game.play(lambda _: next(deaths, False))
+    assert not any("error" in record for record in game.records())
+    assert game.schedule.deaths == 7
+
+
+def test_a_suspect_is_worked_by_a_worker_of_its_own(make):
+    schedule = make(names=30, size=5).schedule
+    first, second = schedule.next("a"), schedule.next("a")
+    schedule.next("b")
+    schedule.died("a", "SIGKILL")
+    assert schedule.next("b") is NoTask.WAIT  # it has something in hand
+    assert schedule.next("c") in {first, second}
+    assert schedule.next("c") is NoTask.WAIT  # it has a suspect
+    assert schedule.next("d") in {first, second}
+    assert schedule.next("e") not in {first, second, NoTask.WAIT}
+
+
+def publish_part(game, shard):
+    with PartWriter(shard) as writer:
+        for name in shard.names:
+            writer.add({"schema_version": 1, "source": name, "index": 0, "detections": []})
+        writer.publish(game.store, game.manifest.part(shard.number))
+
+
+def test_a_worker_that_dies_before_it_says_what_it_has_published_is_no_suspect(make):
+    game = make(names=10, size=5)
+    task = game.schedule.next(0)
+    publish_part(game, task.shard)
+    assert game.schedule.died(0, "SIGKILL") is None
+    game.play(lambda _: False)
+    assert (game.schedule.elsewhere, len(game.completed)) == (1, 1)
+
+
+def test_what_another_run_has_published_is_left_out(make):
+    game = make(names=30, size=5, workers=1)
+    for number in (1, 4):
+        publish_part(game, game.manifest.shard(number))
+    game.play(lambda _: False)
+    assert (game.schedule.total, game.schedule.elsewhere, len(game.completed)) == (6, 2, 4)
+    assert len(game.records()) == 30
+
+
+def test_a_run_works_its_share(make):
+    game = make(names=30, size=5, shards=range(1, 6, 2))
+    game.play(lambda _: False)
+    assert game.manifest.parts() == {1, 3, 5}
+
+
+def test_workers_that_die_at_once_end_the_run(make):
+    schedule = make().schedule
+    for _ in range(STARTS - 1):
+        schedule.died("a", "SIGILL")
+    with pytest.raises(InferenceError, match="workers keep dying: SIGILL"):
+        schedule.died("a", "SIGILL")
+
+
+def test_workers_that_die_over_everything_end_the_run(make):
+    game = make(names=100, size=50, workers=1)
+    with pytest.raises(InferenceError, match="workers keep dying"):
+        game.play(lambda _: True)
+    assert game.schedule.deaths < DEATHS * FRUITLESS + 200
+
+
+def test_the_record_of_a_killer_is_as_pipelines_write_it(make):
+    game = make(names=1, size=1, workers=1)
+    game.play("0".__eq__)
+    (record,) = game.records()
+    error = InferenceError("x")
+    assert [*record] == [*Record(Origin("0"), 0, "", "", error=error).to_json()]
+    assert json.dumps(record)
+
+
+def test_the_order_is_not_the_same_in_two_runs(tmp_path):
+    store = LocalFolder(tmp_path)
+    manifest = begin(store, header(), map(str, range(200)), shard_size=1).manifest
+    orders = []
+    for _ in range(2):
+        schedule = Schedule(store, manifest, range(200))
+        orders.append([schedule.next(number).shard.number for number in range(200)])
+    assert orders[0] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1])

@@ -1,0 +1,120 @@
+"""A folder in an object store keeps what a folder on a disk promises."""
+
+import io
+import pickle
+import re
+import threading
+
+import conditional_server
+import pytest
+
+from detcli.core.errors import OutputError, StoreError, UsageError
+from detcli.run.shards.store import ObjectFolder, open_store
+
+
+@pytest.fixture
+def store(s3):
+    s3.put("boxes-of-others/part-00000.jsonl")
+    return open_store("s3://photos/a b/boxes/")
+
+
+def test_what_is_published_is_found_and_read(s3, store):
+    assert [*store.names()] == []
+    assert not store.exists("part")
+    assert store.publish("part", io.BytesIO(b"one\ntwo\n"))
+    assert store.exists("part")
+    s3.put("a b/boxes/deeper/part")
+    assert [*store.names()] == ["part"]
+    with store.open("part") as file:
+        assert file.readline() == b"one\n"
+        file.seek(4)
+        assert file.read() == b"two\n"
+    assert s3.get("a b/boxes/part") == b"one\ntwo\n"
+
+
+def test_nothing_is_published_twice(s3, store):
+    content = io.BytesIO(b"first")
+    content.read()  # it is written from its beginning
+    assert store.publish("part", content)
+    assert not store.publish("part", io.BytesIO(b"second"))
+    assert s3.get("a b/boxes/part") == b"first"
+
+
+def test_of_many_writers_one_wins(s3, store):
+    won = []
+    writers = [
+        threading.Thread(
+            target=lambda number=number: (
+                store.publish("part", io.BytesIO(str(number).encode())) and won.append(number)
+            )
+        )
+        for number in range(8)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [str(number).encode() for number in won] == [s3.get("a b/boxes/part")]
+
+
+def test_a_store_can_be_sent_to_another_process(store):
+    assert store.publish("part", io.BytesIO(b"x"))
+    copy = pickle.loads(pickle.dumps(store))  # noqa: S301
+    assert str(copy) == str(store) == "s3://photos/a b/boxes/"
+    assert copy.exists("part")
+
+
+def test_what_a_torn_answer_brought_is_not_used(s3, store):
+    content = bytes(range(256)) * 1000
+    assert store.publish("part", io.BytesIO(content))
+    s3.faults.refuse_each, s3.faults.cut_each = 3, 2
+    for _ in range(5):
+        with store.open("part") as file:
+            assert file.read() == content
+
+
+def test_what_cannot_be_reached_is_an_error_with_its_name(s3):
+    gone = ObjectFolder("s3://gone/boxes/")
+    for use in (lambda: [*gone.names()], lambda: gone.open("part")):
+        with pytest.raises(StoreError, match=r"cannot read s3://gone/boxes/.*no such bucket"):
+            use()
+    with pytest.raises(OutputError, match="cannot write s3://gone/boxes/part: there is no such"):
+        gone.publish("part", io.BytesIO(b""))
+    s3.faults.status = "403 Forbidden", "AccessDenied"
+    with pytest.raises(StoreError, match="access denied"):
+        gone.exists("part")
+
+
+@pytest.mark.parametrize("place", ["s3:///boxes/", "s3://photos//boxes/", "s3://photos/a/../b/"])
+def test_a_malformed_address_is_refused(place):
+    with pytest.raises(UsageError, match=re.escape(f"--output {place}: ")):
+        open_store(place)
+
+
+@pytest.mark.parametrize("scheme", ["gs", "az"])
+def test_google_and_azure_are_asked_to_replace_nothing(scheme, monkeypatch):
+    """A server that looks at the condition stands in for theirs."""
+    with conditional_server.serve(scheme) as (url, kept):
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{url}/lab")
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "lab")
+        monkeypatch.setenv("AZURE_STORAGE_KEY", "c2VjcmV0")
+        folder = open_store(f"{scheme}://photos/boxes/")
+        assert not folder.exists("part")
+        won = []
+        writers = [
+            threading.Thread(
+                target=lambda number=number: (
+                    folder.publish("part", io.BytesIO(b"%d" % number)) and won.append(number)
+                )
+            )
+            for number in range(8)
+        ]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert [b"%d" % number for number in won] == [*kept.values()]
+        assert folder.exists("part")
+        with folder.open("part") as file:
+            assert file.read() == b"%d" % won[0]

@@ -1,0 +1,173 @@
+"""Workers: what they make of tasks, whatever the batches, detectors and shards."""
+
+import random as rng
+import threading
+
+import cv2
+import pytest
+from colour_model import NAMES, picture
+from shard_headers import header
+
+from detcli.core.config import Config, Inputs, Running, Settings, Writing
+from detcli.core.device import Device, DeviceOptions
+from detcli.core.errors import OutputError
+from detcli.model.zoo import find
+from detcli.run.detector import Detector
+from detcli.run.pipeline import Pipeline
+from detcli.run.shards.manifest import FIRST, Manifest, Unusable, publish
+from detcli.run.shards.parts import Merge
+from detcli.run.shards.store import LocalFolder
+from detcli.run.shards.work import Done, Progress, Ready, Task, WorkRequest, work
+from detcli.source.sources import Sources
+
+CPU = Device.parse("cpu")
+
+
+@pytest.fixture
+def names(tmp_path):
+    """Names of 20 pictures of several sizes, of one that is torn, and of a video."""
+    random = rng.Random(0)  # noqa: S311 - no secret
+    made = []
+    for number in range(20):
+        squares = [
+            (random.choice(NAMES), random.randrange(8), random.randrange(8)) for _ in range(3)
+        ]
+        path = tmp_path / f"{number:02}.png"
+        cv2.imwrite(str(path), picture(*squares, size=(64, 64 + 16 * (number % 4))))
+        made.append(str(path))
+    (tmp_path / "07.png").write_bytes(b"\x89PNG torn")
+    video = cv2.VideoWriter(str(tmp_path / "08.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64))
+    for number in range(9):
+        video.write(picture(("red", number % 8, 1)))
+    video.release()
+    return [*made[:8], str(tmp_path / "08.mp4"), *made[8:]]
+
+
+class Play:
+    """A run whose tasks are worked one after the other by one worker."""
+
+    def __init__(self, folder, names, size, model, batch=None, **groups):
+        self.store = LocalFolder(folder)
+        publish(self.store, FIRST, header() | {"shard_size": size}, names)
+        self.manifest = Manifest(self.store)
+        config = Config(
+            running=Running(model=str(model), device=(CPU,), batch=batch),
+            settings=Settings(conf=0.5),
+            writing=Writing(output=f"{folder}/"),
+            **groups,
+        )
+        self.request = WorkRequest(config, find(str(model)), "builtins:id")
+        self.reports = []
+
+    def tasks(self):
+        return [Task.whole(shard, self.manifest.part(shard.number)) for shard in self.manifest]
+
+    def work(self, tasks=None, detectors=1):
+        request = WorkRequest.from_json(self.request.placed([CPU], detectors, detectors).to_json())
+        work(request, tasks or self.tasks(), self.reports.append)
+
+    def of(self, kind):
+        return [report for report in self.reports if isinstance(report, kind)]
+
+    def records(self):
+        merge = Merge(self.store, self.manifest)
+        records = [*merge]
+        assert merge.faults == []
+        return records
+
+
+def in_one_run(names, model, batch, workers):
+    """The records of one run on one machine."""
+    options = DeviceOptions(workers=workers)
+    with (
+        Detector(find(str(model)), CPU, Settings(conf=0.5), options) as detector,
+        Sources(names) as sources,
+    ):
+        pipeline = Pipeline(detector, batch or detector.batch, ["cpu"] * (workers - 1))
+        return [record.to_json() for record in pipeline.run(sources)]
+
+
+@pytest.mark.parametrize("way", [(1, None, 1), (3, 4, 1), (7, 1, 2), (7, 4, 2), (50, 3, 3)])
+def test_batches_across_shards_change_nothing(tmp_path, names, make_model, way):
+    size, batch, detectors = way
+    model = make_model(batch=None)
+    play = Play(tmp_path / "boxes", names, size, model, batch=batch)
+    play.work(detectors=detectors)
+    assert play.records() == in_one_run(names, model, None, 1) == in_one_run(names, model, 4, 2)
+
+
+def test_a_worker_tells_what_it_does(tmp_path, names, make_model):
+    play = Play(tmp_path / "boxes", names, 8, make_model())
+    play.work()
+    (ready,) = play.of(Ready)
+    assert (ready.settings["model"], ready.settings["conf"]) == ("colours", 0.5)
+    assert isinstance(play.reports[0], Ready)
+    first, second, third = play.of(Done)
+    assert [done.task.shard.number for done in (first, second, third)] == [0, 1, 2]
+    assert (first.counts.pictures, first.counts.frames, first.counts.failed) == (7, 0, 1)
+    assert (second.counts.pictures, second.counts.frames) == (7, 9)
+    assert sum(progress.records for progress in play.of(Progress)) == 29
+    assert all(done.published for done in play.of(Done))
+    play.work(play.tasks()[:1])
+    assert not play.of(Done)[-1].published
+
+
+@pytest.mark.parametrize("fast_decode", [False, True])
+def test_jpegs_are_decoded_into_the_devices_memory(tmp_path, make_model, allocated, fast_decode):
+    pytest.importorskip("simplejpeg")
+    path = str(tmp_path / "a.jpg")
+    cv2.imwrite(path, picture(("red", 1, 1), size=(200, 200)))
+    play = Play(tmp_path / "boxes", [path], 1, make_model(), inputs=Inputs(fast_decode=fast_decode))
+    play.work()
+    assert len(play.records()) == 1
+    assert allocated == [(100, 100) if fast_decode else (200, 200)]
+
+
+def test_a_piece_is_sent_back(tmp_path, names, make_model):
+    play = Play(tmp_path / "boxes", names, 50, make_model())
+    play.work([Task(play.manifest.shard(0), None, 6, 9)])
+    (done,) = play.of(Done)
+    assert len(done.lines.splitlines()) == 1 + 1 + 9
+    assert play.manifest.parts() == set()
+
+
+def test_names_without_records_end_their_shard(tmp_path, names, make_model, monkeypatch):
+    """Videos that give no frame, not even a failed one; and failures of the manifest."""
+    plain = Sources.open
+    monkeypatch.setattr(
+        Sources, "open", lambda self, name: [] if name == names[8] else plain(self, name)
+    )
+    entries = [names[8], Unusable("pics", "cannot list it", "check"), names[0], names[1]]
+    play = Play(tmp_path / "boxes", entries, 1, make_model())
+    play.work()
+    assert sorted(done.task.shard.number for done in play.of(Done)) == [0, 1, 2, 3]
+    records = play.records()
+    assert [record["source"] for record in records] == ["pics", *names[:2]]
+    assert [record["index"] for record in records] == [0, 1, 2]
+
+
+def test_the_next_task_is_asked_for_before_the_last_is_done(tmp_path, names, make_model):
+    """So that the device never waits between shards."""
+    play = Play(tmp_path / "boxes", names, 10, make_model())
+    asked = threading.Event()
+    first, *rest = play.tasks()
+
+    def tasks():
+        yield first
+        asked.set()
+        yield from rest
+
+    def report(event):
+        if isinstance(event, Done) and event.task is first:
+            assert asked.wait(60)
+        play.reports.append(event)
+
+    work(play.request, tasks(), report)
+    assert len(play.of(Done)) == len(rest) + 1
+
+
+def test_a_part_that_cannot_be_published_ends_the_worker(tmp_path, names, make_model):
+    play = Play(tmp_path / "boxes", names, 10, make_model())
+    (tmp_path / "boxes" / "part-00001.jsonl").mkdir()
+    with pytest.raises(OutputError, match="part-00001"):
+        play.work()

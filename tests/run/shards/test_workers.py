@@ -1,0 +1,47 @@
+from shard_headers import header
+
+from detcli.run.counts import Counts
+from detcli.run.shards.manifest import FIRST, Manifest, publish
+from detcli.run.shards.schedule import Schedule
+from detcli.run.shards.store import LocalFolder
+from detcli.run.shards.work import Done, Ready
+from detcli.run.shards.workers import Ended, More, Workers
+
+
+class Worker:
+    """Does nothing, and says that it is done."""
+
+    def __init__(self, number, tell):
+        self._tell = tell
+        self.number = number
+        tell(Ready("here", "1.0", {}))
+        tell(More())
+
+    def send(self, task):
+        if task is None:
+            self._tell(Ended(""))
+        else:
+            self._tell(Done(task, Counts(), published=True))
+            self._tell(More())
+
+    def release(self):
+        pass
+
+    end = release
+
+
+def test_there_are_no_more_workers_than_shards(tmp_path):
+    store = LocalFolder(tmp_path)
+    publish(store, FIRST, header() | {"shard_size": 1}, ["a", "b", "c"])
+    for shards, expected in (([], 1), ([0], 1), ([0, 1, 2], 3)):
+        started, worked = [], []
+
+        def begin(number, tell, started=started):
+            started.append(number)
+            return Worker(number, tell)
+
+        with Workers(5, begin) as workers:
+            workers.ready()
+            workers.run(Schedule(store, Manifest(store), shards), worked.append)
+        assert started == [*range(expected)]
+        assert len(worked) == len(shards)

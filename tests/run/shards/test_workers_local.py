@@ -1,0 +1,160 @@
+"""Runs in shards on processes of this machine, some of which are killed."""
+
+import os
+import subprocess
+import sys
+import time
+
+import forked
+import poison
+import psutil
+import pytest
+from json_lines import lines
+from shard_runs import kill_and_go_on, merged, parts_in
+
+from detcli.run.shards.workers import _cause
+
+
+def children_of(process):
+    try:
+        return psutil.Process(process.pid).children()
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.mark.parametrize("on", ["local:1", "local:3"])
+def test_the_parts_are_what_one_run_prints(make_pictures, one_run, tmp_path, on):
+    command, expected = one_run(make_pictures(50))
+    done = forked.run([*command, "-o", f"{tmp_path / 'boxes'}/", "--on", on, "--shard-size", 7])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert parts_in(tmp_path / "boxes") == 8
+    assert merged(tmp_path / "boxes") == expected
+
+
+def test_chaos(make_pictures, one_run, tmp_path):
+    """Workers and the driver are killed again and again; every picture has its record once."""
+    command, expected = one_run(make_pictures(400))
+    boxes = tmp_path / "boxes"
+    command += ["-o", f"{boxes}/", "--on", "local:2", "--shard-size", 8]
+    killed = kill_and_go_on(command, boxes, children_of, (15, 32))
+    assert killed >= 3
+    assert merged(boxes) == expected
+
+
+def test_workers_end_with_the_process_that_started_them(make_pictures, one_run, tmp_path):
+    command, _ = one_run(make_pictures(200))
+    process = forked.start([*command, "-o", f"{tmp_path / 'boxes'}/", "--shard-size", 1])
+    while not (workers := children_of(process)) or not parts_in(tmp_path / "boxes"):
+        assert process.is_alive()
+        time.sleep(0.005)
+    process.kill()
+    process.join()
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
+
+
+def test_a_picture_that_kills_its_worker_is_an_error_record(
+    make_pictures, one_run, detcli, tmp_path
+):
+    command, expected = one_run(make_pictures(12, poisoned={7}))
+    command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 4]
+    done = detcli(*command, env=poison.environment(tmp_path / "site"), timeout=240)
+    assert (done.returncode, done.stderr) == (3, "")
+    records, wanted = lines(merged(tmp_path / "boxes")), lines(expected)
+    killer = [place for place, record in enumerate(wanted) if "poison" in record["source"]]
+    assert len(killer) == 1
+    error = records[killer[0]].pop("error")
+    assert error["type"] == "InferenceError"
+    assert error["message"] == "the process that worked it died 3 times: SIGSEGV"
+    assert wanted[killer[0]].items() >= records[killer[0]].items()
+    del records[killer[0]], wanted[killer[0]]
+    assert records == wanted
+
+
+def test_a_picture_that_ends_its_worker_without_a_failure_is_an_error_record(
+    make_pictures, one_run, detcli, tmp_path
+):
+    """As a library does that calls exit(0)."""
+    command, _ = one_run(make_pictures(6, poisoned={3}))
+    environment = poison.environment(tmp_path / "site")
+    site = tmp_path / "site" / "sitecustomize.py"
+    site.write_text(site.read_text().replace("os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(0)"))
+    command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 1]
+    done = detcli(*command, env=environment, timeout=240)
+    assert (done.returncode, done.stderr) == (3, "")
+    errors = [record["error"]["message"] for record in lines(merged(tmp_path / "boxes"))
+              if "error" in record]  # fmt: skip
+    assert errors == ["the process that worked it died 3 times: exit code 0"]
+
+
+@pytest.mark.parametrize("count", ["100000", "9" * 5000])
+def test_processes_that_no_machine_has_memory_for_are_refused(make_pictures, one_run, count):
+    command, _ = one_run(make_pictures(1))
+    done = forked.run([*command, "-o", "boxes/", "--on", f"local:{count}"])
+    assert done.returncode == 2
+    assert f"--on local:{count}" in done.stderr
+
+
+def test_a_model_that_cannot_be_used_ends_the_run(make_pictures, make_model, tmp_path):
+    command = ["predict", make_pictures(3), "-o", f"{tmp_path / 'boxes'}/", "-m", make_model()]
+    done = forked.run([*command, "--classes", "zebra"])
+    assert done.returncode == 2
+    assert "the model has no class 'zebra'" in done.stderr
+    assert not (tmp_path / "boxes").exists()
+
+
+def test_workers_that_cannot_start_end_the_run(make_pictures, make_model, detcli, tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "onnxruntime.py").write_text("import os; os.abort()")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    done = detcli(
+        *("predict", make_pictures(3), "-o", f"{tmp_path / 'boxes'}/", "-m", make_model()),
+        env=environment,
+        timeout=240,
+    )
+    assert done.returncode == 1
+    assert "workers keep dying: SIGABRT; none has started" in done.stderr
+
+
+PART = "part-00000.jsonl"
+
+LIMITED = """
+import resource, runpy, sys
+limit = int(sys.argv[1])
+del sys.argv[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+runpy.run_module("detcli", run_name="__main__")
+"""
+
+
+def test_a_full_disk_ends_the_run(make_pictures, one_run, tmp_path):
+    """The disk is full when the manifest is written, and when the first part is."""
+    command, expected = one_run(make_pictures(30))
+    command += ["--shard-size", 30, "-o"]
+    assert forked.run([*command, f"{tmp_path / 'whole'}/"]).returncode == 0
+    sizes = [(tmp_path / "whole" / name).stat().st_size for name in ("manifest.jsonl", PART)]
+    assert sizes[0] < sizes[1]
+    command.append(f"{tmp_path / 'boxes'}/")
+    for name, size in zip(("manifest.jsonl", PART), sizes, strict=True):
+        limited = [sys.executable, "-c", LIMITED, size - 1, *command]
+        done = subprocess.run(
+            [*map(str, limited)], check=False, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 1
+        assert f"boxes/{name}: File too large" in done.stderr
+        assert name not in os.listdir(tmp_path / "boxes")  # noqa: PTH208 - names
+    assert forked.run(command).returncode == 0
+    assert merged(tmp_path / "boxes") == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        (0, "exit code 0"),
+        (3, "exit code 3"),
+        (-9, "SIGKILL (perhaps out of memory)"),
+        (-11, "SIGSEGV"),
+        (-200, "signal 200"),
+    ],
+)
+def test_an_exit_code_tells_the_cause(code, cause):
+    assert _cause(code) == cause

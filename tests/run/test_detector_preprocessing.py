@@ -1,0 +1,127 @@
+"""Detectors whose pictures are prepared in other ways than a YOLO's."""
+
+import json
+
+import colour_model
+import numpy as np
+import onnx
+import pytest
+from colour_model import cell_box, picture
+from onnx import helper, numpy_helper
+
+from detcli import Detector, Settings
+from detcli.core.errors import ModelError, UsageError
+
+NAMES = {"names": str(dict(enumerate(colour_model.NAMES))), "stride": "8"}
+WIDE = picture(("red", 2, 3), size=(64, 128))
+
+
+def found(model, image, preprocess=None, conf=0.6):
+    with Detector(model, "cpu", Settings(conf=conf, preprocess=preprocess)) as detector:
+        return detector(image)
+
+
+def with_node(model, operator, constant, attributes=None):
+    """A model that does something with its input first."""
+    graph = model.graph
+    for node in graph.node:
+        node.input[:] = ["prepared" if name == "images" else name for name in node.input]
+    graph.initializer.append(numpy_helper.from_array(constant, "prepares"))
+    node = helper.make_node(operator, ["images", "prepares"], ["prepared"], **(attributes or {}))
+    graph.node.insert(0, node)
+    return model
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(model, name="model.onnx"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        onnx.save(model, path)
+        return path
+
+    return write
+
+
+def test_a_stretched_picture(make_model):
+    stretched = found(make_model(), WIDE, "stretch")
+    assert stretched.class_name == ["red"]  # in half a cell of the canvas, half red
+    np.testing.assert_allclose(stretched.xyxy, [[16, 24, 32, 32]], atol=1e-4)
+
+
+def test_a_picture_in_the_corner(make_model):
+    image = np.full((32, 64, 3), 114, np.uint8)
+    image[8:16, 16:24] = (0, 0, 255)
+    for way, row in (("letterbox", 1), ("corner", 1)):
+        assert found(make_model(), image, way).xyxy.tolist() == [cell_box(2, row)]
+    white = found(make_model(), image, "corner,pad=255")
+    assert set(white.xyxy[:, 3]) == {16.0, 32.0}  # cells of padding, clipped to the picture
+
+
+def test_blue_first(make_model):
+    assert found(make_model(), picture(("red", 2, 3)), "bgr").class_name == ["blue"]
+
+
+def test_an_input_that_follows_the_picture(make_model):
+    model = make_model(size=None, batch=None, metadata=NAMES)
+    assert found(model, WIDE, "none").xyxy.tolist() == [cell_box(2, 3)]
+    small = np.repeat(np.repeat(WIDE, 2, axis=0), 2, axis=1)
+    halved = found(model, small, "shortest-edge=64:128")
+    assert halved.xyxy.tolist() == [[32.0, 48.0, 48.0, 64.0]]
+    with Detector(model, "cpu", Settings(conf=0.6, preprocess="none")) as detector:
+        both = detector([WIDE, picture(("blue", 1, 1))])
+    assert [one.class_name for one in both] == [["red"], ["blue"]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"preprocess": "shortest-edge=64:128", "imgsz": 64}, "follows the size of each picture"),
+        ({"preprocess": "stretch", "rect": True}, "--rect: pictures are fitted by stretch"),
+        ({"preprocess": "none", "rect": True}, "--rect: pictures are fitted by none"),
+        ({"preprocess": "strech"}, "'strech' is unknown"),
+    ],
+)
+def test_what_does_not_go_together(make_model, settings, problem):
+    with pytest.raises(UsageError, match=problem):
+        Detector(make_model(size=None), "cpu", Settings(**settings))
+
+
+def test_a_fixed_input_cannot_follow_the_picture(make_model):
+    with pytest.raises(UsageError, match="this graph takes 64x64 pictures only"):
+        Detector(make_model(), "cpu", Settings(preprocess="none"))
+
+
+def test_graphs_that_prepare_their_input_themselves(save):
+    image = picture(("red", 2, 3))
+    for operator, constant, attributes in (
+        ("Div", np.float32(255), None),
+        ("Mul", np.float32(1 / 255), None),
+        ("Gather", np.array([2, 1, 0]), {"axis": 1}),
+    ):
+        model = with_node(colour_model.build(metadata=NAMES), operator, constant, attributes)
+        detections = found(save(model), image)
+        assert detections.class_name == ["red"]
+        assert detections.xyxy.tolist() == [cell_box(2, 3)]
+
+
+def test_values_that_nothing_settles_are_asked_for(save):
+    model = save(with_node(colour_model.build(metadata=NAMES), "Div", np.float32(2)))
+    with pytest.raises(ModelError, match=r"how pictures are prepared .* unknown: values") as caught:
+        found(model, picture())
+    assert "--preprocess" in caught.value.hint
+    scale = 2 / 255
+    assert found(model, picture(("red", 2, 3)), f"scale={scale}").class_name == ["red"]
+
+
+def test_a_folder_as_hugging_face_lays_it_out(save, tmp_path):
+    model = save(colour_model.build(size=None, metadata={"stride": "8"}), "onnx/model.onnx")
+    processor = {"size": {"height": 64, "width": 64}, "do_normalize": False, "resample": 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+    labels = {"0": "rot", "1": "grün", "2": "blau"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "x", "id2label": labels}))
+    detections = found(model, WIDE)
+    assert detections.class_name == ["rot"]
+    with Detector(model, "cpu") as detector:
+        assert detector.canvas == (64, 64)
+        assert detector.contract.names_origin == "config.json"

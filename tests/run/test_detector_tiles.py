@@ -1,0 +1,131 @@
+"""A detector that looks at tiles."""
+
+import threading
+
+import numpy as np
+import pytest
+from colour_model import cell_box, picture
+
+from detcli import Detector, DeviceOptions, Settings
+from detcli.core.errors import InferenceError, UsageError
+from detcli.core.geometry import Picture
+from detcli.core.tiling import Tiling, merge
+
+TILES = Tiling(64, 0.25)
+SQUARES = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
+LARGE = picture(*SQUARES, size=(112, 160), grey=40)
+
+
+def opened(model, workers=1, **settings):
+    settings = Settings(**{"conf": 0.6, "tile": TILES} | settings)
+    return Detector(model, "cpu", settings, DeviceOptions(workers=workers))
+
+
+def boxes(found):
+    return sorted((name, *box.tolist()) for box, _, _, name in found)
+
+
+EXPECTED = sorted((name, *cell_box(*at)) for name, *at in SQUARES)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("batch", [1, 4, None])
+def test_all_objects_are_found_whoever_shares_the_work(make_model, workers, batch):
+    with opened(make_model(batch=batch), workers) as detector:
+        assert boxes(detector(LARGE)) == EXPECTED
+        several = detector([LARGE, picture(), LARGE[:64, :64], LARGE])
+    assert [len(found) for found in several] == [4, 0, 3, 4]
+    assert boxes(several[3]) == EXPECTED
+
+
+def test_it_is_what_merging_the_areas_gives(make_model, random):
+    image = random.integers(0, 256, (150, 230, 3), np.uint8)
+    areas = TILES.areas((150, 230))
+    with (
+        opened(make_model(), conf=0.52) as detector,
+        opened(make_model(), tile=None, conf=0.52) as plain,
+    ):
+        found = detector(image)
+        parts = [plain(image[top:bottom, left:right]) for left, top, right, bottom in areas]
+    expected = merge(parts, areas)
+    assert len(found) > 10
+    np.testing.assert_array_equal(found.xyxy, expected.xyxy)
+    np.testing.assert_array_equal(found.score, expected.score)
+
+
+def test_the_work_is_shared_and_a_picture_after_the_other_is_read(make_model, monkeypatch):
+    threads = set()
+    with opened(make_model(), 3) as detector:
+        assert (detector.workers, detector.batch) == (1, 3)
+        for one in (detector, *detector._helpers):  # noqa: SLF001 - there is no other way to see them
+
+            def start(pictures, begin=one._start):  # noqa: SLF001
+                threads.add(threading.current_thread())
+                together.wait(20)
+                return begin(pictures)
+
+            monkeypatch.setattr(one, "_start", start)
+        together = threading.Barrier(
+            3, action=lambda: monkeypatch.setattr(together, "wait", lambda _: 0)
+        )
+        assert boxes(detector(LARGE)) == EXPECTED
+        assert len(threads) == 3
+        assert detector.finished == len(TILES.areas((112, 160)))
+        assert detector.times
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_in_one_thread_ends_the_work(make_model, monkeypatch, failing):
+    with opened(make_model(), 2) as detector:
+        one = [detector, *detector._helpers][failing]  # noqa: SLF001
+
+        def fail(_):
+            raise InferenceError("it broke")
+
+        monkeypatch.setattr(one, "_start", fail)
+        pictures = [Picture.whole(LARGE)] * 9
+        with pytest.raises(InferenceError, match="it broke"):
+            detector.submit(pictures)
+
+
+def test_a_clone_has_helpers_of_its_own(make_model):
+    with opened(make_model(), 2) as detector, detector.clone() as other:
+        assert not {*map(id, detector._helpers)} & {*map(id, other._helpers)}  # noqa: SLF001
+        assert boxes(other(LARGE)) == EXPECTED
+
+
+def test_max_det_is_that_of_a_tile(make_model):
+    with opened(make_model(), max_det=1) as detector:
+        assert len(detector(LARGE)) > 1
+
+
+def test_confidences_of_classes_hold_in_tiles(make_model):
+    with opened(make_model(), class_conf=(("red", 1.0),)) as detector:
+        assert {name for *_, name in detector(LARGE)} == {"blue", "green"}
+
+
+def test_pictures_in_tiles_are_decoded_in_full(make_model):
+    with opened(make_model()) as detector, opened(make_model(), tile=None) as plain:
+        assert plain.fast_for == (64, 64)
+        assert detector.fast_for is None
+
+
+def test_tiles_may_go_with_rect(make_model):
+    model = make_model(
+        size=None,
+        batch=None,
+        metadata={"names": str({0: "red", 1: "green", 2: "blue"}), "stride": "8"},
+    )
+    with opened(model, imgsz=64, rect=True) as detector:
+        assert boxes(detector(LARGE)) == EXPECTED
+
+
+def test_a_tile_smaller_than_the_stride_is_refused(make_model):
+    model = make_model(metadata={"stride": "32"})
+    with pytest.raises(
+        UsageError, match="--tile 31: smaller than the model's stride, 32"
+    ) as refused:
+        opened(model, tile=Tiling(31))
+    assert "--tile 64" in refused.value.hint
+    with opened(model, tile=Tiling(32)):
+        pass

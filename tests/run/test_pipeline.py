@@ -1,0 +1,313 @@
+"""One record per input, in order, whatever happens."""
+
+import itertools
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from detcli import Detector, DeviceOptions, Settings
+from detcli.core.detections import Detections
+from detcli.core.errors import DeviceError, DeviceMemoryError, InferenceError, SourceError
+from detcli.core.geometry import Picture
+from detcli.core.record import Clip, Origin
+from detcli.core.timing import StageTimes
+from detcli.run import pipeline as module
+from detcli.run import pipeline as worker_module
+from detcli.run.pipeline import Pipeline
+from detcli.source.loading import Item, failed
+
+
+class Double:
+    """A stand-in for Detector that finds as many objects as the picture's first value says."""
+
+    model_name, in_flight, finished = "stand-in", 1, 0
+
+    def __init__(self, device="cpu", work=lambda _: None, in_flight=1):
+        self.device, self.work, self.in_flight = device, work, in_flight
+        self.times = StageTimes()
+        self.batches, self.threads, self.closed = [], set(), False
+        self.started = self.waited = self.most_in_flight = 0
+        self.clones = {}
+
+    def clone(self, device):
+        self.clones[device] = Double(device, self.work, self.in_flight)
+        return self.clones[device]
+
+    def submit(self, pictures):
+        self.threads.add(threading.get_ident())
+        self.batches.append(len(pictures))
+        self.started += 1
+        self.most_in_flight = max(self.most_in_flight, self.started - self.waited)
+        counts = [int(picture.pixels[0, 0, 0]) for picture in pictures]
+        self.work(counts)
+
+        def wait():
+            self.waited += 1
+            return [self.detections(count) for count in counts]
+
+        return wait
+
+    @staticmethod
+    def detections(count):
+        zeros = np.zeros(count, np.int64)
+        return Detections(
+            np.zeros((count, 4), np.float32), np.ones(count, np.float32), zeros, ("thing",)
+        )
+
+    def close(self):
+        self.closed = True
+
+
+def shade(value):
+    return Picture.whole(np.full((2, 2, 3), value, np.uint8))
+
+
+def items(values):
+    return [Item(Origin(f"item {value}"), lambda value=value: shade(value)) for value in values]
+
+
+def counts(records):
+    return [None if one.error else len(one.detections) for one in records]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 100])
+@pytest.mark.parametrize("clones", [(), ("cpu",), ("cuda:1", "cuda:2")])
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_each_item_gets_a_record_in_order(batch, clones, in_flight):
+    slow_now_and_then = lambda counts: time.sleep(0.002 * (sum(counts) % 3))  # noqa: E731
+    detector = Double(work=slow_now_and_then, in_flight=in_flight)
+    records = list(Pipeline(detector, batch, clones).run(iter(items(range(50)))))
+    assert counts(records) == list(range(50))
+    assert [one.index for one in records] == list(range(50))
+    assert [one.origin.source for one in records] == [f"item {i}" for i in range(50)]
+
+
+def test_no_items_no_records():
+    assert list(Pipeline(Double(), 1).run([])) == []
+
+
+def test_all_batches_but_the_last_are_full():
+    detector = Double()
+    list(Pipeline(detector, 4).run(items(range(10))))
+    assert detector.batches == [4, 4, 2]
+
+
+def test_a_batch_does_not_wait_for_a_slow_source():
+    """A camera's frame is detected on before the next one comes."""
+    proceed = threading.Event()
+
+    def source():
+        yield from items([1])
+        assert proceed.wait(10)
+        yield from items([2])
+
+    records = Pipeline(Double(), 8).run(source())
+    assert counts([next(records)]) == [1]
+    proceed.set()
+    assert counts(records) == [2]
+
+
+def test_as_many_batches_are_in_flight_as_suit_the_device():
+    detector = Double(in_flight=2)
+    loaded = threading.Barrier(4)  # all are loaded before the first batch can start
+
+    def load(value):
+        loaded.wait(10)
+        return shade(value)
+
+    source = [Item(Origin(str(value)), lambda value=value: load(value)) for value in range(4)]
+    pipeline = Pipeline(detector, 1)
+    # Four loaders, whatever the machine: each waits for the others.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "available_cores", lambda: 4)
+        assert counts(pipeline.run(source)) == [0, 1, 2, 3]
+    assert detector.most_in_flight == 2
+
+
+def test_each_detector_runs_on_its_own_thread():
+    """CUDA graphs are captured on a thread."""
+    both = threading.Barrier(2)
+    detector = Double(work=lambda _: both.wait(10))
+    list(Pipeline(detector, 1, ["cuda:1"]).run(items(range(10))))
+    clone = detector.clones["cuda:1"]
+    assert len(detector.threads) == len(clone.threads) == 1
+    assert detector.threads != clone.threads
+    assert clone.closed
+    assert not detector.closed  # the caller closes it
+
+
+def test_records_name_model_and_device():
+    both = threading.Barrier(2)
+    detector = Double(device="cuda:0", work=lambda _: both.wait(10))
+    records = list(Pipeline(detector, 1, ["cuda:1"]).run(items(range(10))))
+    assert {one.device for one in records} == {"cuda:0", "cuda:1"}
+
+
+def test_an_item_that_cannot_be_loaded_becomes_an_error_record():
+    torn, bug = SourceError("torn", "mend it"), Item(Origin("bug"), lambda: 1 / 0)
+    source = [*items([3]), failed("torn", torn), *items([4]), bug, *items([5])]
+    records = list(Pipeline(Double(), 2).run(source))
+    assert counts(records) == [3, None, 4, None, 5]
+    assert records[1].error is torn
+    assert records[1].picture is None
+    assert "ZeroDivisionError" in str(records[3].error)
+
+
+@pytest.mark.parametrize("error", [InferenceError("no"), SystemExit(), RuntimeError("worse")])
+def test_a_failing_batch_becomes_error_records_and_the_rest_completes(error):
+    def fail(counts):
+        if 5 in counts:
+            raise error
+
+    records = list(Pipeline(Double(work=fail), 3, ["cpu"]).run(items(range(12))))
+    assert counts(records) == [0, 1, 2, None, None, None, *range(6, 12)]
+
+
+def test_a_failure_while_waiting_becomes_an_error_record():
+    class Late(Double):
+        def submit(self, pictures):  # noqa: ARG002 - as a detector
+            def wait():
+                raise InferenceError("the GPU went away")
+
+            return wait
+
+    records = list(Pipeline(Late(), 2).run(items(range(3))))
+    assert [str(one.error) for one in records] == ["the GPU went away"] * 3
+
+
+def test_a_batch_with_a_missing_result_becomes_error_records():
+    class Careless(Double):
+        def submit(self, pictures):
+            wait = super().submit(pictures)
+            return lambda: wait()[1:]
+
+    records = list(Pipeline(Careless(), 2).run(items(range(4))))
+    assert counts(records) == [None] * 4
+    assert "1 results for 2 pictures" in str(records[0].error)
+
+
+def test_a_worker_that_dies_ends_the_run_at_once(monkeypatch):
+    monkeypatch.setattr(worker_module.Worker, "_finish", lambda *_: 1 / 0)
+    with pytest.raises(InferenceError, match="ZeroDivisionError"):
+        list(Pipeline(Double(), 1).run(items([1])))
+
+
+def test_a_device_without_memory_ends_the_run():
+    """No later batch would fit, either."""
+
+    def full(_):
+        raise DeviceMemoryError("a batch of 1 picture does not fit")
+
+    with pytest.raises(DeviceMemoryError):
+        list(Pipeline(Double(work=full), 1).run(items(range(3))))
+
+
+def test_a_second_device_that_cannot_be_opened_ends_the_run():
+    class Alone(Double):
+        def clone(self, device):
+            raise DeviceError(f"no {device}")
+
+    for count in (1, 200):  # even in a run that does not need it
+        slow = Alone(work=lambda _: time.sleep(0.01))
+        with pytest.raises(DeviceError, match="no cuda:7"):
+            list(Pipeline(slow, 1, ["cuda:7"]).run(items(range(count))))
+
+
+def test_a_source_that_breaks_raises_after_its_last_record():
+    def source():
+        yield from items([1, 2])
+        raise SourceError("the list broke off")
+
+    records = Pipeline(Double(), 4).run(source())
+    assert counts([next(records), next(records)]) == [1, 2]
+    with pytest.raises(SourceError, match="broke off"):
+        next(records)
+
+
+def test_a_device_that_hangs_is_given_up(monkeypatch):
+    monkeypatch.setattr(module, "STALL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(module, "POLL_S", 0.02)
+    released = threading.Event()
+    records = Pipeline(Double(work=lambda _: released.wait(20)), 1).run(items([1]))
+    with pytest.raises(InferenceError, match="has finished nothing"):
+        next(records)
+    released.set()
+
+
+def test_a_device_that_is_busy_with_many_tiles_is_waited_for(monkeypatch):
+    monkeypatch.setattr(module, "STALL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(module, "POLL_S", 0.02)
+    monkeypatch.setattr(Double, "finished", property(lambda self: next(self.tiles)), raising=False)
+    detector = Double(work=lambda _: time.sleep(0.5))
+    detector.tiles = itertools.count(1)
+    assert counts(Pipeline(detector, 1).run(items([1]))) == [1]
+
+
+def test_a_load_that_hangs_is_not_the_fault_of_the_device(monkeypatch):
+    monkeypatch.setattr(module, "STALL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(module, "POLL_S", 0.02)
+    released = threading.Event()
+    hang = Item(Origin("hang"), lambda: released.wait(60) and shade(1))
+    source = [*items([3]), hang, *items([4])]
+    records = list(Pipeline(Double(), 1, input_timeout_s=0.5).run(source))
+    released.set()
+    assert counts(records) == [3, None, 4]
+    assert str(records[1].error) == "not read and decoded after 0.5 s"
+    assert isinstance(records[1].error, SourceError)
+
+
+def test_no_more_items_are_read_than_there_is_room_for():
+    asked = itertools.count()
+    last = 0
+
+    def endless():
+        nonlocal last
+        while True:
+            last = next(asked)
+            yield Item(Origin("again"), lambda: shade(1))
+
+    records = Pipeline(Double(), 2).run(endless())
+    for _ in range(20):
+        next(records)
+    time.sleep(0.05)
+    assert last < 20 + 2 * 3 + 2
+    records.close()
+
+
+def test_closing_stops_the_threads():
+    before = threading.active_count()
+    records = Pipeline(Double(), 1, ["cpu"]).run(
+        Item(Origin("again"), lambda: shade(1)) for _ in range(10**9)
+    )
+    next(records)
+    records.close()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+
+
+def test_skipped_items_are_counted_but_not_loaded():
+    source = items(range(6))
+    records = list(Pipeline(Double(), 2).run(source, skip=lambda item: item in source[1:3]))
+    assert [one.index for one in records] == [0, 3, 4, 5]
+
+
+def test_a_record_keeps_the_origin_of_its_item():
+    clip = Clip(25.0)
+    origin = Origin("a.mp4", frame=7, time_s=0.28, clip=clip)
+    (record,) = Pipeline(Double(), 1).run([Item(origin, lambda: shade(1))])
+    assert record.origin == origin
+
+
+def test_two_cpu_detectors_agree_with_one(make_model, random):
+    pictures = [Picture.whole(random.integers(0, 256, (64, 64, 3), np.uint8)) for _ in range(40)]
+    source = [Item(Origin(str(i)), lambda one=one: one) for i, one in enumerate(pictures)]
+    with Detector(make_model(), "cpu", Settings(conf=0.1), DeviceOptions(workers=2)) as detector:
+        expected = [detector(picture.pixels) for picture in pictures]
+        records = list(Pipeline(detector, 3, ["cpu"]).run(source))
+        assert [one.detections.score.tolist() for one in records] == [
+            one.score.tolist() for one in expected
+        ]
