@@ -9,6 +9,8 @@ import pytest
 import structure
 from structure import PACKAGE, cycles, import_graph, imports, nodes, room_graph
 
+import detcli
+
 FILES = structure.files()
 MODEL_FILES = sorted((PACKAGE.parent / "models").rglob("*.py"))  # what trains the bundled model
 
@@ -98,6 +100,35 @@ def test_the_package_grows_no_heavier():
 )
 def test_branches_are_counted(source, expected):
     assert structure.branches(ast.parse(source).body[0]) == expected
+
+
+def shared_definitions():
+    """Functions and classes that another room imports, and those of the package with methods."""
+    defined = {
+        (structure.module_name(path), node.name): node
+        for path in FILES
+        for node in nodes(path)[0].body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    for path in FILES:
+        name = structure.module_name(path)
+        own = None if name == "detcli" else structure.room(name)
+        for node in nodes(path):
+            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                found = defined.get((node.module, alias.name))
+                if found is None or own == structure.room(node.module):
+                    continue
+                yield alias.name, found
+                if own is None and isinstance(found, ast.ClassDef):
+                    methods = (one for one in found.body if isinstance(one, ast.FunctionDef))
+                    yield from ((f"{alias.name}.{one.name}", one) for one in methods)
+
+
+def test_what_other_rooms_use_is_described():
+    found = dict(shared_definitions())
+    assert {*detcli.__all__} - {"__version__"} <= found.keys()
+    bare = {name for name, one in found.items() if ast.get_docstring(one) is None}
+    assert {name for name in bare if not name.rpartition(".")[2].startswith("_")} == set()
 
 
 def meanings(files):
