@@ -17,7 +17,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from detcli.sink.protocol import h264
+from detcli.sink import h264
 from detcli.sink.video import Mpeg4Encoder
 
 

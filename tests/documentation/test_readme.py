@@ -160,7 +160,7 @@ def test_the_recipe_for_a_camera(camera, workplace):
     double.write_text(
         f"#!{sys.executable}\n"
         "from detcli.__main__ import main\n"
-        "from detcli.sink.protocol import window\n"
+        "from detcli.sink import window\n"
         "from detcli.source import live\n"
         "opened = []\n"
         "def open_camera(number):\n"

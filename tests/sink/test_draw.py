@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from detcli.core.detections import Detections
+from detcli.sink import draw
 from detcli.sink.draw import Style, annotate, class_colour, ink
-from detcli.sink.protocol import draw
 
 GREY = 114
 SMOOTHED = 30  # what smoothing takes from a colour, even within a line

@@ -14,8 +14,8 @@ from sample_records import Film, failed_frame, failure, feed, frame, numbered, p
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
+from detcli.sink import labels as module
 from detcli.sink.labels import DatasetSink
-from detcli.sink.protocol import labels as module
 
 NAMES = ("cat",)
 CAMERA = Film("camera:0", 0, live=True)

@@ -14,7 +14,7 @@ from sample_records import failed_frame, failure, feed, frame
 
 from detcli.core.files import AtomicFile
 from detcli.core.record import RecordJson
-from detcli.sink.protocol import parquet as module
+from detcli.sink import parquet as module
 
 picture = partial(sample_records.picture, score=0.51239, bottom=4.567)
 

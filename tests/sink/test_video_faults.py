@@ -18,8 +18,8 @@ from small_disk import small_disk
 
 from detcli.core.errors import OutputError
 from detcli.core.geometry import Picture
+from detcli.sink import h264, video
 from detcli.sink.folder import OutputFolder
-from detcli.sink.protocol import h264, video
 from detcli.sink.video import VideoSink
 
 

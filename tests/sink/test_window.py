@@ -15,8 +15,9 @@ from sample_records import Film, failed_frame, failure, feed, frame, picture
 
 from detcli.core.errors import OutputError
 from detcli.core.geometry import Picture
+from detcli.sink import window
 from detcli.sink.draw import annotate
-from detcli.sink.protocol import Stopped, window
+from detcli.sink.protocol import Stopped
 from detcli.sink.window import WindowSink
 
 NOTHING = -1  # no key was pressed

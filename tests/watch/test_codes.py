@@ -17,9 +17,9 @@ from detcli.core.errors import DependencyError
 from detcli.core.files import AtomicFile
 from detcli.core.geometry import Picture
 from detcli.core.record import Record
+from detcli.sink import parquet
 from detcli.sink.draw import Style, annotate
 from detcli.sink.image import PrivateSinks
-from detcli.sink.protocol import parquet
 from detcli.sink.text import CsvSink
 from detcli.watch import Watcher
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from colour_model import picture
 
-from detcli.sink.protocol import parquet
+from detcli.sink import parquet
 
 LEFT = "left=0,0,0.5,0,0.5,1,0,1"
 LOW = "low=0,32,64,32,64,64,0,64"

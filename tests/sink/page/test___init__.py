@@ -9,8 +9,8 @@ import pages
 import pytest
 from sample_records import failed_frame, failure, feed, frame, picture
 
+from detcli.sink import page as module
 from detcli.sink.page import About, BoxKind, Page, PageSink, Row, Table, render
-from detcli.sink.protocol import page as module
 
 
 def fields(source="a.jpg", **more):

@@ -5,9 +5,9 @@ import pytest
 from nasty_names import NASTY
 
 from detcli.core.places import Shape
+from detcli.sink import page as module
 from detcli.sink.page import About, BoxKind, Page, Row, Table, render
 from detcli.sink.page import folder as folders
-from detcli.sink.protocol import page as module
 
 CLASSES = ("person", "car", "dog")
 
