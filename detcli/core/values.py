@@ -26,6 +26,13 @@ class BoxFormat(StrEnum):
     CXCYWH = "cxcywh"
 
 
+class BenchMode(StrEnum):
+    """One batch after the other, or all stages in parallel."""
+
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+
+
 class Hiding(StrEnum):
     """How the classes of `--blur` are hidden: a key of `sink.image.WAYS`."""
 

@@ -1,23 +1,25 @@
 """`detcli bench`: how long each stage takes, how many pictures a second, and whether it got slower.
 
-request.py    what is asked for
 run.py        one measurement: latency, throughput, cold starts; the pictures, over and over
 sampling.py   the clock, warm-up, confidence intervals
 machine.py    hardware, versions, what disturbed a measurement
 report.py     the results, as JSON and as tables; an earlier run beside them
 """
 
-import math
+import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcli.cli.messages import say, set_verbosity
 from detcli.cli.options import adapted, command
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
-from detcli.commands.bench.request import BenchRequest
-from detcli.core.config import Messages, Running
+from detcli.core.config import OUTPUT, Config, Messages, Running
 from detcli.core.errors import CheckError, DetcliWarning, UsageError
+from detcli.core.options import option
+from detcli.core.values import BenchMode, parse_writable
 
 if TYPE_CHECKING:
     from detcli.commands.bench.report import BaselineComparison
@@ -30,9 +32,49 @@ if TYPE_CHECKING:
     *("nms", "imgsz", "box_format", "preprocess", "boxes_only"),
     Messages,
 )
-def bench(
-    request: BenchRequest,
+def bench(  # noqa: PLR0913, PLR0917 - an option each
+    config: Config,
     origins: Mapping[str, str],
+    mode: BenchMode = option(
+        BenchMode.LATENCY,
+        "--mode latency|throughput",
+        "One batch after the other by stage, or all stages in parallel.",
+        boxes=False,
+    ),
+    seconds: float = option(
+        10,
+        "--seconds S",
+        "How long to measure, after the warm-up.",
+        boxes=False,
+        range=(0, None),
+    ),
+    cold_starts: int = option(
+        5,
+        "--cold-starts N",
+        "Time this many whole processes first.",
+        boxes=False,
+        range=(0, None),
+    ),
+    save_baseline: Path | None = option(
+        None,
+        "--save-baseline FILE",
+        "Save the samples for a later --baseline.",
+        boxes=False,
+        panel=OUTPUT,
+        parse=parse_writable,
+    ),
+    baseline: Path | None = option(
+        None,
+        "--baseline FILE",
+        "Compare with this; exit with 6 if certainly slower.",
+        boxes=False,
+    ),
+    max_regress: str = option(
+        "5%",
+        "--max-regress PERCENT",
+        "How much slower than the baseline is allowed.",
+        boxes=False,
+    ),
     report_format: ReportFormat | None = REPORT_FORMAT,
 ) -> None:
     """Measure latency by stage, or throughput.
@@ -40,28 +82,28 @@ def bench(
     Without SOURCE it runs on a built-in picture. Warnings about a noisy machine go to stderr and
     into the report.
     """
-    config, save_baseline = request.config, request.save_baseline
     quiet, sources = config.messages.quiet, config.inputs.source
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     # What follows loads NumPy, OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.commands.bench.report import Baseline, render_run
+    from detcli.commands.bench.report import Baseline, compare, render_run
     from detcli.commands.bench.run import measure
     from detcli.core.files import open_output
     from detcli.run import set_up_process
     from detcli.source.sources import InputGuard
 
     set_up_process()
-    share = parse_percentage(request.max_regress)
-    earlier = Baseline.load(request.baseline) if request.baseline else None
+    limit = parse_percentage(max_regress)
+    earlier = Baseline.load(baseline) if baseline else None
     named = [config.running.model] if "model" in origins else []
     InputGuard([*sources, *named]).refuse((save_baseline,))
     if save_baseline is not None:
         open_output(save_baseline).discard()  # an error now, not after the measurement
     if not quiet:  # one line: a progress bar would be measured too
-        starts = request.cold_starts
-        before = f"{starts} cold start{'s' * (starts > 1)}, then " if starts else ""
-        say(f"{before}a warm-up, then {request.seconds:g} s of measuring")
-    report, own = measure(request, earlier, share)
+        before = f"{cold_starts} cold start{'s' * (cold_starts > 1)}, then " if cold_starts else ""
+        say(f"{before}a warm-up, then {seconds:g} s of measuring")
+    report, own = measure(config, mode, seconds, cold_starts, earlier)
+    if earlier is not None:
+        report = replace(report, comparison=compare(earlier, own, limit))
     write_report(report, report_format, render_run)
     for doubt in report.noise.warnings:
         warnings.warn(f"these figures may be off: {doubt}", DetcliWarning, stacklevel=1)
@@ -88,11 +130,7 @@ def _require_no_regression(found: "BaselineComparison") -> None:
 
 def parse_percentage(text: str) -> float:
     """Parse "5%" as 0.05; a bare number would be ambiguous."""
-    number, sign, rest = text.strip().partition("%")
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not sign or rest or not 0 <= value < math.inf:
+    found = re.fullmatch(r"\s*(\d*\.?\d+)\s*%\s*", text)
+    if found is None:
         raise UsageError(f"--max-regress '{text}' is not a percentage", "write 5%")
-    return value / 100
+    return float(found[1]) / 100

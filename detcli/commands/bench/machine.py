@@ -6,10 +6,10 @@ import platform
 import re
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -36,7 +36,7 @@ class GpuState:
 def describe_machine(gpu: GpuState | None) -> BenchMachine:
     """This machine and the GPU in use, without the machine's or its user's name."""
     try:
-        memory = psutil.virtual_memory()
+        memory = psutil.virtual_memory().total
     except OSError as error:
         raise DependencyError(
             f"psutil cannot read {error.filename}: {system_reason(error)}",
@@ -47,7 +47,7 @@ def describe_machine(gpu: GpuState | None) -> BenchMachine:
         architecture=platform.machine(),
         system=platform.system(),
         cores=available_cores(),
-        memory_bytes=memory.total,
+        memory_bytes=memory,
         gpu=gpu.name if gpu else None,
         driver=gpu.driver if gpu else None,
     )
@@ -74,11 +74,10 @@ def peak_memory() -> int | None:
     Linux's `ru_maxrss` does not serve: a process inherits it from the one that started it.
     """
     if sys.platform == "linux":
-        try:
+        peak = None
+        with contextlib.suppress(OSError):
             status = STATUS.read_text(encoding="ascii", errors="replace")
-        except OSError:
-            return None
-        peak = re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE)
+            peak = re.search(r"^VmHWM:\s*(\d+)", status, re.MULTILINE)
         return int(peak[1]) * 1024 if peak else None
     if sys.platform == "win32":
         return int(psutil.Process().memory_info().peak_wset)
@@ -117,11 +116,10 @@ class GpuWatch:
         pynvml.nvmlShutdown()
 
     def stop(self) -> list[GpuState]:
-        """All states sampled; empty when called again."""
-        if self.before is None or self._stopped.is_set():
-            return []
+        """All states sampled."""
         self._stopped.set()
-        self._thread.join()
+        if self.before:
+            self._thread.join()
         return self._states
 
 
@@ -165,61 +163,45 @@ MAX_DEVIATION = 0.1  # as a fraction of the mean
 MAX_OTHER_LOAD = 0.1  # of the cores
 MAX_STOLEN = 0.01  # of the time
 
+BUSY = ("user", "nice", "system", "irq", "softirq")  # "user" includes guests
+
 
 class NoiseMeter:
-    """Compares the machine's counters before and after a measurement; starts on creation."""
+    """What else the machine does during a measurement, which begins when this is made."""
 
     def __init__(self) -> None:
-        self._before = _count()
+        self._own = psutil.Process()
+        self._read()
+
+    def _read(self) -> tuple[list[Any], float]:
+        """Per cent of each core's time, and of one core's by this process, since the last call."""
+        every = psutil.cpu_times_percent(percpu=True)
+        cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(every))
+        return [every[core] for core in cores], self._own.cpu_percent()
 
     def finish(self, wall: Summary, gpu: Iterable[GpuState] = ()) -> Noise:
-        """What happened since the start, to the durations measured and to the GPU."""
-        before, after = self._before, _count()
-        passed = {name: after[name] - before[name] for name in before.keys() & after.keys()}
-        seconds, cores = passed["seconds"], len(_cores())
-        stolen = passed["stolen"] / (seconds * cores) if "stolen" in passed else None
-        other_load = max(0.0, passed["busy"] - passed["own"]) / seconds
-        noise = Noise(
-            deviation=wall.deviation_s / wall.mean_s,
-            other_load=other_load,
-            stolen=stolen,
-            taken=min(1.0, other_load / cores + (stolen or 0.0)),
-            gpu_slowed_by=tuple(dict.fromkeys(why for state in gpu for why in state.slowed_by)),
-            warnings=(),
+        """What happened to the durations measured and to the GPU."""
+        times, own = self._read()
+        busy = sum(getattr(one, name, 0.0) for one in times for name in BUSY)
+        load, cores = max(0.0, busy - own) / 100, len(times)
+        stolen = sum(getattr(one, "steal", 0.0) for one in times) / 100 / cores
+        deviation = wall.deviation_s / wall.mean_s
+        slowed_by = tuple(dict.fromkeys(why for state in gpu for why in state.slowed_by))
+        warnings = []
+        if deviation > MAX_DEVIATION:
+            warnings.append(f"the times deviate by {deviation:.0%} of their mean")
+        if load > MAX_OTHER_LOAD * cores:
+            warnings.append(f"other programs kept {load:.1f} of {cores} cores busy")
+        if stolen > MAX_STOLEN:
+            share = f"{stolen:.0%} of the time"
+            warnings.append(f"the host of this virtual machine took away {share}")
+        if slowed_by:
+            warnings.append(f"the GPU was slowed down by {', '.join(slowed_by)}")
+        return Noise(
+            deviation=deviation,
+            other_load=load,
+            stolen=stolen if psutil.LINUX else None,
+            taken=min(1.0, load / cores + stolen),
+            gpu_slowed_by=slowed_by,
+            warnings=tuple(warnings),
         )
-        return replace(noise, warnings=tuple(_doubts(noise, cores)))
-
-
-def _count() -> dict[str, float]:
-    """Seconds since boot, as far as the system counts them."""
-    every = psutil.cpu_times(percpu=True)
-    times = [every[core] for core in _cores()]
-    own = psutil.Process().cpu_times()
-    busy = ("user", "nice", "system", "irq", "softirq")  # "user" includes guests
-    counts = {
-        "seconds": time.monotonic(),
-        "busy": sum(getattr(one, name, 0.0) for one in times for name in busy),
-        "own": own.user + own.system,
-    }
-    if hasattr(times[0], "steal"):
-        counts["stolen"] = sum(one.steal for one in times)
-    return counts
-
-
-def _cores() -> list[int]:
-    """Numbers of the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
-def _doubts(noise: Noise, cores: int) -> Iterator[str]:
-    """A sentence for each finding that casts doubt on the figures."""
-    if noise.deviation is not None and noise.deviation > MAX_DEVIATION:
-        yield f"the times deviate by {noise.deviation:.0%} of their mean"
-    if noise.other_load is not None and noise.other_load > MAX_OTHER_LOAD * cores:
-        yield f"other programs kept {noise.other_load:.1f} of {cores} cores busy"
-    if noise.stolen is not None and noise.stolen > MAX_STOLEN:
-        yield f"the host of this virtual machine took away {noise.stolen:.0%} of the time"
-    if noise.gpu_slowed_by:
-        yield f"the GPU was slowed down by {', '.join(noise.gpu_slowed_by)}"

@@ -20,9 +20,7 @@ import numpy as np
 from rich.filesize import decimal
 
 from detcli.cli.report import EMPTY, facts, line, seconds, shown, table
-from detcli.commands.bench.request import Mode
 from detcli.commands.bench.sampling import (
-    MIN_FOR_P90,
     MIN_FOR_P99,
     WALL,
     Interval,
@@ -33,6 +31,7 @@ from detcli.commands.bench.sampling import (
 )
 from detcli.core.errors import UsageError
 from detcli.core.files import write_output
+from detcli.core.values import BenchMode
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,7 +79,7 @@ class BenchModel:
 class Conditions:
     """How it was measured."""
 
-    mode: Mode
+    mode: BenchMode
     device: str
     batch: int
     workers: int
@@ -114,8 +113,7 @@ class Overhead:
             return clock
         uncertain = ratio.low <= 1 <= ratio.high
         cost = "nothing measurable" if uncertain else f"{ratio.estimate - 1:+.1%}"
-        between = f"{ratio.low - 1:+.1%} to {ratio.high - 1:+.1%}"
-        return f"{clock}; timing the stages cost {cost} ({between})"
+        return f"{clock}; timing the stages cost {cost} ({ratio.change('%')})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +164,9 @@ class PeakMemory:
 class Noise:
     """What else the machine did during the measurement."""
 
-    deviation: float | None  # of the times, as a fraction of their mean
-    other_load: float | None  # cores that other programs kept busy
-    stolen: float | None  # fraction of the time that the host of a virtual machine took away
+    deviation: float  # of the times, as a fraction of their mean
+    other_load: float  # cores that other programs kept busy
+    stolen: float | None  # fraction of the time that the host of a virtual machine took; on Linux
     taken: float  # fraction of the cores that both took together
     gpu_slowed_by: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -194,9 +192,8 @@ class Change:
 
     def __str__(self) -> str:
         text = f"{seconds(self.before_s)} before, {seconds(self.after_s)} now"
-        if (times := self.ratio) is not None:
-            low, high = 100 * (times.low - 1), 100 * (times.high - 1)
-            text += f", {times.estimate - 1:+.1%} ({low:+.1f} to {high:+.1f})"
+        if self.ratio is not None:
+            text += f", {self.ratio.estimate - 1:+.1%} ({self.ratio.change()})"
         return f"{text}: {self.verdict}" if self.verdict else text
 
 
@@ -240,10 +237,6 @@ UNUSABLE = ArithmeticError, AttributeError, KeyError, RecursionError, TypeError,
 
 Identity = dict[str, Any]
 """What must be equal for two measurements to be comparable: name -> JSON value."""
-
-NAMES = "processor architecture system cores mode device batch workers canvas".split()
-COMPARED = {name: name for name in NAMES} | {"sha256": "model", "inputs_sha256": "inputs"}
-"""Fields of reports that must be equal, and their names in a baseline."""
 
 HINT = "make one with --save-baseline"
 
@@ -304,24 +297,26 @@ class Baseline:
 
 def _checked(values: Any) -> list[float]:  # noqa: ANN401 - from a file
     samples = np.array(values, np.float64)
-    if samples.ndim != 1 or not samples.size or not np.isfinite(samples).all() or samples.min() < 0:
+    if samples.ndim != 1 or not samples.size or not ((samples >= 0) & (samples < np.inf)).all():
         raise ValueError("its samples are not lists of seconds")
-    return list(map(float, samples))
+    return [*map(float, samples)]
 
 
 def identity_of(
-    *parts: BenchMachine | BenchModel | Conditions,
-    **more: Any,  # noqa: ANN401 - anything that JSON can hold
+    machine: BenchMachine, model: BenchModel, conditions: Conditions | None = None
 ) -> Identity:
-    """What must be equal, as far as it is known; versions and memory may differ."""
-    found = {
-        name: getattr(part, field)
-        for part in parts
-        for field, name in COMPARED.items()
-        if hasattr(part, field)
-    }
-    plain: Identity = json.loads(json.dumps(found | more))
-    return plain
+    """What must be equal, as far as it is known; versions and memory may differ.
+
+    The GPU in use is known together with the conditions.
+    """
+    names = ("processor", "architecture", "system", "cores")
+    known: Identity = {name: getattr(machine, name) for name in names}
+    known["model"] = model.sha256
+    if conditions is not None:
+        known |= asdict(conditions) | {"canvas": [*conditions.canvas], "gpu": machine.gpu}
+        known["inputs"] = known.pop("inputs_sha256")
+        del known["sources"]
+    return known
 
 
 def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineComparison:
@@ -361,6 +356,8 @@ def judge(
 
 # For people
 
+SYNCHRONOUS = "always: the CPU runs synchronously"
+
 
 def render_run(report: RunReport) -> Iterator["RenderableType"]:
     """Lay out one measurement: its figures, then their overhead and reliability."""
@@ -391,21 +388,25 @@ def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
         rate = f"{found.pictures_per_second:.1f} pictures/s"
         if (between := found.interval) is not None:
             rate += f", 95% interval {between.low:.1f} to {between.high:.1f}"
+        parts = ", ".join(f"{name} {seconds(spent)}" for name, spent in found.work_s.items())
         yield "throughput", rate
         yield "measured", f"{found.pictures} pictures in {found.seconds:.1f} s"
         yield "warm-up", found.warm_up.text("pictures")
-        parts = ", ".join(f"{name} {seconds(spent)}" for name, spent in found.work_s.items())
         yield "work per picture", f"{parts}; the threads overlap"
         yield "overhead", str(found.overhead)
     if (cold := report.cold_start) is not None:
-        times = f"{seconds(cold.first_record_s)} to the first record, "
-        times += f"{seconds(cold.whole_process_s)} in all"
-        taken = "" if cold.peak_memory_bytes is None else f", {decimal(cold.peak_memory_bytes)}"
-        yield "cold start", f"{times}{taken} (medians of {cold.processes} processes)"
+        first, whole = seconds(cold.first_record_s), seconds(cold.whole_process_s)
+        times = (
+            f"{first} to the first record, {whole} in all{_memory(', ', cold.peak_memory_bytes)}"
+        )
+        yield "cold start", f"{times} (medians of {cold.processes} processes)"
     memory = report.memory
-    host = EMPTY if memory.host_peak_bytes is None else decimal(memory.host_peak_bytes)
-    device = "" if memory.device_bytes is None else f", GPU {decimal(memory.device_bytes)}"
-    yield "peak memory", f"{host}{device}"
+    host = _memory("", memory.host_peak_bytes) or EMPTY
+    yield "peak memory", host + _memory(", GPU ", memory.device_bytes)
+
+
+def _memory(title: str, size: int | None) -> str:
+    return "" if size is None else title + decimal(size)
 
 
 def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
@@ -413,16 +414,13 @@ def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
         between = f"{seconds(middle.low)} to {seconds(middle.high)}"
         rate = f"{batch / middle.estimate:.1f} pictures/s"
         yield "median", f"{seconds(middle.estimate)}, 95% interval {between}; {rate}"
-    lacking = [stage.name for stage in latency.stages if stage.summary is None]
-    why = [f"{' and '.join(lacking)} on this device"] if lacking else []
-    for name, least in (("p90", MIN_FOR_P90), ("p99", MIN_FOR_P99)):
-        if latency.wall.samples < least:
-            why.append(f"{name} (needs {least} runs)")
-    if why:
-        yield "missing", ", ".join(why)
+    lacking = [f"{stage.name} on this device" for stage in latency.stages if not stage.summary]
+    if latency.wall.samples < MIN_FOR_P99:
+        lacking.append(f"p99 (needs {MIN_FOR_P99} runs)")
+    if lacking:
+        yield "missing", ", ".join(lacking)
     yield "runs", f"{latency.wall.samples} with timed stages, as many undisturbed, in turns"
     yield "warm-up", latency.warm_up.text("runs")
-    gpu = latency.synchronised
-    when = "after each stage, to time it" if gpu else "always: the CPU runs synchronously"
+    when = "after each stage, to time it" if latency.synchronised else SYNCHRONOUS
     yield "synchronised", when
     yield "overhead", str(latency.overhead)

@@ -3,7 +3,9 @@
 import contextlib
 import glob
 import hashlib
+import itertools
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -13,15 +15,15 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
 import numpy as np
 
-from detcli.backend.protocol import RUN_TIMEOUT_S, timeout_error
+from detcli.backend.protocol import RUN_TIMEOUT_S, Observer, timeout_error
 from detcli.cli.messages import fetching
 from detcli.cli.options import FILE_VARIABLE
 from detcli.commands.bench import sampling
@@ -43,27 +45,17 @@ from detcli.commands.bench.report import (
     RunReport,
     StageFigures,
     Throughput,
-    compare,
     identity_of,
 )
-from detcli.commands.bench.request import BenchRequest, Mode
-from detcli.commands.bench.sampling import WALL, Interval, Samples, StageClock, Summary, WarmUp
+from detcli.commands.bench.sampling import WALL, Interval, Samples, StageClock, Summary
 from detcli.core.config import Config
 from detcli.core.device import available_cores
-from detcli.core.errors import (
-    CheckError,
-    DetcliError,
-    DetcliWarning,
-    DeviceError,
-    InputError,
-    ModelError,
-    UsageError,
-)
+from detcli.core.errors import DetcliError, DetcliWarning, InputError, UsageError
 from detcli.core.geometry import Picture
 from detcli.core.options import flat, rows
 from detcli.core.text import public_name
 from detcli.core.timing import POLL_S, RunningTime, Stage, StageTimes
-from detcli.model.file import ModelFile
+from detcli.core.values import BenchMode
 from detcli.run import locate, open_run
 from detcli.run.detector import Detector
 from detcli.run.pipeline import Pipeline
@@ -80,76 +72,90 @@ NS = 1e-9
 
 
 def measure(
-    request: BenchRequest, baseline: Baseline | None = None, max_regress: float = 0.05
+    config: Config,
+    mode: BenchMode = BenchMode.LATENCY,
+    seconds: float = 10,
+    cold_starts: int = 0,
+    baseline: Baseline | None = None,
 ) -> tuple[RunReport, Baseline]:
-    """Measure latency or throughput, and compare it with a baseline if there is one."""
-    config, sources = request.config, request.config.inputs.source
-    check_repeatable(sources)
-    time_limit = TimeLimit()
-    with RepeatedInputs(sources, time_limit) as inputs:
-        # A mistyped name fails before the cold starts, which take a minute.
-        time_limit.run(partial(inputs.take, 1))
+    """Measure latency or throughput, under the conditions of a baseline if there is one.
+
+    Without a batch, latency is that of one picture, and throughput that of what suits the device.
+    """
+    check(config, mode)
+    running, names, time_limit = config.running, config.inputs.source, TimeLimit()
+    # A mistyped name fails before the cold starts, which take a minute.
+    time_limit.run(lambda: time_limit.load(next(repeat(names))))
     with fetching() as show:
         located = locate(config, show)
-    model = BenchModel(config.running.model, ModelFile.read(located.path).sha256)
-    identity = identity_of(describe_machine(None), model)
+    model = BenchModel(running.model, located.sha256)
     if baseline is not None:
-        baseline.require_same(identity)
-    cold_start = measure_cold_start(request)
+        baseline.require_same(identity_of(describe_machine(None), model))
+    cold_start = measure_cold_start(config, cold_starts)
+    cores = 1 if mode is BenchMode.LATENCY else available_cores()
+    config = replace(config, running=replace(running, workers=running.workers or cores))
     with ExitStack() as stack:
-        gpu = GpuWatch(config.running.device[0])
+        gpu = GpuWatch(running.device[0])
         stack.callback(gpu.stop)
-        cores = 1 if request.mode is Mode.LATENCY else available_cores()
-        running = replace(config.running, workers=config.running.workers or cores)
-        run = stack.enter_context(open_run(replace(config, running=running), located))
-        detector = run.detector
-        conditions = conditions_of(request, detector)
-        machine = describe_machine(gpu.before if detector.where.is_gpu else None)
-        identity |= identity_of(conditions, gpu=machine.gpu)
+        run = stack.enter_context(open_run(config, located))
+        conditions = conditions_of(config, mode, run.detector)
+        machine = describe_machine(gpu.before if run.detector.where.is_gpu else None)
+        identity = identity_of(machine, model, conditions)
         if baseline is not None:
             baseline.require_same(identity)
-        noise = NoiseMeter()
-        inputs = stack.enter_context(RepeatedInputs(sources, time_limit))
-        latency = throughput = None
-        if request.mode is Mode.THROUGHPUT:
-            throughput, samples = measure_throughput(
-                detector, conditions.batch, inputs, request.seconds
-            )
+        noise, latency, throughput = NoiseMeter(), None, None
+        if mode is BenchMode.THROUGHPUT:
+            step = conditions.batch * conditions.workers
+            throughput, samples = measure_throughput(run.pipeline(), step, repeat(names), seconds)
         else:
-            again = stack.enter_context(RepeatedInputs(sources, time_limit))
-            runner = BatchRunner(detector, conditions.batch, inputs, again)
-            latency, samples = time_limit.run(partial(measure_latency, runner, request.seconds))
+            runner = BatchRunner(run.detector, conditions.batch, names, time_limit)
+            latency, samples = time_limit.run(partial(measure_latency, runner, seconds))
         host_peak = peak_memory()
         states = gpu.stop()
     found = noise.finish(Summary.of(samples[WALL]), states)
-    device_memory = None
-    used = [state.memory_bytes for state in states if state.memory_bytes is not None]
-    if machine.gpu and used and gpu.before and gpu.before.memory_bytes is not None:
-        device_memory = max(used) - gpu.before.memory_bytes
-    software = describe_software()
-    own = Baseline("", identity, software, samples, found.warnings, found.taken)
+    used = gpu.before.memory_bytes if gpu.before and machine.gpu else None
     report = RunReport(
         kind="run",
         machine=machine,
-        software=software,
+        software=describe_software(),
         model=model,
         conditions=conditions,
         latency=latency,
         throughput=throughput,
         cold_start=cold_start,
-        memory=PeakMemory(host_peak, device_memory),
+        memory=PeakMemory(
+            host_peak, used and max(state.memory_bytes or 0 for state in states) - used
+        ),
         noise=found,
-        comparison=compare(baseline, own, max_regress) if baseline else None,
     )
-    return report, own
+    return report, Baseline("", identity, report.software, samples, found.warnings, found.taken)
 
 
-def conditions_of(request: BenchRequest, detector: Detector) -> Conditions:
+def check(config: Config, mode: BenchMode) -> None:
+    """Refuse what cannot be measured: sources that can be read only once, several devices."""
+    running = config.running
+    if mode is BenchMode.LATENCY and (running.workers or 1) > 1:
+        raise UsageError(
+            f"--workers {running.workers}: latency is measured with one detector",
+            "use --mode throughput to measure several in parallel",
+        )
+    if len(running.device) > 1:
+        names = ",".join(map(str, running.device))
+        raise UsageError(f"'{names}' names several devices", "measure one after the other")
+    for name in config.inputs.source:
+        if name == STDIN or is_live(name):
+            what = "standard input" if name == STDIN else f"{name} is live: it"
+            raise UsageError(
+                f"{what} cannot be read again and again, which measuring needs",
+                "give files or folders; a short recording will do",
+            )
+
+
+def conditions_of(config: Config, mode: BenchMode, detector: Detector) -> Conditions:
     """How the opened detector is measured, without passwords in addresses."""
-    alone, config = detector.contract.batch or 1, request.config
-    usual = alone if request.mode is Mode.LATENCY else detector.batch
+    usual = detector.batch if mode is BenchMode.THROUGHPUT else detector.contract.batch or 1
     return Conditions(
-        mode=request.mode,
+        mode=mode,
         device=detector.device,
         batch=config.running.batch or usual,
         workers=detector.workers,
@@ -180,12 +186,26 @@ class TimeLimit:
     def __init__(self) -> None:
         self._step: tuple[RunningTime, float, DetcliError] | None = None
         self._over = False
+        self._told: set[str] = set()  # warnings
 
     def step(self, limit_s: float, error: DetcliError) -> None:
         """Begin a step, which ends the one before; `error` is raised if it takes longer."""
         if self._over:
             raise KeyboardInterrupt
         self._step = RunningTime(), limit_s, error
+
+    def load(self, item: Item) -> Picture:
+        """Read and decode a picture as a step; an error begins with the picture's name."""
+        source = item.origin.source
+        self.step(TIMEOUT_S, too_slow(TIMEOUT_S).about(source))
+        try:
+            picture = item.load()
+        except InputError as error:
+            raise error.about(source) from error
+        for warning in {f"{source}: {one}" for one in picture.warnings} - self._told:
+            self._told.add(warning)  # each pass would repeat it
+            warnings.warn(warning, DetcliWarning, stacklevel=2)
+        return picture
 
     def run(self, measure: Callable[[], T]) -> T:
         """Run a measurement; a thread whose step took too long is abandoned."""
@@ -212,57 +232,11 @@ class TimeLimit:
         return outcome.result()
 
 
-class RepeatedInputs(AbstractContextManager["RepeatedInputs"]):
-    """The pictures and frames of repeatable sources, starting over at the end of each pass.
-
-    Each picture has a limit where `time_limit` runs what takes them.
-    """
-
-    def __init__(self, names: tuple[str, ...], time_limit: TimeLimit) -> None:
-        self._names = names or (str(BUILT_IN),)
-        self.time_limit = time_limit
-        self._sources = Sources(self._names)
-        self._told: set[str] = set()  # warnings
-
-    def __exit__(self, *_: object) -> None:
-        self._sources.close()
-
-    def next_item(self) -> Item:
-        """The next item; never runs out."""
-        item = next(iter(self._sources), None)
-        if item is None:
-            self._sources = Sources(self._names)
-            item = next(iter(self._sources))  # an empty source yields an item with the error
-        return item
-
-    def take(self, count: int) -> list[Picture]:
-        """Read and decode the next pictures; an error begins with the picture's name."""
-        pictures = []
-        for _ in range(count):
-            item = self.next_item()
-            source = item.origin.source
-            self.time_limit.step(TIMEOUT_S, too_slow(TIMEOUT_S).about(source))
-            try:
-                picture = item.load()
-            except InputError as error:
-                raise error.about(source) from error
-            for warning in {f"{source}: {one}" for one in picture.warnings}:
-                if warning not in self._told:  # each pass would repeat it
-                    self._told.add(warning)
-                    warnings.warn(warning, DetcliWarning, stacklevel=2)
-            pictures.append(picture)
-        return pictures
-
-
-def check_repeatable(names: tuple[str, ...]) -> None:
-    """Refuse sources that can be read only once."""
-    for name in names:
-        if name == STDIN or is_live(name):
-            what = "standard input" if name == STDIN else f"{name} is live: it"
-            raise UsageError(
-                f"{what} cannot be read again and again, which measuring needs",
-                "give files or folders; a short recording will do",
-            )
+def repeat(names: tuple[str, ...]) -> Iterator[Item]:
+    """The pictures and frames of repeatable sources, starting over at the end of each pass."""
+    while True:
+        with Sources(names or (str(BUILT_IN),)) as sources:
+            yield from sources  # of an empty source, an item with the error
 
 
 def digest(names: tuple[str, ...]) -> str:
@@ -273,43 +247,42 @@ def digest(names: tuple[str, ...]) -> str:
     """
     whole = hashlib.sha256()
     for name in names or (str(BUILT_IN),):
-        for found in sorted(glob.glob(name)) if glob.has_magic(name) else [name]:  # noqa: PTH207 - as named
-            path, parts = Path(found), []
+        for found in sorted(glob.glob(name)) or [name]:  # noqa: PTH207 - as named
             with contextlib.suppress(OSError):
-                if path.is_dir():
-                    for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
-                        parts.append(os.fsencode(entry.name))
-                        with contextlib.suppress(OSError):  # a link to nothing
-                            parts.append(str(entry.stat().st_size).encode())
-                elif path.is_file():
-                    with path.open("rb") as file:
-                        parts.append(str(path.stat().st_size).encode())
-                        parts.append(hashlib.sha256(file.read(HASHED)).digest())
-                else:
-                    parts.append(os.fsencode(path))
-            for part in parts:
-                whole.update(part + b"\0")
+                for part in _marks(Path(found)):
+                    whole.update(part + b"\0")
     return whole.hexdigest()
+
+
+def _marks(path: Path) -> Iterator[bytes]:
+    if path.is_dir():
+        for entry in sorted(path.iterdir()):
+            yield os.fsencode(entry.name)
+            with contextlib.suppress(OSError):  # a link to nothing
+                yield str(entry.stat().st_size).encode()
+    elif path.is_file():
+        with path.open("rb") as file:
+            yield str(path.stat().st_size).encode()
+            yield hashlib.sha256(file.read(HASHED)).digest()
+    else:
+        yield os.fsencode(path)
 
 
 # Cold start: whole processes, from their start to the first record and to their end
 
-ERROR_TYPES = {
-    kind.exit_code: kind for kind in (UsageError, InputError, ModelError, DeviceError, CheckError)
-}
-
+ERRORS: list[type[DetcliError]] = [DetcliError, *DetcliError.__subclasses__()]
 
 PREDICTED = (
     *("model", "device", "imgsz", "nms", "box_format", "preprocess"),
     *("gpu_mem_limit", "boxes_only", "half", "cuda_graph"),
 )
-"""Options that a cold start has from the request."""
+"""Options that a cold start has from the Config."""
 
 
-def predict_command(request: BenchRequest, picture: Path) -> list[str]:
-    """Command line of `detcli predict` for one picture, with the options of the request."""
+def predict_command(config: Config, picture: Path) -> list[str]:
+    """Command line of `detcli predict` for one picture, with the options that are measured."""
     command = [sys.executable, "-m", "detcli", "predict", "--quiet", "--format", "jsonl"]
-    known, values = rows(Config), flat(request.config)
+    known, values = rows(Config), flat(config)
     for name in PREDICTED:
         row, value = known[name], values[name]
         if isinstance(value, bool):
@@ -319,20 +292,20 @@ def predict_command(request: BenchRequest, picture: Path) -> list[str]:
     return [*command, "--", str(picture)]
 
 
-def measure_cold_start(request: BenchRequest) -> ColdStart | None:
-    """Run `detcli predict` on the built-in picture as often as the request asks for.
+def measure_cold_start(config: Config, count: int) -> ColdStart | None:
+    """Run `detcli predict` on the built-in picture this many times.
 
     A first run, which is not counted, fills the caches of detcli and of the file system, and
     compiles the GPU's kernels. To be called while this process is small: Linux counts the memory of
     a parent towards the peak of the processes that it starts.
     """
-    if not request.cold_starts:
+    if not count:
         return None
-    command = predict_command(request, BUILT_IN)
-    runs = [run_process(command) for _ in range(request.cold_starts + 1)][1:]
+    command = predict_command(config, BUILT_IN)
+    runs = [run_process(command) for _ in range(count + 1)][1:]
     peaks = [run.peak_memory for run in runs if run.peak_memory is not None]
     return ColdStart(
-        processes=len(runs),
+        processes=count,
         first_record_s=statistics.median(run.first_line_s for run in runs),
         whole_process_s=statistics.median(run.whole_s for run in runs),
         peak_memory_bytes=int(statistics.median(peaks)) if peaks else None,
@@ -378,11 +351,11 @@ def run_process(command: Sequence[str]) -> ProcessRun:
 
 def process_error(exit_code: int, stderr: str) -> DetcliError:
     """The error of a detcli process, from its exit code and its stderr."""
-    lines = [line for line in stderr.splitlines() if line.strip()]
-    errors = [line.removeprefix("detcli: ") for line in lines if line.startswith("detcli: ")]
-    hints = [line.strip().removeprefix("hint: ") for line in lines if line.startswith("  hint: ")]
-    message = [f"exited with status {exit_code}", *lines[-1:], *errors][-1]
-    return ERROR_TYPES.get(exit_code, DetcliError)(message, "".join(hints[-1:]))
+    said = re.findall(r"^detcli: (.+)(?:\n  hint: (.+))?", stderr, re.MULTILINE)
+    last_line = stderr.strip().rpartition("\n")[2] or f"exited with status {exit_code}"
+    message, hint = said[-1] if said else (last_line, "")
+    kind = next((one for one in ERRORS if one.exit_code == exit_code), DetcliError)
+    return kind(message, hint)
 
 
 # Latency. Every batch runs twice, once with all its stages timed and once without: the first shows
@@ -394,16 +367,16 @@ MIN_RUNS = 10
 
 
 class BatchRunner:
-    """Runs batches from reading the files to drawing the boxes.
+    """Runs batches from reading the files to drawing the boxes, with and without timed stages.
 
-    `timed` and `untimed` yield the same pictures, for runs with and without timed stages.
+    Either way sees the same pictures.
     """
 
     def __init__(
-        self, detector: Detector, batch: int, timed: RepeatedInputs, untimed: RepeatedInputs
+        self, detector: Detector, batch: int, names: tuple[str, ...], time_limit: TimeLimit
     ) -> None:
-        self._detector, self._batch = detector, batch
-        self._timed, self._untimed = timed, untimed
+        self._detector, self._batch, self._limit = detector, batch, time_limit
+        self._timed, self._untimed = repeat(names), repeat(names)
         self._timeout_error = timeout_error(detector.model_name, RUN_TIMEOUT_S)
         self.clock = StageClock()
         self.synchronised = detector.in_flight > 1  # the device runs on by itself
@@ -413,7 +386,7 @@ class BatchRunner:
         if timed_first:
             self.run_timed()
         start = time.perf_counter()
-        self._detect(self._untimed.take(self._batch))
+        self._run(self._untimed, lambda _: None)
         seconds = time.perf_counter() - start
         if not timed_first:
             self.run_timed()
@@ -421,45 +394,43 @@ class BatchRunner:
 
     def run_timed(self) -> None:
         """Run a batch with its stages on the clock."""
-        clock = self.clock
-        self._detector.observe(clock.ended)
+        self._detector.observe(self.clock.ended)
         try:
-            clock.start()
-            pictures = self._timed.take(self._batch)
-            clock.ended(Stage.DECODE)
-            self._detect(pictures)
-            clock.ended(Stage.DRAW)
-            clock.stop()
+            self.clock.start()
+            self._run(self._timed, self.clock.ended)
+            self.clock.stop()
         finally:
             self._detector.observe(None)
 
-    def _detect(self, pictures: Sequence[Picture]) -> None:
-        self._timed.time_limit.step(RUN_TIMEOUT_S, self._timeout_error)
+    def _run(self, items: Iterator[Item], ended: Observer) -> None:
+        pictures = [self._limit.load(item) for item in itertools.islice(items, self._batch)]
+        ended(Stage.DECODE)
+        self._limit.step(RUN_TIMEOUT_S, self._timeout_error)
         for picture, found in zip(pictures, self._detector.submit(pictures)(), strict=True):
             annotate(picture.pixels, found)
+        ended(Stage.DRAW)
 
 
 def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Samples]:
     """Run one batch after the other, for some seconds after the warm-up."""
     before = sampling.warm_up(runner.run_both)
     undisturbed: list[float] = []
-    walls: list[float] = []
     runs: list[dict[Stage, int]] = []
     until = time.perf_counter() + seconds
-    while time.perf_counter() < until or len(walls) < MIN_RUNS:
-        undisturbed.append(runner.run_both(timed_first=len(walls) % 2 == 1))
-        walls.append(NS * runner.clock.wall)
+    while time.perf_counter() < until or len(runs) < MIN_RUNS:
+        undisturbed.append(runner.run_both(timed_first=len(runs) % 2 == 1))
         runs.append(runner.clock.stages)
+    walls = [NS * sum(run.values()) for run in runs]
     wall = Summary.of(walls)
     samples: Samples = {WALL: undisturbed}
     stages = []
     for stage in STAGES:
-        if not any(stage in run for run in runs):  # the device lacks it
-            stages.append(StageFigures(stage, None, None))
-            continue
-        samples[stage] = [NS * run.get(stage, 0) for run in runs]  # 0 where a run skipped it
-        summary = Summary.of(samples[stage])
-        stages.append(StageFigures(stage, summary, summary.mean_s / wall.mean_s))
+        taken = [NS * run.get(stage, 0) for run in runs]
+        if any(taken):
+            samples[stage], summary = taken, Summary.of(taken)
+            stages.append(StageFigures(stage, summary, summary.mean_s / wall.mean_s))
+        else:
+            stages.append(StageFigures(stage, None, None))  # the device lacks it
     cost = sampling.clock_cost(runner.clock.calls)
     ratios = [timed / untimed for timed, untimed in zip(walls, undisturbed, strict=True)]
     latency = Latency(
@@ -479,76 +450,58 @@ def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Sampl
 WINDOWS = 50
 """The measured time is cut into about this many windows; the pace of each is a sample."""
 
-
-@dataclass(slots=True)
-class _Arrivals:
-    """When each record arrived."""
-
-    step: int  # records that may arrive at once
-    warm: int = 0  # number of the last record of the warm-up; 0 while it lasts
-    stable: bool = False  # the warm-up ended because the pace was stable
-    times: list[float] = field(default_factory=lambda: [time.perf_counter()])  # the start first
-
-    def add(self) -> float:
-        """Note a record; returns the seconds measured so far, without the warm-up."""
-        self.times.append(time.perf_counter())
-        if not self.warm and (len(self.times) - 1) % self.step == 0:
-            taken = np.diff(self.times[-sampling.TWO_BLOCKS * self.step - 1 :: self.step]).tolist()
-            stable = sampling.is_stable(taken, self.times[-1] - self.times[0])
-            if stable is not None:
-                self.warm, self.stable = len(self.times) - 1, stable
-        return self.times[-1] - self.times[self.warm] if self.warm else 0.0
-
-    def samples(self) -> list[float]:
-        """Seconds per picture of each window after the warm-up."""
-        steps = (len(self.times) - 1 - self.warm) // self.step
-        window = self.step * max(1, steps // WINDOWS)
-        taken: list[float] = (np.diff(self.times[self.warm :: window]) / window).tolist()
-        return taken
+MIN_STEPS = 2
 
 
 def measure_throughput(
-    detector: Detector, batch: int, inputs: RepeatedInputs, seconds: float
+    pipeline: Pipeline, step: int, inputs: Iterator[Item], seconds: float
 ) -> tuple[Throughput, Samples]:
-    """Run the pipeline of `detcli predict`, for some seconds after the warm-up."""
-    enough = threading.Event()
-    pipeline = Pipeline(detector, batch, [detector.device] * (detector.workers - 1))
-    arrivals = _Arrivals(batch * detector.workers)
-    in_flight = 0
-    reading = StageTimes()
+    """Run the pipeline of `detcli predict`, for some seconds after the warm-up.
+
+    `step` is the number of records that may arrive at once.
+    """
+    enough, reading = threading.Event(), StageTimes()
 
     def items() -> Iterator[Item]:
         """Items until enough are measured; frames of videos are decoded here."""
         while not enough.is_set():
             with reading.stage(Stage.DECODE):
-                item = inputs.next_item()
+                item = next(inputs)
             yield item
 
-    for record in pipeline.run(items()):
-        if enough.is_set():
-            in_flight += 1
-            continue
-        if isinstance(record.error, InputError):
-            raise record.error.about(record.origin.source) from record.error
-        if record.error is not None:
-            raise record.error
-        if arrivals.add() > seconds and len(arrivals.times) > arrivals.warm + 2 * arrivals.step:
-            enough.set()
-    samples, times, warm = arrivals.samples(), arrivals.times, arrivals.warm
-    count = len(times) - 1
-    measured, taken = count - warm, times[-1] - times[warm]
-    cost = sampling.clock_cost(1)
-    pace = sampling.interval(np.mean, samples)
+    records = pipeline.run(items())
+
+    def run_step() -> float:
+        """Take the records of a step; returns the seconds that they took."""
+        start = time.perf_counter()
+        for record in itertools.islice(records, step):
+            if isinstance(record.error, InputError):
+                raise record.error.about(record.origin.source) from record.error
+            if record.error is not None:
+                raise record.error
+        return time.perf_counter() - start
+
+    before = sampling.warm_up(run_step)
+    times = [time.perf_counter()]
+    while len(times) <= MIN_STEPS or times[-1] - times[0] <= seconds:
+        run_step()
+        times.append(time.perf_counter())
+    enough.set()
+    in_flight = sum(1 for _ in records)
+    warm, count, taken = step * before.runs, step * (len(times) - 1), times[-1] - times[0]
+    window = max(1, (len(times) - 1) // WINDOWS)
+    samples: list[float] = (np.diff(times[::window]) / (step * window)).tolist()
+    cost, pace = sampling.clock_cost(1), sampling.interval(np.mean, samples)
     figures = Throughput(
-        pictures_per_second=measured / taken,
+        pictures_per_second=count / taken,
         interval=Interval(1 / pace.estimate, 1 / pace.high, 1 / pace.low) if pace else None,
-        pictures=measured,
+        pictures=count,
         seconds=taken,
-        warm_up=WarmUp(warm, times[warm] - times[0], times[1] - times[0], stable=arrivals.stable),
+        warm_up=replace(before, runs=warm),
         work_s={
-            stage: (spent + reading.get(stage, 0.0)) / (count + in_flight)
+            stage: (spent + reading.get(stage, 0.0)) / (warm + count + in_flight)
             for stage, spent in pipeline.times.items()
         },
-        overhead=Overhead(cost, cost * measured / taken, None),
+        overhead=Overhead(cost, cost * count / taken, None),
     )
     return figures, {WALL: samples}

@@ -53,6 +53,10 @@ class Interval:
     low: float
     high: float
 
+    def change(self, sign: str = "") -> str:
+        """The interval of a ratio, in per cent of change."""
+        return f"{100 * (self.low - 1):+.1f}{sign} to {100 * (self.high - 1):+.1f}{sign}"
+
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
@@ -79,14 +83,11 @@ class StageClock:
     def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
         self._now = now
         self.stages: dict[Stage, int] = {}  # nanoseconds since `start`, the remainder included
-        self.wall = 0  # nanoseconds from `start` to `stop`: exactly the sum of the stages
-        self.calls = 0  # of `ended`
-        self._first = self._last = 0
+        self.calls = self._last = 0
 
     def start(self) -> None:
         """Begin a run."""
-        self.stages, self.calls = {}, 0
-        self._first = self._last = self._now()
+        self.stages, self.calls, self._last = {}, 0, self._now()
 
     def ended(self, stage: Stage) -> None:
         """Add the time since the last call to a stage, which may end several times."""
@@ -98,7 +99,11 @@ class StageClock:
     def stop(self) -> None:
         """End the run; the time since the last stage belongs to the remainder."""
         self.ended(Stage.REMAINDER)
-        self.wall = self._last - self._first
+
+    @property
+    def wall(self) -> int:
+        """Nanoseconds of the whole run."""
+        return sum(self.stages.values())
 
 
 def clock_cost(calls: int) -> float:
@@ -119,7 +124,6 @@ def clock_cost(calls: int) -> float:
 BLOCK = 5
 """Runs whose median is compared with that of the block before."""
 
-TWO_BLOCKS = 2 * BLOCK
 STABLE = 0.05
 """Largest relative difference between two blocks that counts as stable."""
 
@@ -138,24 +142,20 @@ def warm_up(run: Callable[[], float]) -> WarmUp:
     """
     start = time.perf_counter()
     taken: list[float] = []
-    stable = None
-    while stable is None:
+    while True:
         taken.append(run())
         passed = time.perf_counter() - start
-        stable = is_stable(taken, passed)
-    return WarmUp(len(taken), passed, taken[0], stable=stable)
+        stable = passed > MIN_WARM_UP_S and is_stable(taken)
+        if stable or (passed > MAX_WARM_UP_S and len(taken) >= BLOCK):
+            return WarmUp(len(taken), passed, taken[0], stable=stable)
 
 
-def is_stable(taken: Sequence[float], seconds: float) -> bool | None:
-    """Whether the last two blocks of `taken`, seconds of each run, took equally long.
-
-    None while undecided; False if they still differ MAX_WARM_UP_S after the first run began.
-    """
-    if seconds > MIN_WARM_UP_S and len(taken) >= TWO_BLOCKS:
-        before = statistics.median(taken[-TWO_BLOCKS:-BLOCK])
-        if abs(statistics.median(taken[-BLOCK:]) - before) < STABLE * before:
-            return True
-    return False if seconds > MAX_WARM_UP_S and len(taken) >= BLOCK else None
+def is_stable(taken: Sequence[float]) -> bool:
+    """Whether the last two blocks of runs took equally long."""
+    if len(taken) < 2 * BLOCK:
+        return False
+    before, after = np.median(np.reshape(taken[-2 * BLOCK :], (2, BLOCK)), axis=1)
+    return bool(abs(after - before) < STABLE * before)
 
 
 # Intervals
@@ -197,9 +197,7 @@ def _draw(
     count = len(values)
     block = math.ceil(max(count ** (1 / 3), count / MAX_BLOCKS))
     drawn = np.empty(DRAWS)
-    step = max(1, DRAWN_AT_ONCE // count)
-    for first in range(0, DRAWS, step):
-        part = drawn[first : first + step]
+    for part in np.array_split(drawn, math.ceil(DRAWS * count / DRAWN_AT_ONCE)):
         starts = generator.integers(0, count, (len(part), math.ceil(count / block), 1))
         index = (starts + np.arange(block)).reshape(len(part), -1)[:, :count] % count
         part[:] = statistic(values[index], axis=1)

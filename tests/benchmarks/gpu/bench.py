@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,11 +23,11 @@ from benchmarks.gpu import PROVIDER_OPTIONS, letterbox, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock
 from benchmarks.gpu.measure import Plan, failures, measure
 from detcli.backend.runtime.providers import cuda_provider
-from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.commands.bench.run import measure as measure_model
 from detcli.core.config import Config, Inputs, Running
 from detcli.core.device import Device
 from detcli.core.errors import DetcliError
+from detcli.core.values import BenchMode
 
 KERNELS = {"selection": selection, "top_k": top_k, "letterbox": letterbox, "nms": nms}
 SECTIONS = (*KERNELS, "network")
@@ -80,24 +80,23 @@ def network_records(  # noqa: PLR0913, PLR0917
     for (name, model), graph, batch in itertools.product(models.items(), graphs, batches):
         running = Running(str(model), Device.parse_list(device), batch, cuda_graph=graphs[graph])
         config = Config(Inputs(tuple(map(str, images))), running)
-        request = BenchRequest(config, seconds=plan.seconds, cold_starts=0)
-        ways = [_network_way("detcli", request)]
+        ways = [_network_way("detcli", config, plan)]
         for switch in switches:
             with switched_on(switch):
-                ways.append(_network_way(f"detcli, {switch}", request))
+                ways.append(_network_way(f"detcli, {switch}", config, plan))
         case = f"batch {batch}, {name}, {graph} CUDA graph"
         yield {"case": case, "batch": batch, "ways": ways}
 
 
-def _network_way(way: str, request: BenchRequest) -> dict[str, Any]:
+def _network_way(way: str, config: Config, plan: Plan) -> dict[str, Any]:
     entry: dict[str, Any] = {"way": way}
     try:
-        latency = measure_model(request)[0].latency
-        throughput = measure_model(replace(request, mode=Mode.THROUGHPUT))[0].throughput
+        latency = measure_model(config, seconds=plan.seconds)[0].latency
+        paced = measure_model(config, BenchMode.THROUGHPUT, plan.seconds)[0].throughput
     except DetcliError as error:
         return entry | {"error": str(error)}
     entry["host"] = asdict(latency.undisturbed)
-    entry["pictures_a_second"] = throughput.pictures_per_second
+    entry["pictures_a_second"] = paced.pictures_per_second
     return entry | {one.name: asdict(one.summary) for one in latency.stages if one.summary}
 
 

@@ -1,9 +1,6 @@
-"""Requests, as the command makes them of its options, and measurements that are soon over."""
-
-from dataclasses import fields
+"""What bench is told, as the command reads its options, and measurements that are soon over."""
 
 from detcli.commands.bench import run, sampling
-from detcli.commands.bench.request import BenchRequest, Mode
 from detcli.core.config import Config
 from detcli.core.options import build, rows
 
@@ -17,11 +14,7 @@ def shorten(monkeypatch):
     monkeypatch.setattr(run, "annotate", lambda image, found: annotate(image, found[:3]))
 
 
-def bench_request(model="a.onnx", mode="latency", device="auto", **given):
-    """A request; `given` are options and the request's own fields."""
-    given |= {"model": str(model), "device": device, "mode": mode}
-    own = {one.name for one in fields(BenchRequest)}
-    known = rows(Config)
-    read = {name: known[name].read(value) for name, value in given.items() if name not in own}
-    given = {name: value for name, value in given.items() if name in own}
-    return BenchRequest(build(Config, read), **given | {"mode": Mode(mode)})
+def bench_config(model="a.onnx", **given):
+    """A Config of options as they are typed."""
+    given = {"model": str(model)} | given
+    return build(Config, {name: rows(Config)[name].read(value) for name, value in given.items()})

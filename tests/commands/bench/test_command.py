@@ -84,9 +84,9 @@ def test_comparisons_with_a_baseline(bench, make_model, tmp_path):
         (["-m", "MODEL", "none.jpg"], 3, "none.jpg: no such file"),
         (["-m", "MODEL", "none.jpg", "--cold-starts", "3"], 3, "none.jpg: no such file"),
         (["-m", "MODEL", "--save-baseline", "none/a.json"], 1, "cannot write none/a.json"),
-        (["--seconds", "nan"], 2, "--seconds nan is not a duration"),
-        (["-m", "MODEL", "--seconds", "-1"], 2, "--seconds -1 is not a duration"),
-        (["-m", "MODEL", "--seconds", "inf"], 2, "--seconds inf is not a duration"),
+        (["--seconds", "nan"], 2, "--seconds: 'nan' is not a valid float"),
+        (["-m", "MODEL", "--seconds", "-1"], 2, "--seconds: -1.0 is not in the range x>=0"),
+        (["-m", "MODEL", "--seconds", "inf"], 2, "--seconds: 'inf' is not a valid float"),
         (["-m", "MODEL", "-"], 2, "cannot be read again and again"),
         (["-m", "MODEL", "--baseline", "none.json"], 2, "cannot read the baseline none.json"),
         *(

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from detcli.cli.report import seconds
 from detcli.commands.bench.report import (
     BaselineComparison,
     BenchMachine,
@@ -23,7 +24,6 @@ from detcli.commands.bench.report import (
     StageFigures,
     Throughput,
     render_run,
-    seconds,
 )
 from detcli.commands.bench.sampling import Interval, Summary, WarmUp
 
@@ -91,18 +91,7 @@ def test_a_run():
     ):
         assert said in text
     lines = {line.split("  ")[0]: line.split()[1:] for line in reversed(text.splitlines())}
-    assert lines["upload"] == [
-        "2.50",
-        "ms",
-        "3.00",
-        "ms",
-        "-",
-        "2.60",
-        "ms",
-        "100.0",
-        "us",
-        "25.0%",
-    ]
+    assert lines["upload"] == "2.50 ms 3.00 ms - 2.60 ms 100.0 us 25.0%".split()
     assert lines["download"] == ["-"] * 6
     assert lines["all stages"][-1] == "100.0%"
     assert "\x1b" not in text  # of the model's name

@@ -5,17 +5,24 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from commands.bench.requests import bench_request
+from commands.bench.requests import bench_config
 
 from detcli.cli.app import app
 from detcli.commands.bench import run as module
 from detcli.commands.bench.run import ProcessRun, measure_cold_start, predict_command, process_error
-from detcli.core.errors import CheckError, DetcliError, DeviceError, ModelError, UsageError
+from detcli.core.errors import (
+    CheckError,
+    DetcliError,
+    DeviceError,
+    InputError,
+    ModelError,
+    UsageError,
+)
 from detcli.core.values import BoxFormat
 
 
 def test_a_cold_start(make_model):
-    found = measure_cold_start(bench_request(make_model(), device="cpu", cold_starts=2))
+    found = measure_cold_start(bench_config(make_model(), device="cpu"), 2)
     assert found.processes == 2
     assert 0 < found.first_record_s <= found.whole_process_s
     if sys.platform != "win32":
@@ -25,7 +32,7 @@ def test_a_cold_start(make_model):
 def test_the_first_process_is_not_counted(monkeypatch):
     runs = iter(ProcessRun(first, first + 1, 100 * int(first)) for first in (9.0, 1.0, 3.0, 2.0))
     monkeypatch.setattr(module, "run_process", lambda _: next(runs))
-    found = measure_cold_start(bench_request(cold_starts=3))
+    found = measure_cold_start(bench_config(), 3)
     assert (found.processes, found.first_record_s, found.whole_process_s) == (3, 2.0, 3.0)
     assert found.peak_memory_bytes == 200
 
@@ -34,33 +41,34 @@ def test_a_model_that_cannot_be_used_fails_as_predict_does(tmp_path):
     path = tmp_path / "no.onnx"
     path.write_bytes(b"no model")
     with pytest.raises(ModelError, match=r"no\.onnx") as caught:
-        measure_cold_start(bench_request(path, device="cpu"))
+        measure_cold_start(bench_config(path, device="cpu"), 5)
     assert caught.value.hint
 
 
+SAID = "detcli: warning: x\ndetcli: what is wrong\n  hint: do that\n"
+
+
 @pytest.mark.parametrize(
-    ("code", "kind"),
-    [(1, DetcliError), (2, UsageError), (4, ModelError), (5, DeviceError), (6, CheckError)],
+    ("code", "stderr", "kind", "message", "hint"),
+    [
+        *(
+            (kind.exit_code, SAID, kind, "what is wrong", "do that")
+            for kind in (DetcliError, UsageError, InputError, ModelError, DeviceError, CheckError)
+        ),
+        (4, "detcli: x\n  hint: y\ndetcli: what is wrong\n", ModelError, "what is wrong", ""),
+        (-9, "", DetcliError, "exited with status -9", ""),
+        (-11, "odd\nSegmentation fault\n\n", DetcliError, "Segmentation fault", ""),
+    ],
 )
-def test_a_failure_keeps_its_exit_code(code, kind):
-    error = process_error(code, "detcli: warning: x\ndetcli: what is wrong\n  hint: do that\n")
+def test_a_failure_keeps_its_exit_code(code, stderr, kind, message, hint):
+    error = process_error(code, stderr)
     assert type(error) is kind
-    assert (str(error), error.hint) == ("what is wrong", "do that")
+    assert (str(error), error.hint) == (message, hint)
 
 
-@pytest.mark.parametrize(
-    ("code", "complaint", "told"),
-    [(-9, "", "exited with status -9"), (-11, "Segmentation fault\n\n", "Segmentation fault")],
-)
-def test_a_process_that_was_killed(code, complaint, told):
-    error = process_error(code, complaint)
-    assert str(error) == told
-    assert error.exit_code == 1
-
-
-def parsed(request, picture):
+def parsed(picture, **given):
     """What Typer makes of the command's arguments."""
-    command = predict_command(request, Path(picture))
+    command = predict_command(bench_config(**given), Path(picture))
     assert command[1:4] == ["-m", "detcli", "predict"]
     predict = typer.main.get_command(app).get_command(None, "predict")
     return predict.make_context("predict", command[4:]).params
@@ -78,16 +86,15 @@ def test_predict_runs_the_same_model_in_the_same_way():
         "cuda_graph": False,
         "half": False,
     }
-    request = bench_request(mode="throughput", workers=3, gpu_mem_limit="1GiB", **wanted)
+    given = parsed("street.jpg", workers=3, gpu_mem_limit="1GiB", **wanted)
     wanted |= {"source": ("street.jpg",), "quiet": True, "gpu_mem_limit": str(1 << 30)}
     wanted |= {"nms": "0.45", "imgsz": "320"}
-    given = parsed(request, "street.jpg")
     assert {name: given[name] for name in wanted} == wanted
-    given = parsed(bench_request(half=True, cuda_graph=True), "a.jpg")
+    given = parsed("a.jpg", half=True, cuda_graph=True)
     assert given["half"] is given["cuda_graph"] is True
 
 
 def test_what_was_not_asked_for_is_left_to_predict():
-    given = parsed(bench_request(), "-odd.jpg")
+    given = parsed("-odd.jpg")
     assert given["imgsz"] is given["nms"] is given["cuda_graph"] is None
     assert given["source"] == ("-odd.jpg",)

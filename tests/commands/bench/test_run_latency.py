@@ -9,7 +9,7 @@ from colour_model import build, picture
 
 from detcli.commands.bench import run as module
 from detcli.commands.bench import sampling
-from detcli.commands.bench.run import BatchRunner, RepeatedInputs, TimeLimit, measure_latency
+from detcli.commands.bench.run import BatchRunner, TimeLimit, measure_latency
 from detcli.commands.bench.sampling import WALL
 from detcli.run.detector import Detector
 
@@ -24,12 +24,8 @@ def measured(tmp_path_factory):
     names = [str(folder / f"{number}.png") for number in range(3)]
     for number, name in enumerate(names):
         cv2.imwrite(name, picture(("red", number, number)))
-    with (
-        Detector(folder / "a.onnx", "cpu") as detector,
-        RepeatedInputs(names, TimeLimit()) as timed,
-        RepeatedInputs(names, TimeLimit()) as untimed,
-    ):
-        return measure_latency(BatchRunner(detector, 2, timed, untimed), 0.05)
+    with Detector(folder / "a.onnx", "cpu") as detector:
+        return measure_latency(BatchRunner(detector, 2, names, TimeLimit()), 0.05)
 
 
 def test_the_means_of_the_stages_sum_to_that_of_the_wall_clock(measured):
@@ -87,12 +83,8 @@ def test_timed_and_untimed_runs_see_the_same_pictures(make_model, make_picture, 
     names = tuple(str(make_picture(f"{n}.png", ("red", n, n))) for n in range(3))
     drawn = []
     monkeypatch.setattr(module, "annotate", lambda _, found: drawn.append(found.xyxy.tolist()))
-    with (
-        Detector(make_model(), "cpu") as detector,
-        RepeatedInputs(names, TimeLimit()) as timed,
-        RepeatedInputs(names, TimeLimit()) as untimed,
-    ):
-        runner = BatchRunner(detector, 1, timed, untimed)
+    with Detector(make_model(), "cpu") as detector:
+        runner = BatchRunner(detector, 1, names, TimeLimit())
         for number in range(4):
             runner.run_both(timed_first=number % 2 == 1)
     assert drawn[::2] == drawn[1::2]
@@ -100,11 +92,8 @@ def test_timed_and_untimed_runs_see_the_same_pictures(make_model, make_picture, 
 
 
 def test_the_observer_is_removed_after_a_failure(make_model, tmp_path):
-    detector = Detector(make_model(), "cpu")
-    names = (str(tmp_path / "none.jpg"),)
-    with RepeatedInputs(names, TimeLimit()) as timed, RepeatedInputs(names, TimeLimit()) as untimed:
-        runner = BatchRunner(detector, 1, timed, untimed)
+    with Detector(make_model(), "cpu") as detector:
+        runner = BatchRunner(detector, 1, (str(tmp_path / "none.jpg"),), TimeLimit())
         with pytest.raises(Exception, match="no such file"):
             runner.run_timed()
-    assert detector._observer is None  # noqa: SLF001
-    detector.close()
+        assert detector._observer is None  # noqa: SLF001
