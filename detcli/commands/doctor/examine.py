@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detcli import __version__
-from detcli.backend.nvidia import GpuFacts, ask_driver, cuda_command, driver_version
+from detcli.backend.nvidia import GpuFacts, ask_driver, driver_version
 from detcli.cli.options import defaults_file, read_defaults
 from detcli.cli.report import shown
 from detcli.commands.doctor import installation
@@ -194,15 +194,14 @@ def _read_gpu(answer: Outcome) -> tuple[Nvidia, dict[str | None, Problems]]:
     """What `examine_gpu` found."""
     if answer.error is not None:
         reason = f"the NVIDIA driver and its libraries cannot be tested: {answer.error}"
-        problem = DoctorProblem(reason, None, CPU_INSTEAD)
-        return Nvidia(driver_version(), None, None), {CUDA: (problem,), TENSORRT: (problem,)}
-    nvidia = answer.value["nvidia"]
+        problem = DoctorProblem(reason, advice=CPU_INSTEAD)
+        return Nvidia(driver_version(), None, None), dict.fromkeys((CUDA, TENSORRT), (problem,))
+    nvidia, lacking = answer.value
     nvidia["gpus"] = tuple(GpuFacts(**gpu) for gpu in nvidia["gpus"])
-    lacking = {
+    return Nvidia(**nvidia), {
         provider: tuple(DoctorProblem(**problem) for problem in problems)
-        for provider, problems in answer.value["lacking"].items()
+        for provider, problems in lacking.items()
     }
-    return Nvidia(**nvidia), lacking
 
 
 def examine_devices(
@@ -215,15 +214,16 @@ def examine_devices(
         broken: What every device needs, and is broken.
         lacking: What a device lacks, by its execution provider; OpenVINO has none.
     """
-    chosen = None if wanted is None else Device.parse(wanted)
+    names: dict[DeviceKind, str] = {
+        kind: str(kind) for kind in DeviceKind if kind is not DeviceKind.AUTO
+    }
+    if wanted is not None:
+        names[Device.parse(wanted).kind] = wanted
     devices = []
-    for device in (Device(kind) for kind in DeviceKind):
-        if device.is_auto:
-            continue
-        name = wanted if wanted and chosen and chosen.kind is device.kind else str(device)
-        provider = PROVIDERS.get(device.kind)
+    for kind, name in names.items():
+        provider = PROVIDERS.get(kind)
         problems = broken or lacking.get(provider, ())
-        if not problems and (device.is_gpu or provider is None):  # `examine` has tried the CPU
+        if not problems and kind is not DeviceKind.CPU:  # which `examine` has tried
             problems = trial_problems(ask("trial", name))
         devices.append(DoctorDevice(name, provider, not problems, problems))
     return tuple(devices)
@@ -232,13 +232,8 @@ def examine_devices(
 def trial_problems(outcome: Outcome) -> Problems:
     """What a trial found to be wrong."""
     if outcome.error is not None:
-        return (DoctorProblem(f"the test detector could not run: {outcome.error}", None),)
-    if outcome.value is None:
-        return ()
-    command, advice = None, outcome.value["hint"]
-    if advice.startswith("pip "):
-        command, _, advice = advice.partition("; ")
-    return (DoctorProblem(outcome.value["reason"], command, advice),)
+        return (DoctorProblem(f"the test detector could not run: {outcome.error}"),)
+    return () if outcome.value is None else (installation.problem_of(*outcome.value),)
 
 
 def _find_broken(trial: Outcome) -> Problems:
@@ -247,7 +242,7 @@ def _find_broken(trial: Outcome) -> Problems:
     if not problems:
         return ()
     if trial.error is not None and trial.error.startswith(NO_PYTHON):
-        return (DoctorProblem(f"nothing could be tested: {trial.error}", None),)
+        return (DoctorProblem(f"nothing could be tested: {trial.error}"),)
     found = []
     for module, attribute in installation.REQUIRED.items():
         error = load(module, attribute).error
@@ -302,13 +297,13 @@ def evaluate(expression: str) -> Outcome:
     return Outcome(value=answer["value"])
 
 
-def examine_gpu() -> dict[str, Any]:
+def examine_gpu() -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
     """Describe NVIDIA's driver and GPUs, and what each execution provider lacks to run there."""
     from detcli.backend.runtime import libraries, onnxruntime
 
     host, facts = installation.read_host(), ask_driver()
     facts = replace(facts, load_error=facts.load_error and scrub(facts.load_error))
-    providers = onnxruntime.get_available_providers()
+    providers, cuda = onnxruntime.get_available_providers(), libraries.runtime_cuda()
     failures = {
         provider: [
             replace(failure, reason=scrub(failure.reason))
@@ -317,43 +312,40 @@ def examine_gpu() -> dict[str, Any]:
         for provider in (CUDA, TENSORRT)
         if provider in providers
     }
-    cuda = libraries.runtime_cuda()
-    runtime = RuntimeFacts(onnxruntime.__version__, cuda, providers, failures, cuda_command())
-    problems = installation.driver_problems(facts, host, runtime)
-    return {
-        "nvidia": asdict(Nvidia(host.driver, facts.cuda, cuda, facts.gpus)),
-        "lacking": {
-            provider: [
-                asdict(one)
-                for one in (*problems, *installation.provider_problems(provider, runtime))
-            ]
-            for provider in (CUDA, TENSORRT)
-        },
+    runtime = RuntimeFacts(onnxruntime.__version__, cuda, providers, failures)
+    first = installation.driver_problem(facts, host, runtime)
+    return asdict(Nvidia(host.driver, facts.cuda, cuda, facts.gpus)), {
+        provider: [
+            asdict(problem)
+            for problem in (first, *installation.provider_problems(provider, runtime))
+            if problem
+        ]
+        for provider in (CUDA, TENSORRT)
     }
 
 
-def trial(device: str) -> dict[str, str] | None:
+def trial(device: str) -> tuple[str, str] | None:
     """Run the test detector on a device: the only proof that a device is usable.
 
     It has what a real detector has: a convolution, which needs cuDNN on a GPU; a head, which needs
     detcli's kernels there; and boxes, which are known beforehand.
 
     Returns:
-        None if the expected boxes were found, else what went wrong: "reason" and "hint".
+        None if the expected boxes were found, else what went wrong, and a remedy.
     """
     import numpy as np
 
     try:
         found = _detect(device)
     except DetcliError as error:
-        return {"reason": scrub(str(error)), "hint": error.hint}
+        return scrub(str(error)), error.hint
     rows = np.column_stack([found.score, found.xyxy])
     same_names = found.class_name == [*EXPECTED]
     if same_names and np.allclose(rows, [*EXPECTED.values()], rtol=0, atol=TOLERANCE):
         return None
     said = [*zip(found.class_name, rows.round(4).tolist(), strict=True)]
     reason = f"the test detector gave wrong boxes: {said} instead of {[*EXPECTED.items()]}"
-    return {"reason": reason, "hint": "report this, and use --device cpu"}
+    return reason, "report this, and use --device cpu"
 
 
 def _detect(device: str) -> "Detections":
@@ -385,11 +377,10 @@ def _detect(device: str) -> "Detections":
 def scrub(text: str) -> str:
     """A library's message without folders, names of user and host, and values of variables."""
     # Folders whose names may contain blanks, which ABSOLUTE would not match; the longest first.
-    folders = {*sys.path, sys.prefix}
+    named = os.pathsep.join(os.environ.values()).split(os.pathsep)
+    folders = {*sys.path, sys.prefix, *named}
     with contextlib.suppress(OSError, RuntimeError):
         folders |= {str(Path.home()), str(Path.cwd())}
-    for value in os.environ.values():
-        folders.update(value.split(os.pathsep))
     absolute = {folder.rstrip("/\\") for folder in folders if Path(folder).is_absolute()}
     for folder in sorted(absolute - {""}, key=len, reverse=True):
         text = text.replace(folder + os.sep, f"{os.sep}_{os.sep}")  # a path without blanks
@@ -428,10 +419,8 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
         folder = cache_folder()
     except OutputError:
         return Cache(None, writable=False, parts=(), cleared_bytes=cleared_bytes)
-    parts = []
-    for name in CACHE_FOLDERS:
-        sizes = [size for _, size in _cached_files(folder, name)]
-        parts.append(CachePart(name, len(sizes), sum(sizes)))
+    found = {name: dict(_cached_files(folder, name)) for name in CACHE_FOLDERS}
+    parts = (CachePart(name, len(files), sum(files.values())) for name, files in found.items())
     place = next(filter(os.path.lexists, (folder, *folder.parents)), folder)
     writable = os.access(f"{place}/.", os.W_OK | os.X_OK)  # a file has no "."
     if os.environ.get("DETCLI_CACHE_DIR"):
@@ -440,17 +429,17 @@ def describe_cache(cleared_bytes: int | None = None) -> Cache:
         title = f"$XDG_CACHE_HOME/{folder.relative_to(base).as_posix()}"
     else:
         title = shorten(folder)
-    return Cache(title, writable, tuple(parts), cleared_bytes, tuple(_distrusted(folder, title)))
+    inside = [path for name, files in found.items() for path in (folder / name, *files)]
+    unsafe = tuple(_distrusted(folder, inside, title))
+    return Cache(title, writable, tuple(parts), cleared_bytes, unsafe)
 
 
-def _distrusted(folder: Path, shown: str) -> Iterator[DoctorProblem]:
+def _distrusted(folder: Path, inside: list[Path], shown: str) -> Iterator[DoctorProblem]:
     """Why detcli's own cache, and that of fetched models, is not used."""
     from detcli.model.hub import hub_folder, why_folder_untrusted
     from detcli.model.zoo import MODELS
 
-    paths = [folder, *(folder / name for name in CACHE_FOLDERS)]
-    paths.extend(path for name in CACHE_FOLDERS for path, _ in _cached_files(folder, name))
-    if reason := next(filter(None, map(why_untrusted, paths)), ""):
+    if reason := next(filter(None, map(why_untrusted, (folder, *inside))), ""):
         yield DoctorProblem(
             f"the cache, since {reason.replace(str(folder), shown)}",
             f"chmod -R go-w {_typed(shown)}",
@@ -517,21 +506,17 @@ def describe_defaults() -> tuple[tuple[DoctorDefault, ...], Problems]:
     try:
         chosen = read_defaults()
     except UsageError as error:
-        return (), (DoctorProblem(public_text(str(error)), None, error.hint),)
-    file = shorten(Path(str(defaults_file())))
-    found = []
+        return (), (DoctorProblem(public_text(str(error)), advice=error.hint),)
+    file, found = shorten(Path(str(defaults_file()))), []
     for name, row in rows(Config).items():
-        value: object
-        if row.variable and os.environ.get(row.variable):
-            value, origin = os.environ[row.variable], row.variable
+        value, origin = row.default_text, "built in"
+        if variable := os.environ.get(row.variable):
+            value, origin = variable, row.variable
         elif name in chosen:
-            value, origin = chosen[name], file
-        elif row.shared:
-            value, origin = row.default_text, "built in"
-        else:
-            continue
-        text = public_name(str(value))
-        is_path = "/" in text and "://" not in text
-        told = shorten(Path(text)) if is_path else text
-        found.append(DoctorDefault(row.flag[2:], told, origin))
+            value, origin = str(chosen[name]), file
+        if row.shared or name in chosen:
+            text = public_name(value)
+            is_path = "/" in text and "://" not in text
+            shown = shorten(Path(text)) if is_path else text
+            found.append(DoctorDefault(row.flag[2:], shown, origin))
     return tuple(found), ()

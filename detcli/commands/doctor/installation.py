@@ -1,7 +1,6 @@
 """The driver, packages and libraries: what is wrong, and the command that fixes it."""
 
 import contextlib
-import functools
 import importlib.metadata
 import os
 import platform
@@ -9,7 +8,6 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from email.parser import HeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +16,7 @@ from detcli.backend.nvidia import (
     DRIVER,
     NO_DEVICE,
     DriverFacts,
+    cuda_command,
     driver_version,
     fitting_extra,
     lacking_code,
@@ -65,11 +64,11 @@ class DoctorProblem:
     """Something that does not work; the one command that fixes it, if there is one; advice."""
 
     reason: str
-    command: str | None
+    command: str | None = None
     advice: str = ""
 
 
-NO_GPU = DoctorProblem("this machine has no NVIDIA GPU", None, CPU_INSTEAD)
+NO_GPU = DoctorProblem("this machine has no NVIDIA GPU", advice=CPU_INSTEAD)
 NO_GPU_IN_CONTAINER = DoctorProblem(
     "this container was started without a GPU",
     "docker run --gpus all IMAGE",
@@ -125,7 +124,6 @@ class RuntimeFacts:
     cuda: str | None  # that it was built for, such as "13.0"
     providers: Sequence[str]
     failures: Mapping[str, Sequence["Unloadable"]]  # by GPU provider: libraries that do not load
-    cuda_command: str  # installs the CUDA that fits the driver
 
 
 def read_host(root: Path = Path("/")) -> HostFacts:
@@ -138,51 +136,50 @@ def read_host(root: Path = Path("/")) -> HostFacts:
     with contextlib.suppress(OSError):
         release = platform.freedesktop_os_release()
     files = [root / "dev" / name for name in DEVICE_FILES]
-    closed = [file for file in files if file.exists() and not os.access(file, os.R_OK | os.W_OK)]
+    driver = driver_version(root)
     return HostFacts(
-        hardware=_has_gpu(root),
-        driver=driver_version(root),
+        hardware=driver is not None or _has_gpu(root / "sys/bus/pci/devices"),
+        driver=driver,
         container="KUBERNETES_SERVICE_HOST" in os.environ
         or any((root / sign).exists() for sign in CONTAINER_FILES),
         wsl="microsoft" in platform.release().lower(),
-        distribution=tuple(filter(None, (release.get("ID"), *release.get("ID_LIKE", "").split()))),
-        inaccessible=tuple(f"/dev/{file.name}" for file in closed),
+        distribution=(release.get("ID", ""), *release.get("ID_LIKE", "").split()),
+        inaccessible=tuple(
+            f"/dev/{file.name}"
+            for file in files
+            if file.exists() and not os.access(file, os.R_OK | os.W_OK)
+        ),
         visible_devices=visible_devices,
     )
 
 
-def _has_gpu(root: Path) -> bool | None:
-    """Whether the PCI bus has an NVIDIA GPU; None where the bus is not shown."""
-    if (root / "proc/driver/nvidia/version").exists():
-        return True
-    devices = list((root / "sys/bus/pci/devices").glob("*"))
-    if not devices:
-        return None  # some virtual machines, sandboxes, WSL, and boards without the bus
+def _has_gpu(bus: Path) -> bool | None:
+    """Whether the PCI bus has an NVIDIA GPU; None where the bus is not shown.
+
+    Some virtual machines, sandboxes, WSL, and boards without the bus do not show it.
+    """
+    devices, found = [*bus.glob("*")], False
     for device in devices:
         with contextlib.suppress(OSError):
-            if (device / "vendor").read_text().strip() == NVIDIA_VENDOR and (
-                device / "class"
-            ).read_text().startswith(DISPLAY_CLASSES):
-                return True
-    return False
+            vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
+            found |= vendor == NVIDIA_VENDOR and kind.startswith(DISPLAY_CLASSES)
+    return found if devices else None
 
 
-def driver_problems(
+def driver_problem(
     facts: DriverFacts, host: HostFacts, runtime: RuntimeFacts
-) -> tuple[DoctorProblem, ...]:
-    """Why CUDA cannot start on this driver: one problem, as others would follow from it."""
+) -> DoctorProblem | None:
+    """Why CUDA cannot start on this driver; other problems would follow from it."""
     if facts.load_error is not None:
         problem: DoctorProblem | None = _not_loaded(facts.load_error, host)
     elif facts.status or not facts.gpus:
         problem = _no_gpu_listed(facts.status or NO_DEVICE, host)
     else:
         problem = _unfit(facts, runtime, host)
-    if problem is None:
-        return ()
-    if host.container and (problem.command or "").startswith("sudo "):
+    if problem and host.container and (problem.command or "").startswith("sudo "):
         where = "on the host, not in this container"
-        problem = replace(problem, advice="; ".join(filter(None, (where, problem.advice))))
-    return (problem,)
+        return replace(problem, advice="; ".join(filter(None, (where, problem.advice))))
+    return problem
 
 
 def _not_loaded(load_error: str, host: HostFacts) -> DoctorProblem:
@@ -192,9 +189,11 @@ def _not_loaded(load_error: str, host: HostFacts) -> DoctorProblem:
         reason = f"the NVIDIA driver does not load: {load_error}"
         return DoctorProblem(reason, _install(host), DOWNLOAD)
     if host.wsl:
-        advice = "install the NVIDIA driver in Windows, not here, then restart WSL"
-        reason = f"Windows provides no GPU: {DRIVER} is missing"
-        return DoctorProblem(reason, "wsl.exe --shutdown", advice)
+        return DoctorProblem(
+            f"Windows provides no GPU: {DRIVER} is missing",
+            "wsl.exe --shutdown",
+            "install the NVIDIA driver in Windows, not here, then restart WSL",
+        )
     if host.container:
         return NO_GPU_IN_CONTAINER
     why = "the NVIDIA driver is not installed"
@@ -204,60 +203,51 @@ def _not_loaded(load_error: str, host: HostFacts) -> DoctorProblem:
 
 
 def _no_gpu_listed(status: int, host: HostFacts) -> DoctorProblem:
-    problem = DoctorProblem("the NVIDIA driver lists no GPU", None, DETAILS)
     if host.inaccessible:  # CUDA reports this as one of several errors
-        problem = DoctorProblem(
+        return DoctorProblem(
             f"no permission to open {', '.join(host.inaccessible)}",
             f"sudo chmod a+rw {' '.join(host.inaccessible)}",
             "which lasts until a restart; for good, join the group that owns them",
         )
-    elif status in STATUSES:
-        problem = STATUSES[status]
-    elif status != NO_DEVICE:
-        problem = DoctorProblem(f"CUDA error {status} from the driver", None, DETAILS)
-    elif host.visible_devices:
-        problem = DoctorProblem(
-            "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES"
-        )
-    elif host.hardware is False and not host.wsl:
-        problem = NO_GPU
-    elif host.container:
-        problem = NO_GPU_IN_CONTAINER
-    elif host.hardware and host.driver is None:
-        problem = DoctorProblem(
-            "the NVIDIA kernel module is not loaded",
-            "sudo modprobe nvidia",
-            "if that fails, Secure Boot refuses it or it was built for another kernel",
-        )
-    return problem
+    if status != NO_DEVICE:
+        unknown = DoctorProblem(f"CUDA error {status} from the driver", advice=DETAILS)
+        return STATUSES.get(status, unknown)
+    if host.visible_devices:
+        return DoctorProblem("CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES")
+    if host.hardware is False and not host.wsl:
+        return NO_GPU
+    if host.container:
+        return NO_GPU_IN_CONTAINER
+    unloaded = DoctorProblem(
+        "the NVIDIA kernel module is not loaded",
+        "sudo modprobe nvidia",
+        "if that fails, Secure Boot refuses it or it was built for another kernel",
+    )
+    other = DoctorProblem("the NVIDIA driver lists no GPU", advice=DETAILS)
+    return unloaded if host.hardware and host.driver is None else other
 
 
 def _unfit(facts: DriverFacts, runtime: RuntimeFacts, host: HostFacts) -> DoctorProblem | None:
     """The driver works, but perhaps not for this ONNX Runtime."""
     if runtime.cuda is None:
         return None
-    major = int(runtime.cuda.partition(".")[0])
-    instead = fitting_extra(facts)
+    major, extra = int(runtime.cuda.partition(".")[0]), fitting_extra(facts)
     if facts.cuda is None or int(facts.cuda.partition(".")[0]) >= major:
         no_code = lacking_code(facts.gpus, runtime.version, runtime.cuda)
-        if no_code is None:
-            return None
-        if instead is None:
-            return DoctorProblem(no_code, None, CPU_INSTEAD)
-        return DoctorProblem(no_code, instead.command)
+        fix = (extra.command, "") if extra else (None, CPU_INSTEAD)
+        return DoctorProblem(no_code, *fix) if no_code else None
     reason = (
         f"the driver supports CUDA up to {facts.cuda}, "
         f"but this ONNX Runtime was built for CUDA {runtime.cuda}"
     )
     where = " in Windows" if host.wsl else " on the host" if host.container else ""
-    first = [f"driver {extra.driver} or later" for extra in CUDA_EXTRAS if extra.cuda == major]
-    newer = first[0] if first else "a newer driver"
-    if instead:
-        return DoctorProblem(reason, instead.command, f"or install {newer}{where}; {DOWNLOAD}")
+    first = (f"driver {one.driver} or later" for one in CUDA_EXTRAS if one.cuda == major)
+    newer = next(first, "a newer driver")
+    if extra:
+        return DoctorProblem(reason, extra.command, f"or install {newer}{where}; {DOWNLOAD}")
     oldest = CUDA_EXTRAS[-1]
     other = f", or {oldest.driver} for {oldest.command}" if major > oldest.cuda else ""
-    advice = f"{newer} is needed{where}{other}; {DOWNLOAD}"
-    return DoctorProblem(reason, _install(host), advice)
+    return DoctorProblem(reason, _install(host), f"{newer} is needed{where}{other}; {DOWNLOAD}")
 
 
 def _install(host: HostFacts) -> str | None:
@@ -272,28 +262,19 @@ def owners(module: str) -> dict[str, str]:
 
     If there are several, they have overwritten each other's files.
     """
-    folders: dict[Path, dict[str, str]] = {}
-    for name, version, package in _distributions(tuple(sys.path)):
-        declared = (package.read_text("top_level.txt") or "").split()
-        installed = re.search(rf"^{module}/", package.read_text("RECORD") or "", re.MULTILINE)
-        if module in declared or installed:
-            folder = Path(str(package.locate_file(""))).resolve()
-            folders.setdefault(folder, {}).setdefault(name, version)
-    return dict(sorted(next(iter(folders.values()), {}).items()))
-
-
-@functools.cache
-def _distributions(path: tuple[str, ...]) -> list[tuple[str, str, importlib.metadata.Distribution]]:
-    """Installed packages with names and versions, without the remains of interrupted removals."""
-    found = []
-    for package in importlib.metadata.distributions(path=[*path]):
-        # `package.metadata` would parse the README that follows the headers, too.
-        text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
-        headers = HeaderParser().parsestr(text.partition("\n\n")[0])
-        if "Name" in headers:
-            name = re.sub(r"[-_.]+", "-", headers["Name"]).lower()
-            found.append((name, headers["Version"], package))
-    return found
+    for folder in sys.path:
+        found: dict[str, str] = {}
+        for package in importlib.metadata.distributions(path=[folder]):
+            declared = (package.read_text("top_level.txt") or "").split()
+            listed = re.search(rf"^{module}/", package.read_text("RECORD") or "", re.MULTILINE)
+            described = package.read_text("METADATA") or package.read_text("PKG-INFO")
+            # What an interrupted removal left has no description.
+            if described and (module in declared or listed):
+                name = re.sub(r"[-_.]+", "-", package.name).lower()
+                found.setdefault(name, package.version)
+        if found:
+            return dict(sorted(found.items()))
+    return {}
 
 
 def find_mixture() -> DoctorProblem | None:
@@ -319,7 +300,7 @@ def explain(module: str, error: str) -> DoctorProblem:
     reason = f"{names} does not load: {error}"
     if "SIGILL" in error or "not found (required by" in error:  # reinstalling does not fix it
         advice = "this system is too old for it, or LD_LIBRARY_PATH leads to an older library"
-        return DoctorProblem(reason, None, advice)
+        return DoctorProblem(reason, advice=advice)
     if module == "cv2" and NO_LIBRARY.search(error):
         # Over it: what requires opencv-python stays satisfied. `make setup` does the same.
         headless = f"opencv-python-headless=={next(iter(installed.values()))}"
@@ -358,20 +339,24 @@ def provider_problems(provider: str, runtime: RuntimeFacts) -> tuple[DoctorProbl
         for entry in runtime.failures[name]:
             if entry.remedy not in known and not entry.library.startswith(DRIVERS):
                 groups.setdefault(entry.remedy, []).append(entry)
-    return tuple(
-        DoctorProblem(summary(entries), remedy)
-        if remedy.startswith("pip ")
-        else DoctorProblem(summary(entries), None, remedy)
-        for remedy, entries in groups.items()
-    )
+    return tuple(problem_of(summary(entries), remedy) for remedy, entries in groups.items())
+
+
+def problem_of(reason: str, remedy: str) -> DoctorProblem:
+    """A problem whose remedy is a sentence, or begins with the command that fixes it."""
+    if not remedy.startswith("pip "):
+        return DoctorProblem(reason, advice=remedy)
+    command, _, advice = remedy.partition("; ")
+    return DoctorProblem(reason, command, advice)
 
 
 def _not_built_in(provider: str, runtime: RuntimeFacts) -> DoctorProblem:
     if not gpu_wheel_exists():
         machine = f"{platform.system()} on {platform.machine()}"
-        return DoctorProblem(f"PyPI has no ONNX Runtime with CUDA for {machine}", None, CPU_INSTEAD)
+        reason = f"PyPI has no ONNX Runtime with CUDA for {machine}"
+        return DoctorProblem(reason, advice=CPU_INSTEAD)
     names = " ".join(owners("onnxruntime")) or "onnxruntime"
     return DoctorProblem(
         f"the installed {names} {runtime.version} was built without {provider}",
-        f"pip uninstall -y {names} && {runtime.cuda_command}",
+        f"pip uninstall -y {names} && {cuda_command()}",
     )

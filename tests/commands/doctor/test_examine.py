@@ -26,7 +26,7 @@ from detcli.core.errors import DeviceError
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libraries of Linux")
 
 MIXTURE = DoctorProblem("installed over each other", "pip uninstall both")
-WRONG = Outcome({"reason": "wrong", "hint": ""})
+WRONG = Outcome(["wrong", ""])
 
 
 @pytest.fixture
@@ -134,9 +134,9 @@ def test_the_kernels_pass(driver, monkeypatch):
 def test_a_wrong_answer_is_noticed(change, monkeypatch):
     detect = examine._detect  # noqa: SLF001
     monkeypatch.setattr(examine, "_detect", lambda device: change(detect(device)))
-    answer = examine.trial("cpu")
-    assert answer["reason"].startswith("the test detector gave wrong boxes")
-    assert answer["hint"]
+    reason, remedy = examine.trial("cpu")
+    assert reason.startswith("the test detector gave wrong boxes")
+    assert remedy
 
 
 def test_a_device_error_is_reported_without_folders(monkeypatch):
@@ -145,14 +145,14 @@ def test_a_device_error_is_reported_without_folders(monkeypatch):
 
     monkeypatch.setenv("USER", "detcli")  # a service account; commands in hints stay as they are
     monkeypatch.setattr(detcli.backend, "open_backend", refuse)
-    assert examine.trial("cuda") == {"reason": "no x.so", "hint": "pip install 'detcli[cuda]'"}
+    assert examine.trial("cuda") == ("no x.so", "pip install 'detcli[cuda]'")
 
 
 @linux
 def test_a_driver_that_answers_and_one_that_crashes(tmp_path, monkeypatch):
     fake_driver(tmp_path, version=12040, gpus=2, capability=(8, 6))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    nvidia = ask("examine_gpu").value["nvidia"]
+    nvidia = ask("examine_gpu").value[0]
     gpu = {"name": "Made Up 9000", "capability": "8.6", "memory_bytes": 8 << 30}
     assert (nvidia["driver_cuda"], nvidia["gpus"]) == ("12.4", [gpu, gpu])
     code = "int cuDriverGetVersion(int *version) { __builtin_trap(); }"
@@ -185,8 +185,8 @@ def machine(monkeypatch):
     """A machine without a GPU and without real processes; a test sets each answer."""
     problem = {"reason": "no GPU", "command": None, "advice": "use --device cpu"}
     nvidia = {"driver": None, "driver_cuda": None, "runtime_cuda": "13.0", "gpus": []}
-    gpu = {"nvidia": nvidia, "lacking": {CUDA: [problem], TENSORRT: [problem]}}
-    answers = {"examine_gpu": Outcome(gpu), "trial": Outcome(), "tried": []}
+    lacking = {CUDA: [problem], TENSORRT: [problem]}
+    answers = {"examine_gpu": Outcome([nvidia, lacking]), "trial": Outcome(), "tried": []}
 
     def answer(name, *arguments):
         answers["tried"] += arguments
@@ -208,7 +208,7 @@ def unloadable(machine, monkeypatch):
 
 
 def test_an_intact_machine_has_no_problems(machine):
-    machine["examine_gpu"].value["nvidia"]["gpus"] = [
+    machine["examine_gpu"].value[0]["gpus"] = [
         {"name": "NVIDIA H200", "capability": "9.0", "memory_bytes": 1 << 37}
     ]
     report = examine.examine()
@@ -285,9 +285,9 @@ def test_devices_that_lack_nothing_are_tried_with_the_ordinal_that_was_asked_for
 @pytest.mark.parametrize(
     ("outcome", "problem"),
     [
-        (Outcome({"reason": "r", "hint": "pip install x; or use --device cpu"}),
+        (Outcome(["r", "pip install x; or use --device cpu"]),
          DoctorProblem("r", "pip install x", "or use --device cpu")),
-        (Outcome({"reason": "r", "hint": "wait"}), DoctorProblem("r", None, "wait")),
+        (Outcome(["r", "wait"]), DoctorProblem("r", None, "wait")),
         (Outcome(error="crashed with SIGSEGV"),
          DoctorProblem("the test detector could not run: crashed with SIGSEGV", None)),
     ],

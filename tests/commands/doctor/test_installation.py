@@ -16,7 +16,7 @@ from detcli.commands.doctor.installation import (
     DoctorProblem,
     HostFacts,
     RuntimeFacts,
-    driver_problems,
+    driver_problem,
     explain,
     find_mixture,
     owners,
@@ -41,23 +41,18 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads L
 
 def runtime(cuda="13.0", providers=(TENSORRT, CUDA), **failures):
     failures = {CUDA: failures.get("cuda_lacks", ()), TENSORRT: failures.get("tensorrt_lacks", ())}
-    return RuntimeFacts("1.26.0", cuda, providers, failures, CUDA_EXTRA)
+    return RuntimeFacts("1.26.0", cuda, providers, failures)
 
 
-def problems(facts, host=BOX, cuda="13.0"):
-    return driver_problems(facts, host, runtime(cuda))
-
-
-def only(*given, **named):
-    (problem,) = problems(*given, **named)
-    return problem
+def only(facts, host=BOX, cuda="13.0"):
+    return driver_problem(facts, host, runtime(cuda))
 
 
 @pytest.mark.parametrize("cuda", ["13.0", "12.8", "13.2", None])  # older, or a newer minor release
 def test_a_working_driver_is_not_a_problem(cuda):
-    assert problems(WORKING, cuda=cuda) == ()
-    assert problems(WORKING, HostFacts(hardware=True, visible_devices=True), cuda) == ()
-    assert problems(DriverFacts(None, 0, "13.0", (PASCAL, HOPPER)), cuda=cuda) == ()
+    assert only(WORKING, cuda=cuda) is None
+    assert only(WORKING, HostFacts(hardware=True, visible_devices=True), cuda) is None
+    assert only(DriverFacts(None, 0, "13.0", (PASCAL, HOPPER)), cuda=cuda) is None
 
 
 @pytest.mark.parametrize(
@@ -183,7 +178,7 @@ def test_a_driver_that_is_too_old_for_any(cuda, needed):
 def test_a_gpu_that_onnx_runtime_has_no_code_for(capability, cuda, command):
     facts = DriverFacts(None, 0, "14.0", (GpuFacts("Some GPU", capability, 8 << 30),))
     if command == "":
-        assert problems(facts, cuda=cuda) == ()
+        assert only(facts, cuda=cuda) is None
         return
     problem = only(facts, cuda=cuda)
     assert f"has no code for Some GPU, of compute capability {capability}: " in problem.reason
