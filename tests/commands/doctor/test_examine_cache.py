@@ -48,27 +48,27 @@ def sizes(cache):
     return {part.name: (part.files, part.size_bytes) for part in cache.parts}
 
 
+NOTHING = dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
+
+
 def test_a_cache_that_does_not_exist_yet(cache):
     found = describe_cache()
-    assert sizes(found) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
+    assert sizes(found) == NOTHING
     assert found.writable
     assert clear_cached() == 0
     assert not cache.exists()  # measuring creates nothing
 
 
 def test_only_detclis_files_are_counted_and_cleared(cache):
+    put(cache, OWN)
+    clear_cached()
+    assert list(cache.iterdir()) == []  # nor do empty folders stay
     put(cache, OWN + OTHERS)
     assert sizes(describe_cache()) == {"prepared": (4, 20), "kernels": (2, 10), "tensorrt": (3, 15)}
     assert clear_cached() == 5 * len(OWN)
     assert {str(p.relative_to(cache)) for p in cache.rglob("*") if p.is_file()} == set(OTHERS)
-    assert sizes(describe_cache(45)) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
-    assert describe_cache(45).cleared_bytes == 45
-
-
-def test_empty_folders_are_removed(cache):
-    put(cache, OWN)
-    clear_cached()
-    assert list(cache.iterdir()) == []
+    found = describe_cache(45)
+    assert (sizes(found), found.cleared_bytes) == (NOTHING, 45)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
@@ -89,8 +89,6 @@ def test_files_written_by_a_detector_are_counted(cache, make_model):
     found = describe_cache()
     assert sizes(found)["prepared"] == (len(written), sum(p.stat().st_size for p in written))
     assert len(written) == 2
-    clear_cached()
-    assert list(cache.iterdir()) == []
 
 
 def test_compiled_kernels_are_counted(cache):
@@ -103,14 +101,17 @@ def test_compiled_kernels_are_counted(cache):
     assert list(cache.iterdir()) == []
 
 
-def test_a_file_that_cannot_be_removed(cache, monkeypatch):
-    def refuse(*_args, **_kwargs):
-        raise PermissionError(13, "Permission denied")
+def refuse(path, **_):
+    raise PermissionError(13, "Permission denied", str(path))
 
-    put(cache, OWN[:1])
+
+def test_files_that_cannot_be_removed_or_looked_at(cache, monkeypatch):
+    put(cache, OWN)
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(OutputError, match="Permission denied"):
         clear_cached()
+    monkeypatch.setattr(Path, "lstat", refuse)
+    assert sizes(describe_cache()) == NOTHING
 
 
 def test_no_folder_for_a_cache(monkeypatch):
@@ -141,37 +142,18 @@ def test_the_folder_is_shown_without_personal_names(monkeypatch, variables, show
     assert describe_cache().folder == shown
 
 
-def test_files_that_are_inaccessible_or_gone(cache, monkeypatch):
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    put(cache, OWN)
-    monkeypatch.setattr(Path, "lstat", refuse)
-    assert sizes(describe_cache()) == dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
-
-
-def test_an_inaccessible_folder(cache, monkeypatch):
-    def refuse(path, **_):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "stat", refuse)
-    found = describe_cache()
-    monkeypatch.undo()
-    assert found.writable  # the folder above it can be written to
+def test_an_inaccessible_a_read_only_and_a_misplaced_folder(cache, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", refuse)
+        assert describe_cache().writable  # the folder above it can be written to
+    with monkeypatch.context() as patch:
+        patch.setattr("os.access", lambda *_: False)
+        assert not describe_cache().writable
     assert not cache.exists()
-
-
-def test_a_file_in_place_of_the_folder(cache):
     cache.parent.mkdir(exist_ok=True, parents=True)
     cache.write_text("")
     cache.chmod(0o777)
     assert not describe_cache().writable
-
-
-def test_a_read_only_folder(cache, monkeypatch):
-    monkeypatch.setattr("os.access", lambda *_: False)
-    assert not describe_cache().writable
-    assert not cache.exists()
 
 
 @pytest.mark.parametrize("part", ["", "prepared", OWN[0], OWN[-2]])

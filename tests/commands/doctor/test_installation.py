@@ -55,114 +55,95 @@ def test_a_working_driver_is_not_a_problem(cuda):
     assert only(DriverFacts(None, 0, "13.0", (PASCAL, HOPPER)), cuda=cuda) is None
 
 
+def unlisted(status, cuda="13.0"):
+    return DriverFacts(None, status, cuda)
+
+
+DAMAGED = DriverFacts("libcuda.so.1: file too short")
+NOT_LOADED = "the NVIDIA driver does not load: libcuda.so.1: file too short"
+CLOSED = HostFacts(hardware=True, driver="580", inaccessible=("/dev/nvidiactl", "/dev/nvidia0"))
+UBUNTU = {"distribution": ("ubuntu",)}
+IN_CONTAINER = "this container was started without a GPU"
+DOCKER = "docker run --gpus all IMAGE"
+NO_LIST = "the NVIDIA driver lists no GPU"
+
+
 @pytest.mark.parametrize(
-    ("host", "reason", "command"),
+    ("facts", "host", "reason", "command"),
     [
-        (HostFacts(hardware=False), NO_GPU, None),
-        (HostFacts(hardware=False, container=True), NO_GPU, None),
-        (BOX, "driver is not installed", "sudo ubuntu-drivers install"),
-        (HostFacts(hardware=True, distribution=("linuxmint", "ubuntu")), "not installed",
+        (ABSENT, HostFacts(hardware=False), NO_GPU, None),
+        (ABSENT, HostFacts(hardware=False, container=True), NO_GPU, None),
+        (ABSENT, BOX, "driver is not installed", "sudo ubuntu-drivers install"),
+        (ABSENT, HostFacts(hardware=True, distribution=("linuxmint", "ubuntu")), "not installed",
          "sudo ubuntu-drivers install"),
-        (HostFacts(hardware=True, distribution=("debian",)), "not installed", None),
-        (HostFacts(hardware=None), "no NVIDIA GPU, or its driver is not installed", None),
-        (HostFacts(hardware=True, container=True), "this container was started without a GPU",
-         "docker run --gpus all IMAGE"),
-        (HostFacts(hardware=False, wsl=True), "Windows provides no GPU", "wsl.exe --shutdown"),
+        (ABSENT, HostFacts(hardware=True, distribution=("debian",)), "not installed", None),
+        (ABSENT, HostFacts(hardware=None), "no NVIDIA GPU, or its driver is not installed", None),
+        (ABSENT, HostFacts(hardware=True, container=True), IN_CONTAINER, DOCKER),
+        (ABSENT, HostFacts(hardware=False, wsl=True), "Windows provides no GPU",
+         "wsl.exe --shutdown"),
+        (DAMAGED, BOX, NOT_LOADED, INSTALL["ubuntu"]),
+        (DAMAGED, HostFacts(hardware=True, container=True, **UBUNTU), NOT_LOADED, None),
+        (DAMAGED, HostFacts(hardware=True, wsl=True, **UBUNTU), NOT_LOADED, None),
+        (unlisted(719), HostFacts(hardware=True, driver="580", visible_devices=True),
+         "CUDA error 719 from the driver", None),  # the variable is not blamed
+        *((unlisted(status), CLOSED, "no permission to open /dev/nvidiactl, /dev/nvidia0",
+           "sudo chmod a+rw /dev/nvidiactl /dev/nvidia0") for status in (100, 304, 999)),
+        *((unlisted(status), *expected) for status in (0, 100) for expected in (
+            (HostFacts(hardware=True, driver="580", visible_devices=True),
+             "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES"),
+            (HostFacts(hardware=False), NO_GPU, None),
+            (HostFacts(hardware=True, container=True), IN_CONTAINER, DOCKER),
+            (HostFacts(hardware=True), "the NVIDIA kernel module is not loaded",
+             "sudo modprobe nvidia"),
+            (HostFacts(hardware=False, wsl=True), NO_LIST, None),
+            (BOX, NO_LIST, None),
+        )),
     ],
 )  # fmt: skip
-def test_no_driver(host, reason, command):
-    problem = only(ABSENT, host)
+def test_no_driver_and_no_gpu(facts, host, reason, command):
+    problem = only(facts, host)
     assert reason in problem.reason
     assert problem.command == command
     assert problem.command or problem.advice
 
 
-def test_the_loaders_error_is_quoted():
-    facts = DriverFacts("libcuda.so.1: file too short")
-    assert only(facts).reason == "the NVIDIA driver does not load: libcuda.so.1: file too short"
-    assert only(facts).command == INSTALL["ubuntu"]
-    for inside in ({"container": True}, {"wsl": True}):
-        host = HostFacts(hardware=True, distribution=("ubuntu",), **inside)
-        assert only(facts, host).command is None
+def test_errors_of_the_driver():
+    for status, expected in STATUSES.items():
+        assert only(unlisted(status)) == expected
+    assert "nvidia-smi" in only(unlisted(719)).advice
 
 
 def test_commands_for_the_host_say_so():
     host = HostFacts(hardware=True, driver="580", container=True)
-    problem = only(DriverFacts(None, 803), host)
+    problem = only(unlisted(803), host)
     assert problem.command == "sudo reboot"
     assert problem.advice.startswith("on the host, not in this container; ")
-    assert only(DriverFacts(None, 802), host).advice == "on the host, not in this container"
+    assert only(unlisted(802), host).advice == "on the host, not in this container"
 
 
-def test_errors_of_the_driver():
-    for status, expected in STATUSES.items():
-        assert only(DriverFacts(None, status, "13.0")) == expected
-    hiding = HostFacts(hardware=True, driver="580", visible_devices=True)  # which is not blamed
-    problem = only(DriverFacts(None, 719, "13.0"), hiding)
-    assert "719" in problem.reason
-    assert (problem.command, "nvidia-smi" in problem.advice) == (None, True)
-
-
-@pytest.mark.parametrize("status", [100, 304, 999])
-def test_no_permission(status):
-    closed = ("/dev/nvidiactl", "/dev/nvidia0")
-    host = HostFacts(hardware=True, driver="580", inaccessible=closed)
-    problem = only(DriverFacts(None, status, "13.0"), host)
-    assert problem.reason == "no permission to open /dev/nvidiactl, /dev/nvidia0"
-    assert problem.command == "sudo chmod a+rw /dev/nvidiactl /dev/nvidia0"
-
-
-@pytest.mark.parametrize("status", [0, 100])
 @pytest.mark.parametrize(
-    ("host", "reason", "command"),
+    ("supported", "host", "built", "command", "advice"),
     [
-        (HostFacts(hardware=True, driver="580", visible_devices=True),
-         "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES"),
-        (HostFacts(hardware=False), NO_GPU, None),
-        (HostFacts(hardware=True, container=True), "without a GPU",
-         "docker run --gpus all IMAGE"),
-        (HostFacts(hardware=True), "the NVIDIA kernel module is not loaded",
-         "sudo modprobe nvidia"),
-        (HostFacts(hardware=False, wsl=True), "the NVIDIA driver lists no GPU", None),
-        (BOX, "the NVIDIA driver lists no GPU", None),
+        ("12.0", BOX, "13.0", CUDA12, "or install driver 580 or later; "),
+        ("12.4", HostFacts(container=True, **UBUNTU), "13.0", CUDA12,
+         "or install driver 580 or later on the host; "),
+        ("12.9", HostFacts(wsl=True, **UBUNTU), "13.0", CUDA12,
+         "or install driver 580 or later in Windows; "),
+        ("11.8", BOX, "13.0", INSTALL["ubuntu"],
+         f"driver 580 or later is needed, or 525 for {CUDA12}; "),
+        ("11.8", BOX, "12.8", INSTALL["ubuntu"], "driver 525 or later is needed; "),
+        ("11.8", BOX, "14.0", INSTALL["ubuntu"],
+         f"a newer driver is needed, or 525 for {CUDA12}; "),
     ],
 )  # fmt: skip
-def test_a_driver_that_lists_no_gpu(host, reason, command, status):
-    problem = only(DriverFacts(None, status, "13.0"), host)
-    assert reason in problem.reason
-    assert problem.command == command
-
-
-@pytest.mark.parametrize(
-    ("host", "where", "cuda"),
-    [
-        (BOX, "driver 580 or later;", "12.0"),
-        (HostFacts(container=True, distribution=("ubuntu",)), "on the host", "12.4"),
-        (HostFacts(wsl=True, distribution=("ubuntu",)), "in Windows", "12.9"),
-    ],
-)
-def test_a_driver_that_is_too_old_for_cuda_13(host, where, cuda):
-    problem = only(DriverFacts(None, 0, cuda, (HOPPER,)), host)
+def test_a_driver_that_is_too_old(supported, host, built, command, advice):
+    problem = only(DriverFacts(None, 0, supported, (HOPPER,)), host, built)
     assert problem.reason == (
-        f"the driver supports CUDA up to {cuda}, but this ONNX Runtime was built for CUDA 13.0"
+        f"the driver supports CUDA up to {supported}, "
+        f"but this ONNX Runtime was built for CUDA {built}"
     )
-    assert problem.command == CUDA12
-    assert where in problem.advice
-
-
-@pytest.mark.parametrize(
-    ("cuda", "needed"),
-    [
-        ("13.0", f"driver 580 or later is needed, or 525 for {CUDA12}; "),
-        ("12.8", "driver 525 or later is needed; "),
-        ("14.0", f"a newer driver is needed, or 525 for {CUDA12}; "),
-    ],
-)
-def test_a_driver_that_is_too_old_for_any(cuda, needed):
-    problem = only(DriverFacts(None, 0, "11.8", (HOPPER,)), cuda=cuda)
-    assert "supports CUDA up to 11.8" in problem.reason
-    assert problem.command == "sudo ubuntu-drivers install"
-    assert problem.advice.startswith(needed)
+    assert problem.command == command
+    assert problem.advice.startswith(advice)
 
 
 @pytest.mark.parametrize(
@@ -177,10 +158,10 @@ def test_a_driver_that_is_too_old_for_any(cuda, needed):
 )
 def test_a_gpu_that_onnx_runtime_has_no_code_for(capability, cuda, command):
     facts = DriverFacts(None, 0, "14.0", (GpuFacts("Some GPU", capability, 8 << 30),))
-    if command == "":
-        assert only(facts, cuda=cuda) is None
-        return
     problem = only(facts, cuda=cuda)
+    if command == "":
+        assert problem is None
+        return
     assert f"has no code for Some GPU, of compute capability {capability}: " in problem.reason
     assert problem.command == command
     assert ("--device cpu" in problem.advice) == (command is None)
