@@ -15,16 +15,16 @@ from detcli.commands.bench.machine import (
 from detcli.core.errors import DependencyError
 
 
-def test_nothing_names_the_machine():
+def test_the_machine_is_described_without_its_name():
     told = describe_machine(None)
     assert platform.node() not in {told.processor, told.architecture, told.system}
     assert told.cores >= 1
     assert told.gpu is told.driver is None
-
-
-def test_the_gpu_takes_part():
     told = describe_machine(GpuState("NVIDIA H200", "580.65", 1, ()))
     assert (told.gpu, told.driver) == ("NVIDIA H200", "580.65")
+    packages = describe_software()
+    assert packages.numpy[0].isdigit()
+    assert packages.onnxruntime is not None
 
 
 def test_a_system_without_proc(monkeypatch, tmp_path):
@@ -34,12 +34,6 @@ def test_a_system_without_proc(monkeypatch, tmp_path):
     with pytest.raises(DependencyError, match="meminfo: No such file or directory") as caught:
         describe_machine(None)
     assert "mount -t proc" in caught.value.hint
-
-
-def test_versions():
-    told = describe_software()
-    assert told.numpy[0].isdigit()
-    assert told.onnxruntime is not None
 
 
 def test_the_peak_stays_when_memory_is_freed():
@@ -54,10 +48,8 @@ def test_the_peak_stays_when_memory_is_freed():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 def test_an_unknown_peak(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "STATUS", tmp_path / "none")
-    assert peak_memory() is None
     monkeypatch.setattr(module, "STATUS", tmp_path / "status")
-    module.STATUS.write_text("Name:\tx\nVmRSS:\t5 kB\n")
     assert peak_memory() is None
-    module.STATUS.write_text("VmPeak:\t9 kB\nVmHWM:\t   7 kB\nVmRSS:\t5 kB\n")
-    assert peak_memory() == 7 * 1024
+    for text, peak in (("", None), ("VmPeak:\t9 kB\nVmHWM:\t   7 kB\n", 7 * 1024)):
+        module.STATUS.write_text(f"Name:\tx\n{text}VmRSS:\t5 kB\n")
+        assert peak_memory() == peak

@@ -15,61 +15,52 @@ UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 BEFORE = GpuState("NVIDIA H200", "580.65", 1000 << 20, ())
 
 
-class Nvml:
-    """Stands for the driver: the GPU is in use and hot from the second look on."""
+def refuse(*_):
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
 
-    def __init__(self, monkeypatch, gpus=2):
-        self.looks = self.closed = 0
-        self.memory = [1000 << 20, 3000 << 20]
-        self.reasons = [pynvml.nvmlClocksEventReasonNone]
-        self.reasons.append(
-            pynvml.nvmlClocksEventReasonSwThermalSlowdown
-            | pynvml.nvmlClocksEventReasonSwPowerCap
-            | pynvml.nvmlClocksEventReasonGpuIdle
-        )
-        for name in ("nvmlInit", "nvmlShutdown", "nvmlDeviceGetHandleByUUID"):
-            monkeypatch.setattr(pynvml, name, getattr(self, name))
-        for name, answer in {
-            "nvmlDeviceGetName": "NVIDIA H200",
-            "nvmlSystemGetDriverVersion": "580.65",
-        }.items():
-            monkeypatch.setattr(pynvml, name, lambda *_, answer=answer: answer)
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", self.memory_info)
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", self.slowdowns)
-        monkeypatch.setattr(module, "gpu_uuid", lambda ordinal: self.uuid(ordinal, gpus))
-        monkeypatch.setattr(module, "GPU_INTERVAL_S", 0.001)
 
-    def uuid(self, ordinal, gpus):
-        if ordinal >= gpus:
+@pytest.fixture
+def nvml(monkeypatch):
+    """Two GPUs; the one that is looked at is in use and hot from the second look on."""
+    hot = pynvml.nvmlClocksEventReasonSwThermalSlowdown | pynvml.nvmlClocksEventReasonSwPowerCap
+    double = SimpleNamespace(gpus=2, closed=0, looks=[])
+
+    def look(handle):
+        assert handle == 7
+        double.looks.append(handle)
+        return SimpleNamespace(used=(3000 if len(double.looks) > 1 else 1000) << 20)
+
+    def uuid(ordinal):
+        if ordinal >= double.gpus:
             raise DeviceError("there is no such GPU")
         return UUID
 
-    def nvmlInit(self):  # noqa: N802 - NVML's names
-        pass
+    def close():
+        double.closed += 1
 
-    def nvmlShutdown(self):  # noqa: N802
-        self.closed += 1
-
-    def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802
-        assert uuid == UUID
-        return 7
-
-    def memory_info(self, handle):
-        assert handle == 7
-        self.looks += 1
-        return SimpleNamespace(used=self.memory[self.looks > 1])
-
-    def slowdowns(self, handle):
-        assert handle == 7
-        return self.reasons[self.looks > 1]
+    answers = {
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": close,
+        "nvmlDeviceGetHandleByUUID": {UUID: 7}.get,
+        "nvmlDeviceGetName": {7: "NVIDIA H200"}.get,
+        "nvmlSystemGetDriverVersion": lambda: "580.65",
+        "nvmlDeviceGetMemoryInfo": look,
+        "nvmlDeviceGetCurrentClocksEventReasons": lambda _: (
+            hot | pynvml.nvmlClocksEventReasonGpuIdle if len(double.looks) > 1 else 0
+        ),
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(pynvml, name, answer)
+    monkeypatch.setattr(module, "gpu_uuid", uuid)
+    monkeypatch.setattr(module, "GPU_INTERVAL_S", 0.001)
+    return double
 
 
 @pytest.mark.parametrize("device", ["cuda:1", "auto"])
-def test_a_gpu_is_watched(device, monkeypatch):
-    nvml = Nvml(monkeypatch)
+def test_a_gpu_is_watched(device, nvml):
     watch = GpuWatch(Device.parse(device))
     assert watch.before == BEFORE
-    while nvml.looks < 3:
+    while len(nvml.looks) < 3:
         pass
     seen = watch.stop()
     assert nvml.closed == 1
@@ -78,12 +69,8 @@ def test_a_gpu_is_watched(device, monkeypatch):
     assert set(seen) == {hot}
 
 
+@pytest.mark.usefixtures("nvml")
 def test_figures_that_a_gpu_does_not_report(monkeypatch):
-    Nvml(monkeypatch)
-
-    def refuse(_):
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", refuse)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCurrentClocksEventReasons", refuse)
     watch = GpuWatch(Device.parse("cuda:0"))
@@ -92,22 +79,18 @@ def test_figures_that_a_gpu_does_not_report(monkeypatch):
 
 
 @pytest.mark.parametrize(("device", "gpus"), [("cpu", 2), ("cuda:7", 2), ("auto", 0)])
-def test_there_is_no_such_gpu(device, gpus, monkeypatch):
-    Nvml(monkeypatch, gpus)
+def test_there_is_no_such_gpu(device, gpus, nvml):
+    nvml.gpus = gpus
     watch = GpuWatch(Device.parse(device))
     assert watch.before is None
     assert watch.stop() == []
 
 
+@pytest.mark.usefixtures("nvml")
 def test_without_the_package_or_with_a_driver_that_fails(monkeypatch):
-    Nvml(monkeypatch)
-
-    def fail(*_):
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
-
     for name in ("nvmlInit", "nvmlDeviceGetHandleByUUID", "nvmlDeviceGetName"):
         with monkeypatch.context() as patch:
-            patch.setattr(pynvml, name, fail)
+            patch.setattr(pynvml, name, refuse)
             assert GpuWatch(Device.parse("cuda")).before is None
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert GpuWatch(Device.parse("cuda")).before is None
