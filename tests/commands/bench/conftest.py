@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 from commands.bench.requests import shorten
 
@@ -7,3 +9,11 @@ def _short():
     with pytest.MonkeyPatch.context() as patch:
         shorten(patch)
         yield
+
+
+@pytest.fixture
+def hang():
+    """Something that hangs until the end of the test, as native code does."""
+    release = threading.Event()
+    yield lambda *_: release.wait(60)
+    release.set()

@@ -1,6 +1,5 @@
 """Whole measurements."""
 
-import threading
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -56,14 +55,6 @@ def test_a_baseline_was_measured_under_the_same_conditions(make_model, tmp_path)
     broken.write_bytes(b"no model")  # which is not opened
     with pytest.raises(UsageError, match="model was"):
         measure(broken, baseline=old)
-
-
-@pytest.fixture
-def hang():
-    """Something that hangs until the end of the test, as native code does."""
-    release = threading.Event()
-    yield lambda *_: release.wait(60)
-    release.set()
 
 
 @pytest.mark.parametrize("healthy", [0, 3])

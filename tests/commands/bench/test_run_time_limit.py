@@ -9,14 +9,6 @@ from detcli.commands.bench import run
 from detcli.commands.bench.run import TimeLimit
 from detcli.core.errors import SourceError
 
-
-@pytest.fixture
-def hang():
-    release = threading.Event()
-    yield lambda: release.wait(60)
-    release.set()
-
-
 TOO_LONG = SourceError("too long")
 
 

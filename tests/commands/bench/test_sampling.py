@@ -1,0 +1,154 @@
+"""The stages' clock, which accounts for every nanosecond; warm-up; and confidence intervals."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detcli.commands.bench import sampling
+from detcli.commands.bench.sampling import (
+    MIN_SAMPLES,
+    StageClock,
+    Summary,
+    clock_cost,
+    interval,
+    warm_up,
+)
+from detcli.core.timing import Stage
+
+
+def test_the_time_since_the_last_call_belongs_to_the_stage():
+    clock = StageClock(iter([100, 130, 170, 175, 200, 300, 310]).__next__)
+    clock.start()
+    clock.ended(Stage.DECODE)
+    clock.ended(Stage.NETWORK)
+    clock.ended(Stage.DECODE)
+    clock.stop()
+    assert clock.stages == {Stage.DECODE: 35, Stage.NETWORK: 40, Stage.REMAINDER: 25}
+    assert clock.wall == 100
+    assert clock.calls == 4
+    clock.start()
+    clock.stop()
+    assert (clock.stages, clock.wall, clock.calls) == ({Stage.REMAINDER: 10}, 10, 1)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(Stage), st.integers(0, 10**12)), max_size=20),
+    st.integers(0, 10**12),
+)
+def test_the_stages_sum_to_the_wall_clock_exactly(told, last):
+    steps = [0, *(step for _, step in told), last]
+    clock = StageClock(itertools.accumulate(steps).__next__)
+    clock.start()
+    for stage, _ in told:
+        clock.ended(stage)
+    clock.stop()
+    assert sum(clock.stages.values()) == clock.wall == sum(steps)
+
+
+def test_its_own_cost_grows_with_the_calls():
+    assert 0 < clock_cost(1) < clock_cost(100)
+
+
+@pytest.fixture
+def warmed(monkeypatch):
+    """The end of a warm-up of runs that take these seconds, on a clock of their own."""
+
+    def run(*waits):
+        now = 0.0
+
+        def wait():
+            nonlocal now
+            now += (step := next(left))
+            return step
+
+        left = iter(waits)
+        monkeypatch.setattr(sampling.time, "perf_counter", lambda: now)
+        monkeypatch.setattr(sampling, "MIN_WARM_UP_S", 1.0)
+        monkeypatch.setattr(sampling, "MAX_WARM_UP_S", 20.0)
+        return warm_up(wait)
+
+    return run
+
+
+def test_it_ends_when_two_blocks_take_equally_long(warmed):
+    found = warmed(2.0, 1.5, 1, 0.8, 0.6, 0.5, *[0.4] * 100)
+    assert (found.stable, found.first_s) == (True, 2.0)
+    # The first block without anything above 0.4 begins with run 7; two of them are needed, of whose
+    # first one the median is 0.4 already when two larger ones are still in it.
+    assert found.runs == 14
+    assert found.seconds == pytest.approx(6.4 + 8 * 0.4)
+
+
+@pytest.mark.parametrize(
+    ("waits", "runs", "stable"),
+    [
+        ([1.0] * 99, 10, True),
+        ([1.0] * 5 + [1.04] * 99, 10, True),
+        ([1.0] * 5 + [0.96] * 99, 10, True),
+        ([1.0] * 5 + [1.06] * 99, 13, True),
+        ([1.0] * 5 + [0.94] * 99, 13, True),
+        ([0.001] * 9999, 1001, True),  # the clocks have to rise
+        ([2.0**n for n in range(99)], 5, False),
+        ([9.0] * 99, 5, False),  # a block, although the time is over
+    ],
+)
+def test_it_lasts_a_second_and_at_most_twenty(warmed, waits, runs, stable):
+    found = warmed(*waits)
+    assert found.runs == pytest.approx(runs, abs=1 if runs > 1000 else 0)
+    assert found.stable is stable
+
+
+@pytest.mark.parametrize("statistic", [np.median, np.mean])
+def test_an_interval_holds_the_truth_mostly(statistic, random):
+    """95% of the time; below 85 of 100 something is wrong."""
+    held = 0
+    for _ in range(100):
+        found = interval(statistic, random.normal(10, 1, 60))
+        assert found.low <= found.estimate <= found.high
+        held += found.low <= 10 <= found.high
+    assert held >= 85
+
+
+def test_an_interval_of_runs_that_drift_is_wider_than_that_of_the_same_runs_shuffled(random):
+    drifting = 10 + np.repeat(random.normal(0, 1, 30), 10)  # what the machine does lasts a while
+    shuffled = random.permutation(drifting)
+    wide, narrow = interval(np.mean, drifting), interval(np.mean, shuffled)
+    assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
+
+
+def test_a_ratio(random):
+    before, after = random.normal(10, 0.2, 80), random.normal(12, 0.2, 70)
+    found = interval(np.median, after, before)
+    assert found.estimate == np.median(after) / np.median(before)
+    assert 1.15 < found.low < 1.2 < found.high < 1.25
+
+
+def test_too_few_samples_give_no_interval():
+    few, enough = [1.0] * (MIN_SAMPLES - 1), [1.0] * MIN_SAMPLES
+    assert interval(np.median, few) is interval(np.mean, few) is None
+    assert interval(np.median, few, enough) is interval(np.median, enough, few) is None
+    assert interval(np.median, enough, enough) is not None
+
+
+def test_many_samples_are_drawn_in_parts(random, monkeypatch):
+    samples = random.normal(5, 1, 1000)
+    found = interval(np.median, samples)
+    monkeypatch.setattr(sampling, "DRAWN_AT_ONCE", 7000)
+    assert interval(np.median, samples.tolist()) == found  # the same samples, the same interval
+
+
+def test_a_summary():
+    summary = Summary.of(np.arange(1, 102))  # 1 to 101
+    assert (summary.p50_s, summary.p90_s, summary.p99_s, summary.mean_s) == (51, 91, 100, 51)
+    assert summary.deviation_s == pytest.approx(np.sqrt((101**2 - 1) / 12))
+    assert summary.samples == 101
+
+
+@pytest.mark.parametrize(("least", "name"), [(10, "p90_s"), (100, "p99_s")])
+def test_a_percentile_needs_its_samples(least, name):
+    assert getattr(Summary.of(np.ones(least - 1)), name) is None
+    assert getattr(Summary.of(np.ones(least)), name) == 1
+    assert Summary.of([2.0]).p50_s == 2
