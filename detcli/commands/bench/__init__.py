@@ -11,18 +11,14 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from detcli.cli.messages import say, set_verbosity
 from detcli.cli.options import adapted, command
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core.config import OUTPUT, Config, Messages, Running
-from detcli.core.errors import CheckError, DetcliWarning, UsageError
+from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.options import option
 from detcli.core.values import BenchMode, parse_writable
-
-if TYPE_CHECKING:
-    from detcli.commands.bench.report import BaselineComparison
 
 
 @command(
@@ -108,24 +104,9 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
     for doubt in report.noise.warnings:
         warnings.warn(f"these figures may be off: {doubt}", DetcliWarning, stacklevel=1)
     if report.comparison is not None:
-        _require_no_regression(report.comparison)
+        report.comparison.require_no_regression()
     if save_baseline is not None:
         own.save(save_baseline)
-
-
-def _require_no_regression(found: "BaselineComparison") -> None:
-    from detcli.commands.bench.report import RegressionVerdict
-
-    slower = f"slower than {found.file} by more than {found.max_regress:.0%}"
-    if found.verdict is RegressionVerdict.UNDECIDED:
-        how = "measure longer, with --seconds, on an idle machine"
-        warnings.warn(f"cannot tell whether this is {slower}: {how}", DetcliWarning, 1)
-    if found.verdict is RegressionVerdict.REGRESSION:
-        names = [one.name for one in found.changes if one.verdict is found.verdict]
-        raise CheckError(
-            f"{slower}: {', '.join(names)}",
-            "see the comparison in the report; measure again if the machine was busy",
-        )
 
 
 def parse_percentage(text: str) -> float:

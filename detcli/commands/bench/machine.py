@@ -55,14 +55,14 @@ def describe_machine(gpu: GpuState | None) -> BenchMachine:
 
 def describe_software() -> Software:
     """The versions that a figure may depend on."""
-    return Software(
-        detcli=__version__,
-        python=platform.python_version(),
-        numpy=np.__version__,
-        opencv=package_version("opencv-python"),
-        onnxruntime=package_version("onnxruntime-gpu") or package_version("onnxruntime"),
-        openvino=package_version("openvino"),
-    )
+    return {
+        "detcli": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "opencv": package_version("opencv-python"),
+        "onnxruntime": package_version("onnxruntime-gpu") or package_version("onnxruntime"),
+        "openvino": package_version("openvino"),
+    }
 
 
 STATUS = Path("/proc/self/status")

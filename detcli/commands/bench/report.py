@@ -10,6 +10,7 @@ that others took, the most they can have cost; on a busy machine the verdict sta
 """
 
 import json
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -29,7 +30,7 @@ from detcli.commands.bench.sampling import (
     WarmUp,
     interval,
 )
-from detcli.core.errors import UsageError
+from detcli.core.errors import CheckError, DetcliWarning, UsageError
 from detcli.core.files import write_output
 from detcli.core.values import BenchMode
 
@@ -55,16 +56,8 @@ class BenchMachine:
         return ", ".join(filter(None, parts))
 
 
-@dataclass(frozen=True, slots=True)
-class Software:
-    """Versions; None for a package that is not installed, or was unknown to an older baseline."""
-
-    detcli: str
-    python: str
-    numpy: str
-    opencv: str | None
-    onnxruntime: str | None
-    openvino: str | None = None
+Software = dict[str, str | None]
+"""Versions; None for a package that is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +203,16 @@ class BaselineComparison:
     changes: tuple[Change, ...]
     verdict: RegressionVerdict
 
+    def require_no_regression(self) -> None:
+        """Raise CheckError for a regression; warn where it is undecided."""
+        slower = f"slower than {self.file} by more than {self.max_regress:.0%}"
+        if self.verdict is RegressionVerdict.UNDECIDED:
+            how = "measure longer, with --seconds, on an idle machine"
+            warnings.warn(f"cannot tell whether this is {slower}: {how}", DetcliWarning, 2)
+        if self.verdict is RegressionVerdict.REGRESSION:
+            hint = "see the comparison in the report; measure again if the machine was busy"
+            raise CheckError(f"{slower}: {WALL}", hint)
+
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
@@ -271,7 +274,7 @@ class Baseline:
             return cls(
                 str(path),
                 dict(document["identity"]),
-                Software(**document["software"]),
+                dict(document["software"]),
                 {str(name): _checked(values) for name, values in document["samples"].items()},
                 tuple(map(str, document["warnings"])),
                 taken,
@@ -324,29 +327,35 @@ def compare(before: Baseline, after: Baseline, max_regress: float) -> BaselineCo
 
     `max_regress` is how much slower the second may be: 0.05 for 5%.
     """
-    changes, verdict, taken = [], None, (before.taken, after.taken)
-    for name, now in after.samples.items():
-        if then := before.samples.get(name):
-            ratio = interval(np.median, now, then)
-            judged = judge(ratio, max_regress, taken) if name == WALL else None
-            medians = float(np.median(then)), float(np.median(now))
-            changes.append(Change(name, *medians, ratio, judged))
-            verdict = judged or verdict
-    if verdict is None:
+    if not before.samples.get(WALL):
         raise UsageError(f"{before.file} has nothing in common with this measurement", HINT)
-    told = before.software, before.warnings, *taken
-    return BaselineComparison(before.file, *told, max_regress, tuple(changes), verdict)
+    ratios = {
+        name: interval(np.median, now, before.samples[name])
+        for name, now in after.samples.items()
+        if name in before.samples
+    }
+    taken = before.taken, after.taken
+    verdict = judge(ratios[WALL], max_regress, *taken)
+    changes = tuple(
+        Change(
+            name,
+            float(np.median(before.samples[name])),
+            float(np.median(after.samples[name])),
+            ratio,
+            verdict if name == WALL else None,
+        )
+        for name, ratio in ratios.items()
+    )
+    told = before.file, before.software, before.warnings
+    return BaselineComparison(*told, *taken, max_regress, changes, verdict)
 
 
-def judge(
-    ratio: Interval | None, limit: float, taken: tuple[float, float] = (0.0, 0.0)
-) -> RegressionVerdict:
+def judge(ratio: Interval | None, limit: float, before: float, after: float) -> RegressionVerdict:
     """Decide whether a ratio is certainly above 1 + `limit`, certainly not, or neither.
 
-    `taken` are the fractions of the cores that other programs took, before and after; without those
+    `before` and `after` are the fractions of the cores that other programs took; without those
     programs, each time may have been shorter by that fraction.
     """
-    before, after = taken
     if ratio is not None and ratio.low * (1 - after) > 1 + limit:
         return RegressionVerdict.REGRESSION
     if ratio is not None and ratio.high <= (1 + limit) * (1 - before):

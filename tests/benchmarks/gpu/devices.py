@@ -32,7 +32,7 @@ def describe() -> dict[str, object]:
     watch = GpuWatch(Device.parse("cuda"))
     watch.stop()
     versions = {name: package_version(name) for name in PACKAGES}
-    packages = asdict(describe_software()) | versions
+    packages = describe_software() | versions
     return {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "commit": commit(),

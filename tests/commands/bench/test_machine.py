@@ -32,8 +32,8 @@ def test_the_machine_is_described_without_its_name():
     told = describe_machine(GpuState("NVIDIA H200", "580.65", 1, ()))
     assert (told.gpu, told.driver) == ("NVIDIA H200", "580.65")
     packages = describe_software()
-    assert packages.numpy[0].isdigit()
-    assert packages.onnxruntime is not None
+    assert packages["numpy"][0].isdigit()
+    assert packages["onnxruntime"] is not None
 
 
 def test_a_system_without_proc(monkeypatch, tmp_path):

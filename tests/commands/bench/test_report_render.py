@@ -19,7 +19,6 @@ from detcli.commands.bench.report import (
     PeakMemory,
     RegressionVerdict,
     RunReport,
-    Software,
     StageFigures,
     Throughput,
     render_run,
@@ -27,7 +26,7 @@ from detcli.commands.bench.report import (
 from detcli.commands.bench.sampling import Interval, Summary, WarmUp
 
 MACHINE = BenchMachine("Made Up 9", "x86_64", "Linux", 4, 8_000_000_000, "NVIDIA H200", "580.65")
-SOFTWARE = Software("0.1.0", "3.11", "2.4", "5.0", "1.31")
+SOFTWARE = {"detcli": "0.1.0", "openvino": None}
 SUMMARY = Summary(0.0025, 0.003, None, 0.0026, 0.0001, 40)
 NOISE = Noise(None, None, None, 0.25, (), ("other programs kept 1.0 of 4 cores busy",))
 
