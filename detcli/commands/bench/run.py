@@ -56,6 +56,7 @@ from detcli.core.options import flat, rows
 from detcli.core.text import public_name
 from detcli.core.timing import POLL_S, RunningTime, Stage, StageTimes
 from detcli.core.values import BenchMode
+from detcli.model.file import ModelFile
 from detcli.run import locate, open_run
 from detcli.run.detector import Detector
 from detcli.run.pipeline import Pipeline
@@ -88,7 +89,8 @@ def measure(
     time_limit.run(lambda: time_limit.load(next(repeat(names))))
     with fetching() as show:
         located = locate(config, show)
-    model = BenchModel(running.model, located.sha256)
+    # Read anew: `located` would keep the bytes, which count as memory of the measurement.
+    model = BenchModel(running.model, ModelFile.read(located.path).sha256)
     if baseline is not None:
         baseline.require_same(identity_of(describe_machine(None), model))
     cold_start = measure_cold_start(config, cold_starts)
