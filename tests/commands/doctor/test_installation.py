@@ -187,19 +187,18 @@ def machine(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("devices", "hardware"),
     [
-        ([], None),
-        ([("0x8086", "0x060000"), ("0x10de", "0x030000")], True),
-        ([("0x10de", "0x030200")], True),
-        ([("0x1002", "0x030000")], False),  # a GPU of AMD
-        ([("0x10de", "0x040300")], False),  # NVIDIA's sound
-        ([("0x10de", None), ("0x8086", "0x060000")], False),  # which cannot be read
+        ("", None),
+        ("0x8086 0x060000, 0x10de 0x030000", True),
+        ("0x10de 0x030200", True),
+        ("0x1002 0x030000", False),  # a GPU of AMD
+        ("0x10de 0x040300", False),  # NVIDIA's sound
+        ("0x10de, 0x8086 0x060000", False),  # the first cannot be read
     ],
 )
 def test_gpus_on_the_bus(machine, tmp_path, devices, hardware):
-    for number, (vendor, kind) in enumerate(devices):
-        machine(f"sys/bus/pci/devices/0000:0{number}:00.0/vendor", f"{vendor}\n")
-        if kind:
-            machine(f"sys/bus/pci/devices/0000:0{number}:00.0/class", f"{kind}\n")
+    for number, device in enumerate(filter(None, devices.split(", "))):
+        for name, value in zip(("vendor", "class"), device.split(), strict=False):
+            machine(f"sys/bus/pci/devices/0000:0{number}:00.0/{name}", f"{value}\n")
     host = read_host(tmp_path)
     assert (host.hardware, host.driver) == (hardware, None)
 
@@ -223,24 +222,17 @@ def test_what_else_the_system_shows(machine, tmp_path, monkeypatch):
     monkeypatch.setattr(platform, "release", lambda: "5.15.153.1-microsoft-standard-WSL2")
     release = {"ID": "linuxmint", "ID_LIKE": "ubuntu debian"}
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
+    machine("dev/nvidia0")
+    machine("dev/nvidiactl")
     host = read_host(tmp_path)
     assert (host.container, host.wsl, host.visible_devices) == (True, True, True)
     assert host.distribution == ("linuxmint", "ubuntu", "debian")
-
-
-@linux
-def test_inaccessible_device_files(machine, monkeypatch):
-    root = machine("dev/nvidia0")
-    machine("dev/nvidiactl")
-    assert read_host(root).inaccessible == ()
+    assert host.inaccessible == ()
     monkeypatch.setattr(os, "access", lambda path, _: path.name != "nvidia0")
-    assert read_host(root).inaccessible == ("/dev/nvidia0",)
-
-
-@pytest.mark.parametrize(("system", "hardware"), [("darwin", False), ("win32", None)])
-def test_other_systems(monkeypatch, system, hardware):
-    monkeypatch.setattr(installation.sys, "platform", system)
-    assert read_host().hardware is hardware
+    assert read_host(tmp_path).inaccessible == ("/dev/nvidia0",)
+    for system, hardware in (("darwin", False), ("win32", None)):
+        monkeypatch.setattr(installation.sys, "platform", system)
+        assert read_host().hardware is hardware
 
 
 @pytest.fixture
@@ -277,27 +269,21 @@ def test_two_wheels_of_onnx_runtime_over_each_other(install, gpu_wheel):
     assert provider_problems("Other", runtime()) == (problem,)
 
 
-def test_wheels_in_different_folders_are_not_over_each_other(install, tmp_path, monkeypatch):
-    """A virtual environment hides the system's packages, which pip would not remove."""
+def test_what_is_no_mixture(install, tmp_path, monkeypatch):
+    # A virtual environment hides the system's packages, which pip would not remove.
     install("onnxruntime-gpu", "1.31.1", "onnxruntime", folder=tmp_path / "system")
+    install("onnxruntime_gpu", "1.30.0", "onnxruntime", folder=tmp_path / "system")
     install("onnxruntime", "1.30.0", "onnxruntime")
+    # What an interrupted removal left is not a package.
+    (tmp_path / "~nnxruntime-1.29.0.dist-info").mkdir()
+    (tmp_path / "~nnxruntime-1.29.0.dist-info/top_level.txt").write_text("onnxruntime\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "system")])
     assert owners("onnxruntime") == {"onnxruntime": "1.30.0"}
     assert find_mixture() is None
-
-
-def test_one_wheel_with_several_metadata_folders_is_not_a_problem(install):
-    install("onnxruntime-gpu", "1.30.0", "onnxruntime")
-    install("onnxruntime_gpu", "1.31.1", "onnxruntime")
-    assert list(owners("onnxruntime")) == ["onnxruntime-gpu"]
+    # One wheel may have several folders of metadata.
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "system")])
+    assert [*owners("onnxruntime")] == ["onnxruntime-gpu"]
     assert find_mixture() is None
-
-
-def test_the_rest_of_an_interrupted_removal_is_not_a_package(install, tmp_path):
-    (tmp_path / "~nnxruntime-1.30.0.dist-info").mkdir()
-    (tmp_path / "~nnxruntime-1.30.0.dist-info/top_level.txt").write_text("onnxruntime\n")
-    install("onnxruntime", "1.31.0", "onnxruntime")
-    assert owners("onnxruntime") == {"onnxruntime": "1.31.0"}
 
 
 @pytest.mark.usefixtures("install")
@@ -338,19 +324,12 @@ def test_a_package_that_does_not_load(install, packages, said, command, advice):
     assert advice in problem.advice
 
 
-@pytest.mark.parametrize(
-    ("system", "machine", "exists"),
-    [
-        ("linux", "x86_64", True),
-        ("win32", "AMD64", True),
-        ("linux", "aarch64", False),
-        ("darwin", "arm64", False),
-    ],
-)
-def test_machines_with_gpu_wheels(monkeypatch, system, machine, exists):
-    monkeypatch.setattr(installation.sys, "platform", system)
-    monkeypatch.setattr(installation.platform, "machine", lambda: machine)
-    assert installation.gpu_wheel_exists() is exists
+def test_machines_with_gpu_wheels(monkeypatch):
+    for where in ("linux x86_64", "win32 AMD64", "linux aarch64", "darwin arm64"):
+        system, machine = where.split()
+        monkeypatch.setattr(installation.sys, "platform", system)
+        monkeypatch.setattr(installation.platform, "machine", lambda machine=machine: machine)
+        assert installation.gpu_wheel_exists() is (machine in {"x86_64", "AMD64"})
 
 
 def missing(*names):
