@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
@@ -47,12 +48,13 @@ from detcli.commands.bench.report import (
     Throughput,
     identity_of,
 )
-from detcli.commands.bench.sampling import WALL, Interval, Samples, StageClock, Summary
+from detcli.commands.bench.sampling import WALL, Interval, Samples, StageClock, Summary, WarmUp
 from detcli.core.config import Config
 from detcli.core.device import available_cores
 from detcli.core.errors import DetcliError, DetcliWarning, InputError, UsageError
 from detcli.core.geometry import Picture
 from detcli.core.options import flat, rows
+from detcli.core.record import Record
 from detcli.core.text import public_name
 from detcli.core.timing import POLL_S, RunningTime, Stage, StageTimes
 from detcli.core.values import BenchMode
@@ -471,26 +473,33 @@ def measure_throughput(
                 item = next(inputs)
             yield item
 
-    records = pipeline.run(items())
-
-    def run_step() -> float:
-        """Take the records of a step; returns the seconds that they took."""
-        start = time.perf_counter()
-        for record in itertools.islice(records, step):
-            if isinstance(record.error, InputError):
+    def arrivals() -> Iterator[Record]:
+        """Records as they come; an error ends the measurement, and the pipeline with it."""
+        for record in pipeline.run(items()):
+            if enough.is_set() or record.error is None:
+                yield record
+            elif isinstance(record.error, InputError):
                 raise record.error.about(record.origin.source) from record.error
-            if record.error is not None:
+            else:
                 raise record.error
+
+    def take(count: int) -> float:
+        """Take records; returns the seconds that they took."""
+        start = time.perf_counter()
+        deque(itertools.islice(records, count), maxlen=0)
         return time.perf_counter() - start
 
-    before = sampling.warm_up(run_step)
+    records = arrivals()
+    first_s = take(1)
+    before = sampling.warm_up(partial(take, step))
+    warm = WarmUp(1 + step * before.runs, first_s + before.seconds, first_s, stable=before.stable)
     times = [time.perf_counter()]
     while len(times) <= MIN_STEPS or times[-1] - times[0] <= seconds:
-        run_step()
+        take(step)
         times.append(time.perf_counter())
     enough.set()
     in_flight = sum(1 for _ in records)
-    warm, count, taken = step * before.runs, step * (len(times) - 1), times[-1] - times[0]
+    count, taken = step * (len(times) - 1), times[-1] - times[0]
     window = max(1, (len(times) - 1) // WINDOWS)
     samples: list[float] = (np.diff(times[::window]) / (step * window)).tolist()
     cost, pace = sampling.clock_cost(1), sampling.interval(np.mean, samples)
@@ -499,9 +508,9 @@ def measure_throughput(
         interval=Interval(1 / pace.estimate, 1 / pace.high, 1 / pace.low) if pace else None,
         pictures=count,
         seconds=taken,
-        warm_up=replace(before, runs=warm),
+        warm_up=warm,
         work_s={
-            stage: (spent + reading.get(stage, 0.0)) / (warm + count + in_flight)
+            stage: (spent + reading.get(stage, 0.0)) / (warm.runs + count + in_flight)
             for stage, spent in pipeline.times.items()
         },
         overhead=Overhead(cost, cost * count / taken, None),

@@ -1,8 +1,10 @@
 """Durations: the stages' clock, warm-up, summaries with confidence intervals."""
 
+import itertools
 import math
 import time
 import timeit
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -82,28 +84,28 @@ class StageClock:
 
     def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
         self._now = now
-        self.stages: dict[Stage, int] = {}  # nanoseconds since `start`, the remainder included
-        self.calls = self._last = 0
+        self._ends: list[tuple[Stage, int]] = []
+        self.stages: dict[Stage, int] = {}  # nanoseconds of a whole run, the remainder included
+
+    @property
+    def calls(self) -> int:
+        """How often a stage ended."""
+        return len(self._ends) - 1
 
     def start(self) -> None:
         """Begin a run."""
-        self.stages, self.calls, self._last = {}, 0, self._now()
+        self._ends = [(Stage.REMAINDER, self._now())]
 
     def ended(self, stage: Stage) -> None:
-        """Add the time since the last call to a stage, which may end several times."""
-        now = self._now()
-        self.stages[stage] = self.stages.get(stage, 0) + now - self._last
-        self._last = now
-        self.calls += 1
+        """The time since the last call belongs to a stage, which may end several times."""
+        self._ends.append((stage, self._now()))
 
     def stop(self) -> None:
         """End the run; the time since the last stage belongs to the remainder."""
         self.ended(Stage.REMAINDER)
-
-    @property
-    def wall(self) -> int:
-        """Nanoseconds of the whole run."""
-        return sum(self.stages.values())
+        self.stages = Counter()
+        for (_, before), (stage, now) in itertools.pairwise(self._ends):
+            self.stages[stage] += now - before
 
 
 def clock_cost(calls: int) -> float:
