@@ -55,18 +55,19 @@ def doctor(
     The exit code is 6 if something that every device needs is broken, or if ONNX Runtime is
     installed twice. With --device it is 5 if that device cannot be used, else 0.
     """
-    if device is not None and Device.parse(device).is_auto:
+    wanted = None if device is None else Device.parse(device)
+    if wanted is not None and wanted.is_auto:
         raise UsageError("--device auto cannot be required", f"use {DEVICE_NAMES}")
     # Loads libraries that --help does not need.
     from detcli.commands.doctor.examine import clear_cached, examine
 
-    report = examine(device, clear_cached() if clear_cache else None)
+    report = examine(wanted, clear_cached() if clear_cache else None)
     write_report(report, report_format, render)
     count = len(report.problems)
     if device is None and count:
         raise CheckError(f"{count} problem{'s' * (count > 1)} found, see the report")
     for needed in report.devices:
-        if needed.name == device and not needed.usable:
+        if needed.name == str(wanted) and not needed.usable:
             first, *_ = needed.problems
             reason = f"{device} cannot be used: {first.reason}"
             raise DeviceError(reason, first.command or first.advice)

@@ -14,9 +14,10 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from detcli.backend.nvidia import GpuFacts, ask_driver, driver_version
 from detcli.cli.options import defaults_file, read_defaults
 from detcli.cli.report import shown
 from detcli.commands.doctor import installation
-from detcli.commands.doctor.installation import CPU_INSTEAD, CUDA, DoctorProblem, RuntimeFacts
+from detcli.commands.doctor.installation import CUDA, DoctorProblem, RuntimeFacts
 from detcli.core.cache import cache_folder, why_untrusted
 from detcli.core.config import Config
 from detcli.core.device import PROVIDERS, Device, DeviceKind, has_openvino
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 Problems = tuple[DoctorProblem, ...]
 
-TENSORRT = Device.parse("tensorrt").provider
 OPENVINO_EXTRA = "pip install 'detcli[openvino]'"
 
 TIMEOUT_S = 120
@@ -164,7 +164,7 @@ class Outcome:
     error: str | None = None
 
 
-def examine(wanted: str | None = None, cleared_bytes: int | None = None) -> DoctorReport:
+def examine(wanted: Device | None = None, cleared_bytes: int | None = None) -> DoctorReport:
     """Look and try, and change nothing.
 
     Args:
@@ -172,75 +172,45 @@ def examine(wanted: str | None = None, cleared_bytes: int | None = None) -> Doct
         cleared_bytes: What was just removed from the cache, for the report.
     """
     defaults, misled = describe_defaults()
+    every = (Device(kind) for kind in DeviceKind)
+    devices = [
+        wanted if wanted and wanted.kind is device.kind else device
+        for device in every
+        if not device.is_auto
+    ]
     with ThreadPoolExecutor() as pool:
-        trial, gpu = pool.submit(ask, "trial", "cpu"), pool.submit(ask, "examine_gpu")
-    broken = _find_broken(trial.result())
-    nvidia, lacking = _read_gpu(gpu.result())
-    if not has_openvino():
-        lacking[None] = (DoctorProblem("OpenVINO is not installed", OPENVINO_EXTRA),)
-    problems = (installation.find_mixture(), *misled, *broken)
+        gpu = pool.submit(ask, "describe_nvidia")
+        trials = [*pool.map(partial(ask, "trial"), map(str, devices))]
+    found = [trial_problems(trial) for trial in trials]
+    if found[0]:  # not even the CPU can be used
+        found = [_find_broken(trials[0])] * len(found)
+    problems = (installation.find_mixture(), *misled, *found[0])
+    nvidia = Nvidia(driver_version(), None, None)
+    if (answer := gpu.result().value) is not None:
+        nvidia = Nvidia(**answer | {"gpus": tuple(GpuFacts(**one) for one in answer["gpus"])})
     return DoctorReport(
         detcli=__version__,
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         nvidia=nvidia,
-        devices=examine_devices(wanted, broken, lacking),
+        devices=tuple(
+            DoctorDevice(str(device), PROVIDERS.get(device.kind), not own, own)
+            for device, own in zip(devices, found, strict=True)
+        ),
         problems=tuple(dict.fromkeys(filter(None, problems))),
         cache=describe_cache(cleared_bytes),
         defaults=defaults,
     )
 
 
-def _read_gpu(answer: Outcome) -> tuple[Nvidia, dict[str | None, Problems]]:
-    """What `examine_gpu` found."""
-    if answer.error is not None:
-        reason = f"the NVIDIA driver and its libraries cannot be tested: {answer.error}"
-        problem = DoctorProblem(reason, advice=CPU_INSTEAD)
-        return Nvidia(driver_version(), None, None), dict.fromkeys((CUDA, TENSORRT), (problem,))
-    nvidia, lacking = answer.value
-    nvidia["gpus"] = tuple(GpuFacts(**gpu) for gpu in nvidia["gpus"])
-    return Nvidia(**nvidia), {
-        provider: tuple(DoctorProblem(**problem) for problem in problems)
-        for provider, problems in lacking.items()
-    }
-
-
-def examine_devices(
-    wanted: str | None, broken: Problems, lacking: Mapping[str | None, Problems]
-) -> tuple[DoctorDevice, ...]:
-    """Find out which devices can be used, by running the test detector on them.
-
-    Args:
-        wanted: The device to report with its ordinal: "cuda:1" then takes the place of "cuda".
-        broken: What every device needs, and is broken.
-        lacking: What a device lacks, by its execution provider; OpenVINO has none.
-    """
-    names: dict[DeviceKind, str] = {
-        kind: str(kind) for kind in DeviceKind if kind is not DeviceKind.AUTO
-    }
-    if wanted is not None:
-        names[Device.parse(wanted).kind] = wanted
-    devices = []
-    for kind, name in names.items():
-        provider = PROVIDERS.get(kind)
-        problems = broken or lacking.get(provider, ())
-        if not problems and kind is not DeviceKind.CPU:  # which `examine` has tried
-            problems = trial_problems(ask("trial", name))
-        devices.append(DoctorDevice(name, provider, not problems, problems))
-    return tuple(devices)
-
-
 def trial_problems(outcome: Outcome) -> Problems:
     """What a trial found to be wrong."""
     if outcome.error is not None:
         return (DoctorProblem(f"the test detector could not run: {outcome.error}"),)
-    return () if outcome.value is None else (installation.problem_of(*outcome.value),)
+    return tuple(DoctorProblem(**problem) for problem in outcome.value)
 
 
 def _find_broken(trial: Outcome) -> Problems:
     """Why not even the CPU runs the test detector: usually a library that does not load."""
-    problems = trial_problems(trial)
-    if not problems:
-        return ()
     if trial.error is not None and trial.error.startswith(NO_PYTHON):
         return (DoctorProblem(f"nothing could be tested: {trial.error}"),)
     found = []
@@ -250,7 +220,7 @@ def _find_broken(trial: Outcome) -> Problems:
             found.append(installation.explain(module, error))
             if module == "numpy":
                 break  # the others load it
-    return tuple(found) or problems
+    return tuple(found) or trial_problems(trial)
 
 
 def load(module: str, attribute: str) -> Outcome:
@@ -259,7 +229,7 @@ def load(module: str, attribute: str) -> Outcome:
 
 
 def ask(function: str, *arguments: str) -> Outcome:
-    """Call one of this module's functions: examine_gpu, trial."""
+    """Call one of this module's functions: describe_nvidia, trial."""
     return evaluate(f"__import__({__name__!r}, fromlist=['it']).{function}(*{arguments!r})")
 
 
@@ -297,55 +267,64 @@ def evaluate(expression: str) -> Outcome:
     return Outcome(value=answer["value"])
 
 
-def examine_gpu() -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
-    """Describe NVIDIA's driver and GPUs, and what each execution provider lacks to run there."""
-    from detcli.backend.runtime import libraries, onnxruntime
+def describe_nvidia() -> dict[str, Any]:
+    """The fields of Nvidia."""
+    from detcli.backend.runtime import libraries
 
-    host, facts = installation.read_host(), ask_driver()
-    facts = replace(facts, load_error=facts.load_error and scrub(facts.load_error))
-    providers, cuda = onnxruntime.get_available_providers(), libraries.runtime_cuda()
-    failures = {
-        provider: [
-            replace(failure, reason=scrub(failure.reason))
-            for failure in libraries.unloadable_libraries(provider)
-        ]
-        for provider in (CUDA, TENSORRT)
-        if provider in providers
-    }
-    runtime = RuntimeFacts(onnxruntime.__version__, cuda, providers, failures)
-    first = installation.driver_problem(facts, host, runtime)
-    return asdict(Nvidia(host.driver, facts.cuda, cuda, facts.gpus)), {
-        provider: [
-            asdict(problem)
-            for problem in (first, *installation.provider_problems(provider, runtime))
-            if problem
-        ]
-        for provider in (CUDA, TENSORRT)
-    }
+    facts = ask_driver()
+    return asdict(Nvidia(driver_version(), facts.cuda, libraries.runtime_cuda(), facts.gpus))
 
 
-def trial(device: str) -> tuple[str, str] | None:
+def trial(device: str) -> list[dict[str, Any]]:
     """Run the test detector on a device: the only proof that a device is usable.
 
     It has what a real detector has: a convolution, which needs cuDNN on a GPU; a head, which needs
     detcli's kernels there; and boxes, which are known beforehand.
 
     Returns:
-        None if the expected boxes were found, else what went wrong, and a remedy.
+        The fields of what went wrong, or of what is lacking, without which nothing is run.
     """
     import numpy as np
 
-    try:
-        found = _detect(device)
-    except DetcliError as error:
-        return scrub(str(error)), error.hint
-    rows = np.column_stack([found.score, found.xyxy])
-    same_names = found.class_name == [*EXPECTED]
-    if same_names and np.allclose(rows, [*EXPECTED.values()], rtol=0, atol=TOLERANCE):
-        return None
-    said = [*zip(found.class_name, rows.round(4).tolist(), strict=True)]
-    reason = f"the test detector gave wrong boxes: {said} instead of {[*EXPECTED.items()]}"
-    return reason, "report this, and use --device cpu"
+    problems = _lacking(Device.parse(device))
+    if not problems:
+        try:
+            found = _detect(device)
+        except DetcliError as error:
+            problems = [installation.problem_of(scrub(str(error)), error.hint)]
+        else:
+            rows = np.column_stack([found.score, found.xyxy])
+            right = found.class_name == [*EXPECTED]
+            if not right or not np.allclose(rows, [*EXPECTED.values()], rtol=0, atol=TOLERANCE):
+                said = [*zip(found.class_name, rows.round(4).tolist(), strict=True)]
+                expected = [*EXPECTED.items()]
+                reason = f"the test detector gave wrong boxes: {said} instead of {expected}"
+                problems = [DoctorProblem(reason, advice="report this, and use --device cpu")]
+    return [asdict(problem) for problem in problems]
+
+
+def _lacking(device: Device) -> list[DoctorProblem]:
+    """What a device lacks to run anything: OpenVINO; or the driver and libraries of a GPU."""
+    if device.kind not in PROVIDERS and not has_openvino():
+        return [DoctorProblem("OpenVINO is not installed", OPENVINO_EXTRA)]
+    if not device.is_gpu:
+        return []
+    from detcli.backend.runtime import libraries, onnxruntime
+
+    facts, providers = ask_driver(), onnxruntime.get_available_providers()
+    facts = replace(facts, load_error=facts.load_error and scrub(facts.load_error))
+    failures = {
+        provider: [
+            replace(failure, reason=scrub(failure.reason))
+            for failure in libraries.unloadable_libraries(provider)
+        ]
+        for provider in (CUDA, device.provider)
+        if provider in providers
+    }
+    runtime = RuntimeFacts(onnxruntime.__version__, libraries.runtime_cuda(), providers, failures)
+    driver = installation.driver_problem(facts, installation.read_host(), runtime)
+    libraries_lacking = installation.provider_problems(device.provider, runtime)
+    return [problem for problem in (driver, *libraries_lacking) if problem]
 
 
 def _detect(device: str) -> "Detections":

@@ -1,7 +1,6 @@
 """Processes that crash and hang, the test detector, and the examination of a made-up machine."""
 
 import importlib
-import json
 import subprocess
 import sys
 from dataclasses import asdict
@@ -13,20 +12,21 @@ from backend.cuda.doubles import open_on_host
 from commands.doctor.fakes import compile_library, fake_driver
 
 import detcli.backend
-import detcli.core.device
 from detcli.backend.nvidia import DriverFacts, GpuFacts
 from detcli.backend.runtime import libraries, onnxruntime
-from detcli.backend.runtime.libraries import CUDA, TENSORRT, Unloadable
+from detcli.backend.runtime.libraries import CUDA, Unloadable
 from detcli.commands.doctor import examine, installation
-from detcli.commands.doctor.examine import Outcome, ask, evaluate, examine_devices, load
+from detcli.commands.doctor.examine import Outcome, ask, evaluate, load
 from detcli.commands.doctor.installation import DoctorProblem
 from detcli.core.detections import Detections
+from detcli.core.device import Device, DeviceKind
 from detcli.core.errors import DeviceError
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libraries of Linux")
 
 MIXTURE = DoctorProblem("installed over each other", "pip uninstall both")
-WRONG = Outcome(["wrong", ""])
+NO_GPU = DoctorProblem("no GPU", None, "use --device cpu")
+WRONG = Outcome([{"reason": "wrong"}])
 
 
 CHAINED = """
@@ -94,15 +94,16 @@ def test_the_required_modules_have_their_attributes():
 
 
 def test_the_cpu_passes_and_no_files_are_written(cache, tmp_path, monkeypatch):
-    assert examine.trial("cpu") is None
+    assert examine.trial("cpu") == []
     monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
-    assert ask("trial", "cpu") == Outcome()
+    assert ask("trial", "cpu") == Outcome([])
     assert not cache.exists()
 
 
 def test_the_kernels_pass(driver, monkeypatch):
+    monkeypatch.setattr(examine, "_lacking", lambda _: [])
     monkeypatch.setattr(detcli.backend, "open_backend", lambda _, file: open_on_host(driver, file))
-    assert examine.trial("cuda") is None
+    assert examine.trial("cuda") == []
     assert driver.launched
 
 
@@ -120,9 +121,9 @@ def test_the_kernels_pass(driver, monkeypatch):
 def test_a_wrong_answer_is_noticed(change, monkeypatch):
     detect = examine._detect  # noqa: SLF001
     monkeypatch.setattr(examine, "_detect", lambda device: change(detect(device)))
-    reason, remedy = examine.trial("cpu")
-    assert reason.startswith("the test detector gave wrong boxes")
-    assert remedy
+    (problem,) = examine.trial("cpu")
+    assert problem["reason"].startswith("the test detector gave wrong boxes")
+    assert problem["advice"]
 
 
 def changed(found, **other):
@@ -130,84 +131,92 @@ def changed(found, **other):
     return Detections(**parts, names=found.names)
 
 
-def test_a_device_error_is_reported_without_folders(monkeypatch):
+@pytest.mark.parametrize(
+    ("hint", "command", "advice"),
+    [
+        ("pip install 'detcli[cuda]'", "pip install 'detcli[cuda]'", ""),
+        ("pip install x; or use --device cpu", "pip install x", "or use --device cpu"),
+        ("wait", None, "wait"),
+    ],
+)
+def test_a_device_error_is_reported_without_folders(monkeypatch, hint, command, advice):
     def refuse(*_):
-        raise DeviceError("no /home/zaphod/x.so", "pip install 'detcli[cuda]'")
+        raise DeviceError("no /home/zaphod/x.so", hint)
 
     monkeypatch.setenv("USER", "detcli")  # a service account; commands in hints stay as they are
     monkeypatch.setattr(detcli.backend, "open_backend", refuse)
-    assert examine.trial("cuda") == ("no x.so", "pip install 'detcli[cuda]'")
+    assert examine.trial("cpu") == [{"reason": "no x.so", "command": command, "advice": advice}]
 
 
 @linux
 def test_a_driver_that_answers_and_one_that_crashes(tmp_path, monkeypatch):
     fake_driver(tmp_path, version=12040, gpus=2, capability=(8, 6))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    nvidia = ask("examine_gpu").value[0]
+    nvidia = ask("describe_nvidia").value
     gpu = {"name": "Made Up 9000", "capability": "8.6", "memory_bytes": 8 << 30}
     assert (nvidia["driver_cuda"], nvidia["gpus"]) == ("12.4", [gpu, gpu])
     code = "int cuDriverGetVersion(int *version) { __builtin_trap(); }"
     compile_library(tmp_path / "libcuda.so.1", code)
-    assert ask("examine_gpu").error.startswith("crashed with SIG")
+    for question in (("describe_nvidia",), ("trial", "cuda")):
+        assert ask(*question).error.startswith("crashed with SIG")
 
 
-def test_what_is_wrong_with_the_gpu_is_told_without_folders(monkeypatch):
+def test_what_a_gpu_lacks_is_told_without_folders(monkeypatch):
     failure = Unloadable("libcudnn.so.9", "no /home/zaphod/y.so", "cuDNN", "pip install x")
     facts = DriverFacts("/home/zaphod/lib/libcuda.so.1: file too short")
+    host = installation.HostFacts(hardware=True, driver="580")
     monkeypatch.setattr(examine, "ask_driver", lambda: facts)
-    monkeypatch.setattr(
-        installation, "read_host", lambda: installation.HostFacts(hardware=True, driver="580")
-    )
+    monkeypatch.setattr(installation, "read_host", lambda: host)
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA])
     monkeypatch.setattr(onnxruntime, "cuda_version", "13.0.1", raising=False)
     monkeypatch.setattr(libraries, "unloadable_libraries", lambda _: (failure,))
     monkeypatch.setattr(installation, "find_mixture", lambda: MIXTURE)
-    answer = Outcome(json.loads(json.dumps(examine.examine_gpu())))
-    nvidia, lacking = examine._read_gpu(answer)  # noqa: SLF001
-    assert (nvidia.driver, nvidia.driver_cuda, nvidia.runtime_cuda) == ("580", None, "13.0")
-    driver, library = lacking[CUDA]
+    driver, library = (DoctorProblem(**problem) for problem in examine.trial("cuda:1"))
     assert driver.reason == "the NVIDIA driver does not load: libcuda.so.1: file too short"
     assert library == DoctorProblem("faulty: libcudnn.so.9 (cuDNN: no y.so)", "pip install x")
-    assert lacking[TENSORRT] == (driver, MIXTURE)
+    assert examine.trial("tensorrt") == [asdict(driver), asdict(MIXTURE)]
+
+
+def test_openvino_may_be_absent(monkeypatch):
+    monkeypatch.setattr(examine, "has_openvino", lambda: False)
+    absent = DoctorProblem("OpenVINO is not installed", "pip install 'detcli[openvino]'")
+    for device in ("openvino", "openvino:GPU"):
+        assert examine.trial(device) == [asdict(absent)]
+    assert examine.trial("cpu") == []
 
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A machine without a GPU and without real processes; a test sets each answer."""
-    problem = {"reason": "no GPU", "command": None, "advice": "use --device cpu"}
+    """A machine whose GPU is never found, without real processes; a test sets each answer."""
     nvidia = {"driver": None, "driver_cuda": None, "runtime_cuda": "13.0", "gpus": []}
-    lacking = {CUDA: [problem], TENSORRT: [problem]}
-    answers = {"examine_gpu": Outcome([nvidia, lacking]), "trial": Outcome(), "tried": []}
-
-    def answer(name, *arguments):
-        answers["tried"] += arguments
-        return answers[name]
-
-    monkeypatch.setattr(examine, "ask", answer)
-    monkeypatch.setattr(examine, "has_openvino", lambda: False)
+    lacking = Outcome([asdict(NO_GPU)])
+    answers = {"describe_nvidia": Outcome(nvidia), "cpu": Outcome([]), "openvino": Outcome([])}
+    answers |= dict.fromkeys(("cuda", "cuda:1", "tensorrt"), lacking)
+    monkeypatch.setattr(examine, "ask", lambda *question: answers[question[-1]])
     monkeypatch.setattr(installation, "find_mixture", lambda: None)
     return answers
 
 
 def test_an_intact_machine_has_no_problems(machine):
     gpu = GpuFacts("NVIDIA H200", "9.0", 1 << 37)
-    machine["examine_gpu"].value[0]["gpus"] = [asdict(gpu)]
+    machine["describe_nvidia"].value["gpus"] = [asdict(gpu)]
     report = examine.examine()
     assert report.problems == ()
-    assert [device.usable for device in report.devices] == [True, False, False, False]
+    assert [device.name for device in report.devices] == ["cpu", "cuda", "tensorrt", "openvino"]
+    assert [device.usable for device in report.devices] == [True, False, False, True]
+    assert [device.problems for device in report.devices[:2]] == [(), (NO_GPU,)]
+    assert [report.devices[n].provider for n in (0, 3)] == ["CPUExecutionProvider", None]
     assert report.nvidia.gpus == (gpu,)
-    (absent,) = report.devices[-1].problems
-    assert absent == DoctorProblem("OpenVINO is not installed", "pip install 'detcli[openvino]'")
-    assert machine["tried"] == ["cpu"]
 
 
 def test_a_crashing_gpu_library_leaves_the_cpu_usable(machine):
-    machine["examine_gpu"] = Outcome(error="crashed with SIGSEGV")
-    cpu, cuda, tensorrt, _ = examine.examine().devices
-    assert cpu.usable
-    (problem,) = cuda.problems
-    assert problem.reason.endswith(" cannot be tested: crashed with SIGSEGV")
-    assert cuda.problems == tensorrt.problems
+    machine["describe_nvidia"] = machine["cuda:1"] = Outcome(error="crashed with SIGSEGV")
+    report = examine.examine(Device.parse("cuda:1"))
+    assert report.devices[0].usable
+    assert (report.devices[1].name, report.devices[1].usable) == ("cuda:1", False)
+    reason = "the test detector could not run: crashed with SIGSEGV"
+    assert report.devices[1].problems == (DoctorProblem(reason),)
+    assert (report.nvidia.driver_cuda, report.nvidia.gpus) == (None, ())
 
 
 @pytest.mark.parametrize(
@@ -221,17 +230,16 @@ def test_a_crashing_gpu_library_leaves_the_cpu_usable(machine):
     ],
 )  # fmt: skip
 def test_what_does_not_load_stops_every_device(machine, monkeypatch, broken, reason):
-    machine["trial"] = WRONG
+    machine["cpu"] = WRONG
     monkeypatch.setattr(examine, "load", lambda name, _: Outcome(error=broken.get(name)))
     report = examine.examine()
     builds = " ".join(installation.owners("cv2"))  # two where one does not load, see the Makefile
     assert [problem.reason for problem in report.problems] == [reason.format(cv2=builds)]
     assert all(device.problems == report.problems for device in report.devices)
-    assert machine["tried"] == ["cpu"]
 
 
 def test_a_python_that_does_not_start_is_not_blamed_on_numpy(machine):
-    machine["trial"] = Outcome(error="Python does not start: Permission denied")
+    machine["cpu"] = Outcome(error="Python does not start: Permission denied")
     reason = "nothing could be tested: Python does not start: Permission denied"
     assert examine.examine().problems == (DoctorProblem(reason),)
 
@@ -241,42 +249,15 @@ def test_a_mixture_is_one_problem_whether_it_loads_or_not(machine, monkeypatch):
     report = examine.examine()
     assert report.problems == (MIXTURE,)
     assert report.devices[0].usable
-    machine["trial"] = WRONG
+    machine["cpu"] = WRONG
     monkeypatch.setattr(examine, "load", lambda name, _: Outcome(error=name[:4] == "onnx" or None))
     monkeypatch.setattr(installation, "explain", lambda *_: MIXTURE)
     report = examine.examine()
     assert report.problems == report.devices[0].problems[:1] == (MIXTURE,)
 
 
-def test_devices_that_lack_nothing_are_tried_with_the_ordinal_that_was_asked_for(machine):
-    found = examine_devices(None, (), {})
-    assert [device.name for device in found] == ["cpu", "cuda", "tensorrt", "openvino"]
-    assert [found[number].provider for number in (0, 3)] == ["CPUExecutionProvider", None]
-    assert all(device.usable and not device.problems for device in found)
-    assert machine["tried"] == ["cuda", "tensorrt", "openvino"]  # the CPU was tried before
-    for wanted in ("cuda:1", "openvino:GPU"):
-        assert wanted in [device.name for device in examine_devices(wanted, (), {})]
-        assert wanted in machine["tried"]
-
-
-@pytest.mark.parametrize(
-    ("outcome", "problem"),
-    [
-        (Outcome(["r", "pip install x; or use --device cpu"]),
-         DoctorProblem("r", "pip install x", "or use --device cpu")),
-        (Outcome(["r", "wait"]), DoctorProblem("r", None, "wait")),
-        (Outcome(error="crashed with SIGSEGV"),
-         DoctorProblem("the test detector could not run: crashed with SIGSEGV", None)),
-    ],
-)  # fmt: skip
-def test_a_device_is_usable_only_if_the_trial_succeeds(machine, outcome, problem):
-    machine["trial"] = outcome
-    device = examine_devices(None, (), {})[1]
-    assert (device.usable, device.problems) == (False, (problem,))
-
-
 def test_every_device_of_this_machine_is_tried_by_its_name():
     """A name is written into the code of a process."""
-    for device in detcli.core.device.DeviceKind:
-        given = str(detcli.backend.Device(device))
+    for device in DeviceKind:
+        given = str(Device(device))
         assert evaluate(f"str(*{(given,)!r})") == Outcome(given)
