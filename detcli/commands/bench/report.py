@@ -106,7 +106,7 @@ class Overhead:
             return clock
         uncertain = ratio.low <= 1 <= ratio.high
         cost = "nothing measurable" if uncertain else f"{ratio.estimate - 1:+.1%}"
-        return f"{clock}; timing the stages cost {cost} ({ratio.change('%')})"
+        return f"{clock}; timing the stages cost {cost} ({ratio.change()})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,9 +55,9 @@ class Interval:
     low: float
     high: float
 
-    def change(self, sign: str = "") -> str:
-        """The interval of a ratio, in per cent of change."""
-        return f"{100 * (self.low - 1):+.1f}{sign} to {100 * (self.high - 1):+.1f}{sign}"
+    def change(self) -> str:
+        """The interval of a ratio, as a change."""
+        return f"{self.low - 1:+.1%} to {self.high - 1:+.1%}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def test_a_run():
         "200.0 MB, GPU 1.5 GB",
         "310.0 ms to the first record, 330.0 ms in all, 157.0 MB",
         "\n\ncompared with old.json, limit +5%\n",
-        "wall clock  2.00 ms before, 2.50 ms now, +25.0% (+20.0 to +30.0): regression\n",
+        "wall clock  2.00 ms before, 2.50 ms now, +25.0% (+20.0% to +30.0%): regression\n",
         "upload      1.00 ms before, 1.00 ms now",
         "other programs took 10% of the cores then, 25% now",
         "baseline: the times deviate by 30% of their mean",
