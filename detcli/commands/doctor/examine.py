@@ -26,7 +26,7 @@ from detcli.backend.nvidia import GpuFacts, ask_driver, driver_version
 from detcli.cli.options import defaults_file, read_defaults
 from detcli.cli.report import shown
 from detcli.commands.doctor import installation
-from detcli.commands.doctor.installation import CUDA, DoctorProblem, RuntimeFacts
+from detcli.commands.doctor.installation import CUDA, DoctorProblem
 from detcli.core.cache import cache_folder, why_untrusted
 from detcli.core.config import Config
 from detcli.core.device import PROVIDERS, Device, DeviceKind, has_openvino
@@ -311,20 +311,20 @@ def _lacking(device: Device) -> list[DoctorProblem]:
         return []
     from detcli.backend.runtime import libraries, onnxruntime
 
-    facts, providers = ask_driver(), onnxruntime.get_available_providers()
+    facts, version, provider = ask_driver(), onnxruntime.__version__, device.provider
     facts = replace(facts, load_error=facts.load_error and scrub(facts.load_error))
     failures = {
-        provider: [
+        name: [
             replace(failure, reason=scrub(failure.reason))
-            for failure in libraries.unloadable_libraries(provider)
+            for failure in libraries.unloadable_libraries(name)
         ]
-        for provider in (CUDA, device.provider)
-        if provider in providers
+        for name in (CUDA, provider)
+        if name in onnxruntime.get_available_providers()
     }
-    runtime = RuntimeFacts(onnxruntime.__version__, libraries.runtime_cuda(), providers, failures)
-    driver = installation.driver_problem(facts, installation.read_host(), runtime)
-    libraries_lacking = installation.provider_problems(device.provider, runtime)
-    return [problem for problem in (driver, *libraries_lacking) if problem]
+    host, cuda = installation.read_host(), libraries.runtime_cuda()
+    driver = installation.driver_problem(facts, host, version, cuda)
+    lacking = installation.provider_problems(provider, version, failures)
+    return [problem for problem in (driver, *lacking) if problem]
 
 
 def _detect(device: str) -> "Detections":

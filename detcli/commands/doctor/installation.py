@@ -116,16 +116,6 @@ class HostFacts:
     visible_devices: bool = False  # whether CUDA_VISIBLE_DEVICES is set, which may hide GPUs
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeFacts:
-    """What ONNX Runtime reports."""
-
-    version: str
-    cuda: str | None  # that it was built for, such as "13.0"
-    providers: Sequence[str]
-    failures: Mapping[str, Sequence["Unloadable"]]  # by GPU provider: libraries that do not load
-
-
 def read_host(root: Path = Path("/")) -> HostFacts:
     """Read what the operating system shows, in the file system below `root`."""
     visible_devices = "CUDA_VISIBLE_DEVICES" in os.environ
@@ -167,15 +157,18 @@ def _has_gpu(bus: Path) -> bool | None:
 
 
 def driver_problem(
-    facts: DriverFacts, host: HostFacts, runtime: RuntimeFacts
+    facts: DriverFacts, host: HostFacts, version: str, cuda: str | None
 ) -> DoctorProblem | None:
-    """Why CUDA cannot start on this driver; other problems would follow from it."""
+    """Why CUDA cannot start on this driver; other problems would follow from it.
+
+    `version` is ONNX Runtime's, and `cuda` the one that it was built for, such as "13.0".
+    """
     if facts.load_error is not None:
         problem: DoctorProblem | None = _not_loaded(facts.load_error, host)
     elif facts.status or not facts.gpus:
         problem = _no_gpu_listed(facts.status or NO_DEVICE, host)
     else:
-        problem = _unfit(facts, runtime, host)
+        problem = _unfit(facts, host, version, cuda)
     if problem and host.container and (problem.command or "").startswith("sudo "):
         where = "on the host, not in this container"
         return replace(problem, advice="; ".join(filter(None, (where, problem.advice))))
@@ -227,18 +220,20 @@ def _no_gpu_listed(status: int, host: HostFacts) -> DoctorProblem:
     return unloaded if host.hardware and host.driver is None else other
 
 
-def _unfit(facts: DriverFacts, runtime: RuntimeFacts, host: HostFacts) -> DoctorProblem | None:
+def _unfit(
+    facts: DriverFacts, host: HostFacts, version: str, cuda: str | None
+) -> DoctorProblem | None:
     """The driver works, but perhaps not for this ONNX Runtime."""
-    if runtime.cuda is None:
+    if cuda is None:
         return None
-    major, extra = int(runtime.cuda.partition(".")[0]), fitting_extra(facts)
+    major, extra = int(cuda.partition(".")[0]), fitting_extra(facts)
     if facts.cuda is None or int(facts.cuda.partition(".")[0]) >= major:
-        no_code = lacking_code(facts.gpus, runtime.version, runtime.cuda)
+        no_code = lacking_code(facts.gpus, version, cuda)
         fix = (extra.command, "") if extra else (None, CPU_INSTEAD)
         return DoctorProblem(no_code, *fix) if no_code else None
     reason = (
         f"the driver supports CUDA up to {facts.cuda}, "
-        f"but this ONNX Runtime was built for CUDA {runtime.cuda}"
+        f"but this ONNX Runtime was built for CUDA {cuda}"
     )
     where = " in Windows" if host.wsl else " on the host" if host.container else ""
     first = (f"driver {one.driver} or later" for one in CUDA_EXTRAS if one.cuda == major)
@@ -326,17 +321,22 @@ def gpu_wheel_exists() -> bool:
     return system and platform.machine() in {"x86_64", "AMD64"}
 
 
-def provider_problems(provider: str, runtime: RuntimeFacts) -> tuple[DoctorProblem, ...]:
-    """What an execution provider lacks: one problem for each command that fixes something."""
-    if provider not in runtime.providers:
-        return (find_mixture() or _not_built_in(provider, runtime),)
+def provider_problems(
+    provider: str, version: str, failures: Mapping[str, Sequence["Unloadable"]]
+) -> tuple[DoctorProblem, ...]:
+    """What an execution provider lacks: one problem for each command that fixes something.
+
+    `failures` are libraries that do not load, by the GPU providers of this `version`.
+    """
+    if provider not in failures:
+        return (find_mixture() or _not_built_in(provider, version),)
     from detcli.backend.runtime.libraries import summary
 
     groups: dict[str, list[Unloadable]] = {}
     # TensorRT's provider needs everything that CUDA's needs, and more.
     for name in dict.fromkeys((CUDA, provider)):
         known = set(groups)
-        for entry in runtime.failures[name]:
+        for entry in failures[name]:
             if entry.remedy not in known and not entry.library.startswith(DRIVERS):
                 groups.setdefault(entry.remedy, []).append(entry)
     return tuple(problem_of(summary(entries), remedy) for remedy, entries in groups.items())
@@ -350,13 +350,13 @@ def problem_of(reason: str, remedy: str) -> DoctorProblem:
     return DoctorProblem(reason, command, advice)
 
 
-def _not_built_in(provider: str, runtime: RuntimeFacts) -> DoctorProblem:
+def _not_built_in(provider: str, version: str) -> DoctorProblem:
     if not gpu_wheel_exists():
         machine = f"{platform.system()} on {platform.machine()}"
         reason = f"PyPI has no ONNX Runtime with CUDA for {machine}"
         return DoctorProblem(reason, advice=CPU_INSTEAD)
     names = " ".join(owners("onnxruntime")) or "onnxruntime"
     return DoctorProblem(
-        f"the installed {names} {runtime.version} was built without {provider}",
+        f"the installed {names} {version} was built without {provider}",
         f"pip uninstall -y {names} && {cuda_command()}",
     )

@@ -15,7 +15,6 @@ from detcli.commands.doctor.installation import (
     STATUSES,
     DoctorProblem,
     HostFacts,
-    RuntimeFacts,
     driver_problem,
     explain,
     find_mixture,
@@ -39,13 +38,12 @@ VERSION = "NVRM version: NVIDIA UNIX {}  580.65.06  Release Build  (root@x)  Sun
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's files")
 
 
-def runtime(cuda="13.0", providers=(TENSORRT, CUDA), **failures):
-    failures = {CUDA: failures.get("cuda_lacks", ()), TENSORRT: failures.get("tensorrt_lacks", ())}
-    return RuntimeFacts("1.26.0", cuda, providers, failures)
-
-
 def only(facts, host=BOX, cuda="13.0"):
-    return driver_problem(facts, host, runtime(cuda))
+    return driver_problem(facts, host, "1.26.0", cuda)
+
+
+def lacking(provider, **failures):
+    return provider_problems(provider, "1.26.0", failures)
 
 
 @pytest.mark.parametrize("cuda", ["13.0", "12.8", "13.2", None])  # older, or a newer minor release
@@ -266,7 +264,7 @@ def test_two_wheels_of_onnx_runtime_over_each_other(install, gpu_wheel):
         f"pip install {'onnxruntime-gpu' if gpu_wheel else 'onnxruntime'}"
     )
     assert explain("onnxruntime", "cannot import name 'x'") == problem
-    assert provider_problems("Other", runtime()) == (problem,)
+    assert lacking("Other") == (problem,)
 
 
 def test_what_is_no_mixture(install, tmp_path, monkeypatch):
@@ -339,26 +337,26 @@ def missing(*names):
 
 def test_each_command_is_given_once_and_the_driver_is_left_out():
     lacks = missing("libcuda.so.1", "libcudnn.so.9", "libstdc++.so.6", "libcublasLt.so.13")
-    first, second = provider_problems(CUDA, runtime(cuda_lacks=lacks))
+    first, second = lacking(CUDA, **{CUDA: lacks})
     assert first.command == CUDA_EXTRA
     assert first.reason == ("missing: libcudnn.so.9 (cuDNN), libcublasLt.so.13 (the CUDA runtime)")
     assert (second.command, "libstdc++6" in second.advice) == (None, True)
 
 
 def test_tensorrt_needs_cudas_libraries_and_its_own():
-    facts = runtime(
-        cuda_lacks=missing("libcublasLt.so.13"),
-        tensorrt_lacks=missing("libnvinfer.so.10", "libcublas.so.13"),
-    )
-    shared, own = provider_problems(TENSORRT, facts)
-    assert (shared,) == provider_problems(CUDA, facts)  # one command installs both
+    failures = {
+        CUDA: missing("libcublasLt.so.13"),
+        TENSORRT: missing("libnvinfer.so.10", "libcublas.so.13"),
+    }
+    shared, own = lacking(TENSORRT, **failures)
+    assert (shared,) == lacking(CUDA, **failures)  # one command installs both
     assert own.reason == "missing: libnvinfer.so.10 (TensorRT)"
     assert own.command.startswith("pip install 'tensorrt-cu13-libs")
 
 
 def test_an_onnx_runtime_built_for_the_cpu_only(install, gpu_wheel):
     install("onnxruntime", "1.26.0", "onnxruntime")
-    (problem,) = provider_problems(CUDA, runtime(providers=()))
+    (problem,) = lacking(CUDA)
     if gpu_wheel:
         assert problem.reason == f"the installed onnxruntime 1.26.0 was built without {CUDA}"
         assert problem.command == f"pip uninstall -y onnxruntime && {CUDA_EXTRA}"
