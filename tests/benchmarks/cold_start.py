@@ -35,10 +35,10 @@ def main():
         for _ in range(arguments.runs)
     ]
     for name in commands:
-        seconds = statistics.median(runs[name].whole_s for runs in rounds)
-        memory = statistics.median(runs[name].peak_memory for runs in rounds) / (1 << 20)
+        seconds = statistics.median(runs[name].whole_process_s for runs in rounds)
+        memory = statistics.median(runs[name].peak_memory_bytes for runs in rounds) / (1 << 20)
         print(f"{name:16} {seconds:6.3f} s  {memory:6.1f} MB")
-    for title, field in (("wall time", "whole_s"), ("peak memory", "peak_memory")):
+    for title, field in (("wall time", "whole_process_s"), ("peak memory", "peak_memory_bytes")):
         ratios = [
             getattr(runs["detcli predict"], field) / getattr(runs["the other"], field)
             for runs in rounds
@@ -48,7 +48,7 @@ def main():
         print(f"{title}: {statistics.median(ratios):.2f} times the other's{between}")
     for option in ("--help", "--version"):
         runs = [run_process([program, option]) for _ in range(arguments.runs)]
-        print(f"detcli {option:10} {statistics.median(run.whole_s for run in runs):6.3f} s")
+        print(f"detcli {option:10} {statistics.median(run.whole_process_s for run in runs):6.3f} s")
 
 
 if __name__ == "__main__":

@@ -187,21 +187,19 @@ class NoiseMeter:
         stolen = sum(getattr(one, "steal", 0.0) for one in times) / 100 / cores
         deviation = wall.deviation_s / wall.mean_s
         slowed_by = tuple(dict.fromkeys(why for state in gpu for why in state.slowed_by))
-        warnings = []
-        if deviation > MAX_DEVIATION:
-            warnings.append(f"the times deviate by {deviation:.0%} of their mean")
-        if load > MAX_OTHER_LOAD * cores:
-            warnings.append(f"other programs kept {load:.1f} of {cores} cores busy")
-        if stolen > MAX_STOLEN:
-            share = f"{stolen:.0%} of the time"
-            warnings.append(f"the host of this virtual machine took away {share}")
-        if slowed_by:
-            warnings.append(f"the GPU was slowed down by {', '.join(slowed_by)}")
+        doubts = {
+            f"the times deviate by {deviation:.0%} of their mean": deviation > MAX_DEVIATION,
+            f"other programs kept {load:.1f} of {cores} cores busy": load > MAX_OTHER_LOAD * cores,
+            f"the host of this virtual machine took away {stolen:.0%} of the time": (
+                stolen > MAX_STOLEN
+            ),
+            f"the GPU was slowed down by {', '.join(slowed_by)}": bool(slowed_by),
+        }
         return Noise(
             deviation=deviation,
             other_load=load,
             stolen=stolen if psutil.LINUX else None,
             taken=min(1.0, load / cores + stolen),
             gpu_slowed_by=slowed_by,
-            warnings=tuple(warnings),
+            warnings=tuple(text for text, doubtful in doubts.items() if doubtful),
         )

@@ -86,8 +86,8 @@ class StageFigures:
     """A stage, in order of the flow; `summary` is None where the device has no such stage."""
 
     name: str = shown("stage")
-    summary: Summary | None = shown()
-    share: float | None = shown("share", "%")
+    summary: Summary | None = shown(default=None)
+    share: float | None = shown("share", "%", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Overhead:
 
     clock_s: float  # of the clock in a run
     clock_share: float  # the same as a fraction of the mean wall clock
-    observed: Interval | None
+    observed: Interval | None = None
     """Ratio of a run with timed stages to the untimed run beside it; on a GPU, the cost of
     synchronising after each stage."""
 
@@ -137,12 +137,12 @@ class Throughput:
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """Whole processes of `detcli predict` on the built-in picture, medians."""
+    """Whole processes, such as `detcli predict` on the built-in picture; medians of several."""
 
     processes: int
-    first_record_s: float
+    first_record_s: float  # from its start to the first line of its output
     whole_process_s: float
-    peak_memory_bytes: int | None
+    peak_memory_bytes: int | None  # resident; None on Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,9 +377,7 @@ def render_run(report: RunReport) -> Iterator["RenderableType"]:
     yield line((str(report.machine), "dim"))
     if (latency := report.latency) is not None:
         every = StageFigures("all stages", latency.wall, 1.0)
-        yield table(
-            [*latency.stages, every, StageFigures("undisturbed", latency.undisturbed, None)]
-        )
+        yield table([*latency.stages, every, StageFigures("undisturbed", latency.undisturbed)])
     yield facts(_facts(report))
     if (found := report.comparison) is not None:
         yield ""

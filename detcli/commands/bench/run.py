@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TypeVar, cast
@@ -307,25 +307,16 @@ def measure_cold_start(config: Config, count: int) -> ColdStart | None:
         return None
     command = predict_command(config, BUILT_IN)
     runs = [run_process(command) for _ in range(count + 1)][1:]
-    peaks = [run.peak_memory for run in runs if run.peak_memory is not None]
+    peaks = [run.peak_memory_bytes for run in runs if run.peak_memory_bytes is not None]
     return ColdStart(
         processes=count,
-        first_record_s=statistics.median(run.first_line_s for run in runs),
-        whole_process_s=statistics.median(run.whole_s for run in runs),
+        first_record_s=statistics.median(run.first_record_s for run in runs),
+        whole_process_s=statistics.median(run.whole_process_s for run in runs),
         peak_memory_bytes=int(statistics.median(peaks)) if peaks else None,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRun:
-    """Seconds from a process's start to its first line of output and to its end."""
-
-    first_line_s: float
-    whole_s: float
-    peak_memory: int | None  # resident bytes; None on Windows
-
-
-def run_process(command: Sequence[str]) -> ProcessRun:
+def run_process(command: Sequence[str]) -> ColdStart:
     """Run a command to its end; if it fails, its own error is raised."""
     environment = {**os.environ, FILE_VARIABLE: os.devnull}  # the user's defaults are not measured
     peak = None
@@ -350,7 +341,7 @@ def run_process(command: Sequence[str]) -> ProcessRun:
         if process.returncode:
             stderr.seek(0)
             raise process_error(process.returncode, stderr.read())
-    return ProcessRun(first, whole, peak)
+    return ColdStart(1, first, whole, peak)
 
 
 def process_error(exit_code: int, stderr: str) -> DetcliError:
@@ -434,7 +425,7 @@ def measure_latency(runner: BatchRunner, seconds: float) -> tuple[Latency, Sampl
             samples[stage], summary = taken, Summary.of(taken)
             stages.append(StageFigures(stage, summary, summary.mean_s / wall.mean_s))
         else:
-            stages.append(StageFigures(stage, None, None))  # the device lacks it
+            stages.append(StageFigures(stage))  # the device lacks it
     cost = sampling.clock_cost(runner.clock.calls)
     ratios = [timed / untimed for timed, untimed in zip(walls, undisturbed, strict=True)]
     latency = Latency(
@@ -513,6 +504,6 @@ def measure_throughput(
             stage: (spent + reading.get(stage, 0.0)) / (warm.runs + count + in_flight)
             for stage, spent in pipeline.times.items()
         },
-        overhead=Overhead(cost, cost * count / taken, None),
+        overhead=Overhead(cost, cost * count / taken),
     )
     return figures, {WALL: samples}

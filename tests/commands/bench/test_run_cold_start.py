@@ -9,7 +9,8 @@ from commands.bench.requests import bench_config
 
 from detcli.cli.app import app
 from detcli.commands.bench import run as module
-from detcli.commands.bench.run import ProcessRun, measure_cold_start, predict_command, process_error
+from detcli.commands.bench.report import ColdStart
+from detcli.commands.bench.run import measure_cold_start, predict_command, process_error
 from detcli.core.errors import (
     CheckError,
     DetcliError,
@@ -30,7 +31,7 @@ def test_a_cold_start(make_model):
 
 
 def test_the_first_process_is_not_counted(monkeypatch):
-    runs = iter(ProcessRun(first, first + 1, 100 * int(first)) for first in (9.0, 1.0, 3.0, 2.0))
+    runs = iter(ColdStart(1, first, first + 1, 100 * int(first)) for first in (9.0, 1.0, 3.0, 2.0))
     monkeypatch.setattr(module, "run_process", lambda _: next(runs))
     found = measure_cold_start(bench_config(), 3)
     assert (found.processes, found.first_record_s, found.whole_process_s) == (3, 2.0, 3.0)
