@@ -1,24 +1,25 @@
 """Pictures that both sides have seen: added up, and shown on a page."""
 
 import heapq
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from operator import itemgetter
+from datetime import UTC, datetime
 from pathlib import Path, PurePath
 
 from detcli.cli.report import to_json
 from detcli.commands.verify.report import (
     WORST,
+    Certificate,
     CertifiedPicture,
+    CertifiedSide,
     FailedInput,
     SideReport,
     VerifyReport,
-    failures,
 )
+from detcli.commands.verify.request import VerifyRequest
 from detcli.core.comparison import (
     Comparison,
-    DetectionsReport,
     Match,
     PictureReport,
     Rules,
@@ -29,7 +30,7 @@ from detcli.core.comparison import (
 from detcli.core.detections import Detections
 from detcli.core.errors import InputError
 from detcli.core.geometry import Picture
-from detcli.core.record import Origin, RecordJson, error_to_json
+from detcli.core.record import Origin, RecordJson, error_to_json, iso_time
 from detcli.run.machine import FileHashes
 from detcli.sink.page import About, BoxKind, Page, Rendering, Row, render, versions
 
@@ -46,24 +47,21 @@ KINDS = (
 
 
 class Results:
-    """Adds up pictures as they are compared; memory grows with what is kept of them."""
+    """Adds up pictures as they are compared; memory grows with what is kept of them.
+
+    `made` has what is known so far: `finish` completes its report.
+    """
 
     def __init__(
-        self,
-        rules: Rules,
-        page: Page | None = None,
-        *,
-        keep_all: bool = True,  # not only pictures that disagree, and the worst
-        certify: bool = False,  # hash all files
+        self, made: Certificate, rules: Rules, page: Page | None = None, *, certifies: bool = False
     ) -> None:
-        self.compared = 0
-        self.failed: list[FailedInput] = []
-        self.certified: list[CertifiedPicture] = []
-        self.certifies = certify
-        self.summary: tuple[str, ...] = ()  # what the page says of the whole
-        self._rules, self._page, self._keep_all = rules, page, keep_all
+        self.made, self.report, self.certifies = made, made.report, certifies
+        self.summary: Sequence[str] = ()  # what the page says of the whole
+        self._rules, self._page = rules, page
         self._shown = 0  # on the page
         self._totals = Totals(rules)
+        # Of saved runs, which may be long, only pictures that disagree are kept, and the worst.
+        self._keep_all = made.report.left.records is None
         self._kept: dict[int, PictureReport] = {}
         self._worst: list[tuple[tuple[int, float], int, PictureReport]] = []
         self._videos = set[str]()  # that are certified
@@ -82,13 +80,12 @@ class Results:
         compared = compare(left, right, self._rules)
         report = picture_report(origin, compared, self._rules)
         self._totals.add(report)
-        severity = report.severity(self._rules.tolerance)
+        number, severity = self.report.compared, report.severity(self._rules.tolerance)
+        self.report.compared += 1
         if self._keep_all or not report.agrees:
-            self._kept[self.compared] = report
-        if severity > (0, 0.0):
-            entries = [*self._worst, (severity, -self.compared, report)]  # of equals the first
-            self._worst = heapq.nlargest(WORST, entries, key=itemgetter(0, 1))
-        self.compared += 1
+            self._kept[number] = report
+        if severity > (0, 0.0):  # of equals the first
+            self._worst = heapq.nlargest(WORST, [*self._worst, (severity, -number, report)])
         if self._page is not None:
             fields = self._fields(origin)
             fields["height"], fields["width"] = size
@@ -104,7 +101,7 @@ class Results:
 
     def fail(self, name: str, origin: Origin, error: InputError) -> None:
         """Note an input that cannot be read or compared."""
-        self.failed.append(FailedInput(name, str(error)))
+        self.report.failed.append(FailedInput(name, str(error)))
         if self._page is not None:
             fields = self._fields(origin)
             fields["error"] = error_to_json(error)
@@ -117,17 +114,17 @@ class Results:
         if origin.frame is not None:
             self._videos.add(origin.source)
         digest = digest or self._hashes.of(origin)
-        self.certified.append(CertifiedPicture(origin.source, digest))
+        self.made.pictures.append(CertifiedPicture(origin.source, digest))
 
-    def detections(self) -> DetectionsReport:
-        kept = self._kept | {-place: report for _, place, report in self._worst}
-        return self._totals.report(kept[index] for index in sorted(kept))
-
-    def judge(self, report: VerifyReport, more: Sequence[str] = ()) -> VerifyReport:
-        """The report with all that exceeds the tolerance, and `more`; the page says it, too."""
-        wrong = (*failures(report), *more)
-        self.summary = (*(wrong or ("The two sides agree",)), *report.unlike)
-        return replace(report, failures=wrong, agree=not wrong and report.is_evidence)
+    def finish(self, more: Iterable[str] = ()) -> Certificate:
+        """Complete the report, with `more` that differs; the page says it, too."""
+        report = self.report
+        if report.no_detections is None:
+            kept = self._kept | {-place: one for _, place, one in self._worst}
+            report.detections = self._totals.report(kept[number] for number in sorted(kept))
+        report.judge(more)
+        self.summary = (*(report.failures or ["The two sides agree"]), *report.unlike)
+        return self.made
 
     def _fields(self, origin: Origin) -> RecordJson:
         fields: RecordJson = {"schema_version": 1, "source": origin.source, "index": self._shown}
@@ -158,24 +155,20 @@ def _rows(compared: Comparison) -> Iterator[Row]:
 
 @contextmanager
 def open_results(
-    path: Path | None,
-    inputs: Container[Path],
-    rules: Rules,
-    sides: tuple[SideReport, SideReport],
-    *,
-    certify: bool,
+    request: VerifyRequest, inputs: Container[Path], rules: Rules, sides: Sequence[SideReport]
 ) -> Iterator[Results]:
-    """Begin to add up, on a page if there is a path for one.
+    """Begin to add up, on a page if one is asked for.
 
     Raises:
         UsageError: The folder has something else in it, or another run is writing to it.
         OutputError: It cannot be written to.
     """
-    page = None
+    left, right = sides
+    page, path = None, request.config.writing.report
     if path is not None:
         tolerance = rules.tolerance
         facts: list[tuple[str, str]] = []
-        for name, side in zip(("left", "right"), sides, strict=True):
+        for name, side in (("left", left), ("right", right)):
             values = to_json(replace(side, model=PurePath(side.model).name))
             facts += [(f"{name} {what}", one) for what, one in values.items() if one is not None]
         facts += [
@@ -185,7 +178,10 @@ def open_results(
             *versions(),
         ]
         page = Page(path, About("verify", facts, KINDS, floor=rules.lowered_conf), inputs)
-    results = Results(rules, page, keep_all=sides[0].records is None, certify=certify)
+    report = VerifyReport(left=left, right=right, tolerance=rules.tolerance)
+    date, asked = iso_time(datetime.now(UTC)), request.to_json()
+    made = Certificate(date, asked, CertifiedSide(), CertifiedSide(), [], report)
+    results = Results(made, rules, page, certifies=request.certifies)
     try:
         yield results
     finally:

@@ -1,8 +1,10 @@
-"""What verify is asked for, and what it finds, as JSON and as tables."""
+"""What verify finds, as JSON and as tables, and certificates of it."""
 
 import heapq
+import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePath
 from typing import Any
@@ -10,12 +12,29 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from detcli.cli.report import EMPTY, facts
+from detcli.cli.report import EMPTY, facts, to_json
 from detcli.core.comparison import Box, DetectionsReport, Precision, Tolerance
 from detcli.core.text import printable
 
 WORST = 10  # pictures that a table has, and that are kept of two saved runs though they agree
 MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full
+MAX_SHOWN = 80  # characters of a certificate's value that is shown
+
+COLUMNS = ("picture", "pairs", "over", "score", "pixels", "order", "missing", "extra")
+NUMBERS = {"pairs", "over", "score", "pixels"}
+
+FIGURES = {
+    "left": "boxes on the left",
+    "right": "boxes on the right",
+    "pairs": "pairs",
+    "over": "pairs beyond the tolerance",
+    "borderline": "borderline",
+    "missing": "missing boxes",
+    "extra": "extra boxes",
+    "largest_score_difference": "largest score difference",
+    "largest_corner_difference": "largest corner difference",
+}
+"""Numbers that may change while the verdict stays, and what a check calls them."""
 
 
 class SelectedBy(StrEnum):
@@ -62,9 +81,24 @@ class TensorReport:
     agrees: bool  # within the tolerance, with NaN and infinities in the same places
     source: str  # the input with the largest difference, which the figures are of
 
-    @property
-    def sides(self) -> tuple[TensorSide, TensorSide]:
-        return self.left, self.right
+    def failures(self, limit: float) -> Iterator[str]:
+        """What is wrong with it, in a sentence."""
+        left, right = self.left, self.right
+        if self.agrees:
+            if left.nan + left.infinite and self.max_absolute is None:
+                yield f"{self.name}: no value is finite on either side"
+        elif left.shape != right.shape:
+            yield f"{self.name}: {list(left.shape)} and {list(right.shape)}"
+        elif self.max_scaled is not None and self.max_scaled > limit:
+            yield (
+                f"{self.name}: differs by {self.max_scaled:.3g} of its largest magnitude "
+                f"({limit:g} allowed)"
+            )
+        else:
+            one, other = (
+                f"{side.nan} NaN and {side.infinite} infinities" for side in (left, right)
+            )
+            yield f"{self.name}: {one} on the left, {other} on the right"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +107,9 @@ class NodeReport:
 
     name: str
     operator: str
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,57 +133,40 @@ class FailedInput:
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class VerifyReport:
+    """How two sides compare; it is filled in as they are compared, then judged."""
+
     agree: bool = False  # something was compared, and all of it is within the tolerance
-    failures: tuple[str, ...] = ()  # what exceeds the tolerance, one sentence each
+    failures: list[str] = field(default_factory=list)  # what exceeds it, one sentence each
     left: SideReport
     right: SideReport
     tolerance: Tolerance
-    compared: int  # inputs
-    failed: tuple[FailedInput, ...]  # also inputs whose saved records are errors
-    unlike: tuple[str, ...] = ()  # how saved runs differ, and what they do not say
-    left_only: tuple[str, ...] = ()  # inputs of one saved run
-    right_only: tuple[str, ...] = ()
-    other_files: tuple[str, ...] = ()  # inputs that are different files in two saved runs
+    compared: int = 0  # inputs
+    failed: list[FailedInput] = field(default_factory=list)  # or whose saved records are errors
+    unlike: list[str] = field(default_factory=list)  # how saved runs differ, and what they hide
+    left_only: list[str] = field(default_factory=list)  # inputs of one saved run
+    right_only: list[str] = field(default_factory=list)
+    other_files: list[str] = field(default_factory=list)  # different files in two saved runs
     detections: DetectionsReport | None = None
     no_detections: str | None = None  # why they were not compared
     tensors: tuple[TensorReport, ...] | None = None  # None unless asked for
     bisect: BisectReport | None = None
 
-    @property
-    def is_evidence(self) -> bool:
-        """Whether anything was compared: two sides that find nothing always agree."""
-        found = self.detections
+    def judge(self, more: Iterable[str] = ()) -> None:
+        """Say what exceeds the tolerance, and `more`; two sides that find nothing prove nothing."""
+        found, tensors, bisected = self.detections, self.tensors or (), self.bisect
+        if found is not None:
+            self.failures += found.failures(self.tolerance)
+        for tensor in tensors:
+            self.failures += tensor.failures(self.tolerance.tensor)
+        if bisected is not None and bisected.node is not None:
+            why = f"is the first node that differs: {bisected.finding}"
+            self.failures.append(f"{bisected.node} {why}")
+        self.failures += more
         boxes = found.pairs + found.borderline + found.missing + found.extra if found else 0
-        return boxes > 0 or any(tensor.max_absolute is not None for tensor in self.tensors or ())
-
-
-def failures(report: VerifyReport) -> Iterator[str]:
-    """What exceeds the tolerance, one sentence each."""
-    if report.detections is not None:
-        yield from report.detections.failures(report.tolerance)
-    for tensor in report.tensors or ():
-        left, right = tensor.sides
-        if tensor.agrees:
-            if left.nan + left.infinite and tensor.max_absolute is None:
-                yield f"{tensor.name}: no value is finite on either side"
-        elif left.shape != right.shape:
-            yield f"{tensor.name}: {list(left.shape)} and {list(right.shape)}"
-        elif tensor.max_scaled is not None and tensor.max_scaled > report.tolerance.tensor:
-            yield (
-                f"{tensor.name}: differs by {tensor.max_scaled:.3g} of its largest magnitude "
-                f"({report.tolerance.tensor:g} allowed)"
-            )
-        else:
-            one, other = (f"{side.nan} NaN and {side.infinite} infinities" for side in tensor.sides)
-            yield f"{tensor.name}: {one} on the left, {other} on the right"
-    found = report.bisect
-    if found is not None and found.node is not None:
-        yield (
-            f"{found.node.operator} {found.node.name} is the first node that differs: "
-            f"{found.finding}"
-        )
+        is_evidence = boxes > 0 or any(tensor.max_absolute is not None for tensor in tensors)
+        self.agree = is_evidence and not self.failures
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +184,7 @@ class CertifiedPicture:
     sha256: str | None  # None without a file, or where it is not found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Certificate:
     """What was compared, with what, and what came of it."""
 
@@ -172,7 +192,7 @@ class Certificate:
     request: dict[str, Any]  # which `--check` uses again
     left: CertifiedSide
     right: CertifiedSide
-    pictures: tuple[CertifiedPicture, ...]
+    pictures: list[CertifiedPicture]
     report: VerifyReport
 
 
@@ -199,11 +219,79 @@ class CheckReport:
     report: VerifyReport
 
 
+def check(before: dict[str, Any], made: Certificate) -> CheckReport:
+    """Say what is not as a certificate says, now that the same was compared again."""
+    changes = tuple(_changes(before, to_json(made)))
+    date = before.get("date")
+    holds = made.report.agree and not any(change.matters for change in changes)
+    return CheckReport(date if isinstance(date, str) else "unknown", holds, changes, made.report)
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[CertificateChange]:
+    """What changed, the verdict first; the certificate may come from a stranger."""
+
+    def unequal(what: str, *path: str, matters: bool = False) -> Iterator[CertificateChange]:
+        was: Any = before
+        is_now: Any = now
+        for name in path:
+            was, is_now = (
+                part.get(name) if isinstance(part, dict) else None for part in (was, is_now)
+            )
+        if was != is_now:
+            yield CertificateChange(what, _shown(was), _shown(is_now), matters)
+
+    yield from unequal("verdict", "report", "agree", matters=True)
+    for side in ("left", "right"):
+        yield from unequal(f"{side} model sha256", "report", side, "sha256", matters=True)
+        yield from unequal(f"{side} precision", "report", side, "precision", matters=True)
+        yield from unequal(f"{side} device", "report", side, "device")
+        yield from unequal(f"{side} records sha256", side, "records_sha256", matters=True)
+        for name in now[side]["settings"] or ():
+            yield from unequal(f"{side} setting {name}", side, "settings", name, matters=True)
+        for name in now[side]["provenance"] or ():
+            if name != "begun":
+                yield from unequal(f"{side} {name}", side, "provenance", name)
+    for name in now["report"]["tolerance"]:
+        yield from unequal(f"tolerance of {name}", "report", "tolerance", name, matters=True)
+    yield from _other_pictures(before.get("pictures"), now["pictures"])
+    yield from unequal("pictures compared", "report", "compared")
+    for name, title in FIGURES.items():
+        yield from unequal(title, "report", "detections", name)
+
+
+def _other_pictures(before: object, now: list[dict[str, Any]]) -> Iterator[CertificateChange]:
+    """Files that are other ones, gone or new; an input may be there several times."""
+    hashes: defaultdict[str, list[Any]] = defaultdict(list)
+    for one in before if isinstance(before, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("source"), str):
+            hashes[one["source"]].append(one.get("sha256"))
+    for one in now:
+        source, digest = one["source"], one["sha256"]
+        was = hashes[source]
+        if digest in was:
+            was.remove(digest)
+        else:
+            known = _shown(was.pop(0)) if was else None
+            yield CertificateChange(f"input {source}", known, _shown(digest), matters=True)
+    for source, left in hashes.items():
+        for digest in left:
+            yield CertificateChange(f"input {source}", _shown(digest), None, matters=True)
+
+
+def _shown(value: object) -> str | None:
+    """A value as text; None for none."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+
+
 def render(report: VerifyReport) -> Iterator[Table | Text]:
     """Lay out a report: both sides, sums, the worst pictures, tensors, and whether they agree."""
     yield facts([("left", _side(report.left)), ("right", _side(report.right))])
     if report.detections is not None:
-        yield from _detections(report.detections, report.tolerance, report.compared)
+        yield facts(_sums(report.detections, report.tolerance, report.compared))
+        yield from _worst(report.detections, report.tolerance)
     elif report.no_detections:
         yield Text(f"detections were not compared: {printable(report.no_detections)}", "yellow")
     if report.tensors is not None:
@@ -224,9 +312,7 @@ def render_check(found: CheckReport) -> Iterator[Table | Text]:
     """Lay out a check: the report, and what changed since the certificate."""
     yield from render(found.report)
     if found.changes:
-        table = Table(title=f"changed since {printable(found.date)}", title_justify="left")
-        for title in ("what", "certified", "now"):
-            table.add_column(title, overflow="fold")
+        table = _table(f"changed since {printable(found.date)}", ("what", "certified", "now"))
         for change in found.changes:
             texts = (change.what, change.before or EMPTY, change.now or EMPTY)
             style = "red" if change.matters else ""
@@ -234,10 +320,15 @@ def render_check(found: CheckReport) -> Iterator[Table | Text]:
         yield table
     else:
         yield Text(f"nothing changed since {printable(found.date)}")
-    if found.holds:
-        yield Text("the certificate holds", "green")
-    else:
-        yield Text("the certificate does not hold", "red")
+    holds = ("the certificate holds", "green")
+    yield Text(*(holds if found.holds else ("the certificate does not hold", "red")))
+
+
+def _table(title: str, columns: Iterable[str]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for one in columns:
+        table.add_column(one, justify="right" if one in NUMBERS else "left", overflow="fold")
+    return table
 
 
 def _paragraph(lines: Iterable[str], style: str) -> Text:
@@ -254,34 +345,27 @@ def _side(side: SideReport) -> str:
     return f"{saved}{parts}" + (f" ({side.sha256[:12]})" if side.sha256 else "")
 
 
-def _detections(found: DetectionsReport, tolerance: Tolerance, compared: int) -> Iterator[Table]:
-    largest = (
-        f"{found.largest_score_difference:.3g} in score (allowed {tolerance.score:g}), "
-        f"{found.largest_corner_difference:.3g} pixels in a corner ({tolerance.corner:g})"
-    )
-    yield facts(
-        [
-            ("pictures", f"{compared}, {found.reordered} with pairs in another order"),
-            (
-                "boxes",
-                f"{found.left} on the left, {found.right} on the right, above {found.conf:g}",
-            ),
-            ("pairs", f"{found.pairs}, {found.over} over the tolerance"),
-            ("missing", f"{found.missing} on the left only"),
-            ("extra", f"{found.extra} on the right only"),
-            ("borderline", f"{found.borderline} at the confidence threshold"),
-            ("largest difference", largest),
-            ("disagreeing boxes", f"{found.disagreeing:.2%} (allowed {tolerance.boxes:.2%})"),
-        ]
-    )
+def _sums(
+    found: DetectionsReport, tolerance: Tolerance, compared: int
+) -> Iterator[tuple[str, str]]:
+    yield "pictures", f"{compared}, {found.reordered} with pairs in another order"
+    yield "boxes", f"{found.left} on the left, {found.right} on the right, above {found.conf:g}"
+    yield "pairs", f"{found.pairs}, {found.over} over the tolerance"
+    yield "missing", f"{found.missing} on the left only"
+    yield "extra", f"{found.extra} on the right only"
+    yield "borderline", f"{found.borderline} at the confidence threshold"
+    score = f"{found.largest_score_difference:.3g} in score (allowed {tolerance.score:g})"
+    corner = f"{found.largest_corner_difference:.3g} pixels in a corner ({tolerance.corner:g})"
+    yield "largest difference", f"{score}, {corner}"
+    yield "disagreeing boxes", f"{found.disagreeing:.2%} (allowed {tolerance.boxes:.2%})"
+
+
+def _worst(found: DetectionsReport, tolerance: Tolerance) -> Iterator[Table]:
     different = (one for one in found.pictures if one.severity(tolerance) > (0, 0.0))
     worst = heapq.nlargest(WORST, different, key=lambda one: one.severity(tolerance))
     if not worst:
         return
-    table = Table(title="worst pictures", title_justify="left")
-    for title in ("picture", "pairs", "over", "score", "pixels", "order", "missing", "extra"):
-        right = title in {"pairs", "over", "score", "pixels"}
-        table.add_column(title, justify="right" if right else "left", overflow="fold")
+    table = _table("worst pictures", COLUMNS)
     for picture in worst:
         frame = "" if picture.frame is None else f" frame {picture.frame}"
         table.add_row(
@@ -302,7 +386,7 @@ def _file(source: str) -> str:
     return PurePath(source).name or source
 
 
-def _boxes(boxes: Sequence[Box]) -> str:
+def _boxes(boxes: Iterable[Box]) -> str:
     return _listed([f"{printable(box.class_name)} {box.score:.2f}" for box in boxes], EMPTY)
 
 
@@ -315,7 +399,7 @@ def _bisect(found: BisectReport) -> Iterator[str]:
     if found.node is None:
         yield f"no node found on {found.source}: {found.finding}"
         return
-    yield f"first node that differs: {found.node.operator} {found.node.name}"
+    yield f"first node that differs: {found.node}"
     yield f"  {found.finding}"
     yield f"  found in {found.rounds} rounds, {found.compared} tensors compared, on {found.source}"
     if found.output is not None:
@@ -324,11 +408,9 @@ def _bisect(found: BisectReport) -> Iterator[str]:
         yield from _tensor(f"input {tensor.name}", tensor)
     if len(found.inputs) > MAX_LISTED:
         yield f"  and {len(found.inputs) - MAX_LISTED} more inputs, all of which agree"
-    nodes = (("left: ", found.left_nodes), ("right:", found.right_nodes))
-    if any(len(side) > 1 for _, side in nodes):
-        for title, side in nodes:
-            names = [f"{node.operator} {node.name}" for node in side]
-            yield f"  {title} {_listed(names, 'nothing')}"
+    if len(found.left_nodes) > 1 or len(found.right_nodes) > 1:
+        yield f"  left:  {_listed([*map(str, found.left_nodes)], 'nothing')}"
+        yield f"  right: {_listed([*map(str, found.right_nodes)], 'nothing')}"
 
 
 def _tensor(title: str, tensor: TensorReport) -> Iterator[str]:
@@ -344,7 +426,7 @@ def _tensor(title: str, tensor: TensorReport) -> Iterator[str]:
             f"largest magnitude, {number(tensor.max_relative)} of a value; cosine "
             f"{tensor.cosine:.7f}"
         )
-    for side, values in zip(("left: ", "right:"), tensor.sides, strict=True):
+    for side, values in (("left: ", tensor.left), ("right:", tensor.right)):
         yield (
             f"    {side} {values.dtype}{list(values.shape)} from {number(values.least)} to "
             f"{number(values.greatest)}, {values.nan} NaN, {values.infinite} infinite"

@@ -1,7 +1,7 @@
 """What verify is asked for, on the command line or by a certificate."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,18 +15,30 @@ from detcli.core.values import parse_writable
 from detcli.run.saved import GZIP, SUFFIXES
 
 SELECTION = ("half", "conf", "nms", "imgsz", "box_format", "preprocess")  # of both sides that run
+OWN = (
+    "other",
+    "images",
+    "random",
+    "against",
+    "iou",
+    "tolerance",
+    "coco_images",
+    "tensors",
+    "bisect",
+)
 
-NUMBER, NOTHING = (float, int), (type(None),)
-KINDS: dict[str, tuple[type, ...]] = {
-    "model": (str,),
-    "other": (str, *NOTHING),
-    "images": (list,),
-    "against": (str, *NOTHING),
-    "iou": NUMBER,
-    "tolerance": (dict,),
-    "coco_images": (str, *NOTHING),
+KINDS: dict[str, tuple[Any, Any]] = {
+    "model": (str, None),
+    "other": (str | None, None),
+    "images": (list, str),
+    "against": (str | None, None),
+    "iou": (float | int, None),
+    "tolerance": (dict, float | int),
+    "coco_images": (str | None, None),
 }
-"""Types of what a certificate says was asked for, besides what a Config checks."""
+"""Types, and those of parts, of what a certificate asks for, besides what a Config checks."""
+
+TOLERANCES = {"score", "corner", "boxes", "tensor"}
 
 
 def complete_side(incomplete: str) -> list[str]:
@@ -167,26 +179,22 @@ class VerifyRequest:
         return is_saved(self.model) or (self.other is not None and is_saved(self.other))
 
     @property
+    def certifies(self) -> bool:
+        return self.certificate is not None or self.check is not None
+
+    @property
     def compares_tensors(self) -> bool:
         return self.tensors or self.bisect
 
     def to_json(self) -> dict[str, Any]:
         """What certificates say of it."""
         known, values = rows(Config), flat(self.config)
+        shared = ("model", "recursive", *SELECTION)
         return {
-            "model": self.model,
-            "other": self.other,
-            "images": self.images,
-            "random": self.random,
-            "recursive": self.config.inputs.recursive,
+            **{name: known[name].write(values[name]) for name in shared},
+            **{name: getattr(self, name) for name in OWN},
             "device": str(self.config.running.device[0]),
-            "against": self.against,
-            **{name: known[name].write(values[name]) for name in SELECTION},
-            "iou": self.iou,
             "tolerance": self.tolerance or {},
-            "coco_images": self.coco_images,
-            "tensors": self.tensors,
-            "bisect": self.bisect,
         }
 
     def _check_running(self) -> None:
@@ -263,33 +271,32 @@ def is_saved(name: str) -> bool:
     return begins == GZIP or begins[:1] in {b"{", b"["}  # as no ONNX model does
 
 
-def read_certificate(path: Path) -> tuple[VerifyRequest, dict[str, Any]]:
+def read_certificate(path: Path, given: VerifyRequest) -> tuple[VerifyRequest, dict[str, Any]]:
     """Read a certificate, which may come from a stranger: its request, and the whole of it.
 
     Raises:
         UsageError: It is something else, or cannot be read.
     """
     content = read_json(path, _unusable)
-    request = content.get("request") if isinstance(content, dict) else None
-    if not isinstance(request, dict) or not isinstance(content.get("report"), dict):
+    asked = content.get("request") if isinstance(content, dict) else None
+    if not isinstance(asked, dict) or not isinstance(content.get("report"), dict):
         raise _unusable(path, "it is not a certificate of detcli verify")
-    if request.get("gpu_decode"):  # of earlier certificates
+    if asked.get("gpu_decode"):  # of earlier certificates
         raise _unusable(path, "it compares decoders, which verify no longer does")
-    values: dict[str, Any] = {name: request.get(name) for name in KINDS}
-    for name, kinds in KINDS.items():
-        if type(values[name]) not in kinds:
+    for name, (kind, part) in KINDS.items():
+        value = asked.get(name)
+        parts = value.values() if isinstance(value, dict) else value or ()
+        if not isinstance(value, kind) or (
+            part and not all(isinstance(one, part) for one in parts)
+        ):
             raise _unusable(path, f"its request has no usable {name}")
-    images, tolerance = values["images"], values["tolerance"]
-    if not all(isinstance(one, str) for one in images):
-        raise _unusable(path, "its request has no usable images")
-    if not all(type(one) in NUMBER for one in tolerance.values()) or not tolerance.keys() <= {
-        "score", "corner", "boxes", "tensor",
-    }:  # fmt: skip
+    if not asked["tolerance"].keys() <= TOLERANCES:
         raise _unusable(path, "its request has no usable tolerance")
-    for name in ("recursive", "device", *SELECTION):
-        if request.get(name) is not None:
-            values[name] = request[name]
-    return VerifyRequest.of({**values, "images": tuple(images)}), content
+    names = [*KINDS, "recursive", "device", *SELECTION]
+    values = {name: asked[name] for name in names if asked.get(name) is not None}
+    request = VerifyRequest.of(values | {"images": tuple(asked["images"])})
+    config = replace(request.config, writing=given.config.writing, messages=given.config.messages)
+    return replace(request, config=config, check=path), content
 
 
 def _unusable(path: Path, reason: str) -> UsageError:

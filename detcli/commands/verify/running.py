@@ -1,11 +1,11 @@
 """Sides that run: where and how, and their detections and tensors on each picture."""
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import cast
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from detcli.core.config import Settings
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
 from detcli.core.geometry import Picture
-from detcli.core.record import Origin, iso_time
+from detcli.core.record import Origin
 from detcli.model.contract import METADATA
 from detcli.model.file import ModelFile
 from detcli.model.graph import known_size, shape
@@ -56,25 +56,20 @@ class SidePlan:
     """One side: a model, where it runs, and what selects its detections."""
 
     file: ModelFile
-    device: str = "cpu"  # as `str` of a Device
-    options: DeviceOptions = field(default_factory=DeviceOptions)
-    selected_by: SelectedBy = SelectedBy.DETCLI
-
-    @property
-    def precision(self) -> Precision:
-        device = Device.parse(self.device)
-        return precision_in(self.file.model, device, half=self.options.half)
+    where: Device
+    options: DeviceOptions
+    selected_by: SelectedBy
 
     def open(self, settings: Settings, stack: ExitStack) -> Side:
         if self.selected_by is SelectedBy.GRAPH:
             return GraphSide(self.file, settings)
-        detector = Detector(self.file, self.device, settings, self.options)
+        detector = Detector(self.file, self.where, settings, self.options)
         return DetectorSide(stack.enter_context(detector))
 
     def report(self) -> SideReport:
-        return SideReport(
-            str(self.file.path), self.file.sha256, self.device, self.selected_by, self.precision
-        )
+        file, device = self.file, str(self.where)
+        precision = precision_in(file.model, self.where, half=self.options.half)
+        return SideReport(str(file.path), file.sha256, device, self.selected_by, precision)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -82,8 +77,8 @@ class RunningPlan:
     """A request that fits its models."""
 
     request: VerifyRequest
-    left: SidePlan
-    right: SidePlan
+    sides: Sequence[SidePlan]
+    reports: Sequence[SideReport]
     rules: Rules
     settings: Settings  # of both sides, with the lowered confidence
 
@@ -94,8 +89,10 @@ class RunningPlan:
         A network that is not a detector has no head, and comparing with a graph's own selection
         means all of the graph.
         """
-        contracts = self.left.file.contract, self.right.file.contract
-        return None not in contracts and self.right.selected_by is SelectedBy.DETCLI
+        return all(
+            side.file.contract is not None and side.selected_by is SelectedBy.DETCLI
+            for side in self.sides
+        )
 
     @property
     def input_size(self) -> tuple[int, int]:
@@ -105,7 +102,7 @@ class RunningPlan:
             ModelError: The networks take inputs of different sizes, or do not take pictures.
             UsageError: A network does not take the size that the user asked for.
         """
-        files, wanted = (self.left.file, self.right.file), self.settings.imgsz
+        files, wanted = [side.file for side in self.sides], self.settings.imgsz
         sizes = [[known_size(dim) for dim in shape(image_input(file))[2:]] for file in files]
         fixed = {(height, width) for height, width in sizes if height and width}
         if len(fixed) > 1:
@@ -124,9 +121,10 @@ class RunningPlan:
             return wanted, wanted
         return contracts[0].default_size if contracts else DEFAULT_SIZE
 
-    def certified(self, side: SidePlan) -> CertifiedSide:
+    def certified(self, side: SidePlan, report: SideReport) -> CertifiedSide:
+        """What detections of a side depend on, and what makes them."""
         settings, contract = self.settings, side.file.contract
-        depend_on: dict[str, Any] = {
+        depend_on = {
             "conf": settings.conf,
             "max_det": settings.max_det,
             "nms": settings.suppression(contract.nms if contract else None),
@@ -135,8 +133,8 @@ class RunningPlan:
             "preprocess": contract and written(contract.preprocessing),
             "half": self.request.config.running.half,
         }
-        run = describe_run([Device.parse(side.device)], side.precision)
-        return CertifiedSide(None, depend_on, dict(run))  # type: ignore[arg-type]
+        run = describe_run([side.where], report.precision)
+        return CertifiedSide(None, depend_on, cast("dict[str, str | None]", run))
 
 
 def plan_running(request: VerifyRequest) -> RunningPlan:
@@ -172,19 +170,20 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
         )
     if not (device.computes_half or against.computes_half):
         DeviceOptions(half=running.half).check(device)  # refuses --half
-    left, right = (
-        SidePlan(file, str(where), DeviceOptions(half=running.half and where.computes_half), by)
+    sides = [
+        SidePlan(file, where, DeviceOptions(half=running.half and where.computes_half), by)
         for file, where, by in (
             (first, device, SelectedBy.DETCLI),
             (second, against, SelectedBy.GRAPH if by_graph else SelectedBy.DETCLI),
         )
-    )
+    ]
+    reports = [side.report() for side in sides]
     max_det = (rows_of(second) if by_graph else None) or settings.max_det
-    tolerance = tolerance_for({left.precision, right.precision}, request.tolerance or {})
+    precisions = {report.precision or Precision.FLOAT32 for report in reports}
     conf = settings.confidence(first.contract.conf if first.contract else None)
-    rules = Rules(conf, request.iou, max_det, tolerance)
+    rules = Rules(conf, request.iou, max_det, tolerance_for(precisions, request.tolerance or {}))
     lowered = replace(settings, conf=rules.lowered_conf, max_det=max_det)
-    return RunningPlan(request, left, right, rules, lowered)
+    return RunningPlan(request, sides, reports, rules, lowered)
 
 
 def _compares_with_graph(request: VerifyRequest, second: ModelFile) -> bool:
@@ -231,23 +230,19 @@ def _choose_device(device: Device, file: ModelFile, settings: Settings) -> Devic
     return Device.parse(backend.device)
 
 
-def verify_running(request: VerifyRequest, inputs: InputGuard, *, certify: bool) -> Certificate:
+def verify_running(request: VerifyRequest, inputs: InputGuard) -> Certificate:
     """Run both sides and compare, with a bar on a terminal."""
-    plan, config = plan_running(request), request.config
-    sides, page = (plan.left.report(), plan.right.report()), config.writing.report
+    plan, config, seed = plan_running(request), request.config, request.random
     with (
-        open_results(page, inputs, plan.rules, sides, certify=certify) as results,
+        open_results(request, inputs, plan.rules, plan.reports) as results,
         Sources(request.images, source_options(config)) as sources,
         progress(lambda: sources.progress.total, wanted=not config.messages.quiet) as advance,
     ):
-        seed = request.random
         items = sources if seed is None else [random_item(seed, plan.input_size)]
-        report = compare_running(plan, items, results, advance)
-    left = right = CertifiedSide()
-    if certify:
-        left, right = map(plan.certified, (plan.left, plan.right))
-    date = iso_time(datetime.now(UTC))
-    return Certificate(date, request.to_json(), left, right, tuple(results.certified), report)
+        made = compare_running(plan, items, results, advance)
+    if results.certifies:
+        made.left, made.right = map(plan.certified, plan.sides, plan.reports)
+    return made
 
 
 def random_item(seed: int, size: tuple[int, int]) -> Item:
@@ -259,9 +254,9 @@ def random_item(seed: int, size: tuple[int, int]) -> Item:
 def compare_running(
     plan: RunningPlan,
     items: Iterable[Item],
-    results: Results | None = None,
+    results: Results,
     advance: Callable[[], None] = lambda: None,
-) -> VerifyReport:
+) -> Certificate:
     """Run both sides on all pictures and compare; those that cannot be read are reported.
 
     Raises:
@@ -271,77 +266,65 @@ def compare_running(
         OutputError: The page cannot be written.
         UsageError: The settings do not fit a model.
     """
-    results = results or Results(plan.rules)
-    request, both = plan.request, (plan.left, plan.right)
-    outputs = bisected = None
-    count = 0
+    request, report, outputs = plan.request, results.report, None
+    pictures = _load(items, results, advance)
     with ExitStack() as stack:
-        sides, refusal = _open_sides(plan, stack)
+        sides = _open_sides(plan, stack, report)
         if request.compares_tensors:
-            size, at_head = plan.input_size, plan.compares_heads
             left, right = (
-                Probe(side.file, size, side.device, side.options, at_head=at_head) for side in both
+                Probe(
+                    side.file,
+                    plan.input_size,
+                    side.where,
+                    side.options,
+                    at_head=plan.compares_heads,
+                )
+                for side in plan.sides
             )
             outputs = OutputComparison(left, right, plan.rules.tolerance.tensor)
-        chunk = max((side.chunk for side in sides), default=1)
-        for loaded in _chunks(items, chunk, results, advance):
-            count += len(loaded)
+        chunk = max((side.chunk for side in sides), default=1)  # all that devices take at a time
+        while loaded := [*islice(pictures, chunk)]:
             found = [side.detect([picture for _, picture in loaded]) for side in sides]
             for (item, picture), *pair in zip(loaded, *found, strict=True):
                 if pair:
                     results.certify(item.origin)
                     results.add(item.origin, picture.size, pair, picture, picture.warnings)
+                else:
+                    report.compared += 1
                 if outputs is not None:
                     outputs.add(picture, item.origin.source)
-        if outputs is not None and request.bisect:
-            bisected = bisect(outputs)
-    reports = [side.report() for side in both]
-    if not sides:
-        reports = [replace(report, selection=None) for report in reports]
-    report = VerifyReport(
-        left=reports[0],
-        right=reports[1],
-        tolerance=plan.rules.tolerance,
-        compared=count,
-        failed=tuple(results.failed),
-        detections=results.detections() if sides else None,
-        no_detections=refusal,
-        tensors=None if outputs is None else outputs.reports,
-        bisect=bisected,
-    )
-    return results.judge(report)
+        if outputs is not None:
+            report.tensors = outputs.reports
+            report.bisect = bisect(outputs) if request.bisect else None
+    return results.finish()
 
 
-def _open_sides(plan: RunningPlan, stack: ExitStack) -> tuple[list[Side], str | None]:
-    """Both sides, or none, and why detections are not compared."""
-    if plan.request.random is not None:
-        return [], "random pictures cannot compare detections"
-    try:
-        return [side.open(plan.settings, stack) for side in (plan.left, plan.right)], None
-    except ModelError as error:
-        if not plan.request.compares_tensors:
-            raise  # a network that is not a detector still has tensors
-        return [], str(error)
+def _open_sides(plan: RunningPlan, stack: ExitStack, report: VerifyReport) -> list[Side]:
+    """Both sides, or none where the report says why detections are not compared."""
+    if plan.request.random is None:
+        try:
+            return [side.open(plan.settings, stack) for side in plan.sides]
+        except ModelError as error:
+            if not plan.request.compares_tensors:
+                raise  # a network that is not a detector still has tensors
+            report.no_detections = str(error)
+    else:
+        report.no_detections = "random pictures cannot compare detections"
+    report.left, report.right = (replace(side, selection=None) for side in plan.reports)
+    return []
 
 
-def _chunks(
-    items: Iterable[Item], size: int, results: Results, advance: Callable[[], None]
-) -> Iterator[list[tuple[Item, Picture]]]:
-    """Pictures, as many at a time as the devices take; those that cannot be read are noted."""
-    loaded: list[tuple[Item, Picture]] = []
+def _load(
+    items: Iterable[Item], results: Results, advance: Callable[[], None]
+) -> Iterator[tuple[Item, Picture]]:
+    """The pictures of items; those that cannot be read are noted."""
     for item in items:
         try:
             picture = load_in_time(item)
         except InputError as error:
             results.fail(item.origin.source, item.origin, error)
         else:
-            loaded.append((item, picture))
             for warning in picture.warnings:
-                text = f"{item.origin.source}: {warning}"
-                warnings.warn(text, DetcliWarning, stacklevel=3)
-        if len(loaded) == size:
-            yield loaded
-            loaded = []
+                warnings.warn(f"{item.origin.source}: {warning}", DetcliWarning, stacklevel=3)
+            yield item, picture
         advance()
-    if loaded:
-        yield loaded

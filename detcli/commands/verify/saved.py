@@ -4,15 +4,14 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import unicodedata
 import warnings
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import zip_longest
 from operator import itemgetter
@@ -23,19 +22,14 @@ import numpy as np
 
 from detcli.cli.messages import progress
 from detcli.commands.verify.pictures import Results, open_results
-from detcli.commands.verify.report import (
-    Certificate,
-    CertifiedSide,
-    SideReport,
-    VerifyReport,
-)
+from detcli.commands.verify.report import Certificate, CertifiedSide, SideReport
 from detcli.commands.verify.request import VerifyRequest
 from detcli.core.comparison import Precision, Rules, tolerance_for
 from detcli.core.config import USUAL_CONF, Settings
 from detcli.core.detections import Detections
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
 from detcli.core.files import sha256
-from detcli.core.record import Origin, ProvenanceJson, Record, RecordJson, iso_time
+from detcli.core.record import Origin, ProvenanceJson, Record, RecordJson
 from detcli.core.text import count
 from detcli.model.contract import COCO, COCO_IDS
 from detcli.run.saved import MAX_CLASS, MAX_NUMBER, is_folder, open_lines, read_records
@@ -55,68 +49,62 @@ ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_
 PRECISIONS = {"bf16": Precision.BFLOAT16, "f16": Precision.FLOAT16, "f32": Precision.FLOAT32}
 """What a device says of the number type that it chose, as in "openvino:CPU (bf16)"."""
 
-BoxJson = dict[str, Any]
-"""A detection of a record, or one like it."""
-
 Pair = tuple[RecordJson | None, RecordJson | None]
+"""The records of an input; None where a run has none."""
 
 
-@dataclass(slots=True)
 class SavedRun:
     """A saved run, and what its records say of how it was made."""
 
-    name: str  # as the user gave it
-    path: str  # where to read it
-    names: set[str] = field(default_factory=set)  # of its inputs, as `_name_of` writes them
-    skipped: int = 0  # how many characters of a name do not count
-    # Each of the settings that records carry; with a resumed run, there may be some.
-    settings: list[dict[str, Any]] = field(default_factory=list)
-    provenance: dict[str, Any] | None = None  # of the first record
-    models: dict[str, None] = field(default_factory=dict)
-    devices: dict[str, None] = field(default_factory=dict)
-    classes: dict[int, str] = field(default_factory=dict)  # that were found; the first name of each
-    renamed: int | None = None  # an id that has two names
-    count: int = 0  # records
-
-    @classmethod
-    def scan(cls, name: str, path: str) -> "SavedRun":
-        """Read all records once, and remember what they say of the run."""
-        run = cls(name, path)
+    def __init__(self, name: str, path: str) -> None:
+        """Read all records once; `name` is what the user called the file at `path`."""
+        self.name, self.path = name, path
+        self.names = set[str]()  # of its inputs, see `key`
+        self.folder = ""  # that all of them have in common, if names only count below it
+        self.settings: list[dict[str, Any]] = []  # with a resumed run, records may carry some
+        self.provenance: dict[str, str | None] | None = None  # of the first record
+        self.models: dict[str, None] = {}
+        self.devices: dict[str, None] = {}
+        self.classes: dict[int, str] = {}  # that were found; the first name of each
+        self.renamed: int | None = None  # an id that has two names
+        self.count = 0  # records
         if is_folder(path):
             from detcli.run.shards.manifest import Manifest
             from detcli.run.shards.store import open_store
 
             header = Manifest(open_store(f"{path}/")).header
-            run.settings.append(cast("dict[str, Any]", header["settings"]))
+            self.settings.append(cast("dict[str, Any]", header["settings"]))
         for fields in read_records(path):
-            run.count += 1
-            run.names.add(_name_of(fields))
-            if "settings" in fields and len(run.settings) < MAX_NOTED:
-                settings = {name: one for name, one in fields["settings"].items() if _is_flat(one)}
-                run.settings += [settings] if settings not in run.settings else []
-            if run.provenance is None and "provenance" in fields:
-                run.provenance = cast("dict[str, Any]", fields["provenance"])
-            if "model" in fields:
-                run.models[fields["model"]] = None
-            if "device" in fields:
-                run.devices[fields["device"]] = None
-            for one in fields.get("detections", ()):
-                if run.classes.setdefault(one["class_id"], one["class_name"]) != one["class_name"]:
-                    run.renamed = one["class_id"]
-        return run
+            self._scan(fields)
+
+    def _scan(self, fields: RecordJson) -> None:
+        self.count += 1
+        self.names.add(self.key(fields))
+        if "settings" in fields and len(self.settings) < MAX_NOTED:
+            settings = {name: one for name, one in fields["settings"].items() if _is_flat(one)}
+            self.settings += [settings] if settings not in self.settings else []
+        if self.provenance is None and "provenance" in fields:
+            said = cast("dict[str, Any]", fields["provenance"])
+            texts = {name: said.get(name) for name in ProvenanceJson.__annotations__}
+            self.provenance = {n: one if isinstance(one, str) else None for n, one in texts.items()}
+        if "model" in fields:
+            self.models[fields["model"]] = None
+        if "device" in fields:
+            self.devices[fields["device"]] = None
+        for one in fields.get("detections", ()):
+            if self.classes.setdefault(one["class_id"], one["class_name"]) != one["class_name"]:
+                self.renamed = one["class_id"]
 
     def key(self, fields: RecordJson) -> str:
-        """The name of an input, as far as it counts."""
-        return _name_of(fields)[self.skipped :]
+        """The name of an input as far as it counts, and its frame, alike on all systems."""
+        name = re.sub(r"[\\/]+", "/", unicodedata.normalize("NFC", fields["source"]))
+        return f"{name}\0{fields.get('frame', '')}"[len(self.folder) :]
 
-    @property
-    def keys(self) -> set[str]:
-        return {name[self.skipped :] for name in self.names}
-
-    @property
-    def folder(self) -> str:
+    def shorten(self) -> None:
+        """Let names count below the folder that all of them have in common."""
         shared = os.path.commonprefix([*self.names])  # noqa: RUF071 - cut at the last slash
-        return shared.rpartition("/")[0]
+        self.folder = shared[: shared.rfind("/") + 1]
+        self.names = {name[len(self.folder) :] for name in self.names}
 
     def setting(self, name: str, *kinds: type) -> list[Any]:
         """The values of a setting, as far as they are of these types."""
@@ -124,22 +112,10 @@ class SavedRun:
         return [value for value in values if type(value) in kinds]
 
     @property
-    def conf(self) -> float | None:
-        """Scores of the records are above it; None if they do not say."""
-        return max((one for one in self.setting("conf", float, int) if 0 <= one <= 1), default=None)
-
-    @property
-    def max_det(self) -> int | None:
-        """The most detections that a picture has; None if they do not say, and with tiles."""
-        if any(settings.get("tile") for settings in self.settings):
-            return None
-        return min((one for one in self.setting("max_det", int) if one >= 1), default=None)
-
-    @property
     def precision(self) -> Precision | None:
         """The lowest precision that the network computed in; None if unknown."""
         said = (self.provenance or {}).get("precision")
-        if isinstance(said, str) and said in set(Precision):
+        if said in set(Precision):
             return Precision(said)
         for device in self.devices:
             if (found := re.search(r"\((\w+)\)$", device)) and found[1] in PRECISIONS:
@@ -157,36 +133,11 @@ class SavedRun:
             records=self.name,
         )
 
-    def certified(self) -> CertifiedSide:
-        """What a certificate says of it, as far as that has the right form."""
-        made = None
-        if self.provenance is not None:
-            texts = {name: self.provenance.get(name) for name in ProvenanceJson.__annotations__}
-            made = {name: one if isinstance(one, str) else None for name, one in texts.items()}
-        return CertifiedSide(_digest(self.path), self.settings[0] if self.settings else None, made)
-
-
-def _digest(path: str) -> str | None:
-    return sha256(Path(path)) if Path(path).is_file() else None
-
-
-def _name_of(fields: RecordJson) -> str:
-    """The name of an input, and the number of a frame, as runs on two systems have it in common."""
-    parts = re.split(r"[\\/]+", unicodedata.normalize("NFC", fields["source"]))
-    return "/".join(parts) + f"\0{fields.get('frame', '')}"
-
 
 def _is_flat(value: object) -> bool:
     """Whether a setting holds nothing nested, as none of ours do."""
     parts = [*value.values()] if isinstance(value, dict) else value
     return not isinstance(parts, list) or not any(isinstance(one, dict | list) for one in parts)
-
-
-def pair_names(left: SavedRun, right: SavedRun) -> None:
-    """Let names count below each run's folder where the runs have none in common."""
-    if left.names.isdisjoint(right.names):
-        for run in (left, right):
-            run.skipped = len(run.folder) + bool(run.folder)
 
 
 def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
@@ -202,8 +153,8 @@ def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
         if run.renamed is not None:
             yield f"the {side} run has several names for class {run.renamed}"
     yield from _differences(left, right)
-    if (left.skipped or right.skipped) and (alone := len(left.keys ^ right.keys)):
-        folders = (_shown(run.folder or ".") for run in (left, right))
+    if (left.folder or right.folder) and (alone := len(left.names ^ right.names)):
+        folders = (_shown(run.folder.rstrip("/") or ".") for run in (left, right))
         yield (
             f"inputs are paired by their names below {' and '.join(folders)}, and {alone} of them "
             "have no counterpart"
@@ -236,7 +187,34 @@ def _shown(value: object) -> str:
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 
+def pairs(left: SavedRun, right: SavedRun) -> Iterator[Pair]:
+    """Yield the records of each input.
+
+    Both are read in step. A record waits in memory for its counterpart, so in like order only two
+    records are held.
+    """
+    runs = left, right
+    waiting: tuple[defaultdict[str, list[RecordJson]], ...] = (defaultdict(list), defaultdict(list))
+    for step in zip_longest(read_records(left.path), read_records(right.path)):
+        for side, fields in enumerate(step):
+            if fields is None:
+                continue
+            key, other, counterpart = runs[side].key(fields), 1 - side, None
+            if key in waiting[other]:
+                counterpart = waiting[other][key].pop(0)
+                if not waiting[other][key]:
+                    del waiting[other][key]
+            elif key in runs[other].names:
+                waiting[side][key].append(fields)
+                continue
+            yield (fields, counterpart) if side == 0 else (counterpart, fields)
+    for side, left_over in enumerate(waiting):
+        for fields in (one for found in left_over.values() for one in found):
+            yield (fields, None) if side == 0 else (None, fields)
+
+
 def is_results(path: Path) -> bool:
+    """Whether a file begins as COCO results do."""
     try:
         with open_lines(path) as file:
             begins = file.read(PEEK)
@@ -248,31 +226,23 @@ def is_results(path: Path) -> bool:
 class CocoResults:
     """COCO results, which are held as a whole."""
 
-    def __init__(self, name: str, path: str, ids: CocoIds, classes: Mapping[int, str]) -> None:
+    def __init__(self, path: Path, ids: CocoIds, classes: Mapping[int, str]) -> None:
         """Read a file; `classes` are those of the other side.
 
         Raises:
             SourceError: It cannot be read.
             UsageError: It is something else, or has no category of the classes.
         """
-        self.name, self.path = name, path
-        self.classes: dict[int, str] = {}
         self._ids = ids
-        self._boxes = _read(Path(path))
-        categories = {box["category"] for boxes in self._boxes.values() for box in boxes}
-        known = _classes(ids, classes, categories)
-        for box in (box for boxes in self._boxes.values() for box in boxes):
-            category = box.pop("category")
+        self._boxes = _read_boxes(path)
+        boxes = [box for found in self._boxes.values() for box in found]
+        known = _classes(ids, classes, {box["class_id"] for box in boxes})
+        for box in boxes:
+            category = box["class_id"]
             # A class that the other side has not found has a number of its own.
             unknown = MAX_CLASS + category % MAX_CLASS, f"category {category}"
             box["class_id"], box["class_name"] = known.get(category, unknown)
-            self.classes[box["class_id"]] = box["class_name"]
-
-    def report(self) -> SideReport:
-        return SideReport("unknown", records=self.name)
-
-    def certified(self) -> CertifiedSide:
-        return CertifiedSide(_digest(self.path))
+        self.classes = {box["class_id"]: box["class_name"] for box in boxes}
 
     def pairs(self, records: Iterable[RecordJson]) -> Iterator[Pair]:
         """Yield each record with one of its picture's results; no rows mean no detections."""
@@ -292,8 +262,8 @@ class CocoResults:
             yield None, cast("RecordJson", {"source": f"image_id {image}"})
 
 
-def _read(path: Path) -> dict[int, list[BoxJson]]:
-    """The boxes of each image, best first."""
+def _read_boxes(path: Path) -> dict[int, list[dict[str, Any]]]:
+    """The boxes of each image, best first, with categories in place of classes."""
     try:
         with open_lines(path) as file:
             elements = json.load(file)
@@ -303,7 +273,7 @@ def _read(path: Path) -> dict[int, list[BoxJson]]:
         raise _unusable(path, "it is not JSON") from error
     if not isinstance(elements, list):
         raise _unusable(path, "it is not a list")
-    images: defaultdict[int, list[BoxJson]] = defaultdict(list)
+    images: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
     for place, element in enumerate(elements):
         try:
             x, y, width, height = map(float, element["bbox"])
@@ -314,7 +284,7 @@ def _read(path: Path) -> dict[int, list[BoxJson]]:
         corners = [x, y, x + width, y + height]
         if not all(abs(one) < MAX_NUMBER for one in (*corners, score)):
             raise _unusable(path, f"a number of element {place} is not finite")
-        images[image].append({"category": category, "score": score, "box": corners})
+        images[image].append({"class_id": category, "score": score, "box": corners})
     for boxes in images.values():
         boxes.sort(key=itemgetter("score"), reverse=True)
     return images
@@ -335,16 +305,12 @@ def _classes(
     ids: CocoIds, seen: Mapping[int, str], categories: set[int]
 ) -> Mapping[int, tuple[int, str]]:
     """Class id and name of each category, in the numbering that `--save-coco` would have used."""
-    names = _by_id(seen)
     by_number = {number: name for name, number in COCO_ID_OF.items()}
     # A model with a class for each number of COCO may begin with 0 or 1.
     numbered = (tuple(by_number.get(n, "") for n in range(first, 91)) for first in (0, 1))
-    for whole in (COCO, *numbered):
-        if categories <= set(COCO_IDS) and all(
-            class_id < len(whole) and whole[class_id] == name for class_id, name in seen.items()
-        ):
-            names = whole
-            break
+    wholes = (COCO, *numbered) if categories <= set(COCO_IDS) else ()
+    fitting = (whole for whole in wholes if seen.items() <= dict(enumerate(whole)).items())
+    names = next(fitting, _by_id(seen))
     found: dict[int, tuple[int, str]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of classes without a category, of which none may be found
@@ -355,73 +321,66 @@ def _classes(
     return found
 
 
-def verify_saved(request: VerifyRequest, inputs: InputGuard, *, certify: bool) -> Certificate:
+def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
     """Read both sides and compare, with a bar on a terminal."""
-    other, config = request.other or "", request.config
-    different: tuple[str, ...] = ()
+    names, instances = (request.model, request.other or ""), request.coco_images
     with ExitStack() as stack:
-        paths = [stack.enter_context(_lasting(name)) for name in (request.model, other)]
+        paths = [stack.enter_context(_lasting(name)) for name in names]
         if is_results(Path(paths[0])):
-            raise UsageError(
-                f"{request.model} holds COCO results", "name them second, after records"
-            )
-        runs = [SavedRun.scan(request.model, paths[0])]
-        left, instances = runs[0], request.coco_images
-        right: SavedRun | CocoResults
+            raise UsageError(f"{names[0]} holds COCO results", "name them second, after records")
+        left = SavedRun(names[0], paths[0])
+        runs, different = [left], list[str]()
         if instances is not None or is_results(Path(paths[1])):
             ids = CocoIds() if instances is None else CocoIdsFromFile(Path(instances))
-            right = coco = CocoResults(other, paths[1], ids, left.classes)
-            found = coco.pairs(read_records(left.path))
+            coco = CocoResults(Path(paths[1]), ids, left.classes)
+            found, classes = coco.pairs(read_records(left.path)), coco.classes
+            sides = left.report(), SideReport("unknown", records=names[1])
         else:
-            right = second = SavedRun.scan(other, paths[1])
-            runs.append(second)
-            pair_names(left, second)
-            different = tuple(unlike(left, second))
-            found = pairs(left, second)
-        rules = _rules(runs, request)
-        sides, page = (left.report(), right.report()), config.writing.report
-        results = stack.enter_context(open_results(page, inputs, rules, sides, certify=certify))
-        advance = stack.enter_context(
-            progress(lambda: left.count, wanted=not config.messages.quiet)
-        )
+            right = SavedRun(names[1], paths[1])
+            runs.append(right)
+            if left.names.isdisjoint(right.names):  # as on two machines
+                left.shorten()
+                right.shorten()
+            different = [*unlike(left, right)]
+            found, classes = pairs(left, right), right.classes
+            sides = left.report(), right.report()
+        results = stack.enter_context(open_results(request, inputs, _rules(runs, request), sides))
+        quiet = request.config.messages.quiet
+        advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
         finder = Finder(Path(request.images[0]) if request.images else None, DecodeOptions())
         stack.callback(finder.close)
-        run = _Pairs(finder, results, (left.classes, right.classes))
+        results.report.unlike += different
+        comparing = _Pairs(finder, results, (left.classes, classes))
         for pair in found:
-            run.add(*pair)
+            comparing.add(*pair)
             advance()
-        report = VerifyReport(
-            left=sides[0],
-            right=sides[1],
-            tolerance=rules.tolerance,
-            compared=results.compared,
-            failed=tuple(results.failed),
-            unlike=different,
-            left_only=tuple(run.only[0]),
-            right_only=tuple(run.only[1]),
-            other_files=tuple(run.other_files),
-            detections=results.detections(),
-        )
-        report = results.judge(report, [*run.failures()])
-        made = [side.certified() if certify else CertifiedSide() for side in (left, right)]
-    date = iso_time(datetime.now(UTC))
-    return Certificate(date, request.to_json(), made[0], made[1], tuple(results.certified), report)
+        made = results.finish(comparing.failures())
+        if results.certifies:
+            made.left, made.right = map(
+                _certified, paths, (left, None if len(runs) == 1 else right)
+            )
+    return made
+
+
+def _certified(path: str, run: SavedRun | None) -> CertifiedSide:
+    digest = sha256(Path(path)) if Path(path).is_file() else None
+    if run is None:
+        return CertifiedSide(digest)
+    return CertifiedSide(digest, run.settings[0] if run.settings else None, run.provenance)
 
 
 @contextmanager
 def _lasting(name: str) -> Iterator[str]:
     """A path that can be read twice: a pipe is written to a temporary file."""
-    path = Path(name)
-    try:
-        lasts = not path.exists() or path.is_file() or path.is_dir()
-    except OSError:  # which reading it finds, too
-        lasts = True
-    if lasts:
+    mode = 0
+    with suppress(OSError, ValueError):  # which reading it finds, too
+        mode = Path(name).stat().st_mode
+    if not stat.S_ISFIFO(mode):
         yield name
         return
     with tempfile.NamedTemporaryFile(prefix="detcli-") as copy:
         try:
-            with path.open("rb") as pipe:
+            with Path(name).open("rb") as pipe:
                 shutil.copyfileobj(pipe, copy)
             copy.flush()
         except OSError as error:
@@ -431,24 +390,26 @@ def _lasting(name: str) -> Iterator[str]:
 
 def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     """How strictly to compare; without a confidence, all detections that both runs hold count."""
-    known = [run.conf for run in runs if run.conf is not None]
-    highest = max(known, default=USUAL_CONF)
-    asked = request.config.settings.conf
-    conf = highest if asked is None else asked
-    class_held: dict[int, float] = {}
-    for table in (table for run in runs for table in run.setting("class_conf", dict)):
-        for key, least in table.items():
+    known, most, class_held = list[float](), [], dict[int, float]()
+    for run in runs:
+        confs = [one for one in run.setting("conf", float, int) if 0 <= one <= 1]
+        known += [max(confs)] if confs else []
+        if not any(settings.get("tile") for settings in run.settings):  # no limit for a picture
+            most += [one for one in run.setting("max_det", int) if one >= 1]
+        for key, least in (
+            row for table in run.setting("class_conf", dict) for row in table.items()
+        ):
             number = type(least) in {int, float} and 0 <= least <= 1
             if number and key.isdecimal() and len(key) < MAX_DIGITS:
                 class_held[int(key)] = max(least, class_held.get(int(key), 0.0))
-    most = [run.max_det for run in runs if run.max_det is not None]
+    highest, asked = max(known, default=USUAL_CONF), request.config.settings.conf
+    conf = highest if asked is None else asked
+    precisions = {run.precision or Precision.FLOAT32 for run in runs}
     return Rules(
         conf,
         request.iou,
         min(most, default=Settings().max_det),
-        tolerance_for(
-            {run.precision or Precision.FLOAT32 for run in runs}, request.tolerance or {}
-        ),
+        tolerance_for(precisions, request.tolerance or {}),
         # Where a run does not say from which score on it has detections, as COCO results do not,
         # that may be the score from which on they count.
         held=highest if len(known) == 2 else conf,
@@ -456,77 +417,48 @@ def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     )
 
 
-def pairs(left: SavedRun, right: SavedRun) -> Iterator[Pair]:
-    """Yield the records of each input; None where a run has none.
-
-    Both are read in step. A record waits in memory for its counterpart, so in like order only two
-    records are held.
-    """
-    runs, keys = (left, right), (left.keys, right.keys)
-    waiting: tuple[defaultdict[str, list[RecordJson]], ...] = (defaultdict(list), defaultdict(list))
-    for step in zip_longest(read_records(left.path), read_records(right.path)):
-        for side, fields in enumerate(step):
-            if fields is None:
-                continue
-            key, other = runs[side].key(fields), 1 - side
-            if key in waiting[other]:
-                counterpart = waiting[other][key].pop(0)
-                if not waiting[other][key]:
-                    del waiting[other][key]
-                yield (fields, counterpart) if side == 0 else (counterpart, fields)
-            elif key in keys[other]:
-                waiting[side][key].append(fields)
-            else:
-                yield (fields, None) if side == 0 else (None, fields)
-    for side, left_over in enumerate(waiting):
-        for fields in (one for found in left_over.values() for one in found):
-            yield (fields, None) if side == 0 else (None, fields)
-
-
 class _Pairs:
+    """Compares the records of each input."""
+
     def __init__(
         self, finder: Finder, results: Results, classes: Iterable[Mapping[int, str]]
     ) -> None:
-        self.only: tuple[list[str], list[str]] = ([], [])
-        self.other_files: list[str] = []
         self._one_sided: list[str] = []  # errors
-        self._finder, self._results = finder, results
+        self._finder, self._results, self._report = finder, results, results.report
         self._names = [_by_id(names) for names in classes]
 
     def add(self, left: RecordJson | None, right: RecordJson | None) -> None:
-        """Compare the records of an input, or note that a run has none."""
+        """Compare two records, or note that a run has none."""
         if left is None or right is None:
-            for side, one in enumerate((left, right)):
-                if one is not None:
-                    self.only[side].append(_title(one))
+            for fields, only in ((left, self._report.left_only), (right, self._report.right_only)):
+                if fields is not None:
+                    only.append(_title(fields))
             return
-        errors = [
-            f"{side}: {fields['error']['message']}"
-            for side, fields in (("left", left), ("right", right))
-            if "error" in fields
-        ]
+        sides = {"left": left, "right": right}
+        errors = {side: one["error"]["message"] for side, one in sides.items() if "error" in one}
         if errors:
+            told = "; ".join(f"{side}: {message}" for side, message in errors.items())
             # COCO results have no errors of their own.
-            self._fail(left, left["error"]["message"] if left is right else "; ".join(errors))
+            self._fail(left, errors["left"] if left is right else told)
             if len(errors) == 1:
                 self._one_sided.append(_title(left))
             return
-        hashes = left.get("sha256"), right.get("sha256")
+        digest, other = left.get("sha256"), right.get("sha256")
         sizes = [f"{fields['width']}x{fields['height']}" for fields in (left, right)]
-        if sizes[0] != sizes[1] or (all(hashes) and hashes[0] != hashes[1]):
-            self.other_files.append(_title(left))
+        if sizes[0] != sizes[1] or (digest and other and digest != other):
+            self._report.other_files.append(_title(left))
         if sizes[0] != sizes[1]:
             self._fail(left, f"{sizes[0]} on the left, {sizes[1]} on the right")
-            return
-        self._compare(left, right, hashes[0] or hashes[1])
+        else:
+            self._compare(left, right, digest or other)
 
     def _compare(self, left: RecordJson, right: RecordJson, digest: str | None) -> None:
-        source = left["source"]
+        source, results = left["source"], self._results
         origin = Origin(source, frame=left.get("frame"), time_s=left.get("time_s"))
-        if self._results.certifies:
+        if results.certifies:
             path = None if digest else self._finder.path_of(source)
-            self._results.certify(Origin(source, path, origin.frame), digest)
-        self._results.add(
+            results.certify(Origin(source, path, origin.frame), digest)
+        results.add(
             origin,
             (left["height"], left["width"]),
             [*map(_found, (left, right), self._names)],
@@ -541,10 +473,10 @@ class _Pairs:
     def failures(self) -> Iterator[str]:
         """What differs besides detections, a sentence each."""
         for names, what in (
-            (self.only[0], "only on the left"),
-            (self.only[1], "only on the right"),
+            (self._report.left_only, "only on the left"),
+            (self._report.right_only, "only on the right"),
             (self._one_sided, "with an error on one side only"),
-            (self.other_files, "that are different files on the two sides"),
+            (self._report.other_files, "that are different files on the two sides"),
         ):
             if names:
                 shown = ", ".join(Path(name).name or name for name in names[:MAX_NAMED])

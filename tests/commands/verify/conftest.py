@@ -1,7 +1,10 @@
+import functools
+
 import pytest
 from colour_model import picture
+from verify_requests import probe
 
-from detcli.commands.verify.tensors import OutputComparison, Probe, bisect
+from detcli.commands.verify.tensors import OutputComparison, bisect
 from detcli.core.geometry import Picture
 from detcli.model.file import ModelFile
 
@@ -9,15 +12,20 @@ RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
 
 
 @pytest.fixture
+def verify(invoke):
+    return functools.partial(invoke, "verify")
+
+
+@pytest.fixture
 def bisected(tmp_path):
     """Bisect two models the way `detcli verify` does."""
 
     def run(left, right, image=RED, size=(64, 64), limit=0.001):
-        for name, model in (("a.onnx", left), ("b.onnx", right)):
-            (tmp_path / name).write_bytes(model.SerializeToString())
-        files = [ModelFile.read(tmp_path / name) for name in ("a.onnx", "b.onnx")]
-        at_head = all(file.contract for file in files)
-        probes = [Probe(file, size, at_head=at_head) for file in files]
+        paths = [tmp_path / name for name in ("a.onnx", "b.onnx")]
+        for path, model in zip(paths, (left, right), strict=True):
+            path.write_bytes(model.SerializeToString())
+        at_head = all(ModelFile.read(path).contract for path in paths)
+        probes = [probe(path, size=size, at_head=at_head) for path in paths]
         outputs = OutputComparison(*probes, limit)
         outputs.add(image, "a.jpg")
         return bisect(outputs)

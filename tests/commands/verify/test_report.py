@@ -14,7 +14,6 @@ from detcli.commands.verify.report import (
     SelectedBy,
     SideReport,
     VerifyReport,
-    failures,
     render,
 )
 from detcli.commands.verify.tensors import compare_tensors
@@ -45,8 +44,14 @@ def verified(**parts):
     } | parts)  # fmt: skip
 
 
+def judged(**parts):
+    report = verified(**parts)
+    report.judge()
+    return report
+
+
 def wrong(**parts):
-    return [*failures(verified(**parts))]
+    return judged(**parts).failures
 
 
 def test_nothing_was_compared_or_all_agrees():
@@ -59,9 +64,8 @@ def test_nothing_was_compared_or_all_agrees():
         ({"detections": HALF_OFF}, True),
         ({"detections": summarise([report_on([], [(0, 0.9)])], RULES)}, True),
     ):
-        assert verified(**parts).is_evidence == is_evidence
-        tolerance = replace(TOLERANCE, boxes=1.0)
-        assert wrong(**parts, tolerance=tolerance) == []
+        report = judged(**parts, tolerance=replace(TOLERANCE, boxes=1.0))
+        assert (report.agree, report.failures) == (is_evidence, [])
 
 
 def test_a_share_of_boxes_may_disagree():

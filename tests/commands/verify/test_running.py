@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
+import verify_requests
 from colour_model import picture
 from damaged_graphs import maker
-from verify_requests import asked
 
 from detcli.commands.verify import running as module
 from detcli.commands.verify.report import SelectedBy
-from detcli.commands.verify.running import compare_running, plan_running, random_item
+from detcli.commands.verify.running import random_item
 from detcli.core.comparison import Order, Precision
 from detcli.core.errors import DetcliWarning, DeviceError, ModelError
 from detcli.core.geometry import Picture
@@ -28,14 +28,14 @@ def item(name, *squares):
 ITEMS = [item("grey"), item("red", ("red", 1, 1)), item("two", ("red", 2, 2), ("blue", 5, 5))]
 
 
-def verified(*models, items=ITEMS, **request):
-    return compare_running(plan_running(asked(*models, **{"conf": 0.6} | request)), items)
+def verified(*models, items=ITEMS, **values):
+    return verify_requests.verified(items, *models, **{"conf": 0.6} | values)
 
 
 @pytest.mark.parametrize("tail", ["ultralytics", "authors"])
 def test_own_selection_agrees_with_the_graphs(make_model, tail):
     report = verified(make_model(tail=tail))
-    assert (report.agree, report.failures) == (True, ())
+    assert (report.agree, report.failures) == (True, [])
     assert (report.left.selection, report.right.selection) == (SelectedBy.DETCLI, SelectedBy.GRAPH)
     found = report.detections
     assert (found.left, found.right, found.pairs, found.disagreeing) == (3, 3, 3, 0)
@@ -65,7 +65,7 @@ def test_a_tail_in_the_wrong_order_is_found(make_model, tmp_path):
     report = verified(tmp_path / "order.onnx", conf=0.1)
     assert report.detections.pictures[1].order is Order.WRONG
     assert report.detections.disagreeing == 0
-    assert report.failures == ("detections are not sorted by descending score on 2 pictures",)
+    assert report.failures == ["detections are not sorted by descending score on 2 pictures"]
 
 
 def test_networks_that_are_not_detectors_have_tensors(make_model, tmp_path):
@@ -112,7 +112,7 @@ def test_what_proves_nothing(make_model):
     models = [make_model(), make_model("b.onnx")]
     for items in ([], ITEMS[:1]):
         report = verified(*models, items=items)
-        assert (report.agree, report.failures, report.detections.pairs) == (False, (), 0)
+        assert (report.agree, report.failures, report.detections.pairs) == (False, [], 0)
     assert verified(*models, items=ITEMS[:1], tensors=True).agree  # these are something
 
 
@@ -124,7 +124,7 @@ def test_batches_and_a_rest(make_model):
 
 def test_a_device_that_cannot_be_used(make_model, monkeypatch):
     def refuse(path, device, settings, options):
-        if device != "cpu":
+        if str(device) != "cpu":
             raise DeviceError(f"no {device}")
         return Detector(path, device, settings, options)
 
@@ -138,7 +138,7 @@ class Overwriting(Detector):
 
     def __init__(self, path, device, settings, options):
         super().__init__(path, "cpu", settings, options)
-        self.device, self.in_flight = device, 3
+        self.device, self.in_flight = str(device), 3
         self._latest = None
 
     def submit(self, pictures):
@@ -150,7 +150,7 @@ def test_a_buffer_that_is_overwritten_shows(make_model, monkeypatch):
     """Several batches are in flight at once, so that it can."""
 
     def choose(path, device, settings, options):
-        kind = Detector if device == "cpu" else Overwriting
+        kind = Detector if str(device) == "cpu" else Overwriting
         return kind(path, device, settings, options)
 
     monkeypatch.setattr(module, "Detector", choose)

@@ -1,14 +1,15 @@
 """Detectors of queries: detcli's selection against the graph's, copies, a planted change."""
 
+import functools
+
 import numpy as np
 import onnx
 import pytest
 import query_model
+import verify_requests
 from colour_model import picture
-from verify_requests import asked
 
 from detcli.commands.verify.report import SelectedBy
-from detcli.commands.verify.running import compare_running, plan_running
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
 from detcli.source.loading import Item
@@ -29,8 +30,7 @@ def write(tmp_path):
     return write
 
 
-def verified(*models, **request):
-    return compare_running(plan_running(asked(*models, **request)), ITEMS)
+verified = functools.partial(verify_requests.verified, ITEMS)
 
 
 @pytest.mark.parametrize("tail", ["deploy", "rows"])

@@ -3,12 +3,10 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
-from verify_requests import asked
+from verify_requests import plan_of
 
 from detcli.backend import cuda, nvidia
-from detcli.commands.verify.report import SelectedBy
-from detcli.commands.verify.running import plan_running
-from detcli.core.comparison import EXACT, REDUCED, Precision
+from detcli.core.comparison import EXACT, REDUCED
 from detcli.core.errors import DetcliWarning, DeviceError, ModelError, UsageError
 from detcli.model.editing import cut, infer_shapes
 
@@ -32,31 +30,31 @@ def broken(tmp_path, whole):
     return path
 
 
-def plan_of(*models, **request):
-    return plan_running(asked(*models, **request))
-
-
 def devices(plan):
-    return plan.left.device, plan.right.device
+    return tuple(side.device for side in plan.reports)
+
+
+def selections(plan):
+    return [side.selection for side in plan.reports]
 
 
 def test_an_end_to_end_graph_alone_is_compared_with_its_own_selection(whole):
     plan = plan_of(whole)
-    assert (plan.left.selected_by, plan.right.selected_by) == (SelectedBy.DETCLI, SelectedBy.GRAPH)
+    assert selections(plan) == ["detcli", "graph"]
     assert devices(plan) == ("cpu", "cpu")
-    assert plan.left.file is plan.right.file
+    assert plan.sides[0].file is plan.sides[1].file
     assert plan.rules.max_det == 16  # what the graph keeps
     assert plan.settings.max_det == 16
 
 
 def test_two_models(body, whole):
     plan = plan_of(body, whole)
-    assert plan.left.selected_by is plan.right.selected_by is SelectedBy.DETCLI
+    assert selections(plan) == ["detcli", "detcli"]
     assert plan.rules.max_det == 300
     assert plan.rules.tolerance == EXACT
     assert plan.compares_heads
     plan = plan_of(body, whole, against="graph")
-    assert (plan.left.selected_by, plan.right.selected_by) == (SelectedBy.DETCLI, SelectedBy.GRAPH)
+    assert selections(plan) == ["detcli", "graph"]
     assert not plan.compares_heads
 
 
@@ -72,14 +70,14 @@ def test_devices(body):
 def test_half_precision_of_a_file_or_of_a_device(body, make_model):
     half = make_model("half.onnx", dtype=np.float16)
     plan = plan_of(body, half)
-    assert (plan.left.precision, plan.right.precision) == (Precision.FLOAT32, Precision.FLOAT16)
+    assert [side.precision for side in plan.reports] == ["float32", "float16"]
     assert plan.rules.tolerance == REDUCED
     for device, precision in (
         ("tensorrt", "float16"), ("openvino", "bfloat16"), ("openvino:GPU", "float16")
     ):  # fmt: skip
         plan = plan_of(body, against=device, half=True)
-        assert (plan.left.precision, plan.right.precision) == ("float32", precision)
-        assert (plan.left.options.half, plan.right.options.half) == (False, True)
+        assert [side.precision for side in plan.reports] == ["float32", precision]
+        assert [side.options.half for side in plan.sides] == [False, True]
     with pytest.raises(UsageError, match="--half has no effect"):
         plan_of(body, half, half=True)
 

@@ -16,11 +16,11 @@ from damaged_graphs import (
     without_transpose,
 )
 from onnx import helper, numpy_helper
+from verify_requests import probe
 
 from detcli.commands.verify import tensors as module
-from detcli.commands.verify.tensors import OutputComparison, Probe, bisect
+from detcli.commands.verify.tensors import OutputComparison, bisect
 from detcli.core.geometry import Picture
-from detcli.model.file import ModelFile
 
 
 def test_equal_graphs(bisected):
@@ -29,9 +29,8 @@ def test_equal_graphs(bisected):
 
 
 def test_nothing_was_compared(make_model):
-    path = make_model()
-    probe = Probe(ModelFile.read(path), (64, 64), at_head=False)
-    assert bisect(OutputComparison(probe, probe, 0.001)) is None
+    network = probe(make_model())
+    assert bisect(OutputComparison(network, network, 0.001)) is None
 
 
 @pytest.mark.parametrize("tail", ["transposed", "ultralytics", "authors"])

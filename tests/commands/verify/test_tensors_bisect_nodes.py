@@ -32,7 +32,7 @@ def explained(left, right, tensor="y", known=("x",), output=None):
     nodes = (nodes_between(graph, tensor, known)[0] for graph in graphs[:2])
     one = np.ones(2, np.float32)
     output = output or compare_tensors(tensor, one, -one, 0.01, "a")
-    node, finding = graphs.explain(*nodes, output)
+    node, finding = next(graphs.explain(*nodes, output))
     return node.name, node.operator, finding
 
 

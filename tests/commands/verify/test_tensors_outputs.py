@@ -3,29 +3,27 @@ import onnx
 import pytest
 from colour_model import picture
 from damaged_graphs import maker
+from verify_requests import probe
 
-from detcli.commands.verify.tensors import OutputComparison, Probe, TensorPair
+from detcli.commands.verify.tensors import OutputComparison
 from detcli.core.errors import DetcliWarning, ModelError
 from detcli.core.geometry import Picture
-from detcli.model.file import ModelFile
 
 GREY, RED = (Picture.whole(picture(*squares)) for squares in ([], [("red", 1, 1)]))
 
 
 def compared(*paths, whole=False, limit=0.001):
-    files = [ModelFile.read(path) for path in paths]
-    probes = [Probe(file, (64, 64), at_head=not whole) for file in files]
-    return OutputComparison(*probes, limit)
+    return OutputComparison(*(probe(path, at_head=not whole) for path in paths), limit)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_any_tensor_of_a_network(make_model, dtype):
-    probe = Probe(ModelFile.read(make_model(dtype=dtype, batch=3)), (64, 64), at_head=False)
-    found = probe.fetch(RED, ["cells", "head", "cells"])
+    network = probe(make_model(dtype=dtype, batch=3))
+    found = network.fetch(RED, ["cells", "head", "cells"])
     assert (found["head"].dtype, found["head"].shape) == (dtype, (3, 7, 64))
     np.testing.assert_array_equal(found["cells"][0, :, 1, 1], [1, 0, 0])
-    assert list(probe.fetch(RED, ["scores"])) == ["scores"]
-    assert probe.half == (dtype is np.float16)
+    assert list(network.fetch(RED, ["scores"])) == ["scores"]
+    assert network.half == (dtype is np.float16)
 
 
 def test_heads_in_either_axis_order(make_model):
@@ -38,7 +36,7 @@ def test_heads_in_either_axis_order(make_model):
 
 def test_an_end_to_end_graph_by_its_head(make_model):
     outputs = compared(make_model(), make_model("b.onnx", tail="ultralytics"))
-    assert outputs.right.outputs == ["head"]
+    assert [output.name for output in outputs.right.outputs] == ["head"]
     assert "first_index" not in outputs.right.index.producers
     outputs.add(RED, "red")
     assert [report.max_absolute for report in outputs.reports] == [0, 0]
@@ -71,7 +69,7 @@ def test_the_worst_picture_is_kept(make_model, tmp_path):
     scores, boxes = outputs.reports
     assert (scores.max_absolute, scores.source, scores.agrees) == (0.5, "red", False)
     assert (boxes.max_absolute, boxes.source, boxes.agrees) == (0, "grey", True)
-    assert outputs.worst == (RED, "red", TensorPair("head", "head"))
+    assert outputs.worst == (RED, "red", ("head", "head"))
 
 
 def with_outputs(path, *names):
@@ -104,6 +102,6 @@ def test_outputs_that_are_not_tensors(tmp_path):
         }"""
     path = tmp_path / "a.onnx"
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
-    probe = Probe(ModelFile.read(path), (8, 8), at_head=False)
+    network = probe(path, size=(8, 8))
     with pytest.raises(ModelError, match="are not tensors"):
-        OutputComparison(probe, probe, 0.001).add(RED, "red")
+        OutputComparison(network, network, 0.001).add(RED, "red")
