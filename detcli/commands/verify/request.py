@@ -10,35 +10,20 @@ from detcli.cli.report import REPORT_FORMAT, ReportFormat
 from detcli.core.config import DEVICES, INPUT, OUTPUT, Config
 from detcli.core.errors import UsageError
 from detcli.core.files import read_json
-from detcli.core.options import build, flat, option, rows
+from detcli.core.options import build, flat, option, placed, rows
 from detcli.core.values import parse_writable
 from detcli.run.saved import GZIP, SUFFIXES
 
 SELECTION = ("half", "conf", "nms", "imgsz", "box_format", "preprocess")  # of both sides that run
-OWN = (
-    "other",
-    "images",
-    "random",
-    "against",
-    "iou",
-    "tolerance",
-    "coco_images",
-    "tensors",
-    "bisect",
+ABOUT_DETECTIONS = (
+    "--certificate is about detections",
+    "leave out --tensors, --bisect and --random, or leave out --certificate",
 )
-
-KINDS: dict[str, tuple[Any, Any]] = {
-    "model": (str, None),
-    "other": (str | None, None),
-    "images": (list, str),
-    "against": (str | None, None),
-    "iou": (float | int, None),
-    "tolerance": (dict, float | int),
-    "coco_images": (str | None, None),
-}
-"""Types, and those of parts, of what a certificate asks for, besides what a Config checks."""
-
-TOLERANCES = {"score", "corner", "boxes", "tensor"}
+CERTIFIED = (
+    *("model", "other", "images", "random", "recursive", "device", "against", *SELECTION),
+    *("iou", "tolerance", "coco_images", "tensors", "bisect"),
+)
+"""What a certificate asks for."""
 
 
 def complete_side(incomplete: str) -> list[str]:
@@ -85,6 +70,17 @@ class VerifyRequest:
         boxes=True,
         panel=INPUT,
         range=(0, None),
+        excludes={
+            "images": (
+                "--images and --random are mutually exclusive",
+                "name a folder of real pictures with --images",
+            ),
+            "report": (
+                "--report shows detections, and random pictures have none",
+                "name a folder with --images",
+            ),
+            "certificate": ABOUT_DETECTIONS,
+        },
     )
     against: str | None = option(
         None,
@@ -105,10 +101,18 @@ class VerifyRequest:
         parse=_tolerance,
     )
     tensors: bool = option(
-        False, "--tensors", "Also compare the raw outputs of the networks.", boxes=False
+        False,
+        "--tensors",
+        "Also compare the raw outputs of the networks.",
+        boxes=False,
+        excludes={"certificate": ABOUT_DETECTIONS},
     )
     bisect: bool = option(
-        False, "--bisect", "Find the first node whose output differs.", boxes=False
+        False,
+        "--bisect",
+        "Find the first node whose output differs.",
+        boxes=False,
+        excludes={"certificate": ABOUT_DETECTIONS},
     )
     coco_images: str | None = option(
         None,
@@ -137,10 +141,18 @@ class VerifyRequest:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """A request of values by name, as in a certificate."""
-        known, own = rows(Config), {one.name for one in fields(cls)}
-        values = {"device": "cpu", **values}
-        read = {name: known[name].read(values[name]) for name in values.keys() - own}
-        return cls(build(Config, read), **{name: values[name] for name in values.keys() & own})
+        known, allowed = dict(rows(Config)), values.get("tolerance")
+        own = [one for one in fields(cls) if "option" in one.metadata]
+        known |= {one.name: placed(one, one.name, one.type) for one in own}
+        if isinstance(allowed, dict):
+            text = ",".join(f"{name}={value}" for name, value in allowed.items())
+            values = {**values, "tolerance": text or None}
+        given = {name: value for name, value in values.items() if value is not None}
+        read = {
+            name: known[name].read(value) for name, value in ({"device": "cpu"} | given).items()
+        }
+        mine = {one.name: read[one.name] for one in own if one.name in read}
+        return cls(build(Config, read), **mine)
 
     def __post_init__(self) -> None:
         if self.check is not None:
@@ -150,17 +162,11 @@ class VerifyRequest:
                 "missing argument 'MODEL'",
                 "name an ONNX file, a model, or records that predict saved",
             )
-        if self.certificate is not None:
-            if self.certificate.suffix.lower() != ".json":
-                raise UsageError(
-                    f"--certificate {self.certificate} does not end with .json",
-                    "name the JSON, as in gpu.json",
-                )
-            if self.compares_tensors or self.random is not None:
-                raise UsageError(
-                    "--certificate is about detections",
-                    "leave out --tensors, --bisect and --random, or leave out --certificate",
-                )
+        if self.certificate is not None and self.certificate.suffix.lower() != ".json":
+            raise UsageError(
+                f"--certificate {self.certificate} does not end with .json",
+                "name the JSON, as in gpu.json",
+            )
         if len(self.config.running.device) > 1:
             raise UsageError("--device names several devices", "name one, and another in --against")
         if self.is_saved:
@@ -189,28 +195,19 @@ class VerifyRequest:
     def to_json(self) -> dict[str, Any]:
         """What certificates say of it."""
         known, values = rows(Config), flat(self.config)
-        shared = ("model", "recursive", *SELECTION)
-        return {
-            **{name: known[name].write(values[name]) for name in shared},
-            **{name: getattr(self, name) for name in OWN},
-            "device": str(self.config.running.device[0]),
-            "tolerance": self.tolerance or {},
+        asked = {
+            name: known[name].write(values[name]) if name in known else getattr(self, name)
+            for name in CERTIFIED
         }
+        device = str(self.config.running.device[0])
+        return asked | {"device": device, "tolerance": self.tolerance or {}}
 
     def _check_running(self) -> None:
         if self.coco_images is not None:
             raise UsageError("--coco-images needs saved records and COCO results", "leave it out")
-        if bool(self.images) == (self.random is not None):
+        if not self.images and self.random is None:
             raise UsageError(
-                "--images and --random are mutually exclusive"
-                if self.images
-                else "no pictures to compare on",
-                "name a folder of real pictures with --images",
-            )
-        if self.random is not None and self.config.writing.report is not None:
-            raise UsageError(
-                "--report shows detections, and random pictures have none",
-                "name a folder with --images",
+                "no pictures to compare on", "name a folder of real pictures with --images"
             )
         if self.random is not None and not self.compares_tensors:
             raise UsageError(
@@ -283,18 +280,10 @@ def read_certificate(path: Path, given: VerifyRequest) -> tuple[VerifyRequest, d
         raise _unusable(path, "it is not a certificate of detcli verify")
     if asked.get("gpu_decode"):  # of earlier certificates
         raise _unusable(path, "it compares decoders, which verify no longer does")
-    for name, (kind, part) in KINDS.items():
-        value = asked.get(name)
-        parts = value.values() if isinstance(value, dict) else value or ()
-        if not isinstance(value, kind) or (
-            part and not all(isinstance(one, part) for one in parts)
-        ):
-            raise _unusable(path, f"its request has no usable {name}")
-    if not asked["tolerance"].keys() <= TOLERANCES:
-        raise _unusable(path, "its request has no usable tolerance")
-    names = [*KINDS, "recursive", "device", *SELECTION]
-    values = {name: asked[name] for name in names if asked.get(name) is not None}
-    request = VerifyRequest.of(values | {"images": tuple(asked["images"])})
+    model, images = asked.get("model"), asked.get("images")
+    if not isinstance(images, list) or not all(isinstance(one, str) for one in (model, *images)):
+        raise _unusable(path, "its request has no usable model or images")
+    request = VerifyRequest.of({name: asked.get(name) for name in CERTIFIED})
     config = replace(request.config, writing=given.config.writing, messages=given.config.messages)
     return replace(request, config=config, check=path), content
 
