@@ -11,9 +11,9 @@ import warnings
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
@@ -58,16 +58,14 @@ class SavedRun:
 
     def __init__(self, name: str, path: str) -> None:
         """Read all records once; `name` is what the user called the file at `path`."""
-        self.name, self.path = name, path
+        self.name, self.path, self.count = name, path, 0
         self.names = set[str]()  # of its inputs, see `key`
         self.folder = ""  # that all of them have in common, if names only count below it
         self.settings: list[dict[str, Any]] = []  # with a resumed run, records may carry some
         self.provenance: dict[str, str | None] | None = None  # of the first record
-        self.models: dict[str, None] = {}
-        self.devices: dict[str, None] = {}
+        self.made_by: dict[str, dict[str, None]] = {"model": {}, "device": {}}
         self.classes: dict[int, str] = {}  # that were found; the first name of each
         self.renamed: int | None = None  # an id that has two names
-        self.count = 0  # records
         if is_folder(path):
             from detcli.run.shards.manifest import Manifest
             from detcli.run.shards.store import open_store
@@ -75,22 +73,21 @@ class SavedRun:
             header = Manifest(open_store(f"{path}/")).header
             self.settings.append(cast("dict[str, Any]", header["settings"]))
         for fields in read_records(path):
-            self._scan(fields)
+            self._scan(cast("dict[str, Any]", fields), self.key(fields))
 
-    def _scan(self, fields: RecordJson) -> None:
+    def _scan(self, fields: dict[str, Any], key: str) -> None:
         self.count += 1
-        self.names.add(self.key(fields))
+        self.names.add(key)
         if "settings" in fields and len(self.settings) < MAX_NOTED:
             settings = {name: one for name, one in fields["settings"].items() if _is_flat(one)}
             self.settings += [settings] if settings not in self.settings else []
         if self.provenance is None and "provenance" in fields:
-            said = cast("dict[str, Any]", fields["provenance"])
-            texts = {name: said.get(name) for name in ProvenanceJson.__annotations__}
-            self.provenance = {n: one if isinstance(one, str) else None for n, one in texts.items()}
-        if "model" in fields:
-            self.models[fields["model"]] = None
-        if "device" in fields:
-            self.devices[fields["device"]] = None
+            said = (
+                (name, fields["provenance"].get(name)) for name in ProvenanceJson.__annotations__
+            )
+            self.provenance = {name: one if isinstance(one, str) else None for name, one in said}
+        for name in self.made_by.keys() & fields.keys():
+            self.made_by[name][fields[name]] = None
         for one in fields.get("detections", ()):
             if self.classes.setdefault(one["class_id"], one["class_name"]) != one["class_name"]:
                 self.renamed = one["class_id"]
@@ -117,7 +114,7 @@ class SavedRun:
         said = (self.provenance or {}).get("precision")
         if said in set(Precision):
             return Precision(said)
-        for device in self.devices:
+        for device in self.made_by["device"]:
             if (found := re.search(r"\((\w+)\)$", device)) and found[1] in PRECISIONS:
                 return PRECISIONS[found[1]]
         return Precision.FLOAT16 if any(self.setting("half", bool)) else None
@@ -126,18 +123,28 @@ class SavedRun:
         hashes = {*self.setting("model_sha256", str)}
         digest = hashes.pop() if len(hashes) == 1 else ""
         return SideReport(
-            model=", ".join(self.models) or ", ".join(self.setting("model", str)) or "unknown",
+            model=", ".join(self.made_by["model"] or self.setting("model", str)) or "unknown",
             sha256=digest if re.fullmatch("[0-9a-f]{64}", digest) else None,
-            device=", ".join(self.devices) or None,
+            device=", ".join(self.made_by["device"]) or None,
             precision=self.precision,
             records=self.name,
         )
 
+    def certified(self) -> CertifiedSide:
+        settings = self.settings[0] if self.settings else None
+        return CertifiedSide(_digest(self.path), settings, self.provenance)
+
+
+def _digest(path: str) -> str | None:
+    return sha256(Path(path)) if Path(path).is_file() else None
+
 
 def _is_flat(value: object) -> bool:
     """Whether a setting holds nothing nested, as none of ours do."""
-    parts = [*value.values()] if isinstance(value, dict) else value
-    return not isinstance(parts, list) or not any(isinstance(one, dict | list) for one in parts)
+    parts = value.values() if isinstance(value, dict) else value
+    return isinstance(parts, str) or not any(
+        isinstance(one, dict | list) for one in (parts if isinstance(parts, Iterable) else ())
+    )
 
 
 def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
@@ -193,30 +200,29 @@ def pairs(left: SavedRun, right: SavedRun) -> Iterator[Pair]:
     Both are read in step. A record waits in memory for its counterpart, so in like order only two
     records are held.
     """
-    runs = left, right
-    waiting: tuple[defaultdict[str, list[RecordJson]], ...] = (defaultdict(list), defaultdict(list))
+    runs, waiting = (left, right), defaultdict[str, list[dict[int, RecordJson]]](list)
     for step in zip_longest(read_records(left.path), read_records(right.path)):
         for side, fields in enumerate(step):
             if fields is None:
                 continue
-            key, other, counterpart = runs[side].key(fields), 1 - side, None
-            if key in waiting[other]:
-                counterpart = waiting[other][key].pop(0)
-                if not waiting[other][key]:
-                    del waiting[other][key]
-            elif key in runs[other].names:
-                waiting[side][key].append(fields)
+            key, found = runs[side].key(fields), {side: fields}
+            held = waiting[key]  # of one side
+            if held and side not in held[0]:
+                found |= held.pop(0)
+            elif key in runs[1 - side].names:
+                held.append(found)
                 continue
-            yield (fields, counterpart) if side == 0 else (counterpart, fields)
-    for side, left_over in enumerate(waiting):
-        for fields in (one for found in left_over.values() for one in found):
-            yield (fields, None) if side == 0 else (None, fields)
+            if not held:
+                del waiting[key]
+            yield found.get(0), found.get(1)
+    for found in chain.from_iterable(waiting.values()):
+        yield found.get(0), found.get(1)
 
 
-def is_results(path: Path) -> bool:
+def is_results(path: str) -> bool:
     """Whether a file begins as COCO results do."""
     try:
-        with open_lines(path) as file:
+        with open_lines(Path(path)) as file:
             begins = file.read(PEEK)
     except (OSError, EOFError, zlib.error, ValueError):  # ValueError: no file can have this name
         return False
@@ -226,15 +232,15 @@ def is_results(path: Path) -> bool:
 class CocoResults:
     """COCO results, which are held as a whole."""
 
-    def __init__(self, path: Path, ids: CocoIds, classes: Mapping[int, str]) -> None:
+    def __init__(self, name: str, path: str, ids: CocoIds, classes: Mapping[int, str]) -> None:
         """Read a file; `classes` are those of the other side.
 
         Raises:
             SourceError: It cannot be read.
             UsageError: It is something else, or has no category of the classes.
         """
-        self._ids = ids
-        self._boxes = _read_boxes(path)
+        self.name, self.path, self._ids = name, path, ids
+        self._boxes = _read_boxes(Path(path))
         boxes = [box for found in self._boxes.values() for box in found]
         known = _classes(ids, classes, {box["class_id"] for box in boxes})
         for box in boxes:
@@ -243,6 +249,12 @@ class CocoResults:
             unknown = MAX_CLASS + category % MAX_CLASS, f"category {category}"
             box["class_id"], box["class_name"] = known.get(category, unknown)
         self.classes = {box["class_id"]: box["class_name"] for box in boxes}
+
+    def report(self) -> SideReport:
+        return SideReport("unknown", records=self.name)
+
+    def certified(self) -> CertifiedSide:
+        return CertifiedSide(_digest(self.path))
 
     def pairs(self, records: Iterable[RecordJson]) -> Iterator[Pair]:
         """Yield each record with one of its picture's results; no rows mean no detections."""
@@ -323,50 +335,42 @@ def _classes(
 
 def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
     """Read both sides and compare, with a bar on a terminal."""
-    names, instances = (request.model, request.other or ""), request.coco_images
+    name, instances = request.other or "", request.coco_images
+    folder = Path(request.images[0]) if request.images else None
     with ExitStack() as stack:
-        paths = [stack.enter_context(_lasting(name)) for name in names]
-        if is_results(Path(paths[0])):
-            raise UsageError(f"{names[0]} holds COCO results", "name them second, after records")
-        left = SavedRun(names[0], paths[0])
+        path, other = (stack.enter_context(_lasting(one)) for one in (request.model, name))
+        if is_results(path):
+            raise UsageError(
+                f"{request.model} holds COCO results", "name them second, after records"
+            )
+        left = SavedRun(request.model, path)
+        right: SavedRun | CocoResults
         runs, different = [left], list[str]()
-        if instances is not None or is_results(Path(paths[1])):
+        if instances is not None or is_results(other):
             ids = CocoIds() if instances is None else CocoIdsFromFile(Path(instances))
-            coco = CocoResults(Path(paths[1]), ids, left.classes)
-            found, classes = coco.pairs(read_records(left.path)), coco.classes
-            sides = left.report(), SideReport("unknown", records=names[1])
+            right = coco = CocoResults(name, other, ids, left.classes)
+            found = coco.pairs(read_records(path))
         else:
-            right = SavedRun(names[1], paths[1])
-            runs.append(right)
-            if left.names.isdisjoint(right.names):  # as on two machines
+            right = second = SavedRun(name, other)
+            if left.names.isdisjoint(second.names):  # as on two machines
                 left.shorten()
-                right.shorten()
-            different = [*unlike(left, right)]
-            found, classes = pairs(left, right), right.classes
-            sides = left.report(), right.report()
-        results = stack.enter_context(open_results(request, inputs, _rules(runs, request), sides))
+                second.shorten()
+            runs, different = [left, second], [*unlike(left, second)]
+            found = pairs(left, second)
+        rules, sides = _rules(runs, request), (left.report(), right.report())
+        results = stack.enter_context(open_results(request, inputs, rules, sides))
+        results.report.unlike += different
         quiet = request.config.messages.quiet
         advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
-        finder = Finder(Path(request.images[0]) if request.images else None, DecodeOptions())
-        stack.callback(finder.close)
-        results.report.unlike += different
-        comparing = _Pairs(finder, results, (left.classes, classes))
+        finder = stack.enter_context(closing(Finder(folder, DecodeOptions())))
+        comparing = _Pairs(finder, results, (left.classes, right.classes))
         for pair in found:
             comparing.add(*pair)
             advance()
         made = results.finish(comparing.failures())
         if results.certifies:
-            made.left, made.right = map(
-                _certified, paths, (left, None if len(runs) == 1 else right)
-            )
+            made.left, made.right = left.certified(), right.certified()
     return made
-
-
-def _certified(path: str, run: SavedRun | None) -> CertifiedSide:
-    digest = sha256(Path(path)) if Path(path).is_file() else None
-    if run is None:
-        return CertifiedSide(digest)
-    return CertifiedSide(digest, run.settings[0] if run.settings else None, run.provenance)
 
 
 @contextmanager
@@ -390,20 +394,19 @@ def _lasting(name: str) -> Iterator[str]:
 
 def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     """How strictly to compare; without a confidence, all detections that both runs hold count."""
-    known, most, class_held = list[float](), [], dict[int, float]()
-    for run in runs:
-        confs = [one for one in run.setting("conf", float, int) if 0 <= one <= 1]
-        known += [max(confs)] if confs else []
-        if not any(settings.get("tile") for settings in run.settings):  # no limit for a picture
-            most += [one for one in run.setting("max_det", int) if one >= 1]
-        for key, least in (
-            row for table in run.setting("class_conf", dict) for row in table.items()
-        ):
+    confs = [[one for one in run.setting("conf", float, int) if 0 <= one <= 1] for run in runs]
+    known = [max(found) for found in confs if found]
+    highest, asked = max(known, default=USUAL_CONF), request.config.settings.conf
+    conf = highest if asked is None else asked
+    # With tiles, a picture may have more.
+    whole = [run for run in runs if not any(one.get("tile") for one in run.settings)]
+    most = [one for run in whole for one in run.setting("max_det", int) if one >= 1]
+    class_held: dict[int, float] = {}
+    for table in chain.from_iterable(run.setting("class_conf", dict) for run in runs):
+        for key, least in table.items():
             number = type(least) in {int, float} and 0 <= least <= 1
             if number and key.isdecimal() and len(key) < MAX_DIGITS:
                 class_held[int(key)] = max(least, class_held.get(int(key), 0.0))
-    highest, asked = max(known, default=USUAL_CONF), request.config.settings.conf
-    conf = highest if asked is None else asked
     precisions = {run.precision or Precision.FLOAT32 for run in runs}
     return Rules(
         conf,
