@@ -29,10 +29,9 @@ from detcli.core.comparison import (
 )
 from detcli.core.detections import Detections
 from detcli.core.errors import InputError
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin, RecordJson, error_to_json, iso_time
+from detcli.core.record import Origin, Record, RecordJson, iso_time
 from detcli.run.machine import FileHashes
-from detcli.sink.page import About, BoxKind, Page, Rendering, Row, render, versions
+from detcli.sink.page import About, BoxKind, Page, Rendering, Row, versions
 
 BOTH, MOVED, MISSING, EXTRA = range(4)
 
@@ -58,7 +57,6 @@ class Results:
         self.made, self.report, self.certifies = made, made.report, certifies
         self.summary: Sequence[str] = ()  # what the page says of the whole
         self._rules, self._page = rules, page
-        self._shown = 0  # on the page
         self._totals = Totals(rules)
         # Of saved runs, which may be long, only pictures that disagree are kept, and the worst.
         self._keep_all = made.report.left.records is None
@@ -69,14 +67,13 @@ class Results:
 
     def add(
         self,
-        origin: Origin,
-        size: tuple[int, int],
+        fields: RecordJson,
         sides: Sequence[Detections],
-        shown: Picture | Callable[[], Picture | None],
-        warnings: Sequence[str] = (),
+        rendering: Callable[[], Rendering | None],
     ) -> None:
-        """Compare the detections of a picture of (height, width), which may not be found."""
+        """Compare the detections of a picture, whose record the page shows."""
         left, right = sides
+        origin = Origin(fields["source"], frame=fields.get("frame"))
         compared = compare(left, right, self._rules)
         report = picture_report(origin, compared, self._rules)
         self._totals.add(report)
@@ -87,25 +84,14 @@ class Results:
         if severity > (0, 0.0):  # of equals the first
             self._worst = heapq.nlargest(WORST, [*self._worst, (severity, -number, report)])
         if self._page is not None:
-            fields = self._fields(origin)
-            fields["height"], fields["width"] = size
-            fields["detections"] = []
-            if warnings:
-                fields["warnings"] = list(warnings)
-
-            def rendering() -> Rendering | None:
-                picture = shown if isinstance(shown, Picture) else shown()
-                return None if picture is None else render(picture.pixels)
-
             self._page.add(fields, rendering, [*_rows(compared)])
 
-    def fail(self, name: str, origin: Origin, error: InputError) -> None:
+    def fail(self, origin: Origin, error: InputError) -> None:
         """Note an input that cannot be read or compared."""
-        self.report.failed.append(FailedInput(name, str(error)))
+        frame = "" if origin.frame is None else f" frame {origin.frame}"
+        self.report.failed.append(FailedInput(f"{origin.source}{frame}", str(error)))
         if self._page is not None:
-            fields = self._fields(origin)
-            fields["error"] = error_to_json(error)
-            self._page.add(fields, None)
+            self._page.add(Record(origin, 0, "", "", error=error).to_json(), None)
 
     def certify(self, origin: Origin, digest: str | None = None) -> None:
         """Note the hash of a file, of a video once; None if it is not known yet."""
@@ -125,15 +111,6 @@ class Results:
         report.judge(more)
         self.summary = (*(report.failures or ["The two sides agree"]), *report.unlike)
         return self.made
-
-    def _fields(self, origin: Origin) -> RecordJson:
-        fields: RecordJson = {"schema_version": 1, "source": origin.source, "index": self._shown}
-        self._shown += 1
-        if origin.frame is not None:
-            fields["frame"] = origin.frame
-        if origin.time_s is not None:
-            fields["time_s"] = round(origin.time_s, 3)
-        return fields
 
 
 def _rows(compared: Comparison) -> Iterator[Row]:

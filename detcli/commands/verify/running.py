@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import cast
 
@@ -26,7 +27,7 @@ from detcli.core.config import Settings
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
 from detcli.core.geometry import Picture
-from detcli.core.record import Origin
+from detcli.core.record import Origin, Record
 from detcli.model.contract import METADATA
 from detcli.model.file import ModelFile
 from detcli.model.graph import known_size, shape
@@ -36,6 +37,7 @@ from detcli.run import source_options
 from detcli.run.detector import Detector, prepare_for
 from detcli.run.machine import describe_run
 from detcli.run.sides import DetectorSide, GraphSide, precision_in, rows_of
+from detcli.sink.page import render
 from detcli.source.loading import Item, load_in_time
 from detcli.source.sources import InputGuard, Sources
 
@@ -288,7 +290,8 @@ def compare_running(
             for (item, picture), *pair in zip(loaded, *found, strict=True):
                 if pair:
                     results.certify(item.origin)
-                    results.add(item.origin, picture.size, pair, picture, picture.warnings)
+                    fields = Record(item.origin, 0, "", "", picture, pair[0]).to_json()
+                    results.add(fields, pair, partial(render, picture.pixels))
                 else:
                     report.compared += 1
                 if outputs is not None:
@@ -322,7 +325,7 @@ def _load(
         try:
             picture = load_in_time(item)
         except InputError as error:
-            results.fail(item.origin.source, item.origin, error)
+            results.fail(item.origin, error)
         else:
             for warning in picture.warnings:
                 warnings.warn(f"{item.origin.source}: {warning}", DetcliWarning, stacklevel=3)

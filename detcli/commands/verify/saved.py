@@ -452,26 +452,18 @@ class _Pairs:
             self._report.other_files.append(_title(left))
         if sizes[0] != sizes[1]:
             self._fail(left, f"{sizes[0]} on the left, {sizes[1]} on the right")
-        else:
-            self._compare(left, right, digest or other)
-
-    def _compare(self, left: RecordJson, right: RecordJson, digest: str | None) -> None:
-        source, results = left["source"], self._results
-        origin = Origin(source, frame=left.get("frame"), time_s=left.get("time_s"))
-        if results.certifies:
-            path = None if digest else self._finder.path_of(source)
-            results.certify(Origin(source, path, origin.frame), digest)
-        results.add(
-            origin,
-            (left["height"], left["width"]),
-            [*map(_found, (left, right), self._names)],
-            partial(self._finder.picture, left),
-            left.get("warnings", ()),
-        )
+            return
+        finder, found = self._finder, [*map(_found, (left, right), self._names)]
+        if self._results.certifies:
+            digest = digest or other
+            path = None if digest else finder.path_of(left["source"])
+            self._results.certify(Origin(left["source"], path, left.get("frame")), digest)
+        shown = cast("RecordJson", {**left, "model": "", "device": ""})  # which the facts name
+        self._results.add(shown, found, partial(finder.rendering, left))
 
     def _fail(self, fields: RecordJson, error: str) -> None:
         origin = Origin(fields["source"], frame=fields.get("frame"))
-        self._results.fail(_title(fields), origin, InputError(error))
+        self._results.fail(origin, InputError(error))
 
     def failures(self) -> Iterator[str]:
         """What differs besides detections, a sentence each."""
