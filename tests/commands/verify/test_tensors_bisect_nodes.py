@@ -1,130 +1,141 @@
-import numpy as np
-import onnx
-import pytest
-from damaged_graphs import bypassed, copy_of, maker, swapped
-from onnx import helper, numpy_helper
+"""Bisecting says what differs about a node."""
 
-from detcli.commands.verify.tensors import Graphs, compare_tensors, nodes_between
+import numpy as np
+import pytest
+from colour_model import build
+from damaged_graphs import maker
+from onnx import helper, numpy_helper
+from verify_requests import PICTURE, parsed
+
+from detcli.commands.verify.tensors import Graphs, compare_tensors
 from detcli.model.graph import GraphIndex
 
+HALVES = "float16[1, 3, 8, 8]"
+ALIKE = "the node is the same on both sides: the precision, runtime or device makes it differ"
 
-def build():
-    """y = relu(w * (x - c)), each step a node."""
-    constants = {"c": np.array([1.0], np.float32), "w": np.array([2.0, 3.0], np.float32)}
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [
-            helper.make_node("Sub", ["x", "c"], ["difference"], name="sub"),
-            helper.make_node("Mul", ["difference", "w"], ["product"], name="mul"),
-            helper.make_node("LeakyRelu", ["product"], ["y"], name="relu", alpha=0.1),
-        ],
-        "g",
-        [value("x", onnx.TensorProto.FLOAT, [2])],
-        [value("y", onnx.TensorProto.FLOAT, [2])],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    return helper.make_model(graph)
-
-
-def explained(left, right, tensor="y", known=("x",), output=None):
-    """The node between a tensor and known tensors, and what differs about it."""
-    graphs = Graphs(GraphIndex(left.graph), GraphIndex(right.graph), "a.onnx", "b.onnx")
-    nodes = (nodes_between(graph, tensor, known)[0] for graph in graphs[:2])
-    one = np.ones(2, np.float32)
-    output = output or compare_tensors(tensor, one, -one, 0.01, "a")
-    node, finding = next(graphs.explain(*nodes, output))
-    return node.name, node.operator, finding
-
-
-def test_the_nodes_between():
-    index = GraphIndex(build().graph)
-    nodes, reached = nodes_between(index, "product", {"x", "difference", "product"})
-    assert ([node.name for node in nodes], reached) == (["mul"], {"difference"})
-    nodes, reached = nodes_between(index, "y", {"x"})
-    assert ([node.name for node in nodes], reached) == (["sub", "mul", "relu"], {"x"})
-    assert nodes_between(index, "x", set()) == ([], set())
-
-
-def test_swapped_inputs():
-    assert explained(build(), swapped(build(), "difference")) == (
-        *("sub", "Sub"),
-        "its inputs are swapped in b.onnx: c, x",
-    )
-
-
-def test_a_missing_node_and_a_new_one():
-    whole, short = build(), bypassed(build(), "product")
-    assert explained(whole, short) == ("mul", "Mul", "the node is missing in b.onnx")
-    other = copy_of(whole)
-    maker(other, "y").op_type = "Elu"
-    assert explained(whole, other) == ("relu", "LeakyRelu", "it is Elu in b.onnx")
-    renamed = copy_of(whole)
-    for node in renamed.graph.node:
-        node.input[:] = ["clipped" if name == "difference" else name for name in node.input]
-    clip = helper.make_node("Relu", ["difference"], ["clipped"], name="clip")
-    renamed.graph.node.insert(1, clip)
-    name, _, finding = explained(whole, renamed)
-    assert (name, finding) == ("mul", "it reads difference, but clipped in b.onnx")
-    assert explained(whole, renamed, "product", ("difference",))[0] == "mul"
-
-
-def test_a_constant_that_differs():
-    other = build()
-    other.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float32([2, 4]), "w"))
-    expected = "its constant input w differs in b.onnx by up to 1"
-    assert explained(build(), other) == ("mul", "Mul", expected)
-    other.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float32([2, np.inf]), "w"))
-    assert "1 values are not finite instead of 0" in explained(build(), other)[2]
-
-
-def test_a_constant_that_is_rounded_does_not_differ():
-    other = build()
-    other.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float16([2, 3.001]), "w"))
-    assert "the same on both sides" in explained(build(), other)[2]
-    other.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float32([2, 3.001]), "w"))
-    assert "differs in b.onnx by up to 0.001" in explained(build(), other)[2]
-
-
-def test_attributes():
-    other = build()
-    maker(other, "y").attribute[0].f = 0.2
-    assert explained(build(), other) == (
-        *("relu", "LeakyRelu"),
-        "its attributes differ in b.onnx: alpha",
-    )
-
-
-def test_casts_are_ignored():
-    """Converters to float16 put them around nodes."""
-    other = build()
-    maker(other, "product").input[0] = "cast"
-    cast = helper.make_node("Cast", ["difference"], ["cast"], to=onnx.TensorProto.FLOAT16)
-    other.graph.node.insert(1, cast)
-    assert explained(build(), other)[::2] == (
-        "relu",
-        "the node is the same on both sides: the precision, runtime or device makes it differ",
-    )
+CHAIN = """<float c = {1.0}, float w = {2.0}> {
+    [sub] d = Sub (images, c)
+    [mul] p = Mul (d, w)
+    [relu] y = LeakyRelu <alpha = 0.1> (p)
+}"""
+SHORT = CHAIN.replace("[mul] p = Mul (d, w)\n    ", "").replace("(p)", "(d)")
+DIRECT = "{ [sin] y = Sin (images) }"
+TWO_STEPS = "{ [neg] p = Neg (images) [sin] y = Sin (p) }"
+NAMELESS = "{ x = Sqrt (images) [last] y = Floor (x) }"
+ROUNDED = "<float16 h = {16896}> { w = Cast <to = 1> (h) [mul] y = Mul (images, w) }"  # 3
+EXACT = "<float w = {3.001}> { [mul] y = Mul (images, w) }"
+CONSTANT = "{ w = Constant <value = float {1.0}> () [add] y = Add (images, w) }"
+CLIP = "<float most = {0.1}> { [clip] y = Clip (images) }"
+SPLIT = """<float one = {1.0}> {
+    [add] x = Add (images, one)
+    [split] low, high = Split <axis = 3> (x)
+    [join] y = Concat <axis = 3> (high, low)
+}"""
+IF = """<float one = {1.0}, bool yes = {1}, float factor = {2.0}> {
+    [add] x = Add (images, one)
+    [choose] z = If (yes) <
+        then_branch = inner_then () => (float[1, 3, 8, 8] a) { [scale] a = Mul (x, factor) },
+        else_branch = inner_else () => (float[1, 3, 8, 8] b) { [keep] b = Identity (x) }
+    >
+    [root] y = Sqrt (z)
+}"""
 
 
 @pytest.mark.parametrize(
-    ("left", "says"),
+    ("left", "change", "node", "finding", "inputs"),
     [
-        (
-            [70123.0, 1.0],
-            "1 infinities and 0 NaN in b.onnx only: the float16 limit is 65504, the other",
-        ),
-        ([1.0, 1.0], "1 infinities and 0 NaN in b.onnx only"),
+        (CHAIN, ("(images, c)", "(c, images)"), "sub",
+         "its inputs are swapped in b.onnx: c, images", ""),
+        (CHAIN, (CHAIN, SHORT), "mul", "the node is missing in b.onnx", "d"),
+        (SHORT, (SHORT, CHAIN), "relu", "it reads d, but p in b.onnx", "d"),
+        (DIRECT, (DIRECT, TWO_STEPS), "neg", "the node is missing in a.onnx", ""),
+        (CHAIN, ("LeakyRelu", "Elu"), "relu", "it is Elu in b.onnx", "p"),
+        (CHAIN, ("0.1", "0.2"), "relu", "its attributes differ in b.onnx: alpha", "p"),
+        (CHAIN, ("w = {2.0}", "w = {3.0}"), "mul",
+         "its constant input w differs in b.onnx by up to 1", "d"),
+        (CONSTANT, ("1.0", "2.0"), "add",
+         "its constant input w differs in b.onnx by up to 1", ""),
+        (EXACT, ("3.001", "3.0"), "mul",
+         "its constant input w differs in b.onnx by up to 0.001", ""),
+        (EXACT, (EXACT, ROUNDED), "mul", ALIKE, ""),  # not more than float16 rounds
+        (CLIP, ("(images)", "(images, , most)"), "clip", "it has 1 inputs, and 3 in b.onnx", ""),
+        (NAMELESS, ("Sqrt", "Neg"), "x", "it is Neg in b.onnx", ""),
+        # Neither output comes before the other.
+        (SPLIT, ("low, high =", "high, low ="), "split", "the node is missing in b.onnx", "x"),
+        (IF, ("one = {1.0}", "one = {3.0}"), "add",
+         "its constant input one differs in b.onnx by up to 2", ""),
+        # What a branch reads from the outer graph counts as read by the If.
+        (IF, ("factor = {2.0}", "factor = {3.0}"), "choose",
+         "its constant input factor differs in b.onnx by up to 1", "x"),
+        (IF, ("Mul (x", "Sub (x"), "choose",
+         "its attributes differ in b.onnx: then_branch", "x"),
+    ],
+)  # fmt: skip
+def test_what_differs_about_a_node(bisected, left, change, node, finding, inputs):  # noqa: PLR0913, PLR0917
+    found = bisected(parsed(left), parsed(left.replace(*change)), size=(8, 8), limit=0.0001)
+    assert found.node.name == node
+    assert finding == found.finding
+    assert [tensor.name for tensor in found.inputs] == inputs.split()
+
+
+def test_weights_that_differ_by_less_than_the_tolerance_of_tensors(bisected):
+    """One percent in each weight is one percent in the output, more than rounding."""
+    left, right = (
+        parsed("<float[3, 3, 1, 1] w> { [conv] y = Conv (images, w) }") for _ in range(2)
+    )
+    kernel = np.array([100.0] + [1.0] * 8, np.float32).reshape(3, 3, 1, 1)
+    for model, factor in ((left, 1), (right, np.float32(1.08))):
+        kernel[2] *= factor
+        model.graph.initializer.append(numpy_helper.from_array(kernel, "w"))
+    found = bisected(left, right, size=(8, 8), limit=0.0001)
+    assert "its constant input w differs in b.onnx by up to 0.08" in found.finding
+
+
+def test_an_output_that_is_a_constant(bisected):
+    graph, outputs = "<float c = {%s}> { y = Relu (images) }", f"{PICTURE} y, float c"
+    found = bisected(parsed(graph % 1.0, outputs), parsed(graph % 2.0, outputs), size=(8, 8))
+    assert (found.node, found.finding) == (None, "c is a constant")
+    assert not found.output.agrees
+
+
+def test_scores_that_differ_where_nothing_before_the_head_is_common(bisected):
+    """Next to 64 pixels they are within the tolerance: the head is compared in its parts."""
+    left, right = build(), build()
+    for model, prefix in ((left, "a"), (right, "b")):
+        names = {name for node in model.graph.node for name in node.output} - {"head"}
+        for node in model.graph.node:
+            node.input[:] = [prefix + name if name in names else name for name in node.input]
+            node.output[:] = [prefix + name if name in names else name for name in node.output]
+    maker(right, "bscores").input[0] = "faded"
+    right.graph.initializer.append(numpy_helper.from_array(np.float32(0.98), "fade"))
+    right.graph.node.insert(1, helper.make_node("Mul", ["bcells", "fade"], ["faded"]))
+    found = bisected(left, right)
+    assert (found.output.name, found.output.agrees) == ("scores", False)
+    assert found.node is not None
+
+
+def test_infinities_that_both_have_are_no_overflow(bisected):
+    """Masks are made of them."""
+    graph = """<float16 zero = {0}, float16 one = {15360}> {
+        [inverse] mask = Log (zero)
+        [most] masked = Max (images, mask)
+        [add] y = Add (masked, one)
+    }"""
+    model = parsed(graph, f"{HALVES} y", HALVES)
+    found = bisected(model, model, size=(8, 8))
+    assert (found.node, found.finding) == (None, "the outputs agree")
+
+
+@pytest.mark.parametrize(
+    ("largest", "says"),
+    [
+        (70123, "in b.onnx only: the float16 limit is 65504, the other side has 70123"),
+        (1, "in b.onnx only"),
     ],
 )
-def test_an_overflow(left, says):
-    output = compare_tensors("y", np.array(left), np.array([np.inf, 1.0]), 0.01, "a")
-    finding = explained(build(), build(), output=output)[2]
-    assert finding.startswith(says)
-    assert ("65504" in finding) == (left[0] > 65504)
-
-
-def test_a_node_without_a_name_has_that_of_its_output():
-    other = build()
-    nameless = maker(other, "difference")
-    nameless.name = ""
-    assert explained(swapped(other, "difference"), other)[0] == "difference"
+def test_an_overflow(largest, says):
+    index = GraphIndex(parsed(CHAIN).graph)
+    output = compare_tensors("y", np.array([largest, 1.0]), np.array([np.inf, 1.0]), 0.01, "a")
+    nodes = index.graph.node
+    ((node, finding),) = Graphs(index, index, "a.onnx", "b.onnx").explain(nodes, nodes, output)
+    assert (node.name, finding) == ("relu", f"1 infinities and 0 NaN {says}")
