@@ -1,7 +1,8 @@
 import functools
 
 import pytest
-from colour_model import picture
+from colour_model import build, picture
+from damaged_graphs import swapped
 from verify_requests import probe
 
 from detcli.commands.verify.tensors import OutputComparison, bisect
@@ -14,6 +15,21 @@ RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
 @pytest.fixture
 def verify(invoke):
     return functools.partial(invoke, "verify")
+
+
+@pytest.fixture
+def pictures(make_picture, tmp_path):
+    make_picture("pics/a.png", ("red", 1, 1))
+    make_picture("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
+    return tmp_path / "pics"
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """A model that reads a subtraction the wrong way round."""
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(swapped(build(), "low").SerializeToString())
+    return path
 
 
 @pytest.fixture

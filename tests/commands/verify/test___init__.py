@@ -1,6 +1,5 @@
 """`detcli verify`, run as a user runs it."""
 
-import functools
 import json
 import re
 from pathlib import Path
@@ -9,36 +8,10 @@ import numpy as np
 import pages
 import pytest
 from colour_model import NAMES, build
-from damaged_graphs import far_and_back, swapped
+from damaged_graphs import far_and_back
 from saved_records import report_of
 
 PAGE = Path(__file__).parents[3] / "docs/verify.md"
-
-
-@pytest.fixture
-def verify(invoke):
-    return functools.partial(invoke, "verify")
-
-
-@pytest.fixture
-def pictures(make_picture, tmp_path):
-    make_picture("pics/a.png", ("red", 1, 1))
-    make_picture("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
-    return tmp_path / "pics"
-
-
-@pytest.fixture
-def broken(tmp_path):
-    path = tmp_path / "broken.onnx"
-    path.write_bytes(swapped(build(), "low").SerializeToString())
-    return path
-
-
-@pytest.fixture
-def half(tmp_path):
-    path = tmp_path / "half.onnx"
-    path.write_bytes(far_and_back(build(dtype=np.float16), np.float16).SerializeToString())
-    return path
 
 
 def test_own_selection_against_the_graphs(verify, make_model, pictures):
@@ -54,9 +27,8 @@ def test_own_selection_against_the_graphs(verify, make_model, pictures):
 def test_the_users_model_but_not_the_confidence(
     verify, make_model, pictures, tmp_path, monkeypatch
 ):
-    (tmp_path / "detcli.toml").write_text(
-        f'model = "{make_model(tail="authors")}"\nconf = 0.9999\n'
-    )
+    model = make_model(tail="authors")
+    (tmp_path / "detcli.toml").write_text(f'model = "{model}"\nconf = 0.9999\n')
     monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
     report = report_of(verify("--images", pictures))
     assert (report["agree"], report["detections"]["conf"]) == (True, 0.25)
@@ -106,7 +78,9 @@ def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
     assert (done.returncode, report_of(done)["tolerance"]["boxes"]) == (0, 1)
 
 
-def test_an_overflow_that_the_outputs_do_not_show(verify, make_model, half, pictures):
+def test_an_overflow_that_the_outputs_do_not_show(verify, make_model, pictures, tmp_path):
+    half = tmp_path / "half.onnx"
+    half.write_bytes(far_and_back(build(dtype=np.float16), np.float16).SerializeToString())
     arguments = [make_model(), half, "--images", pictures]
     assert verify(*arguments).returncode == 0
     done = verify(*arguments, "--bisect")
@@ -134,27 +108,29 @@ def test_random_pictures(verify, make_model, broken):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["{model}"], 2, "no pictures to compare on"),
-        (["{model}", "--images", "{pics}"], 2, "nothing to compare colours.onnx with"),
-        (["{model}", "--images", "{pics}", "--random", "1"], 2, "are mutually exclusive"),
-        (["{model}", "{model}", "--random", "1"], 2, "random pictures cannot compare detections"),
-        (["{model}", "--images", "{pics}", "--against", "cpu"], 2, "both sides are the same"),
-        (["{model}", "--images", "{pics}", "--against", "gpu"], 2, "unknown device 'gpu'"),
-        (["{model}", "--images", "{pics}", "--against", "graph"], 2, "no selection of its own"),
-        (["{model}", "{model}", "--images", "{pics}", "--tolerance", "x=1"], 2, "'x' is unknown"),
-        (["{model}", "{model}", "--images", "{pics}", "--iou", "0"], 2, "--iou is 0"),
-        (["{model}", "{pics}/none.onnx", "--images", "{pics}"], 4, "cannot read the model"),
-        (["{model}", "{pics}/a.png", "--images", "{pics}"], 4, "is not an ONNX model"),
-        (["{model}", "{model}", "--images", "{pics}/none"], 3, "no picture could be compared"),
-        ([], 2, "missing argument 'MODEL'"),
+        ("{model}", 2, "no pictures to compare on"),
+        ("{model} --images {pics}", 2, "nothing to compare colours.onnx with"),
+        ("{model} --images {pics} --random 1", 2, "--images and --random are mutually exclusive"),
+        ("{model} {model} --random 0", 2, "random pictures cannot compare detections"),
+        ("{model} --random 1 --tensors --report {pics}/x", 2, "random pictures have none"),
+        ("{model} --images {pics} --against cpu", 2, "both sides are the same"),
+        ("{model} --images {pics} --against gpu", 2, "unknown device 'gpu'"),
+        ("{model} --images {pics} --against graph", 2, "no selection of its own"),
+        ("{model} {model} --images {pics} --tolerance x=1", 2, "'x' is unknown"),
+        ("{model} {model} --images {pics} --iou 0", 2, "--iou is 0"),
+        ("{model} {model} --images {pics} --iou 1.5", 2, "--iou is 1.5"),
+        ("{model} {pics}/none.onnx --images {pics}", 4, "cannot read the model"),
+        ("{model} {pics}/a.png --images {pics}", 4, "is not an ONNX model"),
+        ("{model} {model} --images {pics}/none", 3, "no picture could be compared"),
+        ("", 2, "missing argument 'MODEL'"),
     ],
 )
 def test_a_request_that_cannot_be_met(verify, make_model, pictures, arguments, code, says):  # noqa: PLR0913, PLR0917
-    places = {"model": make_model(), "pics": pictures}
-    done = verify(*(argument.format(**places) for argument in arguments))
+    done = verify(*arguments.format(model=make_model(), pics=pictures).split())
     assert done.returncode == code
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+    assert not (pictures / "x").exists()
 
 
 def test_without_a_gpu(verify, make_model, pictures):

@@ -1,13 +1,10 @@
 """`detcli verify --certificate` and `--check`: what was compared, and whether it still holds."""
 
-import functools
 import hashlib
 import json
 from pathlib import Path
 
 import pytest
-from colour_model import build
-from damaged_graphs import swapped
 from saved_records import SETTINGS, box, error, record, report_of
 
 from detcli import __version__
@@ -16,20 +13,17 @@ HOSTILE = "</td><script>alert(1)</script>\"'&lt; \x1b[31m\u202e{}.png"
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, make_picture, make_model):
+def here(tmp_path, monkeypatch, pictures, make_model, broken):  # noqa: ARG001 - files
     """Two pictures, two models that agree and one that differs."""
     monkeypatch.chdir(tmp_path)
-    make_picture("pics/a.png", ("red", 1, 1))
-    make_picture("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
     make_model()
     make_model("b.onnx")
-    (tmp_path / "broken.onnx").write_bytes(swapped(build(), "low").SerializeToString())
     return tmp_path
 
 
 @pytest.fixture
-def verify(invoke, here):  # noqa: ARG001 - where it runs
-    return functools.partial(invoke, "verify")
+def verify(verify, here):  # noqa: ARG001 - where it runs
+    return verify
 
 
 @pytest.fixture

@@ -2,24 +2,16 @@
 
 import pages
 import pytest
-from colour_model import build
-from damaged_graphs import swapped
 
 
 @pytest.fixture
-def pictures(make_picture, tmp_path):
-    make_picture("pics/a.png", ("red", 1, 1))
-    make_picture("pics/b.png", ("red", 2, 2), ("blue", 5, 5))
-    (tmp_path / "pics/torn.png").write_bytes((tmp_path / "pics/a.png").read_bytes()[:60])
-    return tmp_path / "pics"
+def compare(verify, make_model, pictures, tmp_path):
+    (pictures / "torn.png").write_bytes((pictures / "a.png").read_bytes()[:60])
 
-
-@pytest.fixture
-def compare(invoke, make_model, pictures, tmp_path):
     def run(*options):
         place = tmp_path / "page"
-        command = ("verify", make_model(), *options, "--images", pictures, "--conf", 0.6, "-q")
-        done = invoke(*command, "--report", place)
+        command = (make_model(), *options, "--images", pictures, "--conf", 0.6, "-q")
+        done = verify(*command, "--report", place)
         return done.returncode, pages.entries(place), pages.runs(place)[0]
 
     return run
@@ -33,6 +25,7 @@ def test_sides_that_agree(compare, make_model):
     code, entries, run = compare(make_model("same.onnx"))
     assert code == 3  # for the torn picture
     assert kinds_of(entries, run) == [["on both sides"], ["on both sides"] * 2]
+    assert all(row[2:6] == row[8:12] for one in entries[:2] for row in one["found"])
     assert "error" in entries[2]
     assert run["summary"] == ["The two sides agree"]
     assert run["state"] == "complete"
@@ -41,9 +34,7 @@ def test_sides_that_agree(compare, make_model):
     assert len(facts["left sha256"]) == 64
 
 
-def test_sides_that_differ(compare, tmp_path):
-    broken = tmp_path / "broken.onnx"
-    broken.write_bytes(swapped(build(), "low").SerializeToString())
+def test_sides_that_differ(compare, broken, tmp_path):
     code, entries, run = compare(broken)
     assert code == 6
     assert kinds_of(entries, run)[0] == ["on the left only", "on the right only"]
@@ -51,34 +42,20 @@ def test_sides_that_differ(compare, tmp_path):
     assert len(pages.pictures(tmp_path / "page")) == 2
 
 
-def test_a_pair_shows_both_boxes(compare, make_model):
-    _, entries, _ = compare(make_model("same.onnx"))
-    assert all(row[2:6] == row[8:12] for one in entries[:2] for row in one["found"])
-
-
-def test_random_pictures_have_nothing_to_show(invoke, make_model, tmp_path):
-    done = invoke(
-        "verify", make_model(), "--random", 1, "--tensors", "--report", tmp_path / "shown"
-    )
-    assert done.returncode == 2
-    assert "--report shows detections, and random pictures have none" in done.stderr
-    assert not (tmp_path / "shown").exists()
-
-
-def test_a_refused_run_leaves_the_page(invoke, compare, make_model, pictures, tmp_path):
+def test_a_refused_run_leaves_the_page(verify, compare, make_model, pictures, tmp_path):
     same, needs_nms = make_model("same.onnx"), make_model("dense.onnx", "one-to-many")
     compare(same)
     before = {path: path.read_bytes() for path in (tmp_path / "page").rglob("*") if path.is_file()}
     for code, *others in ((2, same, "--imgsz", 333), (4, needs_nms)):
-        command = ("verify", make_model(), *others, "--images", pictures)
-        assert invoke(*command, "--report", tmp_path / "page").returncode == code
+        command = (make_model(), *others, "--images", pictures)
+        assert verify(*command, "--report", tmp_path / "page").returncode == code
         assert {path: path.read_bytes() for path in before} == before
 
 
-def test_the_page_has_its_folder_for_itself(invoke, make_model, pictures, tmp_path):
+def test_the_page_has_its_folder_for_itself(verify, make_model, pictures, tmp_path):
     models, place = (make_model(), make_model("same.onnx")), tmp_path / "page"
     place.mkdir()
-    done = invoke("verify", *models, "--images", pictures, "--report", place,
+    done = verify(*models, "--images", pictures, "--report", place,
                   "--certificate", place / "c.json")  # fmt: skip
     assert done.returncode == 2
     assert "the folder of the page, which holds nothing else" in done.stderr

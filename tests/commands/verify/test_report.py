@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from made_detections import RULES, TOLERANCE, report_on
 from rich.console import Console
-from verify_requests import asked
 
 from detcli.commands.verify.report import (
     BisectReport,
@@ -18,7 +17,6 @@ from detcli.commands.verify.report import (
 )
 from detcli.commands.verify.tensors import compare_tensors
 from detcli.core.comparison import Order, Precision, Tolerance, summarise
-from detcli.core.errors import UsageError
 
 HALF_OFF = summarise([report_on([(0, 0.9), (1, 0.8)], [(0, 0.9)])], RULES)
 SIDES = [
@@ -152,33 +150,3 @@ def test_the_text_of_a_node():
     assert "right: Add n0" in shown
     nothing = BisectReport("a.jpg", None, "the outputs agree")
     assert "no node found on a.jpg: the outputs agree" in text(bisect=nothing)
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_random_pictures_are_for_tensors_only(seed):
-    with pytest.raises(UsageError, match="random pictures cannot compare detections"):
-        asked("a.onnx", "b.onnx", random=seed, images=())
-    for option in ("tensors", "bisect"):
-        request = asked("a.onnx", "b.onnx", random=seed, images=(), **{option: True})
-        assert request.compares_tensors
-
-
-@pytest.mark.parametrize("names", [("a.onnx", "b.onnx"), ("a.jsonl", "b.jsonl")])
-@pytest.mark.parametrize("iou", [0, -1, 1.5])
-def test_an_iou_out_of_range(names, iou):
-    with pytest.raises(UsageError, match="--iou"):
-        asked(*names, iou=iou)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *((name, True) for name in ("half", "recursive", "tensors", "bisect")),
-        *(("box_format", "xyxy"), ("preprocess", "stretch"), ("imgsz", 64)),
-        *(("nms", 0.5), ("random", 0), ("against", "cpu")),
-    ],
-)
-def test_options_about_running_a_model(name, value):
-    option = name.replace("_", "-")
-    with pytest.raises(UsageError, match=f"--{option} applies to running a model"):
-        asked("a.jsonl", "b.jsonl", **{name: value})

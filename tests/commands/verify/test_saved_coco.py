@@ -1,17 +1,11 @@
 """`detcli verify A.jsonl results.json`: a saved run against COCO results."""
 
-import functools
 import json
 
 import pytest
 from saved_records import box, error, record, report_of
 
 from detcli.model.contract import COCO, COCO_IDS
-
-
-@pytest.fixture
-def verify(invoke):
-    return functools.partial(invoke, "verify")
 
 
 @pytest.fixture
