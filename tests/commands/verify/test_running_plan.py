@@ -59,10 +59,12 @@ def test_two_models(body, whole):
 
 
 def test_devices(body):
-    assert devices(plan_of(body, against="cuda")) == ("cpu", "cuda:0")
-    assert devices(plan_of(body, device="cuda:1", against="cpu")) == ("cuda:1", "cpu")
-    assert devices(plan_of(body, against="cuda:03")) == ("cpu", "cuda:3")
-    assert devices(plan_of(body, against="tensorrt")) == ("cpu", "tensorrt:0")
+    for device, against, expected in (
+        ("cpu", "cuda", ("cpu", "cuda:0")),
+        ("cuda:1", "cpu", ("cuda:1", "cpu")),
+        ("cpu", "tensorrt:03", ("cpu", "tensorrt:3")),
+    ):
+        assert devices(plan_of(body, device=device, against=against)) == expected
     with pytest.raises(UsageError, match=r"both sides are the same: body.onnx on cuda:0"):
         plan_of(body, device="cuda", against="cuda:0")
 
@@ -132,20 +134,18 @@ def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, body, whole, b
         assert devices(plan) == ("cpu", "cpu")
 
 
-def input_size(left, right, imgsz=None):
-    return plan_of(left, right, imgsz=imgsz).input_size
-
-
 def test_the_input_size_of_both_networks(make_model):
     fixed, free = make_model(), make_model("free.onnx", size=None)
     other = make_model("other.onnx", size=128)
-    assert input_size(fixed, free) == (64, 64)
-    assert input_size(free, free, 96) == (96, 96)
-    assert input_size(free, free) == (640, 640)
-    with pytest.raises(ModelError, match="64x64 and 128x128"):
-        input_size(fixed, other)
-    with pytest.raises(UsageError, match="64x64 pictures only"):
-        input_size(fixed, free, 96)
+    assert plan_of(fixed, free).input_size == (64, 64)
+    assert plan_of(free, free, imgsz=96).input_size == (96, 96)
+    assert plan_of(free, free).input_size == (640, 640)
+    for model, imgsz, says in (
+        (other, None, "64x64 and 128x128"),
+        (free, 96, "64x64 pictures only"),
+    ):
+        with pytest.raises((ModelError, UsageError), match=says):
+            _ = plan_of(fixed, model, imgsz=imgsz).input_size
 
 
 def test_a_network_that_does_not_take_pictures(make_model, tmp_path):
@@ -153,4 +153,4 @@ def test_a_network_that_does_not_take_pictures(make_model, tmp_path):
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 4
     (tmp_path / "four.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="does not take a picture"):
-        input_size(tmp_path / "four.onnx", tmp_path / "four.onnx")
+        _ = plan_of(*[tmp_path / "four.onnx"] * 2).input_size
