@@ -3,7 +3,7 @@
 import heapq
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePath
@@ -13,7 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from detcli.cli.report import EMPTY, facts, to_json
-from detcli.core.comparison import Box, DetectionsReport, Precision, Tolerance
+from detcli.core.comparison import (
+    Box,
+    DetectionsReport,
+    Precision,
+    Tolerance,
+    tolerance_for,
+)
 from detcli.core.text import printable
 
 WORST = 10  # pictures that a table has, and that are kept of two saved runs though they agree
@@ -52,6 +58,11 @@ class SideReport:
     selection: SelectedBy | None = None  # None where only tensors are compared, and for records
     precision: Precision | None = None  # the lowest one that the network computes in
     records: str | None = None  # the saved records; None where the model ran
+
+
+def tolerance_of(sides: Iterable[SideReport], wanted: Mapping[str, float] | None) -> Tolerance:
+    """What is allowed between two sides, where the user does not say: it depends on both."""
+    return tolerance_for({side.precision or Precision.FLOAT32 for side in sides}, wanted or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,10 +290,13 @@ def _other_pictures(before: object, now: list[dict[str, Any]]) -> Iterator[Certi
 
 
 def _shown(value: object) -> str | None:
-    """A value as text; None for none."""
     if value is None:
         return None
-    text = value if isinstance(value, str) else json.dumps(value)
+    return shortened(value if isinstance(value, str) else json.dumps(value))
+
+
+def shortened(text: str) -> str:
+    """A text that a stranger may have chosen."""
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 

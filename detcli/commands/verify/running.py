@@ -19,10 +19,11 @@ from detcli.commands.verify.report import (
     SelectedBy,
     SideReport,
     VerifyReport,
+    tolerance_of,
 )
 from detcli.commands.verify.request import VerifyRequest
 from detcli.commands.verify.tensors import OutputComparison, Probe, bisect, image_input
-from detcli.core.comparison import Precision, Rules, tolerance_for
+from detcli.core.comparison import Rules
 from detcli.core.config import Settings
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
@@ -147,70 +148,72 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
         UsageError: The request does not fit the models or devices.
     """
     settings, running = request.config.settings, request.config.running
-    box_format, preprocess = settings.box_format, settings.preprocess
     with fetching() as show:
-        first, second = (
-            replace(find(name, show=show), box_format=box_format, preprocess=preprocess)
-            for name in (request.model, request.other or request.model)
-        )
-    if request.other is None:
-        second = first  # which is read once
-    _warn_about_classes(first, second)
-    by_graph = _compares_with_graph(request, second)
+        files = [
+            replace(
+                find(name, show=show),
+                box_format=settings.box_format,
+                preprocess=settings.preprocess,
+            )
+            for name in (request.model, request.other)
+            if name is not None
+        ]
+    first, second = files[0], files[-1]  # the same, which is read once
+    _warn_about_classes(files)
+    wanted, selected_by = _other_side(request, second)
     device = _choose_device(running.device[0], first, settings)
-    against = Device.parse("cpu")
-    if not by_graph:
-        against = Device.parse(request.against) if request.against else running.device[0]
-        against = _choose_device(against, second, settings)
-    if request.other is None and not by_graph and device == against:
+    against = _choose_device(wanted, second, settings)
+    by_graph = selected_by is SelectedBy.GRAPH
+    if first is second and not by_graph and device == against:
         raise UsageError(f"both sides are the same: {first.path.name} on {device}", SIDES_HINT)
-    if request.other is None and by_graph and request.compares_tensors:
-        raise UsageError(
-            "--tensors and --bisect compare two networks; a graph's own selection follows the "
-            "same network as detcli's",
-            "leave them out, or name OTHER, or another device with --against",
-        )
     if not (device.computes_half or against.computes_half):
         DeviceOptions(half=running.half).check(device)  # refuses --half
     sides = [
         SidePlan(file, where, DeviceOptions(half=running.half and where.computes_half), by)
         for file, where, by in (
             (first, device, SelectedBy.DETCLI),
-            (second, against, SelectedBy.GRAPH if by_graph else SelectedBy.DETCLI),
+            (second, against, selected_by),
         )
     ]
     reports = [side.report() for side in sides]
-    max_det = (rows_of(second) if by_graph else None) or settings.max_det
-    precisions = {report.precision or Precision.FLOAT32 for report in reports}
+    most = (rows_of(second) if by_graph else None) or settings.max_det
     conf = settings.confidence(first.contract.conf if first.contract else None)
-    rules = Rules(conf, request.iou, max_det, tolerance_for(precisions, request.tolerance or {}))
-    lowered = replace(settings, conf=rules.lowered_conf, max_det=max_det)
+    rules = Rules(conf, request.iou, most, tolerance_of(reports, request.tolerance))
+    lowered = replace(settings, conf=rules.lowered_conf, max_det=most)
     return RunningPlan(request, sides, reports, rules, lowered)
 
 
-def _compares_with_graph(request: VerifyRequest, second: ModelFile) -> bool:
-    """Whether the second side is the graph's own selection, by request or by default."""
-    own = second.contract is not None and second.selection is not None
-    if request.against == GRAPH and not own:
+def _other_side(request: VerifyRequest, second: ModelFile) -> tuple[Device, SelectedBy]:
+    """Where the second side runs, and what selects its detections, by request or by default."""
+    against, own = request.against, second.contract is not None and second.selection is not None
+    if against == GRAPH and not own:
         raise UsageError(
             f"{second.path.name} has no selection of its own to compare with: its layout is "
             f"{second.detector().layout}",
             "name another MODEL, or another device with --against",
         )
-    if request.against is not None or request.other is not None:
-        return request.against == GRAPH
-    if own:
-        return True
-    raise UsageError(f"nothing to compare {second.path.name} with", SIDES_HINT)
+    if against is None and request.other is None:
+        if not own:
+            raise UsageError(f"nothing to compare {second.path.name} with", SIDES_HINT)
+        against = GRAPH
+    if against == GRAPH and request.other is None and request.compares_tensors:
+        raise UsageError(
+            "--tensors and --bisect compare two networks; a graph's own selection follows the "
+            "same network as detcli's",
+            "leave them out, or name OTHER, or another device with --against",
+        )
+    if against == GRAPH:
+        return Device.parse("cpu"), SelectedBy.GRAPH
+    device = Device.parse(against) if against else request.config.running.device[0]
+    return device, SelectedBy.DETCLI
 
 
-def _warn_about_classes(first: ModelFile, second: ModelFile) -> None:
+def _warn_about_classes(files: Iterable[ModelFile]) -> None:
     """Warn where one class id, by which detections are paired, has two names."""
-    contracts = [file.contract for file in (first, second)]
-    if any(one is None or one.names_origin != METADATA for one in contracts):
-        return
-    pairs = enumerate(zip(*(one.names for one in contracts if one), strict=False))
-    if different := [(index, one, other) for index, (one, other) in pairs if one != other]:
+    contracts = (file.contract for file in files)
+    named = [one.names for one in contracts if one is not None and one.names_origin == METADATA]
+    pairs = enumerate(zip(*named, strict=False))
+    if different := [(index, *names) for index, names in pairs if names[0] != names[-1]]:
         index, one, other = different[0]
         warnings.warn(
             f"classes are compared by id, and {len(different)} have different names: "
@@ -273,14 +276,9 @@ def compare_running(
     with ExitStack() as stack:
         sides = _open_sides(plan, stack, report)
         if request.compares_tensors:
+            size, at_head = plan.input_size, plan.compares_heads
             left, right = (
-                Probe(
-                    side.file,
-                    plan.input_size,
-                    side.where,
-                    side.options,
-                    at_head=plan.compares_heads,
-                )
+                Probe(side.file, size, side.where, side.options, at_head=at_head)
                 for side in plan.sides
             )
             outputs = OutputComparison(left, right, plan.rules.tolerance.tensor)

@@ -22,9 +22,15 @@ import numpy as np
 
 from detcli.cli.messages import progress
 from detcli.commands.verify.pictures import Results, open_results
-from detcli.commands.verify.report import Certificate, CertifiedSide, SideReport
+from detcli.commands.verify.report import (
+    Certificate,
+    CertifiedSide,
+    SideReport,
+    shortened,
+    tolerance_of,
+)
 from detcli.commands.verify.request import VerifyRequest
-from detcli.core.comparison import Precision, Rules, tolerance_for
+from detcli.core.comparison import Precision, Rules
 from detcli.core.config import USUAL_CONF, Settings
 from detcli.core.detections import Detections
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
@@ -40,7 +46,6 @@ from detcli.source.sources import InputGuard
 
 MAX_NOTED = 100  # settings of one run that are remembered
 MAX_DIGITS = 8  # of a class id, see `MAX_CLASS`
-MAX_SHOWN = 80  # characters of a setting that a sentence shows
 MAX_NAMED = 3  # inputs that a sentence names
 PEEK = 4096  # bytes in which the first element of COCO results shows what it is
 ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_stride"})
@@ -108,6 +113,18 @@ class SavedRun:
         values = (settings.get(name) for settings in self.settings)
         return [value for value in values if type(value) in kinds]
 
+    def numbers(self, name: str, least: float, most: float) -> list[float]:
+        """The values of a setting that are numbers in this range."""
+        return [one for one in self.setting(name, int, float) if least <= one <= most]
+
+    def class_conf(self) -> Iterator[tuple[int, float]]:
+        """Confidences of single classes, by class id."""
+        for table in self.setting("class_conf", dict):
+            for key, least in table.items():
+                number = type(least) in {int, float} and 0 <= least <= 1
+                if number and key.isdecimal() and len(key) < MAX_DIGITS:
+                    yield int(key), least
+
     @property
     def precision(self) -> Precision | None:
         """The lowest precision that the network computed in; None if unknown."""
@@ -161,7 +178,7 @@ def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
             yield f"the {side} run has several names for class {run.renamed}"
     yield from _differences(left, right)
     if (left.folder or right.folder) and (alone := len(left.names ^ right.names)):
-        folders = (_shown(run.folder.rstrip("/") or ".") for run in (left, right))
+        folders = (shortened(run.folder.rstrip("/") or ".") for run in (left, right))
         yield (
             f"inputs are paired by their names below {' and '.join(folders)}, and {alone} of them "
             "have no counterpart"
@@ -181,17 +198,13 @@ def _differences(left: SavedRun, right: SavedRun) -> Iterator[str]:
     for values, others in zip(left.settings[:1], right.settings[:1], strict=False):
         for name in values:
             if name in others.keys() - ELSEWHERE and values[name] != others[name]:
-                yield f"{name} is {_shown(values[name])} and {_shown(others[name])}"
+                value, another = shortened(str(values[name])), shortened(str(others[name]))
+                yield f"{name} is {value} and {another}"
     shared = sorted(left.classes.keys() & right.classes.keys())
     if renamed := [number for number in shared if left.classes[number] != right.classes[number]]:
         classes = "1 class has" if len(renamed) == 1 else f"{len(renamed)} classes have"
-        names = (_shown(run.classes[renamed[0]]) for run in (left, right))
+        names = (shortened(run.classes[renamed[0]]) for run in (left, right))
         yield f"{classes} another name: {renamed[0]} is {' and '.join(names)}"
-
-
-def _shown(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 
 def pairs(left: SavedRun, right: SavedRun) -> Iterator[Pair]:
@@ -394,29 +407,22 @@ def _lasting(name: str) -> Iterator[str]:
 
 def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     """How strictly to compare; without a confidence, all detections that both runs hold count."""
-    confs = [[one for one in run.setting("conf", float, int) if 0 <= one <= 1] for run in runs]
-    known = [max(found) for found in confs if found]
+    known = [max(confs) for run in runs if (confs := run.numbers("conf", 0, 1))]
     highest, asked = max(known, default=USUAL_CONF), request.config.settings.conf
     conf = highest if asked is None else asked
     # With tiles, a picture may have more.
     whole = [run for run in runs if not any(one.get("tile") for one in run.settings)]
-    most = [one for run in whole for one in run.setting("max_det", int) if one >= 1]
-    class_held: dict[int, float] = {}
-    for table in chain.from_iterable(run.setting("class_conf", dict) for run in runs):
-        for key, least in table.items():
-            number = type(least) in {int, float} and 0 <= least <= 1
-            if number and key.isdecimal() and len(key) < MAX_DIGITS:
-                class_held[int(key)] = max(least, class_held.get(int(key), 0.0))
-    precisions = {run.precision or Precision.FLOAT32 for run in runs}
+    most = [int(one) for run in whole for one in run.numbers("max_det", 1, MAX_NUMBER)]
+    held = chain.from_iterable(run.class_conf() for run in runs)
     return Rules(
         conf,
         request.iou,
         min(most, default=Settings().max_det),
-        tolerance_for(precisions, request.tolerance or {}),
+        tolerance_of([run.report() for run in runs], request.tolerance),
         # Where a run does not say from which score on it has detections, as COCO results do not,
         # that may be the score from which on they count.
         held=highest if len(known) == 2 else conf,
-        class_held=class_held,
+        class_held=dict(sorted(held, key=itemgetter(1))),  # the higher of two
     )
 
 
@@ -437,33 +443,31 @@ class _Pairs:
                 if fields is not None:
                     only.append(_title(fields))
             return
-        sides = {"left": left, "right": right}
-        errors = {side: one["error"]["message"] for side, one in sides.items() if "error" in one}
-        if errors:
-            told = "; ".join(f"{side}: {message}" for side, message in errors.items())
-            # COCO results have no errors of their own.
-            self._fail(left, errors["left"] if left is right else told)
-            if len(errors) == 1:
-                self._one_sided.append(_title(left))
+        results, source = self._results, left["source"]
+        if problem := self._problem(left, right):
+            results.fail(Origin(source, frame=left.get("frame")), InputError(problem))
             return
-        digest, other = left.get("sha256"), right.get("sha256")
-        sizes = [f"{fields['width']}x{fields['height']}" for fields in (left, right)]
-        if sizes[0] != sizes[1] or (digest and other and digest != other):
-            self._report.other_files.append(_title(left))
-        if sizes[0] != sizes[1]:
-            self._fail(left, f"{sizes[0]} on the left, {sizes[1]} on the right")
-            return
-        finder, found = self._finder, [*map(_found, (left, right), self._names)]
-        if self._results.certifies:
-            digest = digest or other
-            path = None if digest else finder.path_of(left["source"])
-            self._results.certify(Origin(left["source"], path, left.get("frame")), digest)
+        if results.certifies:
+            digest = left.get("sha256") or right.get("sha256")
+            path = None if digest else self._finder.path_of(source)
+            results.certify(Origin(source, path, left.get("frame")), digest)
+        found = [*map(_found, (left, right), self._names)]
         shown = cast("RecordJson", {**left, "model": "", "device": ""})  # which the facts name
-        self._results.add(shown, found, partial(finder.rendering, left))
+        results.add(shown, found, partial(self._finder.rendering, left))
 
-    def _fail(self, fields: RecordJson, error: str) -> None:
-        origin = Origin(fields["source"], frame=fields.get("frame"))
-        self._results.fail(origin, InputError(error))
+    def _problem(self, left: RecordJson, right: RecordJson) -> str:
+        """Why two records cannot be compared; empty if they can."""
+        title, sides = _title(left), (("left", left), ("right", right))
+        errors = [f"{side}: {one['error']['message']}" for side, one in sides if "error" in one]
+        if len(errors) == 1:
+            self._one_sided.append(title)
+        if errors:  # COCO results have none of their own
+            return left["error"]["message"] if left is right else "; ".join(errors)
+        size, other = (f"{one['width']}x{one['height']}" for one in (left, right))
+        hashes = {one["sha256"] for one in (left, right) if one.get("sha256")}
+        if size != other or len(hashes) == 2:
+            self._report.other_files.append(title)
+        return "" if size == other else f"{size} on the left, {other} on the right"
 
     def failures(self) -> Iterator[str]:
         """What differs besides detections, a sentence each."""
