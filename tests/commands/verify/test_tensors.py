@@ -11,48 +11,39 @@ def compare(left, right, dtype=np.float32, limit=LIMIT, source="a.jpg"):
     return compare_tensors("t", np.array(left, dtype), np.array(right, dtype), limit, source)
 
 
-def test_the_figures():
-    report = compare([4, 1, 0], [4, 2, 0])
-    assert not report.agrees
-    assert (report.max_absolute, report.max_relative, report.max_scaled) == (1, 0.5, 0.25)
-    assert report.cosine == pytest.approx(18 / np.sqrt(17 * 20))
-    assert (report.left.least, report.left.greatest) == (0, 4)
-    report = compare([1, -2], [1, -2])
-    assert report.agrees
-    figures = report.max_absolute, report.max_relative, report.max_scaled, report.cosine
-    assert figures == (0, 0, 0, pytest.approx(1))
-    report = compare([[1, 2]], [[1], [2]])
-    assert report.max_absolute is report.cosine is None
-    assert (report.left.shape, report.right.shape) == ((1, 2), (2, 1))
-    assert compare([], []).max_absolute is None
-    report = compare([nan, inf, 3], [nan, inf, 3])
-    assert (report.left.nan, report.left.infinite, report.max_absolute) == (1, 1, 0)
-
-
 @pytest.mark.parametrize(
-    ("left", "right", "agree"),
+    ("left", "right", "agrees", "figures"),
     [
-        ([100, 1], [100, 2], True),  # exactly the limit
-        ([100, 1], [100, 2.01], False),
-        ([[1, 2]], [[1], [2]], False),
-        ([nan, inf, 3], [nan, inf, 3], True),
-        ([nan, 3], [3, 3], False),
-        ([inf, 3], [-inf, 3], False),
-        ([65504, 3], [inf, 3], False),
-        ([nan], [nan], True),
-        ([nan], [inf], False),
-        ([], [], True),
+        ([4, 1, 0], [4, 2, 0], False, (1, 0.5, 0.25, 18 / np.sqrt(17 * 20))),
+        ([1, -2], [1, -2], True, (0, 0, 0, 1)),
+        ([100, 1], [100, 2], True, (1, 0.5, 0.01, 10002 / np.sqrt(10001 * 10004))),  # the limit
+        ([100, 1], [100, 2.01], False, None),
+        ([[1, 2]], [[1], [2]], False, (None,) * 4),
+        ([nan, inf, 3], [nan, inf, 3], True, (0, 0, 0, 1)),
+        ([nan, 3], [3, 3], False, (0, 0, 0, 1)),
+        ([inf, 3], [-inf, 3], False, (0, 0, 0, 1)),
+        ([65504, 3], [inf, 3], False, None),
+        ([nan], [nan], True, (None,) * 4),
+        ([nan], [inf], False, (None,) * 4),
+        ([], [], True, (None,) * 4),
+        ([0, 0], [0, 0], True, (0, 0, 0, 1)),
+        ([0, 0], [0, 0.5], False, (0.5, 1, 1, 0)),
     ],
 )
-def test_what_agrees(left, right, agree):
-    assert compare(left, right).agrees == agree
+def test_the_figures(left, right, agrees, figures):
+    report = compare(left, right)
+    assert report.agrees == agrees
+    found = report.max_absolute, report.max_relative, report.max_scaled, report.cosine
+    assert figures is None or found == pytest.approx(figures)
+    assert (report.left.shape, report.right.shape) == (np.shape(left), np.shape(right))
 
 
-def test_cosines():
-    assert compare([0, 0], [0, 0]).cosine == 1
-    report = compare([0, 0], [0, 1e-9])
-    assert (report.max_scaled, report.cosine, report.agrees) == (1, 0, False)
-    # Squares of large numbers would overflow.
+def test_the_sides():
+    side = compare([nan, inf, -inf, 3, 0], [1, 1, 1, 1, 1]).left
+    assert (side.nan, side.infinite, side.least, side.greatest) == (1, 2, 0, 3)
+
+
+def test_squares_of_large_numbers_would_overflow():
     assert compare([1e300, 1e300], [1e300, 1e300], np.float64).cosine == pytest.approx(1)
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import onnx
 import pytest
 from colour_model import picture
-from damaged_graphs import maker
+from damaged_graphs import maker, scaled_and_back
 from verify_requests import probe
 
 from detcli.commands.verify.tensors import OutputComparison
@@ -26,43 +26,31 @@ def test_any_tensor_of_a_network(make_model, dtype):
     assert network.half == (dtype is np.float16)
 
 
-def test_heads_in_either_axis_order(make_model):
-    outputs = compared(make_model(), make_model("b.onnx", tail="transposed"))
-    outputs.add(RED, "red")
-    assert [report.name for report in outputs.reports] == ["scores", "boxes"]
-    assert all(report.agrees for report in outputs.reports)
-    assert outputs.reports[0].left.shape == outputs.reports[0].right.shape == (1, 3, 64)
-
-
-def test_an_end_to_end_graph_by_its_head(make_model):
-    outputs = compared(make_model(), make_model("b.onnx", tail="ultralytics"))
-    assert [output.name for output in outputs.right.outputs] == ["head"]
+@pytest.mark.parametrize(
+    ("tail", "parts"),
+    [
+        ("transposed", ["scores", "boxes"]),  # the other axis order
+        ("ultralytics", ["scores", "boxes"]),  # cut at its head
+        ("one-to-many", ["scores"]),  # whose boxes have another format
+    ],
+)
+def test_heads(make_model, tail, parts):
+    outputs = compared(make_model(), make_model("b.onnx", tail=tail))
     assert "first_index" not in outputs.right.index.producers
     outputs.add(RED, "red")
-    assert [report.max_absolute for report in outputs.reports] == [0, 0]
-
-
-def test_boxes_of_another_format_are_not_compared(make_model):
-    outputs = compared(make_model(), make_model("b.onnx", tail="one-to-many"))
-    outputs.add(RED, "red")
-    assert [report.name for report in outputs.reports] == ["scores"]
-
-
-def capped(path, target, most):
-    """Scores that are never above `most`."""
-    model = onnx.load(path)
-    node = maker(model, "scores")
-    node.output[0] = "uncapped"
-    cap = onnx.numpy_helper.from_array(np.array(most, np.float32), "most")
-    model.graph.initializer.append(cap)
-    model.graph.node.insert(2, onnx.helper.make_node("Min", ["uncapped", "most"], ["scores"]))
-    target.write_bytes(model.SerializeToString())
-    return target
+    assert [report.name for report in outputs.reports] == parts
+    scores = outputs.reports[0]
+    assert (scores.max_absolute, scores.agrees) == (0, True)
+    assert scores.left.shape == scores.right.shape == (1, 3, 64)
 
 
 def test_the_worst_picture_is_kept(make_model, tmp_path):
     path = make_model()
-    outputs = compared(path, capped(path, tmp_path / "b.onnx", 0.5))
+    model = scaled_and_back(onnx.load(path), "scores", 1)
+    maker(model, "scaled").op_type = "Min"  # scores are never above 0.5
+    model.graph.initializer[-2].CopyFrom(onnx.numpy_helper.from_array(np.float32(0.5), "factor"))
+    (tmp_path / "b.onnx").write_bytes(model.SerializeToString())
+    outputs = compared(path, tmp_path / "b.onnx")
     assert outputs.worst is None
     for image, name in ((GREY, "grey"), (RED, "red"), (GREY, "grey 2")):
         outputs.add(image, name)
