@@ -2,7 +2,7 @@
 
 import heapq
 import json
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -28,6 +28,8 @@ MAX_SHOWN = 80  # characters of a certificate's value that is shown
 
 COLUMNS = ("picture", "pairs", "over", "score", "pixels", "order", "missing", "extra")
 NUMBERS = {"pairs", "over", "score", "pixels"}
+
+Hashes = Counter[tuple[str, str | None]]
 
 FIGURES = {
     "left": "boxes on the left",
@@ -264,29 +266,27 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Certificat
                 yield from unequal(f"{side} {name}", side, "provenance", name)
     for name in now["report"]["tolerance"]:
         yield from unequal(f"tolerance of {name}", "report", "tolerance", name, matters=True)
-    yield from _other_pictures(before.get("pictures"), now["pictures"])
+    yield from _other_pictures(_hashes(before.get("pictures")), _hashes(now["pictures"]))
     yield from unequal("pictures compared", "report", "compared")
     for name, title in FIGURES.items():
         yield from unequal(title, "report", "detections", name)
 
 
-def _other_pictures(before: object, now: list[dict[str, Any]]) -> Iterator[CertificateChange]:
-    """Files that are other ones, gone or new; an input may be there several times."""
-    hashes: defaultdict[str, list[Any]] = defaultdict(list)
-    for one in before if isinstance(before, list) else ():
-        if isinstance(one, dict) and isinstance(one.get("source"), str):
-            hashes[one["source"]].append(one.get("sha256"))
-    for one in now:
-        source, digest = one["source"], one["sha256"]
-        was = hashes[source]
-        if digest in was:
-            was.remove(digest)
-        else:
-            known = _shown(was.pop(0)) if was else None
-            yield CertificateChange(f"input {source}", known, _shown(digest), matters=True)
-    for source, left in hashes.items():
-        for digest in left:
-            yield CertificateChange(f"input {source}", _shown(digest), None, matters=True)
+def _other_pictures(before: Hashes, now: Hashes) -> Iterator[CertificateChange]:
+    """Files that are other ones, gone or new."""
+    gone, new = dict((before - now).elements()), dict((now - before).elements())
+    for source in new | gone:
+        what = f"input {source}"
+        yield CertificateChange(what, gone.get(source), new.get(source), matters=True)
+
+
+def _hashes(pictures: object) -> Hashes:
+    """Inputs with the hashes of their files; an input may be there several times."""
+    return Counter(
+        (one["source"], _shown(one.get("sha256")))
+        for one in (pictures if isinstance(pictures, list) else ())
+        if isinstance(one, dict) and isinstance(one.get("source"), str)
+    )
 
 
 def _shown(value: object) -> str | None:

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain, zip_longest
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -62,8 +62,7 @@ class SavedRun:
     """A saved run, and what its records say of how it was made."""
 
     def __init__(self, name: str, path: str) -> None:
-        """Read all records once; `name` is what the user called the file at `path`."""
-        self.name, self.path, self.count = name, path, 0
+        self.name, self.path, self.count = name, path, 0  # as the user calls the file; of records
         self.names = set[str]()  # of its inputs, see `key`
         self.folder = ""  # that all of them have in common, if names only count below it
         self.settings: list[dict[str, Any]] = []  # with a resumed run, records may carry some
@@ -71,18 +70,24 @@ class SavedRun:
         self.made_by: dict[str, dict[str, None]] = {"model": {}, "device": {}}
         self.classes: dict[int, str] = {}  # that were found; the first name of each
         self.renamed: int | None = None  # an id that has two names
+
+    @classmethod
+    def read(cls, name: str, path: str) -> Self:
+        """Read all records once."""
+        run = cls(name, path)
         if is_folder(path):
             from detcli.run.shards.manifest import Manifest
             from detcli.run.shards.store import open_store
 
             header = Manifest(open_store(f"{path}/")).header
-            self.settings.append(cast("dict[str, Any]", header["settings"]))
+            run.settings.append(cast("dict[str, Any]", header["settings"]))
         for fields in read_records(path):
-            self._scan(cast("dict[str, Any]", fields), self.key(fields))
+            run.names.add(run.key(fields))
+            run.add(cast("dict[str, Any]", fields))
+        return run
 
-    def _scan(self, fields: dict[str, Any], key: str) -> None:
+    def add(self, fields: dict[str, Any]) -> None:
         self.count += 1
-        self.names.add(key)
         if "settings" in fields and len(self.settings) < MAX_NOTED:
             settings = {name: one for name, one in fields["settings"].items() if _is_flat(one)}
             self.settings += [settings] if settings not in self.settings else []
@@ -148,12 +153,32 @@ class SavedRun:
         )
 
     def certified(self) -> CertifiedSide:
-        settings = self.settings[0] if self.settings else None
-        return CertifiedSide(_digest(self.path), settings, self.provenance)
+        digest = sha256(Path(self.path)) if Path(self.path).is_file() else None
+        return CertifiedSide(digest, next(iter(self.settings), None), self.provenance)
 
+    def pairs(self, left: "SavedRun") -> Iterator[Pair]:
+        """Yield the records of each input.
 
-def _digest(path: str) -> str | None:
-    return sha256(Path(path)) if Path(path).is_file() else None
+        Both are read in step. A record waits in memory for its counterpart, so in like order only two
+        records are held.
+        """
+        runs, waiting = (left, self), defaultdict[str, list[dict[int, RecordJson]]](list)
+        for step in zip_longest(read_records(left.path), read_records(self.path)):
+            for side, fields in enumerate(step):
+                if fields is None:
+                    continue
+                key, found = runs[side].key(fields), {side: fields}
+                held = waiting[key]  # of one side
+                if held and side not in held[0]:
+                    found |= held.pop(0)
+                elif key in runs[1 - side].names:
+                    held.append(found)
+                    continue
+                if not held:
+                    del waiting[key]
+                yield found.get(0), found.get(1)
+        for found in chain.from_iterable(waiting.values()):
+            yield found.get(0), found.get(1)
 
 
 def _is_flat(value: object) -> bool:
@@ -207,31 +232,6 @@ def _differences(left: SavedRun, right: SavedRun) -> Iterator[str]:
         yield f"{classes} another name: {renamed[0]} is {' and '.join(names)}"
 
 
-def pairs(left: SavedRun, right: SavedRun) -> Iterator[Pair]:
-    """Yield the records of each input.
-
-    Both are read in step. A record waits in memory for its counterpart, so in like order only two
-    records are held.
-    """
-    runs, waiting = (left, right), defaultdict[str, list[dict[int, RecordJson]]](list)
-    for step in zip_longest(read_records(left.path), read_records(right.path)):
-        for side, fields in enumerate(step):
-            if fields is None:
-                continue
-            key, found = runs[side].key(fields), {side: fields}
-            held = waiting[key]  # of one side
-            if held and side not in held[0]:
-                found |= held.pop(0)
-            elif key in runs[1 - side].names:
-                held.append(found)
-                continue
-            if not held:
-                del waiting[key]
-            yield found.get(0), found.get(1)
-    for found in chain.from_iterable(waiting.values()):
-        yield found.get(0), found.get(1)
-
-
 def is_results(path: str) -> bool:
     """Whether a file begins as COCO results do."""
     try:
@@ -242,8 +242,8 @@ def is_results(path: str) -> bool:
     return begins.lstrip()[:1] == b"[" and b'"image_id"' in begins.partition(b"}")[0]
 
 
-class CocoResults:
-    """COCO results, which are held as a whole."""
+class CocoResults(SavedRun):
+    """COCO results, which are held as a whole, and do not say how they were made."""
 
     def __init__(self, name: str, path: str, ids: CocoIds, classes: Mapping[int, str]) -> None:
         """Read a file; `classes` are those of the other side.
@@ -252,7 +252,8 @@ class CocoResults:
             SourceError: It cannot be read.
             UsageError: It is something else, or has no category of the classes.
         """
-        self.name, self.path, self._ids = name, path, ids
+        super().__init__(name, path)
+        self._ids = ids
         self._boxes = _read_boxes(Path(path))
         boxes = [box for found in self._boxes.values() for box in found]
         known = _classes(ids, classes, {box["class_id"] for box in boxes})
@@ -263,16 +264,10 @@ class CocoResults:
             box["class_id"], box["class_name"] = known.get(category, unknown)
         self.classes = {box["class_id"]: box["class_name"] for box in boxes}
 
-    def report(self) -> SideReport:
-        return SideReport("unknown", records=self.name)
-
-    def certified(self) -> CertifiedSide:
-        return CertifiedSide(_digest(self.path))
-
-    def pairs(self, records: Iterable[RecordJson]) -> Iterator[Pair]:
+    def pairs(self, left: SavedRun) -> Iterator[Pair]:
         """Yield each record with one of its picture's results; no rows mean no detections."""
         asked = set()
-        for fields in records:
+        for fields in read_records(left.path):
             if "error" in fields:
                 yield fields, fields
                 continue
@@ -356,28 +351,25 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
             raise UsageError(
                 f"{request.model} holds COCO results", "name them second, after records"
             )
-        left = SavedRun(request.model, path)
-        right: SavedRun | CocoResults
-        runs, different = [left], list[str]()
+        left = SavedRun.read(request.model, path)
+        different: list[str] = []
         if instances is not None or is_results(other):
             ids = CocoIds() if instances is None else CocoIdsFromFile(Path(instances))
-            right = coco = CocoResults(name, other, ids, left.classes)
-            found = coco.pairs(read_records(path))
+            right: SavedRun = CocoResults(name, other, ids, left.classes)
         else:
-            right = second = SavedRun(name, other)
-            if left.names.isdisjoint(second.names):  # as on two machines
+            right = SavedRun.read(name, other)
+            if left.names.isdisjoint(right.names):  # as on two machines
                 left.shorten()
-                second.shorten()
-            runs, different = [left, second], [*unlike(left, second)]
-            found = pairs(left, second)
-        rules, sides = _rules(runs, request), (left.report(), right.report())
+                right.shorten()
+            different = [*unlike(left, right)]
+        rules, sides = _rules((left, right), request), (left.report(), right.report())
         results = stack.enter_context(open_results(request, inputs, rules, sides))
         results.report.unlike += different
         quiet = request.config.messages.quiet
         advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
         finder = stack.enter_context(closing(Finder(folder, DecodeOptions())))
         comparing = _Pairs(finder, results, (left.classes, right.classes))
-        for pair in found:
+        for pair in right.pairs(left):
             comparing.add(*pair)
             advance()
         made = results.finish(comparing.failures())

@@ -443,8 +443,8 @@ def test_a_record_waits_alone_in_memory(save, monkeypatch):
 
     monkeypatch.setattr(module, "defaultdict", Counting)
     paths = [save(f"{name}.jsonl", *(record(f"{n}.png") for n in range(300))) for name in "ab"]
-    runs = [module.SavedRun(str(path), str(path)) for path in paths]
-    assert sum(1 for _ in module.pairs(*runs)) == 300
+    left, right = (module.SavedRun.read(str(path), str(path)) for path in paths)
+    assert sum(1 for _ in right.pairs(left)) == 300
     assert most == 1
 
 
