@@ -159,8 +159,8 @@ class SavedRun:
     def pairs(self, left: "SavedRun") -> Iterator[Pair]:
         """Yield the records of each input.
 
-        Both are read in step. A record waits in memory for its counterpart, so in like order only two
-        records are held.
+        Both are read in step. A record waits in memory for its counterpart, so in like order
+        only two are held.
         """
         runs, waiting = (left, self), defaultdict[str, list[dict[int, RecordJson]]](list)
         for step in zip_longest(read_records(left.path), read_records(self.path)):

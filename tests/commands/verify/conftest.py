@@ -3,6 +3,7 @@ import functools
 import pytest
 from colour_model import build, picture
 from damaged_graphs import swapped
+from saved_records import report_of
 from verify_requests import probe
 
 from detcli.commands.verify.tensors import OutputComparison, bisect
@@ -15,6 +16,18 @@ RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
 @pytest.fixture
 def verify(invoke):
     return functools.partial(invoke, "verify")
+
+
+@pytest.fixture
+def reports(verify):
+    """Run verify, which ends with a code: its report."""
+
+    def run(code, *arguments):
+        done = verify(*arguments)
+        assert done.returncode == code, done.stderr
+        return report_of(done)
+
+    return run
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_the_users_model_but_not_the_confidence(
 
 
 def test_each_model_runs_with_the_suppression_that_it_recommends(
-    verify, make_model, make_picture, tmp_path
+    reports, make_model, make_picture, tmp_path
 ):
     """As predict runs it. Of two boxes whose IoU is 0.5, the first model drops one."""
     names = str(dict(enumerate(NAMES)))
@@ -47,13 +47,11 @@ def test_each_model_runs_with_the_suppression_that_it_recommends(
     picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
     common = ["--images", picture, "--conf", 0.6]
     certificate = tmp_path / "c.json"
-    done = verify(strict, lax, *common, "--certificate", certificate)
-    assert done.returncode == 6, done.stderr
-    found = report_of(done)["detections"]
+    found = reports(6, strict, lax, *common, "--certificate", certificate)["detections"]
     assert (found["left"], found["right"]) == (1, 2)
     certified = json.loads(certificate.read_text())
     assert [certified[side]["settings"]["nms"] for side in ("left", "right")] == [0.4, 0.9]
-    asked = report_of(verify(strict, lax, *common, "--nms", 0.4))["detections"]
+    asked = reports(0, strict, lax, *common, "--nms", 0.4)["detections"]
     assert (asked["left"], asked["right"]) == (1, 1)
 
 
@@ -78,29 +76,23 @@ def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
     assert (done.returncode, report_of(done)["tolerance"]["boxes"]) == (0, 1)
 
 
-def test_an_overflow_that_the_outputs_do_not_show(verify, make_model, pictures, tmp_path):
+def test_an_overflow_that_the_outputs_do_not_show(reports, verify, make_model, pictures, tmp_path):
     half = tmp_path / "half.onnx"
     half.write_bytes(far_and_back(build(dtype=np.float16), np.float16).SerializeToString())
     arguments = [make_model(), half, "--images", pictures]
     assert verify(*arguments).returncode == 0
-    done = verify(*arguments, "--bisect")
-    assert done.returncode == 6
-    report = report_of(done)
+    report = reports(6, *arguments, "--bisect")
     assert report["bisect"]["node"]["name"] == "further"
     assert report["bisect"]["output"] is None
     assert "far overflows in half.onnx" in report["bisect"]["finding"]
 
 
-def test_random_pictures(verify, make_model, broken):
-    done = verify(make_model(), broken, "--random", 1, "--bisect")
-    assert done.returncode == 6
-    report = report_of(done)
+def test_random_pictures(reports, make_model, broken):
+    report = reports(6, make_model(), broken, "--random", 1, "--bisect")
     assert report["detections"] is None
     assert report["no_detections"].startswith("random pictures")
     assert report["bisect"]["node"]["name"] == "low"
-    done = verify(make_model(), make_model("b.onnx"), "--random", 0, "--tensors")
-    assert done.returncode == 0
-    report = report_of(done)
+    report = reports(0, make_model(), make_model("b.onnx"), "--random", 0, "--tensors")
     assert (report["compared"], report["agree"]) == (1, True)
     assert {tensor["source"] for tensor in report["tensors"]} == {"random:0"}
 
@@ -183,27 +175,21 @@ def test_several_sources_and_subfolders(verify, make_model, pictures, make_pictu
     assert report_of(verify(*same, "--images", pictures / "deep/c.png"))["compared"] == 3
 
 
-def test_real_exports_agree(verify, shared):
+def test_real_exports_agree(reports, shared):
     models = [shared(f"models/yolov10n-{name}.onnx") for name in ("thu", "ultralytics")]
-    done = verify(*models, "--images", shared("data/images"), "--tensors")
-    assert done.returncode == 0
-    report = report_of(done)
+    report = reports(0, *models, "--images", shared("data/images"), "--tensors")
     assert report["detections"]["pairs"] == 7
     assert all(tensor["max_scaled"] < 1e-5 for tensor in report["tensors"])
 
 
-def test_real_selection_agrees_with_the_graphs_down_to_the_last_row(verify, shared):
+def test_real_selection_agrees_with_the_graphs_down_to_the_last_row(reports, shared):
     arguments = ["--images", shared("data/images"), "--conf", 0]
-    done = verify(shared("models/yolov10n-thu.onnx"), *arguments)
-    assert done.returncode == 0
-    assert report_of(done)["detections"]["pairs"] == 600
+    assert reports(0, shared("models/yolov10n-thu.onnx"), *arguments)["detections"]["pairs"] == 600
 
 
-def test_real_half_precision_stays_within_its_tolerance(verify, shared):
+def test_real_half_precision_stays_within_its_tolerance(reports, shared):
     models = [shared(f"models/yolov10n-raw{kind}.onnx") for kind in ("", "-fp16")]
-    done = verify(*models, "--images", shared("data/images"), "--tensors")
-    assert done.returncode == 0
-    report = report_of(done)
+    report = reports(0, *models, "--images", shared("data/images"), "--tensors")
     assert report["right"]["precision"] == "float16"
     assert 0 < report["detections"]["largest_score_difference"] < 0.02
 

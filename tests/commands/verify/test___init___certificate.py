@@ -122,10 +122,8 @@ def test_names_of_strangers_are_only_text(verify, here):
 
 
 @pytest.mark.usefixtures("certified")
-def test_a_certificate_holds_until_something_changes(verify, make_picture, make_model):
-    done = verify("--check", "c.json")
-    assert done.returncode == 0
-    report = report_of(done)
+def test_a_certificate_holds_until_something_changes(reports, verify, make_picture, make_model):
+    report = reports(0, "--check", "c.json")
     assert (report["holds"], report["changes"], report["report"]["agree"]) == (True, [], True)
     make_picture("pics/a.png", ("red", 1, 2))
     make_picture("pics/c.png")
@@ -159,11 +157,9 @@ def test_a_picture_may_be_named_twice(verify, here):
     assert changes[0]["now"] == a["sha256"]
 
 
-def test_a_certificate_that_sides_differ_never_holds(verify):
+def test_a_certificate_that_sides_differ_never_holds(reports, verify):
     assert verify("colours.onnx", "broken.onnx", *CERTIFY).returncode == 6
-    done = verify("--check", "c.json")
-    assert done.returncode == 6
-    report = report_of(done)
+    report = reports(6, "--check", "c.json")
     assert (report["holds"], report["changes"]) == (False, [])
 
 
@@ -193,15 +189,13 @@ def test_what_is_told_and_what_matters(verify, certified):
         assert told == ([(what, matters)] if what else [])
 
 
-def test_a_check_of_saved_runs(verify, here):
+def test_a_check_of_saved_runs(reports, verify, here):
     for name in "ab":
         write(here / f"{name}.jsonl", record("1.png", box(), settings=SETTINGS))
     verify("a.jsonl", "b.jsonl", "--certificate", "c.json", "--tolerance", "score=0.5")
     assert verify("--check", "c.json").returncode == 0
     write(here / "b.jsonl", record("1.png", box(0.89), settings=SETTINGS | {"max_det": 9}))
-    done = verify("--check", "c.json")
-    assert done.returncode == 6
-    changed = {one["what"] for one in report_of(done)["changes"] if one["matters"]}
+    changed = {one["what"] for one in reports(6, "--check", "c.json")["changes"] if one["matters"]}
     assert changed == {"right records sha256", "right setting max_det"}
 
 

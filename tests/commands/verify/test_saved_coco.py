@@ -66,12 +66,10 @@ def test_numbers_of_classes(verify, write, names, numbers):
     assert report_of(done)["detections"]["pairs"] == len(names)
 
 
-def test_what_differs(verify, write):
+def test_what_differs(reports, write):
     left = write("a.jsonl", lines(record("1.png", box()), record("2.png", box()), error("3.png")))
     right = write("r.json", [element(1, 1), element(1, 44, (200, 0, 40, 40)), element(9, 1)])
-    done = verify(left, right)
-    assert done.returncode == 6
-    report = report_of(done)
+    report = reports(6, left, right)
     assert (report["detections"]["missing"], report["detections"]["extra"]) == (1, 1)
     (extra,) = report["detections"]["pictures"][0]["extra"]
     assert extra["class_name"] == "bottle"
@@ -79,16 +77,14 @@ def test_what_differs(verify, write):
     assert [failed["source"] for failed in report["failed"]] == ["3.png"]
 
 
-def test_ids_of_a_list_of_images(verify, write):
+def test_ids_of_a_list_of_images(reports, verify, write):
     images = {
         "images": [{"id": 40, "file_name": "x/1.png"}],
         "categories": [{"id": 11, "name": "Person"}, {"id": 12, "name": "other"}],
     }
     left = write("a.jsonl", lines(record("pics/x/1.png", box())))
     right = write("r.json", [element(40, 11), element(40, 12, (300, 0, 9, 9))])
-    done = verify(left, right, "--coco-images", write("instances.json", images))
-    assert done.returncode == 6
-    report = report_of(done)["detections"]
+    report = reports(6, left, right, "--coco-images", write("instances.json", images))["detections"]
     assert (report["pairs"], report["extra"]) == (1, 1)
     left = write("a.jsonl", lines(record("none.png", box())))
     done = verify(left, right, "--coco-images", write("instances.json", images))
