@@ -116,17 +116,17 @@ class Results:
 def _rows(compared: Comparison) -> Iterator[Row]:
     """The boxes of a picture, those that differ first."""
 
-    def box(found: Detections, row: int) -> tuple[int, str, float, list[float]]:
-        ((corners, score, class_id, name),) = found[row]
-        return class_id, name, round(score, 4), corners.tolist()
+    def row(found: Detections, index: int, kind: int, other: Row | None = None) -> Row:
+        ((corners, score, class_id, name),) = found[index]
+        beside = None if other is None else (other.score, other.box)
+        return Row(class_id, name, round(score, 4), corners.tolist(), kind, beside)
 
     def pair(match: Match, kind: int) -> Row:
-        _, _, score, corners = box(compared.right, match.right)
-        return Row(*box(compared.left, match.left), kind, (score, corners))
+        return row(compared.left, match.left, kind, row(compared.right, match.right, kind))
 
     yield from (pair(match, MOVED) for match in compared.over)
-    yield from (Row(*box(compared.left, row), MISSING) for row in compared.missing)
-    yield from (Row(*box(compared.right, row), EXTRA) for row in compared.extra)
+    yield from (row(compared.left, index, MISSING) for index in compared.missing)
+    yield from (row(compared.right, index, EXTRA) for index in compared.extra)
     yield from (pair(match, BOTH) for match in compared.pairs)
 
 

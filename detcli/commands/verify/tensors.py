@@ -162,7 +162,7 @@ def compare_tensors(
     return TensorReport(name, *sides, absolute, relative, scaled, cosine, agrees, source)
 
 
-def difference_rank(report: TensorReport) -> tuple[bool, float]:
+def rank(report: TensorReport) -> tuple[bool, float]:
     """A sort key: reports that agree before those that do not, then by the largest difference."""
     unknown = 0.0 if report.agrees else math.inf
     return not report.agrees, unknown if report.max_scaled is None else report.max_scaled
@@ -203,11 +203,10 @@ class OutputComparison:
 
     def __init__(self, left: Probe, right: Probe, limit: float) -> None:
         self.left, self.right, self.limit = left, right, limit
-        # The picture on which they differ most, its name, and the pair of tensors.
-        self.worst: tuple[Picture, str, Pair] | None = None
+        # How they differ most, on which picture, and the pair of tensors.
+        self.worst: tuple[TensorReport, Picture, Pair] | None = None
         self._pairs = self._pair_up()
         self._reports: dict[str, TensorReport] = {}
-        self._worst_rank = (False, -1.0)
 
     @property
     def reports(self) -> tuple[TensorReport, ...]:
@@ -227,10 +226,9 @@ class OutputComparison:
         for pair in pairs:
             for report in self.compare(pair, left[pair[0]], right[pair[1]], source):
                 known = self._reports.get(report.name, report)
-                self._reports[report.name] = max(known, report, key=difference_rank)
-                if difference_rank(report) > self._worst_rank:
-                    self._worst_rank = difference_rank(report)
-                    self.worst = picture, source, pair
+                self._reports[report.name] = max(known, report, key=rank)
+                if self.worst is None or rank(report) > rank(self.worst[0]):
+                    self.worst = report, picture, pair
 
     def compare(self, pair: Pair, left: Tensor, right: Tensor, source: str) -> list[TensorReport]:
         """Compare two outputs; of heads, boxes and scores separately."""
@@ -252,8 +250,6 @@ class OutputComparison:
 
     def _pair_up(self) -> list[Pair]:
         left, right = ([one.name for one in side.outputs] for side in (self.left, self.right))
-        if self.left.contract is not None or len(left) == len(right) == 1:
-            return [(left[0], right[0])]
         if common := [name for name in left if name in right]:
             if alone := sorted({*left} ^ {*right}):
                 text = f"outputs that only one model has are not compared: {', '.join(alone)}"
@@ -272,9 +268,9 @@ def bisect(outputs: OutputComparison) -> BisectReport | None:
     """Find the first node that differs, on the picture where the outputs differ most; if any."""
     if outputs.worst is None:
         return None
-    search = _Search(outputs, *outputs.worst)
-    agree = all(report.agrees for report in outputs.reports)
-    return search.find_overflow() if agree else search.run()
+    report, picture, pair = outputs.worst
+    search = _Search(outputs, picture, report.source, pair)
+    return search.find_overflow() if report.agrees else search.run()
 
 
 class _Search:
@@ -338,14 +334,14 @@ class _Search:
     def _hidden(self, probe: Probe, name: str) -> BisectReport | None:
         """Report an overflow that the outputs do not show; None if the other side has it too."""
         common = self._target if name == self._counterpart else name
-        if common in self._common:
-            self._measure([common])
-            if self._reports[common].agrees:
-                return None  # a mask, say, where minus infinity is intended
-            found = self._conclude(common)
-            return replace(found, finding=f"{found.finding}; {HIDDEN}")
-        node = node_report(probe.index.producers[name])
-        return self._nothing(f"{name} overflows in {probe.name}; {HIDDEN}", node=node)
+        if common not in self._common:
+            node = node_report(probe.index.producers[name])
+            return self._nothing(f"{name} overflows in {probe.name}; {HIDDEN}", node=node)
+        self._measure([common])
+        if self._reports[common].agrees:
+            return None  # a mask, say, where minus infinity is intended
+        found = self._conclude(common)
+        return replace(found, finding=f"{found.finding}; {HIDDEN}")
 
     def _conclude(self, differing: str) -> BisectReport:
         """Compare a tensor and its inputs in one run, and report the node between them."""
@@ -356,9 +352,9 @@ class _Search:
             return self._nothing(FUSED, output)
         if not left:
             return self._nothing(f"{differing} is a constant", output)
-        titles = self._left.name, self._right.name
+        titles = [self._left.name, self._right.name]
         if titles[0] == titles[1]:
-            titles = "the first", "the second"
+            titles = ["the first", "the second"]
         graphs = Graphs(self._left.index, self._right.index, *titles)
         return BisectReport(
             self._source,
@@ -391,7 +387,7 @@ class _Search:
             report = compare_tensors(name, *found, self._outputs.limit, self._source)
             if name == self._target:
                 parts = self._outputs.compare((name, other), *found, self._source)
-                report = max(parts, key=difference_rank)
+                report = max(parts, key=rank)
             self._reports[name] = report
             # Shapes and NaN agree whatever the values they come from.
             finite = report.max_absolute is not None

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from detcli.commands.verify.tensors import compare_tensors, difference_rank
+from detcli.commands.verify.tensors import compare_tensors, rank
 
 LIMIT = 0.01
 nan, inf = np.nan, np.inf
@@ -54,7 +54,7 @@ def test_other_types(dtype):
 
 
 def worse(*reports):
-    return max(reports, key=difference_rank)
+    return max(reports, key=rank)
 
 
 def test_worse_is_disagreement_then_the_larger_difference():

@@ -57,7 +57,7 @@ def test_the_worst_picture_is_kept(make_model, tmp_path):
     scores, boxes = outputs.reports
     assert (scores.max_absolute, scores.source, scores.agrees) == (0.5, "red", False)
     assert (boxes.max_absolute, boxes.source, boxes.agrees) == (0, "grey", True)
-    assert outputs.worst == (RED, "red", ("head", "head"))
+    assert outputs.worst == (scores, RED, ("head", "head"))
 
 
 def with_outputs(path, *names):
