@@ -56,6 +56,7 @@ class Results:
     ) -> None:
         self.made, self.report, self.certifies = made, made.report, certifies
         self.summary: Sequence[str] = ()  # what the page says of the whole
+        self.one_sided: list[str] = []  # inputs of saved runs with an error on one side only
         self._rules, self._page = rules, page
         self._totals = Totals(rules)
         # Of saved runs, which may be long, only pictures that disagree are kept, and the worst.

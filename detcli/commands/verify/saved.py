@@ -54,6 +54,9 @@ ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_
 PRECISIONS = {"bf16": Precision.BFLOAT16, "f16": Precision.FLOAT16, "f32": Precision.FLOAT32}
 """What a device says of the number type that it chose, as in "openvino:CPU (bf16)"."""
 
+Names = tuple[str, ...]
+"""Names of classes, by id."""
+
 Pair = tuple[RecordJson | None, RecordJson | None]
 """The records of an input; None where a run has none."""
 
@@ -317,7 +320,7 @@ def _unusable(path: Path, reason: str) -> UsageError:
     )
 
 
-def _by_id(names: Mapping[int, str]) -> tuple[str, ...]:
+def _by_id(names: Mapping[int, str]) -> Names:
     return tuple(names.get(class_id, "") for class_id in range(max(names, default=-1) + 1))
 
 
@@ -343,10 +346,10 @@ def _classes(
 
 def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
     """Read both sides and compare, with a bar on a terminal."""
-    name, instances = request.other or "", request.coco_images
+    second, instances = request.other or "", request.coco_images
     folder = Path(request.images[0]) if request.images else None
     with ExitStack() as stack:
-        path, other = (stack.enter_context(_lasting(one)) for one in (request.model, name))
+        path, other = (stack.enter_context(_lasting(one)) for one in (request.model, second))
         if is_results(path):
             raise UsageError(
                 f"{request.model} holds COCO results", "name them second, after records"
@@ -355,9 +358,9 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         different: list[str] = []
         if instances is not None or is_results(other):
             ids = CocoIds() if instances is None else CocoIdsFromFile(Path(instances))
-            right: SavedRun = CocoResults(name, other, ids, left.classes)
+            right: SavedRun = CocoResults(second, other, ids, left.classes)
         else:
-            right = SavedRun.read(name, other)
+            right = SavedRun.read(second, other)
             if left.names.isdisjoint(right.names):  # as on two machines
                 left.shorten()
                 right.shorten()
@@ -368,11 +371,16 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         quiet = request.config.messages.quiet
         advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
         finder = stack.enter_context(closing(Finder(folder, DecodeOptions())))
-        comparing = _Pairs(finder, results, (left.classes, right.classes))
-        for pair in right.pairs(left):
-            comparing.add(*pair)
+        names = _by_id(left.classes), _by_id(right.classes)
+        for one, counterpart in right.pairs(left):
+            if one is not None and counterpart is not None:
+                _compare(results, finder, (one, counterpart), names)
+            elif one is not None:
+                results.report.left_only.append(_title(one))
+            elif counterpart is not None:
+                results.report.right_only.append(_title(counterpart))
             advance()
-        made = results.finish(comparing.failures())
+        made = results.finish(_failures(results))
         if results.certifies:
             made.left, made.right = left.certified(), right.certified()
     return made
@@ -418,61 +426,51 @@ def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     )
 
 
-class _Pairs:
-    """Compares the records of each input."""
+def _compare(
+    results: Results, finder: Finder, pair: tuple[RecordJson, RecordJson], names: Sequence[Names]
+) -> None:
+    """Compare two records of an input; `names` are those of the classes of their runs."""
+    left, right = pair
+    source, frame = left["source"], left.get("frame")
+    if problem := _problem(results, left, right):
+        results.fail(Origin(source, frame=frame), InputError(problem))
+        return
+    if results.certifies:
+        digest = left.get("sha256") or right.get("sha256")
+        path = None if digest else finder.path_of(source)
+        results.certify(Origin(source, path, frame), digest)
+    shown = cast("RecordJson", {**left, "model": "", "device": ""})  # which the facts name
+    results.add(shown, [*map(_found, pair, names)], partial(finder.rendering, left))
 
-    def __init__(
-        self, finder: Finder, results: Results, classes: Iterable[Mapping[int, str]]
-    ) -> None:
-        self._one_sided: list[str] = []  # errors
-        self._finder, self._results, self._report = finder, results, results.report
-        self._names = [_by_id(names) for names in classes]
 
-    def add(self, left: RecordJson | None, right: RecordJson | None) -> None:
-        """Compare two records, or note that a run has none."""
-        if left is None or right is None:
-            for fields, only in ((left, self._report.left_only), (right, self._report.right_only)):
-                if fields is not None:
-                    only.append(_title(fields))
-            return
-        results, source = self._results, left["source"]
-        if problem := self._problem(left, right):
-            results.fail(Origin(source, frame=left.get("frame")), InputError(problem))
-            return
-        if results.certifies:
-            digest = left.get("sha256") or right.get("sha256")
-            path = None if digest else self._finder.path_of(source)
-            results.certify(Origin(source, path, left.get("frame")), digest)
-        found = [*map(_found, (left, right), self._names)]
-        shown = cast("RecordJson", {**left, "model": "", "device": ""})  # which the facts name
-        results.add(shown, found, partial(self._finder.rendering, left))
+def _problem(results: Results, left: RecordJson, right: RecordJson) -> str:
+    """Why two records cannot be compared; empty if they can."""
+    title, sides = _title(left), (("left", left), ("right", right))
+    errors = [f"{side}: {one['error']['message']}" for side, one in sides if "error" in one]
+    if len(errors) == 1:
+        results.one_sided.append(title)
+    if errors:  # COCO results have none of their own
+        return left["error"]["message"] if left is right else "; ".join(errors)
+    size, other = (f"{one['width']}x{one['height']}" for one in (left, right))
+    hashes = {one["sha256"] for one in (left, right) if one.get("sha256")}
+    if size != other or len(hashes) == 2:
+        results.report.other_files.append(title)
+    return "" if size == other else f"{size} on the left, {other} on the right"
 
-    def _problem(self, left: RecordJson, right: RecordJson) -> str:
-        """Why two records cannot be compared; empty if they can."""
-        title, sides = _title(left), (("left", left), ("right", right))
-        errors = [f"{side}: {one['error']['message']}" for side, one in sides if "error" in one]
-        if len(errors) == 1:
-            self._one_sided.append(title)
-        if errors:  # COCO results have none of their own
-            return left["error"]["message"] if left is right else "; ".join(errors)
-        size, other = (f"{one['width']}x{one['height']}" for one in (left, right))
-        hashes = {one["sha256"] for one in (left, right) if one.get("sha256")}
-        if size != other or len(hashes) == 2:
-            self._report.other_files.append(title)
-        return "" if size == other else f"{size} on the left, {other} on the right"
 
-    def failures(self) -> Iterator[str]:
-        """What differs besides detections, a sentence each."""
-        for names, what in (
-            (self._report.left_only, "only on the left"),
-            (self._report.right_only, "only on the right"),
-            (self._one_sided, "with an error on one side only"),
-            (self._report.other_files, "that are different files on the two sides"),
-        ):
-            if names:
-                shown = ", ".join(Path(name).name or name for name in names[:MAX_NAMED])
-                more = f", and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-                yield f"{count(len(names), 'input')} ({shown}{more}) {what}"
+def _failures(results: Results) -> Iterator[str]:
+    """What differs besides detections, a sentence each."""
+    report = results.report
+    for names, what in (
+        (report.left_only, "only on the left"),
+        (report.right_only, "only on the right"),
+        (results.one_sided, "with an error on one side only"),
+        (report.other_files, "that are different files on the two sides"),
+    ):
+        if names:
+            shown = ", ".join(Path(name).name or name for name in names[:MAX_NAMED])
+            more = f", and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+            yield f"{count(len(names), 'input')} ({shown}{more}) {what}"
 
 
 def _title(fields: RecordJson) -> str:
@@ -480,8 +478,7 @@ def _title(fields: RecordJson) -> str:
     return fields["source"] if frame is None else f"{fields['source']} frame {frame}"
 
 
-def _found(fields: RecordJson, names: tuple[str, ...]) -> Detections:
-    """The detections of a record, with the names of all classes of its run."""
+def _found(fields: RecordJson, names: Names) -> Detections:
     rows = fields["detections"]
     return Detections(
         np.array([one["box"] for one in rows], np.float32).reshape(-1, 4),
