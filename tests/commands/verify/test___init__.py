@@ -66,10 +66,8 @@ def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
     assert done.stderr.startswith("detcli: the two sides do not agree: 100.00% of 6 boxes disagree")
     assert "(and 2 more, see the report)\n  hint: --tolerance sets what is allowed" in done.stderr
     assert done.stderr.count("\n") == 2
-    done = verify(*arguments, "--bisect", "--format", "table", "-q")
-    assert done.returncode == 6
-    assert "first node that differs: Sub low" in done.stdout
-    assert "b.png" in done.stdout
+    table = verify(*arguments, "--bisect", "--format", "table", "-q").stdout
+    assert "first node that differs: Sub low" in table
     done = verify(*arguments)
     assert "--report DIR shows the pictures; --bisect names the first node" in done.stderr
     done = verify(*arguments, "--tolerance", "boxes=100%")

@@ -219,11 +219,13 @@ def test_a_check_goes_before_the_users_defaults(verify, monkeypatch):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-REQUEST = {
-    "model": "a.jsonl", "other": "b.jsonl", "images": [], "recursive": False, "device": "cpu",
-    "against": None, "half": False, "conf": None, "nms": None, "imgsz": None, "box_format": None,
-    "preprocess": None, "iou": 0.5, "tolerance": {}, "coco_images": None,
-}  # fmt: skip
+@pytest.fixture
+def asked(verify, here):
+    """What a certificate of two saved runs asks for."""
+    for name in "ab":
+        write(here / f"{name}.jsonl", record("1.png", box(), settings=SETTINGS))
+    verify("a.jsonl", "b.jsonl", "--certificate", "c.json")
+    return read(here / "c.json")["request"]
 
 
 @pytest.mark.parametrize(
@@ -249,13 +251,11 @@ REQUEST = {
         ({"other": None}, "holds saved records"),
     ],
 )
-def test_certificates_of_strangers(verify, here, change, says):
-    for name in "ab":
-        write(here / f"{name}.jsonl", record("1.png", box(), settings=SETTINGS))
+def test_certificates_of_strangers(verify, here, asked, change, says):
     strange = {"report": {"detections": [], "left": 1, "tolerance": "x"}, "left": [], "right": 7,
                "pictures": [1, {}, {"source": []}, {"source": "\x1b[31m", "sha256": {}}],
                "date": ["x"]}  # fmt: skip
-    request = REQUEST | change
+    request = asked | change
     del request["nms"], request["recursive"]  # what is not there was not asked for
     (here / "c.json").write_text(json.dumps(strange | {"request": request}))
     done = verify("--check", "c.json", "--format", "table")
@@ -265,19 +265,17 @@ def test_certificates_of_strangers(verify, here, change, says):
     assert "bug" not in done.stderr
 
 
-def test_names_in_certificates_of_strangers(verify, here):
-    write(here / "a.jsonl", record("1.png", box()))
+def test_names_in_certificates_of_strangers(verify, here, asked):
+    def check(**changes):
+        (here / "c.json").write_text(json.dumps({"report": {}, "request": asked | changes}))
+        return verify("--check", "c.json")
+
     for name in ("\0.jsonl", "x" * 300 + ".jsonl", "/dev/null/x.jsonl", "\ud800.jsonl"):
-        (here / "c.json").write_text(
-            json.dumps({"report": {}, "request": REQUEST | {"other": name}})
-        )
-        done = verify("--check", "c.json")
+        done = check(other=name)
         assert done.returncode == 3
         assert "cannot read" in done.stderr
     for field, value in (("model", "\0.onnx"), ("images", ["\0"]), ("device", "\0")):
-        request = REQUEST | {"model": "x.onnx", "other": None, "images": ["pics"], field: value}
-        (here / "c.json").write_text(json.dumps({"report": {}, "request": request}))
-        done = verify("--check", "c.json")
+        done = check(**{"model": "x.onnx", "other": None, "images": ["pics"], field: value})
         assert done.returncode in {2, 4}
         assert "bug" not in done.stderr
 
