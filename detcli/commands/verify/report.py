@@ -29,7 +29,7 @@ MAX_SHOWN = 80  # characters of a certificate's value that is shown
 COLUMNS = ("picture", "pairs", "over", "score", "pixels", "order", "missing", "extra")
 NUMBERS = {"pairs", "over", "score", "pixels"}
 
-Hashes = Counter[tuple[str, str | None]]
+FileCounts = Counter[tuple[str, str | None]]
 
 FIGURES = {
     "left": "boxes on the left",
@@ -272,7 +272,7 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Certificat
         yield from unequal(title, "report", "detections", name)
 
 
-def _other_pictures(before: Hashes, now: Hashes) -> Iterator[CertificateChange]:
+def _other_pictures(before: FileCounts, now: FileCounts) -> Iterator[CertificateChange]:
     """Files that are other ones, gone or new."""
     gone, new = dict((before - now).elements()), dict((now - before).elements())
     for source in new | gone:
@@ -280,7 +280,7 @@ def _other_pictures(before: Hashes, now: Hashes) -> Iterator[CertificateChange]:
         yield CertificateChange(what, gone.get(source), new.get(source), matters=True)
 
 
-def _hashes(pictures: object) -> Hashes:
+def _hashes(pictures: object) -> FileCounts:
     """Inputs with the hashes of their files; an input may be there several times."""
     return Counter(
         (one["source"], _shown(one.get("sha256")))

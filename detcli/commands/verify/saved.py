@@ -54,10 +54,10 @@ ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_
 PRECISIONS = {"bf16": Precision.BFLOAT16, "f16": Precision.FLOAT16, "f32": Precision.FLOAT32}
 """What a device says of the number type that it chose, as in "openvino:CPU (bf16)"."""
 
-Names = tuple[str, ...]
-"""Names of classes, by id."""
+ClassNames = tuple[str, ...]
+"""ClassNames of classes, by id."""
 
-Pair = tuple[RecordJson | None, RecordJson | None]
+RecordPair = tuple[RecordJson | None, RecordJson | None]
 """The records of an input; None where a run has none."""
 
 
@@ -159,7 +159,7 @@ class SavedRun:
         digest = sha256(Path(self.path)) if Path(self.path).is_file() else None
         return CertifiedSide(digest, next(iter(self.settings), None), self.provenance)
 
-    def pairs(self, left: "SavedRun") -> Iterator[Pair]:
+    def pairs(self, left: "SavedRun") -> Iterator[RecordPair]:
         """Yield the records of each input.
 
         Both are read in step. A record waits in memory for its counterpart, so in like order
@@ -267,7 +267,7 @@ class CocoResults(SavedRun):
             box["class_id"], box["class_name"] = known.get(category, unknown)
         self.classes = {box["class_id"]: box["class_name"] for box in boxes}
 
-    def pairs(self, left: SavedRun) -> Iterator[Pair]:
+    def pairs(self, left: SavedRun) -> Iterator[RecordPair]:
         """Yield each record with one of its picture's results; no rows mean no detections."""
         asked = set()
         for fields in read_records(left.path):
@@ -320,7 +320,7 @@ def _unusable(path: Path, reason: str) -> UsageError:
     )
 
 
-def _by_id(names: Mapping[int, str]) -> Names:
+def _by_id(names: Mapping[int, str]) -> ClassNames:
     return tuple(names.get(class_id, "") for class_id in range(max(names, default=-1) + 1))
 
 
@@ -427,7 +427,10 @@ def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
 
 
 def _compare(
-    results: Results, finder: Finder, pair: tuple[RecordJson, RecordJson], names: Sequence[Names]
+    results: Results,
+    finder: Finder,
+    pair: tuple[RecordJson, RecordJson],
+    names: Sequence[ClassNames],
 ) -> None:
     """Compare two records of an input; `names` are those of the classes of their runs."""
     left, right = pair
@@ -478,7 +481,7 @@ def _title(fields: RecordJson) -> str:
     return fields["source"] if frame is None else f"{fields['source']} frame {frame}"
 
 
-def _found(fields: RecordJson, names: Names) -> Detections:
+def _found(fields: RecordJson, names: ClassNames) -> Detections:
     rows = fields["detections"]
     return Detections(
         np.array([one["box"] for one in rows], np.float32).reshape(-1, 4),

@@ -40,7 +40,7 @@ from detcli.run.sides import precision_of
 Tensor = npt.NDArray[Any]
 Nodes = Sequence[NodeProto]
 Session = tuple[Sequence[str], Tensors]
-Pair = tuple[str, str]
+TensorPair = tuple[str, str]
 """Names, in either graph, of two tensors that should be alike."""
 
 HALF_LIMIT = float(np.finfo(np.float16).max)
@@ -204,7 +204,7 @@ class OutputComparison:
     def __init__(self, left: Probe, right: Probe, limit: float) -> None:
         self.left, self.right, self.limit = left, right, limit
         # How they differ most, on which picture, and the pair of tensors.
-        self.worst: tuple[TensorReport, Picture, Pair] | None = None
+        self.worst: tuple[TensorReport, Picture, TensorPair] | None = None
         self._pairs = self._pair_up()
         self._reports: dict[str, TensorReport] = {}
 
@@ -230,7 +230,9 @@ class OutputComparison:
                 if self.worst is None or rank(report) > rank(self.worst[0]):
                     self.worst = report, picture, pair
 
-    def compare(self, pair: Pair, left: Tensor, right: Tensor, source: str) -> list[TensorReport]:
+    def compare(
+        self, pair: TensorPair, left: Tensor, right: Tensor, source: str
+    ) -> list[TensorReport]:
         """Compare two outputs; of heads, boxes and scores separately."""
         one, other = self.left.contract, self.right.contract
         if one is None or other is None:
@@ -248,7 +250,7 @@ class OutputComparison:
             for name, part in parts.items()
         ]
 
-    def _pair_up(self) -> list[Pair]:
+    def _pair_up(self) -> list[TensorPair]:
         left, right = ([one.name for one in side.outputs] for side in (self.left, self.right))
         if common := [name for name in left if name in right]:
             if alone := sorted({*left} ^ {*right}):
@@ -277,7 +279,7 @@ class _Search:
     """The state of a search."""
 
     def __init__(
-        self, outputs: OutputComparison, picture: Picture, source: str, target: Pair
+        self, outputs: OutputComparison, picture: Picture, source: str, target: TensorPair
     ) -> None:
         self._outputs, self._left, self._right = outputs, outputs.left, outputs.right
         self._picture, self._source = picture, source
