@@ -6,132 +6,110 @@ import pytest
 from verify_requests import plan_of
 
 from detcli.backend import cuda, nvidia
-from detcli.core.comparison import EXACT, REDUCED
+from detcli.core.comparison import COARSE, EXACT, REDUCED
 from detcli.core.errors import DetcliWarning, DeviceError, ModelError, UsageError
 from detcli.model.editing import cut, infer_shapes
 
 
 @pytest.fixture
-def body(make_model):
-    return make_model("body.onnx")
-
-
-@pytest.fixture
-def whole(make_model):
-    return make_model("whole.onnx", tail="ultralytics")
-
-
-@pytest.fixture
-def broken(tmp_path, whole):
-    """A graph that is not a detector."""
-    path = tmp_path / "broken.onnx"
-    model = infer_shapes(onnx.load(whole))
-    path.write_bytes(cut(model, "scores").SerializeToString())
-    return path
+def plan(make_model, tmp_path):
+    """Plan with models of these names: of a head, of a whole graph, of half of it, of neither."""
+    made = {
+        "body": make_model("body.onnx"),
+        "whole": make_model("whole.onnx", tail="ultralytics"),
+        "half": make_model("half.onnx", dtype=np.float16),
+        "neither": tmp_path / "neither.onnx",
+    }
+    model = cut(infer_shapes(onnx.load(made["whole"])), "scores")
+    made["neither"].write_bytes(model.SerializeToString())
+    return lambda names, **values: plan_of(*(made[name] for name in names.split()), **values)
 
 
 def devices(plan):
-    return tuple(side.device for side in plan.reports)
+    return [side.device for side in plan.reports]
 
 
-def selections(plan):
-    return [side.selection for side in plan.reports]
+@pytest.mark.parametrize(
+    ("models", "values", "right", "tolerance"),
+    [
+        ("whole", {}, "cpu graph float32", EXACT),
+        ("body whole", {}, "cpu detcli float32", EXACT),
+        ("body whole", {"against": "graph"}, "cpu graph float32", EXACT),
+        ("body", {"against": "cuda"}, "cuda:0 detcli float32", EXACT),
+        ("body", {"against": "tensorrt:03"}, "tensorrt:3 detcli float32", EXACT),
+        ("body", {"device": "cuda:1", "against": "cpu"}, "cpu detcli float32", EXACT),
+        ("body half", {}, "cpu detcli float16", REDUCED),
+        ("body", {"against": "tensorrt", "half": True}, "tensorrt:0 detcli float16", REDUCED),
+        ("body", {"against": "openvino", "half": True}, "openvino:CPU detcli bfloat16", COARSE),
+        ("body", {"against": "openvino:GPU", "half": True}, "openvino:GPU detcli float16", REDUCED),
+    ],
+)
+def test_sides(plan, models, values, right, tolerance):
+    found = plan(models, **values)
+    first, second = (f"{one.device} {one.selection} {one.precision}" for one in found.reports)
+    assert (first, second) == (f"{values.get('device', 'cpu')} detcli float32", right)
+    assert found.rules.tolerance == tolerance
+    assert [side.options.half for side in found.sides] == [False, "half" in values]
+    by_graph = "graph" in right
+    assert found.compares_heads != by_graph
+    most = 16 if by_graph else 300  # what the graph keeps
+    assert (found.rules.max_det, found.settings.max_det) == (most, most)
 
 
-def test_an_end_to_end_graph_alone_is_compared_with_its_own_selection(whole):
-    plan = plan_of(whole)
-    assert selections(plan) == ["detcli", "graph"]
-    assert devices(plan) == ("cpu", "cpu")
-    assert plan.sides[0].file is plan.sides[1].file
-    assert plan.rules.max_det == 16  # what the graph keeps
-    assert plan.settings.max_det == 16
+def test_one_model_is_read_once(plan):
+    left, right = plan("whole").sides
+    assert left.file is right.file
 
 
-def test_two_models(body, whole):
-    plan = plan_of(body, whole)
-    assert selections(plan) == ["detcli", "detcli"]
-    assert plan.rules.max_det == 300
-    assert plan.rules.tolerance == EXACT
-    assert plan.compares_heads
-    plan = plan_of(body, whole, against="graph")
-    assert selections(plan) == ["detcli", "graph"]
-    assert not plan.compares_heads
+@pytest.mark.parametrize(
+    ("models", "values", "says"),
+    [
+        ("body", {"device": "cuda", "against": "cuda:0"}, "are the same: body.onnx on cuda:0"),
+        ("body half", {"half": True}, "--half has no effect"),
+        ("neither", {"against": "graph"}, "not a detector"),
+        ("whole", {"tensors": True}, "compare two networks"),
+    ],
+)
+def test_sides_that_do_not_fit(plan, models, values, says):
+    with pytest.raises((ModelError, UsageError), match=says):
+        plan(models, **values)
 
 
-def test_devices(body):
-    for device, against, expected in (
-        ("cpu", "cuda", ("cpu", "cuda:0")),
-        ("cuda:1", "cpu", ("cuda:1", "cpu")),
-        ("cpu", "tensorrt:03", ("cpu", "tensorrt:3")),
-    ):
-        assert devices(plan_of(body, device=device, against=against)) == expected
-    with pytest.raises(UsageError, match=r"both sides are the same: body.onnx on cuda:0"):
-        plan_of(body, device="cuda", against="cuda:0")
-
-
-def test_half_precision_of_a_file_or_of_a_device(body, make_model):
-    half = make_model("half.onnx", dtype=np.float16)
-    plan = plan_of(body, half)
-    assert [side.precision for side in plan.reports] == ["float32", "float16"]
-    assert plan.rules.tolerance == REDUCED
-    for device, precision in (
-        ("tensorrt", "float16"), ("openvino", "bfloat16"), ("openvino:GPU", "float16")
-    ):  # fmt: skip
-        plan = plan_of(body, against=device, half=True)
-        assert [side.precision for side in plan.reports] == ["float32", precision]
-        assert [side.options.half for side in plan.sides] == [False, True]
-    with pytest.raises(UsageError, match="--half has no effect"):
-        plan_of(body, half, half=True)
-
-
-def test_both_sides_run_with_the_lowered_confidence(body, whole, make_model):
+def test_both_sides_run_with_the_lowered_confidence(plan, make_model):
     recommends = make_model(
         "r.onnx", metadata={"names": "['red', 'green', 'blue']", "detcli.conf": "0.6"}
     )
-    assert plan_of(recommends, body, tolerance={"score": 0.1}).rules.conf == 0.6
-    plan = plan_of(body, whole, conf=0.5, tolerance={"score": 0.1})
-    assert plan.rules.conf == 0.5
-    assert plan.settings.conf == pytest.approx(0.4)
+    assert plan_of(recommends, make_model()).rules.conf == 0.6
+    found = plan("body whole", conf=0.5, tolerance={"score": 0.1})
+    assert (found.rules.conf, found.settings.conf) == (0.5, pytest.approx(0.4))
 
 
-def test_a_graph_that_is_not_a_detector_has_no_selection(broken):
-    with pytest.raises(ModelError, match="not a detector"):
-        plan_of(broken, against="graph")
-
-
-def test_tensors_need_two_networks(whole):
-    with pytest.raises(UsageError, match="compare two networks"):
-        plan_of(whole, tensors=True)
-
-
-def test_other_class_names(body, make_model):
+def test_other_class_names(make_model):
     other = make_model("other.onnx", metadata={"names": "['red', 'blue', 'green']"})
     with pytest.warns(DetcliWarning, match="2 have different names: 1 is 'green' and 'blue'"):
-        plan_of(body, other)
+        plan_of(make_model(), other)
 
 
-def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, body, whole, broken):
+def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, plan):
     monkeypatch.setattr(nvidia, "count_gpus", lambda: 0)
-    monkeypatch.setattr("detcli.backend.has_openvino", lambda: True)
-    on_openvino = plan_of(body, broken, device="auto", tensors=True)
-    assert devices(on_openvino) == ("openvino:CPU", "openvino:CPU")
-    monkeypatch.setattr("detcli.backend.has_openvino", lambda: False)
-    assert devices(plan_of(body, whole, device="auto")) == ("cpu", "cpu")
+    for openvino, device in ((True, "openvino:CPU"), (False, "cpu")):
+        monkeypatch.setattr("detcli.backend.has_openvino", lambda has=openvino: has)
+        assert devices(plan("body neither", device="auto", tensors=True)) == [device] * 2
 
     opened = SimpleNamespace(device="cuda:0", close=lambda: None)
     monkeypatch.setattr(nvidia, "count_gpus", lambda: 1)
     monkeypatch.setattr(cuda, "open_backend", lambda *_: opened)
-    assert devices(plan_of(body, against="auto")) == ("cpu", "cuda:0")
+    assert devices(plan("body", against="auto")) == ["cpu", "cuda:0"]
 
     def refuse(*_):
         raise DeviceError("no libcudnn", "install it")
 
     monkeypatch.setattr(cuda, "open_backend", refuse)
     monkeypatch.setattr(cuda, "open_tensors", refuse)
-    for model in (body, broken):
+    for model in ("body", "neither"):
         with pytest.warns(DetcliWarning, match="the CPU is used: no libcudnn"):
-            plan = plan_of(model, whole, device="auto", tensors=True)
-        assert devices(plan) == ("cpu", "cpu")
+            found = plan(f"{model} whole", device="auto", tensors=True)
+        assert devices(found) == ["cpu", "cpu"]
 
 
 def test_the_input_size_of_both_networks(make_model):
