@@ -52,7 +52,7 @@ class Results:
     """
 
     def __init__(
-        self, made: Certificate, rules: Rules, page: Page | None = None, *, certifies: bool = False
+        self, made: Certificate, rules: Rules, page: Page | None, *, certifies: bool
     ) -> None:
         self.made, self.report, self.certifies = made, made.report, certifies
         self.summary: Sequence[str] = ()  # what the page says of the whole

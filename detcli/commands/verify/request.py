@@ -141,16 +141,13 @@ class VerifyRequest:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """A request of values by name, as in a certificate."""
-        known, allowed = dict(rows(Config)), values.get("tolerance")
         own = [one for one in fields(cls) if "option" in one.metadata]
-        known |= {one.name: placed(one, one.name, one.type) for one in own}
-        if isinstance(allowed, dict):
-            text = ",".join(f"{name}={value}" for name, value in allowed.items())
-            values = {**values, "tolerance": text or None}
-        given = {name: value for name, value in values.items() if value is not None}
-        read = {
-            name: known[name].read(value) for name, value in ({"device": "cpu"} | given).items()
-        }
+        known = {**rows(Config), **{one.name: placed(one, one.name, one.type) for one in own}}
+        given = {name: value for name, value in values.items() if value not in (None, {})}
+        if isinstance(allowed := given.get("tolerance"), dict):
+            given["tolerance"] = ",".join(f"{name}={value}" for name, value in allowed.items())
+        given.setdefault("device", "cpu")
+        read = {name: known[name].read(value) for name, value in given.items()}
         mine = {one.name: read[one.name] for one in own if one.name in read}
         return cls(build(Config, read), **mine)
 
@@ -257,9 +254,7 @@ def is_saved(name: str) -> bool:
         return True
     path = Path(name)
     try:
-        if path.is_dir():
-            return (path / "manifest.jsonl").is_file()
-        if path.is_fifo():
+        if path.is_fifo() or (path / "manifest.jsonl").is_file():
             return True
         with path.open("rb") as file:
             begins = file.read(2)
