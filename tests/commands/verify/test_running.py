@@ -31,17 +31,6 @@ def verified(*models, items=ITEMS, **values):
     return verify_requests.verified(items, *models, **{"conf": 0.6} | values)
 
 
-def test_a_tail_that_takes_the_wrong_rank_is_found(make_model, tmp_path):
-    """A port that gathers boxes by class instead of by rank: scores are right, boxes are not."""
-    model = onnx.load(make_model(tail="authors"))
-    maker(model, "rank_u").input[0] = "class_index"
-    (tmp_path / "broken.onnx").write_bytes(model.SerializeToString())
-    report = verified(tmp_path / "broken.onnx")
-    assert not report.agree
-    assert (report.detections.missing, report.detections.extra) == (1, 1)
-    assert [picture.agrees for picture in report.detections.pictures] == [True, True, False]
-
-
 def test_a_tail_in_the_wrong_order_is_found(make_model, tmp_path):
     model = onnx.load(make_model(tail="authors"))
     maker(model, "detections").output[0] = "forward"
