@@ -10,7 +10,7 @@ import unicodedata
 import warnings
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from itertools import chain, zip_longest
@@ -55,7 +55,7 @@ PRECISIONS = {"bf16": Precision.BFLOAT16, "f16": Precision.FLOAT16, "f32": Preci
 """What a device says of the number type that it chose, as in "openvino:CPU (bf16)"."""
 
 ClassNames = tuple[str, ...]
-"""ClassNames of classes, by id."""
+"""Names of classes, by id."""
 
 RecordPair = tuple[RecordJson | None, RecordJson | None]
 """The records of an input; None where a run has none."""
@@ -186,10 +186,8 @@ class SavedRun:
 
 def _is_flat(value: object) -> bool:
     """Whether a setting holds nothing nested, as none of ours do."""
-    parts = value.values() if isinstance(value, dict) else value
-    return isinstance(parts, str) or not any(
-        isinstance(one, dict | list) for one in (parts if isinstance(parts, Iterable) else ())
-    )
+    parts = [*value.values()] if isinstance(value, dict) else value
+    return not isinstance(parts, list) or not any(isinstance(one, dict | list) for one in parts)
 
 
 def unlike(left: SavedRun, right: SavedRun) -> Iterator[str]:
