@@ -1,6 +1,7 @@
 """The whole of a verification, without the command line around it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -8,13 +9,16 @@ import pytest
 import verify_requests
 from colour_model import picture
 from damaged_graphs import maker
+from verify_requests import plan_of
 
+from detcli.backend import cuda, nvidia
 from detcli.commands.verify import running as module
 from detcli.commands.verify.running import random_item
-from detcli.core.comparison import Order
-from detcli.core.errors import DetcliWarning, DeviceError, ModelError
+from detcli.core.comparison import COARSE, EXACT, REDUCED, Order
+from detcli.core.errors import DetcliWarning, DeviceError, ModelError, UsageError
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
+from detcli.model.editing import cut, infer_shapes
 from detcli.run.detector import Detector
 from detcli.source.loading import Item
 
@@ -124,3 +128,126 @@ def test_a_buffer_that_is_overwritten_shows(make_model, cuda_is):
     report = verified(make_model(), against="cuda")
     assert not report.agree
     assert [picture.agrees for picture in report.detections.pictures] == [False, False, True]
+
+
+@pytest.fixture
+def plan(make_model, tmp_path):
+    """Plan with models of these names: of a head, of a whole graph, of half of it, of neither."""
+    made = {
+        "body": make_model("body.onnx"),
+        "whole": make_model("whole.onnx", tail="ultralytics"),
+        "half": make_model("half.onnx", dtype=np.float16),
+        "neither": tmp_path / "neither.onnx",
+    }
+    model = cut(infer_shapes(onnx.load(made["whole"])), "scores")
+    made["neither"].write_bytes(model.SerializeToString())
+    return lambda names, **values: plan_of(*(made[name] for name in names.split()), **values)
+
+
+def devices(plan):
+    return [side.device for side in plan.reports]
+
+
+@pytest.mark.parametrize(
+    ("models", "values", "right", "tolerance"),
+    [
+        ("whole", {}, "cpu graph float32", EXACT),
+        ("body whole", {}, "cpu detcli float32", EXACT),
+        ("body whole", {"against": "graph"}, "cpu graph float32", EXACT),
+        ("body", {"against": "cuda"}, "cuda:0 detcli float32", EXACT),
+        ("body", {"against": "tensorrt:03"}, "tensorrt:3 detcli float32", EXACT),
+        ("body", {"device": "cuda:1", "against": "cpu"}, "cpu detcli float32", EXACT),
+        ("body half", {}, "cpu detcli float16", REDUCED),
+        ("body", {"against": "tensorrt", "half": True}, "tensorrt:0 detcli float16", REDUCED),
+        ("body", {"against": "openvino", "half": True}, "openvino:CPU detcli bfloat16", COARSE),
+        ("body", {"against": "openvino:GPU", "half": True}, "openvino:GPU detcli float16", REDUCED),
+    ],
+)
+def test_sides(plan, models, values, right, tolerance):
+    found = plan(models, **values)
+    first, second = (f"{one.device} {one.selection} {one.precision}" for one in found.reports)
+    assert (first, second) == (f"{values.get('device', 'cpu')} detcli float32", right)
+    assert found.rules.tolerance == tolerance
+    assert [side.options.half for side in found.sides] == [False, "half" in values]
+    by_graph = "graph" in right
+    assert found.compares_heads != by_graph
+    most = 16 if by_graph else 300  # what the graph keeps
+    assert (found.rules.max_det, found.settings.max_det) == (most, most)
+
+
+def test_one_model_is_read_once(plan):
+    left, right = plan("whole").sides
+    assert left.file is right.file
+
+
+@pytest.mark.parametrize(
+    ("models", "values", "says"),
+    [
+        ("body", {"device": "cuda", "against": "cuda:0"}, "are the same: body.onnx on cuda:0"),
+        ("body half", {"half": True}, "--half has no effect"),
+        ("neither", {"against": "graph"}, "not a detector"),
+        ("whole", {"tensors": True}, "compare two networks"),
+    ],
+)
+def test_sides_that_do_not_fit(plan, models, values, says):
+    with pytest.raises((ModelError, UsageError), match=says):
+        plan(models, **values)
+
+
+def test_both_sides_run_with_the_lowered_confidence(plan, make_model):
+    recommends = make_model(
+        "r.onnx", metadata={"names": "['red', 'green', 'blue']", "detcli.conf": "0.6"}
+    )
+    assert plan_of(recommends, make_model()).rules.conf == 0.6
+    found = plan("body whole", conf=0.5, tolerance={"score": 0.1})
+    assert (found.rules.conf, found.settings.conf) == (0.5, pytest.approx(0.4))
+
+
+def test_other_class_names(make_model):
+    other = make_model("other.onnx", metadata={"names": "['red', 'blue', 'green']"})
+    with pytest.warns(DetcliWarning, match="2 have different names: 1 is 'green' and 'blue'"):
+        plan_of(make_model(), other)
+
+
+def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, plan):
+    monkeypatch.setattr(nvidia, "count_gpus", lambda: 0)
+    for openvino, device in ((True, "openvino:CPU"), (False, "cpu")):
+        monkeypatch.setattr("detcli.backend.has_openvino", lambda has=openvino: has)
+        assert devices(plan("body neither", device="auto", tensors=True)) == [device] * 2
+
+    opened = SimpleNamespace(device="cuda:0", close=lambda: None)
+    monkeypatch.setattr(nvidia, "count_gpus", lambda: 1)
+    monkeypatch.setattr(cuda, "open_backend", lambda *_: opened)
+    assert devices(plan("body", against="auto")) == ["cpu", "cuda:0"]
+
+    def refuse(*_):
+        raise DeviceError("no libcudnn", "install it")
+
+    monkeypatch.setattr(cuda, "open_backend", refuse)
+    monkeypatch.setattr(cuda, "open_tensors", refuse)
+    for model in ("body", "neither"):
+        with pytest.warns(DetcliWarning, match="the CPU is used: no libcudnn"):
+            found = plan(f"{model} whole", device="auto", tensors=True)
+        assert devices(found) == ["cpu", "cpu"]
+
+
+def test_the_input_size_of_both_networks(make_model):
+    fixed, free = make_model(), make_model("free.onnx", size=None)
+    other = make_model("other.onnx", size=128)
+    assert plan_of(fixed, free).input_size == (64, 64)
+    assert plan_of(free, free, imgsz=96).input_size == (96, 96)
+    assert plan_of(free, free).input_size == (640, 640)
+    for model, imgsz, says in (
+        (other, None, "64x64 and 128x128"),
+        (free, 96, "64x64 pictures only"),
+    ):
+        with pytest.raises((ModelError, UsageError), match=says):
+            _ = plan_of(fixed, model, imgsz=imgsz).input_size
+
+
+def test_a_network_that_does_not_take_pictures(make_model, tmp_path):
+    model = onnx.load(make_model())
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 4
+    (tmp_path / "four.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="does not take a picture"):
+        _ = plan_of(*[tmp_path / "four.onnx"] * 2).input_size

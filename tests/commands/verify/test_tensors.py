@@ -1,7 +1,13 @@
 import numpy as np
+import onnx
 import pytest
+from colour_model import picture
+from damaged_graphs import maker, scaled_and_back
+from verify_requests import probe
 
-from detcli.commands.verify.tensors import compare_tensors, rank
+from detcli.commands.verify.tensors import OutputComparison, compare_tensors, rank
+from detcli.core.errors import DetcliWarning, ModelError
+from detcli.core.geometry import Picture
 
 LIMIT = 0.01
 nan, inf = np.nan, np.inf
@@ -59,3 +65,89 @@ def test_worse_is_disagreement_then_the_larger_difference():
     worst_last = [compare([], []), nearer, near, off, shapes]
     for reports in (worst_last, worst_last[::-1]):
         assert sorted(reports, key=rank) == worst_last
+
+
+GREY, RED = (Picture.whole(picture(*squares)) for squares in ([], [("red", 1, 1)]))
+
+
+def compared(*paths, whole=False, limit=0.001):
+    return OutputComparison(*(probe(path, at_head=not whole) for path in paths), limit)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_any_tensor_of_a_network(make_model, dtype):
+    network = probe(make_model(dtype=dtype, batch=3))
+    found = network.fetch(RED, ["cells", "head", "cells"])
+    assert (found["head"].dtype, found["head"].shape) == (dtype, (3, 7, 64))
+    np.testing.assert_array_equal(found["cells"][0, :, 1, 1], [1, 0, 0])
+    assert list(network.fetch(RED, ["scores"])) == ["scores"]
+    assert network.half == (dtype is np.float16)
+
+
+@pytest.mark.parametrize(
+    ("tail", "parts"),
+    [
+        ("transposed", ["scores", "boxes"]),  # the other axis order
+        ("ultralytics", ["scores", "boxes"]),  # cut at its head
+        ("one-to-many", ["scores"]),  # whose boxes have another format
+    ],
+)
+def test_heads(make_model, tail, parts):
+    outputs = compared(make_model(), make_model("b.onnx", tail=tail))
+    assert "first_index" not in outputs.right.index.producers
+    outputs.add(RED, "red")
+    assert [report.name for report in outputs.reports] == parts
+    scores = outputs.reports[0]
+    assert (scores.max_absolute, scores.agrees) == (0, True)
+    assert scores.left.shape == scores.right.shape == (1, 3, 64)
+
+
+def test_the_worst_picture_is_kept(make_model, tmp_path):
+    path = make_model()
+    model = scaled_and_back(onnx.load(path), "scores", 1)
+    maker(model, "scaled").op_type = "Min"  # scores are never above 0.5
+    model.graph.initializer[-2].CopyFrom(onnx.numpy_helper.from_array(np.float32(0.5), "factor"))
+    (tmp_path / "b.onnx").write_bytes(model.SerializeToString())
+    outputs = compared(path, tmp_path / "b.onnx")
+    assert outputs.worst is None
+    for image, name in ((GREY, "grey"), (RED, "red"), (GREY, "grey 2")):
+        outputs.add(image, name)
+    scores, boxes = outputs.reports
+    assert (scores.max_absolute, scores.source, scores.agrees) == (0.5, "red", False)
+    assert (boxes.max_absolute, boxes.source, boxes.agrees) == (0, "grey", True)
+    assert outputs.worst == (scores, RED, ("head", "head"))
+
+
+def with_outputs(path, *names):
+    model = onnx.load(path)
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_other_outputs_are_paired_by_name_else_by_order(make_model):
+    one = with_outputs(make_model(), "cells", "scores", "anchors")
+    two = with_outputs(make_model("b.onnx"), "scores", "cells")
+    three = with_outputs(make_model("c.onnx"), "low", "high")
+    with pytest.warns(DetcliWarning, match="only one model has are not compared: anchors"):
+        outputs = compared(one, two, whole=True)
+    outputs.add(RED, "red")
+    assert [report.name for report in outputs.reports] == ["cells", "scores"]
+    outputs = compared(two, three, whole=True)
+    outputs.add(RED, "red")
+    assert [report.name for report in outputs.reports] == ["scores and low", "cells and high"]
+    with pytest.raises(ModelError, match="cannot be paired"):
+        compared(one, three, whole=True)
+
+
+def test_outputs_that_are_not_tensors(tmp_path):
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (float[1, 3, 8, 8] images) => (seq(float[1, 3, 8, 8]) y) {
+            y = SequenceConstruct (images)
+        }"""
+    path = tmp_path / "a.onnx"
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    network = probe(path, size=(8, 8))
+    with pytest.raises(ModelError, match="are not tensors"):
+        OutputComparison(network, network, 0.001).add(RED, "red")
