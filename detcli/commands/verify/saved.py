@@ -65,7 +65,8 @@ class SavedRun:
     """A saved run, and what its records say of how it was made."""
 
     def __init__(self, name: str, path: str) -> None:
-        self.name, self.path, self.count = name, path, 0  # as the user calls the file; of records
+        self.name, self.path = name, path  # as the user gave it, and where to read it
+        self.count = 0  # records
         self.names = set[str]()  # of its inputs, see `key`
         self.folder = ""  # that all of them have in common, if names only count below it
         self.settings: list[dict[str, Any]] = []  # with a resumed run, records may carry some
