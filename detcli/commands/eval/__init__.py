@@ -1,6 +1,5 @@
 """`detcli eval`: measures a model on labelled pictures.
 
-request.py     what is asked for
 run.py         detections beside labels
 labels.py      COCO's and YOLO's data, classes mapped, findings
 evaluator.py   hotcoco's figures, outcomes, advice
@@ -9,6 +8,9 @@ figures.py     plots, and the page
 """
 
 import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import typer
 
@@ -20,9 +22,53 @@ from detcli.cli.report import (
     choose_report_format,
     write_report,
 )
-from detcli.commands.eval.request import EvalRequest
-from detcli.core.config import Config, Messages, Running, Settings
+from detcli.core.config import INPUT, OUTPUT, Config, Messages, Running, Settings
 from detcli.core.errors import InputError
+from detcli.core.options import REQUIRED, option
+from detcli.core.values import parse_writable
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRequest:
+    """How a model runs, in a Config, and which data it is measured on."""
+
+    config: Config
+    data: Path = option(
+        REQUIRED,
+        "--data DATA",
+        "Labelled pictures: COCO's instances.json; YOLO's data.yaml, a list (.txt) or a folder.",
+        boxes=False,
+        panel=INPUT,
+    )
+    images: Path | None = option(
+        None,
+        "--images FOLDER",
+        "Pictures of an instances.json; default: images beside it.",
+        boxes=False,
+        panel=INPUT,
+    )
+    split: str | None = option(
+        None,
+        "--split train|val|test",
+        "Part of a data.yaml; default: val.",
+        boxes=False,
+        panel=INPUT,
+    )
+    advise: bool = option(
+        False,
+        "--advise",
+        "Find the --conf with the best F1, overall and by class.",
+        boxes=False,
+        panel=OUTPUT,
+    )
+    plots: Path | None = option(
+        None,
+        "--plots DIR",
+        "Plot precision-recall, F1 by confidence and the confusion matrix, as PNG.",
+        boxes=False,
+        panel=OUTPUT,
+        parse=parse_writable,
+    )
 
 
 @command(
@@ -60,7 +106,8 @@ def evaluate(
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     # These load OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.cli.messages import fetching, progress
+    from detcli.cli.messages import Tally, fetching, progress
+    from detcli.commands.eval.labels import open_dataset
     from detcli.commands.eval.report import render
     from detcli.commands.eval.run import open_evaluation
     from detcli.run import locate, set_up_process
@@ -69,20 +116,21 @@ def evaluate(
     set_up_process()
     with fetching() as show:
         model = locate(config, show)
-    with open_evaluation(request, model) as evaluation:
+    read = partial(open_dataset, request.data, request.images, request.split)
+    with open_evaluation(config, model, read, request.plots) as evaluation:
         counts, start_s = Counts(), time.perf_counter()
-        pictures = len(evaluation.collector.samples)
+        pictures = len(evaluation.samples)
         with progress(lambda: pictures, wanted=not quiet) as advance:
-            for record in evaluation.run():
+            for record in evaluation.records():
                 counts.add(record)
                 tell(counts.messages, quiet=quiet)
                 advance()
         seconds = time.perf_counter() - start_s
-        for line in () if quiet else counts.summary(seconds, times=evaluation.pipeline.times):
+        for line in () if quiet else counts.summary(seconds, times=evaluation.times):
             say(line)
         if not quiet:
             say("comparing")
-        report = evaluation.report()
+        report = evaluation.report(request.data, request.plots, advised=request.advise)
     write_report(report, report_format, render)
     if not quiet and choose_report_format(report_format) is ReportFormat.JSON:
         for one in report.findings:  # for those who read a single figure out of the JSON

@@ -9,7 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 Doubles = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-IOU = 0.5
-"""The overlap that makes a detection a true positive in curves, advice and confusions."""
-
-PER_CLASS = 100
-"""Detections of a class in a picture that the evaluator considers, best first."""
+IOU = 0.5  # makes a detection a true positive in curves, advice and confusions
+PER_CLASS = 100  # detections of a class in a picture that the evaluator considers, best first
+FEW = 10  # boxes of a class; a confidence that rests on fewer may be chance
 
 FOUND = np.dtype([("box", "f8", (4,)), ("category", "i8"), ("score", "f8")])
 """The row of a detection: x, y, width, height in pixels; an index into the data's categories."""
+
+CORRECT, FALSE, MISSED = range(3)
+"""What became of a box: detected and right, detected and wrong, or not detected."""
 
 
 def require_evaluator() -> str:
@@ -94,6 +95,24 @@ class Metrics:
         return cls(*(round(float(part.mean()), 6) if part.size else None for part in known))
 
 
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """The result of a confidence, at IoU 0.5; precision is None without detections."""
+
+    f1: float
+    precision: float | None
+    recall: float
+
+    @classmethod
+    def of(cls, hits: int, wrong: int, boxes: int) -> Self:
+        """From counts of true and false positives and of at least one box."""
+        return cls(
+            round(2 * hits / (hits + wrong + boxes), 6),
+            round(hits / (hits + wrong), 6) if hits + wrong else None,
+            round(hits / boxes, 6),
+        )
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Curve:
     """True and false positives by confidence, at IoU 0.5.
@@ -127,6 +146,28 @@ class Curve:
         above = int(np.count_nonzero(self.score > confidence))
         return (int(self.hits[above - 1]), int(self.wrong[above - 1])) if above else (0, 0)
 
+    def quality(self, confidence: float) -> Quality:
+        """The result of a confidence; there must be boxes."""
+        return Quality.of(*self.counts(confidence), self.boxes)
+
+    def best(self, floor: float) -> float | None:
+        """The confidence with the best F1; None if no detection is right.
+
+        Of the numbers that separate the detections to keep from the others, it has the fewest
+        decimals, at least two, and is near the middle, away from either score. Detections below
+        `floor`, the confidence of the run, are unknown.
+        """
+        if not self.hits.any():
+            return None
+        place = int(self.f1.argmax())  # of equals, the one with fewer detections
+        scores = np.array([*self.score, floor], np.float32)
+        high, low = scores[place], scores[place + 1]
+        middle = (float(low) + float(high)) / 2
+        # A score is kept if it is above the confidence, both in float32, as the detector compares.
+        rounded = (round(middle, decimals) for decimals in range(2, 10))
+        fitting = (number for number in rounded if low <= np.float32(number) < high)
+        return next(fitting, float(decimal(low)))  # two neighbours among the float32 numbers
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Score:
@@ -137,13 +178,13 @@ class Score:
     precision: Doubles  # (101,) interpolated, at recall 0, 0.01, ... 1 and IoU 0.5; -1 if no boxes
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class PictureOutcome:
-    """The boxes of one picture above a confidence."""
+class MatchedBox(NamedTuple):
+    """A box of a picture, and what became of it."""
 
-    found: StructuredRows  # (N,) rows of FOUND
-    hit: npt.NDArray[np.bool_]  # (N,) those that match an object
-    missed: StructuredRows  # (M,) rows of OBJECT that none matches
+    category: int
+    box: list[float]
+    score: float | None  # None for one that was missed
+    kind: int  # CORRECT, FALSE or MISSED
 
 
 class Evaluator:
@@ -156,7 +197,7 @@ class Evaluator:
         """
         self._categories = list(categories)
         # Numbered from 1: image ids have up to 18 digits, more than the evaluator's floats hold.
-        self._image_ids = list(range(1, len(pictures) + 1))
+        self._numbers = list(range(1, len(pictures) + 1))
         ordered = sorted(pictures, key=lambda one: one.image_id)
         self._ids = [one.image_id for one in ordered]
         self._object_images, self._objects = self._gather(OBJECT, [one.objects for one in ordered])
@@ -166,7 +207,7 @@ class Evaluator:
         self, dtype: np.dtype[np.void], parts: list[StructuredRows]
     ) -> tuple[Indices, StructuredRows]:
         """The number of each row's picture, and the rows of the evaluated categories."""
-        images = np.repeat(self._image_ids, [len(rows) for rows in parts])
+        images = np.repeat(self._numbers, [len(rows) for rows in parts])
         rows = np.concatenate([np.zeros(0, dtype), *parts])
         known = np.isin(rows["category"], self._categories)
         return images[known], rows[known]
@@ -177,18 +218,20 @@ class Evaluator:
         evaluator.accumulate()
         result: Any = evaluator.eval
         precision, recall = result["precision"], result["recall"]
-        counted, matches, wanted = self._match(-np.inf, PER_CLASS, by_class=True)
+        counted, matches, wanted = self._match(-np.inf, PER_CLASS)
         found, hit, objects = self._found[counted], matches >= 0, self._objects[wanted]
 
         def score(places: list[int]) -> Score:
-            metrics = Metrics.of(precision[:, :, places], recall[:, places])
             indices = [self._categories[place] for place in places]
             of = np.isin(found["category"], indices)
             boxes = int(np.count_nonzero(np.isin(objects["category"], indices)))
-            curve = Curve.of(found["score"][of], hit[of], boxes)
             at_iou = precision[0, :, places, 0, -1]  # (categories, 101)
             known = at_iou[at_iou[:, 0] >= 0]
-            return Score(metrics, curve, (known if len(known) else at_iou).mean(axis=0))
+            return Score(
+                Metrics.of(precision[:, :, places], recall[:, places]),
+                Curve.of(found["score"][of], hit[of], boxes),
+                (known if len(known) else at_iou).mean(axis=0),
+            )
 
         by_category = {index: score([place]) for place, index in enumerate(self._categories)}
         return score([*range(len(self._categories))]), by_category
@@ -206,27 +249,27 @@ class Evaluator:
         counts = Counter(zip(true, self._found["category"][counted].tolist(), strict=True))
         return counts + Counter((categories[number], None) for number in missed)
 
-    def outcomes(self, confidence: float) -> dict[int, PictureOutcome]:
-        """What became of the boxes of each picture, by image id; matched by class at IoU 0.5."""
-        counted, matches, wanted = self._match(confidence, PER_CLASS, by_class=True)
-        missed = np.setdiff1d(wanted, matches)
-        # Both are in the order of the pictures, whose numbers count from 1.
-        cuts = [
-            np.searchsorted(images, self._image_ids[1:])
-            for images in (self._found_images[counted], self._object_images[missed])
-        ]
-        parts = (
-            np.split(self._found[counted], cuts[0]),
-            np.split(matches >= 0, cuts[0]),
-            np.split(self._objects[missed], cuts[1]),
-        )
-        return {  # without pictures there is a part all the same
-            image_id: PictureOutcome(found, hit, objects)
-            for image_id, found, hit, objects in zip(self._ids, *parts, strict=False)
-        }
+    def outcomes(self, confidence: float) -> dict[int, list[MatchedBox]]:
+        """What became of the boxes of each picture, by image id; matched by class at IoU 0.5.
+
+        The best come first, and what was missed last.
+        """
+        counted, matches, wanted = self._match(confidence, PER_CLASS)
+        outcomes: dict[int, list[MatchedBox]] = {image_id: [] for image_id in self._ids}
+        for place in np.argsort(-self._found["score"][counted], kind="stable"):
+            number = counted[place]
+            box, category, score = self._found[number].tolist()
+            kind = CORRECT if matches[place] >= 0 else FALSE
+            image_id = self._ids[self._found_images[number] - 1]
+            outcomes[image_id].append(MatchedBox(category, box.tolist(), round(score, 4), kind))
+        for number in np.setdiff1d(wanted, matches):
+            box, category, *_ = self._objects[number].tolist()
+            image_id = self._ids[self._object_images[number] - 1]
+            outcomes[image_id].append(MatchedBox(category, box.tolist(), None, MISSED))
+        return outcomes
 
     def _match(
-        self, confidence: float, most: int, *, by_class: bool
+        self, confidence: float, most: int, *, by_class: bool = True
     ) -> tuple[Indices, Indices, Indices]:
         """Match detections above a confidence with objects at IoU 0.5, the best detections first.
 
@@ -254,12 +297,11 @@ class Evaluator:
         from hotcoco import COCO, COCOeval
 
         objects, found = self._objects, self._found[chosen]
-        width, height = objects["box"][:, 2], objects["box"][:, 3]
-        area = np.where(np.isnan(objects["area"]), width * height, objects["area"])
+        area = np.where(np.isnan(objects["area"]), objects["box"][:, 2:].prod(1), objects["area"])
         # The evaluator ignores objects larger than every range of areas.
         area[objects["ignored"] & ~objects["crowd"]] = np.inf
         truth = COCO.from_arrays(
-            [{"id": number} for number in self._image_ids],
+            [{"id": number} for number in self._numbers],
             [{"id": index, "name": str(index)} for index in self._categories],
             self._object_images,
             objects["category"],
@@ -270,33 +312,11 @@ class Evaluator:
         images = self._found_images[chosen]
         results = np.column_stack([images, found["box"], found["score"], found["category"]])
         evaluator = COCOeval(truth, truth.load_res(results), "bbox")
-        parameters |= {"img_ids": self._image_ids, "cat_ids": self._categories}
+        parameters |= {"img_ids": self._numbers, "cat_ids": self._categories}
         for name, value in parameters.items():
             setattr(evaluator.params, name, value)
         evaluator.evaluate()
         return evaluator
-
-
-FEW = 10
-"""Boxes of a class; a confidence that rests on fewer may be chance."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """The result of a confidence, at IoU 0.5; precision is None without detections."""
-
-    f1: float
-    precision: float | None
-    recall: float
-
-    @classmethod
-    def of(cls, hits: int, wrong: int, boxes: int) -> "Quality":
-        """From counts of true and false positives and of at least one box."""
-        return cls(
-            round(2 * hits / (hits + wrong + boxes), 6),
-            round(hits / (hits + wrong), 6) if hits + wrong else None,
-            round(hits / boxes, 6),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,53 +352,32 @@ def advise(
     """Find the best confidences; None if no detection at all is right.
 
     `curves` are of each evaluated category, by its index; `names` of the model's classes.
-    Detections below `floor`, the confidence of the run, are unknown.
     """
-    overall = best_confidence(together, floor)
+    overall = together.best(floor)
     if overall is None:
         return None
-    classes, entries = [], []
+    classes, entries = [], [decimal(overall)]
     hits = wrong = 0
     for category, curve in curves.items():
-        chosen, best = overall, best_confidence(curve, floor)
-        class_ids = mapping.classes_of(category)
+        chosen, class_ids = overall, mapping.classes_of(category)
         if curve.boxes:
-            before = Quality.of(*curve.counts(overall), curve.boxes)
-            after = None if best is None else Quality.of(*curve.counts(best), curve.boxes)
-            name = names[class_ids[0]]
-            classes.append(ClassAdvice(name, curve.boxes, best, after, before))
-            gains = best is not None and after is not None and after.f1 > before.f1
-            if best is not None and gains and curve.boxes >= FEW:
-                chosen = best
-                entries += [f"{one}={decimal(best)}" for one in _spellings(class_ids, names)]
+            conf, before = curve.best(floor), curve.quality(overall)
+            best = None if conf is None else curve.quality(conf)
+            classes.append(ClassAdvice(names[class_ids[0]], curve.boxes, conf, best, before))
+            gains = best is not None and best.f1 > before.f1
+            if conf is not None and gains and curve.boxes >= FEW:
+                chosen = conf
+                entries += [f"{one}={decimal(conf)}" for one in _spellings(class_ids, names)]
         counts = curve.counts(chosen)
         hits, wrong = hits + counts[0], wrong + counts[1]
     return ConfidenceAdvice(
         overall,
-        Quality.of(*together.counts(overall), together.boxes),
+        together.quality(overall),
         f"--conf {decimal(overall)}",
         Quality.of(hits, wrong, together.boxes),
-        f"--conf {shlex.quote(','.join([decimal(overall), *entries]))}",
+        f"--conf {shlex.quote(','.join(entries))}",
         tuple(classes),
     )
-
-
-def best_confidence(curve: Curve, floor: float) -> float | None:
-    """The confidence with the best F1; None if no detection is right.
-
-    Of the numbers that separate the detections to keep from the others, it has the fewest decimals,
-    at least two, and is near the middle, away from either score.
-    """
-    if not curve.hits.any():
-        return None
-    place = int(curve.f1.argmax())  # of equals, the one with fewer detections
-    high = np.float32(curve.score[place])
-    low = np.float32(curve.score[place + 1] if place + 1 < len(curve.score) else floor)
-    middle = (float(low) + float(high)) / 2
-    # A score is kept if it is above the confidence, both in float32, as the detector compares them.
-    rounded = (round(middle, decimals) for decimals in range(2, 10))
-    fitting = (number for number in rounded if low <= np.float32(number) < high)
-    return next(fitting, float(decimal(low)))  # two neighbours among the float32 numbers
 
 
 def decimal(number: float | np.float32) -> str:

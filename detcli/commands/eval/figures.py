@@ -3,15 +3,15 @@
 import io
 import warnings
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.eval.evaluator import IOU, Curve, Doubles, PictureOutcome, Score, figure_text
+from detcli.commands.eval.evaluator import FALSE, IOU, Doubles, MatchedBox, Score, figure_text
 from detcli.commands.eval.labels import ClassMapping
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core.files import make_folder, write_file
@@ -20,7 +20,6 @@ from detcli.core.text import plot_text, printable
 from detcli.sink.page import About, BoxKind, Page, Row, Table, render, versions
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -65,52 +64,58 @@ def plot(
 
 
 def _precision_recall(title: str, scores: Scores) -> "Figure":
-    figure, axes = _axes(title, "recall", f"precision (interpolated, IoU {IOU:g})")
-
-    def line(score: Score, name: str) -> _Line:
-        label = f"{name} {score.metrics.map50 or 0:.3f}"
-        return _Line(np.linspace(0, 1, 101), score.precision, label, score.curve.boxes)
-
     *classes, (_, overall) = scores
-    lines = [line(score, _name(name)) for name, score in classes if score.precision[0] >= 0]
-    _draw(axes, lines, line(overall, "mean of classes: mAP50") if lines else None)
-    return figure
+    recall = np.linspace(0, 1, 101)
+    lines = [
+        _Line(recall, one.precision, f"{_name(name)} {one.metrics.map50 or 0:.3f}", one.curve.boxes)
+        for name, one in (*classes, ("mean of classes: mAP50", overall))
+        if one.precision[0] >= 0
+    ]
+    return _draw(title, "recall", f"precision (interpolated, IoU {IOU:g})", lines)
 
 
 def _f1(title: str, scores: Scores, conf: float, floor: float) -> "Figure":
-    figure, axes = _axes(title, "confidence", f"F1 (IoU {IOU:g})")
-
-    def line(curve: Curve, name: str) -> _Line:
+    *classes, (_, overall) = scores
+    curves = [(name, one.curve) for name, one in classes if one.curve.boxes]
+    lines = []
+    for name, curve in (*curves, ("all boxes: best", overall.curve)):
         # From each score down to the next one, F1 stays the same.
         score = np.repeat(np.concatenate([[1.0], curve.score, [floor]]), 2)[1:-1]
         f1 = np.repeat(np.concatenate([[0.0], curve.f1]), 2)
-        return _Line(score, f1, f"{name} {f1.max():.3f}", curve.boxes)
-
-    *classes, (_, overall) = scores
-    lines = [line(score.curve, _name(name)) for name, score in classes if score.curve.boxes]
-    together = line(overall.curve, "all boxes: best")
-    if overall.curve.hits.any():
-        together = together._replace(label=f"{together.label} above {conf:g}")
-        axes.axvline(conf, color="black", linewidth=0.8, linestyle=":")
-    _draw(axes, lines, together)
-    return figure
+        lines.append(_Line(score, f1, f"{_name(name)} {f1.max():.3f}", curve.boxes))
+    if not overall.curve.hits.any():
+        return _draw(title, "confidence", f"F1 (IoU {IOU:g})", lines)
+    lines[-1] = lines[-1]._replace(label=f"{lines[-1].label} above {conf:g}")
+    return _draw(title, "confidence", f"F1 (IoU {IOU:g})", lines, marked=conf)
 
 
-def _draw(axes: "Axes", lines: Sequence[_Line], together: _Line | None) -> None:
-    """Draw a line for each class, those with most boxes in colour, and a bold one for all."""
-    ordered = sorted(lines, key=lambda one: -one.boxes)
+def _draw(
+    title: str, x: str, y: str, lines: Sequence[_Line], marked: float | None = None
+) -> "Figure":
+    """A line for each class, those with most boxes in colour; the last one, of all, is bold."""
+    from matplotlib.figure import Figure  # without pyplot, which keeps state and opens windows
+
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=x, ylabel=y)
+    axes.set_title(plot_text(title), fontsize=10)
+    axes.grid(color="0.9")
+    if marked is not None:
+        axes.axvline(marked, color="black", linewidth=0.8, linestyle=":")
+    ordered, together = sorted(lines[:-1], key=lambda one: -one.boxes), lines[-1:]
     coloured, grey = ordered[:MAX_COLOURS], ordered[MAX_COLOURS:]
     handles: list[Line2D] = []
     for one in grey:
         handles = axes.plot(one.x, one.y, color="0.8", linewidth=0.6)  # one entry for all of them
     for one in coloured:
         handles += axes.plot(one.x, one.y, linewidth=1.2)
-    if together is not None:
-        handles += axes.plot(together.x, together.y, color="black", linewidth=2.2)
+    for one in together:
+        handles += axes.plot(one.x, one.y, color="black", linewidth=2.2)
     labels = [f"each of {len(grey)} other classes"] if grey else []
-    labels += [one.label for one in (*coloured, together) if one is not None]
+    labels += [one.label for one in (*coloured, *together)]
     if handles:
         axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+    return figure
 
 
 def _matrix(title: str, confusions: Confusions) -> "Figure":
@@ -156,26 +161,14 @@ def _square(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:
     return [_name(name) for name in names], counts
 
 
-def _axes(title: str, x: str, y: str) -> "tuple[Figure, Axes]":
-    from matplotlib.figure import Figure  # without pyplot, which keeps state and opens windows
-
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
-    axes = figure.subplots()
-    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=x, ylabel=y)
-    axes.set_title(plot_text(title), fontsize=10)
-    axes.grid(color="0.9")
-    return figure, axes
-
-
 def _name(name: str) -> str:
     """A class's name for a label, shortened."""
     shown = printable(name)
     return plot_text(shown if len(shown) <= MAX_NAME else f"{shown[: MAX_NAME - 1]}…")
 
 
-FOUND, FALSE, MISSED = range(3)
-
-# Okabe and Ito's bluish green, vermillion and blue, which every kind of colour vision tells apart.
+# In the order of outcomes. Okabe and Ito's bluish green, vermillion and blue, which every kind of
+# colour vision tells apart.
 KINDS = (
     BoxKind("found", (115, 158, 0), wrong=False),
     BoxKind("false positive", (0, 94, 213)),
@@ -190,8 +183,8 @@ class EvaluationPage:
         self._page = Page(path, About("eval", [*versions()], KINDS), inputs)
         # Image id, JSON without boxes, and picture of each, until all are compared.
         self._records: list[tuple[int, RecordJson, str | None]] = []
-        self._summary: tuple[str, ...] = ()
-        self._tables: tuple[Table, ...] = ()
+        self._summary: list[str] = []
+        self._tables: list[Table] = []
 
     def keep(self, image_id: int, record: Record) -> None:
         """Write the picture of a record."""
@@ -204,80 +197,59 @@ class EvaluationPage:
     def finish(
         self,
         report: EvalReport,
-        outcomes: dict[int, PictureOutcome],
+        outcomes: Mapping[int, Sequence[MatchedBox]],
         mapping: ClassMapping,
         names: Sequence[str],
     ) -> None:
         """Add all records and figures; outcomes by image id, above the confusions' confidence."""
-        conf, model = report.confusions.conf, report.model
+        conf = report.confusions.conf
         facts = [
-            *(("sha256", model.sha256), ("data", str(report.data.path))),
+            *(("sha256", report.model.sha256), ("data", str(report.data.path))),
             *(("evaluator", report.evaluator), ("evaluated above", f"{report.limits.conf:g}")),
             *(("shown above", f"{conf:g}"), ("IoU of a match", f"{IOU:g}"), *versions()),
         ]
         self._page.describe(About("eval", facts, KINDS, floor=conf))
+        counts = {one.class_id: [0] * len(KINDS) for one in report.classes}
         for image_id, fields, picture in self._records:
-            boxes = outcomes.get(image_id)
-            rows = [] if boxes is None else [*_rows(boxes, mapping, names)]
+            rows = []
+            for one in outcomes.get(image_id, ()):
+                class_id = mapping.classes_of(one.category)[0]
+                counts[class_id][one.kind] += 1
+                left, top, width, height = one.box
+                box = [left, top, left + width, top + height]
+                rows.append(Row(class_id, names[class_id], one.score, box, one.kind))
             self._page.add(fields, picture, rows)
-        counts = {one.class_id: [0, 0, 0] for one in report.classes}
-        for outcome in outcomes.values():
-            for parts, kinds in (
-                (outcome.found, [FOUND if hit else FALSE for hit in outcome.hit]),
-                (outcome.missed, [MISSED] * len(outcome.missed)),
-            ):
-                for category, kind in zip(parts["category"].tolist(), kinds, strict=True):
-                    counts[mapping.classes_of(category)[0]][kind] += 1
-        found, false, missed = (sum(one[kind] for one in counts.values()) for kind in range(3))
+        metrics = report.metrics
         ap50_95, ap50 = (
             "unknown" if value is None else figure_text(value)
-            for value in (report.metrics.map50_95, report.metrics.map50)
+            for value in (metrics.map50_95, metrics.map50)
         )
-        self._summary = (
+        found, false, missed = map(sum, zip(*counts.values(), strict=True))
+        limits = f"above {conf:g} and from an IoU of {IOU:g} on"
+        self._summary = [
             f"mAP50-95 {ap50_95}, mAP50 {ap50}",
-            (
-                f"{found} found, {false} false positives, {missed} missed, "
-                f"above {conf:g} and from an IoU of {IOU:g} on"
-            ),
-        )
-        self._tables = tuple(_tables(report, counts))
+            f"{found} found, {false} false positives, {missed} missed, {limits}",
+        ]
+        self._tables = _tables(report, counts)
 
     def close(self) -> None:
         """Complete the page, as far as it came."""
         self._page.close(self._summary, self._tables)
 
 
-def _rows(outcome: PictureOutcome, mapping: ClassMapping, names: Sequence[str]) -> Iterator[Row]:
-    """The boxes of a picture, the best first, then what was missed."""
-
-    def row(one: Any, score: float | None, kind: int) -> Row:  # noqa: ANN401 - a row of an array
-        class_id = mapping.classes_of(int(one["category"]))[0]
-        left, top, width, height = one["box"].tolist()
-        box = [left, top, left + width, top + height]
-        return Row(class_id, names[class_id], score, box, kind)
-
-    order = (-outcome.found["score"]).argsort(kind="stable")
-    for one, hit in zip(outcome.found[order], outcome.hit[order], strict=True):
-        yield row(one, round(float(one["score"]), 4), FOUND if hit else FALSE)
-    for one in outcome.missed:
-        yield row(one, None, MISSED)
-
-
-def _tables(report: EvalReport, counts: dict[int, list[int]]) -> Iterator[Table]:
+def _tables(report: EvalReport, counts: Mapping[int, Sequence[int]]) -> list[Table]:
     """Each class, those with most false positives first, and what was taken for what."""
+    classes: list[list[str | int | float | None]] = [
+        [one.name, one.boxes, *counts[one.class_id], one.metrics.map50_95, one.metrics.map50]
+        for one in sorted(report.classes, key=lambda one: -counts[one.class_id][FALSE])
+    ]
+    confused: list[list[str | int]] = [
+        [one.true or "nothing", one.found or "not found", one.count]
+        for one in report.confusions.counts
+        if one.true != one.found
+    ]
     columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
-    ordered = sorted(report.classes, key=lambda one: -counts[one.class_id][FALSE])
-    yield Table(
-        "By class",
-        columns,
-        [
-            [one.name, one.boxes, *counts[one.class_id], one.metrics.map50_95, one.metrics.map50]
-            for one in ordered
-        ],
-    )
-    confused = [one for one in report.confusions.counts if one.true != one.found]
-    yield Table(
-        "Taken for something else",
-        ["is", "found as", "times"],
-        [[one.true or "nothing", one.found or "not found", one.count] for one in confused],
-    )
+    return [
+        Table("By class", columns, classes),
+        Table("Taken for something else", ["is", "found as", "times"], confused),
+    ]

@@ -1,10 +1,9 @@
 """Runs pictures through the pipeline of `predict` and compares detections with labels."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from detcli.commands.eval.evaluator import (
     Evaluator,
     Score,
     advise,
-    best_confidence,
     require_evaluator,
 )
 from detcli.commands.eval.figures import FILES, EvaluationPage, plot
@@ -27,7 +25,6 @@ from detcli.commands.eval.labels import (
     Kind,
     Sample,
     map_classes,
-    open_dataset,
 )
 from detcli.commands.eval.report import (
     ClassReport,
@@ -39,35 +36,34 @@ from detcli.commands.eval.report import (
     EvalReport,
     UnevaluatedPicture,
 )
-from detcli.commands.eval.request import EvalRequest
-from detcli.core.config import USUAL_CONF
+from detcli.core.config import USUAL_CONF, Config
 from detcli.core.errors import loading
 from detcli.core.files import make_folder, open_output, sha256
 from detcli.core.record import Origin, Record
-from detcli.core.timing import Stage
+from detcli.core.timing import Stage, StageTimes
 from detcli.model.file import ModelFile
 from detcli.run import Run, open_run
-from detcli.run.pipeline import Pipeline
 from detcli.sink.labels import CocoIds, CocoSink
 from detcli.sink.page.folder import require_apart
-from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item
 from detcli.source.sources import InputGuard
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it
 MAX_CONFIDENCE = 0.01  # a higher one cuts off too much of the precision-recall curve
 
 
 @contextlib.contextmanager
-def open_evaluation(request: EvalRequest, model: ModelFile) -> Iterator["Evaluation"]:
-    """Open a model and data; what would fail at the end fails now."""
-    config, plots = request.config, request.plots
+def open_evaluation(
+    config: Config,
+    model: ModelFile,
+    read: Callable[[int, Findings], Dataset],
+    plots: Path | None = None,
+) -> Iterator["Evaluation"]:
+    """Open a model, and data with as many classes; what would fail at the end fails now."""
+    writing = config.writing
     require_evaluator()
-    require_apart(config.writing.report, (plots, config.writing.save_coco))
+    require_apart(writing.report, (plots, writing.save_coco))
     if plots is not None:
         with loading("matplotlib", "pip install 'detcli[eval]'"):
             import matplotlib as mpl  # noqa: F401 - whether it loads
@@ -76,29 +72,28 @@ def open_evaluation(request: EvalRequest, model: ModelFile) -> Iterator["Evaluat
     with contextlib.ExitStack() as stack:
         run = stack.enter_context(open_run(config, model))
         contract = run.detector.contract
-        dataset = open_dataset(
-            request.data, request.images, request.split, contract.class_count, findings
-        )
+        dataset = read(contract.class_count, findings)
         mapping = map_classes(contract.names, dataset, findings)
-        collector = EvalCollector(dataset, mapping, findings)
         names = filter(None, [config.settings.names])
         guard = InputGuard([*dataset.files, str(model.path), *map(str, names)])
-        written = [] if plots is None else [plots / name for name in FILES]
-        guard.refuse([*written, config.writing.save_coco])
-        page = None
-        if config.writing.report is not None:
-            page = EvaluationPage(config.writing.report, guard)
-        pipeline = run.pipeline()
-        if page is not None:
-            stack.enter_context(contextlib.closing(page))
-        yield Evaluation(request, run, pipeline, collector, page)
+        guard.refuse([*(plots / name for name in FILES if plots), writing.save_coco])
+        evaluation = Evaluation(run, dataset, mapping, findings)
+        if writing.report is not None:
+            page = EvaluationPage(writing.report, guard)
+            evaluation.page = stack.enter_context(contextlib.closing(page))
+        yield evaluation
 
 
-class EvalCollector(CocoIds):
-    """Collects detections and labels of each picture, and reports odd labels."""
+class Evaluation(CocoIds):
+    """A model and the data to evaluate it on."""
 
-    def __init__(self, dataset: Dataset, mapping: ClassMapping, findings: Findings) -> None:
-        self.dataset, self.mapping, self.findings = dataset, mapping, findings
+    def __init__(
+        self, run: Run, dataset: Dataset, mapping: ClassMapping, findings: Findings
+    ) -> None:
+        self.times = StageTimes()
+        self.page: EvaluationPage | None = None
+        self._run, self._dataset, self._mapping = run, dataset, mapping
+        self.findings = findings
         self.samples = [one for one in dataset.samples if one.path is not None]  # as they run
         self.pictures: list[EvaluatedPicture] = []
         missing = (one.name for one in dataset.samples if one.path is None)
@@ -110,14 +105,31 @@ class EvalCollector(CocoIds):
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:  # noqa: ARG002
         """The category's id in the data; None for a class that the data does not have."""
-        index = self.mapping.category_of[class_id]
-        return None if index is None else self.dataset.categories[index].id
+        index = self._mapping.category_of[class_id]
+        return None if index is None else self._dataset.categories[index].id
 
-    def items(self, options: DecodeOptions) -> Iterator[Item]:
-        """The pipeline's input."""
+    def records(self) -> Iterator[Record]:
+        """Detect on all pictures."""
+        pipeline, writing = self._run.pipeline(), self._run.config.writing
+        self.times = pipeline.times
+        with contextlib.ExitStack() as stack:
+            sink = None
+            if writing.save_coco is not None:
+                sink = CocoSink(open_output(writing.save_coco), self)
+                stack.callback(sink.close)
+            for record in pipeline.run(self._items()):
+                with self.times.stage(Stage.WRITE):
+                    if sink is not None:
+                        sink.write(record)
+                    if self.page is not None:
+                        self.page.keep(self.image_id(record), record)
+                self.add(record)
+                yield record
+
+    def _items(self) -> Iterator[Item]:
         for sample in self.samples:
             if sample.path is not None:
-                load = partial(load_file, sample.path, options)
+                load = partial(load_file, sample.path, self._run.source.decode)
                 yield Item(Origin(str(sample.path), sample.path), load)
 
     def add(self, record: Record) -> None:
@@ -130,9 +142,9 @@ class EvalCollector(CocoIds):
             return
         height, width = record.picture.size
         objects = sample.objects.copy()
-        if self.dataset.form == "yolo":
+        if self._dataset.form == "yolo":
             objects["box"] *= (width, height, width, height)
-        categories = [-1 if one is None else one for one in self.mapping.category_of]
+        categories = [-1 if one is None else one for one in self._mapping.category_of]
         found = np.zeros(len(record.detections), FOUND)
         found["box"] = record.detections.xyxy
         found["box"][:, 2:] -= found["box"][:, :2]
@@ -164,83 +176,58 @@ class EvalCollector(CocoIds):
                 first = objects["box"][chosen][0].round(1).tolist()
                 self.findings.add(kind, f"{sample.name}: {first}", int(np.count_nonzero(chosen)))
 
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """A model and the data to evaluate it on."""
-
-    request: EvalRequest
-    opened: Run
-    pipeline: Pipeline
-    collector: EvalCollector
-    page: EvaluationPage | None = None
-
-    def run(self) -> Iterator[Record]:
-        """Detect on all pictures."""
-        with contextlib.ExitStack() as stack:
-            sink = None
-            if (coco := self.request.config.writing.save_coco) is not None:
-                sink = CocoSink(open_output(coco), self.collector)
-                stack.callback(sink.close)
-            for record in self.pipeline.run(self.collector.items(self.opened.source.decode)):
-                if sink is not None:
-                    with self.pipeline.times.stage(Stage.WRITE):
-                        sink.write(record)
-                if self.page is not None:
-                    with self.pipeline.times.stage(Stage.WRITE):
-                        self.page.keep(self.collector.image_id(record), record)
-                self.collector.add(record)
-                yield record
-
-    def report(self) -> EvalReport:
+    def report(self, data: Path, plots: Path | None, *, advised: bool) -> EvalReport:
         """Compare, write the plots, and gather everything."""
-        request, detector, collector = self.request, self.opened.detector, self.collector
-        dataset, mapping, findings = collector.dataset, collector.mapping, collector.findings
-        evaluator = Evaluator(collector.pictures, mapping.categories)
+        run, dataset, mapping = self._run, self._dataset, self._mapping
+        detector, settings = run.detector, run.config.settings
+        names, conf = detector.contract.names, detector.conf
+        evaluator = Evaluator(self.pictures, mapping.categories)
         overall, by_category = evaluator.score()
         classes = tuple(self._classes(by_category))
-        for one in classes:
-            if not one.boxes:
-                findings.add(Kind.EMPTY, f"{one.name} ({one.detections} detections)")
-        settings, names = request.config.settings, detector.contract.names
-        conf, evaluated = detector.conf, len(collector.pictures)
         if conf > MAX_CONFIDENCE:
-            findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
-        best = best_confidence(overall.curve, conf)
+            self.findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
+        best = overall.curve.best(conf)
         confusions = self._confusions(evaluator, max(USUAL_CONF, conf) if best is None else best)
-        plots: tuple[Path, ...] = ()
-        if request.plots is not None:
-            title = f"{detector.model_name} on {request.data}, {evaluated} pictures"
-            scores = [(dataset.categories[index].name, one) for index, one in by_category.items()]
-            plots = plot(request.plots, title, [*scores, ("all", overall)], confusions, conf)
+        title = f"{detector.model_name} on {data}, {len(self.pictures)} pictures"
+        scores = [(dataset.categories[index].name, one) for index, one in by_category.items()]
+        scores.append(("all", overall))
         advice = None
-        if request.advise:
+        if advised:
             curves = {index: score.curve for index, score in by_category.items()}
             advice = advise(overall.curve, curves, mapping, names, conf)
-        digest = sha256(self.opened.model.path)
         report = EvalReport(
             evaluator=require_evaluator(),
             model=EvalModel(
-                request.config.running.model, digest, detector.device, detector.canvas, len(names)
+                file=run.config.running.model,
+                sha256=sha256(run.model.path),
+                device=detector.device,
+                input_size=detector.canvas,
+                classes=len(names),
             ),
             data=EvalData(
-                *(request.data, dataset.form, dataset.split, len(dataset.samples), evaluated),
-                *(overall.curve.boxes, mapping.by, len(mapping.categories)),
+                path=data,
+                form=dataset.form,
+                split=dataset.split,
+                listed=len(dataset.samples),
+                evaluated=len(self.pictures),
+                boxes=overall.curve.boxes,
+                mapped_by=mapping.by,
+                categories=len(mapping.categories),
             ),
             limits=EvalLimits(
-                conf,
-                settings.max_det,
-                PER_CLASS,
-                detector.nms,
+                conf=conf,
+                max_det=settings.max_det,
+                per_class=PER_CLASS,
+                nms=detector.nms,
                 tile=None if settings.tile is None else str(settings.tile),
             ),
             metrics=overall.metrics,
             classes=classes,
             confusions=confusions,
             advice=advice,
-            findings=findings.report(),
-            failed=tuple(collector.failed),
-            plots=plots,
+            findings=self.findings.report(),
+            failed=tuple(self.failed),
+            plots=plot(plots, title, scores, confusions, conf) if plots else (),
         )
         if self.page is not None:
             self.page.finish(report, evaluator.outcomes(confusions.conf), mapping, names)
@@ -248,22 +235,21 @@ class Evaluation:
 
     def _classes(self, by_category: Mapping[int, Score]) -> Iterator[ClassReport]:
         """Each class that is a category, in the order of the model."""
-        mapping, dataset = self.collector.mapping, self.collector.dataset
-        for class_id, index in sorted((mapping.classes_of(one)[0], one) for one in by_category):
-            score = by_category[index]
-            yield ClassReport(
-                class_id=class_id,
-                category_id=dataset.categories[index].id,
-                name=self.opened.detector.contract.names[class_id],
-                boxes=score.curve.boxes,
-                detections=sum(score.curve.counts(-np.inf)),
-                metrics=score.metrics,
-            )
+        names = self._run.detector.contract.names
+        for class_id, index in sorted(
+            (self._mapping.classes_of(one)[0], one) for one in by_category
+        ):
+            score, name = by_category[index], names[class_id]
+            boxes, detections = score.curve.boxes, sum(score.curve.counts(-np.inf))
+            if not boxes:
+                self.findings.add(Kind.EMPTY, f"{name} ({detections} detections)")
+            category = self._dataset.categories[index]
+            yield ClassReport(class_id, category.id, name, boxes, detections, score.metrics)
 
     def _confusions(self, evaluator: Evaluator, conf: float) -> Confusions:
-        names = {None: None} | {
-            index: one.name for index, one in enumerate(self.collector.dataset.categories)
-        }
+        named: dict[int | None, str] = dict(enumerate(one.name for one in self._dataset.categories))
         counts = sorted(evaluator.confusions(conf).items(), key=lambda one: (-one[1], str(one[0])))
-        rows = (Confusion(names[true], names[found], count) for (true, found), count in counts)
+        rows = (
+            Confusion(named.get(true), named.get(found), count) for (true, found), count in counts
+        )
         return Confusions(conf, IOU, tuple(rows))

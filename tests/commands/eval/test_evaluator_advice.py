@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.commands.eval.evaluator import Curve, advise, best_confidence, decimal
+from detcli.commands.eval.evaluator import Curve, advise, decimal
 from detcli.commands.eval.labels import ClassMapping
 from detcli.core.values import parse_confidence
 from detcli.model.contract import class_thresholds
@@ -41,13 +41,13 @@ def advice(names, *classes):
     ],
 )
 def test_the_best_confidence(rows, expected):
-    assert best_confidence(curve(1, *rows), FLOOR) == expected
+    assert curve(1, *rows).best(FLOOR) == expected
 
 
 def test_neighbours_among_the_float32_numbers_are_parted():
     low = np.float32(0.3)
     high = np.nextafter(low, np.float32(1))
-    found = best_confidence(curve(1, (high, True), (low, False)), FLOOR)
+    found = curve(1, (high, True), (low, False)).best(FLOOR)
     assert low <= np.float32(found) < high
 
 
@@ -59,7 +59,7 @@ def test_neighbours_among_the_float32_numbers_are_parted():
 def test_it_gives_the_best_f1_of_all_confidences(rows):
     boxes = len(rows)
     # As the detector reads and applies what is printed.
-    least = parse_confidence(decimal(best_confidence(curve(boxes, *rows), FLOOR)))["conf"]
+    least = parse_confidence(decimal(curve(boxes, *rows).best(FLOOR)))["conf"]
     threshold = class_thresholds(least, (), ("x",))[0]
 
     def f1(limit):

@@ -12,7 +12,7 @@ from detcli.commands.eval.labels import (
     Object,
     Sample,
 )
-from detcli.commands.eval.run import EvalCollector
+from detcli.commands.eval.run import Evaluation
 from detcli.core.detections import Detections
 from detcli.core.errors import DecodeError
 from detcli.core.geometry import Picture
@@ -26,7 +26,7 @@ def collector(objects, size, *, form="coco"):
     categories = (Category(1, "a"), Category(2, "b"))
     sample = Sample("a.png", None, 5, size, np.array(objects, OBJECT))
     dataset = Dataset(form, None, categories, named=True, samples=[sample])
-    collector = EvalCollector(dataset, ClassMapping("name", (0, None, 1)), Findings())
+    collector = Evaluation(None, dataset, ClassMapping("name", (0, None, 1)), Findings())
     collector.samples, collector.failed = (sample,), []
     return collector
 
