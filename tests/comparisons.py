@@ -3,14 +3,20 @@
 import numpy as np
 
 from detcli.commands.eval.evaluator import FOUND, EvaluatedPicture
-from detcli.commands.eval.labels import OBJECT, Object
+from detcli.commands.eval.labels import OBJECT
+
+
+def labelled(*objects):
+    """Rows of (box, category, other fields that are not the usual ones)."""
+    usual = {"area": np.nan, "crowd": False, "ignored": False}
+    rows = [(tuple(box), category, *(usual | more).values()) for box, category, more in objects]
+    return np.array(rows, OBJECT)
 
 
 def compared(image_id, labels, detections):
-    """Labels are (box, category, other fields of `Object`), detections (box, category, score)."""
-    objects = [Object(tuple(box), category, **more) for box, category, more in labels]
+    """Labels are as in `labelled`, detections (box, category, score)."""
     found = [(tuple(box), category, score) for box, category, score in detections]
-    return EvaluatedPicture(image_id, np.array(objects, OBJECT), np.array(found, FOUND))
+    return EvaluatedPicture(image_id, labelled(*labels), np.array(found, FOUND))
 
 
 def random_pictures(random, count=30, categories=3):

@@ -38,8 +38,7 @@ from detcli.source.names import is_video, read_list, search
 
 MAX_EXAMPLES = 5
 
-MAX_COORDINATE = 1e9
-"""Numbers of a box must be below this, so that areas stay finite."""
+MAX_COORDINATE = 1e9  # of a box, so that areas stay finite
 
 Form = Literal["coco", "yolo"]
 """The format of the labels."""
@@ -50,24 +49,19 @@ StructuredRows = npt.NDArray[np.void]
 MappedBy = Literal["name", "order", "id"]
 """How classes were assigned to categories."""
 
-OBJECT = np.dtype(
-    [("box", "f8", (4,)), ("category", "i8"), ("area", "f8"), ("crowd", "?"), ("ignored", "?")]
-)
-"""The row of a labelled object, see `Object`."""
+OBJECT = np.dtype([
+    ("box", "f8", (4,)),  # left, top, width, height in pixels; of YOLO's data in fractions
+    ("category", "i8"),  # an index into the data's categories
+    ("area", "f8"),  # in square pixels; NaN stands for the area of the box
+    ("crowd", "?"),  # the box surrounds many objects
+    ("ignored", "?"),  # neither missed nor, where detected, a false positive
+])  # fmt: skip
+"""The row of a labelled object."""
+
+Object = tuple[tuple[float, float, float, float], int, float, bool, bool]
 
 
-class Object(NamedTuple):
-    """A labelled object; its box is in pixels, or with YOLO's data in fractions of the picture."""
-
-    box: tuple[float, float, float, float]  # left, top, width, height
-    category: int  # an index into the data's categories
-    area: float = np.nan  # in square pixels; NaN stands for the area of the box
-    crowd: bool = False  # the box surrounds many objects
-    ignored: bool = False  # neither missed nor, where detected, a false positive
-
-
-@dataclass(frozen=True, slots=True)
-class Category:
+class Category(NamedTuple):
     """A class of the data."""
 
     id: int
@@ -184,20 +178,20 @@ class Findings:
         self._examples: defaultdict[Kind, list[str]] = defaultdict(list)
 
     def add(self, kind: Kind, example: str, count: int = 1) -> None:
-        """Count findings of a kind, the example among them; a count of 0 adds nothing."""
-        if count:
-            self._counts[kind] += count
-            self._examples[kind] = [*self._examples[kind], example][:MAX_EXAMPLES]
+        """Count findings of a kind, the example among them."""
+        self._counts[kind] += count
+        if len(self._examples[kind]) < MAX_EXAMPLES:
+            self._examples[kind].append(example)
 
     def report(self) -> tuple[Finding, ...]:
         """All findings, failures first."""
-        found = [
+        return tuple(
             Finding(title, level, self._counts[kind], meaning, tuple(self._examples[kind]))
+            for level in Level
             for kind in Kind
-            for title, level, meaning in [kind.value]
-            if kind in self._counts
-        ]
-        return tuple(sorted(found, key=lambda one: [*Level].index(one.level)))
+            for title, of, meaning in [kind.value]
+            if of is level and self._counts[kind]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,32 +284,41 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     folder = images or path.with_name("images")
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: no such folder", "name the pictures' folder: --images FOLDER")
+    names: dict[int, str] = {}
+    sizes: dict[int, tuple[int, int] | None] = {}
     try:
-        pictures = {int(image["id"]): image for image in reversed(content["images"])}
-        names = {number: str(image["file_name"]) for number, image in pictures.items()}
+        for image in content["images"]:
+            number, name = int(image["id"]), str(image["file_name"])
+            if number in names:
+                findings.add(Kind.REPEATED, f"{names[number]} (id {number})")
+            else:
+                names[number], sizes[number] = name, _size(image)
         categories, index = _categories(content["categories"], findings)
     except MALFORMED as error:
         reason = "its images or categories lack a name, or an id that is a number"
         raise _unusable(path, reason) from error
-    for number, count in Counter(int(image["id"]) for image in content["images"]).items():
-        findings.add(Kind.REPEATED, f"{names[number]} (id {number})", count - 1)
     objects = _objects(content["annotations"], index, names, findings)
-    last_parts = Counter(_relative(name).name for name in names.values())
+    files = _files(folder, names)
     samples = []
     for number, name in sorted(names.items()):
-        found = next(filter(os.path.isfile, _places_of(folder, _relative(name), last_parts)), None)
         rows = np.array(objects[number], OBJECT)
-        samples.append(Sample(name, found, number, _size(pictures[number]), rows))
+        samples.append(Sample(name, files[number], number, sizes[number], rows))
     return Dataset("coco", None, categories, named=True, samples=samples, origins=(path,))
 
 
-def _places_of(folder: Path, name: PurePosixPath, last_parts: Counter[str]) -> Iterator[Path]:
-    """Where a picture may be, inside the folder."""
-    if not name.is_absolute() and ".." not in name.parts:
-        yield folder / name
-    # Data lists `val2014/name.jpg` where the folder has `name.jpg`; safe if no other has that name.
-    if last_parts[name.name] == 1:
-        yield folder / name.name
+def _files(folder: Path, names: Mapping[int, str]) -> dict[int, Path | None]:
+    """The pictures of these names inside the folder; None for those that are missing."""
+    # Windows writes backslashes.
+    paths = {number: PurePosixPath(name.replace("\\", "/")) for number, name in names.items()}
+    last_parts = Counter(path.name for path in paths.values())
+    files = {}
+    for number, path in paths.items():
+        places = [] if path.is_absolute() or ".." in path.parts else [folder / path]
+        # Data lists `val2014/name.jpg` where the folder has `name.jpg`; safe if no other has it.
+        if last_parts[path.name] == 1:
+            places.append(folder / path.name)
+        files[number] = next(filter(os.path.isfile, places), None)
+    return files
 
 
 def _unusable(path: Path, reason: str) -> UsageError:
@@ -326,51 +329,6 @@ def _unusable(path: Path, reason: str) -> UsageError:
     )
 
 
-def _categories(
-    listed: Iterable[Mapping[str, Any]], findings: Findings
-) -> tuple[tuple[Category, ...], dict[int, int]]:
-    """The categories by id, and the index of each id among them."""
-    found: dict[str, tuple[int, Category]] = {}  # by name, each with its index
-    index: dict[int, int] = {}
-    for category in sorted(listed, key=lambda entry: int(entry["id"])):
-        number, name = int(category["id"]), str(category["name"]).strip()
-        key = name.casefold()
-        if number in index or key in found:
-            findings.add(Kind.REPEATED_CATEGORY, f"{name} (id {number})")
-        if number not in index:
-            index[number], _ = found.setdefault(key, (len(found), Category(number, name)))
-    return tuple(category for _, category in found.values()), index
-
-
-def _objects(
-    annotations: Iterable[Any],
-    index: Mapping[int, int],
-    names: Mapping[int, str],
-    findings: Findings,
-) -> Mapping[int, list[Object]]:
-    objects: defaultdict[int, list[Object]] = defaultdict(list)
-    for place, annotation in enumerate(annotations):
-        try:
-            number, category = int(annotation["image_id"]), int(annotation["category_id"])
-            x, y, width, height = map(float, annotation["bbox"])
-            area = -1.0 if (given := annotation.get("area")) is None else float(given)
-            crowd, ignored = (bool(int(annotation.get(key) or 0)) for key in ("iscrowd", "ignore"))
-        except MALFORMED:
-            findings.add(Kind.BAD_LABEL, f"annotations[{place}]")
-            continue
-        if not are_coordinates((x, y, width, height)):
-            findings.add(Kind.BAD_LABEL, f"annotations[{place}]: its bbox is out of range")
-        elif number not in names:
-            findings.add(Kind.UNKNOWN_PICTURE, f"annotations[{place}]: image_id {number}")
-        elif category not in index:
-            findings.add(Kind.UNKNOWN_CATEGORY, f"{names[number]}: category_id {category}")
-        else:
-            known = area if 0 <= area < math.inf else math.nan  # some tools write -1
-            box = x, y, width, height
-            objects[number].append(Object(box, index[category], known, crowd, ignored))
-    return objects
-
-
 def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
     try:
         return int(image["height"]), int(image["width"])
@@ -378,8 +336,51 @@ def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
         return None
 
 
-def _relative(name: str) -> PurePosixPath:
-    return PurePosixPath(name.replace("\\", "/"))  # Windows writes backslashes
+def _categories(
+    listed: Iterable[Mapping[str, Any]], findings: Findings
+) -> tuple[tuple[Category, ...], dict[int, int]]:
+    """The categories by id, and the index of each id among them."""
+    categories: list[Category] = []
+    places: dict[str, int] = {}  # by name
+    index: dict[int, int] = {}
+    for category in sorted(listed, key=lambda entry: int(entry["id"])):
+        number, name = int(category["id"]), str(category["name"]).strip()
+        if number in index or name.casefold() in places:
+            findings.add(Kind.REPEATED_CATEGORY, f"{name} (id {number})")
+        if number not in index:
+            index[number] = places.setdefault(name.casefold(), len(categories))
+            if index[number] == len(categories):
+                categories.append(Category(number, name))
+    return tuple(categories), index
+
+
+def _objects(
+    annotations: Iterable[Any],
+    index: Mapping[int, int],
+    names: Mapping[int, str],
+    findings: Findings,
+) -> defaultdict[int, list[Object]]:
+    objects: defaultdict[int, list[Object]] = defaultdict(list)
+    for place, annotation in enumerate(annotations):
+        try:
+            number, category = int(annotation["image_id"]), int(annotation["category_id"])
+            x, y, width, height = map(float, annotation["bbox"])
+            box = x, y, width, height
+            area = -1.0 if (given := annotation.get("area")) is None else float(given)
+            crowd, ignored = (bool(int(annotation.get(key) or 0)) for key in ("iscrowd", "ignore"))
+        except MALFORMED:
+            findings.add(Kind.BAD_LABEL, f"annotations[{place}]")
+            continue
+        if not are_coordinates(box):
+            findings.add(Kind.BAD_LABEL, f"annotations[{place}]: its bbox is out of range")
+        elif number not in names:
+            findings.add(Kind.UNKNOWN_PICTURE, f"annotations[{place}]: image_id {number}")
+        elif category not in index:
+            findings.add(Kind.UNKNOWN_CATEGORY, f"{names[number]}: category_id {category}")
+        else:
+            known = area if 0 <= area < math.inf else math.nan  # some tools write -1
+            objects[number].append((box, index[category], known, crowd, ignored))
+    return objects
 
 
 NOTHING = frozenset({"", "~", "null"})  # the null of YAML
@@ -458,12 +459,11 @@ def _places(
     path: Path, content: Mapping[str, Any], split: str
 ) -> tuple[list[Path], Sequence[Path]]:
     """The folders and lists of a part, and the folders that names in a list may be relative to."""
-    wanted = content.get(split)
-    entries = wanted if isinstance(wanted, list) else [wanted or ""]
-    entries = [str(entry) for entry in entries if str(entry).strip() not in NOTHING]
+    wanted = content.get(split) or ""
+    entries = [wanted] if isinstance(wanted, str) else [*wanted]
+    entries = [entry for entry in entries if entry.strip() not in NOTHING]
     if not entries:
-        splits = "train", "val", "test"
-        has = [name for name in splits if str(content.get(name) or "") not in NOTHING]
+        has = [one for one in ("train", "val", "test") if content.get(one, "") not in NOTHING]
         raise UsageError(
             f"{path} has no part '{split}'",
             f"it has {', '.join(has)}: --split {has[0]}" if has else "name its folder of pictures",
@@ -475,13 +475,13 @@ def _places(
     for entry in entries:
         spellings = (entry, entry.removeprefix("../"))
         tried = [base / spelling for spelling in spellings for base in roots]
-        place = next(filter(os.path.exists, tried), None)
-        if place is None:
+        there = [place for place in tried if os.path.exists(place)]
+        if not there:
             raise UsageError(
                 f"{path}: its {split} pictures do not exist: {tried[0]}",
                 "correct path, or run detcli in the folder that path is relative to",
             )
-        places.append(place)
+        places.append(there[0])
     return places, roots
 
 
@@ -515,33 +515,29 @@ def _pictures(places: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
 def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> list[Sample]:
     unique: dict[str, str] = {}
     for name in pictures:
-        key = os.path.abspath(name)
-        if key in unique:
+        path = os.path.abspath(name)
+        if path in unique:
             findings.add(Kind.REPEATED, name)
-        unique.setdefault(key, name)
+        unique.setdefault(path, name)
     # Image ids are the names where all are numbers, as COCO's are; else the places, from 1.
     stems = [Path(name).stem for name in unique]
     numbers = [int(stem) for stem in stems if re.fullmatch(r"\d{1,18}", stem, re.ASCII)]
     if len(set(numbers)) < len(stems):
         numbers = list(range(1, len(stems) + 1))
     samples = []
-    for number, (full, name) in zip(numbers, unique.items(), strict=True):
-        there = os.path.isfile(full)
-        labels = next(filter(os.path.isfile, _label_files(Path(full))), None)
-        if labels is None and there:
+    for number, (path, name) in zip(numbers, unique.items(), strict=True):
+        beside = [Path(path).with_suffix(".txt")]
+        root, images, rest = path.rpartition(f"{os.sep}images{os.sep}")
+        if images:
+            beside.insert(0, Path(f"{root}{os.sep}labels{os.sep}{rest}").with_suffix(".txt"))
+        labels = next(filter(os.path.isfile, beside), None)
+        found = Path(name) if os.path.isfile(path) else None
+        if labels is None and found is not None:
             findings.add(Kind.UNLABELLED, name)
         objects = [] if labels is None else [*_read_labels(labels, class_count, findings)]
-        path = Path(name) if there else None
-        samples.append(Sample(name, path, number, None, np.array(objects, OBJECT), labels))
+        rows = np.array(objects, OBJECT)
+        samples.append(Sample(name, found, number, None, rows, labels))
     return samples
-
-
-def _label_files(picture: Path) -> Iterator[Path]:
-    """Where a picture's labels may be, likeliest first."""
-    root, images, name = str(picture).rpartition(f"{os.sep}images{os.sep}")
-    if images:
-        yield Path(f"{root}{os.sep}labels{os.sep}{name}").with_suffix(".txt")
-    yield picture.with_suffix(".txt")
 
 
 def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[Object]:
@@ -562,7 +558,7 @@ def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[O
             findings.add(Kind.BAD_LABEL, f"{path}:{number}: {error}")
             continue
         if 0 <= category < class_count:
-            yield Object(box, int(category))
+            yield box, int(category), math.nan, False, False
         else:
             findings.add(Kind.UNKNOWN_CATEGORY, f"{path}:{number}: class {category:.0f}")
 

@@ -3,17 +3,15 @@
 import json
 from importlib import resources
 
-import numpy as np
 import pytest
+from comparisons import labelled
 
 from detcli.commands.eval.labels import (
-    OBJECT,
     Category,
     Dataset,
     Findings,
     Kind,
     Level,
-    Object,
     Sample,
     map_classes,
 )
@@ -22,7 +20,7 @@ from detcli.model.contract import UNKNOWN_CLASSES, class_names
 
 
 def dataset(*names, named=True, boxes=()):
-    objects = np.array([Object((0, 0, 1, 1), index) for index in boxes], OBJECT)
+    objects = labelled(*(((0, 0, 1, 1), index, {}) for index in boxes))
     categories = tuple(Category(10 + index, name) for index, name in enumerate(names))
     sample = Sample("a", None, 1, None, objects)
     return Dataset("coco", None, categories, named, [sample])

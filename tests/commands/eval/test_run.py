@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
+from comparisons import labelled
 
 from detcli.commands.eval.labels import (
-    OBJECT,
     Category,
     ClassMapping,
     Dataset,
     Findings,
-    Object,
     Sample,
 )
 from detcli.commands.eval.run import Evaluation
@@ -24,7 +23,7 @@ PICTURE = Picture.whole(np.zeros((40, 60, 3), np.uint8))
 def collector(objects, size, *, form="coco"):
     """With one picture, and the model's classes 0 and 2 as its categories."""
     categories = (Category(1, "a"), Category(2, "b"))
-    sample = Sample("a.png", None, 5, size, np.array(objects, OBJECT))
+    sample = Sample("a.png", None, 5, size, labelled(*objects))
     dataset = Dataset(form, None, categories, named=True, samples=[sample])
     collector = Evaluation(None, dataset, ClassMapping("name", (0, None, 1)), Findings())
     collector.samples, collector.failed = (sample,), []
@@ -45,16 +44,16 @@ def collect(objects, found=(), *, size=(40, 60), form="coco"):
 @pytest.mark.parametrize(
     ("label", "kinds"),
     [
-        (Object((0, 0, 60, 40), 0), set()),
-        (Object((-0.9, -0.9, 61.8, 41.8), 0), set()),  # rounding
-        (Object((-1.1, 0, 5, 5), 0), {"box outside the picture"}),
-        (Object((0, -1.1, 5, 5), 0), {"box outside the picture"}),
-        (Object((57, 0, 4.1, 5), 0), {"box outside the picture"}),
-        (Object((0, 37, 5, 4.1), 0), {"box outside the picture"}),
-        (Object((5, 5, 0, 5), 0), {"box without area"}),
-        (Object((5, 5, 5, -2), 0), {"box without area"}),
-        (Object((0, 0, 5, 5), 0, crowd=True, ignored=True), {"crowd"}),
-        (Object((0, 0, 5, 5), 0, ignored=True), {"box to be ignored"}),
+        (((0, 0, 60, 40), 0, {}), set()),
+        (((-0.9, -0.9, 61.8, 41.8), 0, {}), set()),  # rounding
+        (((-1.1, 0, 5, 5), 0, {}), {"box outside the picture"}),
+        (((0, -1.1, 5, 5), 0, {}), {"box outside the picture"}),
+        (((57, 0, 4.1, 5), 0, {}), {"box outside the picture"}),
+        (((0, 37, 5, 4.1), 0, {}), {"box outside the picture"}),
+        (((5, 5, 0, 5), 0, {}), {"box without area"}),
+        (((5, 5, 5, -2), 0, {}), {"box without area"}),
+        (((0, 0, 5, 5), 0, {"crowd": True, "ignored": True}), {"crowd"}),
+        (((0, 0, 5, 5), 0, {"ignored": True}), {"box to be ignored"}),
     ],
 )
 def test_odd_labels_are_reported_and_kept(label, kinds):
@@ -63,18 +62,18 @@ def test_odd_labels_are_reported_and_kept(label, kinds):
         "a.png: 60x40, not 40x60",
     )
     assert set(found) == kinds
-    assert collected.objects["box"].tolist() == [pytest.approx(label.box)]
+    assert collected.objects["box"].tolist() == [pytest.approx(label[0])]
 
 
 def test_boxes_in_fractions_are_measured_in_the_decoded_picture():
-    collected, found = collect([Object((0.5, 0.5, 0.5, 0.6), 0)], size=None, form="yolo")
+    collected, found = collect([((0.5, 0.5, 0.5, 0.6), 0, {})], size=None, form="yolo")
     assert collected.objects["box"].tolist() == [[30, 20, 30, 24]]
     assert found["box outside the picture"].examples == ("a.png: [30.0, 20.0, 30.0, 24.0]",)
 
 
 def test_detections_of_classes_that_the_data_does_not_have_are_left_out():
     collected, _ = collect(
-        [Object((0, 0, 5, 5), 0)],
+        [((0, 0, 5, 5), 0, {})],
         [((1, 2, 4, 8), 0.9, 0), ((0, 0, 5, 5), 0.8, 1), ((0, 0, 5, 5), 0.7, 2)],
     )
     assert collected.found["box"].tolist() == [[1, 2, 3, 6], [0, 0, 5, 5]]
