@@ -49,9 +49,8 @@ SHAPE_ONLY = PASSED_THROUGH | {"Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 SIZES_ARE_AN_INPUT = 13  # of Split, from this opset on
 MIN_OPSET = 13  # a scale for each channel
-
+# Below this, SiLU (x times its sigmoid) is closer to 0 than 0.003, less than 8 bits resolve.
 SILU_FLOOR = -8.0
-"""Below this, SiLU (x times its sigmoid) is closer to 0 than 0.003, less than 8 bits resolve."""
 
 
 def set_batch(model: ModelProto, size: int | None) -> ModelProto:

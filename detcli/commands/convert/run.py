@@ -12,14 +12,7 @@ from onnx import ModelProto
 
 from detcli.backend import open_tensors
 from detcli.commands.convert.options import ConversionOptions
-from detcli.commands.convert.steps import (
-    Pictures,
-    Step,
-    Steps,
-    Tensor,
-    serialised,
-    tensor_of,
-)
+from detcli.commands.convert.steps import Pictures, Step, Steps, Tensor, serialised, tensor_of
 from detcli.core.comparison import (
     DetectionsReport,
     Rules,
@@ -44,18 +37,11 @@ from detcli.source.decode import BUILT_IN
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item, load_in_time
 
-MAX_PICTURES = 512
-"""Pictures used for calibration; more would hardly widen the ranges."""
-
+MAX_PICTURES = 512  # used for calibration; more would hardly widen the ranges
+# Detections above the first are compared, or above the next where neither model finds any.
 CONFIDENCES = (USUAL_CONF, 0.05, 0.0)
-"""Detections above the first are compared, or above the next where neither model finds any."""
-
-LEAST_IOU = 0.5
-"""Boxes that overlap less do not match, as in `detcli verify`."""
-
-NMS = 0.45
-"""For one-to-many heads: an IoU that suits most pictures."""
-
+LEAST_IOU = 0.5  # boxes that overlap less do not match, as in `detcli verify`
+NMS = 0.45  # for one-to-many heads: an IoU that suits most pictures
 MIN_SCALE = 0.001  # scores of a class that is not in the picture are noise
 
 # Measured with YOLOv10-N, see docs/convert.md: one score in a hundred changes by more than 0.25.

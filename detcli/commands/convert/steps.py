@@ -14,18 +14,8 @@ from onnx import ModelProto, TensorProto, helper
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import place, to_batch
 from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
+from detcli.commands.convert import passes
 from detcli.commands.convert.options import ConversionOptions
-from detcli.commands.convert.passes import (
-    decode_nodes,
-    first_convolutions,
-    guard_transposes,
-    is_half,
-    score_convolutions,
-    set_batch,
-    set_image_size,
-    to_half,
-    to_int8,
-)
 from detcli.commands.convert.selection import append_selection
 from detcli.core.errors import ModelError, SourceError
 from detcli.core.geometry import Picture
@@ -39,29 +29,23 @@ from detcli.model.recognise import FAMILY_KEY, Reading, read_graph
 
 MAX_LISTED = 3
 
-MAX_HALF = 65504.0
-MARGIN = 4.0
-"""Factor by which the values of other pictures may be larger."""
-
+MARGIN = 4.0  # factor by which the values of other pictures may be larger
+MAX_HALF = 65504.0 / MARGIN
+# Operators that square their input internally, where no tensor shows an overflow.
 SQUARING = frozenset(
     "GroupNormalization InstanceNormalization LayerNormalization LpNormalization ReduceL2 "
     "ReduceSumSquare RMSNormalization SimplifiedLayerNormalization".split()
 )
-"""Operators that square their input internally, where no tensor shows an overflow."""
 
-MAX_SQUARED = (MAX_HALF / MARGIN) ** 0.5
-
+# For each, see docs/convert.md.
+# Share of the pictures whose lowest and whose highest value an int8 model may cut off: for the sake
+# of few, the steps between all values would widen.
 OUTLYING = 0.1
-"""Share of the pictures whose lowest and whose highest value an int8 model may cut off: for the
-sake of few, the steps between all values would widen (see docs/convert.md)."""
-
+# Convolutions that stay in float32 at the end of each branch of class scores in an int8 model: they
+# are little work and cause most of the error of the scores.
 FLOAT_DEPTH = 3
-"""Number of convolutions that stay in float32 at the end of each branch of class scores in an int8
-model: they are little work and cause most of the error of the scores (see docs/convert.md)."""
-
+# And at its beginning: their values range furthest, and all others inherit their errors.
 FLOAT_START = 2
-"""Number of convolutions that stay in float32 at its beginning: their values range furthest, and
-all others inherit their errors."""
 
 Tensor = npt.NDArray[Any]
 Ranges = dict[str, tuple[float, float]]  # the lowest and the highest value of tensors
@@ -130,7 +114,9 @@ class Steps:
         replace(contract, input_size=None).canvas(size)  # raises unless the stride divides it
         was = contract.input_size
         finding = f"{size}x{size}, was {f'{was[1]}x{was[0]}' if was else 'dynamic'}"
-        return self._updated(set_image_size(self.model, size), "imgsz", str([size, size])), finding
+        return self._updated(
+            passes.set_image_size(self.model, size), "imgsz", str([size, size])
+        ), finding
 
     def _batch(self) -> tuple[ModelProto, str]:
         contract = self._reading.contract
@@ -142,7 +128,7 @@ class Steps:
                 "export the model again with that batch",
             )
         finding = f"{size or 'dynamic'}, was {contract.batch or 'dynamic'}"
-        return self._updated(set_batch(self.model, size), "batch", str(size or 1)), finding
+        return self._updated(passes.set_batch(self.model, size), "batch", str(size or 1)), finding
 
     def _updated(self, model: ModelProto, key: str, value: str) -> ModelProto:
         """A model with another value of an entry of the metadata, if there is one."""
@@ -163,7 +149,7 @@ class Steps:
 
     def _half(self) -> tuple[ModelProto, str]:
         known = self._known
-        if is_half(known):
+        if passes.is_half(known):
             return self.model, "already in float16"
         if is_quantised(known.graph):
             raise ModelError(
@@ -176,21 +162,21 @@ class Steps:
                 ranges[tensor.name] = float(values.min()), float(values.max())
         near, squared = (
             {name for name, (low, high) in ranges.items() if not -most <= low <= high <= most}
-            for most in (MAX_HALF / MARGIN, MAX_SQUARED)
+            for most in (MAX_HALF, MAX_HALF**0.5)
         )
         head = self._reading.adaptation.head
-        decode = decode_nodes(known.graph, (piece.tensor for piece in head.boxes))
+        decode = passes.decode_nodes(known.graph, (piece.tensor for piece in head.boxes))
         index = GraphIndex(known.graph)
-        behind = set().union(*(index.moved_from(tensor) for tensor in head.tensors))
+        decode.update(*(index.moved_from(tensor) for tensor in head.tensors))
         overflowing = {
             node.output[0]
             for node in known.graph.node
             if not near.isdisjoint((*node.input, *node.output))
             or (node.op_type in SQUARING and not squared.isdisjoint(node.input[:1]))
         }
-        exact = decode | behind | overflowing
-        keep = self._options.keep_io
-        run = partial(to_half, self.model, exact, keep_inputs_and_outputs=keep)
+        exact = decode | overflowing
+        keep_io = self._options.keep_io
+        run = partial(passes.to_half, self.model, exact, keep_inputs_and_outputs=keep_io)
         half = run_with_timeout(RUN_TIMEOUT_S, self._title, run)
         kept = sum(node.output[0] in exact for node in known.graph.node)
         finding = f"{kept} nodes stay in float32: the box decoding and what follows it"
@@ -203,21 +189,23 @@ class Steps:
         graph, head = self._known.graph, self._reading.adaptation.head
         if is_quantised(graph):
             return self.model, "already quantised"
-        if is_half(self._known):
+        if passes.is_half(self._known):
             raise ModelError(
                 f"--int8: {self._title} is in float16", "convert the float32 model it was made from"
             )
-        exact = decode_nodes(graph, (piece.tensor for piece in head.boxes))
-        exact |= score_convolutions(graph, (piece.tensor for piece in head.scores), FLOAT_DEPTH)
+        exact = passes.decode_nodes(graph, (piece.tensor for piece in head.boxes))
+        exact |= passes.score_convolutions(
+            graph, (piece.tensor for piece in head.scores), FLOAT_DEPTH
+        )
         convolutions = [node for node in graph.node if node.op_type == "Conv"]
         image, _ = find_inputs(GraphIndex(graph))
-        first = first_convolutions(graph, image.name, FLOAT_START)
+        first = passes.first_convolutions(graph, image.name, FLOAT_START)
         if not {node.output[0] for node in convolutions} <= exact | first:  # a tiny network
             exact |= first
         chosen = [node for node in convolutions if node.output[0] not in exact]
         tensors = {name for node in chosen for name in (node.input[0], node.output[0])}
         ranges, seen = self._observed(sorted(tensors), OUTLYING)
-        run = partial(to_int8, self.model, ranges, exact)
+        run = partial(passes.to_int8, self.model, ranges, exact)
         quantised = run_with_timeout(RUN_TIMEOUT_S, self._title, run)
         return quantised, f"{len(chosen)} of {len(convolutions)} convolutions, calibrated on {seen}"
 
@@ -247,7 +235,7 @@ class Steps:
 
     def _guard(self) -> tuple[ModelProto, str]:
         bare = len(bare_transposes(self.model.graph))
-        return guard_transposes(self.model), f"{bare} outputs come directly from a Transpose"
+        return passes.guard_transposes(self.model), f"{bare} outputs come directly from a Transpose"
 
 
 def tensor_of(picture: Picture, contract: Contract) -> Tensor:
