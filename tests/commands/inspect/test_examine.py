@@ -14,6 +14,7 @@ from detcli.commands.inspect.advice import CutPoint
 from detcli.commands.inspect.examine import (
     DynamicAxis,
     ModelProblem,
+    Quantisation,
     TensorInfo,
     decoded,
     describe_tensor,
@@ -42,18 +43,13 @@ def test_the_report_of_a_detector(make_model):
     assert found.detector.class_count == 3
     assert found.detector.names == ("class_0", "class_1", "class_2")
     assert [entry.code for entry in found.warnings] == ["names-missing", "top-k-cap"]
+    assert found.placements[-1].usable
+    assert "TopK" not in (found.placements[-1].taken or {})  # only the part that runs is placed
 
 
 def test_dynamic_axes_are_named(make_model):
     found = examine(make_model(size=None, batch=None))
     assert DynamicAxis("axis0", ("images[0]", "head[0]")) in found.dynamic_axes
-    assert found.operations.input_shape == (1, 3, 640, 640)
-
-
-def test_only_the_part_that_runs_is_placed(make_model):
-    cpu = examine(make_model(tail="authors")).placements[-1]
-    assert cpu.usable
-    assert "TopK" not in (cpu.taken or {})
 
 
 def with_convolution(path, **options):
@@ -86,12 +82,7 @@ def test_operations_are_counted_for_the_actual_input(tmp_path, options, imgsz, s
     assert examine(path).parameters == 81
 
 
-def test_a_size_that_does_not_fit_is_a_usage_error(make_model):
-    with pytest.raises(UsageError, match="takes 64x64 pictures only"):
-        examine(make_model(), Settings(imgsz=96))
-
-
-def test_box_format_and_names_from_the_user(make_model, tmp_path):
+def test_what_the_user_says(make_model, tmp_path):
     (tmp_path / "names").write_text("a\nb\nc\n")
     asked = Settings(box_format=BoxFormat.CXCYWH, names=tmp_path / "names")
     found = examine(make_model(), asked).detector
@@ -101,6 +92,8 @@ def test_box_format_and_names_from_the_user(make_model, tmp_path):
     (tmp_path / "names").write_text("a\n")
     with pytest.raises(UsageError, match="has 1 names"):
         examine(make_model(), Settings(names=tmp_path / "names"))
+    with pytest.raises(UsageError, match="takes 64x64 pictures only"):
+        examine(make_model(), Settings(imgsz=96))
 
 
 @pytest.fixture
@@ -156,11 +149,6 @@ def test_external_data_is_hashed_and_counted(tmp_path):
         examine(path)
 
 
-def test_a_missing_file_is_a_model_error(tmp_path):
-    with pytest.raises(ModelError, match="cannot read the model"):
-        examine(tmp_path / "missing.onnx")
-
-
 WHOLE = colour_model.build("authors", metadata={"names": "['a', 'b', 'c']"}).SerializeToString()
 
 
@@ -181,30 +169,41 @@ def test_a_damaged_file_is_reported_or_a_model_error(tmp_path_factory, place, da
         assert all(isinstance(tensor.name, str) for tensor in found.inputs)
 
 
-@pytest.mark.parametrize("size", range(0, len(WHOLE), 97))
-def test_a_truncated_file_is_refused(tmp_path, size):
+def test_a_truncated_or_missing_file_is_refused(tmp_path):
     path = tmp_path / "torn.onnx"
-    path.write_bytes(WHOLE[:size])
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="cannot read the model"):
         examine(path)
+    for size in range(0, len(WHOLE), 97):
+        path.write_bytes(WHOLE[:size])
+        with pytest.raises(ModelError):
+            examine(path)
+
+
+REAL = {
+    "yolov10n-thu": ("end-to-end", "float32", 6.7, 2.3, {"names-missing", "top-k-cap"}),
+    "yolov10n-ultralytics": ("end-to-end", "float32", 6.7, 2.3, {"top-k-cap"}),
+    "yolov10n-ultralytics-dynamic": ("end-to-end", "float32", 6.7, 2.3, {"top-k-cap"}),
+    "yolov10n-raw": ("body", "float32", 6.7, 2.3, set()),
+    "yolov10n-raw-dynamic": ("body", "float32", 6.7, 2.3, set()),
+    "yolov10n-raw-fp16": ("body", "float16", 6.7, 2.3, set()),
+    "yolov8n-320-int8": ("one-to-many", "float32", 8.7 / 4, 3.15, {"one-to-many"}),
+}
+"""Layout, type, published billions of operations, millions of parameters, and all advice."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "layout", "dtype"),
-    [
-        ("yolov10n-thu", "end-to-end", "float32"),
-        ("yolov10n-ultralytics", "end-to-end", "float32"),
-        ("yolov10n-raw-fp16", "body", "float16"),
-    ],
-)
-def test_real_models(shared, name, layout, dtype):
+@pytest.mark.parametrize("name", REAL)
+def test_real_models(shared, name):
+    layout, dtype, flops, parameters, codes = REAL[name]
     found = examine(shared(f"models/{name}.onnx"))
-    assert found.problem is None
-    assert (found.detector.layout, found.inputs[0].dtype) == (layout, dtype)
-    assert found.detector.names[5] == "bus"
-    assert found.operations.flops / 1e9 == pytest.approx(6.7, rel=0.02)
-    assert found.parameters / 1e6 == pytest.approx(2.3, rel=0.02)
+    assert (found.problem, found.operations.uncounted) == (None, {})
+    assert (found.detector.layout, found.detector.names[5]) == (layout, "bus")
+    assert (found.inputs[0].dtype, [*found.precision.computes]) == (dtype, [dtype])
+    assert found.operations.flops / 1e9 == pytest.approx(flops, rel=0.02)
+    assert found.parameters / 1e6 == pytest.approx(parameters, rel=0.02)
+    assert {entry.code for entry in found.warnings} == codes
+    quantised = Quantisation("QDQ", 64, 64) if "int8" in name else None
+    assert found.precision.quantisation == quantised
 
 
 FORMULA = "(((height - 1)//2)) + 1*(((width - 1)//2)) + 1"

@@ -19,8 +19,7 @@ def described(model, box_format=None):
     return describe(model, read_graph(model, "colours", box_format), box_format)
 
 
-@pytest.mark.parametrize("tail", ["ultralytics", "authors"])
-@pytest.mark.parametrize("keep", [16, 5])
+@pytest.mark.parametrize(("tail", "keep"), [("ultralytics", 16), ("authors", 5)])
 def test_an_end_to_end_graph_is_cut_at_the_head(tail, keep):
     model = colour_model.build(tail, keep=keep)
     found = described(model)
@@ -41,22 +40,14 @@ def test_top_k_nodes_have_their_names():
     assert "/first_value and /second_value" in described(model).layout_reason
 
 
-def without_rows(model):
-    """The same model with a dynamic number of rows in its output."""
+def test_the_limit_of_a_graph_whose_output_is_dynamic_comes_from_its_nodes():
+    model = colour_model.build("authors", keep=5)
     model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "rows"
-    return model
-
-
-def test_the_limit_comes_from_the_nodes_if_the_output_is_dynamic():
-    assert described(without_rows(colour_model.build("authors", keep=5))).cut.most_detections == 5
-
-
-def test_a_computed_limit_is_unknown():
-    model = without_rows(colour_model.build("authors"))
+    assert described(model).cut.most_detections == 5
     keep = next(tensor for tensor in model.graph.initializer if tensor.name == "keep")
     keep.name = "asked"
     model.graph.node.insert(0, helper.make_node("Abs", ["asked"], ["keep"]))
-    assert described(model).cut.most_detections is None
+    assert described(model).cut.most_detections is None  # it is computed
 
 
 @pytest.mark.parametrize(
@@ -79,35 +70,20 @@ def test_metadata_can_be_the_reason_for_one_to_many():
     assert "its metadata says it is not end-to-end" in found.layout_reason
 
 
-@pytest.mark.parametrize(
-    ("tail", "asked", "says"),
-    [
-        ("body", None, "(Sub, Add): two corners"),
-        ("one-to-many", None, "centre and size"),
-        ("body", BoxFormat.CXCYWH, "--box-format"),
-    ],
-)
-def test_the_box_format_has_its_reason(tail, asked, says):
-    assert says in described(colour_model.build(tail), asked).box_format_reason
+def test_the_box_format_has_its_reason():
+    for model, asked, says in (
+        (colour_model.build("body"), None, "(Sub, Add): two corners"),
+        (colour_model.build("one-to-many"), None, "centre and size"),
+        (colour_model.build("body"), BoxFormat.CXCYWH, "--box-format"),
+        (model_of("NMS, [1, K, 6]", 3)[0], None, "corners of what"),
+        (model_of("NMS, centres", 3)[0], None, "centre and size of what"),
+    ):
+        assert says in described(model, asked).box_format_reason
 
 
-@pytest.mark.parametrize(
-    ("ending", "says"),
-    [("NMS, [1, K, 6]", "corners of what"), ("NMS, centres", "centre and size of what")],
-)
-def test_rows_have_the_format_that_their_nodes_show(ending, says):
-    model, _ = model_of(ending, 3)
-    assert says in described(model).box_format_reason
-
-
-def test_the_stride_has_its_origin():
-    found = described(colour_model.build(metadata={"stride": "16"}))
+def test_a_dynamic_graph_has_unknown_sizes():
+    found = described(colour_model.build("body", size=None, batch=None, metadata={"stride": "16"}))
     assert (found.stride, found.stride_origin) == (16, "the model's metadata")
-
-
-@pytest.mark.parametrize("tail", ["ultralytics", "body"])
-def test_a_dynamic_graph_has_unknown_sizes(tail):
-    found = described(colour_model.build(tail, size=None, batch=None))
     assert found.head.shape[1] == 7
     assert (found.batch, found.input_size, found.default_size) == (None, None, (640, 640))
     assert found.anchor_count is None

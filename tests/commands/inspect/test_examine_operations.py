@@ -7,7 +7,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from detcli.commands.inspect.examine import count_operations
-from detcli.model.file import load
 
 HEADER = '<ir_version: 8, opset_import: ["": %d, "com.microsoft": 1]>'
 
@@ -22,7 +21,10 @@ def counted(model, *sizes, **constants):
     for name, dims in constants.items():
         value = [0.0] * math.prod(dims)
         model.graph.initializer.append(helper.make_tensor(name, TensorProto.FLOAT, dims, value))
-    return count_operations(model, sizes)
+    before = model.SerializeToString(deterministic=True)
+    found = count_operations(model, sizes)
+    assert model.SerializeToString(deterministic=True) == before
+    return found
 
 
 COUNTS = {
@@ -41,8 +43,9 @@ COUNTS = {
 
 
 @pytest.mark.parametrize(("nodes", "dims", "flops"), COUNTS.values(), ids=COUNTS)
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("shape", ["float[1, 3, 4, 4] x", "float[b, c, h, w] x"])
+@pytest.mark.parametrize(
+    ("batch", "shape"), [(1, "float[1, 3, 4, 4] x"), (3, "float[b, c, h, w] x")]
+)
 def test_counts(nodes, dims, flops, batch, shape):
     found = counted(parsed(nodes, shape), batch, 3, 4, 4, w=dims)
     assert found.flops == batch * flops
@@ -118,27 +121,4 @@ def test_functions_are_inlined():
         <opset_import: ["": 17], domain: "own">
         Twice (x, w) => (y) { a = Conv(x, w) y = Add(a, a) }
     """)
-    constant = helper.make_tensor("w", TensorProto.FLOAT, (8, 3, 1, 1), [0.0] * 24)
-    model.graph.initializer.append(constant)
-    assert count_operations(model, (1, 3, 4, 4)).flops == 2 * 128 * 3
-
-
-def test_counting_leaves_the_model_unchanged():
-    model = parsed("y = Conv(x, w)", "float[b, 3, h, w0] x")
-    counted(model, 1, 3, 4, 4, w=(8, 3, 1, 1))
-    before = model.SerializeToString(deterministic=True)
-    count_operations(model, (1, 3, 4, 4))
-    assert model.SerializeToString(deterministic=True) == before
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "published"),
-    [("yolov10n-ultralytics-dynamic", 640, 6.7), ("yolov8n-320-int8", 320, 8.7 / 4)],
-)
-def test_real_models_have_the_published_gflops(shared, name, size, published):
-    """test_examine.py counts others."""
-    path = shared(f"models/{name}.onnx")
-    model, _ = load(path, path.read_bytes())
-    found = count_operations(model, (1, 3, size, size))
-    assert found.flops / 1e9 == pytest.approx(published, rel=0.02)
-    assert found.uncounted == {}
+    assert counted(model, 1, 3, 4, 4, w=(8, 3, 1, 1)).flops == 2 * 128 * 3

@@ -94,18 +94,3 @@ def test_precision(nodes, computes, weights, quantisation):
     assert found.computes == computes
     assert found.weights == weights
     assert found.quantisation == quantisation
-
-
-@pytest.mark.parametrize(
-    ("name", "computes", "quantisation"),
-    [
-        ("yolov10n-raw", "float32", None),
-        ("yolov10n-raw-fp16", "float16", None),
-        ("yolov8n-320-int8", "float32", Quantisation("QDQ", 64, 64)),
-    ],
-)
-def test_real_models(shared, name, computes, quantisation):
-    index = GraphIndex(infer_shapes(onnx.load(shared(f"models/{name}.onnx"))).graph)
-    found = describe_precision(index, parameters(index))
-    assert list(found.computes) == [computes]
-    assert found.quantisation == quantisation
