@@ -81,6 +81,10 @@ def test_without_an_image_the_built_in_picture_is_used(convert, model):
     found = report_of(convert(model, "--cut"))["difference"]
     assert found["source"] == "street.jpg"
     assert found["old"] > 0
+    done = convert(model, "--cut")
+    assert done.returncode == 2
+    assert "already exists" in done.stderr
+    assert convert(model, "--cut", "--force").returncode == 0
 
 
 def test_above_the_tolerance(convert, model, tmp_path):
@@ -120,14 +124,6 @@ def test_refused_conversions(convert, model, tmp_path, arguments, why):
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert not (tmp_path / "out.onnx").exists()
-
-
-def test_an_existing_file(convert, model, tmp_path):
-    (tmp_path / "out.onnx").write_bytes(b"before")
-    done = convert(model, "--cut")
-    assert done.returncode == 2
-    assert "already exists" in done.stderr
-    assert convert(model, "--cut", "--force").returncode == 0
 
 
 @pytest.mark.parametrize("option", ["--image", "--calibrate"])

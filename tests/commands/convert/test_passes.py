@@ -84,15 +84,6 @@ def test_a_batch_that_is_written_elsewhere_is_refused():
             set_batch(summed, size)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["thu", "ultralytics", "raw"])
-def test_a_batch_of_real_exports(name, shared, random):
-    model = onnx.load(shared(f"models/yolov10n-{name}.onnx"))
-    pictures = random.random((2, 3, 640, 640), np.float32)
-    [rows] = session_output(set_batch(model, None), pictures)
-    np.testing.assert_array_equal(rows, separately(model, pictures), strict=True)
-
-
 @pytest.mark.parametrize("tail", colour_model.TAILS)
 def test_a_dynamic_graph_is_fixed(tail, random):
     model = colour_model.build(tail, size=None)
@@ -170,10 +161,10 @@ def test_a_transpose_behind_an_identity_is_guarded_too():
     assert same_bytes(guard_transposes(guarded), guarded)
 
 
-@pytest.mark.parametrize("tail", [tail for tail in colour_model.TAILS if tail != "transposed"])
-def test_what_has_no_such_transpose_stays_as_it_is(tail):
-    model = colour_model.build(tail)
-    assert same_bytes(guard_transposes(model), model)
+def test_what_has_no_such_transpose_stays_as_it_is():
+    for tail in {*colour_model.TAILS} - {"transposed"}:
+        model = colour_model.build(tail)
+        assert same_bytes(guard_transposes(model), model)
 
 
 def test_the_axis_that_a_guard_takes_apart(random):
@@ -187,10 +178,8 @@ def test_the_axis_that_a_guard_takes_apart(random):
             guard_transposes(transposed((2, last)))
 
 
-@pytest.mark.parametrize("level", ["ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
-def test_onnx_runtime_leaves_a_guard(level, tmp_path):
-    options = ort.SessionOptions()
-    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+def test_onnx_runtime_leaves_a_guard(tmp_path):
+    options = ort.SessionOptions()  # all optimisations are on
     options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
     options.log_severity_level = 4
     guarded = guard_transposes(colour_model.build("transposed"))

@@ -8,19 +8,15 @@ import colour_model
 import convolution_model
 import onnx
 import pytest
-from conversions import conversion
+from conversions import ITEM, PICTURE, converted
 from small_disk import small_disk
 
 from detcli.commands.convert import run as module
-from detcli.commands.convert.run import convert, load_pictures
+from detcli.commands.convert.run import load_pictures
 from detcli.core.errors import DecodeError, DetcliWarning, ModelError, OutputError, UsageError
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
-from detcli.model.zoo import find
 from detcli.source.loading import Item, failed
-
-PICTURE = Picture.whole(colour_model.picture(("red", 1, 1)))
-ITEM = Item(Origin("square.png"), lambda: PICTURE)
 
 
 @pytest.fixture
@@ -30,10 +26,7 @@ def model(tmp_path):
     return path
 
 
-def converted(model, output, *, force=False, item=ITEM, tolerance=None, **options):
-    options = options or {"cut": True}
-    options = conversion(**options, output=output, force=force, tolerance=tolerance or {})
-    return convert(find(model), options, item)
+CUT = {"cut": True}
 
 
 def listing(folder):
@@ -42,7 +35,7 @@ def listing(folder):
 
 def test_the_report_describes_the_files(model, tmp_path):
     output = tmp_path / "body.onnx"
-    report = converted(model, output)
+    report = converted(model, output, **CUT)
     assert report.written
     assert report.failures == ()
     for file, path in ((report.model, model), (report.output, output)):
@@ -57,36 +50,33 @@ def test_the_report_describes_the_files(model, tmp_path):
 
 def test_above_the_tolerance_nothing_is_written(model, tmp_path):
     output = tmp_path / "half.onnx"
-    report = converted(model, output, half=True, tolerance={"score": 0.0})
+    strict = {"half": True, "tolerance": {"score": 0.0}}
+    report = converted(model, output, **strict)
     assert not report.written
     assert "further apart" in report.failures[0]
     assert report.difference.over > 0
     assert listing(tmp_path) == ["model.onnx"]
-
-
-def test_an_existing_file_stays_when_nothing_is_written(model, tmp_path):
-    output = tmp_path / "half.onnx"
     output.write_bytes(b"before")
-    converted(model, output, force=True, half=True, tolerance={"score": 0.0})
+    converted(model, output, **strict, force=True)
     assert output.read_bytes() == b"before"
-    converted(model, output, force=True, half=True)
+    converted(model, output, half=True, force=True)
     assert output.read_bytes() != b"before"
 
 
 def test_an_existing_file_is_kept_without_force(model, tmp_path):
-    (tmp_path / "there.onnx").write_bytes(b"before")
-    with pytest.raises(UsageError, match="already exists") as caught:
-        converted(model, tmp_path / "there.onnx")
-    assert "--force" in caught.value.hint
-    (tmp_path / "link.onnx").symlink_to(model)
-    for same in (model, tmp_path / "link.onnx"):
-        with pytest.raises(UsageError, match="is the model itself"):
-            converted(model, same)
-    assert (tmp_path / "there.onnx").read_bytes() == b"before"
-
-
-def test_a_model_can_be_converted_in_place(model):
-    report = converted(model, model, force=True)
+    there, link = tmp_path / "there.onnx", tmp_path / "link.onnx"
+    there.write_bytes(b"before")
+    link.symlink_to(model)
+    for path, why in (
+        (there, "already exists"),
+        (model, "is the model itself"),
+        (link, "is the model itself"),
+    ):
+        with pytest.raises(UsageError, match=why) as caught:
+            converted(model, path, **CUT)
+        assert "--force" in caught.value.hint
+    assert there.read_bytes() == b"before"
+    report = converted(model, model, **CUT, force=True)
     assert hashlib.sha256(model.read_bytes()).hexdigest() == report.output.sha256
     assert report.model.sha256 != report.output.sha256
 
@@ -97,7 +87,7 @@ def test_an_output_that_cannot_be_written_is_reported_before_the_work(
 ):
     monkeypatch.setattr(module, "ModelFile", None)
     with pytest.raises((UsageError, OutputError)):
-        converted(model, tmp_path / name)
+        converted(model, tmp_path / name, **CUT)
 
 
 def test_a_file_that_cannot_be_converted(tmp_path):
@@ -113,7 +103,7 @@ def test_a_file_that_cannot_be_converted(tmp_path):
     ):
         path.write_bytes(content)
         with pytest.raises(ModelError, match=why):
-            converted(path, tmp_path / "out.onnx")
+            converted(path, tmp_path / "out.onnx", **CUT)
         assert listing(tmp_path) == ["model.onnx"]
 
 
@@ -130,7 +120,7 @@ def test_external_data_moves_into_the_file(tmp_path):
 
 def test_a_full_disk_leaves_nothing_behind(model, tmp_path):
     with small_disk(), pytest.raises(OutputError, match="cannot write"):
-        converted(model, tmp_path / "out.onnx")
+        converted(model, tmp_path / "out.onnx", **CUT)
     assert listing(tmp_path) == ["model.onnx"]
 
 
@@ -156,7 +146,7 @@ def test_each_warning_about_a_model_comes_once(model, tmp_path):
     assert messages == ["model.onnx: the metadata names 2 classes, the graph has 3"]
 
 
-def test_pictures_that_are_damaged_or_cannot_be_read_are_told():
+def test_pictures_that_are_damaged_or_cannot_be_read_are_told(monkeypatch):
     advanced = []
     damaged = replace(PICTURE, warnings=("damaged",))
     items = [failed("torn.jpg", DecodeError("torn")), Item(Origin("bad.jpg"), lambda: damaged)]
@@ -164,9 +154,5 @@ def test_pictures_that_are_damaged_or_cannot_be_read_are_told():
         found = list(load_pictures(items, lambda: advanced.append(1)))
     assert [str(one.message) for one in caught] == ["torn.jpg: torn", "bad.jpg: damaged"]
     assert (found, len(advanced)) == ([damaged], 2)
-
-
-def test_calibration_stops_at_the_maximum(monkeypatch):
     monkeypatch.setattr(module, "MAX_PICTURES", 2)
-    endless = iter(lambda: ITEM, None)
-    assert len(list(load_pictures(endless, lambda: None))) == 2
+    assert len(list(load_pictures(iter(lambda: ITEM, None), lambda: None))) == 2  # an endless one

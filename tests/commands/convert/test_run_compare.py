@@ -8,7 +8,7 @@ import convolution_model
 import numpy as np
 import onnx
 import pytest
-from conversions import conversion
+from conversions import ITEM, conversion, converted
 from onnx import numpy_helper
 
 from detcli.commands.convert import run
@@ -22,11 +22,8 @@ from detcli.model.editing import infer_shapes
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex
 from detcli.model.recognise import recognise
-from detcli.model.zoo import find
 from detcli.source.loading import Item, load_in_time
 
-PICTURE = Picture.whole(colour_model.picture(("red", 1, 1), ("blue", 5, 4)))
-ITEM = Item(Origin("squares.png"), lambda: PICTURE)
 BOXES = 64  # grey cells count, too: their scores are 0.447
 
 
@@ -193,5 +190,5 @@ def test_a_picture_that_never_loads_is_an_error(make_model, tmp_path, monkeypatc
     monkeypatch.setattr(run, "load_in_time", partial(load_in_time, limit_s=0.3))
     item = Item(Origin("a.jpg"), lambda: release.wait(60))
     with pytest.raises(SourceError, match="not read and decoded"):
-        run.convert(find(make_model()), conversion(output=tmp_path / "new.onnx", cut=True), item)
+        converted(make_model(), tmp_path / "new.onnx", item, cut=True)
     release.set()

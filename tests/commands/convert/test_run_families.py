@@ -1,27 +1,18 @@
 """Conversions of detectors other than YOLO: detections stay the same, or the reason is given."""
 
-import colour_model
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import query_model
-from conversions import conversion
+from conversions import SQUARES
+from conversions import converted as convert
 
-from detcli.commands.convert.run import convert
 from detcli.core.config import Settings
 from detcli.core.errors import ModelError
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin
 from detcli.model.contract import Layout
 from detcli.model.file import ModelFile
-from detcli.model.zoo import find
 from detcli.run.detector import Detector
-from detcli.source.loading import Item
-
-SQUARES = colour_model.picture(("red", 1, 2), ("blue", 5, 5))
-PICTURE = Picture.whole(SQUARES)
-ITEM = Item(Origin("squares.png"), lambda: PICTURE)
 
 
 @pytest.fixture
@@ -36,7 +27,7 @@ def write(tmp_path):
 
 def converted(path, preprocess=None, **options):
     output = path.with_name("converted.onnx")
-    report = convert(find(path), conversion(output=output, **options, preprocess=preprocess), ITEM)
+    report = convert(path, output, preprocess=preprocess, **options)
     assert report.written, report.failures
     assert report.difference.old == report.difference.new == report.difference.pairs > 0
     return output

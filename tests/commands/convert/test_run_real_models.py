@@ -3,11 +3,10 @@
 import itertools
 
 import pytest
-from conversions import conversion
+from conversions import converted as convert
 
-from detcli.commands.convert.run import convert, load_pictures
+from detcli.commands.convert.run import load_pictures
 from detcli.core.record import Origin
-from detcli.model.zoo import find
 from detcli.run.detector import Detector
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item
@@ -23,8 +22,7 @@ def converted(shared, tmp_path):
         bus = shared("data/images/bus.jpg")
         model = shared(f"models/yolov10n-{export}.onnx")
         item = Item(Origin("bus.jpg"), lambda: load_file(bus))
-        wanted = conversion(output=tmp_path / "out.onnx", **options, force=True)
-        return convert(find(model), wanted, item, pictures)
+        return convert(model, tmp_path / "out.onnx", item, pictures, **options, force=True)
 
     return run
 

@@ -5,7 +5,7 @@ import convolution_model
 import numpy as np
 import onnx
 import pytest
-from conversions import conversion
+from conversions import PICTURE, conversion
 from convolution_model import CONVOLUTIONS, same_bytes
 from onnx import TensorProto
 
@@ -24,7 +24,6 @@ from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, bare_transposes
 from detcli.model.recognise import recognise
 
-PICTURE = Picture.whole(colour_model.picture(("red", 1, 1), ("blue", 5, 4)))
 METADATA = {"names": "['red', 'green', 'blue']", "imgsz": "[64, 64]", "batch": "1", "stride": "8"}
 
 
@@ -34,20 +33,17 @@ def converted(model, pictures=(PICTURE,), **options):
     return steps
 
 
-@pytest.mark.parametrize(
-    ("wanted", "why"),
-    [
+def test_options_that_are_refused():
+    for wanted, why in (
         ({}, "nothing to do"),
         ({"imgsz": 0}, "imgsz is 0"),
         ({"imgsz": 16385}, "--imgsz is 16385"),
         ({"batch": 0}, "--batch is 0"),
         ({"end_to_end": True, "max_det": 0}, "--max-det is 0"),
-    ],
-)
-def test_options_that_are_refused(wanted, why):
-    with pytest.raises(UsageError, match=why) as caught:
-        conversion(**wanted)
-    assert caught.value.hint
+    ):
+        with pytest.raises(UsageError, match=why) as caught:
+            conversion(**wanted)
+        assert caught.value.hint
 
 
 def contract_of(model):
@@ -63,23 +59,22 @@ def weights(model):
 
 
 EVERYTHING = [
-    {"cut": True},
-    {"guard_transpose": True},
-    {"half": True},
-    {"half": True, "keep_io": True},
-    {"int8": True},
-    {"batch": "dynamic"},
-    {"batch": 2},
-    {"imgsz": 96},
-    {"metadata": {"author": "me", "stride": ""}},
-    {"end_to_end": True, "max_det": 20},
-    {"half": True, "end_to_end": True, "batch": 3},
-    {"int8": True, "cut": True, "guard_transpose": True, "batch": "dynamic"},
+    ("ultralytics", {"cut": True}),
+    ("transposed", {"guard_transpose": True}),
+    ("authors", {"half": True}),
+    ("transposed", {"half": True, "keep_io": True}),
+    ("body", {"int8": True}),
+    ("ultralytics", {"batch": "dynamic"}),
+    ("authors", {"batch": 2}),
+    ("ultralytics", {"imgsz": 96}),
+    ("body", {"metadata": {"author": "me", "stride": ""}}),
+    ("transposed", {"end_to_end": True, "max_det": 20}),
+    ("authors", {"half": True, "end_to_end": True, "batch": 3}),
+    ("transposed", {"int8": True, "cut": True, "guard_transpose": True, "batch": "dynamic"}),
 ]
 
 
-@pytest.mark.parametrize("tail", ["body", "transposed", "ultralytics", "authors"])
-@pytest.mark.parametrize("options", EVERYTHING, ids="-".join)
+@pytest.mark.parametrize(("tail", "options"), EVERYTHING, ids="-".join)
 def test_any_conversion_is_valid_and_twice_is_once(tail, options):
     size = None if "imgsz" in options else 64
     model = convolution_model.build(tail, size=size, metadata=METADATA)
@@ -101,11 +96,19 @@ def test_a_model_that_needs_no_change_stays_byte_for_byte():
     assert done == [("cut", False), ("batch", False), ("guard-transpose", False)]
 
 
-def test_cut_reports_what_it_drops():
-    model = colour_model.build("ultralytics")
-    [step] = converted(model, cut=True).done
-    assert step.finding.endswith("after head dropped")
-    assert step.nodes == len(colour_model.build("body").graph.node)
+def test_what_a_step_reports():
+    large = colour_model.build(size=128)
+    for model, options, finding in (
+        (colour_model.build("ultralytics"), {"cut": True}, "19 nodes after head dropped"),
+        (convolution_model.build(), {"imgsz": 64}, "64x64, was 64x64"),
+        (convolution_model.build(), {"int8": True}, "2 of 5 convolutions, calibrated on 1 picture"),
+        (large, {"end_to_end": True, "max_det": 500}, "ends in [1, 500, 6]"),
+        (large, {"end_to_end": True}, "ends in [1, 300, 6]"),
+        (colour_model.build(batch=None), {"end_to_end": True}, "ends in [batch, 192, 6]"),
+    ):
+        [step] = converted(model, **options).done
+        assert (step.finding, step.changed) == (finding, "imgsz" not in options)
+    assert converted(model, cut=True).done[0].nodes == len(model.graph.node)
 
 
 def test_a_selection_that_is_cut_off_does_not_limit_the_size():
@@ -143,8 +146,6 @@ def test_sizes_that_do_not_fit():
     model = convolution_model.build(metadata=METADATA)
     with pytest.raises(ModelError, match="only takes 64x64 pictures"):
         converted(model, imgsz=96)
-    [step] = converted(model, imgsz=64).done
-    assert (step.changed, step.finding) == (False, "64x64, was 64x64")
 
 
 def test_names(tmp_path):
@@ -185,16 +186,10 @@ def quantised(steps):
     return [name for name in CONVOLUTIONS if f"{name}_kernel_quantized" in names]
 
 
-def test_int8_leaves_the_last_convolutions_in_float32():
-    steps = converted(convolution_model.build(), int8=True, pictures=[PICTURE] * 2)
-    assert quantised(steps) == ["layer1", "layer2"]
-    assert steps.done[0].finding == "2 of 5 convolutions, calibrated on 2 pictures"
-
-
-def test_int8_leaves_the_first_convolutions_in_float32_where_others_remain(monkeypatch):
-    monkeypatch.setattr(module, "FLOAT_DEPTH", 1)
-    steps = converted(convolution_model.build(), int8=True)
-    assert quantised(steps) == ["layer3", "layer4"]
+def test_int8_leaves_the_first_and_the_last_convolutions_in_float32(monkeypatch):
+    assert quantised(converted(convolution_model.build(), int8=True)) == ["layer1", "layer2"]
+    monkeypatch.setattr(module, "FLOAT_DEPTH", 1)  # the first ones only where others remain
+    assert quantised(converted(convolution_model.build(), int8=True)) == ["layer3", "layer4"]
 
 
 def test_int8_cuts_off_the_outlying_pictures():
@@ -220,17 +215,6 @@ def test_precisions_that_are_refused():
         converted(whole, half=True)
 
 
-def test_end_to_end_reports_its_shape():
-    [step] = converted(colour_model.build("authors"), end_to_end=True, max_det=20).done
-    assert step.finding == "ends in [1, 20, 6]"
-    [step] = converted(colour_model.build(size=128), end_to_end=True, max_det=500).done
-    assert step.finding == "ends in [1, 500, 6]"
-    [step] = converted(colour_model.build(size=128), end_to_end=True).done
-    assert step.finding == "ends in [1, 300, 6]"
-    [step] = converted(colour_model.build(size=None, batch=None), end_to_end=True).done
-    assert step.finding == "ends in [batch, detections, 6]"
-
-
 RED = Picture.whole(colour_model.picture(("red", 0, 0)))
 
 
@@ -242,10 +226,8 @@ def model():
 def test_ranges_are_those_of_all_batches(model):
     batches = [np.full((1, 3, 64, 64), value, np.float32) for value in (0.25, 0.75, 0.5)]
     ranges = observe(model, ["images", "layer1", "layer3", "scores"], batches, "m")[0]
-    np.testing.assert_allclose(ranges["images"], (0.25, 0.75))
-    np.testing.assert_allclose(ranges["layer1"], (0.25, 0.75), rtol=1e-5)
-    np.testing.assert_allclose(ranges["layer3"], (2.5, 7.5), rtol=1e-5)
-    np.testing.assert_allclose(ranges["scores"], (0.25, 0.75), rtol=1e-5)
+    expected = [(0.25, 0.75), (0.25, 0.75), (2.5, 7.5), (0.25, 0.75)]
+    np.testing.assert_allclose([*ranges.values()], expected, rtol=1e-5)
 
 
 def test_a_share_of_the_pictures_may_go_beyond_a_range(model):
@@ -275,11 +257,9 @@ def test_float_tensors_are_those_with_ranges(model):
     assert float_tensors(infer_shapes(model)) == names
 
 
-@pytest.mark.parametrize(("batch", "places"), [(1, 1), (3, 3), (None, 1)])
-def test_a_picture_is_at_each_place_of_a_batch(batch, places):
-    model = colour_model.build(batch=batch, dtype=np.float16)
-    tensor = tensor_of(RED, recognise(infer_shapes(model), "m"))
-    assert tensor.shape == (places, 3, 64, 64)
-    assert tensor.dtype == np.float16
-    for place in tensor:
-        assert place[:, 0, 0].tolist() == [1, 0, 0]
+def test_a_picture_is_at_each_place_of_a_batch():
+    for batch, places in ((1, 1), (3, 3), (None, 1)):
+        model = colour_model.build(batch=batch, dtype=np.float16)
+        tensor = tensor_of(RED, contract_of(model))
+        assert (tensor.shape, tensor.dtype) == ((places, 3, 64, 64), np.float16)
+        assert tensor[:, :, 0, 0].tolist() == [[1, 0, 0]] * places
