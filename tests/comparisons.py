@@ -1,6 +1,12 @@
 """Pictures with labels and detections, for the evaluator."""
 
+import contextlib
+import io
+
 import numpy as np
+import pytest
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 from detcli.commands.eval.evaluator import FOUND, EvaluatedPicture
 from detcli.commands.eval.labels import OBJECT
@@ -55,3 +61,30 @@ def _label(random, categories):
     if random.random() < 0.2:
         more["area"] = random.uniform(0, 20_000)
     return box, int(random.integers(categories)), more
+
+
+def pycocotools(images, categories, annotations, results, **parameters):
+    """The evaluator's second opinion, used as its authors use it."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = COCO()
+        truth.dataset = {
+            "images": [{"id": number} for number in images],
+            "categories": [{"id": number} for number in categories],
+            # It takes a match with the annotation 0 for a miss.
+            "annotations": [one | {"id": place} for place, one in enumerate(annotations, 1)],
+        }
+        truth.createIndex()
+        evaluator = COCOeval(truth, truth.loadRes(results) if results else COCO(), "bbox")
+        evaluator.params.imgIds, evaluator.params.catIds = sorted(images), list(categories)
+        for name, value in parameters.items():
+            setattr(evaluator.params, name, value)
+        evaluator.evaluate()
+        if parameters.get("useCats", 1):
+            evaluator.accumulate()
+            evaluator.summarize()
+    return evaluator
+
+
+def figures(stats):
+    """What it found, where a report has the same."""
+    return [None if figure < 0 else pytest.approx(figure, abs=1e-6) for figure in stats]

@@ -10,6 +10,8 @@ import cv2
 import numpy as np
 from colour_model import CELL, COLOURS, NAMES
 
+from detcli.commands.eval.labels import Findings, open_dataset
+
 SIDE = 64
 
 
@@ -84,6 +86,17 @@ def write_yolo(folder, scenes, names=NAMES):
     path = folder / "data.yaml"
     path.write_text(f"path: .\nval: images/val\nnames: {list(names)}\n")
     return path
+
+
+def read(path, class_count=3, images=None, split=None):
+    """The data, and what was found in it by its kind."""
+    findings = Findings()
+    dataset = open_dataset(path, images, split, class_count, findings)
+    return dataset, {one.kind: one for one in findings.report()}
+
+
+def counts(found):
+    return {kind: one.count for kind, one in found.items()}
 
 
 MIXED = [

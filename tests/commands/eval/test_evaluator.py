@@ -1,24 +1,19 @@
 """Figures, curves and confusions, with pycocotools as the second opinion."""
 
-import contextlib
-import io
 import math
 from collections import Counter
 from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
-from comparisons import compared, random_pictures
+from comparisons import compared, figures, pycocotools, random_pictures
 from hypothesis import given
 from hypothesis import strategies as st
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
 from detcli.commands.eval.evaluator import Curve, Evaluator, require_evaluator
 
 BOX = (10.0, 10.0, 20.0, 20.0)
 HIT = (BOX, 0, 0.9)
-A, B, C = ((x, 10.0, 20.0, 20.0) for x in (0.0, 30.0, 60.0))
 
 
 def score(pictures, categories=(0,)):
@@ -26,7 +21,6 @@ def score(pictures, categories=(0,)):
 
 
 def second_opinion(pictures, categories, **parameters):
-    """pycocotools on the same boxes, used as its authors use it."""
     labels, results = [], []
     for picture in pictures:
         for row in picture.objects:
@@ -34,37 +28,16 @@ def second_opinion(pictures, categories, **parameters):
             if row["ignored"] and not row["crowd"]:
                 area = math.inf  # objects larger than every range are ignored
             labels.append(
-                {"id": len(labels) + 1, "image_id": picture.image_id, "area": float(area),
-                 "category_id": int(row["category"]), "bbox": row["box"].tolist(),
-                 "iscrowd": int(row["crowd"])}
+                {"image_id": picture.image_id, "category_id": int(row["category"]),
+                 "area": float(area), "bbox": row["box"].tolist(), "iscrowd": int(row["crowd"])}
             )  # fmt: skip
         results += [
             {"image_id": picture.image_id, "category_id": int(row["category"]),
              "bbox": row["box"].tolist(), "score": float(row["score"])}
             for row in picture.found
         ]  # fmt: skip
-    with contextlib.redirect_stdout(io.StringIO()):
-        truth = COCO()
-        truth.dataset = {
-            "images": [{"id": picture.image_id} for picture in pictures],
-            "categories": [{"id": number} for number in categories],
-            "annotations": labels,
-        }
-        truth.createIndex()
-        evaluator = COCOeval(truth, truth.loadRes(results) if results else COCO(), "bbox")
-        evaluator.params.imgIds = sorted(picture.image_id for picture in pictures)
-        evaluator.params.catIds = list(categories)
-        for name, value in parameters.items():
-            setattr(evaluator.params, name, value)
-        evaluator.evaluate()
-        if parameters.get("useCats", 1):
-            evaluator.accumulate()
-            evaluator.summarize()
-    return evaluator
-
-
-def figures(stats):
-    return [None if figure < 0 else pytest.approx(figure, abs=1e-6) for figure in stats]
+    images = [picture.image_id for picture in pictures]
+    return pycocotools(images, categories, labels, results, **parameters)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3, 6])
@@ -135,14 +108,11 @@ def test_no_pictures():
     assert Evaluator([], [0]).confusions(0.5) == {}
 
 
-def test_image_ids_of_18_digits_are_told_apart():
-    ids = 10**17, 10**17 + 1
+def test_which_boxes_count():
+    ids = 10**17, 10**17 + 1  # of 18 digits, which are told apart
     overall, _ = score([compared(number, [(BOX, 0, {})], [HIT]) for number in ids])
     assert overall.metrics.map50_95 == 1
-
-
-def test_other_categories_do_not_count():
-    labels = [(BOX, 0, {}), (BOX, 7, {})]
+    labels = [(BOX, 0, {}), (BOX, 7, {})]  # other categories do not
     overall, _ = score([compared(1, labels, [HIT, (BOX, 5, 0.99)])])
     assert overall.metrics.map50_95 == 1
 

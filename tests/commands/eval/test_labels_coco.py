@@ -1,23 +1,14 @@
 import numpy as np
 import pytest
-from labelled import MIXED, Scene, edit_json, write_coco, write_json
+from labelled import MIXED, Scene, counts, edit_json, read, write_coco, write_json
 
-from detcli.commands.eval.labels import Findings, open_dataset
 from detcli.core.errors import UsageError
-
-
-def read(path, images=None, split=None):
-    findings = Findings()
-    dataset = open_dataset(path, images, split, 3, findings)
-    return dataset, {one.kind: one for one in findings.report()}
 
 
 def test_pictures_categories_and_boxes(tmp_path):
     dataset, found = read(write_coco(tmp_path, MIXED))
     assert found == {}
-    assert [(one.id, one.name) for one in dataset.categories] == [
-        *((11, "red"), (12, "green"), (13, "blue"))
-    ]
+    assert dataset.categories == ((11, "red"), (12, "green"), (13, "blue"))
     first = dataset.samples[0]
     assert (first.name, first.image_id, first.size) == ("0001.png", 1, (64, 64))
     assert first.path == tmp_path / "images/0001.png"
@@ -33,10 +24,10 @@ def test_the_folder_of_pictures_may_be_elsewhere(tmp_path):
     with pytest.raises(UsageError, match="images: no such folder") as caught:
         read(path)
     assert "--images" in caught.value.hint
-    assert read(path, elsewhere)[0].samples[4].path == elsewhere / "0005.png"
+    assert read(path, images=elsewhere)[0].samples[4].path == elsewhere / "0005.png"
     for name in ("nowhere", "x" * 5000):
         with pytest.raises(UsageError, match="no such folder"):
-            read(path, tmp_path / name)
+            read(path, images=tmp_path / name)
     with pytest.raises(UsageError, match="no such file or folder"):
         read(tmp_path / ("x" * 5000))
 
@@ -59,8 +50,7 @@ def test_a_name_with_missing_folders_is_found_by_its_last_part(names, found, tmp
     dataset, findings = read(edit_json(write_coco(tmp_path, MIXED), rename))
     places = [name and tmp_path / "images" / name for name in found]
     assert [one.path for one in dataset.samples[: len(found)]] == places
-    missing = findings.get("missing picture")
-    assert (missing.count if missing else 0) == found.count(None)
+    assert counts(findings).get("missing picture", 0) == found.count(None)
 
 
 def test_pictures_outside_the_folder_are_not_opened(tmp_path):
@@ -96,7 +86,7 @@ def test_unusable_labels_are_reported_and_left_out(tmp_path):
         data["annotations"].append({"image_id": 2, "category_id": 20, "bbox": [1, 1, 2, 2]})
 
     dataset, found = read(edit_json(write_coco(tmp_path, MIXED), spoil))
-    assert {kind: one.count for kind, one in found.items()} == {
+    assert counts(found) == {
         "box of an unknown category": 1,
         "box of an unknown picture": 1,
         "unreadable label": 7,
@@ -123,7 +113,6 @@ def test_crowds_and_ignored_boxes(tmp_path):
     [
         ([{"image_id": 1}], "as COCO results are"),
         ("text", "not a COCO instances.json"),
-        ({"images": []}, "no list of categories"),
         ({"images": [], "categories": []}, "no list of annotations"),
         ({"images": {}, "categories": [], "annotations": []}, "no list of images"),
         ({"images": [{"id": 1}], "categories": [], "annotations": []}, "lack a name, or an id"),

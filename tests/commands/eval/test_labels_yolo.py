@@ -1,14 +1,7 @@
 import pytest
-from labelled import MIXED, Scene, write_yolo
+from labelled import MIXED, Scene, counts, read, write_yolo
 
-from detcli.commands.eval.labels import Findings, open_dataset
 from detcli.core.errors import UsageError
-
-
-def read(path, class_count=3, images=None, split=None):
-    findings = Findings()
-    dataset = open_dataset(path, images, split, class_count, findings)
-    return dataset, {one.kind: one for one in findings.report()}
 
 
 def names_of(dataset):
@@ -113,7 +106,7 @@ def test_a_folder_and_a_list_have_no_names(tmp_path):
     assert found == {}
     some, found = read(listing)
     assert [sample.path is None for sample in some.samples] == [False, False, True]
-    assert {kind: one.count for kind, one in found.items()} == {
+    assert counts(found) == {
         "missing picture": 1,
         "picture listed twice": 1,
     }
@@ -156,7 +149,7 @@ def test_lines_of_labels(tmp_path):
     objects = dataset.samples[0].objects
     assert objects["category"].tolist() == [0, 1]
     assert objects["box"].round(6).tolist() == [[0.375, 0.375, 0.25, 0.25], [0.1, 0.2, 0.4, 0.4]]
-    assert {kind: one.count for kind, one in found.items()} == {
+    assert counts(found) == {
         "unreadable label": 8,
         "box of an unknown category": 2,
         "picture without a label file": 1,
