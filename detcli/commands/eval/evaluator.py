@@ -179,8 +179,6 @@ class Score:
 
 
 class MatchedBox(NamedTuple):
-    """A box of a picture, and what became of it."""
-
     category: int
     box: list[float]
     score: float | None  # None for one that was missed

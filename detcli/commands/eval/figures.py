@@ -30,10 +30,7 @@ MAX_COLOURS = 10  # classes drawn in colour; the others are grey
 MAX_NUMBERED = 30  # rows of a matrix whose cells have room for a number
 MAX_NAME = 24  # characters
 MAX_MATRIX = 100  # classes in a matrix; more would be indistinguishable
-
-
-Scores = Sequence[tuple[str, Score]]
-"""Name and result of each evaluated category; the last one is of all."""
+Scores = Sequence[tuple[str, Score]]  # name and result of each category; the last is of all
 
 
 class _Line(NamedTuple):
@@ -83,10 +80,10 @@ def _f1(title: str, scores: Scores, conf: float, floor: float) -> "Figure":
         score = np.repeat(np.concatenate([[1.0], curve.score, [floor]]), 2)[1:-1]
         f1 = np.repeat(np.concatenate([[0.0], curve.f1]), 2)
         lines.append(_Line(score, f1, f"{_name(name)} {f1.max():.3f}", curve.boxes))
-    if not overall.curve.hits.any():
-        return _draw(title, "confidence", f"F1 (IoU {IOU:g})", lines)
-    lines[-1] = lines[-1]._replace(label=f"{lines[-1].label} above {conf:g}")
-    return _draw(title, "confidence", f"F1 (IoU {IOU:g})", lines, marked=conf)
+    found = bool(overall.curve.hits.any())
+    if found:
+        lines[-1] = lines[-1]._replace(label=f"{lines[-1].label} above {conf:g}")
+    return _draw(title, "confidence", f"F1 (IoU {IOU:g})", lines, conf if found else None)
 
 
 def _draw(
@@ -147,14 +144,14 @@ def _matrix(title: str, confusions: Confusions) -> "Figure":
 
 def _square(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:
     """The most frequent classes, and their counts `(N + 1, N + 1)`; the last row is nothing."""
-    seen: Counter[str | None] = Counter()
+    seen: Counter[str] = Counter()
     for one in confusions.counts:
-        seen[one.true] += one.count
-        seen[one.found] += one.count
-    names = sorted(name for name in seen if name is not None)
-    names = sorted(names, key=lambda name: -seen[name])[:MAX_MATRIX]
+        for name in (one.true, one.found):
+            if name is not None:
+                seen[name] += one.count
+    names = sorted(seen, key=lambda name: (-seen[name], name))[:MAX_MATRIX]
     place = {name: index for index, name in enumerate([*names, None])}
-    counts = np.zeros((len(names) + 1, len(names) + 1), np.int64)
+    counts = np.zeros((len(place), len(place)), np.int64)
     for one in confusions.counts:
         if one.true in place and one.found in place:
             counts[place[one.true], place[one.found]] += one.count

@@ -10,8 +10,7 @@ lines `class cx cy w h` in fractions of the sides:
 
 The labels of `a/images/b/c.jpg` are in `a/labels/b/c.txt`, else beside the picture. A line with a
 polygon, `class x y x y x y ...`, stands for the box around it. A picture without labels, or without
-a label file, is background. YOLO's trainers read data the same way, see
-https://docs.ultralytics.com/datasets/detect/.
+a label file, is background (https://docs.ultralytics.com/datasets/detect/).
 """
 
 import json
@@ -37,17 +36,11 @@ from detcli.source.loading import Item
 from detcli.source.names import is_video, read_list, search
 
 MAX_EXAMPLES = 5
-
 MAX_COORDINATE = 1e9  # of a box, so that areas stay finite
 
-Form = Literal["coco", "yolo"]
-"""The format of the labels."""
-
-StructuredRows = npt.NDArray[np.void]
-"""A structured array: one row per box, its columns by name."""
-
-MappedBy = Literal["name", "order", "id"]
-"""How classes were assigned to categories."""
+Form = Literal["coco", "yolo"]  # the format of the labels
+MappedBy = Literal["name", "order", "id"]  # how classes were assigned to categories
+StructuredRows = npt.NDArray[np.void]  # one row per box, its columns by name
 
 OBJECT = np.dtype([
     ("box", "f8", (4,)),  # left, top, width, height in pixels; of YOLO's data in fractions
@@ -383,11 +376,9 @@ def _objects(
     return objects
 
 
-NOTHING = frozenset({"", "~", "null"})  # the null of YAML
-KEYS = frozenset({"path", "train", "val", "test", "names", "nc"})
-"""What is read of a `data.yaml`."""
-
 DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
+KEYS = frozenset({"path", "train", "val", "test", "names", "nc"})  # what is read of one
+NOTHING = frozenset({"", "~", "null"})  # the null of YAML
 
 
 def read_yolo(data: Path, split: str | None, class_count: int, findings: Findings) -> Dataset:
@@ -579,11 +570,7 @@ def _box(numbers: list[float]) -> tuple[float, float, float, float]:
 def open_dataset(
     data: Path, images: Path | None, split: str | None, class_count: int, findings: Findings
 ) -> Dataset:
-    """Read labelled pictures; without names, as many categories as the model has classes.
-
-    `images` is None for the folder beside an instances.json, `split` for the part `val` of a
-    data.yaml; `findings` receives problems with the data.
-    """
+    """Read labelled pictures; without names, as many categories as the model has classes."""
     if not os.path.exists(data):
         raise UsageError(f"--data {data}: no such file or folder", "check the path")
     if data.is_file() and data.suffix.lower() == ".json":

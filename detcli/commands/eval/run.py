@@ -195,37 +195,34 @@ class Evaluation(CocoIds):
         if advised:
             curves = {index: score.curve for index, score in by_category.items()}
             advice = advise(overall.curve, curves, mapping, names, conf)
+        digest = sha256(run.model.path)
         report = EvalReport(
-            evaluator=require_evaluator(),
-            model=EvalModel(
-                file=run.config.running.model,
-                sha256=sha256(run.model.path),
-                device=detector.device,
-                input_size=detector.canvas,
-                classes=len(names),
+            require_evaluator(),
+            EvalModel(
+                run.config.running.model, digest, detector.device, detector.canvas, len(names)
             ),
-            data=EvalData(
-                path=data,
-                form=dataset.form,
-                split=dataset.split,
+            EvalData(
+                data,
+                dataset.form,
+                dataset.split,
                 listed=len(dataset.samples),
                 evaluated=len(self.pictures),
                 boxes=overall.curve.boxes,
                 mapped_by=mapping.by,
                 categories=len(mapping.categories),
             ),
-            limits=EvalLimits(
-                conf=conf,
-                max_det=settings.max_det,
-                per_class=PER_CLASS,
-                nms=detector.nms,
+            EvalLimits(
+                conf,
+                settings.max_det,
+                PER_CLASS,
+                detector.nms,
                 tile=None if settings.tile is None else str(settings.tile),
             ),
-            metrics=overall.metrics,
-            classes=classes,
-            confusions=confusions,
-            advice=advice,
-            findings=self.findings.report(),
+            overall.metrics,
+            classes,
+            confusions,
+            advice,
+            self.findings.report(),
             failed=tuple(self.failed),
             plots=plot(plots, title, scores, confusions, conf) if plots else (),
         )
