@@ -75,6 +75,10 @@ def test_any_tail(tail, keep, size, random):
     assert rows.dtype == dtype
     scores = np.s_[:, :, 4] if rows.shape[-1] == 6 else np.s_[:]  # neighbours may change places
     np.testing.assert_allclose(rows[scores], wanted[scores], atol=0.005, rtol=0.002)
+    assert is_half(half)
+    assert not is_half(model)
+    layers = [node.name for node in half.graph.node if node.op_type == "Conv"]
+    assert layers == [f"node {name}" for name in CONVOLUTIONS]
     weights = [t for t in half.graph.initializer if t.name.endswith("_kernel")]
     assert {tensor.data_type for tensor in weights} == {TensorProto.FLOAT16}
     contract = recognise(infer_shapes(half), "m")
@@ -87,35 +91,26 @@ EXACT = {"large", "larger", "smaller", "twice", "small", "last"}
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_exact_nodes_are_computed_in_float32_from_end_to_end(far, keep):
-    [rows] = in_float16(to_half(far), np.array([[0, 1, 2, 3]], np.float16))
+    given = np.array([[0, 1, 2, 3]], np.float32 if keep else np.float16)
+    [rows] = in_float16(to_half(far), given.astype(np.float16))
     assert not np.isfinite(rows[0, 1:]).any()  # what this is about
     before = far.SerializeToString(deterministic=True)
-    half = to_half(far, EXACT, keep_inputs_and_outputs=keep)
-    assert far.SerializeToString(deterministic=True) == before
-    assert same_bytes(to_half(far, EXACT, keep_inputs_and_outputs=keep), half)
-    onnx.checker.check_model(half, full_check=True)
-    given = np.array([[0, 1, 2, 3]], np.float32 if keep else np.float16)
-    [rows] = in_float16(half, given)
-    np.testing.assert_allclose(rows, 2 * given, rtol=0.001)
-    assert rows.dtype == given.dtype
-    found = types(half)
-    for name in EXACT:  # the last one is cast for its reader, under the name it had
-        maker = GraphIndex(half.graph).producers[name]
-        if maker.op_type != "Cast":
-            assert found[name] == TensorProto.FLOAT
-    assert Counter(node.op_type for node in half.graph.node)["Cast"] == 2 + 2 * keep
-    assert found["near"] == TensorProto.FLOAT16
-
-
-@pytest.mark.parametrize("keep", [True, False])
-def test_an_exact_node_may_feed_an_output(far, keep, random):
-    half = to_half(far, {*EXACT, "result"}, keep_inputs_and_outputs=keep)
-    onnx.checker.check_model(half, full_check=True)
-    given = random.random((1, 4)).astype(np.float32 if keep else np.float16)
-    [rows] = in_float16(half, given)
-    np.testing.assert_allclose(rows, 2 * given, rtol=0.002)
-    last = GraphIndex(half.graph).producers["result"]
-    assert last.op_type == ("Add" if keep else "Cast")
+    # The last one is cast for its reader, under the name it had, or feeds an output.
+    for exact in (EXACT, {*EXACT, "result"}):
+        half = to_half(far, exact, keep_inputs_and_outputs=keep)
+        assert far.SerializeToString(deterministic=True) == before
+        assert same_bytes(to_half(far, exact, keep_inputs_and_outputs=keep), half)
+        onnx.checker.check_model(half, full_check=True)
+        [rows] = in_float16(half, given)
+        np.testing.assert_allclose(rows, 2 * given, rtol=0.001, strict=True)
+        found, makers = types(half), GraphIndex(half.graph).producers
+        kept = [name for name in EXACT if makers[name].op_type != "Cast"]
+        assert {found[name] for name in kept} == {TensorProto.FLOAT}
+        assert found["near"] == TensorProto.FLOAT16
+        if exact == EXACT:
+            casts = [node for node in half.graph.node if node.op_type == "Cast"]
+            assert len(casts) == 2 + 2 * keep
+    assert makers["result"].op_type == ("Add" if keep else "Cast")
 
 
 def test_a_tensor_that_several_exact_nodes_read_is_cast_once(far):
@@ -123,19 +118,6 @@ def test_a_tensor_that_several_exact_nodes_read_is_cast_once(far):
     makers = Counter(name for node in half.graph.node for name in node.output)
     assert set(makers.values()) == {1}
     onnx.checker.check_model(half, full_check=True)
-
-
-def test_nodes_keep_their_names():
-    model = convolution_model.build()
-    half = to_half(model)
-    assert [n.name for n in half.graph.node if n.op_type == "Conv"] == [
-        f"node {name}" for name in convolution_model.CONVOLUTIONS
-    ]
-
-
-def test_which_models_are_half():
-    assert is_half(convolution_model.build(dtype=np.float16))
-    assert not is_half(convolution_model.build())
 
 
 RANGES = dict.fromkeys(("images", *CONVOLUTIONS), (0.0, 1.0))

@@ -136,12 +136,6 @@ def test_a_norm_that_squares_large_values_stays_in_float32(write):
     assert types == {onnx.TensorProto.FLOAT}
 
 
-def test_queries_keep_their_size(write, tmp_path):
-    with pytest.raises(ModelError, match="only takes 64x64 pictures"):
-        converted(write(), imgsz=96)
-    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
-
-
 @pytest.mark.parametrize("batch", [2, "dynamic"])
 def test_a_batch_of_queries(write, batch):
     assert same(detected(write()), detected(converted(write(), batch=batch)))

@@ -138,14 +138,8 @@ def test_metadata_is_updated():
 
     steps = converted(convolution_model.build(size=None), imgsz=96, batch=4)
     assert entries(steps.model) == {}  # none is added
-
-
-def test_sizes_that_do_not_fit():
     with pytest.raises(UsageError, match="stride, 8"):
         converted(convolution_model.build(size=None, metadata=METADATA), imgsz=100)
-    model = convolution_model.build(metadata=METADATA)
-    with pytest.raises(ModelError, match="only takes 64x64 pictures"):
-        converted(model, imgsz=96)
 
 
 def test_names(tmp_path):
@@ -158,14 +152,10 @@ def test_names(tmp_path):
         converted(convolution_model.build(), names=tmp_path / "names.txt")
 
 
-@pytest.mark.parametrize("tail", ["body", "authors"])
-def test_half_leaves_the_decode_in_float32(tail):
-    steps = converted(convolution_model.build(tail), half=True)
+def test_half_leaves_the_decode_in_float32():
+    steps = converted(convolution_model.build("authors"), half=True)
     assert set(weights(steps.model).values()) == {TensorProto.FLOAT16}
-    types = {
-        value.name: value.type.tensor_type.elem_type
-        for value in infer_shapes(steps.model).graph.value_info
-    }
+    types = GraphIndex(infer_shapes(steps.model).graph).types
     assert types["boxes"] == types["low"] == TensorProto.FLOAT
     assert types["layer2"] == TensorProto.FLOAT16
     assert "overflow" not in steps.done[0].finding
@@ -203,8 +193,6 @@ def test_int8_cuts_off_the_outlying_pictures():
 
 
 def test_precisions_that_are_refused():
-    with pytest.raises(ModelError, match="no convolution"):
-        converted(colour_model.build(), int8=True)
     with pytest.raises(SourceError, match="no picture"):
         converted(convolution_model.build(), int8=True, pictures=[])
     half = convolution_model.build(dtype=np.float16)

@@ -110,13 +110,10 @@ def test_false_positives_of_classes_without_boxes_count_overall():
     assert found.by_class.f1 == 1
 
 
-def test_a_class_that_is_never_right():
+def test_where_nothing_is_right():
     found = advice(("red", "green"), (1, (0.5, True)), (3, (0.1, False)))
     assert (found.classes[1].conf, found.classes[1].best) == (None, None)
     assert found.by_class_argument == found.argument
-
-
-def test_no_advice_where_nothing_is_right():
     assert advice(("red",), (3, (0.5, False))) is None
 
 
@@ -136,18 +133,16 @@ def test_the_argument_is_read_as_meant_whatever_the_names_of_classes(names):
     assert thresholds.tolist() == pytest.approx([found.conf, 0.2])
 
 
-def test_classes_whose_names_differ_only_in_case_are_given_by_id():
-    red = curve(10, *[(0.9, True)] * 10, *[(0.4, False)] * 50)
-    green = curve(10, *[(0.3, True)] * 10, *[(0.1, False)] * 10)
-    mapping = ClassMapping("name", (0, 1, 1))
-    found = advise(red, {0: red, 1: green}, mapping, ("red", "Green", "green"), FLOOR)
+def test_classes_that_a_name_does_not_tell_apart_are_given_by_id():
+    red, green = (
+        (10, *[(score, True)] * 10, *[(false, False)] * count)
+        for score, false, count in ((0.9, 0.4, 50), (0.3, 0.1, 10))
+    )
+    mapping = ClassMapping("name", (0, 1, 1))  # names that differ only in case
+    curves = {0: curve(*red), 1: curve(*green)}
+    found = advise(curves[0], curves, mapping, ("red", "Green", "green"), FLOOR)
     assert found.by_class_argument.endswith(",1=0.2,2=0.2")
-
-
-def test_classes_of_one_name_and_two_categories_are_given_by_id():
-    rows = (10, *[(0.3, True)] * 10, *[(0.1, False)] * 10)
-    first = (10, *[(0.9, True)] * 10, *[(0.4, False)] * 50)
-    found = advice(("red", "red"), first, rows)
+    found = advice(("red", "red"), red, green)  # one name and two categories
     assert "red" not in found.by_class_argument
     assert found.by_class_argument.endswith("=0.2")
 

@@ -32,62 +32,54 @@ def mapped(names, data):
     return mapping, {one.kind: one.examples for one in findings.report()}
 
 
-def test_by_name_in_any_order_and_case():
-    mapping, found = mapped(("Bus", "person "), dataset("person", "bus"))
-    assert (mapping.by, mapping.category_of) == ("name", (1, 0))
-    assert found == {}
+UNKNOWN = tuple(f"class_{number}" for number in range(UNKNOWN_CLASSES))
+BY_ID = tuple({10: 0, 11: 1}.get(number) for number in range(UNKNOWN_CLASSES))
+NO_CLASS, NO_CATEGORY = "category that the model does not know", "class that the data does not know"
+TWO = ("class_0", "class_1")
 
 
-def test_classes_and_categories_without_a_counterpart_are_found():
-    data = dataset("person", "sofa", "cat", "no boxes", boxes=[1, 1, 2])
-    mapping, found = mapped(("person", "couch"), data)
-    assert mapping.category_of == (0, None)
-    assert mapping.categories == (0,)
-    assert found == {
-        "category that the model does not know": ("sofa (2 boxes)", "cat (1 boxes)"),
-        "class that the data does not know": ("couch",),
-    }
+@pytest.mark.parametrize(
+    ("names", "data", "by", "category_of", "found"),
+    [
+        (("Bus", "person "), dataset("person", "bus"), "name", (1, 0), {}),
+        (
+            ("person", "couch"),
+            dataset("person", "sofa", "cat", "no boxes", boxes=[1, 1, 2]),
+            "name",
+            (0, None),
+            {NO_CLASS: ("sofa (2 boxes)", "cat (1 boxes)"), NO_CATEGORY: ("couch",)},
+        ),
+        # One of them has no names.
+        (TWO, dataset("a", "b", "c", boxes=[2]), "order", (0, 1), {NO_CLASS: ("c (1 boxes)",)}),
+        (("red", "green"), dataset("a", "b", named=False), "order", (0, 1), {}),
+        (TWO, dataset("a", named=False), "order", (0, None), {NO_CATEGORY: ("class_1",)}),
+        # The model has a name twice, both have, or the data has.
+        (("red", "green", "Red"), dataset("red", "green"), "name", (0, 1, 0), {}),
+        (("a", "b", "A"), dataset("a", "a", "b", boxes=[0, 1]), "name", (0, 2, 1), {}),
+        (
+            ("a", "b"),
+            dataset("a", "a", boxes=[0, 1]),
+            "name",
+            (0, None),
+            {NO_CLASS: ("a (1 boxes)",), NO_CATEGORY: ("b",)},
+        ),
+        # Of an unknown number of classes, the numbers are ids.
+        (UNKNOWN, dataset("person", "bicycle", boxes=[0]), "id", BY_ID, {}),
+    ],
+)
+def test_classes_as_categories(names, data, by, category_of, found):
+    mapping, reported = mapped(names, data)
+    assert (mapping.by, mapping.category_of, reported) == (by, category_of, found)
+    assert mapping.categories == tuple(sorted({*category_of} - {None}))
+    for index in mapping.categories:
+        assert {category_of[class_id] for class_id in mapping.classes_of(index)} == {index}
 
 
 def test_classes_by_cocos_numbers_match_its_categories():
     names, _, _ = class_names("", 91)
-    data = dataset("person", "traffic light", "toothbrush")
-    assert mapped(names, data)[0].category_of[:2] == (None, 0)
-    assert mapped(names, data)[0].classes_of(2) == (90,)
-
-
-def test_classes_of_unknown_number_are_ids():
-    names = tuple(f"class_{number}" for number in range(UNKNOWN_CLASSES))
-    mapping, found = mapped(names, dataset("person", "bicycle", boxes=[0]))
-    assert mapping.by == "id"
-    assert (mapping.classes_of(0), mapping.classes_of(1)) == ((10,), (11,))
-    assert found == {}
-
-
-@pytest.mark.parametrize(
-    ("names", "named"), [(("class_0", "class_1"), True), (("red", "green"), False)]
-)
-def test_by_order_where_the_model_or_the_data_has_no_names(names, named):
-    mapping, found = mapped(names, dataset("person", "bus", "cat", named=named, boxes=[2]))
-    assert (mapping.by, mapping.category_of) == ("order", (0, 1))
-    assert found == {"category that the model does not know": ("cat (1 boxes)",)}
-    more, found = mapped((*names, "class_2", "class_3"), dataset("a", named=False))
-    assert more.category_of == (0, None, None, None)
-    assert len(found["class that the data does not know"]) == 3
-
-
-def test_a_name_that_the_model_has_twice():
-    mapping, _ = mapped(("red", "green", "Red"), dataset("red", "green"))
-    assert mapping.category_of == (0, 1, 0)
-    assert mapping.classes_of(0) == (0, 2)
-
-
-def test_a_name_that_both_have_twice():
-    mapping, found = mapped(("a", "b", "A"), dataset("a", "a", "b", boxes=[0, 1]))
-    assert (mapping.category_of, found) == ((0, 2, 1), {})
-    mapping, found = mapped(("a", "b"), dataset("a", "a", boxes=[0, 1]))
-    assert mapping.category_of == (0, None)
-    assert found["category that the model does not know"] == ("a (1 boxes)",)
+    mapping, _ = mapped(names, dataset("person", "traffic light", "toothbrush"))
+    assert mapping.category_of[:2] == (None, 0)
+    assert mapping.classes_of(2) == (90,)
 
 
 def test_no_name_in_common():
@@ -96,21 +88,15 @@ def test_no_name_in_common():
     assert "--names" in caught.value.hint
 
 
-def test_failures_come_first_and_notes_last():
+def test_failures_come_first_and_five_examples_are_kept():
     findings = Findings()
     for kind in (Kind.UNLABELLED, Kind.OUTSIDE, Kind.MISSING):
         findings.add(kind, "a")
-    assert [one.level for one in findings.report()] == [Level.FAILURE, Level.WARNING, Level.NOTE]
-
-
-def test_only_the_first_five_examples_are_kept():
-    findings = Findings()
-    for number in range(1000):
+    for number in range(1, 1000):
         findings.add(Kind.OUTSIDE, str(number), count=1000)
-    findings.add(Kind.CROWD, "a", count=0)
-    (found,) = findings.report()
-    assert found.count == 1_000_000
-    assert found.examples == ("0", "1", "2", "3", "4")
+    found = findings.report()
+    assert [one.level for one in found] == [Level.FAILURE, Level.WARNING, Level.NOTE]
+    assert (found[1].count, found[1].examples) == (999_001, ("a", "1", "2", "3", "4"))
 
 
 def test_the_schema_has_every_kind():
