@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto
 
 from detcli.backend.runtime.session import refusal
 from detcli.model.contract import Contract, parse_names
@@ -56,10 +56,10 @@ def _newest(own: int, oldest: int, takes: Callable[[int], bool]) -> int:
 
 
 def _takes(ir: int, opset: int) -> bool:
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "probe", [x], [y])
-    opsets = [helper.make_opsetid("", opset)]
-    model = helper.make_model(graph, ir_version=ir, opset_imports=opsets)
+    model = onnx.parser.parse_model(f"""
+        <ir_version: {ir}, opset_import: ["": {opset}]>
+        probe (float[1] x) => (float[1] y) {{ y = Identity(x) }}
+    """)
     return refusal(model.SerializeToString(), "probe") is None
 
 

@@ -315,11 +315,10 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
 
 def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]) -> str:
     layout = reading.contract.layout
-    if layout is Layout.ONE_TO_MANY:
-        if reading.adaptation.head.objectness:
-            return "its output joins four box rows, an objectness and the class scores"
-        if metadata.get("end2end") == "False":
-            return f"{JOINED}; its metadata says it is not end-to-end"
+    if layout is Layout.ONE_TO_MANY and reading.adaptation.head.objectness:
+        return "its output joins four box rows, an objectness and the class scores"
+    if layout is Layout.ONE_TO_MANY and metadata.get("end2end") == "False":
+        return f"{JOINED}; its metadata says it is not end-to-end"
     top_k = [node.name or node.output[0] for node in index.graph.node if node.op_type == "TopK"]
     return LAYOUTS[layout].format(" and ".join(top_k))
 
@@ -348,8 +347,9 @@ def _score_reason(reading: Reading) -> str:
 
 def _cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
     """Where a graph is cut; None where no node after its heads selects boxes."""
-    kept = [node for head in heads for node in needed_nodes(index.graph, head)[0]]
-    made = {name for node in kept for name in node.output}
+    made = {
+        name for one in heads for node in needed_nodes(index.graph, one)[0] for name in node.output
+    }
     dropped = [node for node in index.graph.node if made.isdisjoint(node.output)]
     operators = Counter(node.op_type for node in dropped)
     if operators.keys().isdisjoint(SELECTION):
@@ -360,8 +360,8 @@ def _cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
     dims = index.shapes.get(index.graph.output[0].name, [])
     rows = known_size(dims[1]) if len(dims) == 3 else None
     most = rows or (min(known) if 0 < len(known) == len(top_k) else None)
-    count = len(index.graph.node) - len(dropped)
-    return CutPoint(heads[0], count, dict(operators.most_common()), most)
+    kept = len(index.graph.node) - len(dropped)
+    return CutPoint(heads[0], kept, dict(operators.most_common()), most)
 
 
 def decoded(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
