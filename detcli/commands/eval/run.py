@@ -118,10 +118,11 @@ class Evaluation(CocoIds):
                 sink = CocoSink(open_output(writing.save_coco), self)
                 stack.callback(sink.close)
             for record in pipeline.run(self._items()):
-                with self.times.stage(Stage.WRITE):
-                    if sink is not None:
+                if sink is not None:
+                    with self.times.stage(Stage.WRITE):
                         sink.write(record)
-                    if self.page is not None:
+                if self.page is not None:
+                    with self.times.stage(Stage.WRITE):
                         self.page.keep(self.image_id(record), record)
                 self.add(record)
                 yield record
