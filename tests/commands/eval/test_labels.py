@@ -1,10 +1,12 @@
-"""Findings, and the model's classes as categories of the data."""
+"""COCO's and YOLO's data, findings in it, and the model's classes as its categories."""
 
 import json
 from importlib import resources
 
+import numpy as np
 import pytest
 from comparisons import labelled
+from labelled import MIXED, Scene, counts, edit_json, read, write_coco, write_json, write_yolo
 
 from detcli.commands.eval.labels import (
     Category,
@@ -104,3 +106,353 @@ def test_the_schema_has_every_kind():
     kinds = schema["$defs"]["Finding"]["properties"]["kind"]["enum"]
     assert kinds == [kind.value[0] for kind in Kind]
     assert schema["$defs"]["Level"]["enum"] == list(Level)
+
+
+def test_pictures_categories_and_boxes(tmp_path):
+    dataset, found = read(write_coco(tmp_path, MIXED))
+    assert found == {}
+    assert dataset.categories == ((11, "red"), (12, "green"), (13, "blue"))
+    first = dataset.samples[0]
+    assert (first.name, first.image_id, first.size) == ("0001.png", 1, (64, 64))
+    assert first.path == tmp_path / "images/0001.png"
+    assert first.objects["box"].tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
+    assert first.objects["category"].tolist() == [0, 1, 2]
+    assert dataset.named
+
+
+def test_the_folder_of_pictures_may_be_elsewhere(tmp_path):
+    path = write_coco(tmp_path / "data", MIXED)
+    elsewhere = tmp_path / "pictures"
+    (tmp_path / "data/images").rename(elsewhere)
+    with pytest.raises(UsageError, match="images: no such folder") as caught:
+        read(path)
+    assert "--images" in caught.value.hint
+    assert read(path, images=elsewhere)[0].samples[4].path == elsewhere / "0005.png"
+    for name in ("nowhere", "x" * 5000):
+        with pytest.raises(UsageError, match="no such folder"):
+            read(path, images=tmp_path / name)
+    with pytest.raises(UsageError, match="no such file or folder"):
+        read(tmp_path / ("x" * 5000))
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["val2014/0001.png"], ["0001.png"]),
+        (["C:\\data\\0001.png"], ["0001.png"]),
+        (["/srv/data/0001.png"], ["0001.png"]),
+        (["a/0001.png", "b/0001.png"], [None, None]),  # which of the two?
+        *(([name], [None]) for name in ("\0", "x" * 5000, "", ".", "images")),
+    ],
+)
+def test_a_name_with_missing_folders_is_found_by_its_last_part(names, found, tmp_path):
+    def rename(data):
+        for one, name in zip(data["images"], names, strict=False):
+            one["file_name"] = name
+
+    dataset, findings = read(edit_json(write_coco(tmp_path, MIXED), rename))
+    places = [name and tmp_path / "images" / name for name in found]
+    assert [one.path for one in dataset.samples[: len(found)]] == places
+    assert counts(findings).get("missing picture", 0) == found.count(None)
+
+
+def test_pictures_outside_the_folder_are_not_opened(tmp_path):
+    path = write_coco(tmp_path, MIXED)
+    Scene().write(tmp_path / "secret.png")
+
+    def lead_out(data):
+        data["images"][0]["file_name"] = "../secret.png"
+        data["images"][1]["file_name"] = str(tmp_path / "secret.png")
+        data["images"][2]["file_name"] = "images/../../secret.png"
+
+    dataset, found = read(edit_json(path, lead_out))
+    assert [sample.path for sample in dataset.samples[:3]] == [None] * 3
+    assert found["missing picture"].count == 3
+    assert found["missing picture"].level == "failure"
+
+
+def test_unusable_labels_are_reported_and_left_out(tmp_path):
+    def spoil(data):
+        data["annotations"] += [
+            {"image_id": "1", "category_id": 99, "bbox": [0, 0, 1, 1]},
+            {"image_id": 77, "category_id": 11, "bbox": [0, 0, 1, 1]},
+            {"image_id": 1, "category_id": 11},
+            {"image_id": 1, "category_id": 11, "bbox": [0, 0, 1]},
+            {"image_id": 1, "category_id": 11, "bbox": [0, 0, None, 1]},
+            {"image_id": 1, "category_id": 11, "bbox": [0, 0, float("nan"), 1]},
+            {"image_id": 1, "category_id": 11, "bbox": [0, 0, 1e308, 1e308]},
+            {"image_id": 1, "category_id": 11, "bbox": [0, 0, 1, 1], "iscrowd": "no"},
+            "nonsense",
+        ]
+        data["categories"].append({"id": 20, "name": " Red "})
+        data["images"].append(data["images"][0])
+        data["annotations"].append({"image_id": 2, "category_id": 20, "bbox": [1, 1, 2, 2]})
+
+    dataset, found = read(edit_json(write_coco(tmp_path, MIXED), spoil))
+    assert counts(found) == {
+        "box of an unknown category": 1,
+        "box of an unknown picture": 1,
+        "unreadable label": 7,
+        "category listed twice": 1,
+        "picture listed twice": 1,
+    }
+    assert found["box of an unknown category"].examples == ("0001.png: category_id 99",)
+    assert len(found["unreadable label"].examples) == 5
+    assert len(dataset.samples[0].objects) == 3
+    assert len(dataset.samples) == len(MIXED)
+    assert dataset.samples[1].objects["category"].tolist() == [0, 0]  # both are red
+
+
+def test_crowds_and_ignored_boxes(tmp_path):
+    dataset, _ = read(write_coco(tmp_path, MIXED, iscrowd=1, ignore=1, area=7))
+    objects = dataset.samples[0].objects
+    assert objects["crowd"].all()
+    assert objects["ignored"].all()
+    assert objects["area"].tolist() == [7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ([{"image_id": 1}], "as COCO results are"),
+        ("text", "not a COCO instances.json"),
+        ({"images": [], "categories": []}, "no list of annotations"),
+        ({"images": {}, "categories": [], "annotations": []}, "no list of images"),
+        ({"images": [{"id": 1}], "categories": [], "annotations": []}, "lack a name, or an id"),
+        (
+            {"images": [{"id": "a", "file_name": "a"}], "categories": [], "annotations": []},
+            "an id that is a number",
+        ),
+        ({"images": [3], "categories": [], "annotations": []}, "lack a name, or an id"),
+        ({"images": [], "categories": [], "annotations": []}, "lists no pictures"),
+    ],
+)
+def test_malformed_data(content, reason, tmp_path):
+    (tmp_path / "images").mkdir()
+    with pytest.raises(UsageError, match=reason):
+        read(write_json(tmp_path / "instances.json", content))
+
+
+def test_other_refusals(tmp_path):
+    with pytest.raises(UsageError, match="none of the 1 pictures has a labelled object"):
+        read(write_coco(tmp_path, [Scene()]))
+    with pytest.raises(UsageError, match="none of the 5 pictures") as caught:
+        read(write_coco(tmp_path, MIXED, area="big"))
+    assert caught.value.hint == "unreadable label (6): annotations[0]"
+    path = write_coco(tmp_path, MIXED)
+    with pytest.raises(UsageError, match="has no parts"):
+        read(path, split="val")
+    path.write_bytes(b"\xff\xd8")
+    with pytest.raises(UsageError, match="it is not JSON"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("area", None), ("area", -1), ("area", float("inf")), ("area", float("nan"))),
+        *(("iscrowd", None), ("ignore", None)),
+    ],
+)
+def test_null_and_an_impossible_area_are_the_default(tmp_path, key, value):
+    dataset, found = read(write_coco(tmp_path, MIXED, **{key: value}))
+    assert found == {}
+    first = dataset.samples[0].objects
+    assert len(first) == 3
+    assert not first["crowd"].any()
+    assert not first["ignored"].any()
+    assert np.isnan(first["area"]).all() == (key == "area")
+
+
+def names_of(dataset):
+    return [one.name for one in dataset.categories]
+
+
+def test_pictures_categories_and_boxes_of_yolo(tmp_path):
+    dataset, found = read(write_yolo(tmp_path, MIXED))
+    assert found == {}
+    assert names_of(dataset) == ["red", "green", "blue"]
+    assert (dataset.split, dataset.named) == ("val", True)
+    first = dataset.samples[0]
+    assert first.path == tmp_path / "images/val/0001.png"
+    assert first.image_id == 1  # the name of the picture
+    pixels = first.objects["box"] * 64
+    assert pixels.tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "named"),
+    [
+        ("names: [no, 1, red car]", ["no", "1", "red car"], True),
+        ("names: {0: a, 2: c}", ["a", "class_1", "c"], True),
+        ("names:\n  0: off\n  1: b\nnc: 2", ["off", "b"], True),
+        ("names: ['0', '1']", ["0", "1"], False),
+        ("nc: 2", ["class_0", "class_1"], False),
+    ],
+)
+def test_names_are_text_but_no_numbers(text, names, named, tmp_path):
+    write_yolo(tmp_path, [Scene.found(("red", 0, 0, 1))]).write_text(f"val: images/val\n{text}\n")
+    dataset, _ = read(tmp_path, 80)  # the data.yaml in it
+    assert (names_of(dataset), dataset.named) == (names, named)
+
+
+def test_cocos_80_names_have_cocos_ids(tmp_path):
+    from detcli.model.contract import COCO
+
+    path = write_yolo(tmp_path, [])
+    (tmp_path / "images/val").mkdir(parents=True)
+    Scene().write(tmp_path / "images/val/a.png")
+    (tmp_path / "labels/val/a.txt").write_text("79 0.5 0.5 0.1 0.1\n")
+    path.write_text("val: images/val\nnames:\n" + "".join(f"  - {name}\n" for name in COCO))
+    dataset, _ = read(path)
+    assert dataset.categories[79].id == 90
+    assert dataset.samples[0].image_id == 1  # `a` is not a number
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "path: {folder}\nval: images/val",
+        "path: .\nval: [images/val]",
+        "val: ../images/val",  # as Roboflow writes it
+        "val: ./images/val",
+        "val: {folder}/images/val",
+        "path: elsewhere\nval: images/val",  # a path of another machine
+        "val: list.txt",
+        "val: images\ntest:",
+    ],
+)
+def test_where_pictures_may_be(text, tmp_path):
+    path = write_yolo(tmp_path, MIXED)
+    (tmp_path / "list.txt").write_text(
+        "".join(f"./images/val/{number:04}.png\n" for number in range(1, 6))
+    )
+    path.write_text(text.format(folder=tmp_path) + "\nnames: [red, green, blue]\n")
+    dataset, found = read(path)
+    assert len(dataset.samples) == 5
+    assert sum(len(sample.objects) for sample in dataset.samples) == 6
+    assert found == {}
+
+
+def test_a_path_from_where_the_program_runs(tmp_path, monkeypatch):
+    write_yolo(tmp_path / "sets/colours", MIXED)
+    path = tmp_path / "elsewhere/data.yaml"
+    path.parent.mkdir()
+    path.write_text("path: sets/colours\nval: images/val\nnames: [red, green, blue]\n")
+    monkeypatch.chdir(tmp_path)
+    assert len(read(path)[0].samples) == 5
+
+
+def test_splits(tmp_path):
+    path = write_yolo(tmp_path, MIXED)
+    (tmp_path / "images/test").mkdir()
+    path.write_text("train: images/val\ntest: images/nowhere\nval: ~\nnames: [red, green, blue]\n")
+    assert read(path, split="train")[0].split == "train"
+    with pytest.raises(UsageError, match="no part 'val'") as caught:
+        read(path)
+    assert "train, test" in caught.value.hint
+    with pytest.raises(UsageError, match="its test pictures do not exist"):
+        read(path, split="test")
+
+
+def test_a_folder_and_a_list_have_no_names(tmp_path):
+    write_yolo(tmp_path, MIXED)
+    (tmp_path / "data.yaml").unlink()
+    listing = tmp_path / "list.txt"
+    names = "images/val/0001.png\n\nimages/val/0002.png\nimages/val/none.png\n"
+    listing.write_text(f"{names}images/../images/val/0001.png\n")
+    folder, found = read(tmp_path / "images")
+    assert (len(folder.samples), len(folder.categories), folder.named) == (5, 3, False)
+    assert found == {}
+    some, found = read(listing)
+    assert [sample.path is None for sample in some.samples] == [False, False, True]
+    assert counts(found) == {
+        "missing picture": 1,
+        "picture listed twice": 1,
+    }
+    with pytest.raises(UsageError, match="has no parts"):
+        read(listing, split="val")
+    with pytest.raises(UsageError, match="itself says where its pictures are"):
+        read(listing, images=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("picture", "labels"),
+    [("a.png", "a.txt"), ("images/images/a.png", "images/labels/a.txt")],  # the last of two
+)
+def test_labels_beside_the_pictures_or_their_folder(picture, labels, tmp_path):
+    Scene().write(tmp_path / picture)
+    (tmp_path / labels).parent.mkdir(exist_ok=True)
+    (tmp_path / labels).write_text("0 0.5 0.5 0.25 0.25")
+    assert len(read((tmp_path / picture).parent)[0].samples[0].objects) == 1
+
+
+def test_lines_of_labels(tmp_path):
+    write_yolo(tmp_path, MIXED)
+    (tmp_path / "labels/val/0001.txt").write_text(
+        "0 0.5 0.5 0.25 0.25\n"
+        "1.0 0.1 0.2 0.5 0.2 0.5 0.6 0.1 0.6\n"  # a polygon
+        "\n"
+        "0 0.5 0.5 0.25 0.25 0.9\n"  # with a score
+        "0 0.5 0.5 0.25\n"
+        "red 0.5 0.5 0.25 0.25\n"
+        "0.5 0.5 0.5 0.25 0.25\n"
+        "0 nan 0.5 0.25 0.25\n"
+        "0 0.5 0.5 1e308 1e308\n"
+        "inf 0.5 0.5 0.25 0.25\n"
+        "3 0.5 0.5 0.25 0.25\n"
+        "-1 0.5 0.5 0.25 0.25\n"
+    )
+    (tmp_path / "labels/val/0002.txt").write_bytes(b"\xff\xfe")
+    (tmp_path / "labels/val/0003.txt").unlink()
+    dataset, found = read(tmp_path / "data.yaml")
+    objects = dataset.samples[0].objects
+    assert objects["category"].tolist() == [0, 1]
+    assert objects["box"].round(6).tolist() == [[0.375, 0.375, 0.25, 0.25], [0.1, 0.2, 0.4, 0.4]]
+    assert counts(found) == {
+        "unreadable label": 8,
+        "box of an unknown category": 2,
+        "picture without a label file": 1,
+    }
+    assert "0001.txt:4: 6 numbers in a line" in found["unreadable label"].examples[0]
+    assert found["picture without a label file"].level == "note"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("val: images/val\nnames: [a]\nnc: 2", "nc is 2, but names has 1"),
+        ("val: images/val\nnames: {x: a}", "are malformed"),
+        ("val: images/val\nnames: {0: a, 9999999: b}", "are malformed"),
+        ("val: images/val\nnc: many", "are malformed"),
+        ("val: images/val\nnc: -1", "are malformed"),
+        ("val: images/val\nnc: 999999999999", "are malformed"),
+        ("val: images/val\nnames: [[a]]", "names is nested"),
+        ("a: &a [x]\nval: [*a, *a]\nnames: [a]", "val is nested"),
+        ("val: images/val\nnames: coco.names", "names is 'coco.names'"),
+        (f"val: {'x' * 5000}\nnames: [a]", "its val pictures do not exist"),
+        ("names: [a]", "has no part 'val'"),
+        ("val: nowhere\nnames: [a]", "pictures do not exist"),
+        ("val: data.yaml\nnames: [a]", "neither a folder of pictures nor a list"),
+        ("- a\n- b", "it is not a mapping"),
+        ("a: [", "it is not YAML"),
+        ("\x00", "it is not YAML"),
+    ],
+)
+def test_malformed_yaml(text, reason, tmp_path):
+    path = write_yolo(tmp_path, MIXED)
+    path.write_text(text)
+    with pytest.raises(UsageError, match=reason):
+        read(path)
+
+
+def test_pictures_without_any_label_are_refused(tmp_path):
+    Scene().write(tmp_path / "images/a.png")
+    with pytest.raises(UsageError, match="none of the 1 pictures") as caught:
+        read(tmp_path / "images")
+    assert "labels" in caught.value.hint
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="lists no pictures"):
+        read(tmp_path / "empty")
+    with pytest.raises(UsageError, match="no such file or folder"):
+        read(tmp_path / "nowhere")

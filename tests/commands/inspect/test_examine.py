@@ -1,6 +1,7 @@
 """Any readable ONNX file is reported; everything else is a ModelError."""
 
 import hashlib
+import math
 
 import colour_model
 import hypothesis
@@ -8,15 +9,21 @@ import hypothesis.strategies as st
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+import query_model
+from head_graphs import model_of
+from onnx import TensorProto, helper, numpy_helper
 
 from detcli.commands.inspect.advice import CutPoint
 from detcli.commands.inspect.examine import (
     DynamicAxis,
+    FedInput,
     ModelProblem,
     Quantisation,
     TensorInfo,
+    count_operations,
     decoded,
+    describe,
+    describe_precision,
     describe_tensor,
     dynamic_axes,
     examine,
@@ -24,7 +31,12 @@ from detcli.commands.inspect.examine import (
 from detcli.core.config import Settings
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.values import BoxFormat
+from detcli.model.contract import Layout, ScoreForm
+from detcli.model.editing import infer_shapes
 from detcli.model.file import ExternalFile
+from detcli.model.graph import GraphIndex, parameters
+from detcli.model.inputs import Role
+from detcli.model.recognise import read_graph
 
 
 def test_the_report_of_a_detector(make_model):
@@ -235,3 +247,308 @@ def test_bytes_in_a_report_become_text_at_any_depth():
     whole = CutPoint("r\\xe9d", 3, {"Conv": 3, "k": "\0v"}, None)
     assert decoded((damaged, ModelProblem(b"\xff", ""))) == (whole, ModelProblem("\\xff", ""))
     assert decoded(whole) == whole
+
+
+def described(model, box_format=None):
+    model = infer_shapes(model)
+    return describe(model, read_graph(model, "colours", box_format), box_format)
+
+
+@pytest.mark.parametrize(("tail", "keep"), [("ultralytics", 16), ("authors", 5)])
+def test_an_end_to_end_graph_is_cut_at_the_head(tail, keep):
+    model = colour_model.build(tail, keep=keep)
+    found = described(model)
+    assert found.layout is Layout.END_TO_END
+    assert found.head == TensorInfo("head", "float32", (1, 7, 64))
+    assert found.cut.tensor == "head"
+    assert found.cut.kept == len(colour_model.build("body").graph.node)
+    assert found.cut.kept + sum(found.cut.dropped.values()) == len(model.graph.node)
+    assert found.cut.dropped["TopK"] == 2
+    assert found.cut.most_detections == keep
+    assert "first_value and second_value (TopK)" in found.layout_reason
+
+
+def test_top_k_nodes_have_their_names():
+    model = colour_model.build("authors")
+    for node in model.graph.node:
+        node.name = f"/{node.output[0]}"
+    assert "/first_value and /second_value" in described(model).layout_reason
+
+
+def test_the_limit_of_a_graph_whose_output_is_dynamic_comes_from_its_nodes():
+    model = colour_model.build("authors", keep=5)
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "rows"
+    assert described(model).cut.most_detections == 5
+    keep = next(tensor for tensor in model.graph.initializer if tensor.name == "keep")
+    keep.name = "asked"
+    model.graph.node.insert(0, helper.make_node("Abs", ["asked"], ["keep"]))
+    assert described(model).cut.most_detections is None  # it is computed
+
+
+@pytest.mark.parametrize(
+    ("tail", "layout", "shape", "says"),
+    [
+        ("body", Layout.BODY, (1, 7, 64), "joins four box rows"),
+        ("transposed", Layout.TRANSPOSED_BODY, (1, 64, 7), "anchors first"),
+        ("one-to-many", Layout.ONE_TO_MANY, (1, 7, 64), "several boxes for each object"),
+    ],
+)
+def test_other_layouts_are_not_cut(tail, layout, shape, says):
+    found = described(colour_model.build(tail))
+    assert (found.layout, found.cut, found.head.shape) == (layout, None, shape)
+    assert says in found.layout_reason
+
+
+def test_metadata_can_be_the_reason_for_one_to_many():
+    found = described(colour_model.build(metadata={"end2end": "False"}))
+    assert found.layout is Layout.ONE_TO_MANY
+    assert "its metadata says it is not end-to-end" in found.layout_reason
+
+
+def test_the_box_format_has_its_reason():
+    for model, asked, says in (
+        (colour_model.build("body"), None, "(Sub, Add): two corners"),
+        (colour_model.build("one-to-many"), None, "centre and size"),
+        (colour_model.build("body"), BoxFormat.CXCYWH, "--box-format"),
+        (model_of("NMS, [1, K, 6]", 3)[0], None, "corners of what"),
+        (model_of("NMS, centres", 3)[0], None, "centre and size of what"),
+    ):
+        assert says in described(model, asked).box_format_reason
+
+
+def test_a_dynamic_graph_has_unknown_sizes():
+    found = described(colour_model.build("body", size=None, batch=None, metadata={"stride": "16"}))
+    assert (found.stride, found.stride_origin) == (16, "the model's metadata")
+    assert found.head.shape[1] == 7
+    assert (found.batch, found.input_size, found.default_size) == (None, None, (640, 640))
+    assert found.anchor_count is None
+
+
+def test_queries_without_a_selection_are_not_cut():
+    found = described(query_model.build())
+    assert (found.family, found.layout, found.cut) == ("RT-DETR", Layout.PAIR, None)
+    assert found.head.shape == (1, 64, 7)
+    boxes, scores = found.heads
+    assert boxes == TensorInfo("cxcywh", "float32", (1, 64, 4))
+    assert scores == TensorInfo("logits", "float32", (1, 64, 3))
+    assert found.box_format_reason == "a sigmoid of shifted references: centre and size"
+    assert (found.box_unit, found.score_form) == ("fractions", ScoreForm.LOGITS)
+    assert (found.one_class, found.needs_nms, found.other_inputs) == (False, False, ())
+
+
+def test_a_softmax_leaves_out_no_object():
+    found = described(query_model.build(no_object=True))
+    assert (found.family, found.score_form, found.one_class) == ("DETR", ScoreForm.FINAL, True)
+    assert "no object, which is left out" in found.score_reason
+
+
+def test_a_deploy_graph_is_cut_before_its_selection_and_fed():
+    found = described(query_model.build("deploy", keep=5))
+    assert [tensor.name for tensor in found.heads] == ["corners", "logits"]
+    assert found.cut.tensor == "corners"
+    assert found.cut.dropped["TopK"] == 1
+    assert found.cut.most_detections == 5
+    assert found.other_inputs == (FedInput("orig_target_sizes", Role.WIDTH_HEIGHT),)
+
+
+HEADER = '<ir_version: 8, opset_import: ["": %d, "com.microsoft": 1]>'
+
+
+def parsed(nodes, inputs, weights="", opset=17, outputs="float y"):
+    return onnx.parser.parse_model(
+        f"{HEADER % opset} g ({inputs}) => ({outputs}) <{weights}> {{ {nodes} }}"
+    )
+
+
+def counted(model, *sizes, **constants):
+    for name, dims in constants.items():
+        value = [0.0] * math.prod(dims)
+        model.graph.initializer.append(helper.make_tensor(name, TensorProto.FLOAT, dims, value))
+    before = model.SerializeToString(deterministic=True)
+    found = count_operations(model, sizes)
+    assert model.SerializeToString(deterministic=True) == before
+    return found
+
+
+COUNTS = {
+    # 2 operations x outputs 1*8*4*4 x weights of one output 3*3*3
+    "convolution": ("y = Conv<pads = [1, 1, 1, 1]>(x, w)", (8, 3, 3, 3), 2 * 128 * 27),
+    "strided": ("y = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w)", (8, 3, 3, 3), 2 * 32 * 27),
+    "grouped": ("y = Conv<group = 3>(x, w)", (3, 1, 1, 1), 2 * 48),
+    # each of the 3*4*4 entries is multiplied with 5*2*2 weights
+    "transposed": ("y = ConvTranspose<strides = [2, 2]>(x, w)", (3, 5, 2, 2), 2 * 48 * 20),
+    "product": ("y = MatMul(x, w)", (4, 7), 2 * 3 * 4 * 7 * 4),
+    "vector": ("y = MatMul(x, w)", (4,), 2 * 3 * 4 * 4),
+    "gemm": ("f = Flatten(x) y = Gemm(f, w)", (48, 5), 2 * 5 * 48),
+    "gemm, transposed": ("f = Flatten(x) y = Gemm<transB = 1>(f, w)", (5, 48), 2 * 5 * 48),
+    "others": ("a = Mul(x, w) b = Sigmoid(a) y = Add(b, w)", (4,), 0),
+}
+
+
+@pytest.mark.parametrize(("nodes", "dims", "flops"), COUNTS.values(), ids=COUNTS)
+@pytest.mark.parametrize(
+    ("batch", "shape"), [(1, "float[1, 3, 4, 4] x"), (3, "float[b, c, h, w] x")]
+)
+def test_counts(nodes, dims, flops, batch, shape):
+    found = counted(parsed(nodes, shape), batch, 3, 4, 4, w=dims)
+    assert found.flops == batch * flops
+    assert sum(found.by_operator.values()) == batch * flops
+    assert found.uncounted == {}
+    assert found.input_shape == (batch, 3, 4, 4)
+
+
+@pytest.mark.parametrize("sizes", [(), (None, 3, 4, 4), (1, 3, 0, 4)])
+def test_nothing_is_counted_without_a_size(sizes):
+    model = parsed("y = Conv(x, w)", "float[b, 3, h, w0] x")
+    assert counted(model, *sizes, w=(8, 3, 1, 1)) is None
+
+
+def test_sizes_computed_by_arithmetic_are_followed():
+    """Half of the channels as the authors' exporter writes it; onnx does not follow the Div."""
+    nodes = """
+        s = Shape(x)
+        one = Constant<value_ints = [1]>()
+        two = Constant<value_ints = [2]>()
+        zero = Constant<value_ints = [0]>()
+        c = Gather(s, one)
+        half = Div(c, two)
+        part = Slice(x, zero, half, one)
+        y = Conv(part, w)
+    """
+    found = counted(parsed(nodes, "float[1, 6, 4, 4] x"), 1, 6, 4, 4, w=(8, 3, 1, 1))
+    assert (found.flops, found.uncounted) == (2 * 8 * 16 * 3, {})
+
+
+MULTIPLIED = 2 * 128 * 3
+UNCOUNTED = {
+    "of unknown size": (
+        "a = Conv(x, w) n = NonZero(a) f = Cast<to = 1>(n) y = MatMul(v, f)",
+        {"MatMul": 1},
+        MULTIPLIED,
+    ),
+    "operators": (
+        'e = Einsum<equation = "bchw->bwhc">(x) a = Conv(x, w) y = Identity(e)',
+        {"Einsum": 1},
+        MULTIPLIED,
+    ),
+    "domains": ("a = Conv(x, w) y = com.acme.Magic(a)", {"Magic": 1}, MULTIPLIED),
+}
+
+
+@pytest.mark.parametrize(("nodes", "uncounted", "flops"), UNCOUNTED.values(), ids=UNCOUNTED)
+def test_what_is_not_counted_is_reported(nodes, uncounted, flops):
+    model = parsed(nodes, "float[1, 3, 4, 4] x")
+    model.opset_import.append(helper.make_opsetid("com.acme", 1))
+    found = counted(model, 1, 3, 4, 4, w=(8, 3, 1, 1), v=(5, 4))
+    assert (found.uncounted, found.flops) == (uncounted, flops)
+    assert found.by_operator == {"Conv": MULTIPLIED}
+
+
+def test_branches_of_an_if_are_reported():
+    nodes = """
+        s = ReduceSum<keepdims = 0>(x)
+        b = Cast<to = 9>(s)
+        y = If (b) <
+            then_branch = t () => (float[1, 8, 4, 4] p) { p = Conv(x, w) },
+            else_branch = e () => (float[1, 8, 4, 4] q) { q = Conv(x, w) }
+        >
+    """
+    found = counted(parsed(nodes, "float[1, 3, 4, 4] x"), 1, 3, 4, 4, w=(8, 3, 1, 1))
+    assert (found.flops, found.uncounted) == (0, {"Conv": 2})
+
+
+def test_functions_are_inlined():
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17, "own": 1]>
+        g (float[1, 3, 4, 4] x, float[8, 3, 1, 1] w) => (float y) { y = own.Twice(x, w) }
+        <opset_import: ["": 17], domain: "own">
+        Twice (x, w) => (y) { a = Conv(x, w) y = Add(a, a) }
+    """)
+    assert counted(model, 1, 3, 4, 4, w=(8, 3, 1, 1)).flops == 2 * 128 * 3
+
+
+CONSTANTS = {
+    "w": np.ones((8, 3, 1, 1), np.float32),
+    "v": np.ones((8, 8, 1, 1), np.float32),
+    "h": np.ones((8, 3, 1, 1), np.float16),
+    "i": np.ones((8, 3, 1, 1), np.int8),
+    "u": np.ones((8, 3, 1, 1), np.uint8),
+    "s": np.array(0.1, np.float32),
+    "z": np.array(0, np.uint8),
+    "zi": np.array(0, np.int8),
+}
+QX = "qx = QuantizeLinear(x, s, z) dx = DequantizeLinear(qx, s, z)"
+
+
+def precision_of(nodes, dtype="float"):
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g ({dtype}[1, 3, 4, 4] x) => ({dtype} y) '
+        f"{{ {nodes} }}"
+    )
+    read = {name for node in model.graph.node for name in node.input}
+    model.graph.initializer.extend(
+        numpy_helper.from_array(array, name) for name, array in CONSTANTS.items() if name in read
+    )
+    index = GraphIndex(infer_shapes(model).graph)
+    return describe_precision(index, parameters(index))
+
+
+PRECISIONS = {
+    "float32": ("y = Conv(x, w)", {"float32": 1}, {"float32": 24}, None),
+    "half inside": (
+        "c = Cast<to = 10>(x) m = Conv(c, h) y = Cast<to = 1>(m)",
+        {"float16": 1},
+        {"float16": 24},
+        None,
+    ),
+    "mixed": (
+        (
+            "a = Conv(x, w) c = Cast<to = 10>(x) m = Conv(c, h) f = Cast<to = 1>(m) "
+            "s = Add(a, f) y = Conv(s, v)"
+        ),
+        {"float32": 2, "float16": 1},
+        {"float32": 24 + 64, "float16": 24},
+        None,
+    ),
+    "QDQ": (
+        f"{QX} dw = DequantizeLinear(i, s, zi) a = Conv(dx, dw) y = Conv(a, v)",
+        {"float32": 2},
+        {"int8": 24, "float32": 64},
+        Quantisation("QDQ", 1, 2),
+    ),
+    "weights only": (
+        "dw = DequantizeLinear(i, s, zi) a = Conv(x, dw) y = Conv(a, v)",
+        {"float32": 2},
+        {"int8": 24, "float32": 64},
+        Quantisation("weights", 1, 2),
+    ),
+    "integer operators": (
+        (
+            "q = QuantizeLinear(x, s, z) c = QLinearConv(q, s, z, u, s, z, s, z) "
+            "y = DequantizeLinear(c, s, z)"
+        ),
+        {"uint8": 1},
+        {"uint8": 24},
+        Quantisation("QOperator", 1, 1),
+    ),
+    "dynamic": (
+        (
+            "q, qs, qz = DynamicQuantizeLinear(x) c = ConvInteger(q, u, qz, z) "
+            "f = Cast<to = 1>(c) a = Mul(f, qs) y = Conv(a, v)"
+        ),
+        {"int32": 1, "float32": 1},
+        {"float32": 64, "uint8": 24},
+        Quantisation("dynamic", 1, 2),
+    ),
+    "nothing is multiplied": ("y = Sigmoid(x)", {}, {}, None),
+}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "computes", "weights", "quantisation"), PRECISIONS.values(), ids=PRECISIONS
+)
+def test_types_and_quantisation(nodes, computes, weights, quantisation):
+    found = precision_of(nodes)
+    assert found.computes == computes
+    assert found.weights == weights
+    assert found.quantisation == quantisation
