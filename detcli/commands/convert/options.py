@@ -22,9 +22,8 @@ def _batch(text: str) -> int | Literal["dynamic"]:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(
-            f"--batch '{text}' must be a number or dynamic", "give 1, 8 or dynamic"
-        ) from None
+        why = f"'{text}' must be a number or dynamic"
+        raise ValueError(why, "give 1, 8 or dynamic") from None
 
 
 def _entry(text: str) -> tuple[str, str]:

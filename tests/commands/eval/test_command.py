@@ -114,6 +114,7 @@ def test_no_picture_can_be_read(evaluate, tmp_path):
     assert report["confusions"]["conf"] == 0.5  # not the usual one, below the run's
     assert report["metrics"]["map50_95"] is None
     assert report["advice"] is None
+    assert report["evaluator"].startswith("hotcoco 1.")
     names = ["precision_recall.png", "f1_confidence.png", "confusion_matrix.png"]
     assert report["plots"] == [str(folder / name) for name in names]
     assert all(cv2.imread(path) is not None for path in report["plots"])

@@ -11,7 +11,7 @@ from comparisons import compared, figures, pycocotools, random_pictures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.commands.eval.evaluator import Curve, Evaluator, advise, decimal, require_evaluator
+from detcli.commands.eval.evaluator import Curve, Evaluator, advise, decimal
 from detcli.commands.eval.labels import ClassMapping
 from detcli.core.values import parse_confidence
 from detcli.model.contract import class_thresholds
@@ -105,13 +105,6 @@ def test_confusions_are_the_matches_of_pycocotools_across_categories(seed):
     assert len(+expected) > 9  # every kind, and some categories for others
 
 
-def test_no_pictures():
-    overall, by_category = score([], [0, 1])
-    assert overall.metrics.map50_95 is None
-    assert len(by_category[0].curve.score) == 0
-    assert Evaluator([], [0]).confusions(0.5) == {}
-
-
 def test_which_boxes_count():
     ids = 10**17, 10**17 + 1  # of 18 digits, which are told apart
     overall, _ = score([compared(number, [(BOX, 0, {})], [HIT]) for number in ids])
@@ -140,20 +133,6 @@ def test_a_curve_counts_what_is_above_a_confidence(rows, confidence):
     above = [hit for value, hit in rows if value > confidence]
     assert curve.counts(confidence) == (sum(above), len(above) - sum(above))
     assert (np.diff(curve.score) < 0).all()
-
-
-def test_f1():
-    curve = Curve.of(np.array([0.8, 0.9, 0.8, 0.1]), np.array([0, 1, 1, 0], bool), 4)
-    assert curve.score.tolist() == [0.9, 0.8, 0.1]
-    assert curve.f1.tolist() == pytest.approx([0.4, 4 / 7, 0.5])
-
-
-def test_nothing_is_printed(capfd, random):
-    evaluator = Evaluator(random_pictures(random), range(3))
-    evaluator.score()
-    evaluator.confusions(0.5)
-    assert capfd.readouterr() == ("", "")
-    assert require_evaluator().startswith("hotcoco 1.")
 
 
 FLOOR = 0.001
