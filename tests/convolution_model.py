@@ -39,6 +39,17 @@ def build(tail="body", scale=1.0, **options):
     return model
 
 
+def behind_a_convolution(weight, pads=0, **options):
+    """The colour model, with a layer in front of it."""
+    model = colour_model.build(**options)
+    for node in model.graph.node:
+        node.input[:] = ["mixed" if name == "images" else name for name in node.input]
+    node = helper.make_node("Conv", ["images", "weight"], ["mixed"], pads=[pads] * 4)
+    model.graph.node.insert(0, node)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "weight"))
+    return model
+
+
 def session_output(model, tensor):
     """Run a model of one input."""
     import onnxruntime as ort

@@ -12,6 +12,7 @@ from detcli.core.config import Settings
 from detcli.core.errors import ModelError
 from detcli.model.contract import Layout
 from detcli.model.file import ModelFile
+from detcli.model.graph import GraphIndex
 from detcli.run.detector import Detector
 
 
@@ -42,11 +43,10 @@ def detected(path, settings=None):
 
 def types_of(path):
     """The types that nodes compute in, by operator and the tensor that they read or make."""
-    model = ModelFile.read(path).model
-    known = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
+    index = GraphIndex(ModelFile.read(path).model.graph)
     return {
-        (node.op_type, name): known.get(node.output[0])
-        for node in model.graph.node
+        (node.op_type, name): index.types.get(node.output[0])
+        for node in index.graph.node
         for name in (*node.input, *node.output)
     }
 

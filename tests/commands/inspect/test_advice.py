@@ -4,8 +4,10 @@ import re
 
 import colour_model
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from convolution_model import behind_a_convolution
 from onnx import helper, numpy_helper
 
 from detcli.commands.inspect import advice
@@ -35,20 +37,6 @@ def on_graph(model, external=()):
     found = list(advise_on_graph(model, external, weights))
     assert all(entry.fix for entry in found)
     return {entry.code: entry for entry in found}
-
-
-def with_weight(array, *, listed=False):
-    """A detector after a convolution with this weight."""
-    model = colour_model.build()
-    for node in model.graph.node:
-        node.input[:] = ["mixed" if name == "images" else name for name in node.input]
-    model.graph.node.insert(0, helper.make_node("Conv", ["images", "weight"], ["mixed"]))
-    tensor = numpy_helper.from_array(array, "weight")
-    model.graph.initializer.append(tensor)
-    if listed:
-        value = helper.make_tensor_value_info("weight", tensor.data_type, tensor.dims)
-        model.graph.input.append(value)
-    return model
 
 
 WEIGHT = np.ones((3, 3, 1, 1), np.float32)
@@ -145,17 +133,20 @@ def test_the_newest_version_loads_and_the_next_does_not(monkeypatch):
 )
 def test_a_weight_that_is_not_finite(value, dtype):
     weight = WEIGHT.astype(dtype)
-    assert "weights-not-finite" not in on_graph(with_weight(weight))
+    assert "weights-not-finite" not in on_graph(behind_a_convolution(weight))
     weight[1, 2] = value
-    found = on_graph(with_weight(weight))
+    found = on_graph(behind_a_convolution(weight))
     assert "1 weights hold NaN or infinity, such as weight" in found["weights-not-finite"].message
 
 
 def test_other_findings_in_a_graph():
     found = on_graph(colour_model.build(), (ExternalFile("weights.bin", 8, "0" * 64),))
     assert "weights are in weights.bin" in found["external-data"].message
-    assert on_graph(with_weight(WEIGHT)) == {}
-    assert on_graph(with_weight(WEIGHT, listed=True)).keys() == {"weights-as-inputs"}
+    model = behind_a_convolution(WEIGHT)
+    assert on_graph(model) == {}
+    listed = helper.make_tensor_value_info("weight", onnx.TensorProto.FLOAT, WEIGHT.shape)
+    model.graph.input.append(listed)
+    assert on_graph(model).keys() == {"weights-as-inputs"}
 
     model = colour_model.build()
     values = numpy_helper.from_array(np.ones(1, np.float32), "sparse")

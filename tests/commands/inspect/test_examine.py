@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import query_model
+from convolution_model import behind_a_convolution
 from head_graphs import model_of
 from onnx import TensorProto, helper, numpy_helper
 
@@ -66,14 +67,8 @@ def test_dynamic_axes_are_named(make_model):
 
 def with_convolution(path, **options):
     """A detector after a padded convolution of 3x3x3x3, which can be counted."""
-    model = colour_model.build(**options)
-    for node in model.graph.node:
-        node.input[:] = ["mixed" if name == "images" else name for name in node.input]
-    node = helper.make_node("Conv", ["images", "weight"], ["mixed"], pads=[1, 1, 1, 1])
-    model.graph.node.insert(0, node)
-    weight = numpy_helper.from_array(np.ones((3, 3, 3, 3), np.float32), "weight")
-    model.graph.initializer.append(weight)
-    onnx.save_model(model, path)
+    weight = np.ones((3, 3, 3, 3), np.float32)
+    onnx.save_model(behind_a_convolution(weight, pads=1, **options), path)
     return path
 
 
