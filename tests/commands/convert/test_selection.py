@@ -11,7 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from convolution_model import same_bytes
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from detcli.backend.postprocess import SelectionOptions, select
 from detcli.commands.convert.selection import append_selection
@@ -41,18 +41,16 @@ HEAD = Contract(
 
 def ending_in(head, contract, max_det, opset=17):
     """Run the selection on heads (B, 4 + C, N) or (B, N, 4 + C)."""
-    dtype = helper.np_dtype_to_tensor_dtype(head.dtype)
-    dims = [None if contract.batch is None else len(head), *head.shape[1:]]
+    dims = [*head.shape]
+    if contract.batch is None:
+        dims[0] = "b"
     if contract.anchor_count is None:
-        dims[1 if contract.anchors_first else 2] = None
-    values = [helper.make_tensor_value_info(name, dtype, dims) for name in ("given", "head")]
-    graph = helper.make_graph(
-        [helper.make_node("Neg", ["given"], ["less"]), helper.make_node("Neg", ["less"], ["head"])],
-        "head",
-        values[:1],
-        values[1:],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        dims[1 if contract.anchors_first else 2] = "n"
+    kind = f"{'float16' if head.dtype == np.float16 else 'float'}[{', '.join(map(str, dims))}]"
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": {opset}]>
+        body ({kind} given) => ({kind} head) {{ less = Neg(given) head = Neg(less) }}
+    """)
     ended = append_selection(model, contract, max_det)
     onnx.checker.check_model(ended, full_check=True)
     session = ort.InferenceSession(ended.SerializeToString(), providers=["CPUExecutionProvider"])

@@ -11,7 +11,7 @@ from comparisons import compared, figures, pycocotools, random_pictures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.commands.eval.evaluator import Curve, Evaluator, advise, decimal
+from detcli.commands.eval.evaluator import CORRECT, FALSE, MISSED, Curve, Evaluator, advise, decimal
 from detcli.commands.eval.labels import ClassMapping
 from detcli.core.values import parse_confidence
 from detcli.model.contract import class_thresholds
@@ -112,6 +112,15 @@ def test_which_boxes_count():
     labels = [(BOX, 0, {}), (BOX, 7, {})]  # other categories do not
     overall, _ = score([compared(1, labels, [HIT, (BOX, 5, 0.99)])])
     assert overall.metrics.map50_95 == 1
+
+
+def test_outcomes_come_best_first_and_what_was_missed_last():
+    other = (70.0, 70.0, 9.0, 9.0)
+    pictures = [compared(2, [(BOX, 0, {}), (other, 0, {})], [((40, 5, 9, 9), 0, 0.5), HIT])]
+    outcomes = Evaluator([*pictures, compared(1, [], [])], [0]).outcomes(0.1)
+    kinds = [(0.9, CORRECT), (0.5, FALSE), (None, MISSED)]
+    assert [(one.score, one.kind) for one in outcomes[2]] == kinds
+    assert (outcomes[2][2].box, outcomes[1]) == ([*other], [])
 
 
 def test_a_hundred_detections_of_a_class_take_part_but_all_are_confused():
