@@ -454,7 +454,8 @@ def _places(
     entries = [wanted] if isinstance(wanted, str) else [*wanted]
     entries = [entry for entry in entries if entry.strip() not in NOTHING]
     if not entries:
-        has = [one for one in ("train", "val", "test") if content.get(one, "") not in NOTHING]
+        splits = "train", "val", "test"
+        has = [one for one in splits if str(content.get(one) or "") not in NOTHING]
         raise UsageError(
             f"{path} has no part '{split}'",
             f"it has {', '.join(has)}: --split {has[0]}" if has else "name its folder of pictures",

@@ -1,10 +1,11 @@
 """COCO's and YOLO's data, findings in it, and the model's classes as its categories."""
 
 import json
+import math
 from importlib import resources
 
-import numpy as np
 import pytest
+from colour_model import NAMES
 from comparisons import labelled
 from labelled import MIXED, Scene, counts, edit_json, read, write_coco, write_json, write_yolo
 
@@ -108,29 +109,29 @@ def test_the_schema_has_every_kind():
     assert schema["$defs"]["Level"]["enum"] == list(Level)
 
 
-def test_pictures_categories_and_boxes(tmp_path):
-    dataset, found = read(write_coco(tmp_path, MIXED))
-    assert found == {}
-    assert dataset.categories == ((11, "red"), (12, "green"), (13, "blue"))
+@pytest.mark.parametrize("write", [write_coco, write_yolo])
+def test_pictures_categories_and_boxes(write, tmp_path):
+    dataset, found = read(write(tmp_path, MIXED))
+    yolo = write is write_yolo
+    assert (found, dataset.named, dataset.split) == ({}, True, "val" if yolo else None)
+    assert dataset.categories == tuple(enumerate(NAMES, start=0 if yolo else 11))
     first = dataset.samples[0]
-    assert (first.name, first.image_id, first.size) == ("0001.png", 1, (64, 64))
-    assert first.path == tmp_path / "images/0001.png"
-    assert first.objects["box"].tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
+    assert first.path == tmp_path / ("images/val/0001.png" if yolo else "images/0001.png")
+    assert (first.image_id, first.size) == (1, None if yolo else (64, 64))  # YOLO's id is the name
+    pixels = first.objects["box"] * (64 if yolo else 1)
+    assert pixels.tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
     assert first.objects["category"].tolist() == [0, 1, 2]
-    assert dataset.named
 
 
 def test_the_folder_of_pictures_may_be_elsewhere(tmp_path):
     path = write_coco(tmp_path / "data", MIXED)
     elsewhere = tmp_path / "pictures"
     (tmp_path / "data/images").rename(elsewhere)
-    with pytest.raises(UsageError, match="images: no such folder") as caught:
-        read(path)
-    assert "--images" in caught.value.hint
+    for images in (None, tmp_path / "nowhere", tmp_path / ("x" * 5000)):
+        with pytest.raises(UsageError, match="no such folder") as caught:
+            read(path, images=images)
+        assert "--images" in caught.value.hint
     assert read(path, images=elsewhere)[0].samples[4].path == elsewhere / "0005.png"
-    for name in ("nowhere", "x" * 5000):
-        with pytest.raises(UsageError, match="no such folder"):
-            read(path, images=tmp_path / name)
     with pytest.raises(UsageError, match="no such file or folder"):
         read(tmp_path / ("x" * 5000))
 
@@ -203,32 +204,24 @@ def test_unusable_labels_are_reported_and_left_out(tmp_path):
     assert dataset.samples[1].objects["category"].tolist() == [0, 0]  # both are red
 
 
-def test_crowds_and_ignored_boxes(tmp_path):
-    dataset, _ = read(write_coco(tmp_path, MIXED, iscrowd=1, ignore=1, area=7))
-    objects = dataset.samples[0].objects
-    assert objects["crowd"].all()
-    assert objects["ignored"].all()
-    assert objects["area"].tolist() == [7, 7, 7]
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         ([{"image_id": 1}], "as COCO results are"),
         ("text", "not a COCO instances.json"),
-        ({"images": [], "categories": []}, "no list of annotations"),
-        ({"images": {}, "categories": [], "annotations": []}, "no list of images"),
-        ({"images": [{"id": 1}], "categories": [], "annotations": []}, "lack a name, or an id"),
-        (
-            {"images": [{"id": "a", "file_name": "a"}], "categories": [], "annotations": []},
-            "an id that is a number",
-        ),
-        ({"images": [3], "categories": [], "annotations": []}, "lack a name, or an id"),
-        ({"images": [], "categories": [], "annotations": []}, "lists no pictures"),
+        ({"images": {}}, "no list of images"),
+        ({"categories": None}, "no list of categories"),
+        ({"annotations": 3}, "no list of annotations"),
+        ({"images": [{"id": 1}]}, "lack a name, or an id"),
+        ({"images": [{"id": "a", "file_name": "a"}]}, "an id that is a number"),
+        ({"images": [3]}, "lack a name, or an id"),
+        ({}, "lists no pictures"),
     ],
 )
 def test_malformed_data(content, reason, tmp_path):
     (tmp_path / "images").mkdir()
+    if isinstance(content, dict):
+        content = {"images": [], "categories": [], "annotations": []} | content
     with pytest.raises(UsageError, match=reason):
         read(write_json(tmp_path / "instances.json", content))
 
@@ -248,36 +241,19 @@ def test_other_refusals(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("fields", "areas", "odd"),
     [
-        *(("area", None), ("area", -1), ("area", float("inf")), ("area", float("nan"))),
-        *(("iscrowd", None), ("ignore", None)),
+        *(({"area": value}, [None] * 3, False) for value in (None, -1, math.inf, math.nan)),
+        ({"iscrowd": None, "ignore": None}, [64] * 3, False),
+        ({"iscrowd": 1, "ignore": 1, "area": 7}, [7] * 3, True),
     ],
 )
-def test_null_and_an_impossible_area_are_the_default(tmp_path, key, value):
-    dataset, found = read(write_coco(tmp_path, MIXED, **{key: value}))
+def test_null_and_an_impossible_area_are_the_default(tmp_path, fields, areas, odd):
+    dataset, found = read(write_coco(tmp_path, MIXED, **fields))
     assert found == {}
     first = dataset.samples[0].objects
-    assert len(first) == 3
-    assert not first["crowd"].any()
-    assert not first["ignored"].any()
-    assert np.isnan(first["area"]).all() == (key == "area")
-
-
-def names_of(dataset):
-    return [one.name for one in dataset.categories]
-
-
-def test_pictures_categories_and_boxes_of_yolo(tmp_path):
-    dataset, found = read(write_yolo(tmp_path, MIXED))
-    assert found == {}
-    assert names_of(dataset) == ["red", "green", "blue"]
-    assert (dataset.split, dataset.named) == ("val", True)
-    first = dataset.samples[0]
-    assert first.path == tmp_path / "images/val/0001.png"
-    assert first.image_id == 1  # the name of the picture
-    pixels = first.objects["box"] * 64
-    assert pixels.tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
+    assert [None if math.isnan(area) else area for area in first["area"]] == areas
+    assert first["crowd"].tolist() == first["ignored"].tolist() == [odd] * 3
 
 
 @pytest.mark.parametrize(
@@ -293,7 +269,7 @@ def test_pictures_categories_and_boxes_of_yolo(tmp_path):
 def test_names_are_text_but_no_numbers(text, names, named, tmp_path):
     write_yolo(tmp_path, [Scene.found(("red", 0, 0, 1))]).write_text(f"val: images/val\n{text}\n")
     dataset, _ = read(tmp_path, 80)  # the data.yaml in it
-    assert (names_of(dataset), dataset.named) == (names, named)
+    assert ([one.name for one in dataset.categories], dataset.named) == (names, named)
 
 
 def test_cocos_80_names_have_cocos_ids(tmp_path):
@@ -346,7 +322,8 @@ def test_a_path_from_where_the_program_runs(tmp_path, monkeypatch):
 def test_splits(tmp_path):
     path = write_yolo(tmp_path, MIXED)
     (tmp_path / "images/test").mkdir()
-    path.write_text("train: images/val\ntest: images/nowhere\nval: ~\nnames: [red, green, blue]\n")
+    text = "train: [images/val]\ntest: images/nowhere\nval: ~\nnames: [red, green, blue]\n"
+    path.write_text(text)
     assert read(path, split="train")[0].split == "train"
     with pytest.raises(UsageError, match="no part 'val'") as caught:
         read(path)
@@ -366,10 +343,7 @@ def test_a_folder_and_a_list_have_no_names(tmp_path):
     assert found == {}
     some, found = read(listing)
     assert [sample.path is None for sample in some.samples] == [False, False, True]
-    assert counts(found) == {
-        "missing picture": 1,
-        "picture listed twice": 1,
-    }
+    assert counts(found) == {"missing picture": 1, "picture listed twice": 1}
     with pytest.raises(UsageError, match="has no parts"):
         read(listing, split="val")
     with pytest.raises(UsageError, match="itself says where its pictures are"):
