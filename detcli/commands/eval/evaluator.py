@@ -48,8 +48,7 @@ def figure_text(value: float) -> str:
     return f"{value:.3f}"
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class EvaluatedPicture:
+class EvaluatedPicture(NamedTuple):
     """A picture's labels, rows of `OBJECT`, and its detections, rows of `FOUND`; both in pixels."""
 
     image_id: int
@@ -113,8 +112,7 @@ class Quality:
         )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Curve:
+class Curve(NamedTuple):
     """True and false positives by confidence, at IoU 0.5.
 
     The evaluator matches detections by descending score, so those above a confidence are matched as
@@ -160,7 +158,7 @@ class Curve:
         if not self.hits.any():
             return None
         place = int(self.f1.argmax())  # of equals, the one with fewer detections
-        scores = np.array([*self.score, floor], np.float32)
+        scores = np.append(self.score, floor).astype(np.float32)
         high, low = scores[place], scores[place + 1]
         middle = (float(low) + float(high)) / 2
         # A score is kept if it is above the confidence, both in float32, as the detector compares.
@@ -169,8 +167,7 @@ class Curve:
         return next(fitting, float(decimal(low)))  # two neighbours among the float32 numbers
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Score:
+class Score(NamedTuple):
     """The result for one category; for all, metrics and precision are means, counts are summed."""
 
     metrics: Metrics

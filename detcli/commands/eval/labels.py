@@ -61,8 +61,7 @@ class Category(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """A labelled picture."""
 
     name: str  # in the data
@@ -73,8 +72,7 @@ class Sample:
     labels: Path | None = None  # the file of its labels alone, where it has one
 
 
-@dataclass(frozen=True, slots=True)
-class Dataset:
+class Dataset(NamedTuple):
     """Labelled pictures."""
 
     form: Form
@@ -187,8 +185,7 @@ class Findings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ClassMapping:
+class ClassMapping(NamedTuple):
     """The model's classes and the data's categories."""
 
     by: MappedBy

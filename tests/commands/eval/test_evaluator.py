@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections import Counter
-from dataclasses import astuple, replace
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_the_figures_are_those_of_pycocotools(seed):
     random = np.random.default_rng(seed)
     pictures = random_pictures(random, 8 * seed, categories=4)
     # Category 3 has detections and no boxes, category 4 neither.
-    pictures = [replace(one, objects=one.objects[one.objects["category"] < 3]) for one in pictures]
+    pictures = [one._replace(objects=one.objects[one.objects["category"] < 3]) for one in pictures]
     if seed % 3 == 0:  # more detections of a class than take part
         boxes = random.uniform(0, 80, (150, 4)).tolist()
         crowded = [(box, 0, round(random.random(), 1)) for box in boxes]
@@ -87,7 +87,7 @@ def test_matches_are_those_of_pycocotools(seed):
 @pytest.mark.parametrize("seed", range(2))
 def test_confusions_are_the_matches_of_pycocotools_across_categories(seed):
     pictures = random_pictures(np.random.default_rng(seed), 30)
-    above = [replace(one, found=one.found[one.found["score"] > 0.3]) for one in pictures]
+    above = [one._replace(found=one.found[one.found["score"] > 0.3]) for one in pictures]
     evaluator = second_opinion(above, range(3), useCats=0, maxDets=[1000])
     labels, detections = evaluator.cocoGt.anns, evaluator.cocoDt.anns
     expected = Counter()
