@@ -205,8 +205,6 @@ def guard_transposes(model: ModelProto) -> ModelProto:
     guarded = copied(model)
     graph = guarded.graph
     bare = {node.output[0] for node in bare_transposes(graph)}
-    if not bare:
-        return guarded
     shapes = GraphIndex(infer_shapes(model).graph).shapes
     names = tensor_names(graph)
     nodes: list[NodeProto] = []
@@ -254,7 +252,7 @@ def to_half(
     float32 tensor between two exact nodes does not pass through float16, where it would become
     infinite after all, and no tensor is cast twice.
     """
-    from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
+    from onnxruntime.transformers.float16 import convert_float_to_float16
 
     half: ModelProto = infer_shapes(model)
     names = number_nodes(half.graph)
@@ -264,7 +262,6 @@ def to_half(
         keep_io_types=keep_inputs_and_outputs,
         disable_shape_infer=True,
         node_block_list=blocked,
-        op_block_list=DEFAULT_OP_BLOCK_LIST,
     )
     for node in half.graph.node:
         node.name = names.get(node.name, node.name)

@@ -78,23 +78,27 @@ class Steps:
         """Run the passes that the options ask for."""
         wanted, settings = self._options, self._options.config.settings
         steps = [
-            (settings.names is not None, "names", self._names),
-            (bool(wanted.entries), "metadata", self._metadata),
+            (settings.names, "names", self._names),
+            (wanted.entries, "metadata", self._metadata),
             (wanted.cut, "cut", self._cut),
-            (settings.imgsz is not None, "imgsz", self._image_size),
-            (wanted.batch is not None, "batch", self._batch),
+            (settings.imgsz, "imgsz", self._image_size),
+            (wanted.batch, "batch", self._batch),
             (wanted.half, "half", self._half),
             (wanted.int8, "int8", self._int8),
             (wanted.end_to_end, "end-to-end", self._selection),
             (wanted.guard_transpose, "guard-transpose", self._guard),
         ]
-        for name, step in ((name, step) for asked_for, name, step in steps if asked_for):
+        for asked_for, name, step in steps:
+            if not asked_for:
+                continue
             self._known = infer_shapes(self.model)
             self._reading = read_graph(self._known, self._title, settings.box_format)
             converted, finding = step()
             heads = self._reading.adaptation.head.tensors
             kept = {*heads, *(value.name for value in self.model.graph.value_info)}
-            _forget_shapes(converted, kept)
+            values = [value for value in converted.graph.value_info if value.name in kept]
+            del converted.graph.value_info[:]
+            converted.graph.value_info.extend(values)
             changed = _essence(converted) != _essence(self.model)
             if changed:
                 self.model = converted
@@ -294,12 +298,5 @@ def serialised(model: ModelProto) -> bytes:
 def _essence(model: ModelProto) -> bytes:
     """The bytes of a model without inferred shapes."""
     bare = copied(model)
-    _forget_shapes(bare, set())
+    del bare.graph.value_info[:]
     return serialised(bare)
-
-
-def _forget_shapes(model: ModelProto, kept: set[str]) -> None:
-    """Remove inferred shapes, except those of some tensors."""
-    values = [value for value in model.graph.value_info if value.name in kept]
-    del model.graph.value_info[:]
-    model.graph.value_info.extend(values)
