@@ -106,7 +106,7 @@ def evaluate(
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     # These load OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.cli.messages import Tally, fetching, progress
+    from detcli.cli.messages import fetching, progress
     from detcli.commands.eval.labels import open_dataset
     from detcli.commands.eval.report import render
     from detcli.commands.eval.run import open_evaluation
