@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
-from typing import Any, BinaryIO, TypedDict
+from itertools import chain, islice
+from typing import Any, BinaryIO, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +44,7 @@ Hashes = npt.NDArray[np.bytes_]
 """Hashes of names: `(N,)` S16, ascending, each once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unusable:
+class Unusable(NamedTuple):
     """A name that stood for no picture or video when the names were written down."""
 
     source: str  # the name, as in records
@@ -57,15 +56,8 @@ Name = str | Unusable
 """The name or address of a picture or a video, or the error in its place."""
 
 
-def to_json(name: Name) -> str | list[str]:
-    return name if isinstance(name, str) else [name.source, name.message, name.hint]
-
-
 def from_json(value: str | list[str]) -> Name:
-    if isinstance(value, str):
-        return value
-    source, message, hint = map(str, value)
-    return Unusable(source, message, hint)
+    return value if isinstance(value, str) else Unusable(*map(str, value))
 
 
 def to_entry(name: Name) -> SourceEntry:
@@ -81,16 +73,10 @@ def source_of(name: Name) -> str:
 
 
 def hash_of(name: Name) -> bytes:
-    text = name if isinstance(name, str) else f"{name.source}\0{name.message}\0{name.hint}"
+    text = name if isinstance(name, str) else "\0".join(name)
     data = text.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(data, digest_size=HASH.itemsize).digest()
-
-
-def sorted_hashes(hashes: bytearray) -> Hashes:
-    """Hashes in order, from what `hash_of` returned of each name."""
-    found = np.frombuffer(hashes, HASH) if hashes else np.empty(0, HASH)
-    found.sort()  # in place: there may be many
-    return found
+    # NumPy drops zeros at the end.
+    return hashlib.blake2b(data, digest_size=HASH.itemsize - 1).digest() + b"."
 
 
 class Names(contextlib.AbstractContextManager["Names"]):
@@ -104,17 +90,19 @@ class Names(contextlib.AbstractContextManager["Names"]):
                 for name in lot:
                     hashes += hash_of(name)
                 with temporary_file_errors():
-                    self._file.write(json.dumps([*map(to_json, lot)]).encode("ascii") + b"\n")
+                    _write(self._file, lot)
             with temporary_file_errors():
                 self._file.flush()
         except BaseException:
             self.__exit__()
             raise
-        every = sorted_hashes(hashes)
-        again = np.append(np.zeros(min(1, len(every)), bool), every[1:] == every[:-1])
-        self.hashes: Hashes = every[~again] if again.any() else every
+        every = np.frombuffer(hashes, HASH)
+        every.sort()  # in place: there may be many
+        again = np.zeros(len(every), bool)
+        again[1:] = every[1:] == every[:-1]
+        self.hashes: Hashes = every[~again]
         self.repeated = int(again.sum())  # how many came again, and were left out
-        self._again = {bytes(one) for one in every[again]}
+        self._again = {*every[again].tolist()}
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):  # what it could not write is not needed any more
@@ -123,16 +111,11 @@ class Names(contextlib.AbstractContextManager["Names"]):
     def __iter__(self) -> Iterator[Name]:
         """Yield the names; one iteration at a time."""
         self._file.seek(0)
-        names = (from_json(value) for lot in self._file for value in json.loads(lot))
-        if not self._again:
-            yield from names
-            return
         seen = set()
-        for name in names:
-            found = hash_of(name).rstrip(b"\0")  # as NumPy has it
-            if found in seen:
-                continue
-            if found in self._again:
+        for name in (from_json(value) for lot in self._file for value in json.loads(lot)):
+            if self._again and (found := hash_of(name)) in self._again:
+                if found in seen:
+                    continue
                 seen.add(found)
             yield name
 
@@ -142,9 +125,9 @@ class Names(contextlib.AbstractContextManager["Names"]):
 
 def only(names: Iterable[Name], hashes: Hashes) -> Iterator[Name]:
     for name in names:
-        found = hash_of(name).rstrip(b"\0")  # as NumPy has it
-        at = int(np.searchsorted(hashes, np.bytes_(found)))
-        if at < len(hashes) and hashes[at] == found:
+        found = np.bytes_(hash_of(name))
+        at = int(np.searchsorted(hashes, found))
+        if found in hashes[at : at + 1]:
             yield name
 
 
@@ -204,7 +187,6 @@ class Section:
     shard: int  # the number of its first shard
     first: int  # how many names the sections before it have
     offsets: "array[int]"  # where the line of each shard begins
-    names: int  # how many names it has
 
 
 class Manifest:
@@ -218,9 +200,7 @@ class Manifest:
     def __init__(self, store: Store) -> None:
         self._store = store
         found = sorted(
-            (int(match[1] or 0), name)
-            for name in store.names()
-            if (match := NAME.fullmatch(name)) is not None
+            (int(match[1] or 0), name) for name in store.names() if (match := NAME.fullmatch(name))
         )
         if not found or found[0][1] != FIRST:
             raise UsageError(
@@ -228,25 +208,21 @@ class Manifest:
                 "name the folder that was given to predict --output",
             )
         self._sections: list[Section] = []
-        self.names = shards = 0
+        self.names = self._shards = 0
         for number, name in found:
             if number != len(self._sections):
                 raise self._damaged(name, f"{file_name(number - 1)} is missing")
-            section = self._read(name, shards)
-            self._sections.append(section)
-            self.names += section.names
-            shards += len(section.offsets)
+            self._read(name)
         self.header = self._sections[0].header
 
     def __len__(self) -> int:
-        return self._sections[-1].shard + len(self._sections[-1].offsets)
+        return self._shards
 
     def __iter__(self) -> Iterator[Shard]:
         return map(self.shard, range(len(self)))
 
     def all_names(self) -> Iterator[Name]:
-        for shard in self:
-            yield from shard.names
+        return chain.from_iterable(shard.names for shard in self)
 
     def shard(self, number: int) -> Shard:
         at = bisect_right(self._sections, number, key=lambda section: section.shard) - 1
@@ -256,18 +232,16 @@ class Manifest:
             section.file.seek(section.offsets[within])
             fields = json.loads(section.file.readline())
             names = tuple(map(from_json, fields["names"]))
-            found = fields["shard"]
-        if found != number:
-            raise self._damaged(section.name, "it has changed")
+            if fields["shard"] != number:
+                raise ValueError("it has changed")
         first = section.first + within * section.header["shard_size"]
         return Shard(number, first, names, section.run)
 
     @cached_property
     def hashes(self) -> Hashes:
-        hashes = bytearray()
-        for name in self.all_names():
-            hashes += hash_of(name)
-        return sorted_hashes(hashes)
+        hashes = np.fromiter(map(hash_of, self.all_names()), HASH)
+        hashes.sort()
+        return hashes
 
     @property
     def next_file(self) -> str:
@@ -285,7 +259,7 @@ class Manifest:
             if (match := PART.fullmatch(name)) and self.part(int(match[1])) == name
         }
 
-    def _read(self, name: str, shard: int) -> Section:
+    def _read(self, name: str) -> None:
         """Look through one file, which stays open: stores may have to fetch it anew."""
         digest, offsets, names = hashlib.sha256(), array("Q"), 0
         file = self._store.open(name)
@@ -294,7 +268,7 @@ class Manifest:
             line = file.readline()
             header = json.loads(line)
             if not _is_header(header):
-                raise self._damaged(name, "it has no header")
+                raise ValueError("it has no header")
             end: Any = None
             while line:
                 digest.update(line)
@@ -304,10 +278,13 @@ class Manifest:
                     if "shard" in end:
                         offsets.append(at)
                         names += len(end["names"])
-        if end != {"shards": len(offsets), "names": names}:
-            raise self._damaged(name, "its end is missing")
+            if end != {"shards": len(offsets), "names": names}:
+                raise ValueError("its end is missing")
         run = digest.hexdigest()[:16]
-        return Section(name, file, header, run, shard, self.names, offsets, names)
+        section = Section(name, file, header, run, self._shards, self.names, offsets)
+        self._sections.append(section)
+        self._shards += len(offsets)
+        self.names += names
 
     @contextmanager
     def _readable(self, name: str) -> Iterator[None]:
@@ -350,7 +327,7 @@ def publish(
     with temporary_file_errors(), temporary() as file:
         _write(file, header)
         while lot := [*islice(remaining, header["shard_size"])]:
-            _write(file, {"shard": shard + shards, "names": [*map(to_json, lot)]})
+            _write(file, {"shard": shard + shards, "names": lot})
             shards, count = shards + 1, count + len(lot)
         _write(file, {"shards": shards, "names": count})
         return store.publish(name, file)
@@ -400,49 +377,43 @@ def begin(
         StoreError: The store cannot be read.
         OutputError: The manifest cannot be written.
     """
-    if entries is None:
+    with Names(_checked(entries or ())) as names:
+        begun = False
         if not store.exists(FIRST):
-            raise UsageError(
-                f"no inputs given, and {store} has no {FIRST} to go on with",
-                "name pictures or videos, or use --files-from",
-            )
-        manifest = Manifest(store)
-        _require_same(store, manifest.header, header, shard_size)
-        return OpenedRun(manifest)
-    with Names(_checked(entries)) as names:
-        begun = not store.exists(FIRST)
-        if begun:
+            if entries is None:
+                raise UsageError(
+                    f"no inputs given, and {store} has no {FIRST} to go on with",
+                    "name pictures or videos, or use --files-from",
+                )
             if (part := next(filter(PART.fullmatch, store.names()), None)) is not None:
                 raise UsageError(
                     f"{store} has parts, such as {part}, but no {FIRST}",
                     "restore it, or write to another folder",
                 )
             size = shard_size or max(MIN_SHARD, min(MAX_SHARD, -(-len(names) // SHARDS)))
-            begun = publish(store, FIRST, _with_size(header, size), names)
+            begun = publish(store, FIRST, {**header, "shard_size": size}, names)
         manifest = Manifest(store)
         _require_same(store, manifest.header, header, shard_size)
-        if begun:
-            return OpenedRun(manifest, added=len(names), repeated=names.repeated)
+        if entries is None or begun:
+            return OpenedRun(manifest, len(names), names.repeated)
         return _go_on(store, manifest, names, extend=extend)
 
 
 def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> OpenedRun:
     """Compare the names with the manifest's, and add the new ones if `extend` says so."""
     added = 0
-    while not np.array_equal(names.hashes, manifest.hashes):
+    while True:
         new = np.setdiff1d(names.hashes, manifest.hashes, assume_unique=True)
         gone = np.setdiff1d(manifest.hashes, names.hashes, assume_unique=True)
-        if (len(new) or len(gone)) and not extend:
+        sides = (("new", new, names), ("gone", gone, manifest.all_names()))
+        different = [
+            f"{len(hashes)} {what}: {shortened(map(source_of, only(every, hashes)), len(hashes))}"
+            for what, hashes, every in sides
+            if len(hashes) and not extend
+        ]
+        if different:
             raise UsageError(
-                f"{store} was begun with other names: "
-                + "; ".join(
-                    f"{len(hashes)} {what}: {_examples(which, len(hashes))}"
-                    for hashes, what, which in (
-                        (new, "new", only(names, new)),
-                        (gone, "gone", only(manifest.all_names(), gone)),
-                    )
-                    if len(hashes)
-                ),
+                f"{store} was begun with other names: {'; '.join(different)}",
                 "name the same inputs, or make new ones further shards with --extend",
             )
         if not len(new):
@@ -451,7 +422,6 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> O
         if not publish(store, manifest.next_file, manifest.header, only(names, new), len(manifest)):
             added = 0  # another process has extended it meanwhile
         manifest = Manifest(store)
-    return OpenedRun(manifest, added, names.repeated)
 
 
 def _checked(entries: Iterable[SourceEntry]) -> Iterator[SourceEntry]:
@@ -469,15 +439,11 @@ def _checked(entries: Iterable[SourceEntry]) -> Iterator[SourceEntry]:
         yield entry
 
 
-def _with_size(header: HeaderJson, size: int) -> HeaderJson:
-    return {**header, "shard_size": size}
-
-
 def _require_same(
     store: Store, earlier: HeaderJson, now: HeaderJson, shard_size: int | None
 ) -> None:
     """Refuse to go on with other settings."""
-    now = _with_size(now, shard_size or earlier["shard_size"])
+    now = {**now, "shard_size": shard_size or earlier["shard_size"]}
     if different := differences(_flat(earlier), _flat(now)):
         raise UsageError(
             f"{store} was begun with {', '.join(different)}",
@@ -486,9 +452,9 @@ def _require_same(
 
 
 def _flat(header: HeaderJson) -> dict[str, Any]:
-    return {**header, "settings": None, "inputs": None, **header["settings"], **header["inputs"]}
+    return {**header, **header["settings"], **header["inputs"], "settings": None, "inputs": None}
 
 
-def _examples(names: Iterator[Name], count: int) -> str:
-    shown = [source_of(name) for name in islice(names, EXAMPLES)]
-    return ", ".join(shown) + (", ..." if count > len(shown) else "")
+def shortened(sources: Iterator[str], count: int) -> str:
+    """The first of some names."""
+    return ", ".join(islice(sources, EXAMPLES)) + ", ..." * (count > EXAMPLES)
