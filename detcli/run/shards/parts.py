@@ -48,42 +48,40 @@ class PartWriter(AbstractContextManager["PartWriter"]):
 
     def add(self, record: RecordJson) -> None:
         """Add a record; its index becomes its place in the run, if that has no videos before it."""
-        with temporary_file_errors():
-            self._write(self._last)
+        self._write_last()
         self._last = {**record, "index": self._shard.first + self.count}
         self._digest.update(_line(_plain(self._last)))
         self.count += 1
 
     def content(self) -> bytes:
+        self._write_last()
         with temporary_file_errors():
-            self._write(self._last)
-            self._last = None
             self._file.seek(0)
             return self._file.read()
 
     def publish(self, store: Store, name: str) -> bool:
         """Publish the records as a part, in the format of its suffix."""
-        part = self._part()
+        part: PartJson = {
+            "shard": self._shard.number,
+            "run": self._shard.run,
+            "records": self.count,
+            "sha256": self._digest.hexdigest(),
+        }
         with temporary_file_errors():
             if name.endswith(PARQUET):
                 with temporary() as content:
                     _to_parquet(self.content().splitlines(), part, content)
                     return store.publish(name, content)
             # Videos may have no frames, and a part no record.
-            self._write(cast("RecordJson", {**(self._last or {}), "part": part}))
+            self._last = cast("RecordJson", {**(self._last or {}), "part": part})
+            self._write_last()
             return store.publish(name, self._file)
 
-    def _part(self) -> PartJson:
-        return {
-            "shard": self._shard.number,
-            "run": self._shard.run,
-            "records": self.count,
-            "sha256": self._digest.hexdigest(),
-        }
-
-    def _write(self, record: RecordJson | None) -> None:
-        if record is not None:
-            self._file.write(_line(record))
+    def _write_last(self) -> None:
+        if self._last is not None:
+            with temporary_file_errors():
+                self._file.write(_line(self._last))
+            self._last = None
 
 
 def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
@@ -98,7 +96,8 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
     part: PartJson | None = None
     try:
         with store.open(name) as file:
-            for record in _from_parquet(file) if name.endswith(PARQUET) else _from_lines(file):
+            found = _from_parquet(file) if name.endswith(PARQUET) else map(json.loads, file)
+            for record in found:
                 if part is not None:
                     raise TornError("it goes on after its end")
                 part = record.pop("part", None)
@@ -134,11 +133,6 @@ def _plain(record: RecordJson) -> RecordJson:
 def encodable(source: str) -> str:
     """A name as Parquet can hold it: those of files may have bytes that are not UTF-8."""
     return source.encode("utf-8", "backslashreplace").decode()
-
-
-def _from_lines(file: BinaryIO) -> Iterator[RecordJson]:
-    for line in file:
-        yield json.loads(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,29 +199,25 @@ class Merge:
         self.faults: list[Fault] = []  # complete after the last record
         there = manifest.parts()
         if len(there) < len(manifest):
-            self.faults = [
-                Fault(
-                    manifest.part(shard.number),
-                    f"missing: {_shown(shard)}",
-                    len(shard.names),
-                    missing=True,
-                )
-                for shard in manifest
-                if shard.number not in there
-            ]
+            for shard in manifest:
+                if shard.number not in there:
+                    self._add_fault(shard, f"missing: {_shown(shard)}", missing=True)
+
+    def _add_fault(self, shard: Shard, reason: str, *, missing: bool = False) -> None:
+        part = self._manifest.part(shard.number)
+        self.faults.append(Fault(part, reason, len(shard.names), missing))
 
     def __iter__(self) -> Iterator[RecordJson]:
         """Yield the records, as one run on one machine prints them."""
         for shard in self._manifest:
-            part = self._manifest.part(shard.number)
             try:
-                yield from self._records(shard, part)
+                yield from self._records(shard)
             except TornError as error:
-                self.faults.append(Fault(part, str(error), len(shard.names), missing=False))
+                self._add_fault(shard, str(error))
 
-    def _records(self, shard: Shard, part: str) -> Iterator[RecordJson]:
+    def _records(self, shard: Shard) -> Iterator[RecordJson]:
         """The records of one part, each checked against the manifest's name for it."""
-        names = iter(shard.names)
+        part, names = self._manifest.part(shard.number), iter(shard.names)
         name: Name | None = None
         for record in read(self._store, part, shard):
             if name is None or not (_has_frames(name) and _is_of(record, name)):
