@@ -1,8 +1,6 @@
 """A run in shards: `detcli predict SOURCE... -o FOLDER/`."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from detcli import __version__
@@ -36,7 +34,7 @@ def predict_shards(config: Config) -> Counts:
         UsageError: The folder belongs to another run, or an input cannot be worked elsewhere.
         DetcliError: The run cannot go on.
     """
-    inputs, shards, quiet = config.inputs, config.shards, config.messages.quiet
+    inputs, shards = config.inputs, config.shards
     for name in inputs.source:
         if name == STDIN or is_live(name):
             raise UsageError(
@@ -48,39 +46,31 @@ def predict_shards(config: Config) -> Counts:
         model = locate(config, show)
     with open_engine(WorkRequest(config, model, SET_UP)) as engine:
         ready = engine.ready()
-        header = HeaderJson(
-            detcli=__version__,
-            format=config.writing.format or Format.JSONL,
-            shard_size=0,
-            settings=ready.settings,
-            inputs={
+        header: HeaderJson = {
+            "detcli": __version__,
+            "format": config.writing.format or Format.JSONL,
+            "shard_size": 0,
+            "settings": ready.settings,
+            "inputs": {
                 "start_s": inputs.start,
                 "end_s": inputs.end,
                 "max_pixels": inputs.max_pixels,
                 "strict": inputs.strict,
             },
-        )
+        }
         with Sources(inputs.source, source_options(config)) as sources:
             named = inputs.source or inputs.files_from is not None
-            opened = begin(
-                store,
-                header,
-                sources.entries() if named else None,
-                shard_size=shards.shard_size,
-                extend=shards.extend,
-            )
+            entries = sources.entries() if named else None
+            opened = begin(store, header, entries, shards.shard_size, extend=shards.extend)
         if not named:
             _require_here(store, opened.manifest)
         there = opened.manifest.parts()
         share = shards.shards or Share()
         mine = range(share.first - 1, len(opened.manifest), share.step)
         schedule = Schedule(store, opened.manifest, (shard for shard in mine if shard not in there))
-        if not quiet:
+        if not config.messages.quiet:
             _say_begin(store, opened, schedule.total, len(mine))
-        shown = _Progress(schedule, store, engine, quiet=quiet)
-        with shown.listening() as listen:
-            engine.run(schedule, listen)
-    return shown.counts
+        return _run(engine, schedule, store, quiet=config.messages.quiet)
 
 
 def _require_here(store: Store, manifest: Manifest) -> None:
@@ -89,18 +79,16 @@ def _require_here(store: Store, manifest: Manifest) -> None:
     Relative names stand for nothing there, and each would get an error for its record, for good.
     """
     names = manifest.shard(0).names if len(manifest) else ()
-    if names and all(isinstance(name, str) and _is_lost(name) for name in names):
+    if names and all(
+        isinstance(name, str)
+        and not (is_address(name) or is_object(name) or Path(name).is_absolute())
+        and identity(name) is None
+        for name in names
+    ):
         raise UsageError(
             f"{source_of(names[0])}, like all names of the first shard of {store}, is not here",
             "go on in the folder where the run began; a run with absolute names goes on anywhere",
         )
-
-
-def _is_lost(name: str) -> bool:
-    """Whether a name is the relative one of a file that does not exist."""
-    if is_address(name) or is_object(name) or Path(name).is_absolute():
-        return False
-    return identity(name) is None
 
 
 def set_up(config: Config) -> None:
@@ -123,64 +111,57 @@ def _say_begin(store: Store, opened: OpenedRun, left: int, mine: int) -> None:
         say(f"{store}: {mine - left} of {count(mine, 'shard')} done already")
 
 
-class _Progress:
-    """What a run shows while it goes on, and says at its end."""
+def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> Counts:
+    """Work what is left, with progress meanwhile and a summary at the end."""
+    counts, start_s = Counts(), time.perf_counter()
+    records = parts = 0
+    interrupted = False
 
-    def __init__(self, schedule: Schedule, store: Store, workers: Workers, *, quiet: bool) -> None:
-        self.counts = Counts()
-        self._workers = workers
-        self._schedule, self._store, self._quiet = schedule, store, quiet
-        self._start_s = time.perf_counter()
-        self._records = self._shards = 0
+    def status() -> str:
+        details = _details(engine, schedule, counts)
+        return f"shards, {count(records, 'input')}{details}, {records / seconds():.1f}/s"
 
-    @contextmanager
-    def listening(self) -> Iterator[Callable[[Progress | Counts], None]]:
-        """Show progress while the block runs, and sum up; yields what takes workers' reports."""
-        interrupted = False
-        schedule = self._schedule
-        try:
-            with progress(
-                lambda: schedule.total - schedule.elsewhere,
-                wanted=not self._quiet,
-                status=self._status,
-            ) as advance:
+    def seconds() -> float:
+        return time.perf_counter() - start_s
 
-                def listen(event: Progress | Counts) -> None:
-                    if isinstance(event, Progress):
-                        self._records += event.records
-                        return
-                    self._shards += 1
-                    self.counts.include(event)
-                    tell(self.counts.messages, quiet=self._quiet)
-                    advance()
-
-                yield listen
-        except KeyboardInterrupt:
-            interrupted = True
-            raise
-        finally:
-            if not self._quiet:
-                self._summarise(interrupted=interrupted)
-
-    def _status(self) -> str:
-        parts = [f"shards, {count(self._records, 'input')}"]
-        if self.counts.failed:
-            parts.append(f"{self.counts.failed} failed")
-        if self._workers.nodes > 1:
-            parts.append(f"{self._workers.nodes} nodes")
-        if self._schedule.deaths:
-            parts.append(f"{count(self._schedule.deaths, 'worker')} died")
-        rate = self._records / (time.perf_counter() - self._start_s)
-        return ", ".join([*parts, f"{rate:.1f}/s"])
-
-    def _summarise(self, *, interrupted: bool) -> None:
-        for line in self.counts.summary(time.perf_counter() - self._start_s):
-            say(line)
-        say(f"wrote {count(self._shards, 'part')} to {self._store}")
-        if self._schedule.deaths:
-            say(f"replaced {count(self._schedule.deaths, 'worker')} that died")
-        left = self._schedule.total - self._schedule.elsewhere - self._shards
+    try:
+        with progress(
+            lambda: schedule.total - schedule.elsewhere, wanted=not quiet, status=status
+        ) as advance:
+            for event in engine.run(schedule):
+                if isinstance(event, Progress):
+                    records += event.records
+                    continue
+                parts += 1
+                counts.include(event)
+                tell(counts.messages, quiet=quiet)
+                advance()
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
+    finally:
+        left = schedule.total - schedule.elsewhere - parts
+        lines = [*counts.summary(seconds())]
+        lines.append(f"wrote {count(parts, 'part')} to {store}")
+        if schedule.deaths:
+            lines.append(f"replaced {count(schedule.deaths, 'worker')} that died")
         if interrupted:
-            say(f"interrupted with {count(left, 'shard')} left")
-        if left:
+            lines.append(f"interrupted with {count(left, 'shard')} left")
+        for line in () if quiet else lines:
+            say(line)
+        if left and not quiet:
             say("  hint: the same command goes on from here", prefix="")
+    return counts
+
+
+def _details(engine: Workers, schedule: Schedule, counts: Counts) -> str:
+    """What the progress bar tells besides, each after a comma."""
+    return "".join(
+        f", {text}"
+        for number, least, text in (
+            (counts.failed, 1, f"{counts.failed} failed"),
+            (engine.nodes, 2, f"{engine.nodes} nodes"),
+            (schedule.deaths, 1, f"{count(schedule.deaths, 'worker')} died"),
+        )
+        if number >= least
+    )

@@ -358,8 +358,8 @@ def begin(
     store: Store,
     header: HeaderJson,
     entries: Iterable[SourceEntry] | None,
-    *,
     shard_size: int | None = None,
+    *,
     extend: bool = False,
 ) -> OpenedRun:
     """Write the manifest, or compare the existing one with what would be written now.

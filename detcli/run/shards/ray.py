@@ -23,7 +23,7 @@ from typing import Any
 
 from detcli import __version__
 from detcli.core.cache import cache_folder
-from detcli.core.errors import DeviceError, UsageError
+from detcli.core.errors import DetcliError, DeviceError, UsageError
 from detcli.core.files import make_folder, write_file
 from detcli.core.opencv import PIXEL_LIMIT
 from detcli.core.text import public_name, public_text
@@ -31,7 +31,7 @@ from detcli.model.file import ModelFile
 from detcli.run.shards.manifest import FIRST
 from detcli.run.shards.store import Store, open_store
 from detcli.run.shards.work import Task, WorkRequest
-from detcli.run.shards.workers import Ended, Failed, Tell, Workers, serve
+from detcli.run.shards.workers import Ended, Tell, Workers, serve
 from detcli.source.names import is_address
 
 log = logging.getLogger(__name__)
@@ -194,11 +194,11 @@ class _Actor:
                     reason = f"no node has had room for an actor for {ROOM_S:.0f} s"
                     hint = "wait until other jobs end, or for nodes to come with --actors 0..N"
                     nodes = _nodes(self._ray)
-                    self._tell(Failed(DeviceError(f"{reason}: {nodes}", hint)))
+                    self._tell(DeviceError(f"{reason}: {nodes}", hint))
                     return
             if refusal := self._ray.get(begun):
                 hint = f"give all nodes what this machine has: {INSTALL}"
-                self._tell(Failed(DeviceError(refusal, hint)))
+                self._tell(DeviceError(refusal, hint))
                 return
             self._running.add(self)
             while not self._fetch_events():
@@ -284,9 +284,8 @@ def work_here(
         os.chdir(folder)
 
     def tell(event: object) -> None:
-        if isinstance(event, Failed):
-            error = event.error
-            event = Failed(type(error)(f"node {platform.node()}: {error}", error.hint))
+        if isinstance(event, DetcliError):
+            event = type(event)(f"node {platform.node()}: {event}", event.hint)
         put(pickle.dumps(event))
 
     def run() -> None:

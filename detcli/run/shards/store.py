@@ -11,6 +11,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -23,7 +24,7 @@ CHUNK = 1 << 20
 
 
 class Store(Protocol):
-    """A folder, or what stands for one in an object store; can be pickled. `str` names it."""
+    """A folder, or what stands for one in an object store; `str` names it."""
 
     def names(self) -> Iterator[str]:
         """Names of the files directly in it, in any order; none if the folder does not exist yet.
@@ -149,14 +150,9 @@ class ObjectFolder:
                 checked(folder)
         except ObjectError as error:
             raise UsageError(f"--output {place}: {error}", error.hint) from None
-        self._opened: Bucket | None = None
 
     def __str__(self) -> str:
         return str(self._address)
-
-    def __reduce__(self) -> tuple[type["ObjectFolder"], tuple[str]]:
-        """Connections stay where they are."""
-        return ObjectFolder, (str(self),)
 
     def names(self) -> Iterator[str]:
         prefix = self._address.key
@@ -191,11 +187,9 @@ class ObjectFolder:
             raise OutputError(f"cannot write {self}{name}: {error}", error.hint) from None
         return True
 
-    @property
+    @cached_property
     def _bucket(self) -> Bucket:
-        if self._opened is None:
-            self._opened = Bucket(self._address.scheme, self._address.bucket)
-        return self._opened
+        return Bucket(self._address.scheme, self._address.bucket)
 
     @contextlib.contextmanager
     def _readable(self, name: str) -> Iterator[None]:

@@ -10,10 +10,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 
-from detcli import __version__
 from detcli.core.config import Config
 from detcli.core.device import Device
 from detcli.core.record import Record, SettingsJson
@@ -87,7 +87,6 @@ class Ready:
     """A worker has opened its detectors."""
 
     node: str  # the name of its machine
-    version: str  # of detcli
     settings: SettingsJson  # what detections depend on
 
 
@@ -104,7 +103,6 @@ class Done:
 
     task: Task
     counts: Counts  # what became of its inputs
-    published: bool  # whether its part is this worker's; False if it was there already
     lines: bytes = b""  # the records of a piece, as JSON Lines
 
 
@@ -119,7 +117,7 @@ def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkRepo
     """
     store = open_store(str(request.config.writing.output))
     with open_run(request.config, request.model, cores=request.cores) as run:
-        report(Ready(platform.node(), __version__, run.settings()))
+        report(Ready(platform.node(), run.settings()))
         with run.sources([]) as sources:
             worker = _Worker(store, sources, report)
             try:
@@ -158,7 +156,7 @@ class _Worker:
             self._open.append(now)
             names = task.shard.names[task.start : task.stop]
             waiting: Item | None = None
-            for item in (item for name in names for item in self._sources.open(to_entry(name))):
+            for item in chain.from_iterable(map(self._sources.open, map(to_entry, names))):
                 if waiting is not None:
                     yield waiting
                     count += 1
@@ -193,10 +191,10 @@ class _Worker:
         task = done.task
         with done.writer as writer:
             if task.part is None:
-                self._tell(Done(task, done.counts, published=True, lines=writer.content()))
+                self._tell(Done(task, done.counts, writer.content()))
             else:
-                published = writer.publish(self._store, task.part)
-                self._tell(Done(task, done.counts, published=published))
+                writer.publish(self._store, task.part)
+                self._tell(Done(task, done.counts))
 
     def _tell(self, report: WorkReport) -> None:
         with self._lock:

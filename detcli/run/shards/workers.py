@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self
+from typing import IO, Any, NoReturn, Protocol, Self, cast
 
 from detcli.core.device import available_cores
 from detcli.core.errors import DetcliError, DetcliWarning, UsageError
@@ -35,27 +35,14 @@ class More:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
-    """A worker warns."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A worker failed with an error that another worker would have too."""
-
-    error: DetcliError
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """A worker has ended."""
 
     cause: str  # what ended it; empty if it had nothing left to do
 
 
-WorkerEvent = WorkReport | More | Warned | Failed | Ended
+WorkerEvent = WorkReport | More | DetcliWarning | DetcliError | Ended
+"""What a worker tells; an error is one that another worker would have too, and ends the run."""
 
 Tell = Callable[[WorkerEvent], None]
 """Takes the events of a worker, from any thread."""
@@ -115,8 +102,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                         raise repeated_deaths_error(cause, "none has started")
                     self._start(number)
 
-    def run(self, schedule: Schedule, listen: Callable[[Progress | Counts], None]) -> None:
-        """Work all shards of a schedule; `listen` gets progress, and the counts of each shard."""
+    def run(self, schedule: Schedule) -> Iterator[Progress | Counts]:
+        """Work all shards of a schedule; yields progress, and the counts of each shard."""
         for number in range(1, min(self._count, schedule.total)):
             self._start(number)
         over = False
@@ -126,7 +113,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             counts = None
             match event:
                 case Progress():
-                    listen(event)
+                    yield event
                 case Done():
                     counts = schedule.done(number, event)
                 case Ended(cause):
@@ -136,7 +123,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                         counts = schedule.died(number, cause)
                         self._start(number)
             if counts is not None:
-                listen(counts)
+                yield counts
 
     @property
     def nodes(self) -> int:
@@ -164,11 +151,11 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 self._nodes.pop(number, None)
             case More():
                 self._waiting.add(number)
-            case Warned(text) if text not in self._warnings:
-                self._warnings.add(text)
-                warnings.warn(text, DetcliWarning, stacklevel=2)
-            case Failed(error):
-                raise error
+            case DetcliWarning() if str(event) not in self._warnings:
+                self._warnings.add(str(event))
+                warnings.warn(event, stacklevel=2)
+            case DetcliError():
+                raise event
         return number, event
 
     def _start(self, number: int) -> None:
@@ -184,13 +171,9 @@ def serve(
     tell: Tell,
     model: Path | None = None,
 ) -> None:
-    """Run as a worker: work tasks until the last, or until it cannot go on.
+    """Work tasks until the last, or until it cannot go on; `take` returns None after that.
 
-    Args:
-        start: A `WorkRequest`, as JSON.
-        take: Waits for the next task; None after the last.
-        tell: Takes events.
-        model: Where the model's file is, if not at the request's path.
+    The model's file is at the request's path, unless told otherwise.
     """
 
     def tasks() -> Iterator[Task]:
@@ -202,7 +185,7 @@ def serve(
 
     def warn(*details: Any, **_: Any) -> None:  # noqa: ANN401 - as showwarning
         if isinstance(details[0], DetcliWarning):
-            tell(Warned(str(details[0])))
+            tell(details[0])
 
     try:
         request = WorkRequest.from_json(start)
@@ -213,7 +196,7 @@ def serve(
         warnings.showwarning = warn
         work(request, tasks(), tell)
     except BaseException as error:  # noqa: BLE001 - raised again where it was started
-        tell(Failed(as_error(error)))
+        tell(as_error(error))
 
 
 START = "import sys; sys.path[:] = {path!r}; from detcli.run.shards.workers import main; main()"
@@ -253,6 +236,8 @@ class _Process:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=_stderr()
             )
         self._tell = tell
+        self._stdin = cast("IO[bytes]", self._process.stdin)
+        self._stdout = cast("IO[bytes]", self._process.stdout)
         threading.Thread(target=self._listen, daemon=True).start()
         self._write(f"{request.to_json()}\n".encode())
 
@@ -276,25 +261,14 @@ class _Process:
             self._stdin.write(data)
             self._stdin.flush()
 
-    @property
-    def _stdin(self) -> Any:  # noqa: ANN401 - a pipe
-        return self._process.stdin
-
     def _listen(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - a pipe
-        ended = None
-        with self._process.stdout as pipe:
-            while ended is None:
-                try:
-                    event: WorkerEvent = pickle.load(pipe)  # noqa: S301 - of a process of ours
-                except Exception:  # noqa: BLE001 - a pickle that was cut off raises anything
-                    break
-                if isinstance(event, Ended):
-                    ended = event
-                else:
-                    self._tell(event)
+        event: WorkerEvent | None = None
+        # A pickle that was cut off raises anything.
+        with self._stdout as pipe, contextlib.suppress(Exception):
+            while not isinstance(event := pickle.load(pipe), Ended):  # noqa: S301 - of ours
+                self._tell(event)
         code = self._process.wait()
-        self._tell(ended or Ended(_cause(code)))
+        self._tell(event if isinstance(event, Ended) else Ended(_cause(code)))
 
 
 def _stderr() -> int | None:

@@ -75,8 +75,9 @@ class Game:
                 writer.add({"schema_version": 1, "source": name, "index": 0, "detections": []})
                 counts.pictures += 1
             if task.part is None:
-                return Done(task, counts, published=True, lines=writer.content())
-            return Done(task, counts, published=writer.publish(self.store, task.part))
+                return Done(task, counts, writer.content())
+            writer.publish(self.store, task.part)
+            return Done(task, counts)
 
     def records(self):
         merge = Merge(self.store, self.manifest)

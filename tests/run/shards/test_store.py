@@ -2,7 +2,6 @@ import errno
 import io
 import multiprocessing
 import os
-import pickle
 
 import pytest
 
@@ -37,12 +36,6 @@ def test_content_is_published_from_its_beginning(tmp_path):
     content.seek(3)
     assert LocalFolder(tmp_path).publish("part", content)
     assert (tmp_path / "part").read_bytes() == b"all of it"
-
-
-def test_a_store_can_be_sent_to_another_process(tmp_path):
-    store = pickle.loads(pickle.dumps(LocalFolder(tmp_path)))  # noqa: S301
-    assert store.publish("part", io.BytesIO(b"x"))
-    assert str(store) == str(tmp_path)
 
 
 def _publish_many(folder, content, barrier, wins):

@@ -1,7 +1,6 @@
 """A folder in an object store keeps what a folder on a disk promises."""
 
 import io
-import pickle
 import re
 import threading
 
@@ -55,13 +54,6 @@ def test_of_many_writers_one_wins(s3, store):
     for writer in writers:
         writer.join()
     assert [str(number).encode() for number in won] == [s3.get("a b/boxes/part")]
-
-
-def test_a_store_can_be_sent_to_another_process(store):
-    assert store.publish("part", io.BytesIO(b"x"))
-    copy = pickle.loads(pickle.dumps(store))  # noqa: S301
-    assert str(copy) == str(store) == "s3://photos/a b/boxes/"
-    assert copy.exists("part")
 
 
 def test_what_a_torn_answer_brought_is_not_used(s3, store):

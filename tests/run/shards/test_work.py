@@ -107,9 +107,8 @@ def test_a_worker_tells_what_it_does(tmp_path, names, make_model):
     assert (first.counts.pictures, first.counts.frames, first.counts.failed) == (7, 0, 1)
     assert (second.counts.pictures, second.counts.frames) == (7, 9)
     assert sum(progress.records for progress in play.of(Progress)) == 29
-    assert all(done.published for done in play.of(Done))
-    play.work(play.tasks()[:1])
-    assert not play.of(Done)[-1].published
+    play.work(play.tasks()[:1])  # whose part is there already
+    assert len(play.of(Done)) == 4
 
 
 @pytest.mark.parametrize("fast_decode", [False, True])

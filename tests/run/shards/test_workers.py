@@ -14,14 +14,14 @@ class Worker:
     def __init__(self, number, tell):
         self._tell = tell
         self.number = number
-        tell(Ready("here", "1.0", {}))
+        tell(Ready("here", {}))
         tell(More())
 
     def send(self, task):
         if task is None:
             self._tell(Ended(""))
         else:
-            self._tell(Done(task, Counts(), published=True))
+            self._tell(Done(task, Counts()))
             self._tell(More())
 
     def release(self):
@@ -34,7 +34,7 @@ def test_there_are_no_more_workers_than_shards(tmp_path):
     store = LocalFolder(tmp_path)
     publish(store, FIRST, header() | {"shard_size": 1}, ["a", "b", "c"])
     for shards, expected in (([], 1), ([0], 1), ([0, 1, 2], 3)):
-        started, worked = [], []
+        started = []
 
         def begin(number, tell, started=started):
             started.append(number)
@@ -42,6 +42,6 @@ def test_there_are_no_more_workers_than_shards(tmp_path):
 
         with Workers(5, begin) as workers:
             workers.ready()
-            workers.run(Schedule(store, Manifest(store), shards), worked.append)
+            worked = [*workers.run(Schedule(store, Manifest(store), shards))]
         assert started == [*range(expected)]
         assert len(worked) == len(shards)
