@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import reduce
 from pathlib import Path
 
 from detcli.cli.messages import fetching, progress, say, tell
@@ -13,7 +14,6 @@ from detcli.core.interrupts import interrupts
 from detcli.core.record import AddedJson, Record, SettingsJson
 from detcli.core.text import count
 from detcli.core.timing import Stage, StageTimes
-from detcli.core.values import Target
 from detcli.model.contract import class_ids
 from detcli.run import Run, is_one_picture, locate, open_run, source_options
 from detcli.run.counts import Counts, check_conditions, parse_condition
@@ -21,9 +21,6 @@ from detcli.sink import Destination, Skip, choose_destination, is_special, open_
 from detcli.sink.protocol import Sink, Stopped
 from detcli.source.loading import Item
 from detcli.source.sources import InputGuard, Sources
-
-RecordStep = Callable[[Record], Record]
-"""Adds something to each record."""
 
 WRITE_LIMIT_S = 2.0
 """How long an interrupt waits until a record is written whole; a pipe's reader may have stopped."""
@@ -50,9 +47,13 @@ def predict_here(config: Config) -> Counts:
         left_out = set() if kept is None else {*names} - {names[one] for one in kept}
         conditions = [parse_condition(text, names, places, left_out) for text in writing.fail_if]
         settings = run.settings() if writing.need_identity else None
-        add: RecordStep = run.watcher()
+        steps: list[Callable[[Record], Record]] = [run.watcher()]
         if writing.provenance:
-            add = _in_turn(add, _provenance(run, settings))
+            steps.append(_provenance(run, settings))
+
+        def add(record: Record) -> Record:
+            return reduce(lambda done, step: step(done), steps, record)
+
         with run.sources() as sources:
             opening = open_sinks(config, destination, guard, settings, names)
             counts = _detect(run, sources, add, opening, destination)
@@ -63,7 +64,7 @@ def predict_here(config: Config) -> Counts:
 def _detect(
     run: Run,
     sources: Sources,
-    add: RecordStep,
+    add: Callable[[Record], Record],
     opening: AbstractContextManager[tuple[list[Sink], Skip]],
     destination: Destination,
 ) -> Counts:
@@ -75,19 +76,17 @@ def _detect(
 
     def skip(item: Item) -> bool:
         known = has_record(item)
-        summary.skipped += known
+        if known:
+            summary.skipped += 1
+            sources.progress.expect(-1)
         return known
-
-    def total() -> int | None:
-        known = sources.progress.total
-        return None if known is None else known - summary.skipped
 
     interrupted = False
     try:
         with (
             contextlib.suppress(Stopped),  # the user closed the window
             opening as (sinks, has_record),
-            progress(total, wanted=bar, status=summary.status) as advance,
+            progress(lambda: sources.progress.total, wanted=bar, status=summary.status) as advance,
         ):
             for record in map(add, pipeline.run(sources, skip)):
                 with interrupts.held(WRITE_LIMIT_S):
@@ -104,7 +103,7 @@ def _detect(
             say(line)
     if interrupted:
         if done and not quiet and not destination.endless:  # where that is how a run ends
-            _report_interrupt(done, total(), config.writing.resume)
+            _report_interrupt(done, sources.progress.total, config.writing.resume)
         raise KeyboardInterrupt
     return summary.counts
 
@@ -170,11 +169,11 @@ class _Summary:
             yield f"added {records} to {writing.resume}{known}"
         if target is not None and self._destination.appends:
             yield f"added {records} to {target}"
-        elif target is not None and not is_special(target):
-            yield f"wrote {records} to {target}{self._instead_of(target)}"
-        if writing.save_coco is not None and not is_special(writing.save_coco):
-            again = self._instead_of(writing.save_coco)
-            yield f"wrote COCO results to {writing.save_coco}{again}"
+            target = None
+        for what, path in ((records, target), ("COCO results", writing.save_coco)):
+            if path is not None and not is_special(path):
+                again = ", in place of the file that was there" * (path in self._replaced)
+                yield f"wrote {what} to {path}{again}"
         for folder in dict.fromkeys(writing.folders):
             yield f"wrote {count(self._files[folder], 'file')} to {folder}"
         if writing.report is not None:
@@ -189,15 +188,8 @@ class _Summary:
             parts.append(f"{(frames - 1) / (last_s - first_s):.1f}/s")
         return ", ".join([*parts, f"{dropped} dropped"] if dropped else parts)
 
-    def _instead_of(self, path: Target) -> str:
-        return ", in place of the file that was there" if path in self._replaced else ""
 
-
-def _in_turn(first: RecordStep, second: RecordStep) -> RecordStep:
-    return lambda record: second(first(record))
-
-
-def _provenance(run: Run, settings: SettingsJson | None) -> RecordStep:
+def _provenance(run: Run, settings: SettingsJson | None) -> Callable[[Record], Record]:
     """The provenance that records carry: what made them."""
     from detcli.model.file import ModelFile
     from detcli.run.machine import Provenance, describe_run
@@ -216,8 +208,7 @@ def _report_interrupt(done: int, total: int | None, journal: Path | None) -> Non
     """Say how far an interrupted run got, and how to continue it."""
     inputs = count(done, "input") if total is None else f"{done} of {count(total, 'input')}"
     say(f"interrupted after {inputs}")
+    hint = "the same command goes on from here"
     if journal is None:
         hint = "with --resume FILE, the same command would go on where it stopped"
-    else:
-        hint = "the same command goes on from here"
     say(f"  hint: {hint}", prefix="")
