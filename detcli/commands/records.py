@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from importlib import resources
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from detcli.core.record import DetectionJson, RecordJson
     from detcli.run.shards.manifest import Manifest
     from detcli.run.shards.parts import Merge
+    from detcli.sink.protocol import RecordSink
 
 PAGES = {
     "bench": "benchmark.md",
@@ -30,6 +31,9 @@ PAGES = {
     "verify": "verify.md",
 }
 """Where the documentation shows a command's JSON by example."""
+
+SCHEMAS = ("eval", "predict")
+"""Commands that have a schema."""
 
 
 @command("format", Messages, examples="""
@@ -55,7 +59,7 @@ def merge(
     set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
     from detcli.core.record import OPTIONAL_FIELDS  # these load NumPy, which --help does not need
     from detcli.run.shards.manifest import NAME, PART, Manifest
-    from detcli.run.shards.parts import DAMAGE, Merge, Stored
+    from detcli.run.shards.parts import Merge
     from detcli.run.shards.store import open_store
     from detcli.sink import choose_format, open_record_sink, open_target, require_file
 
@@ -81,18 +85,7 @@ def merge(
         settings = manifest.header["settings"]
         optional = [column for column, setting in OPTIONAL_FIELDS.items() if settings.get(setting)]
         sink = open_record_sink(chosen, writing, optional)
-        records = iter(merging)
-        try:
-            with progress(lambda: manifest.names, wanted=wanted) as advance:
-                for record in records:
-                    sink.write(Stored(record))
-                    advance(record["source"])
-        except DAMAGE:  # a record whose part may turn out to be changed
-            for _ in records:
-                pass
-            _require_whole(merging, manifest)
-            raise
-        _require_whole(merging, manifest)
+        _copy(merging, manifest, sink, shown=wanted)
     except BaseException:
         if not isinstance(writing, StandardOutput):
             writing.discard()
@@ -103,20 +96,37 @@ def merge(
         say(f"wrote {count(merging.count, 'record')} of {count(len(manifest), 'part')} to {target}")
 
 
+def _copy(merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, shown: bool) -> None:
+    """Write all records, if all of them are there and none is damaged."""
+    from detcli.run.shards.parts import DAMAGE, Stored
+
+    error: Exception | None = None
+    with progress(lambda: manifest.names, wanted=shown) as advance:
+        for record in merging:
+            try:
+                if error is None:
+                    sink.write(Stored(record))
+            except DAMAGE as caught:  # its part may turn out to be changed
+                error = caught
+            advance(record["source"])
+    _require_whole(merging, manifest)
+    if error is not None:
+        raise error
+
+
 def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
     """List the missing and damaged parts, if any, and raise."""
-    if not merging.faults:
-        return
-    for fault in merging.faults:
+    faults = merging.faults
+    for fault in faults:
         say(f"{fault.part}: {fault.reason}")
-    damaged = sum(not fault.missing for fault in merging.faults)
-    names = sum(fault.names for fault in merging.faults)
-    raise CheckError(
-        f"{len(merging.faults)} of {count(len(manifest), 'part')}, with {count(names, 'name')}, "
-        "missing or damaged",
-        ("remove the damaged parts, then " if damaged else "")
-        + "run the command that made the parts again; it makes only the missing ones",
-    )
+    if not faults:
+        return
+    hint = "run the command that made the parts again; it makes only the missing ones"
+    if not all(fault.missing for fault in faults):
+        hint = f"remove the damaged parts, then {hint}"
+    parts = f"{len(faults)} of {count(len(manifest), 'part')}"
+    names = count(sum(fault.names for fault in faults), "name")
+    raise CheckError(f"{parts}, with {names}, missing or damaged", hint)
 
 
 @command(
@@ -173,10 +183,10 @@ def report(
         raise UsageError(f"--images {images} is not a folder", "name one, or leave the option out")
     blur = _Blur(config.writing.blur, config.writing.blur_with)
     reading = read_records(records)
-    first = next(reading, None)  # before a page is begun
+    first = [*islice(reading, 1)]  # before a page is begun
     decode = DecodeOptions(max_pixels=config.inputs.max_pixels)
     finder = Finder(images, decode, blur.pixels if config.writing.blur else None)
-    settings = {} if first is None else first.get("settings", {})
+    settings = first[0].get("settings", {}) if first else {}
     conf = settings.get("conf")  # any JSON may stand there
     source = "standard input" if records == "-" else public_name(records)
     about = About(
@@ -189,8 +199,7 @@ def report(
     done = 0
     try:
         with progress(lambda: None, wanted=not quiet) as advance:
-            everything = chain(() if first is None else [first], reading)
-            for record, rendering in finder.with_pictures(everything):
+            for record, rendering in finder.with_pictures(chain(first, reading)):
                 page.add(blur.record(record), rendering)
                 advance(record["source"])
                 done += 1
@@ -243,15 +252,10 @@ def schema(
     name: str = option("predict", "COMMAND", "The command: predict or eval.", boxes=False),
 ) -> None:
     """Print the JSON Schema of a command's JSON output."""
-    schemas = {
-        folder.name: file
-        for folder in resources.files("detcli.commands").iterdir()
-        if (file := folder / "schema.json").is_file()
-    }
-    if name not in schemas:
-        known = ", ".join(sorted(schemas))
-        hint = f"these commands have one: {known}"
+    if name not in SCHEMAS:
+        hint = f"these commands have one: {', '.join(SCHEMAS)}"
         if name in PAGES:
             hint = f"docs/{PAGES[name]} shows its JSON by example; {hint}"
         raise UsageError(f"'{name}' has no schema", hint)
-    StandardOutput().write(schemas[name].read_text(encoding="utf-8"))
+    file = resources.files("detcli.commands") / name / "schema.json"
+    StandardOutput().write(file.read_text(encoding="utf-8"))
