@@ -1,4 +1,4 @@
-"""`detcli predict` as a user runs it, in a process of its own."""
+"""`detcli predict` as a user runs it."""
 
 import csv
 import io
@@ -17,91 +17,81 @@ import numpy as np
 import pytest
 import terminals
 from colour_model import NAMES, cell_box
+from json_lines import lines
 from report_schemas import validator
 
 
-def records(finished):
-    lines = [json.loads(line) for line in finished.stdout.splitlines()]
-    for line in lines:
-        validator("predict", strict=True).validate(line)
-    return lines
+def classes(done):
+    """The classes that the only record names."""
+    (record,) = done.records
+    validator("predict", strict=True).validate(record)
+    return [one["class_name"] for one in record["detections"]]
 
 
 def test_a_picture_gives_a_record(detcli, make_model, make_picture):
     picture = make_picture("a.png", ("red", 2, 3))
-    finished = detcli("predict", picture, "--model", make_model())
-    assert finished.returncode == 0
-    assert records(finished) == [
-        {
-            "schema_version": 1,
-            "source": str(picture),
-            "index": 0,
-            "width": 64,
-            "height": 64,
-            "detections": [
-                {"class_id": 0, "class_name": "red", "score": 1.0, "box": cell_box(2, 3)},
-                *_grey_cells(finished),
-            ],
-            "model": "colours",
-            "device": "cpu",
-        }
-    ]
+    (record,) = lines(detcli("predict", picture, "--model", make_model()).stdout)
+    validator("predict", strict=True).validate(record)
+    first, *_ = record.pop("detections")  # the others are of the grey background
+    assert first == {"class_id": 0, "class_name": "red", "score": 1.0, "box": cell_box(2, 3)}
+    assert record == {
+        "schema_version": 1,
+        "source": str(picture),
+        "index": 0,
+        "width": 64,
+        "height": 64,
+        "model": "colours",
+        "device": "cpu",
+    }
 
 
 @pytest.mark.parametrize("option", ["--fast-decode", "--no-fast-decode"])
-def test_jpegs_are_decoded_into_the_devices_memory(
-    option, invoke, make_model, make_picture, allocated
-):
+def test_jpegs_are_decoded_into_the_devices_memory(option, predict, make_picture, allocated):
     pytest.importorskip("simplejpeg")
-    pictures = [make_picture(name, ("red", 2, 3)) for name in ("a.jpg", "b.png", "c.jpg")]
-    finished = invoke("predict", *pictures, "-m", make_model(), option)
-    assert [record["width"] for record in records(finished)] == [64] * 3
+    for name in ("b.jpg", "c.jpg"):
+        make_picture(name, ("red", 2, 3))
+    done = predict(f"b.jpg a.png c.jpg {option}")
+    assert [record["width"] for record in done.records] == [64] * 3
     assert allocated == [(64, 64)] * 2
 
 
-def _grey_cells(finished):
-    """Detections of the grey background, which scores 0.447 and so passes the default threshold."""
-    return json.loads(finished.stdout)["detections"][1:]
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ("--conf 0.6", ["blue", "red"]),
+        ("--conf 0.6 --max-det 1", ["blue"]),
+        ("--conf 0.6 --classes red", ["red"]),
+        ("--conf 0.6 --classes '2, red'", ["blue", "red"]),
+        ("--conf 1", []),
+        ("--conf 0.6,red=1", ["blue"]),
+    ],
+)
+def test_conf_max_det_and_classes(options, found, predict, make_picture):
+    make_picture("two.png", ("red", 2, 3), ("blue", 1, 1))
+    assert classes(predict(f"two.png {options}")) == found
 
 
-def test_conf_max_det_and_classes(invoke, make_model, make_picture):
-    picture = make_picture("a.png", ("red", 2, 3), ("blue", 1, 1))
-    model = make_model()
-
-    def found(*options):
-        finished = invoke("predict", picture, "-m", model, *options)
-        return [one["class_name"] for one in records(finished)[0]["detections"]]
-
-    assert found("--conf", 0.6) == ["blue", "red"]
-    assert found("--conf", 0.6, "--max-det", 1) == ["blue"]
-    assert found("--conf", 0.6, "--classes", "red") == ["red"]
-    assert found("--conf", 0.6, "--classes", "2, red") == ["blue", "red"]
-    assert found("--conf", 1) == []
+@pytest.mark.parametrize(("options", "count"), [("", 3 * 64), ("--unique", 64)])
+def test_one_class_per_anchor(options, count, predict, make_picture):
+    """Grey scores equally in all three classes."""
+    make_picture("grey.png")
+    assert len(classes(predict(f"grey.png --conf 0.3 {options}"))) == count
 
 
 @pytest.mark.usefixtures("each_device")
-def test_inputs_that_fail_are_records_and_the_others_complete(invoke, make_model, make_picture):
-    good = make_picture("a.png", ("red", 2, 3))
-    torn = make_picture("torn.png", ("red", 2, 3))
-    torn.write_bytes(torn.read_bytes()[:-40])
-    arguments = [torn, "no/such.jpg", good]
-    finished = invoke("predict", *arguments, "--model", make_model(), "--conf", 0.6)
-    lines = records(finished)
-    assert finished.returncode == 3
-    assert [line["source"] for line in lines] == list(map(str, arguments))
-    assert [line.get("error", {}).get("type") for line in lines] == [
-        "DecodeError",
-        "SourceError",
-        None,
-    ]
-    assert len(lines[2]["detections"]) == 1
-    assert "no/such.jpg: no such file" in finished.stderr
-    assert "1 picture, 1 detection, 2 failed" in finished.stderr
-
-
-def test_a_name_that_no_file_can_have_is_a_record(invoke, make_model):
-    finished = invoke("predict", "a" * 300, "--model", make_model())
-    assert (finished.returncode, records(finished)[0]["error"]["message"]) == (3, "no such file")
+def test_inputs_that_fail_are_records_and_the_others_complete(predict, tmp_path):
+    (tmp_path / "torn.png").write_bytes((tmp_path / "a.png").read_bytes()[:-40])
+    names = ["torn.png", "no/such.jpg", "a" * 300, "a.png"]
+    done = predict("--conf 0.6", *names, code=3, says="1 picture, 1 detection, 3 failed")
+    for record in done.records:
+        validator("predict", strict=True).validate(record)
+    assert [record["source"] for record in done.records] == names
+    errors = [record.get("error", {}) for record in done.records]
+    types = ["DecodeError", "SourceError", "SourceError", None]
+    assert [error.get("type") for error in errors] == types
+    assert errors[1]["message"] == errors[2]["message"] == "no such file"
+    assert len(done.records[3]["detections"]) == 1
+    assert "no/such.jpg: no such file" in done.stderr
 
 
 def test_a_picture_on_stdin(detcli, make_model, make_picture):
@@ -112,25 +102,22 @@ def test_a_picture_on_stdin(detcli, make_model, make_picture):
     assert record["detections"][0]["class_name"] == "red"
 
 
-def test_a_folder_and_a_quoted_pattern(invoke, make_model, make_picture, tmp_path):
+def test_a_folder_and_a_quoted_pattern(predict, make_picture):
     for name in ("pics/b.png", "pics/a.jpg", "pics/deeper/c.png"):
-        make_picture(name, ("red", 2, 3))
-    model = make_model()
-    folder = records(invoke("predict", tmp_path / "pics", "-m", model))
-    pattern = records(invoke("predict", f"{tmp_path}/pics/**/*.png", "-m", model))
-    assert [os.path.basename(line["source"]) for line in folder] == ["a.jpg", "b.png"]  # noqa: PTH119
-    assert [os.path.basename(line["source"]) for line in pattern] == ["b.png", "c.png"]  # noqa: PTH119
+        make_picture(name)
+    for source, expected in (
+        ("pics", ["pics/a.jpg", "pics/b.png"]),
+        ("'pics/**/*.png'", ["pics/b.png", "pics/deeper/c.png"]),
+    ):
+        assert [record["source"] for record in predict(source).records] == expected
 
 
-def test_formats_and_output_files(invoke, make_model, make_picture, tmp_path):
-    picture = make_picture("a.png", ("red", 2, 3))
-    common = ["predict", picture, "-m", make_model(), "--conf", 0.6]
-    as_json = invoke(*common, "--format", "json")
-    assert json.loads(as_json.stdout)[0]["detections"][0]["class_name"] == "red"
+def test_formats_and_output_files(predict, tmp_path):
+    as_json = predict("a.png --conf 0.6 --format json").stdout
+    assert json.loads(as_json)[0]["detections"][0]["class_name"] == "red"
     for name in ("out.json", "out.csv", "out.jsonl", "out", "out.parquet"):
-        finished = invoke(*common, "--output", tmp_path / name)
-        assert (finished.returncode, finished.stdout) == (0, "")
-    assert (tmp_path / "out.json").read_text() == as_json.stdout
+        assert predict(f"a.png --conf 0.6 --output {name}").stdout == ""
+    assert (tmp_path / "out.json").read_text() == as_json
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
     assert [(row["class_name"], row["x1"]) for row in rows] == [("red", "16.0")]
     assert (tmp_path / "out.jsonl").read_text() == (tmp_path / "out").read_text()
@@ -139,49 +126,32 @@ def test_formats_and_output_files(invoke, make_model, make_picture, tmp_path):
     assert json.loads((tmp_path / "out.jsonl").read_text())["index"] == 0
 
 
-def test_a_dash_is_standard_output(invoke, make_model, make_picture, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    command = ["predict", make_picture("a.png"), "-m", make_model(), "--format", "jsonl"]
-    (there,), (plain,) = records(invoke(*command, "-o", "-")), records(invoke(*command))
-    assert there["detections"] == plain["detections"]
+def test_a_dash_is_standard_output(predict, tmp_path):
+    assert predict("a.png --format jsonl -o -").records == predict("a.png").records
     assert not (tmp_path / "-").exists()
 
 
-def test_a_suffix_without_a_format_is_refused_before_anything_is_done(invoke, tmp_path):
-    finished = invoke("predict", "none.jpg", "-m", "none.onnx", "-o", tmp_path / "boxes.xlsx")
-    assert finished.returncode == 2
-    assert "the suffix .xlsx names no format" in finished.stderr
-    assert ".csv, .parquet" in finished.stderr
-
-
-def test_parquet_needs_a_file_and_its_library(invoke, tmp_path, monkeypatch):
-    finished = invoke("predict", "none.jpg", "-m", "none.onnx", "--format", "parquet")
-    assert finished.returncode == 2
-    assert "--format parquet needs --output" in finished.stderr
+def test_parquet_needs_its_library(predict, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "detcli.sink.parquet", raising=False)
-    finished = invoke("predict", "none.jpg", "-m", "none.onnx", "-o", tmp_path / "x.parquet")
-    assert finished.returncode == 1
-    assert "pyarrow does not load" in finished.stderr
-    assert "hint: pip install 'detcli[parquet]'" in finished.stderr
-    assert [*tmp_path.iterdir()] == []
+    done = predict("none.jpg -o x.parquet", code=1, says="pyarrow does not load")
+    assert "hint: pip install 'detcli[parquet]'" in done.stderr
+    assert not (tmp_path / "x.parquet").exists()
 
 
-def test_save_writes_annotated_pictures_of_equal_names(invoke, make_model, make_picture, tmp_path):
-    one = make_picture("x/a.png", ("red", 2, 3))
-    two = make_picture("y/a.png", ("blue", 2, 3))
-    finished = invoke("predict", one, two, "-m", make_model(), "--save", tmp_path / "out")
-    assert finished.returncode == 0
+def test_save_writes_annotated_pictures_of_equal_names(predict, make_picture, tmp_path):
+    make_picture("x/a.png", ("red", 2, 3))
+    make_picture("y/a.png", ("blue", 2, 3))
+    predict("x/a.png y/a.png --save out")
     saved = sorted((tmp_path / "out").glob("[!.]*"))
     assert re.fullmatch("a-[0-9a-f]{8}.png a.png", " ".join(path.name for path in saved))
     assert (cv2.imread(saved[0]) != cv2.imread(saved[1])).any()
 
 
-def test_save_keeps_the_paths_below_a_folder(invoke, make_model, make_picture, tmp_path):
+def test_save_keeps_the_paths_below_a_folder(predict, make_picture, tmp_path):
     for name in ("x/a.png", "y/a.png", "b.png"):
         make_picture(f"pics/{name}", ("red", 2, 3))
-    command = ["predict", tmp_path / "pics", "-r", "-m", make_model(), "--save", tmp_path / "out"]
-    assert invoke(*command, "--save-txt", tmp_path / "out/labels").returncode == 0
+    predict("pics -r --save out --save-txt out/labels")
     files = (path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("[!.]*.*"))
     assert {path.as_posix() for path in files} == {
         *("b.png", "x/a.png", "y/a.png"),
@@ -189,58 +159,45 @@ def test_save_keeps_the_paths_below_a_folder(invoke, make_model, make_picture, t
     }
 
 
-def test_lines_and_labels_of_annotated_pictures(invoke, make_model, make_picture, tmp_path):
-    picture, model = make_picture("a.png", ("red", 2, 3), size=(320, 320)), make_model(size=None)
+def test_lines_and_labels_of_annotated_pictures(predict, make_model, make_picture, tmp_path):
+    picture = make_picture("large.png", ("red", 2, 3), size=(320, 320))
+    make_model(size=None)
     saved = []
-    for number, options in enumerate(([], ["--labels", "none"], ["--line-width", 5])):
-        folder = tmp_path / str(number)
-        finished = invoke("predict", picture, "-m", model, "-q", "--save", folder, *options)
-        assert finished.returncode == 0
-        saved.append(np.count_nonzero(cv2.imread(folder / "a.png") != cv2.imread(picture)))
+    for number, options in enumerate(("", "--labels none", "--line-width 5")):
+        predict(f"large.png -q --save {number} {options}")
+        drawn = cv2.imread(tmp_path / str(number) / "large.png")
+        saved.append(np.count_nonzero(drawn != cv2.imread(picture)))
     plain, without_labels, wide = saved
     assert 0 < without_labels < plain < wide
 
 
-def test_a_dataset_on_which_the_model_is_perfect(
-    invoke, make_model, make_picture, make_video, tmp_path
+def test_a_dataset_on_which_the_model_is_perfect(  # noqa: PLR0913, PLR0917 - fixtures
+    predict, invoke, make_model, make_picture, make_video, tmp_path
 ):
     """`eval` finds every box of it where the model found it."""
-    model = make_model(size=None, batch=None)
+    make_model(size=None, batch=None)
     make_picture("pics/a.png", ("red", 2, 3), ("blue", 5, 1))
     make_picture("pics/b.jpg", ("green", 1, 1), size=(128, 64))
     make_picture("pics/none.png")
-    video = make_video(frames=3)
+    make_video(frames=3)
     dataset = tmp_path / "dataset"
-    command = ["predict", tmp_path / "pics", video, "-m", model, "--conf", 0.6, "-q"]
-    command += ["--save-dataset", dataset]
-    assert invoke(*command).returncode == 0
+
+    def files():
+        predict("pics clip.mp4 --conf 0.6 -q --save-dataset dataset")
+        return {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
+
+    before = files()
     assert len([*(dataset / "images").iterdir()]) == 3 + 3
-    finished = invoke("eval", model, "--data", dataset / "data.yaml", "--format", "json")
-    assert finished.returncode == 0
-    assert json.loads(finished.stdout)["metrics"]["map50_95"] == 1
-    before = {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()}
-    assert invoke(*command).returncode == 0  # again, with nothing new
-    assert {path: path.read_bytes() for path in dataset.rglob("*") if path.is_file()} == before
+    command = ["eval", "colours.onnx", "--data", dataset / "data.yaml", "--format", "json"]
+    assert json.loads(invoke(*command).stdout)["metrics"]["map50_95"] == 1
+    assert files() == before  # again, with nothing new
 
 
-def test_a_dataset_of_another_model_is_refused(invoke, make_model, make_picture, tmp_path):
-    (tmp_path / "data.yaml").write_text("names: [cat]\n")
-    picture, boxes = make_picture("a.png"), tmp_path / "boxes.jsonl"
-    command = ["predict", picture, "-m", make_model(), "--save-dataset", tmp_path, "-o", boxes]
-    finished = invoke(*command)
-    assert finished.returncode == 2
-    assert "does not list the classes of this model" in finished.stderr
-    assert not boxes.exists()
-
-
-def test_an_input_is_never_overwritten(invoke, make_model, make_picture, tmp_path):
-    picture = make_picture("a.png", ("red", 2, 3))
-    before = picture.read_bytes()
-    model = make_model()
-    saved = invoke("predict", picture, "-m", model, "--save", tmp_path)
-    refused = invoke("predict", picture, "-m", model, "-o", picture)
-    assert (saved.returncode, refused.returncode) == (0, 2)
-    assert picture.read_bytes() == before
+def test_an_input_is_never_overwritten(predict, tmp_path):
+    before = (tmp_path / "a.png").read_bytes()
+    predict("a.png --save .")
+    predict("a.png --format csv -o a.png", code=2, says="is one of the inputs")
+    assert (tmp_path / "a.png").read_bytes() == before
 
 
 def test_a_table_on_a_terminal(warm_detcli, make_model, make_picture):
@@ -263,44 +220,38 @@ def test_a_table_on_a_terminal(warm_detcli, make_model, make_picture):
     assert "\x1b[3" not in text  # NO_COLOR
 
 
-def test_quiet_and_verbose(detcli, invoke, make_model, make_picture):
-    common = ["predict", make_picture("a.png"), "missing.png", "-m", make_model()]
-    quiet, normal, verbose = invoke(*common, "-q"), invoke(*common), detcli(*common, "-v")
+def test_quiet_and_verbose(detcli, predict, tmp_path):
+    line = "a.png missing.png"
+    quiet, normal = predict(f"{line} -q", code=3), predict(line, code=3, says="missing.png")
+    verbose = detcli("predict", *line.split(), "-m", "colours.onnx", "-v", cwd=tmp_path)
     assert quiet.stderr == ""
-    assert "missing.png" in normal.stderr
     assert "body, xyxy boxes, 3 classes" in verbose.stderr
     assert quiet.stdout == normal.stdout == verbose.stdout
 
 
 def test_without_conf_the_confidence_is_the_one_that_the_model_recommends(
-    detcli, invoke, make_model, make_picture
+    detcli, predict, make_model
 ):
     metadata = {"names": str(dict(enumerate(NAMES))), "detcli.conf": "0.6"}
-    common = ["predict", make_picture("a.png", ("red", 2, 3)), "-m", make_model(metadata=metadata)]
-
-    def found(*options):
-        [record] = json.loads(invoke(*common, "--format", "json", *options).stdout)
-        return len(record["detections"])
-
-    assert found() == 1
-    assert found("--conf", "green=0.3") > 60  # the others as recommended
-    assert found("--conf", "0.25") == 190
-    told = detcli(*common, "-v").stderr
-    assert "confidence: above 0.6 (recommended by the model)" in told
-    assert "confidence: above 0.25 (as asked for)" in detcli(*common, "-v", "--conf", 0.25).stderr
+    make_model(metadata=metadata)
+    assert len(classes(predict())) == 1
+    assert len(classes(predict("a.png --conf green=0.3"))) > 60  # the others as recommended
+    assert len(classes(predict("a.png --conf 0.25"))) == 190
+    for words, told in (((), "0.6 (recommended by the model)"),
+                        (("--conf", 0.25), "0.25 (as asked for)")):  # fmt: skip
+        done = detcli("predict", "a.png", "-m", "colours.onnx", "-v", *words)
+        assert f"confidence: above {told}" in done.stderr
 
 
 def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_picture):
     metadata = {"names": str(dict(enumerate(NAMES))), "detcli.nms": "0.4"}
     model = make_model(tail="one-to-many", metadata=metadata, reach=1.5)
     picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
-    common = ["predict", picture, "-m", model, "--conf", 0.6, "-v"]
-    done = detcli(*common)
-    assert len(records(done)[0]["detections"]) == 1
-    assert "non-maximum suppression: IoU above 0.4 (recommended by the model)" in done.stderr
-    both = detcli(*common, "--nms", 1)
-    assert len(records(both)[0]["detections"]) == 2
-    assert "non-maximum suppression: IoU above 1 (as asked for)" in both.stderr
+    for words, count, told in (((), 1, "0.4 (recommended by the model)"),
+                               (("--nms", 1), 2, "1 (as asked for)")):  # fmt: skip
+        done = detcli("predict", picture, "-m", model, "--conf", 0.6, "-v", *words)
+        assert len(json.loads(done.stdout)["detections"]) == count
+        assert f"non-maximum suppression: IoU above {told}" in done.stderr
 
 
 def test_messages_never_land_on_stdout(make_model, make_picture):
@@ -314,80 +265,105 @@ def test_messages_never_land_on_stdout(make_model, make_picture):
     assert [json.loads(line)["index"] for line in finished.stdout.splitlines()] == [0, 1]
 
 
-def test_gpu_options_are_accepted_without_a_gpu(invoke, make_model, make_picture):
+def test_gpu_options_are_accepted_without_a_gpu(predict):
     """One command line works on machines with and without a GPU."""
-    options = ["--no-cuda-graph", "--gpu-mem-limit", "2GiB", "--device", "cpu"]
-    finished = invoke("predict", make_picture("a.png"), "-m", make_model(), *options)
-    assert finished.returncode == 0
-    assert records(finished)[0]["device"] == "cpu"
+    (record,) = predict("a.png --no-cuda-graph --gpu-mem-limit 2GiB --device cpu").records
+    assert record["device"] == "cpu"
 
 
 @pytest.mark.usefixtures("each_device")
-def test_running_out_of_memory_is_a_record(invoke, make_model, make_picture):
-    options = ["--imgsz", 1_000_000, "-m", make_model(size=None, metadata={"stride": "8"})]
-    finished = invoke("predict", make_picture("a.png"), *options)
-    assert finished.returncode == 3
-    assert records(finished)[0]["error"]["type"] == "InferenceError"
+def test_running_out_of_memory_is_a_record(predict, make_model):
+    make_model(size=None, metadata={"stride": "8"})
+    (record,) = predict("a.png --imgsz 1000000", code=3).records
+    assert record["error"]["type"] == "InferenceError"
 
 
 @pytest.mark.parametrize(
     ("options", "exit_code", "words"),
     [
-        (["--model", "none.onnx"], 4, "cannot read the model none.onnx"),
-        (["--model", "MODEL", "--device", "tpu"], 2, "unknown device 'tpu'"),
-        (["--model", "MODEL", "--device", "cuda"], 5, "CUDAExecutionProvider"),
-        (["--model", "MODEL", "--device", "tensorrt:1"], 5, "TensorrtExecutionProvider"),
-        (["--model", "MODEL", "--half"], 2, "--device tensorrt"),
-        (["--model", "yolo10n"], 4, "did you mean yolov10n"),
-        (["--model", "MODEL", "--device", "cpu", "--cuda-graph"], 2, "needs one of NVIDIA"),
-        (["--model", "MODEL", "--gpu-mem-limit", "2 cats"], 2, "'2 cats' is not a size"),
-        (["--model", "MODEL", "--gpu-mem-limit", "2"], 2, "is 2 bytes"),
-        (["--model", "MODEL", "--conf", "2"], 2, "use a confidence between 0 and 1"),
-        (["--model", "MODEL", "--max-det", "0"], 2, "max_det is 0"),
-        (["--model", "MODEL", "--nms", "0"], 2, "nms is 0"),
-        (["--model", "MODEL", "--imgsz", "33"], 2, "takes 64x64 pictures only"),
-        (["--model", "MODEL", "--classes", "gren"], 2, "did you mean green"),
-        (["--model", "MODEL", "--classes", "3"], 2, "no class '3'"),
-        (["--model", "MODEL", "--classes", " ,"], 2, "is an empty list"),
-        (["--model", "MODEL", "--output", "MODEL", "--format", "csv"], 2, "is one of the inputs"),
-        (["--model", "MODEL", "--report", "page", "--output", "page/x.csv"], 2, "nothing else"),
-        (["--model", "MODEL", "--report", "page", "--save-coco", "page/x.json"], 2, "nothing else"),
-        (["--model", "MODEL", "--report", "page", "--save", "page"], 2, "nothing else"),
-        (["--model", "MODEL", "--report", "page", "--save-crops", "page/x"], 2, "nothing else"),
-        (["--model", "MODEL", "--names", "none.txt"], 2, "cannot read names"),
-        (["--model", "MODEL", "--output", "no/such/folder/x.csv"], 1, "cannot write no/such"),
-        (["--model", "MODEL", "--wrong"], 2, "no such option: --wrong"),
-        ([], 4, "cannot fetch yolov10n from http://127.0.0.1:9"),
+        ("--model none.onnx", 4, "cannot read the model none.onnx"),
+        ("--model yolo10n", 4, "did you mean yolov10n"),
+        ("--model yolov10n", 4, "cannot fetch yolov10n from http://127.0.0.1:9"),
+        ("--device tpu", 2, "unknown device 'tpu'"),
+        ("--device cpu,gpu", 2, "unknown device"),
+        ("--device cuda", 5, "CUDAExecutionProvider"),
+        ("--device tensorrt:1", 5, "TensorrtExecutionProvider"),
+        ("--half", 2, "--device tensorrt"),
+        ("--device cpu --cuda-graph", 2, "needs one of NVIDIA"),
+        ("--gpu-mem-limit '2 cats'", 2, "'2 cats' is not a size"),
+        ("--gpu-mem-limit 2", 2, "is 2 bytes"),
+        ("--conf 2", 2, "use a confidence between 0 and 1"),
+        ("--conf red=x", 2, "is not a number"),
+        ("--conf 0.3,cat=0.5", 2, "no class 'cat'"),
+        ("--max-det 0", 2, "max_det is 0"),
+        ("--nms 0", 2, "nms is 0"),
+        ("--imgsz 33", 2, "takes 64x64 pictures only"),
+        ("--rect", 2, "64x64 pictures only"),
+        ("--classes gren", 2, "did you mean green"),
+        ("--classes 3", 2, "no class '3'"),
+        ("--classes ' ,'", 2, "is an empty list"),
+        ("--output colours.onnx --format csv", 2, "is one of the inputs"),
+        ("--output boxes.xlsx", 2, "the suffix .xlsx names no format"),
+        ("--output no/such/folder/x.csv", 1, "cannot write no/such"),
+        ("--format parquet", 2, "--format parquet needs --output"),
+        ("--report page --output page/x.csv", 2, "nothing else"),
+        ("--report page --save-coco page/x.json", 2, "nothing else"),
+        ("--report page --save page", 2, "nothing else"),
+        ("--report page --save-crops page/x", 2, "nothing else"),
+        ("--names none.txt", 2, "cannot read names"),
+        ("--files-from missing.txt", 2, "missing.txt"),
+        ("--wrong", 2, "no such option: --wrong"),
+        ("--resume a.jsonl -o b.jsonl", 2, "mutually exclusive"),
+        ("--resume a.jsonl -o -", 2, "mutually exclusive"),
+        ("--force", 2, "--resume"),
+        ("--save-conf", 2, "--save-txt"),
+        ("--save-coco x.json --resume a.jsonl", 2, "this run only"),
+        ("--coco-images x.json", 2, "--save-coco"),
+        ("--save-dataset data", 2, "does not list the classes of this model"),
+        ("--fail-if cat>0", 2, "no class 'cat'"),
+        ("--fail-if red>0 --classes blue", 2, "red is not among --classes"),
+        ("--fail-if red>0 --resume a.jsonl", 2, "this run only"),
+        ("--blur person --save out", 2, "the model has no class 'person'"),
+        ("--blur , --save out", 2, "empty list"),
+        ("--blur red --blur-with tape --save out", 2, "--blur-with"),
+        ("--blur-with fill --save out", 2, "--blur-with needs --blur"),
+        ("--blur red,blue --classes blue --save out", 2, "add red to --classes"),
+        ("--provenance -o a.csv", 2, "--provenance"),
+        ("--provenance --format table", 2, "--provenance"),
+        ("--provenance --format labelstudio", 2, "--provenance"),
+        ("--provenance -o boxes/", 2, "--provenance"),
+        ("--tile 640,overlap=2", 2, "between 0 and 0.9\n  hint: write --tile 640,overlap=0.2"),
+        ("--tile big", 2, "not a size in pixels\n  hint: write 640, or 640,overlap=0.2"),
+        ("--zone left", 2, "--zone"),
+        ("--zone left=0,0,1,1", 2, "--zone"),
+        ("--zone @nowhere.txt", 2, "--zone"),
+        ("--line gate=0.5,0,0.5,1", 2, "--line needs --track"),
+        ("--save-mot mot", 2, "--save-mot needs --track"),
     ],
 )
-def test_errors_have_a_message_and_an_exit_code(  # noqa: PLR0913, PLR0917 - fixtures
-    options, exit_code, words, invoke, make_model, make_picture
-):
-    options = [str(make_model()) if option == "MODEL" else option for option in options]
-    finished = invoke("predict", make_picture("a.png"), *options)
-    assert finished.returncode == exit_code
-    assert words in finished.stderr
-    assert "Traceback" not in finished.stderr
-    assert finished.stdout == ""
+def test_errors_have_a_message_and_an_exit_code(options, exit_code, words, predict, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/data.yaml").write_text("names: [cat]\n")
+    before = {*tmp_path.rglob("*")}
+    done = predict(f"a.png {options}", code=exit_code, says=words)
+    assert done.stdout == ""
+    assert "hint: " in done.stderr
+    assert {*tmp_path.rglob("*")} == before
 
 
-def test_a_one_to_many_head_needs_nms(invoke, make_model, make_picture):
-    model = make_model(tail="one-to-many")
-    picture = make_picture("a.png", ("red", 2, 3))
-    refused = invoke("predict", picture, "-m", model)
-    assert refused.returncode == 4
-    assert "--nms 0.45" in refused.stderr
-    done = invoke("predict", picture, "-m", model, "--nms", 0.45, "--conf", 0.6)
-    assert records(done)[0]["detections"][0]["box"] == cell_box(2, 3)
+def test_a_one_to_many_head_needs_nms(predict, make_model):
+    make_model(tail="one-to-many")
+    predict(code=4, says="--nms 0.45")
+    (record,) = predict("a.png --nms 0.45 --conf 0.6").records
+    assert record["detections"][0]["box"] == cell_box(2, 3)
 
 
-def test_names_file_and_image_size(invoke, make_model, make_picture, tmp_path):
+def test_names_file_and_image_size(predict, make_model, make_picture, tmp_path):
     (tmp_path / "names.txt").write_text("rot\ngrün\nblau\n", encoding="utf-8")
-    options = ["--names", tmp_path / "names.txt", "--imgsz", 64, "--classes", "grün", "--conf", 0.6]
-    finished = invoke(
-        "predict", make_picture("a.png", ("green", 0, 0)), "-m", make_model(size=None), *options
-    )
-    assert records(finished)[0]["detections"][0]["class_name"] == "grün"
+    make_model(size=None)
+    make_picture("b.png", ("green", 0, 0))
+    done = predict("b.png --names names.txt --imgsz 64 --classes grün --conf 0.6")
+    assert classes(done) == ["grün"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -428,18 +404,21 @@ def test_a_full_disk_is_an_error(make_model, make_picture):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("command", "places"),
     [
-        ("eval", "codes", "--data", "labels.json", "--save-coco"),
-        ("bench", "--save-baseline"),
-        ("verify", "a.jsonl", "b.jsonl", "--certificate"),
-        ("predict", "a.jpg", "--save-coco"),
+        *((f"predict a.jpg --{name}", ["s3:"]) for name in ("resume", "save", "save-txt")),
+        ("predict a.jpg --save-coco", ["-", "s3:"]),
+        ("eval codes --data labels.json --save-coco", ["-", "s3:"]),
+        ("bench --save-baseline", ["-", "s3:"]),
+        ("verify a.jsonl b.jsonl --certificate", ["-", "s3:"]),
     ],
 )
-@pytest.mark.parametrize("place", ["-", "s3://bucket/name"])
-def test_what_needs_a_disk_is_written_nowhere_else(invoke, tmp_path, monkeypatch, arguments, place):
-    monkeypatch.chdir(tmp_path)
-    done = invoke(*arguments, place)
-    assert done.returncode == 2
-    assert f"{arguments[-1]} cannot write to" in done.stderr
-    assert list(tmp_path.iterdir()) == []
+def test_what_needs_a_disk_is_written_nowhere_else(invoke, tmp_path, command, places):
+    words = command.split()
+    for place in places:
+        name = "s3://bucket/name" if place == "s3:" else place
+        done = invoke(*words, name, cwd=tmp_path)
+        assert done.returncode == 2
+        where = "an object store" if place == "s3:" else ""
+        assert f"{words[-1]} cannot write to {where}" in done.stderr
+        assert list(tmp_path.iterdir()) == []

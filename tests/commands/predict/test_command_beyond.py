@@ -17,24 +17,22 @@ WITHIN = {(0.0, 0.0, 10.0, 10.0), (54.0, 54.0, 64.0, 64.0)}
 
 
 @pytest.fixture
-def predict(tmp_path, invoke, make_picture):
+def run(tmp_path, predict, make_picture):
     """Run a picture through a model whose boxes are larger than the cells they are found by."""
     model = query_model.beside(query_model.named(side=SIDE / 64), "stretch")
     (tmp_path / "large.onnx").write_bytes(model.SerializeToString())
-    picture = make_picture("in/000000000007.png", ("red", 0, 0), ("red", 7, 7))
+    make_picture("in/000000000007.png", ("red", 0, 0), ("red", 7, 7))
 
-    def run(*options, source=picture):
-        arguments = ("--model", tmp_path / "large.onnx", "--device", "cpu", "--conf", "0.5")
-        finished = invoke("predict", source, *arguments, *options, cwd=tmp_path)
-        assert finished.returncode == 0, finished.stderr
+    def run(line, source="in/000000000007.png"):
+        predict(f"{source} --model large.onnx --device cpu --conf 0.5 {line}")
         return tmp_path
 
     return run
 
 
-def test_records_have_the_boxes_of_the_family(predict):
+def test_records_have_the_boxes_of_the_family(run):
     for suffix in ("csv", "parquet", "json"):
-        folder = predict("-o", f"out.{suffix}", "--save-coco", "coco.json")
+        folder = run(f"-o out.{suffix} --save-coco coco.json")
     [record] = json.loads((folder / "out.json").read_text())
     assert {tuple(found["box"]) for found in record["detections"]} == CORNERS
     with (folder / "out.csv").open() as file:
@@ -52,8 +50,8 @@ def test_records_have_the_boxes_of_the_family(predict):
     }
 
 
-def test_pictures_end_at_the_edges(predict):
-    folder = predict("--save-crops", "crops", "--save", "drawn")
+def test_pictures_end_at_the_edges(run):
+    folder = run("--save-crops crops --save drawn")
     crops = [cv2.imread(str(path)).shape for path in sorted((folder / "crops/red").iterdir())]
     assert crops == [(10, 10, 3), (10, 10, 3)]
     drawn = cv2.imread(str(folder / "drawn/000000000007.png"))
@@ -62,8 +60,8 @@ def test_pictures_end_at_the_edges(predict):
     assert np.ptp(drawn[:10, 9], axis=1).max() > 0  # the right end of the first box
 
 
-def test_a_dataset_of_them_can_be_evaluated(predict, invoke):
-    folder = predict("--save-dataset", "data", "--save-txt", "labels")
+def test_a_dataset_of_them_can_be_evaluated(run, invoke):
+    folder = run("--save-dataset data --save-txt labels")
     [labels] = (folder / "data/labels").iterdir()
     assert labels.read_text() == (folder / "labels/000000000007.txt").read_text()
     read = np.array([line.split() for line in labels.read_text().splitlines()], np.float64)
@@ -76,8 +74,8 @@ def test_a_dataset_of_them_can_be_evaluated(predict, invoke):
     assert [found["kind"] for found in report["findings"] if found["level"] == "warning"] == []
 
 
-def test_a_video_of_them(predict, make_video):
-    video = make_video(frames=4, red_from=0)
-    folder = predict("--save", "videos", source=video)
+def test_a_video_of_them(run, make_video):
+    make_video(frames=4, red_from=0)
+    folder = run("--save videos", "clip.mp4")
     reader = cv2.VideoCapture(str(folder / "videos/clip.mp4"))
     assert [reader.read()[0] for _ in range(4)] == [True] * 4

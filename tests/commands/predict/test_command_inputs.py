@@ -8,7 +8,6 @@ import cv2
 import numpy as np
 import pytest
 import stream_server
-from json_lines import lines
 
 HANGS = "not read and decoded after 1 s"
 
@@ -26,36 +25,28 @@ def folder(tmp_path, make_picture):
     return tmp_path / "in"
 
 
-@pytest.mark.parametrize("pattern", ["", "*"])
-def test_only_files_in_a_folder_are_inputs(invoke, folder, make_model, pattern):
-    finished = invoke("predict", folder / pattern, "--model", make_model())
-    assert finished.returncode == 0, finished.stderr
-    found = [record["source"] for record in lines(finished.stdout)]
-    assert found == [str(folder / "a.png"), str(folder / "z.png")]
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("source", ["in/", "in/*"])
+def test_only_files_in_a_folder_are_inputs(predict, source):
+    assert [one["source"] for one in predict(source).records] == ["in/a.png", "in/z.png"]
 
 
-def test_named_pipes_and_slow_servers_are_given_up(invoke, folder, make_model):
+@pytest.mark.usefixtures("folder")
+def test_named_pipes_and_slow_servers_are_given_up(predict):
     with stream_server.serve() as server:
         server.files["/slow.png"] = bytes(1000)
         server.drip_s = 0.05
-        names = [folder / name for name in ("a.png", "f.jpg", "s.jpg", "n.jpg", "z.png")]
-        finished = invoke(
-            "predict", *names, server.url("/slow.png"), "--model", make_model(),
-            "--input-timeout", "1",
-        )  # fmt: skip
-    assert finished.returncode == 3
-    errors = [record.get("error", {}).get("message", "") for record in lines(finished.stdout)]
+        names = "in/a.png in/f.jpg in/s.jpg in/n.jpg in/z.png --input-timeout 1"
+        done = predict(names, server.url("/slow.png"), code=3)
+    errors = [record.get("error", {}).get("message", "") for record in done.records]
     assert [errors[0], errors[1], errors[4], errors[5]] == ["", HANGS, "", HANGS]
     assert errors[2].startswith("cannot be read: ")
     assert "not in a known picture format" in errors[3]
 
 
-def test_a_video_that_hangs_is_given_up(invoke, folder, make_model):
+def test_a_video_that_hangs_is_given_up(predict, folder):
     os.mkfifo(folder / "v.mp4")
-    names = [folder / "v.mp4", folder / "a.png"]
-    finished = invoke("predict", *names, "--model", make_model(), "--input-timeout", "1")
-    assert finished.returncode == 3
-    hanging, sound = lines(finished.stdout)
+    hanging, sound = predict("in/v.mp4 a.png --input-timeout 1", code=3).records
     assert hanging["error"]["message"] == "no frame can be read after 1 s"
     assert "detections" in sound
     threading.Thread(target=(folder / "v.mp4").write_bytes, args=[b""], daemon=True).start()
@@ -66,26 +57,16 @@ def gutted(tmp_path):
     """A JPEG without most of its pixels, but with its end marker."""
     noise = np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)
     data = cv2.imencode(".jpg", cv2.resize(noise, (128, 128)))[1].tobytes()
-    path = tmp_path / "gutted.jpg"
-    path.write_bytes(data[: len(data) * 3 // 10] + b"\xff\xd9")
-    return path
+    (tmp_path / "gutted.jpg").write_bytes(data[: len(data) * 3 // 10] + b"\xff\xd9")
 
 
-@pytest.mark.parametrize("quiet", [[], ["-q"]])
-def test_damage_is_told_with_its_file(invoke, gutted, make_picture, make_model, quiet):
-    sound = make_picture("a.png", ("red", 2, 3))
-    finished = invoke("predict", sound, gutted, "--model", make_model(), *quiet)
-    assert finished.returncode == 0
+@pytest.mark.usefixtures("gutted")
+def test_damage_is_told_with_its_file(predict):
     text = "damaged: premature end of data segment"
-    assert [record.get("warnings") for record in lines(finished.stdout)] == [None, [text]]
-    assert (f"detcli: {gutted}: {text}\n" in finished.stderr) == (not quiet)
-
-
-def test_damage_is_an_error_on_request(invoke, gutted, make_picture, make_model):
-    sound = make_picture("a.png", ("red", 2, 3))
-    finished = invoke("predict", sound, gutted, "--model", make_model(), "--strict")
-    assert finished.returncode == 3
-    assert [record.get("error", {}).get("type") for record in lines(finished.stdout)] == [
-        None,
-        "DecodeError",
-    ]
+    for quiet in ("", "-q"):
+        done = predict(f"a.png gutted.jpg {quiet}")
+        assert [record.get("warnings") for record in done.records] == [None, [text]]
+        assert (f"detcli: gutted.jpg: {text}\n" in done.stderr) == (not quiet)
+    done = predict("a.png gutted.jpg --strict", code=3)
+    types = [record.get("error", {}).get("type") for record in done.records]
+    assert types == [None, "DecodeError"]

@@ -1,36 +1,36 @@
 """`detcli predict --resume`: what one journal may hold."""
 
 import hashlib
-import json
 
 import pytest
+from json_lines import lines
 from report_schemas import validator
+
+ZONE = "--zone left=0,0,0.5,0,0.5,1,0,1"
 
 
 @pytest.fixture
-def resume(invoke, make_model, make_picture, tmp_path):
-    """Run over one more picture each time."""
+def resume(predict, make_picture, tmp_path):
+    """Run over one more picture each time; returns the records of the journal."""
     pictures = []
-    model = make_model()
 
-    def run(*options):
-        pictures.append(make_picture(f"{len(pictures)}.png", ("red", 2, 3)))
+    def run(line="", *words, code=0, says=""):
+        pictures.append(str(make_picture(f"{len(pictures)}.png", ("red", 2, 3))))
+        predict(f"--resume run.jsonl {line}", *words, *pictures, code=code, says=says)
         journal = tmp_path / "run.jsonl"
-        return invoke("predict", *pictures, "-m", model, "--resume", journal, *options)
+        return lines(journal.read_text()) if journal.exists() else None
 
-    run.journal, run.model = tmp_path / "run.jsonl", model
     return run
 
 
-def test_the_first_record_of_a_run_has_the_settings(resume):
-    assert resume("--conf", "0.5,red=0.2", "--classes", "red,2").returncode == 0
-    assert resume("--conf", "0.5,0=0.2", "--classes", "0,blue").returncode == 0
-    first, second = map(json.loads, resume.journal.read_text().splitlines())
+def test_the_first_record_of_a_run_has_the_settings(resume, tmp_path):
+    resume("--conf 0.5,red=0.2 --classes red,2")
+    first, second = resume("--conf 0.5,0=0.2 --classes 0,blue")
     validator("predict").validate(first)
     assert first["settings"] == second["settings"]
     assert first["settings"] == {
         "model": "colours",
-        "model_sha256": hashlib.sha256(resume.model.read_bytes()).hexdigest(),
+        "model_sha256": hashlib.sha256((tmp_path / "colours.onnx").read_bytes()).hexdigest(),
         "conf": 0.5,
         "class_conf": {"0": 0.2},
         "max_det": 300,
@@ -56,83 +56,66 @@ def test_the_first_record_of_a_run_has_the_settings(resume):
 @pytest.mark.parametrize(
     "options",
     [
-        *(["--conf", 0.3], ["--conf", "red=0.3"], ["--max-det", 7], ["--classes", "red"]),
-        *(["--nms", 0.5], ["--unique"], ["--fast-decode"], ["--vid-stride", 2]),
-        *(["--imgsz", 64], ["--box-format", "xyxy"], ["--names", "names.txt"]),
-        *(["--tile", 64], ["--tile", "640,overlap=0.5"]),
+        *("--conf 0.3", "--conf red=0.3", "--max-det 7", "--classes red", "--nms 0.5", "--unique"),
+        *("--fast-decode", "--vid-stride 2", "--imgsz 64", "--box-format xyxy"),
+        *("--names names.txt", "--tile 64", "--tile 640,overlap=0.5", ZONE),
     ],
 )
-def test_other_settings_need_force(resume, options, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_other_settings_need_force(resume, options, tmp_path):
     (tmp_path / "names.txt").write_text("red\ngreen\nblue\n")
-    resume()
-    before = resume.journal.read_bytes()
-    finished = resume(*options)
-    assert finished.returncode == 2
-    assert "its records were made with" in finished.stderr
-    assert "--force" in finished.stderr
-    assert resume.journal.read_bytes() == before
-    assert resume("--force", *options).returncode == 0
-    assert len(resume.journal.read_text().splitlines()) == 3
+    before = resume()
+    assert resume(options, code=2, says="its records were made with") == before
+    assert resume(options, code=2, says="--force") == before
+    assert len(resume(f"--force {options}")) == 4
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        ("--tile 64,overlap=0.25", "", 'tile "64,overlap=0.25" instead of'),
+        ("--tile 64,overlap=0.25", "--tile 64", 'tile "64,overlap=0.25" instead of'),
+        (ZONE, ZONE.replace("0.5", "0.4"), "zones"),
+        (ZONE, "", "zones"),
+    ],
+)
+def test_a_journal_has_one_set_of_tiles_and_zones(resume, first, second, says):
+    resume(first)
+    assert len(resume(first.replace(",0,", ",0.0,"))) == 2
+    resume(second, code=2, says=says)
 
 
 def test_another_model_of_the_same_name_needs_force(resume, make_model):
     resume()
-    before = resume.model.read_bytes()
-    resume.model.write_bytes(make_model("other.onnx", "transposed").read_bytes())
-    assert resume.model.read_bytes() != before
-    finished = resume()
-    assert finished.returncode == 2
-    assert "another file of the model" in finished.stderr
+    make_model("colours.onnx", "transposed")
+    with pytest.raises(AssertionError, match="another file of the model"):
+        resume()
 
 
-def test_what_changes_no_detection_may_differ(resume, tmp_path):
-    resume("--batch", 1)
-    options = ["--save-txt", tmp_path / "labels", "-q", "--workers", 1]
-    assert resume("--batch", 2, *options).returncode == 0
+def test_what_changes_no_detection_may_differ(resume):
+    resume("--batch 1")
+    resume("--batch 2 --save-txt labels -q --workers 1")
 
 
-def test_force_without_a_journal_is_a_usage_error(invoke, make_model, make_picture):
-    finished = invoke("predict", make_picture("a.png"), "-m", make_model(), "--force")
-    assert finished.returncode == 2
-    assert "--resume" in finished.stderr
-
-
-def test_another_format_is_a_usage_error(resume, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = resume("--format", "csv")
-    assert (done.returncode, resume.journal.exists()) == (2, False)
-    assert "--resume writes JSON Lines, not csv" in done.stderr
+def test_another_format_is_a_usage_error(resume, tmp_path):
+    says = "--resume writes JSON Lines, not csv"
+    assert resume("--format csv", code=2, says=says) is None
     (tmp_path / "detcli.toml").write_text('format = "csv"\n')  # for other runs
-    assert resume().returncode == resume("--format", "jsonl").returncode == 0
-    assert len([*map(json.loads, resume.journal.read_text().splitlines())]) == 3
+    resume()
+    assert len(resume("--format jsonl")) == 3
 
 
-def test_records_name_the_files_that_were_made_for_them(invoke, make_model, make_picture, tmp_path):
-    options = [f"--save{kind}={tmp_path / name}" for kind, name in KINDS.items()]
+def test_records_name_the_files_that_were_made_for_them(predict, make_picture):
     for folder in ("x", "y"):
-        picture = make_picture(f"{folder}/a.png", ("red", 2, 3))
-        command = ["predict", picture, "-m", make_model(), "--conf", 0.6, *options]
-        first, again = (json.loads(invoke(*command).stdout) for _ in range(2))
+        make_picture(f"{folder}/a.png", ("red", 2, 3))
+        command = f"{folder}/a.png --conf 0.6 --save pics --save-txt labels --save-crops crops"
+        (first,), (again,) = (predict(command).records for _ in range(2))
         validator("predict").validate(first)
         assert first["saved"] == again["saved"]
-        assert first["saved"] == [
-            str(tmp_path / "pictures" / "a.png"),
-            str(tmp_path / "labels" / "a.txt"),
-            str(tmp_path / "crops" / "red" / "a_0.png"),
-        ]
+        assert first["saved"] == ["pics/a.png", "labels/a.txt", "crops/red/a_0.png"]
+    assert "saved" not in predict().records[0]
 
 
-KINDS = {"": "pictures", "-txt": "labels", "-crops": "crops"}
-
-
-def test_records_of_frames_name_their_video(invoke, make_model, make_video, tmp_path):
-    video, saved = make_video(frames=3), tmp_path / "out"
-    finished = invoke("predict", video, "-m", make_model(), "--save", saved)
-    records = [json.loads(line) for line in finished.stdout.splitlines()]
-    assert [record["saved"] for record in records] == [[str(saved / "clip.mp4")]] * 3
-
-
-def test_a_record_for_which_nothing_was_made_says_nothing(invoke, make_model, make_picture):
-    finished = invoke("predict", make_picture("a.png"), "-m", make_model())
-    assert "saved" not in json.loads(finished.stdout)
+def test_records_of_frames_name_their_video(predict, make_video):
+    make_video(frames=3)
+    records = predict("clip.mp4 --save out").records
+    assert [record["saved"] for record in records] == [["out/clip.mp4"]] * 3

@@ -8,7 +8,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from shard_engine import open_here
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
 pytestmark = pytest.mark.skipif(
@@ -32,12 +31,7 @@ def video(tmp_path_factory):
 
 @pytest.fixture
 def common(video):
-    return ["predict", video, "-m", "codes", "--track", "bytetrack"]
-
-
-def records_of(done, code=0):
-    assert done.returncode == code, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return f"{video} -m codes --track bytetrack"
 
 
 def identities(records):
@@ -58,11 +52,11 @@ def identities(records):
 @pytest.mark.parametrize(
     ("stride", "condition", "code"), [(1, "gate left.any>2", 0), (2, "gate right.barcode==1", 6)]
 )
-def test_parcels_keep_their_numbers(invoke, common, stride, condition, code, tmp_path):  # noqa: PLR0913, PLR0917
+def test_parcels_keep_their_numbers(predict, common, stride, condition, code, tmp_path):  # noqa: PLR0913, PLR0917
     """And a run can fail because of what crosses a line."""
-    out = ["--save", tmp_path / "out", "--save-mot", tmp_path / "mot"]
-    done = invoke(*common, "--vid-stride", stride, "--line", GATE, "--fail-if", condition, *out)
-    records = records_of(done, code)
+    options = f"--vid-stride {stride} --line {GATE} --save out --save-mot mot"
+    done = predict(f"{common} {options}", "--fail-if", condition, code=code)
+    records = done.records
     assert len(records) == belt.FRAMES / stride
     found = identities(records)
     assert all(len(numbers) == 1 for numbers in found.values()), found
@@ -75,61 +69,48 @@ def test_parcels_keep_their_numbers(invoke, common, stride, condition, code, tmp
     ]
     assert crossed == [("qr_code", "left"), ("barcode", "right"), ("data_matrix", "left")]
     assert "crossed gate to the left: 1 qr_code, 1 data_matrix" in done.stderr
-    assert "wrote 1 file to " + str(tmp_path / "mot") in done.stderr
+    assert "wrote 1 file to mot" in done.stderr
     rows = [line.split(",") for line in (tmp_path / "mot/belt.txt").read_text().splitlines()]
     assert len(rows) == sum("track_id" in one for r in records for one in r["detections"])
     assert cv2.VideoCapture(str(tmp_path / "out/belt.mp4")).get(cv2.CAP_PROP_FRAME_COUNT) > 0
 
 
-def test_a_condition_about_an_unknown_class_of_crossings_is_refused(invoke, common):
-    done = invoke(*common, "--line", GATE, "--fail-if", "gate.qr>0")
-    assert done.returncode == 2, done.stderr
+def test_a_condition_about_an_unknown_class_of_crossings_is_refused(predict, common):
+    predict(f"{common} --line {GATE} --fail-if gate.qr>0", code=2)
 
 
-def test_a_video_that_was_cut_off_is_worked_again_from_its_start(invoke, common, tmp_path):
-    common += ["--vid-stride", 3]
+def test_a_video_that_was_cut_off_is_worked_again_from_its_start(predict, common, tmp_path):
     whole, journal = tmp_path / "whole.jsonl", tmp_path / "j.jsonl"
-    assert invoke(*common, "--resume", whole).returncode == 0
+    predict(f"{common} --vid-stride 3 --resume whole.jsonl")
     lines = whole.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[:10]))
-    assert invoke(*common, "--resume", journal).returncode == 0
+    predict(f"{common} --vid-stride 3 --resume j.jsonl")
     assert journal.read_text() == whole.read_text()
 
 
-def test_a_run_in_shards_numbers_each_video_as_one_run_does(
-    invoke, common, video, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("detcli.commands.predict.shards.open_engine", open_here)
-    common += ["--vid-stride", 3]
+def test_a_run_in_shards_numbers_each_video_as_one_run_does(in_shards, common, video, tmp_path):
     second = tmp_path / "second.mp4"
     second.write_bytes(video.read_bytes())
-    names = [common[0], video, second, *common[2:]]
-    assert invoke(*names, "-o", f"{tmp_path}/parts/", "--shard-size", 1).returncode == 0
-    merged = tmp_path / "merged.jsonl"
-    assert invoke("merge", f"{tmp_path}/parts/", "-o", merged).returncode == 0
-    whole = invoke(*names)
-    assert merged.read_text() == whole.stdout
+    whole, merged = in_shards(f"{second} {common} --vid-stride 3", "--shard-size", 1)
+    assert merged == whole
     one, other = (
-        [r["detections"] for r in records_of(whole) if r["source"] == str(name)]
+        [r["detections"] for r in map(json.loads, whole.splitlines()) if r["source"] == str(name)]
         for name in (video, second)
     )
     assert one == other  # each begins at 1
 
 
-def test_of_photos_it_is_said_that_nothing_was_tracked(invoke, tmp_path):
-    path = tmp_path / "a.png"
-    cv2.imwrite(str(path), next(belt.frames())[0])
-    command = ["predict", path, "-m", "codes", "--track", "ocsort"]
-    done = invoke(*command)
-    assert "nothing was tracked" in done.stderr
-    assert all("track_id" not in one for one in json.loads(done.stdout)["detections"])
-    assert invoke(*command, "-q").stderr == ""
+def test_of_photos_it_is_said_that_nothing_was_tracked(predict, tmp_path):
+    cv2.imwrite(str(tmp_path / "belt.png"), next(belt.frames())[0])
+    command = "belt.png -m codes --track ocsort"
+    (record,) = predict(command, says="nothing was tracked").records
+    assert all("track_id" not in one for one in record["detections"])
+    assert predict(f"{command} -q").stderr == ""
 
 
-def test_every_class_may_begin_a_track(invoke, video, tmp_path):
+def test_every_class_may_begin_a_track(predict, common, tmp_path):
     """Also one whose confidence is below that of the others."""
-    conf = ["--conf", "0.99,qr_code=0.25", "--resume", tmp_path / "j.jsonl"]
-    invoke("predict", video, "-m", "codes", "--track", "bytetrack", "--vid-stride", 25, *conf)
+    predict(f"{common} --vid-stride 25 --conf 0.99,qr_code=0.25 --resume j.jsonl")
     settings = json.loads((tmp_path / "j.jsonl").read_text().splitlines()[0])["settings"]
     assert settings["track"] == "bytetrack,conf=0.25"
 
@@ -137,15 +118,11 @@ def test_every_class_may_begin_a_track(invoke, video, tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--track", "deepsort"], "no tracker 'deepsort'"),
-        (["--line", GATE], "--line needs --track"),
-        (["--save-mot", "mot"], "--save-mot needs --track"),
-        (["--track", "ocsort", "--save-mot", "mot", "--resume", "j"], "--save-mot with --resume"),
-        (["--track", "ocsort", "--save-mot", "o", "--save-txt", "./o/"], "name two folders"),
+        ("--track deepsort", "no tracker 'deepsort'"),
+        ("--track ocsort --save-mot mot --resume j", "--save-mot with --resume"),
+        ("--track ocsort --save-mot o --save-txt ./o/", "name two folders"),
     ],
 )
-def test_options_that_do_not_go_together(detcli, video, options, says, tmp_path):
-    done = detcli("predict", video, "-m", "codes", *options, cwd=tmp_path)
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert not list(tmp_path.iterdir())
+def test_options_that_do_not_go_together(predict, options, says, tmp_path):
+    predict(f"a.png {options}", code=2, says=says)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.png", "colours.onnx"}

@@ -57,44 +57,41 @@ def folder(make_picture, tmp_path):
     return tmp_path / "pics"
 
 
-def test_the_outcome_names_classes_and_files(invoke, make_model, folder, tmp_path):
-    output = tmp_path / "out.jsonl"
-    arguments = ["predict", folder, "-m", make_model(), "--conf", 0.6, "-o", output]
-    finished = invoke(*arguments, "--save", tmp_path / "saved", "--save-txt", tmp_path / "txt")
-    *_, summary, found, wrote, saved, labels = finished.stderr.splitlines()
+@pytest.mark.usefixtures("folder")
+def test_the_outcome_names_classes_and_files(predict):
+    command = "pics --conf 0.6 -o out.jsonl"
+    said = predict(f"{command} --save saved --save-txt txt", code=3).stderr.splitlines()
+    *_, summary, found, wrote, saved, labels = said
     assert "5 pictures, 10 detections, 1 failed" in summary
     assert found in {"detcli: found 5 red, 5 blue", "detcli: found 5 blue, 5 red"}
-    assert wrote == f"detcli: wrote 6 records to {output}"
-    assert saved == f"detcli: wrote 5 files to {tmp_path / 'saved'}"
-    assert labels == f"detcli: wrote 5 files to {tmp_path / 'txt'}"
-    again = invoke(*arguments).stderr.splitlines()
+    assert wrote == "detcli: wrote 6 records to out.jsonl"
+    assert saved == "detcli: wrote 5 files to saved"
+    assert labels == "detcli: wrote 5 files to txt"
+    again = predict(command, code=3).stderr.splitlines()
     assert again[-1] == f"{wrote}, in place of the file that was there"
-    assert "found" not in invoke(*arguments, "-q").stderr
+    assert "found" not in predict(f"{command} -q", code=3).stderr
+    assert "wrote" not in predict(f"pics -o {os.devnull}", code=3).stderr
 
 
-def test_a_special_file_is_not_said_to_be_written(invoke, make_model, folder):
-    finished = invoke("predict", folder, "-m", make_model(), "-o", os.devnull)
-    assert "wrote" not in finished.stderr
-
-
-def test_a_resumed_run_says_how_many_it_skipped(invoke, make_model, folder, tmp_path):
-    journal = tmp_path / "run.jsonl"
-    arguments = ["predict", folder, "-m", make_model(), "--resume", journal]
-    assert invoke(*arguments).stderr.splitlines()[-1] == f"detcli: added 6 records to {journal}"
-    *_, summary, wrote = invoke(*arguments).stderr.splitlines()
+@pytest.mark.usefixtures("folder")
+def test_a_resumed_run_says_how_many_it_skipped(predict):
+    says = "detcli: added 6 records to run.jsonl\n"
+    predict("pics --resume run.jsonl", code=3, says=says)
+    *_, summary, wrote = predict("pics --resume run.jsonl", code=3).stderr.splitlines()
     assert "0 pictures, 0 detections, 1 failed, 5 skipped" in summary
-    assert wrote == f"detcli: added 1 record to {journal}; it had 5 inputs already"
+    assert wrote == "detcli: added 1 record to run.jsonl; it had 5 inputs already"
 
 
-@pytest.mark.parametrize("options", [["-o", "out.jsonl"], ["--resume", "run.jsonl"], []])
+@pytest.mark.parametrize("options", ["-o out.jsonl", "--resume run.jsonl", "-o out.jsonl -q", ""])
 def test_a_bar_is_shown_unless_records_are(on_terminal, options, make_model, folder, tmp_path):
     """Records go to a file, or to the same terminal as table."""
-    options = [str(tmp_path / one) if "." in one else one for one in options]
-    shown, code = on_terminal(folder, "-m", make_model(), *options, stdout=None)
+    words = [str(tmp_path / one) if "." in one else one for one in options.split()]
+    shown, code = on_terminal(folder, "-m", make_model(), *words, stdout=None)
     assert code == 3
-    assert ("/6  " in shown) == bool(options)
-    assert ("0.png  64x64" in shown) == (not options)
-    assert "detcli: found" in shown
+    quiet = "-q" in words
+    assert ("/6  " in shown) == (bool(words) and not quiet)
+    assert ("0.png  64x64" in shown) == (not words)
+    assert ("detcli: found" in shown) == (not quiet)
 
 
 def test_records_in_a_pipe_come_without_a_bar(on_terminal, make_model, folder, tmp_path):
@@ -122,42 +119,33 @@ def test_a_bar_without_an_end(on_terminal, server, make_model):
     assert "00:00 " not in shown  # as if it were over
 
 
-def test_the_outcome_lists_streams(invoke, server, make_model, tmp_path):
+def test_the_outcome_lists_streams(predict, server, tmp_path):
     """Streams are read at once, and each has frames, a rate and a video of its own."""
     names = [server.url(f"/stream{number}") for number in range(3)]
-    output, saved = tmp_path / "out.jsonl", tmp_path / "saved"
-    arguments = ["-m", make_model(), "--end", 1, "-o", output, "--save", saved]
-    finished = invoke("predict", *names, server.url("/gone"), *arguments)
-    assert finished.returncode == 3
-    records = lines(output.read_text())
+    done = predict("--end 1 -o out.jsonl --save saved", *names, server.url("/gone"), code=3)
+    records = lines((tmp_path / "out.jsonl").read_text())
     assert [record["index"] for record in records] == list(range(len(records)))
     frames = Counter(record["source"] for record in records if "frame" in record)
     assert set(frames) == set(names)
-    said = finished.stderr.replace("detcli: ", "").splitlines()
+    said = done.stderr.replace("detcli: ", "").splitlines()
     assert f"{server.url('/gone')}: 0 frames" in said
     for name in names:
         pattern = rf"{name}: {frames[name]} frames?(, [0-9.]+/s)?(, \d+ dropped)?"
         assert sum(bool(re.fullmatch(pattern, line)) for line in said) == 1
     assert any(f"{frames.total()} frames, " in line for line in said)
-    assert len(list(saved.glob("*.mp4"))) == 3
+    assert len(list((tmp_path / "saved").glob("*.mp4"))) == 3
+    assert server.url() not in predict("--end 0.2", server.url()).stderr  # one is not listed
 
 
-def test_one_stream_is_not_listed(invoke, server, make_model):
-    finished = invoke("predict", server.url(), "-m", make_model(), "--end", 0.2)
-    assert server.url() not in finished.stderr
-
-
-def test_a_run_with_streams_is_resumed(invoke, server, make_model, folder, tmp_path):
+def test_a_run_with_streams_is_resumed(predict, server, tmp_path):
     """Files that are done are skipped, frames of streams never."""
-    journal = tmp_path / "run.jsonl"
-    names = [server.url("/stream1"), folder / "0.png", server.url("/stream2")]
+    names = [server.url("/stream1"), "a.png", server.url("/stream2")]
     for _ in range(2):
-        finished = invoke("predict", *names, "-m", make_model(), "--end", 0.2, "--resume", journal)
-        assert finished.returncode == 0
-    found = Counter(record["source"] for record in lines(journal.read_text()))
-    assert found.keys() == set(map(str, names))
-    assert found[str(folder / "0.png")] == 1
-    assert "1 skipped" in finished.stderr
+        done = predict("--end 0.2 --resume run.jsonl", *names)
+    found = Counter(record["source"] for record in lines((tmp_path / "run.jsonl").read_text()))
+    assert found.keys() == set(names)
+    assert found["a.png"] == 1
+    assert "1 skipped" in done.stderr
 
 
 def test_a_terminal_that_cannot_draw_gets_lines(on_terminal, make_model, folder):
@@ -215,25 +203,22 @@ def test_records_of_a_stream_are_added_at_once(warm_detcli, server, make_model, 
     assert "hint" not in said
 
 
-def test_formats_of_a_stream(server, invoke, make_model, tmp_path):
+def test_formats_of_a_stream(server, predict, tmp_path):
     """CSV has one header, however many runs add to it; an array is whole when the run has ended."""
-    model, output, array = make_model(), tmp_path / "out.csv", tmp_path / "out.json"
-    for path in (output, output, array):
-        common = ["predict", server.url(), "-m", model, "--end", 0.3]
-        assert invoke(*common, "-o", path).returncode == 0
+    common = f"{server.url()} --end 0.3 -o"
+    for name in ("out.csv", "out.csv", "out.json"):
+        predict(f"{common} {name}")
+    output = tmp_path / "out.csv"
     rows = list(csv.reader(output.read_text().splitlines()))
     assert [row[0] for row in rows if row[0] == "source"] == ["source"]
     assert len(rows) > 2
-    assert len(json.loads(array.read_text())) > 0
+    assert len(json.loads((tmp_path / "out.json").read_text())) > 0
     output.write_text("name,box\n")
-    refused = invoke("predict", server.url(), "-m", model, "--end", 0.3, "-o", output)
-    assert refused.returncode == 2
-    assert "differ from those of this run" in refused.stderr
+    predict(f"{common} out.csv", code=2, says="differ from those of this run")
     assert output.read_text() == "name,box\n"
 
 
-def test_records_of_files_still_replace(invoke, make_model, folder, tmp_path):
-    output = tmp_path / "out.jsonl"
+def test_records_of_files_still_replace(predict, tmp_path):
     for _ in range(2):
-        invoke("predict", folder, "-m", make_model(), "-o", output)
-    assert len(lines(output.read_text())) == 6
+        predict("a.png -o out.jsonl")
+    assert len(lines((tmp_path / "out.jsonl").read_text())) == 1
