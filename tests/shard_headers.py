@@ -1,13 +1,21 @@
-"""A header for tests of manifests."""
+"""Manifests for tests."""
+
+from detcli.run.shards.manifest import FIRST, Manifest, publish
 
 
-def header(**changes):
+def header(size=0, **changes):
     """What a run's records depend on; `changes` are settings."""
     settings = {"model": "colours", "model_sha256": "0" * 64, "conf": 0.25, "classes": []}
     return {
         "detcli": "1.0",
         "format": "jsonl",
-        "shard_size": 0,
+        "shard_size": size,
         "settings": settings | changes,
         "inputs": {"start_s": 0.0, "end_s": None, "max_pixels": 100, "strict": False},
     }
+
+
+def written(store, names, size):
+    """The manifest of a run that has just been begun."""
+    assert publish(store, FIRST, header(size), names)
+    return Manifest(store)

@@ -5,6 +5,7 @@ import signal
 import time
 
 import forked
+from json_lines import lines
 
 
 def parts_in(folder):
@@ -39,3 +40,15 @@ def kill_and_go_on(command, folder, workers_of, drivers_end):
         process.join()
         assert process.exitcode == (0 if end is None else -signal.SIGKILL)
     return killed
+
+
+def errors_of(found, expected):
+    """Errors by source, in records that are else those of one run, which failed nowhere."""
+    errors = {}
+    for record, wanted in zip(lines(found), lines(expected), strict=True):
+        if "error" in record:
+            errors[wanted["source"]] = record.pop("error")
+            assert wanted.items() >= record.items()
+        else:
+            assert record == wanted
+    return errors

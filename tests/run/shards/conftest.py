@@ -7,6 +7,13 @@ import forked
 import pytest
 from colour_model import NAMES, picture
 
+from detcli.run.shards.store import LocalFolder
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LocalFolder(tmp_path / "boxes")
+
 
 @pytest.fixture
 def make_pictures(tmp_path):

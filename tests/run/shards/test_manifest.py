@@ -1,23 +1,19 @@
 import json
 
 import pytest
-from shard_headers import header
+from shard_headers import header, written
 
 from detcli.core.errors import UsageError
 from detcli.run.shards.manifest import FIRST, Manifest, Unusable, publish
-from detcli.run.shards.store import LocalFolder
 
 NAMES = [f"{number}.jpg" for number in range(10)]
 
 
 @pytest.fixture
-def store(tmp_path):
-    return LocalFolder(tmp_path / "boxes")
-
-
-def written(store, names=NAMES, size=4):
-    assert publish(store, FIRST, header() | {"shard_size": size}, names)
-    return Manifest(store)
+def first(store, tmp_path):
+    """The file of a manifest with three shards."""
+    written(store, NAMES, 4)
+    return tmp_path / "boxes" / FIRST
 
 
 @pytest.mark.parametrize(
@@ -28,52 +24,54 @@ def test_names_are_cut_into_lots(store, count, size, expected):
     manifest = written(store, NAMES[:count], size)
     shards = [*manifest]
     assert [len(shard.names) for shard in shards] == expected
-    assert [name for shard in shards for name in shard.names] == NAMES[:count]
+    assert [*manifest.all_names()] == NAMES[:count]
     assert (len(manifest), manifest.names) == (len(expected), count)
     assert [manifest.shard(number) for number in range(len(shards))] == shards
     assert [shard.first for shard in shards] == [sum(expected[:n]) for n in range(len(shards))]
 
 
 def test_further_names_are_further_shards(store):
-    first = written(store)
-    assert publish(store, first.next_file, first.header, ["x", "y", "z"], len(first))
-    second = Manifest(store)
-    assert publish(store, second.next_file, first.header, ["w"], len(second))
-    manifest = Manifest(store)
+    manifest = written(store, NAMES, 4)
+    for names in (["x", "y", "z"], ["w"]):
+        assert publish(store, manifest.next_file, manifest.header, names, len(manifest))
+        manifest = Manifest(store)
     assert [len(shard.names) for shard in manifest] == [4, 4, 2, 3, 1]
     assert [shard.first for shard in manifest] == [0, 4, 8, 10, 13]
     assert [manifest.shard(number) for number in range(5)] == [*manifest]
     assert [*manifest.all_names()] == [*NAMES, "x", "y", "z", "w"]
     assert len({shard.run for shard in manifest}) == 3
     assert len(manifest.hashes) == 14
+    publish(store, "manifest-00004.jsonl", manifest.header, ["x"], 3)
+    with pytest.raises(UsageError, match=r"manifest-00003\.jsonl is missing"):
+        Manifest(store)
 
 
 def test_a_manifest_is_written_once(store):
-    written(store)
-    assert not publish(store, FIRST, header() | {"shard_size": 1}, ["other"])
+    written(store, NAMES, 4)
+    assert not publish(store, FIRST, header(1), ["other"])
     assert [*Manifest(store).all_names()] == NAMES
 
 
 def test_any_name_comes_back(store):
-    names = ["\udcff\n.jpg", 'a"\\.jpg', Unusable("pics", "cannot list it", "check"), "数.png"]
-    assert [*written(store, names).all_names()] == names
+    names = ["\udcff\n.jpg", 'a"\\.jpg', Unusable("pics", "cannot list it", "check"), "数.png", ""]
+    assert [*written(store, names, 4).all_names()] == names
 
 
 def test_parts_are_those_of_the_format(store, tmp_path):
-    manifest = written(store)
-    for name in ("part-00001.jsonl", "part-00002.parquet", "part-2.jsonl", "note.txt"):
-        (tmp_path / "boxes" / name).write_bytes(b"")
+    manifest = written(store, NAMES, 4)
+    absurd = [f"{kind}-{'9' * 200}.jsonl" for kind in ("manifest", "part")]
+    for name in ("part-00001.jsonl", "part-00002.parquet", "part-2.jsonl", "note.txt", *absurd):
+        (tmp_path / "boxes" / name).touch()
     assert manifest.parts() == {1}
     assert manifest.part(123456) == "part-123456.jsonl"
+    assert len(Manifest(store)) == 3
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 3, 4])
-def test_a_manifest_that_was_cut_off_is_refused(store, tmp_path, kept):
-    written(store)
-    path = tmp_path / "boxes" / FIRST
-    lines = path.read_bytes().splitlines(keepends=True)
+def test_a_manifest_that_was_cut_off_is_refused(store, first, kept):
+    lines = first.read_bytes().splitlines(keepends=True)
     assert len(lines) == 5
-    path.write_bytes(b"".join(lines[:kept]) + lines[kept][:-5])
+    first.write_bytes(b"".join(lines[:kept]) + lines[kept][:-5])
     with pytest.raises(UsageError, match=r"manifest.jsonl in .*boxes is damaged"):
         Manifest(store)
 
@@ -81,12 +79,10 @@ def test_a_manifest_that_was_cut_off_is_refused(store, tmp_path, kept):
 @pytest.mark.parametrize(
     "line", ["null", "[]", "{}", '{"shard": 1}', '{"shard": 1, "names": 3}', "9" * 5000, "[" * 9000]
 )
-def test_a_manifest_with_another_line_is_refused(store, tmp_path, line):
-    written(store)
-    path = tmp_path / "boxes" / FIRST
-    lines = path.read_text().splitlines()
+def test_a_manifest_with_another_line_is_refused(store, first, line):
+    lines = first.read_text().splitlines()
     for at in range(5):
-        path.write_text("\n".join([*lines[:at], line, *lines[at + 1 :]]) + "\n")
+        first.write_text("\n".join([*lines[:at], line, *lines[at + 1 :]]) + "\n")
         with pytest.raises(UsageError, match="damaged"):
             [*Manifest(store)]
 
@@ -98,51 +94,30 @@ def test_a_manifest_with_another_line_is_refused(store, tmp_path, line):
         *({"format": "../../x"}, {"format": ["jsonl"]}, {"format": "csv"}),
     ],
 )
-def test_a_header_that_would_lead_astray_is_refused(store, tmp_path, changed):
-    written(store)
-    path = tmp_path / "boxes" / FIRST
-    head, *rest = path.read_text().splitlines()
-    path.write_text("\n".join([json.dumps(json.loads(head) | changed), *rest]) + "\n")
+def test_a_header_that_would_lead_astray_is_refused(store, first, changed):
+    head, *rest = first.read_text().splitlines()
+    first.write_text("\n".join([json.dumps(json.loads(head) | changed), *rest]) + "\n")
     with pytest.raises(UsageError, match="damaged"):
         Manifest(store)
 
 
-def test_names_of_absurd_numbers_are_not_looked_at(store, tmp_path):
-    manifest = written(store)
-    for name in ("manifest-{}.jsonl", "part-{}.jsonl"):
-        (tmp_path / "boxes" / name.format("9" * 200)).touch()
-    assert manifest.parts() == set()
-    assert len(Manifest(store)) == 3
-
-
-def test_a_manifest_that_changes_while_it_is_read_is_refused(store, tmp_path):
-    manifest = written(store)
-    path = tmp_path / "boxes" / FIRST
-    path.write_bytes(path.read_bytes().replace(b'"shard": 1', b'"shard": 7'))
+def test_a_manifest_that_changes_while_it_is_read_is_refused(store, first):
+    manifest = Manifest(store)
+    first.write_bytes(first.read_bytes().replace(b'"shard": 1', b'"shard": 7'))
     with pytest.raises(UsageError, match="it has changed"):
         manifest.shard(1)
 
 
 def test_a_folder_without_a_manifest_is_refused(store, tmp_path):
-    with pytest.raises(UsageError, match=r"has no manifest\.jsonl"):
-        Manifest(store)
-    written(store)
-    (tmp_path / "boxes" / FIRST).rename(tmp_path / "boxes" / "manifest-00001.jsonl")
-    with pytest.raises(UsageError, match=r"has no manifest\.jsonl"):
-        Manifest(store)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"has no manifest\.jsonl"):
+            Manifest(store)
+        written(store, NAMES, 4)
+        (tmp_path / "boxes" / FIRST).rename(tmp_path / "boxes" / "manifest-00001.jsonl")
 
 
-def test_an_extension_that_is_missing_is_noticed(store):
-    manifest = written(store)
-    publish(store, "manifest-00002.jsonl", manifest.header, ["x"], 3)
-    with pytest.raises(UsageError, match=r"manifest-00001\.jsonl is missing"):
-        Manifest(store)
-
-
-def test_the_manifest_is_json_lines(store, tmp_path):
-    written(store)
-    lines = (tmp_path / "boxes" / FIRST).read_text().splitlines()
-    head, *shards, end = map(json.loads, lines)
+def test_the_manifest_is_json_lines(first):
+    head, *shards, end = map(json.loads, first.read_text().splitlines())
     assert head["settings"]["model"] == "colours"
     assert shards[2] == {"shard": 2, "names": ["8.jpg", "9.jpg"]}
     assert end == {"shards": 3, "names": 10}

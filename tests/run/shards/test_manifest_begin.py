@@ -5,15 +5,9 @@ from shard_headers import header
 
 from detcli.core.errors import UsageError
 from detcli.run.shards.manifest import FIRST, MAX_SHARD, begin
-from detcli.run.shards.store import LocalFolder
 
 CONTEXT = multiprocessing.get_context("fork")
 NAMES = [f"{number}.jpg" for number in range(100)]
-
-
-@pytest.fixture
-def store(tmp_path):
-    return LocalFolder(tmp_path / "boxes")
 
 
 def test_a_run_begins_and_goes_on(store):
@@ -35,26 +29,30 @@ def test_a_name_that_comes_again_counts_once(store):
     [(0, None, 16), (1, None, 16), (2000, None, 32), (70_000, None, MAX_SHARD), (100, 7, 7)],
 )
 def test_short_runs_have_small_shards(store, count, given, expected):
-    opened = begin(store, header(), map(str, range(count)), shard_size=given)
+    opened = begin(store, header(), map(str, range(count)), given)
     assert opened.manifest.header["shard_size"] == expected
 
 
-def test_other_settings_are_refused(store):
+@pytest.mark.parametrize(
+    ("now", "size", "says"),
+    [
+        (header(conf=0.5), None, r"boxes was begun with conf 0\.25 instead of 0\.5$"),
+        (header(), 40, "begun with shard_size 30 instead of 40"),
+        (header() | {"detcli": "2.0"}, None, r'begun with detcli "1\.0" instead of "2\.0"'),
+    ],
+)
+def test_other_settings_are_refused(store, now, size, says):
     begin(store, header(), NAMES, shard_size=30)
-    with pytest.raises(UsageError, match=r"boxes was begun with conf 0\.25 instead of 0\.5$"):
-        begin(store, header(conf=0.5), NAMES)
-    with pytest.raises(UsageError, match="begun with shard_size 30 instead of 40"):
-        begin(store, header(), NAMES, shard_size=40)
-    with pytest.raises(UsageError, match=r'begun with detcli "1\.0" instead of "2\.0"'):
-        begin(store, header() | {"detcli": "2.0"}, None)
+    for names in (NAMES, None):
+        with pytest.raises(UsageError, match=says):
+            begin(store, now, names, shard_size=size)
 
 
 def test_other_names_are_refused(store):
     begin(store, header(), NAMES)
-    with pytest.raises(UsageError) as caught:
-        begin(store, header(), [*NAMES[1:], "a", "b", "c", "d"])
     expected = "boxes was begun with other names: 4 new: a, b, c, ...; 1 gone: 0.jpg"
-    assert str(caught.value).endswith(expected)
+    with pytest.raises(UsageError, match=f"{expected}$") as caught:
+        begin(store, header(), [*NAMES[1:], "a", "b", "c", "d"])
     assert "--extend" in caught.value.hint
 
 

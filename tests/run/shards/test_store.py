@@ -16,11 +16,18 @@ def names_in(folder):
     return [path.name for path in folder.iterdir()]
 
 
-def test_what_is_published_can_be_read_and_stays_as_it_is(tmp_path):
-    store = open_store(f"{tmp_path / 'new' / 'boxes'}/")
+@pytest.mark.parametrize("place", ["disk", "bucket"])
+def test_what_is_published_can_be_read_and_stays_as_it_is(place, tmp_path, request):
+    if place == "bucket":
+        s3 = request.getfixturevalue("s3")
+        s3.put("a b/boxes-of-others/part-00000.jsonl")
+        s3.put("a b/boxes/deeper/part")
+    store = open_store("s3://photos/a b/boxes/" if place == "bucket" else f"{tmp_path}/new/boxes/")
     assert [*store.names()] == []
     assert not store.exists("part")
-    assert store.publish("part", io.BytesIO(b"one\ntwo\n"))
+    content = io.BytesIO(b"one\ntwo\n")
+    content.seek(3)  # it is written from its beginning
+    assert store.publish("part", content)
     assert store.exists("part")
     assert not store.publish("part", io.BytesIO(b"other"))
     assert [*store.names()] == ["part"]
@@ -28,14 +35,12 @@ def test_what_is_published_can_be_read_and_stays_as_it_is(tmp_path):
         assert file.readline() == b"one\n"
         file.seek(0)
         assert file.read() == b"one\ntwo\n"
-    assert names_in(tmp_path / "new" / "boxes") == ["part"]
-
-
-def test_content_is_published_from_its_beginning(tmp_path):
-    content = io.BytesIO(b"all of it")
-    content.seek(3)
-    assert LocalFolder(tmp_path).publish("part", content)
-    assert (tmp_path / "part").read_bytes() == b"all of it"
+    if place == "bucket":
+        assert s3.get("a b/boxes/part") == b"one\ntwo\n"
+        assert str(store) == "s3://photos/a b/boxes/"
+    else:
+        assert names_in(tmp_path / "new" / "boxes") == ["part"]
+        assert str(store) == f"{tmp_path}/new/boxes"
 
 
 def _publish_many(folder, content, barrier, wins):
@@ -77,23 +82,20 @@ def test_a_file_system_without_links_takes_files_too(tmp_path, monkeypatch, code
     assert names_in(tmp_path) == ["part"]
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
-    def fail(_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(files, "sync", fail)
-    with pytest.raises(OutputError, match=r"cannot write .*part: No space left on device"):
-        LocalFolder(tmp_path).publish("part", io.BytesIO(b"x"))
-    assert names_in(tmp_path) == []
-
-
-def test_content_that_cannot_be_read_leaves_nothing_behind(tmp_path):
+def test_what_cannot_be_written_or_read_leaves_nothing_behind(tmp_path, monkeypatch):
     class Broken(io.BytesIO):
         def read(self, *_):
             raise RuntimeError
 
+    def fail(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = LocalFolder(tmp_path)
     with pytest.raises(RuntimeError):
-        LocalFolder(tmp_path).publish("part", Broken(b"x"))
+        store.publish("part", Broken(b"x"))
+    monkeypatch.setattr(files, "sync", fail)
+    with pytest.raises(OutputError, match=r"cannot write .*part: No space left on device"):
+        store.publish("part", io.BytesIO(b"x"))
     assert names_in(tmp_path) == []
 
 
@@ -112,9 +114,9 @@ def test_what_cannot_be_read_is_refused(tmp_path):
     for name, reason in (("absent", "No such file"), ("pipe", "not a regular file")):
         with pytest.raises(StoreError, match=reason):
             store.open(name)
-    with pytest.raises(StoreError, match="Not a directory"):
-        [*LocalFolder(tmp_path / "file").names()]
-    with pytest.raises(StoreError, match="Not a directory"):
-        LocalFolder(tmp_path / "file").exists("part")
+    inside = LocalFolder(tmp_path / "file")
+    for use in (lambda: [*inside.names()], lambda: inside.exists("part")):
+        with pytest.raises(StoreError, match="Not a directory"):
+            use()
     with pytest.raises(OutputError):
-        LocalFolder(tmp_path / "file").publish("part", io.BytesIO(b"x"))
+        inside.publish("part", io.BytesIO(b"x"))

@@ -6,7 +6,7 @@ import threading
 import cv2
 import pytest
 from colour_model import NAMES, picture
-from shard_headers import header
+from shard_headers import written
 
 from detcli.core.config import Config, Inputs, Running, Settings, Writing
 from detcli.core.device import Device, DeviceOptions
@@ -14,7 +14,7 @@ from detcli.core.errors import OutputError
 from detcli.model.zoo import find
 from detcli.run.detector import Detector
 from detcli.run.pipeline import Pipeline
-from detcli.run.shards.manifest import FIRST, Manifest, Unusable, publish
+from detcli.run.shards.manifest import Unusable
 from detcli.run.shards.parts import Merge
 from detcli.run.shards.store import LocalFolder
 from detcli.run.shards.work import Done, Progress, Ready, Task, WorkRequest, work
@@ -48,8 +48,7 @@ class Play:
 
     def __init__(self, folder, names, size, model, batch=None, **groups):
         self.store = LocalFolder(folder)
-        publish(self.store, FIRST, header() | {"shard_size": size}, names)
-        self.manifest = Manifest(self.store)
+        self.manifest = written(self.store, names, size)
         config = Config(
             running=Running(model=str(model), device=(CPU,), batch=batch),
             settings=Settings(conf=0.5),

@@ -1,9 +1,7 @@
-from shard_headers import header
+from shard_headers import written
 
 from detcli.run.counts import Counts
-from detcli.run.shards.manifest import FIRST, Manifest, publish
 from detcli.run.shards.schedule import Schedule
-from detcli.run.shards.store import LocalFolder
 from detcli.run.shards.work import Done, Ready
 from detcli.run.shards.workers import Ended, More, Workers
 
@@ -30,9 +28,8 @@ class Worker:
     end = release
 
 
-def test_there_are_no_more_workers_than_shards(tmp_path):
-    store = LocalFolder(tmp_path)
-    publish(store, FIRST, header() | {"shard_size": 1}, ["a", "b", "c"])
+def test_there_are_no_more_workers_than_shards(store):
+    manifest = written(store, ["a", "b", "c"], 1)
     for shards, expected in (([], 1), ([0], 1), ([0, 1, 2], 3)):
         started = []
 
@@ -42,6 +39,6 @@ def test_there_are_no_more_workers_than_shards(tmp_path):
 
         with Workers(5, begin) as workers:
             workers.ready()
-            worked = [*workers.run(Schedule(store, Manifest(store), shards))]
+            worked = [*workers.run(Schedule(store, manifest, shards))]
         assert started == [*range(expected)]
         assert len(worked) == len(shards)

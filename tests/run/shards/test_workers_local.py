@@ -9,8 +9,7 @@ import forked
 import poison
 import psutil
 import pytest
-from json_lines import lines
-from shard_runs import kill_and_go_on, merged, parts_in
+from shard_runs import errors_of, kill_and_go_on, merged, parts_in
 
 from detcli.run.shards.workers import _cause
 
@@ -52,53 +51,40 @@ def test_workers_end_with_the_process_that_started_them(make_pictures, one_run, 
     assert psutil.wait_procs(workers, timeout=20)[1] == []
 
 
-def test_a_picture_that_kills_its_worker_is_an_error_record(
-    make_pictures, one_run, detcli, tmp_path
+ENDS = ("os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(0)")
+"""How a worker ends: by a signal, or without a failure, as with a library that calls exit(0)."""
+
+
+@pytest.mark.parametrize(("end", "cause"), [(ENDS[0], "SIGSEGV"), (ENDS[1], "exit code 0")])
+def test_a_picture_that_kills_its_worker_is_an_error_record(  # noqa: PLR0913, PLR0917 - fixtures
+    make_pictures, one_run, detcli, tmp_path, end, cause
 ):
     command, expected = one_run(make_pictures(12, poisoned={7}))
-    command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 4]
-    done = detcli(*command, env=poison.environment(tmp_path / "site"), timeout=240)
-    assert (done.returncode, done.stderr) == (3, "")
-    records, wanted = lines(merged(tmp_path / "boxes")), lines(expected)
-    killer = [place for place, record in enumerate(wanted) if "poison" in record["source"]]
-    assert len(killer) == 1
-    error = records[killer[0]].pop("error")
-    assert error["type"] == "InferenceError"
-    assert error["message"] == "the process that worked it died 3 times: SIGSEGV"
-    assert wanted[killer[0]].items() >= records[killer[0]].items()
-    del records[killer[0]], wanted[killer[0]]
-    assert records == wanted
-
-
-def test_a_picture_that_ends_its_worker_without_a_failure_is_an_error_record(
-    make_pictures, one_run, detcli, tmp_path
-):
-    """As a library does that calls exit(0)."""
-    command, _ = one_run(make_pictures(6, poisoned={3}))
     environment = poison.environment(tmp_path / "site")
     site = tmp_path / "site" / "sitecustomize.py"
-    site.write_text(site.read_text().replace("os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(0)"))
-    command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 1]
+    site.write_text(site.read_text().replace(ENDS[0], end))
+    command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 4]
     done = detcli(*command, env=environment, timeout=240)
     assert (done.returncode, done.stderr) == (3, "")
-    errors = [record["error"]["message"] for record in lines(merged(tmp_path / "boxes"))
-              if "error" in record]  # fmt: skip
-    assert errors == ["the process that worked it died 3 times: exit code 0"]
+    ((source, error),) = errors_of(merged(tmp_path / "boxes"), expected).items()
+    assert "poison" in source
+    assert error["type"] == "InferenceError"
+    assert error["message"] == f"the process that worked it died 3 times: {cause}"
 
 
-@pytest.mark.parametrize("count", ["100000", "9" * 5000])
-def test_processes_that_no_machine_has_memory_for_are_refused(make_pictures, one_run, count):
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--on", "local:100000"], "--on local:100000"),
+        (["--on", f"local:{'9' * 5000}"], f"--on local:{'9' * 5000}"),
+        (["--classes", "zebra"], "the model has no class 'zebra'"),
+    ],
+)
+def test_runs_that_cannot_be_end_at_once(make_pictures, one_run, tmp_path, options, says):
     command, _ = one_run(make_pictures(1))
-    done = forked.run([*command, "-o", "boxes/", "--on", f"local:{count}"])
+    done = forked.run([*command, "-o", f"{tmp_path / 'boxes'}/", *options])
     assert done.returncode == 2
-    assert f"--on local:{count}" in done.stderr
-
-
-def test_a_model_that_cannot_be_used_ends_the_run(make_pictures, make_model, tmp_path):
-    command = ["predict", make_pictures(3), "-o", f"{tmp_path / 'boxes'}/", "-m", make_model()]
-    done = forked.run([*command, "--classes", "zebra"])
-    assert done.returncode == 2
-    assert "the model has no class 'zebra'" in done.stderr
+    assert says in done.stderr
     assert not (tmp_path / "boxes").exists()
 
 
