@@ -24,35 +24,40 @@ def bash(*words):
     return result.stdout.split()
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        (["doctor", "--cl"], ["--clear-cache"]),
-        (["predict", "--format", "js"], ["jsonl", "json"]),
-        (["predict", "--blur-with", "p"], ["pixelate"]),
-        (["predict", "--no-st"], ["--no-strict"]),
-        (["predict", "--device", "c"], ["cpu", "cuda", "cuda:0", "cuda:1"]),
-        (["predict", "--device", "cuda", ":"], ["0", "1"]),
-        (["predict", "--device", "cuda", ":", "1"], ["1"]),
-        (["predict", "--device", "cuda:"], ["cuda:0", "cuda:1"]),  # where bash does not cut there
-        (["predict", "--device", "cpu,a"], ["cpu,auto"]),
-        (["predict", "-m", "yolov10n"], ["yolov10n"]),
-        (["predict", "-m", "./a", ":"], ["1.onnx"]),
-        (["predict", "-m", "./s"], ["./sub/", "./sub/..."]),  # two, so that bash adds no blank
-        (["predict", "--device", "cuda", ":", "0", "--no-st"], ["--no-strict"]),
-        (["models", "path", "cod"], ["codes"]),
-        (["predict", "nothing"], []),
-    ],
-)
-def test_what_bash_is_told(words, found, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _gpus(monkeypatch):
+    """Two GPUs, without the engines of extras."""
     monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 2)
     monkeypatch.setattr(devices, "has_openvino", lambda: False)
     monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("doctor --cl", "--clear-cache"),
+        ("predict --format js", "jsonl json"),
+        ("predict --blur-with p", "pixelate"),
+        ("predict --no-st", "--no-strict"),
+        ("predict --device c", "cpu cuda cuda:0 cuda:1"),
+        ("predict --device cuda :", "0 1"),
+        ("predict --device cuda : 1", "1"),
+        ("predict --device cuda:", "cuda:0 cuda:1"),  # where bash does not cut there
+        ("predict --device cpu,a", "cpu,auto"),
+        ("predict -m yolov10n", "yolov10n"),
+        ("predict -m ./a :", "1.onnx"),
+        ("predict -m ./s", "./sub/ ./sub/..."),  # two, so that bash adds no blank
+        ("predict --device cuda : 0 --no-st", "--no-strict"),
+        ("models path cod", "codes"),
+        ("predict nothing", ""),
+    ],
+)
+def test_what_bash_is_told(line, found, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
     for name in ("a:1.onnx", "a.txt", "b.onnx"):
         (tmp_path / name).touch()
-    assert bash(*words) == found
+    assert bash(*line.split()) == found.split()
 
 
 def test_models_are_names_files_and_folders(tmp_path, monkeypatch):
@@ -77,9 +82,6 @@ def test_saved_records_beside_models(tmp_path):
 
 
 def test_devices_are_those_of_this_machine(monkeypatch):
-    monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 2)
-    monkeypatch.setattr(devices, "has_openvino", lambda: False)
-    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: None)
     assert complete_device("") == ["auto", "cpu", "cuda", "cuda:0", "cuda:1"]
     monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: object())
     assert complete_device("cpu,")[-3:] == ["cpu,tensorrt", "cpu,tensorrt:0", "cpu,tensorrt:1"]
@@ -92,7 +94,6 @@ def test_a_broken_driver_has_no_devices(monkeypatch):
         raise DeviceError("the driver does not work")
 
     monkeypatch.setattr("detcli.backend.nvidia.count_gpus", broken)
-    monkeypatch.setattr(devices, "has_openvino", lambda: False)
     assert complete_device("") == ["auto", "cpu"]
 
 
@@ -100,7 +101,7 @@ def test_fish_asks_for_candidates_as_typer_does():
     environment = {
         "_DETCLI_COMPLETE": "complete_fish",
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        "_TYPER_COMPLETE_ARGS": "detcli predict --device c",
+        "_TYPER_COMPLETE_ARGS": "detcli predict --format js",
     }
     result = CliRunner().invoke(app, [], prog_name="detcli", env=environment)
-    assert result.stdout.split() == ["cpu"]
+    assert result.stdout.split() == ["jsonl", "json"]

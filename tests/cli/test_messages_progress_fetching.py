@@ -19,57 +19,52 @@ def content(hub, make_model):
 
 
 @pytest.fixture
-def report_of(caplog):
+def report(invoke, caplog, tmp_path):
     """The report of a command that announced the download; within this process, pytest logs it."""
 
-    def report_of(done):
+    def report(*words):
+        done = invoke(*words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert "fetching yolov10n: onnx/model.onnx" in done.stderr + caplog.text
+        assert "fetching yolov10n" in done.stderr + caplog.text
         return json.loads(done.stdout)
 
-    return report_of
+    return report
 
 
-def test_inspect(detcli, report_of, content):
-    report = report_of(detcli("inspect", "yolov10n"))
-    assert report["sha256"] == hashlib.sha256(content).hexdigest()
-    assert report["detector"]["names"] == ["red", "green", "blue"]
+def test_inspect(report, content):
+    found = report("inspect", "yolov10n")
+    assert found["sha256"] == hashlib.sha256(content).hexdigest()
+    assert found["detector"]["names"] == ["red", "green", "blue"]
 
 
-def test_convert(invoke, report_of, content, make_picture, tmp_path):
+def test_convert(report, content, make_picture, tmp_path):
     picture = make_picture("a.png", ("red", 1, 1))
-    output = tmp_path / "out.onnx"
-    done = invoke(
-        "convert", "yolov10n", "-o", output, "--metadata", "made=here", "--image", picture
-    )
-    report = report_of(done)
-    assert report["model"]["sha256"] == hashlib.sha256(content).hexdigest()
-    assert output.read_bytes() != content
+    command = ("convert", "yolov10n", "-o", "out.onnx", "--metadata", "made=here")
+    found = report(*command, "--image", picture)
+    assert found["model"]["sha256"] == hashlib.sha256(content).hexdigest()
+    assert (tmp_path / "out.onnx").read_bytes() != content
 
 
-def test_verify(invoke, report_of, content, make_model, make_picture):
+def test_verify(report, content, make_model, make_picture):
     picture, other = make_picture("a.png", ("red", 1, 1)), make_model("other.onnx")
-    report = report_of(invoke("verify", "yolov10n", other, "--images", picture))
+    found = report("verify", "yolov10n", other, "--images", picture)
     digest = hashlib.sha256(content).hexdigest()
-    assert [report[side]["sha256"] for side in ("left", "right")] == [digest, digest]
+    assert [found[side]["sha256"] for side in ("left", "right")] == [digest, digest]
 
 
-def test_bench_takes_the_default_model(invoke, report_of, content, tmp_path, monkeypatch):
+def test_bench_takes_the_default_model(report, content, monkeypatch):
     shorten(monkeypatch)
-    done = invoke("bench", "--seconds", "0.05", "--cold-starts", "0", *QUICK, cwd=tmp_path)
-    report = report_of(done)
-    assert report["model"] == {"file": "yolov10n", "sha256": hashlib.sha256(content).hexdigest()}
+    found = report("bench", "--seconds", "0.05", "--cold-starts", "0", *QUICK)
+    assert found["model"] == {"file": "yolov10n", "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def test_eval(invoke, report_of, content, tmp_path):
-    report = report_of(invoke("eval", "yolov10n", "--data", write_coco(tmp_path, MIXED), *QUICK))
-    assert report["model"]["file"] == "yolov10n"
-    assert report["model"]["sha256"] == hashlib.sha256(content).hexdigest()
-
-
-def test_eval_takes_the_float16_file(invoke, hub, make_model, tmp_path):
-    data = make_model("half.onnx", dtype="float16").read_bytes()
-    hub.add("yolov10n", b"not this one", half=data)
-    done = invoke("eval", "yolov10n", "--half", "--data", write_coco(tmp_path, MIXED), *QUICK)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["model"]["sha256"] == hashlib.sha256(data).hexdigest()
+@pytest.mark.parametrize("option", [[], ["--half"]])
+def test_eval(report, content, hub, make_model, tmp_path, option):  # noqa: PLR0913, PLR0917
+    """With --half, of the float16 file."""
+    half = make_model("half.onnx", dtype="float16").read_bytes()
+    if option:
+        hub.add("yolov10n", b"not this one", half=half)
+    labels = write_coco(tmp_path, MIXED)
+    found = report("eval", "yolov10n", "--data", labels, *option, *QUICK)["model"]
+    assert found["file"] == "yolov10n"
+    assert found["sha256"] == hashlib.sha256(half if option else content).hexdigest()

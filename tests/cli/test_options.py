@@ -151,26 +151,30 @@ def test_an_option_of_its_own_has_no_default(write, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "says", "hint"),
     [
-        ("modle = 1", "no option 'modle'"),
-        ("max_det = 1", "no option 'max_det'"),
-        ("[predict]\nconf = 1", "no option 'predict'"),
-        ("help = true", "no option 'help'"),
-        ("conf = true", "conf must be a text or a number, not True"),
-        ("max-det = 2.5", "max-det must be a whole number"),
-        ("max-det = true", "max-det must be a whole number"),
-        ("nms = '1'", "nms must be a number"),
-        ("recursive = 'yes'", "recursive must be true or false"),
-        ("fail-if = 'any>0'", "fail-if must be a list of texts"),
-        ("fail-if = [1]", "fail-if must be a list of texts"),
-        ("save = 1979-05-27", "save must be a text"),
-        ("conf", "not TOML"),
-        ("x = " + "[" * 5000, "not TOML"),
-        ("\udcff", "cannot be used"),
+        ("modle = 1", "no option 'modle'", ""),
+        ("max_det = 1", "no option 'max_det'", ""),
+        (
+            "[predict]\nconf = 1",
+            "no option 'predict'",
+            "remove the line [predict]; the file has no sections",
+        ),
+        ("help = true", "no option 'help'", ""),
+        ("conf = true", "conf must be a text or a number, not True", ""),
+        ("max-det = 2.5", "max-det must be a whole number", ""),
+        ("max-det = true", "max-det must be a whole number", ""),
+        ("nms = '1'", "nms must be a number", ""),
+        ("recursive = 'yes'", "recursive must be true or false", ""),
+        ("fail-if = 'any>0'", "fail-if must be a list of texts", "write fail-if = ['any>0']"),
+        ("fail-if = [1]", "fail-if must be a list of texts", "correct the file"),
+        ("save = 1979-05-27", "save must be a text", ""),
+        ("conf", "not TOML", ""),
+        ("x = " + "[" * 5000, "not TOML", ""),
+        ("\udcff", "cannot be used", ""),
     ],
 )
-def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, write):
+def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, hint, write):
     path = write("")
     path.write_bytes(text.encode(errors="surrogateescape"))
     for read in (lambda: given("a.jpg"), lambda: given(groups=(Running,), whole_file=False)):
@@ -178,21 +182,7 @@ def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, write):
             read()
         assert str(path) in str(caught.value)
         assert caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("[predict]\nconf = 0.3", "remove the line [predict]; the file has no sections"),
-        ("fail-if = 'any>0'", "write fail-if = ['any>0']"),
-        ("fail-if = [1]", "correct the file"),
-    ],
-)
-def test_a_mistake_in_the_file_comes_with_its_correction(text, hint, write):
-    write(text)
-    with pytest.raises(UsageError) as caught:
-        given("a.jpg")
-    assert caught.value.hint == hint
+        assert hint in {"", caught.value.hint}
 
 
 def test_a_broken_file_does_not_keep_help_from_being_read(write):

@@ -24,12 +24,12 @@ def help_of(command):
 
 
 def test_predict_has_all_panels_in_order():
-    titles = [*help_of("predict")[1]]
-    assert titles == ["Arguments", *PANELS, "Options", "Examples"]
-
-
-def test_every_option_of_predict_is_in_a_panel():
-    assert help_of("predict")[1]["Options"] == ["--quiet", "--verbose", "--help"]
+    text, panels = help_of("predict")
+    assert [*panels] == ["Arguments", *PANELS, "Options", "Examples"]
+    assert panels["Options"] == ["--quiet", "--verbose", "--help"]
+    examples = text.partition("Examples:\n")[2].splitlines()
+    assert len(examples) == 3
+    assert all(example.startswith("  detcli predict ") for example in examples)
 
 
 @pytest.mark.parametrize("command", ["eval", "bench", "verify", "convert", "inspect"])
@@ -68,9 +68,3 @@ def test_commands_are_described_in_whole_sentences():
     rows = re.findall(r"^  \w+ +((?:.*\n)(?: {3,}.*\n)*)", listing[2], re.MULTILINE)
     assert len(rows) == len(COMMANDS)
     assert all(row.strip().endswith(".") and "..." not in row for row in rows)
-
-
-def test_three_examples_end_the_help_of_predict():
-    examples = help_of("predict")[0].partition("Examples:\n")[2].splitlines()
-    assert len(examples) == 3
-    assert all(example.startswith("  detcli predict ") for example in examples)

@@ -12,12 +12,8 @@ import time
 import pytest
 import terminals
 from hub_server import COMMIT
-from typer.testing import CliRunner
 
 from detcli import __version__
-from detcli.cli.app import app
-from detcli.commands.models import FileState, ListedFile, listing
-from detcli.core.errors import UsageError
 from detcli.model import zoo
 
 
@@ -38,9 +34,18 @@ def bundled(tmp_path, monkeypatch, make_model):
     return make_model().rename(folder / "codes.onnx")
 
 
-def run(*arguments):
-    """Run a command in this process."""
-    return CliRunner().invoke(app, list(map(str, arguments)))
+def shown(command, **environment):
+    """What a command shows on stderr, which is a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=theirs, env=os.environ | environment
+    ) as process:
+        printed = process.stdout.read()
+        assert process.wait(60) == 0
+    os.close(theirs)
+    said = terminals.read_all(ours).decode()
+    os.close(ours)
+    return printed, said
 
 
 @pytest.mark.usefixtures("filled")
@@ -99,19 +104,12 @@ def test_an_interrupted_download_leaves_nothing(detcli, filled, make_picture):
 
 @pytest.mark.usefixtures("filled")
 def test_a_bar_on_a_terminal_only(warm_detcli, make_picture):
-    ours, theirs = pty.openpty()
     command = [warm_detcli / "detcli", "predict", str(make_picture("a.png"))]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"}
-    ) as process:
-        assert json.loads(process.stdout.read())["model"] == "yolov10n"
-        assert process.wait(60) == 0
-    os.close(theirs)
-    shown = terminals.read_all(ours).decode()
-    os.close(ours)
-    assert "fetching yolov10n" in shown
-    assert "━" in shown
-    assert " kB" in shown.partition("fetching")[2].partition("\n")[2]
+    printed, said = shown(command, TERM="xterm")
+    assert json.loads(printed)["model"] == "yolov10n"
+    assert "fetching yolov10n" in said
+    assert "━" in said
+    assert " kB" in said.partition("fetching")[2].partition("\n")[2]
 
 
 def test_nothing_about_the_user_is_sent(detcli, filled):
@@ -124,57 +122,44 @@ def test_nothing_about_the_user_is_sent(detcli, filled):
         assert "/resolve/" in path or len(path) == len("/") + 64
 
 
-@pytest.mark.usefixtures("filled")
-def test_a_cached_model_is_not_overwritten(invoke, make_picture):
-    path = invoke("models", "pull", "yolov10n").stdout.strip()
-    refused = invoke("predict", make_picture("a.png"), "--format", "jsonl", "-o", path)
-    assert refused.returncode == 2
-    assert "is one of the inputs" in refused.stderr
-
-
-def test_the_bundled_model_by_its_name(bundled, make_picture):
-    finished = run("predict", make_picture("a.png", ("red", 2, 3)), "-m", "codes", "--conf", 0.6)
-    record = json.loads(finished.stdout)
+def test_the_bundled_model_by_its_name(invoke, predict, bundled):
+    (record,) = predict("a.png -m codes --conf 0.6").records
     assert record["model"] == "codes"
     assert [found["class_name"] for found in record["detections"]] == ["red"]
-    assert run("models", "path", "codes").stdout == f"{bundled}\n"
+    assert invoke("models", "path", "codes").stdout == f"{bundled}\n"
 
 
-def by_name():
-    return {model.name: model for model in listing().models}
+def test_a_listing_sends_no_requests_and_follows_what_is_fetched(hub, invoke, bundled):
+    def files():
+        models = json.loads(invoke("models", "list").stdout)["models"]
+        assert [model["name"] for model in models] == list(zoo.MODELS)
+        extra = next(model for model in models if model["name"] == "yolov10x")
+        assert (extra["parameters"], extra["files"][0]["revision"]) == (29_500_000, "main")
+        return {model["name"]: model["files"] for model in models}
 
+    def file(state, size=None, path=None, revision=None, *, half=False):
+        path = None if path is None else str(path)
+        return {"half": half, "state": state, "bytes": size, "path": path, "revision": revision}
 
-def test_a_listing_sends_no_requests_and_follows_what_is_fetched(hub, bundled):
-    models = by_name()
-    assert list(models) == list(zoo.MODELS)
-    assert models["codes"].files == (
-        ListedFile(False, FileState.BUNDLED, bundled.stat().st_size, bundled),  # noqa: FBT003
-    )
-    for file, half in zip(models["yolov10n"].files, (False, True), strict=True):
-        assert file == ListedFile(half, FileState.TO_FETCH, revision=COMMIT)
-    assert models["yolov10x"].files[0].revision == "main"
-    assert models["yolov10x"].parameters == 29_500_000
+    before = files()
+    assert before["codes"] == [file("bundled", bundled.stat().st_size, bundled)]
+    to_fetch = [file("to fetch", revision=COMMIT, half=half) for half in (False, True)]
+    assert before["yolov10n"] == to_fetch
     assert hub.requests == []
     hub.add("yolov10s", b"small")
     path = zoo.pull("yolov10s")
-    fetched, half = by_name()["yolov10s"].files
-    assert fetched == ListedFile(False, FileState.FETCHED, 5, path, COMMIT)  # noqa: FBT003
-    assert half.state is FileState.TO_FETCH
-    listed = json.loads(run("models", "list").stdout)["models"]
-    files = {model["name"]: model["files"] for model in listed}
-    assert list(files) == list(zoo.MODELS)
-    shown = {"half": False, "state": "fetched", "bytes": 5, "path": str(path), "revision": COMMIT}
-    assert files["yolov10s"][0] == shown
+    fetched, half = files()["yolov10s"]
+    assert fetched == file("fetched", 5, path, COMMIT)
+    assert half["state"] == "to fetch"
     bundled.unlink()
-    (file,) = by_name()["codes"].files
-    assert (file.state, file.bytes, file.path) == (FileState.MISSING, None, None)
+    assert files()["codes"] == [file("missing")]
 
 
 @pytest.mark.usefixtures("bundled")
-def test_list_as_a_table(hub, make_model):
+def test_list_as_a_table(hub, invoke, make_model):
     hub.add("yolov10n", make_model().read_bytes(), half=b"half")
-    assert run("models", "pull", "yolov10n", "--half").exit_code == 0
-    lines = run("models", "list", "--format", "table").stdout.splitlines()
+    assert invoke("models", "pull", "yolov10n", "--half").returncode == 0
+    lines = invoke("models", "list", "--format", "table").stdout.splitlines()
     rows = {line.split()[0]: line for line in lines}
     for name, cells in {
         "codes": ["bundled", "Apache-2.0"],
@@ -190,48 +175,51 @@ def test_list_as_a_table(hub, make_model):
 
 
 @pytest.mark.usefixtures("bundled")
-def test_models_of_a_licence():
-    free = [model.name for model in listing("apache").models]
-    assert {"codes", "dfine-n", "rfdetr-nano", "rtdetrv2-r18"} <= set(free)
+def test_models_of_a_licence(invoke):
+    def models(licence):
+        return json.loads(invoke("models", "list", "--licence", licence).stdout)["models"]
+
+    free = {model["name"] for model in models("apache")}
+    assert {"codes", "dfine-n", "rfdetr-nano", "rtdetrv2-r18"} <= free
     assert not any(name.startswith("yolo") for name in free)
-    assert {model.licence for model in listing("AGPL").models} == {"AGPL-3.0"}
-    with pytest.raises(UsageError, match="no model has it"):
-        listing("mit")
+    assert {model["licence"] for model in models("AGPL")} == {"AGPL-3.0"}
 
 
 @pytest.mark.usefixtures("filled")
-def test_pull_path_and_remove(invoke):
+def test_pull_path_and_remove(invoke, predict):
     before = invoke("models", "path", "yolov10n")
     assert before.returncode == 4
     assert "detcli models pull yolov10n" in before.stderr
-    pulled = invoke("models", "pull", "yolov10n")
-    assert pulled.stdout == invoke("models", "path", "yolov10n").stdout
-    assert pulled.stdout.endswith("onnx/model.onnx\n")
+    pulled = invoke("models", "pull", "yolov10n").stdout
+    assert pulled == invoke("models", "path", "yolov10n").stdout
+    assert pulled.endswith("onnx/model.onnx\n")
+    output = f"-m yolov10n --format jsonl -o {pulled.strip()}"
+    predict(f"a.png {output}", code=2, says="is one of the inputs")
     removed = invoke("models", "remove", "yolov10n")
     assert (removed.returncode, removed.stdout) == (0, "")
     assert removed.stderr == "detcli: removed yolov10n, freed 0.5 MB\n"
-    assert invoke("models", "path", "yolov10n").returncode == 4
-    assert invoke("models", "remove", "yolov10n").returncode == 4
+    for command in ("path", "remove"):
+        assert invoke("models", command, "yolov10n").returncode == 4
 
 
 @pytest.mark.parametrize(
-    ("arguments", "exit_code", "words"),
+    ("line", "exit_code", "words"),
     [
-        (["pull"], 2, "missing argument 'NAME...'"),
-        (["pull", "yolov10q"], 4, "no model has that name"),
-        (["path", "yolov10"], 4, "did you mean yolov10"),
-        (["pull", "yolov10n", "--half"], 4, "the repository has no such file"),
-        (["remove", "codes"], 2, "codes is bundled with detcli"),
-        (["fetch"], 2, "no such command 'fetch'"),
+        ("pull", 2, "missing argument 'NAME...'"),
+        ("pull yolov10q", 4, "no model has that name"),
+        ("path yolov10", 4, "did you mean yolov10"),
+        ("pull yolov10n --half", 4, "the repository has no such file"),
+        ("remove codes", 2, "codes is bundled with detcli"),
+        ("list --licence mit", 2, "no model has it"),
+        ("fetch", 2, "no such command 'fetch'"),
     ],
 )
 @pytest.mark.usefixtures("filled")
-def test_errors_have_their_code(invoke, arguments, exit_code, words):
-    finished = invoke("models", *arguments)
-    assert finished.returncode == exit_code
+def test_errors_have_their_code(invoke, line, exit_code, words):
+    finished = invoke("models", *line.split())
+    assert (finished.returncode, finished.stdout) == (exit_code, "")
     assert words in finished.stderr
     assert "Traceback" not in finished.stderr
-    assert finished.stdout == ""
 
 
 def test_the_password_of_a_hub_is_in_no_log(hub, detcli):

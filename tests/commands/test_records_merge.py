@@ -1,10 +1,12 @@
 """`detcli merge`: what becomes of whole, missing and damaged parts."""
 
 import json
+import shutil
 
 import cv2
+import forked
 import pytest
-from colour_model import picture
+from colour_model import NAMES, build, picture
 
 FORMATS = ["table", "jsonl", "json", "csv", "parquet"]
 
@@ -12,9 +14,6 @@ FORMATS = ["table", "jsonl", "json", "csv", "parquet"]
 @pytest.fixture(scope="module")
 def worked(tmp_path_factory):
     """A folder with a run in shards, of pictures, a video, a failure and an odd name."""
-    import forked
-    from colour_model import NAMES, build
-
     folder = tmp_path_factory.mktemp("run")
     names = str(dict(enumerate(NAMES)))
     model = folder / "colours.onnx"
@@ -44,18 +43,32 @@ def worked(tmp_path_factory):
 @pytest.fixture
 def boxes(worked, tmp_path):
     """A copy of its parts, which the test may damage."""
-    import shutil
-
     return shutil.copytree(worked / "jsonl", tmp_path / "boxes")
+
+
+@pytest.fixture
+def merge(invoke, tmp_path):
+    """Merge into a file, which has to be left alone unless all is well; returns stderr."""
+
+    def run(folder, *options, output="all.jsonl", code=0, says=()):
+        path = tmp_path / output
+        before = path.read_bytes() if path.is_file() else None
+        done = invoke("merge", folder, "-o", output, *options, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        for part in [says] if isinstance(says, str) else says:
+            assert part in done.stderr
+        if code:
+            assert (path.read_bytes() if path.exists() else None) == before
+        return path
+
+    return run
 
 
 @pytest.mark.parametrize("parts", ["jsonl", "parquet"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_merged_parts_are_what_one_run_writes(worked, invoke, tmp_path, parts, name):
-    output = tmp_path / f"all.{name}"
-    done = invoke("merge", worked / parts, "--format", name, "-o", output)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "wrote 19 records of 7 parts" in done.stderr
+def test_merged_parts_are_what_one_run_writes(worked, merge, parts, name):
+    says = "wrote 19 records of 7 parts"
+    output = merge(worked / parts, "--format", name, output=f"all.{name}", says=says)
     if name == "parquet":  # whose row groups may be cut elsewhere
         from pyarrow import parquet
 
@@ -66,47 +79,30 @@ def test_merged_parts_are_what_one_run_writes(worked, invoke, tmp_path, parts, n
 
 def test_records_go_to_standard_output(worked, invoke):
     done = invoke("merge", f"{worked / 'jsonl'}/")
-    assert done.returncode == 0
-    assert done.stdout == (worked / "one.jsonl").read_text()
+    assert (done.returncode, done.stdout) == (0, (worked / "one.jsonl").read_text())
 
 
-def test_missing_parts_are_listed(boxes, invoke, tmp_path):
+def test_missing_parts_are_listed(boxes, merge, tmp_path):
     (boxes / "part-00001.jsonl").unlink()
     (boxes / "part-00003.jsonl").unlink()
-    output = tmp_path / "all.jsonl"
-    output.write_text("before")
-    done = invoke("merge", boxes, "-o", output)
-    assert (done.returncode, done.stdout, output.read_text()) == (6, "", "before")
-    assert "part-00001.jsonl: missing: " in done.stderr
-    assert "2.png" in done.stderr
-    assert "part-00003.jsonl: missing" in done.stderr
-    assert "2 of 7 parts, with 4 names, missing or damaged" in done.stderr
-    assert "makes only the missing ones" in done.stderr
+    (tmp_path / "all.jsonl").write_text("before")
+    says = ["part-00001.jsonl: missing: ", "2.png", "part-00003.jsonl: missing"]
+    says += ["2 of 7 parts, with 4 names, missing or damaged", "hint: run the command that made"]
+    merge(boxes, code=6, says=[*says, "makes only the missing ones"])
 
 
-def test_damaged_parts_are_listed_and_nothing_is_written(boxes, invoke, tmp_path):
-    first, last = (boxes / f"part-0000{number}.jsonl" for number in (0, 6))
-    first.write_bytes(first.read_bytes()[:-20])
-    last.write_bytes((boxes / "part-00001.jsonl").read_bytes())
-    (boxes / "part-00002.jsonl").write_bytes(b"")
-    done = invoke("merge", boxes, "-o", tmp_path / "all.csv")
-    assert done.returncode == 6
-    assert not (tmp_path / "all.csv").exists()
-    assert "part-00000.jsonl: it is damaged" in done.stderr
-    assert "part-00002.jsonl: its end is missing" in done.stderr
-    assert "part-00006.jsonl: " in done.stderr
-    assert "remove the damaged parts, then" in done.stderr
-
-
-def test_parts_of_another_run_are_noticed(boxes, invoke, tmp_path):
-    """The same names with other settings."""
-    path = boxes / "part-00002.jsonl"
-    *lines, last = map(json.loads, path.read_text().splitlines())
+def test_damaged_parts_are_listed_and_nothing_is_written(boxes, merge):
+    """Two are cut off, one has the records of another, and one is of a run with other settings."""
+    parts = [boxes / f"part-0000{number}.jsonl" for number in range(7)]
+    parts[0].write_bytes(parts[0].read_bytes()[:-20])
+    parts[2].write_bytes(b"")
+    parts[6].write_bytes(parts[1].read_bytes())
+    *lines, last = map(json.loads, parts[3].read_text().splitlines())
     last["part"]["run"] = "f" * 16
-    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, last]))
-    done = invoke("merge", boxes, "-o", tmp_path / "all.jsonl")
-    assert done.returncode == 6
-    assert "part-00002.jsonl: it belongs to another run" in done.stderr
+    parts[3].write_text("".join(json.dumps(line) + "\n" for line in [*lines, last]))
+    says = ["part-00000.jsonl: it is damaged", "part-00002.jsonl: its end is missing"]
+    says += ["part-00003.jsonl: it belongs to another run", "part-00006.jsonl: "]
+    merge(boxes, output="all.csv", code=6, says=[*says, "hint: remove the damaged parts, then"])
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -118,53 +114,34 @@ def test_parts_of_another_run_are_noticed(boxes, invoke, tmp_path):
         '{"source": "SOURCE", "detections": [{"box": 1, "score": "x"}], "index": null}',
     ],
 )
-def test_a_record_of_another_shape_is_a_fault_of_its_part(boxes, invoke, tmp_path, name, line):
+def test_a_record_of_another_shape_is_a_fault_of_its_part(boxes, merge, name, line):
     path = boxes / "part-00001.jsonl"
     first, *rest = path.read_text().splitlines()
     line = line.replace('"SOURCE"', json.dumps(json.loads(first)["source"]))
     path.write_text("\n".join([line, *rest]) + "\n")
     (boxes / "part-00003.jsonl").write_bytes(b"")
-    output = tmp_path / f"all.{name}"
-    done = invoke("merge", boxes, "--format", name, "-o", output)
-    assert done.returncode == 6, done.stderr
-    assert "part-00001.jsonl: " in done.stderr
-    assert "part-00003.jsonl: " in done.stderr
-    assert not output.exists()
+    says = ["part-00001.jsonl: ", "part-00003.jsonl: "]
+    merge(boxes, "--format", name, output=f"all.{name}", code=6, says=says)
 
 
 @pytest.mark.parametrize("name", ["part-00001.jsonl", "manifest.jsonl", "part-00001.parquet"])
-def test_no_part_is_overwritten(boxes, invoke, name):
-    before = {path.name: path.read_bytes() for path in boxes.iterdir()}
-    for output in (boxes / name, f"s3://bucket/boxes/{name}"):
-        done = invoke("merge", boxes, "-o", output)
-        assert done.returncode == 2
-        assert "has the name of a manifest or a part" in done.stderr
-    assert {path.name: path.read_bytes() for path in boxes.iterdir()} == before
+@pytest.mark.parametrize("place", ["boxes", "s3://bucket/boxes"])
+def test_no_part_is_overwritten(boxes, merge, place, name):
+    says = "has the name of a manifest or a part"
+    merge(boxes, output=f"{place}/{name}", code=2, says=says)
 
 
-def test_one_file_is_written(worked, invoke, tmp_path):
-    done = invoke("merge", worked / "jsonl", "-o", f"{tmp_path / 'all'}/")
-    assert done.returncode == 2
-    assert "all/ is a folder" in done.stderr
-    assert not (tmp_path / "all").exists()
-
-
-def test_an_empty_name_is_not_the_root(invoke):
-    """As where a variable is not set."""
-    done = invoke("merge", "")
-    assert done.returncode == 2
-    assert "no folder given" in done.stderr
-
-
-def test_a_folder_that_is_no_run_is_refused(invoke, tmp_path):
-    for folder in (tmp_path, tmp_path / "absent"):
-        done = invoke("merge", folder)
-        assert done.returncode == 2
-        assert "has no manifest.jsonl" in done.stderr
-    assert invoke("merge", tmp_path, "-o", "all.txt").returncode == 2
-
-
-def test_parquet_needs_a_file(worked, invoke):
-    done = invoke("merge", worked / "jsonl", "--format", "parquet")
-    assert done.returncode == 2
-    assert "--format parquet needs --output" in done.stderr
+@pytest.mark.parametrize(
+    ("folder", "output", "options", "says"),
+    [
+        ("WORKED", "all/", [], "all/ is a folder"),
+        ("WORKED", "-", ["--format", "parquet"], "--format parquet needs --output"),
+        ("", "all.jsonl", [], "no folder given"),  # as where a variable is not set
+        (".", "all.jsonl", [], "has no manifest.jsonl"),
+        ("absent", "all.jsonl", [], "has no manifest.jsonl"),
+        (".", "all.txt", [], "the suffix .txt names no format"),
+    ],
+)
+def test_requests_that_are_refused(worked, merge, folder, output, options, says):  # noqa: PLR0913, PLR0917
+    folder = worked / "jsonl" if folder == "WORKED" else folder
+    merge(folder, *options, output=output, code=2, says=says)

@@ -13,6 +13,14 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+def page(name):
+    return (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
+
+
+def section(text, title):
+    return text.partition(f"## {title}")[2].partition("\n## ")[0]
+
+
 def blocks(text, language):
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
@@ -20,6 +28,13 @@ def blocks(text, language):
 def shell(script):
     """Run a script in bash, as another program would: without a terminal."""
     return run(["bash", "-c", script])
+
+
+def works(script):
+    """Run a script like `shell`; all of its commands have to succeed."""
+    done = shell(f"set -eo pipefail\n{script}")
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 ON_TERMINAL = [

@@ -15,24 +15,31 @@ from documentation.shells import (
     blocks,
     from_cron,
     in_terminal,
+    section,
     shell,
     skip_without_jq,
     until_ctrl_c,
+    works,
 )
 
-RECIPES = blocks(README.partition("## Recipes")[2].partition("\n## ")[0], "sh")
+RECIPES = blocks(section(README, "Recipes"), "sh")
+
+
+def sources(file):
+    return [json.loads(line)["source"] for line in file.read_text().splitlines()]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.glob("[!.]*"))
+
+
+TORN = ["pics/car.jpg", "pics/person.jpg", "pics/torn.jpg"]
 EXPECTED = [
     lambda done, _: {*re.findall(r"\d+ (\w+)", done.stdout)} == {"person", "bus", "car"},
     lambda done, _: done.stdout == "pics/person.jpg\n",
     lambda _, place: len((place / "boxes.csv").read_text().splitlines()) > 4,
-    lambda _, place: (
-        {json.loads(line)["source"] for line in (place / "boxes.jsonl").read_text().splitlines()}
-        == {"pics/person.jpg", "pics/car.jpg", "pics/torn.jpg"}
-    ),
-    lambda _, place: (
-        [json.loads(line)["source"] for line in (place / "all.jsonl").read_text().splitlines()]
-        == ["pics/car.jpg", "pics/person.jpg", "pics/torn.jpg"]
-    ),
+    lambda _, place: sorted(sources(place / "boxes.jsonl")) == TORN,
+    lambda _, place: sources(place / "all.jsonl") == TORN,
     lambda done, place: (
         [float(line) for line in done.stdout.split()] == [number / 10 for number in range(11, 21)]
         and (place / "out/street.mp4").exists()
@@ -40,20 +47,16 @@ EXPECTED = [
     None,  # from cron, see below
     lambda done, place: (
         done.stdout == ""
-        and sorted(path.name for path in (place / "dataset/images").iterdir())
-        == ["street_0.jpg", "street_10.jpg", "street_20.jpg"]
+        and names(place / "dataset/images") == ["street_0.jpg", "street_10.jpg", "street_20.jpg"]
     ),
     lambda done, _: '["person",[1' in done.stdout,
     lambda _, place: (
         (place / "broken.txt").read_text() == "pics/torn.jpg\n"
-        and sorted(path.name for path in (place / "out").glob("[!.]*")) == ["car.jpg", "person.jpg"]
+        and names(place / "out") == ["car.jpg", "person.jpg"]
     ),
     lambda _, place: len((place / "boxes.csv").read_text().splitlines()) > 4,
-    lambda _, place: (
-        [Path(entry["source"]).name for entry in pages.entries(place / "page")]
-        == ["car.jpg", "person.jpg", "torn.jpg"]
-    ),
-    lambda _, place: [path.name for path in (place / "out").glob("[!.]*")] == ["person.jpg"],
+    lambda _, place: [entry["source"] for entry in pages.entries(place / "page")] == TORN,
+    lambda _, place: names(place / "out") == ["person.jpg"],
 ]
 
 
@@ -105,8 +108,7 @@ def test_the_recipe_for_a_pipe_of_pictures(workplace):
     (workplace / "bin").mkdir()
     (workplace / "bin/ffmpeg").write_text(f"#!/bin/sh\ncat {workplace}/street.jpg pics/car.jpg\n")
     (workplace / "bin/ffmpeg").chmod(0o755)
-    done = shell(f"PATH={workplace}/bin:$PATH\n{command}")
-    assert done.returncode == 0, done.stderr
+    done = works(f"PATH={workplace}/bin:$PATH\n{command}")
     assert [json.loads(line)["frame"] for line in done.stdout.splitlines()] == [0, 1]
 
 
@@ -194,9 +196,7 @@ def test_models_in_commands_come_from_somewhere():
 def test_the_first_command(workplace):
     """What installs is not run; tests/test_makefile.py is about `make`."""
     _, predict, *_ = blocks(README.partition("## Install and run")[2], "sh")
-    done = shell(predict)
-    assert done.returncode == 0, done.stderr
-    assert '"class_name": "person"' in done.stdout
+    assert '"class_name": "person"' in works(predict).stdout
     assert workplace.joinpath("detcli/pictures/street.jpg").exists()
 
 
@@ -226,9 +226,7 @@ def test_the_tools_of_trust(workplace):
     reports = {}
     for command in TOOLS:
         quick = " street.jpg --seconds 0.2 --cold-starts 1" if " bench" in command else ""
-        done = shell(command + quick)
-        assert done.returncode == 0, done.stderr
-        reports[command.split()[1]] = json.loads(done.stdout)
+        reports[command.split()[1]] = json.loads(works(command + quick).stdout)
     assert reports["inspect"]["detector"]["box_format"] == "xyxy"
     assert (workplace / "yolov10n-half.onnx").exists()
     assert reports["verify"]["agree"] is True

@@ -8,13 +8,13 @@ import sys
 import cv2
 import numpy as np
 import pytest
-from documentation.shells import ROOT, blocks, run, shell
+from documentation.shells import ROOT, blocks, page, run, works
 
 from detcli import Detector, Settings
 from detcli.core.geometry import overlap
 from detcli.core.tiling import Tiling
 
-PAGE = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
+PAGE = page("recipes")
 PICTURES = {
     "hidden/demo.jpg": "codes-hidden.jpg",
     "found/sheet.jpg": "codes-tiles.jpg",
@@ -27,19 +27,23 @@ TRACKS, TRACKS_FRAME = ROOT / "docs/images/codes-tracks.jpg", 41
 """A frame of the video that the recipes write, and its number from 1."""
 
 
+def sheet_of_nine():
+    """The demonstration picture, it at half its size, and this nine times."""
+    demo = cv2.imread(str(ROOT / "models/codes/demo.jpg"))
+    half = cv2.resize(demo, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    return demo, half, np.tile(half, (3, 3, 1))
+
+
 def test_the_page_of_recipes_shows_what_its_commands_write(workplace):
     pytest.importorskip("trackers")
     for folder in ("models/codes", "docs/images"):
         (workplace / folder).mkdir(parents=True)
     for name in ("models/codes/demo.jpg", "detcli/pictures/street.jpg", "docs/images/draw_belt.py"):
         shutil.copy(ROOT / name, name)
-    demo = cv2.imread(str(ROOT / "models/codes/demo.jpg"))
-    half = cv2.resize(demo, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-    cv2.imwrite("sheet.jpg", np.tile(half, (3, 3, 1)))
+    cv2.imwrite("sheet.jpg", sheet_of_nine()[2])
     texts = ""
     for script in blocks(PAGE, "sh"):
-        done = shell(f"set -e\n{script}")
-        assert done.returncode == 0, done.stderr
+        done = works(script)
         texts = done.stdout if "--read" in script else texts
     (table,) = blocks(PAGE, "text")
     assert table.split() == texts.split()
@@ -56,9 +60,8 @@ def test_the_page_of_recipes_shows_what_its_commands_write(workplace):
 
 def test_the_page_counts_what_tiles_find():
     """Against what the model finds in the picture at its own size, nine times at half of it."""
-    demo = cv2.imread(str(ROOT / "models/codes/demo.jpg"))
-    half = cv2.resize(demo, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-    _, jpeg = cv2.imencode(".jpg", np.tile(half, (3, 3, 1)))
+    demo, half, sheet = sheet_of_nine()
+    _, jpeg = cv2.imencode(".jpg", sheet)
     sheet = cv2.imdecode(jpeg, cv2.IMREAD_COLOR)
     with Detector("codes", "cpu") as detector:
         known = detector(demo)
@@ -86,8 +89,7 @@ OTHER = PAGE.partition("## In other programs")[2]
 @pytest.fixture
 def results(workplace):
     """A folder with what the page writes for other programs."""
-    done = shell(f"set -e\n{blocks(OTHER, 'sh')[0]}")
-    assert done.returncode == 0, done.stderr
+    works(blocks(OTHER, "sh")[0])
     (workplace / "coco").mkdir()
     images = [{"id": number, "width": 640, "height": 640} for number in (1, 2)]
     person = {"id": 1, "image_id": 2, "category_id": 0, "iscrowd": 0, "area": 64}

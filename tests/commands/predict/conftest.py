@@ -1,31 +1,8 @@
-"""Runs of `detcli predict`, and inputs for them."""
-
-import shlex
+"""Inputs for `detcli predict`, and runs of it in shards."""
 
 import cv2
 import pytest
 from colour_model import picture
-from json_lines import lines
-from shard_engine import open_here
-
-
-@pytest.fixture
-def predict(invoke, make_model, make_picture, tmp_path):
-    """Run `detcli predict LINE WORDS...` beside a.png and the colour model, the default one."""
-    make_picture("a.png", ("red", 2, 3))
-    make_model()
-
-    def run(line="a.png", *words, code=0, says=""):
-        words = [*shlex.split(line), *words]
-        model = [] if {"-m", "--model"} & {*words} else ["-m", "colours.onnx"]
-        done = invoke("predict", *words, *model, cwd=tmp_path)
-        assert done.returncode == code, done.stderr
-        assert says in done.stderr
-        assert "Traceback" not in done.stderr
-        done.records = lines(done.stdout) if done.stdout.startswith('{"schema_version"') else []
-        return done
-
-    return run
 
 
 @pytest.fixture(params=["cpu", "openvino"])
@@ -81,9 +58,8 @@ def make_pictures(tmp_path):
 
 
 @pytest.fixture
-def in_shards(predict, invoke, monkeypatch):
-    """What one run of a command prints and what its merged parts are, without further processes."""
-    monkeypatch.setattr("detcli.commands.predict.shards.open_engine", open_here)
+def in_shards(predict, invoke, shards_here):  # noqa: ARG001 - it only has to be there
+    """What one run of a command prints, and what its merged parts are."""
 
     def run(command, *options):
         predict(command, "-o", "parts/", *options)

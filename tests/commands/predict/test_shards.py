@@ -9,14 +9,12 @@ import time
 import forked
 import pytest
 from json_lines import lines
-from shard_engine import open_here
 
 
 @pytest.fixture
-def shards(predict, make_pictures, tmp_path, monkeypatch):
-    """Run in shards of four, over a folder of ten pictures, without further processes."""
+def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
+    """Run in shards of four, over a folder of ten pictures."""
     pictures, boxes = make_pictures(10), tmp_path / "boxes"
-    monkeypatch.setattr("detcli.commands.predict.shards.open_engine", open_here)
 
     def run(line="", *, sources="pics", size=4, code=0, says=""):
         size = "" if size is None else f"--shard-size {size}"
