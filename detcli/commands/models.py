@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +56,17 @@ def list_models(
     This needs no network: the size of a model that has not been fetched is estimated from its
     number of parameters.
     """
-    write_report(listing(licence), report_format, render)
+    models = zoo.MODELS.values()
+    start = (licence or "").casefold()
+    listed = tuple(
+        ListedModel(one.name, one.licence, one.repository, one.parameters, tuple(_files(one)))
+        for one in models
+        if one.licence.casefold().startswith(start)
+    )
+    if not listed:
+        known = ", ".join(sorted({one.licence for one in models}))
+        raise UsageError(f"--licence '{licence}': no model has it", f"the licences are: {known}")
+    write_report(Listing(listed), report_format, render)
 
 
 @app.command(cls=Command)
@@ -103,20 +112,14 @@ def remove(config: Config, names: tuple[str, ...] = NAMES) -> None:
             say(f"removed {name}, freed {freed / 1e6:.1f} MB")
 
 
-class FileState(StrEnum):
-    BUNDLED = "bundled"
-    FETCHED = "fetched"
-    TO_FETCH = "to fetch"
-    MISSING = "missing"
-
-
-STYLES = {FileState.MISSING: "red", FileState.TO_FETCH: ""}
+STYLES = {"bundled": "green", "fetched": "green", "to fetch": "", "missing": "red"}
+"""The states of files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
     half: bool  # the float16 file
-    state: FileState
+    state: str  # a key of STYLES
     bytes: int | None = None  # of a file on this machine
     path: Path | None = None
     revision: str | None = None  # its commit, or the revision that would be fetched
@@ -138,33 +141,18 @@ class Listing:
     models: tuple[ListedModel, ...]
 
 
-def listing(licence: str | None = None) -> Listing:
-    """List the models whose licence begins like this, in any case, without asking a hub."""
-    models = zoo.MODELS.values()
-    start = (licence or "").casefold()
-    listed = tuple(
-        ListedModel(one.name, one.licence, one.repository, one.parameters, tuple(_files(one)))
-        for one in models
-        if one.licence.casefold().startswith(start)
-    )
-    if not listed:
-        known = ", ".join(sorted({one.licence for one in models}))
-        raise UsageError(f"--licence '{licence}': no model has it", f"the licences are: {known}")
-    return Listing(listed)
-
-
 def _files(model: zoo.ZooModel) -> Iterator[ListedFile]:
     for half in (False, True) if model.repository else (False,):
         try:
             path = zoo.local_path(model, half=half)
         except ModelError:
-            yield ListedFile(half, FileState.MISSING)
+            yield ListedFile(half, "missing")
             continue
         file = model.file(half=half)
         if path is None:
-            yield ListedFile(half, FileState.TO_FETCH, revision=model.revision)
+            yield ListedFile(half, "to fetch", revision=model.revision)
         else:
-            state = FileState.FETCHED if file else FileState.BUNDLED
+            state = "fetched" if file else "bundled"
             commit = file.commit_of(path) if file else None
             yield ListedFile(half, state, path.stat().st_size, path, commit)
 
@@ -181,11 +169,11 @@ def render(listing: Listing) -> "Iterator[Table]":
         # Before it is fetched, four bytes for each parameter.
         estimate = "" if model.parameters is None else f"~{decimal(4 * model.parameters)}"
         for file in model.files:
-            if not file.half or file.state is FileState.FETCHED:
+            if not file.half or file.state == "fetched":
                 pinned = zoo.MODELS[model.name].pinned or not file.revision
                 table.add_row(
                     "  --half" if file.half else model.name,
-                    Text(file.state, STYLES.get(file.state, "green")),
+                    Text(file.state, STYLES[file.state]),
                     estimate if file.bytes is None else decimal(file.bytes),
                     model.licence,
                     model.repository or "detcli",

@@ -18,6 +18,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,11 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
 
     Each gets a device of its own and, unless told otherwise, one detector.
     """
-    running, actors = request.config.running, request.config.shards.actors
-    device, cores = running.device[0], running.workers or 1
-    if len(running.device) > 1 or device.ordinal:
+    options, actors = request.config.running, request.config.shards.actors
+    device, cores = options.device[0], options.workers or 1
+    if len(options.device) > 1 or device.ordinal:
         raise UsageError(
-            f"--on ray with --device {','.join(map(str, running.device))}",
+            f"--on ray with --device {','.join(map(str, options.device))}",
             f"use --device {device.kind}: each actor gets a device of its own",
         )
     on_gpu = device.ordinal is not None
@@ -80,10 +81,13 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
             runtime_env={"env_vars": {PIXEL_LIMIT: str(request.config.inputs.max_pixels)}},
         )(_actor())
 
-        begun: set[_Actor] = set()
+        running: set[_Actor] = set()
 
         def begin(_: int, tell: Tell) -> _Actor:
-            return _Actor(ray, make, (start, files), tell, begun, patient=not least)
+            actor = _Actor(ray, make.remote(), tell)
+            begun = actor.actor.begin.remote(__version__, str(Path.cwd()), start, files)
+            actor.listen(begun, running, patient=not least)
+            return actor
 
         with Workers(max(most, 1), begin) as workers:
             yield workers
@@ -158,61 +162,53 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+@dataclass(eq=False, slots=True)
 class _Actor:
     """A worker, as the process sees it that has started it."""
 
-    def __init__(  # noqa: PLR0913 - what all actors of a run share, and how to tell
-        self,
-        ray: Any,  # noqa: ANN401 - the module
-        make: Any,  # noqa: ANN401 - the class of the actors, as Ray takes it
-        start: tuple[str, Any],
-        tell: Tell,
-        running: set["_Actor"],
-        *,
-        patient: bool,
-    ) -> None:
-        self._ray, self._tell, self._running, self._patient = ray, tell, running, patient
-        self._actor = make.remote()
-        begun = self._actor.begin.remote(__version__, str(Path.cwd()), *start)
-        threading.Thread(target=self._listen, args=[begun], daemon=True).start()
+    ray: Any  # the module
+    actor: Any  # as Ray hands it out
+    tell: Tell
+
+    def listen(self, begun: Any, running: set["_Actor"], *, patient: bool) -> None:  # noqa: ANN401 - Ray's reference
+        threading.Thread(target=self._listen, args=[begun, running, patient], daemon=True).start()
 
     def send(self, task: Task | None) -> None:
         with contextlib.suppress(Exception):  # it is gone, which the other thread tells
-            self._actor.give.remote(pickle.dumps(task))
+            self.actor.give.remote(pickle.dumps(task))
 
     def release(self) -> None:
         with contextlib.suppress(Exception):  # the cluster may be gone
-            self._ray.kill(self._actor)
+            self.ray.kill(self.actor)
 
     def end(self) -> None:
         """Ray ends it."""
 
-    def _listen(self, begun: Any) -> None:  # noqa: ANN401 - Ray's reference
+    def _listen(self, begun: Any, running: set["_Actor"], patient: bool) -> None:  # noqa: ANN401, FBT001
         try:
-            while not self._ray.wait([begun], timeout=ROOM_S)[0]:
-                if not self._running and not self._patient:
+            while not self.ray.wait([begun], timeout=ROOM_S)[0]:
+                if not running and not patient:
                     reason = f"no node has had room for an actor for {ROOM_S:.0f} s"
                     hint = "wait until other jobs end, or for nodes to come with --actors 0..N"
-                    nodes = _nodes(self._ray)
-                    self._tell(DeviceError(f"{reason}: {nodes}", hint))
+                    self.tell(DeviceError(f"{reason}: {_nodes(self.ray)}", hint))
                     return
-            if refusal := self._ray.get(begun):
+            if refusal := self.ray.get(begun):
                 hint = f"give all nodes what this machine has: {INSTALL}"
-                self._tell(DeviceError(refusal, hint))
+                self.tell(DeviceError(refusal, hint))
                 return
-            self._running.add(self)
+            running.add(self)
             while not self._fetch_events():
                 pass
         except Exception as error:  # noqa: BLE001 - of Ray, gRPC, or the actor's own process
-            self._tell(Ended(_cause(error)))
+            self.tell(Ended(_cause(error)))
         finally:
-            self._running.discard(self)
+            running.discard(self)
 
     def _fetch_events(self) -> bool:
         """Pass on what the actor has told; True if that was the last."""
-        for content in self._ray.get(self._actor.next_events.remote()):
+        for content in self.ray.get(self.actor.next_events.remote()):
             event = pickle.loads(content)  # noqa: S301 - of our actor
-            self._tell(event)
+            self.tell(event)
             if isinstance(event, Ended):
                 return True
         return False

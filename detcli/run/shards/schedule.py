@@ -12,12 +12,11 @@ import json
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable
-from enum import Enum
 
 from detcli.core.errors import InferenceError
 from detcli.core.record import Origin, Record
 from detcli.run.counts import Counts
-from detcli.run.shards.manifest import Manifest, Shard, source_of
+from detcli.run.shards.manifest import Manifest, source_of
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store
 from detcli.run.shards.work import Done, Task
@@ -36,13 +35,6 @@ WorkerId = Hashable
 """An engine's identifier of a worker."""
 
 
-class NoTask(Enum):
-    """Why a worker gets no task."""
-
-    WAIT = "ask again when another worker has finished or died"
-    END = "there is nothing left to do"
-
-
 class Schedule:
     """The shards that are left to do, in random order: a run beside this one works others."""
 
@@ -54,20 +46,28 @@ class Schedule:
         self._suspects: deque[Task] = deque()  # each needs a worker of its own
         self._held: dict[WorkerId, list[Task]] = defaultdict(list)
         self._strikes: Counter[tuple[int, int, int]] = Counter()
-        self._pieces: dict[int, _Pieces] = {}
+        self._pieces: dict[int, dict[int, Done]] = defaultdict(dict)  # by shard and first name
         self._fruitless = 0
         self.total = len(waiting)  # shards that this run has to work
         self.elsewhere = 0  # those that another run, or a worker that then died, has published
         self.deaths = 0  # of workers
 
-    def next(self, worker: WorkerId) -> Task | NoTask:
-        """The next task of a worker, which may have one in hand whose records are on their way."""
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do, or being done."""
+        return not (self._waiting or self._suspects or any(self._held.values()))
+
+    def next(self, worker: WorkerId) -> Task | None:
+        """The next task of a worker, which may have one in hand whose records are on their way.
+
+        None if it has to wait until another worker has finished or died, or if all is over.
+        """
         held = self._held[worker]
         if any(map(self._is_suspect, held)):
-            return NoTask.WAIT
+            return None
         if self._suspects:
             if held:
-                return NoTask.WAIT
+                return None
             held.append(task := self._suspects.popleft())
             return task
         while self._waiting:
@@ -78,17 +78,13 @@ class Schedule:
                 continue
             held.append(task := Task.whole(self._manifest.shard(number), part))
             return task
-        return NoTask.WAIT if any(self._held.values()) else NoTask.END
+        return None
 
     def done(self, worker: WorkerId, done: Done) -> Counts | None:
         """A worker has finished a task; returns the shard's counts, once all of it is done."""
         self._held[worker].remove(done.task)
         self._fruitless = 0
-        if done.task.part is not None:
-            return done.counts
-        pieces = self._pieces[done.task.shard.number]
-        pieces.add(done.task.start, done.task.stop, done.lines, done.counts)
-        return self._put_together(pieces)
+        return self._add(done) if done.task.part is None else done.counts
 
     def died(self, worker: WorkerId, cause: str) -> Counts | None:
         """A worker has died; returns a shard's counts, if that has completed it.
@@ -109,11 +105,9 @@ class Schedule:
             if self._strikes[key] < DEATHS and (task.part is not None or task.size == 1):
                 self._suspects.append(task)
             elif task.size > 1:
-                shard = task.shard
-                self._pieces.setdefault(shard.number, _Pieces(shard))
                 middle = (task.start + task.stop) // 2
                 for start, stop in ((task.start, middle), (middle, task.stop)):
-                    self._suspects.append(Task(shard, None, start, stop))
+                    self._suspects.append(Task(task.shard, None, start, stop))
             else:
                 completed = self._condemn(task, cause)
         return completed
@@ -129,9 +123,7 @@ class Schedule:
         record = Record(Origin(source), 0, "", "", error=error)
         counts = Counts()
         counts.add(record)
-        pieces = self._pieces.setdefault(task.shard.number, _Pieces(task.shard))
-        pieces.add(task.start, task.stop, json.dumps(record.to_json()).encode(), counts)
-        return self._put_together(pieces)
+        return self._add(Done(task, counts, json.dumps(record.to_json()).encode()))
 
     def _fail_if_fruitless(self, cause: str, when: str, limit: int) -> None:
         self._fruitless += 1
@@ -141,13 +133,22 @@ class Schedule:
     def _is_suspect(self, task: Task) -> bool:
         return task.part is None or self._strikes[_key(task)] > 0
 
-    def _put_together(self, pieces: "_Pieces") -> Counts | None:
-        """Publish the part of a shard if all its pieces are there."""
-        if not pieces.complete:
+    def _add(self, piece: Done) -> Counts | None:
+        """Add a piece of a shard; publishes the part and returns its counts after the last."""
+        shard = piece.task.shard
+        pieces = self._pieces[shard.number]
+        pieces[piece.task.start] = piece
+        if sum(one.task.size for one in pieces.values()) < len(shard.names):
             return None
-        del self._pieces[pieces.shard.number]
-        pieces.publish(self._store, self._manifest.part(pieces.shard.number))
-        return pieces.counts
+        del self._pieces[shard.number]
+        counts = Counts()
+        with PartWriter(shard) as writer:
+            for start in sorted(pieces):
+                counts.include(pieces[start].counts)
+                for line in pieces[start].lines.splitlines():
+                    writer.add(json.loads(line))
+            writer.publish(self._store, self._manifest.part(shard.number))
+        return counts
 
 
 def repeated_deaths_error(cause: str, when: str) -> InferenceError:
@@ -159,29 +160,3 @@ def repeated_deaths_error(cause: str, when: str) -> InferenceError:
 
 def _key(task: Task) -> tuple[int, int, int]:
     return task.shard.number, task.start, task.stop
-
-
-class _Pieces:
-    """The finished pieces of a shard that is worked in pieces."""
-
-    def __init__(self, shard: Shard) -> None:
-        self.shard = shard
-        self.counts = Counts()
-        self._lines: dict[int, bytes] = {}
-        self._names = 0
-
-    def add(self, start: int, stop: int, lines: bytes, counts: Counts) -> None:
-        self._lines[start] = lines
-        self._names += stop - start
-        self.counts.include(counts)
-
-    @property
-    def complete(self) -> bool:
-        return self._names == len(self.shard.names)
-
-    def publish(self, store: Store, part: str) -> None:
-        with PartWriter(self.shard) as writer:
-            for _, lines in sorted(self._lines.items()):
-                for line in lines.splitlines():
-                    writer.add(json.loads(line))
-            writer.publish(store, part)

@@ -24,7 +24,7 @@ from detcli.core.device import available_cores
 from detcli.core.errors import DetcliError, DetcliWarning, UsageError
 from detcli.core.interrupts import interrupts
 from detcli.run.counts import Counts
-from detcli.run.shards.schedule import STARTS, NoTask, Schedule, repeated_deaths_error
+from detcli.run.shards.schedule import STARTS, Schedule, repeated_deaths_error
 from detcli.run.shards.work import Done, Progress, Ready, Task, WorkReport, WorkRequest, work
 from detcli.source.loading import as_error
 
@@ -106,9 +106,11 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """Work all shards of a schedule; yields progress, and the counts of each shard."""
         for number in range(1, min(self._count, schedule.total)):
             self._start(number)
-        over = False
-        while not over or self._nodes:  # those that have not begun by then are not needed
-            over = self._hand_out(schedule) or over
+        while not schedule.over or self._nodes:  # those that have not begun are not needed
+            for number in sorted(self._waiting):
+                if (task := schedule.next(number)) is not None or schedule.over:
+                    self._waiting.remove(number)
+                    self._workers[number].send(task)
             number, event = self._next()
             counts = None
             match event:
@@ -129,17 +131,6 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     def nodes(self) -> int:
         """On how many machines there are workers now."""
         return len({*self._nodes.values()})
-
-    def _hand_out(self, schedule: Schedule) -> bool:
-        """Give tasks to those that wait, as far as there are any; True if nothing is left."""
-        over = False
-        for number in sorted(self._waiting):
-            task = schedule.next(number)
-            if task is not NoTask.WAIT:
-                self._waiting.remove(number)
-                over = over or task is NoTask.END
-                self._workers[number].send(None if task is NoTask.END else task)
-        return over
 
     def _next(self) -> tuple[int, WorkerEvent]:
         """The next event of any worker; those that concern the engine alone are dealt with."""

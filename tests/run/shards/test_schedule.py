@@ -9,7 +9,7 @@ from detcli.core.errors import InferenceError
 from detcli.core.record import Origin, Record
 from detcli.run.counts import Counts
 from detcli.run.shards.parts import Merge, PartWriter
-from detcli.run.shards.schedule import DEATHS, FRUITLESS, STARTS, NoTask, Schedule
+from detcli.run.shards.schedule import DEATHS, FRUITLESS, STARTS, Schedule
 from detcli.run.shards.store import LocalFolder
 from detcli.run.shards.work import Done, Task
 
@@ -39,16 +39,14 @@ class Game:
     def play(self, kills, draw=lambda _: True):
         """Until nothing is left; `kills` tells whether a worker dies over its tasks."""
         for _ in range(10_000):
-            over = 0
             for worker, held in self.held.items():
                 if len(held) < 2 and draw("wants more"):
                     task = self.schedule.next(worker)
-                    over += task is NoTask.END
-                    if not isinstance(task, NoTask):
+                    if task is not None:
                         held.append(task)
                 if held and draw("works"):
                     self._work(worker, held, kills)
-            if over == len(self.held):
+            if self.schedule.over:
                 return
         raise AssertionError("it never ends")
 
@@ -132,11 +130,11 @@ def test_a_suspect_is_worked_by_a_worker_of_its_own(make):
     first, second = schedule.next("a"), schedule.next("a")
     schedule.next("b")
     schedule.died("a", "SIGKILL")
-    assert schedule.next("b") is NoTask.WAIT  # it has something in hand
+    assert schedule.next("b") is None  # it has something in hand
     assert schedule.next("c") in {first, second}
-    assert schedule.next("c") is NoTask.WAIT  # it has a suspect
+    assert schedule.next("c") is None  # it has a suspect
     assert schedule.next("d") in {first, second}
-    assert schedule.next("e") not in {first, second, NoTask.WAIT}
+    assert schedule.next("e") not in {first, second, None}
 
 
 def test_a_worker_that_dies_before_it_says_what_it_has_published_is_no_suspect(make):
