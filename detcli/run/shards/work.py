@@ -155,20 +155,20 @@ class _Worker:
             now = _OpenTask(task, PartWriter(task.shard))
             self._open.append(now)
             names = task.shard.names[task.start : task.stop]
-            waiting: Item | None = None
-            for item in chain.from_iterable(map(self._sources.open, map(to_entry, names))):
-                if waiting is not None:
-                    yield waiting
-                    count += 1
-                waiting = item
-            # Set before the last item is handed out, so that its record ends the task.
-            now.last = count
+            items = chain.from_iterable(map(self._sources.open, map(to_entry, names)))
+            waiting = next(items, None)
             if waiting is None:  # videos without frames
                 self._open.remove(now)
                 self._finish(now)
-            else:
+                continue
+            for item in items:
                 yield waiting
                 count += 1
+                waiting = item
+            # Set before the last item is handed out, so that its record ends the task.
+            now.last = count
+            yield waiting
+            count += 1
 
     def add(self, record: Record) -> None:
         """Add a record to its task, and finish the task if it is the last."""
