@@ -15,7 +15,7 @@ import numpy as np
 
 from detcli.core.detections import Detections
 from detcli.core.errors import UsageError
-from detcli.core.geometry import Boxes
+from detcli.core.geometry import area, common, overlap
 
 Area = tuple[int, int, int, int]
 """Left, top, right, bottom in whole pixels of the picture."""
@@ -158,34 +158,33 @@ class _Rows:
         self.view = np.repeat(np.arange(len(found)), counts)  # (N,), the area of each row
         self.score = np.concatenate([one.score for one in found])
         self.class_id = np.concatenate([one.class_id for one in found])
-        area = self.areas[self.view]
-        self.boxes = np.concatenate([one.xyxy for one in found]) + np.tile(area[:, :2], 2)
+        tile = self.areas[self.view]
+        self.boxes = np.concatenate([one.xyxy for one in found]) + np.tile(tile[:, :2], 2)
         picture = np.hstack([self.areas[:, :2].min(axis=0), self.areas[:, 2:].max(axis=0)])
-        near = np.abs(self.boxes - area) <= EDGE * np.tile(area[:, 2:] - area[:, :2], 2)
-        self.cut = (near & (area != picture)).any(axis=1)  # (N,)
+        near = np.abs(self.boxes - tile) <= EDGE * np.tile(tile[:, 2:] - tile[:, :2], 2)
+        self.cut = (near & (tile != picture)).any(axis=1)  # (N,)
 
     def pairs(self) -> Iterator[tuple[float, int, int]]:
         """How alike two rows of different areas are, for those that may be one object."""
-        for view, area in enumerate(self.areas):
+        for view, tile in enumerate(self.areas):
             mine = np.flatnonzero(self.view == view)
-            meets = _extent(_shared(self.areas, area)) > 0
+            meets = area(common(self.areas, tile)) > 0
             theirs = np.flatnonzero(meets[self.view] & (self.view > view))
             same_class = self.class_id[mine][:, np.newaxis] == self.class_id[theirs]
             places = np.nonzero(same_class)
             one, other = mine[places[0]], theirs[places[1]]  # (P,) each: a pair of rows
-            touch = _extent(_shared(self.boxes[one], self.boxes[other])) > 0
+            touch = area(common(self.boxes[one], self.boxes[other])) > 0
             one, other = one[touch], other[touch]
             ones, others = self.boxes[one], self.boxes[other]  # (P, 4)
-            common = _extent(_shared(ones, others))
-            both_see = _shared(self.areas[self.view[other]], area)
+            both_see = common(self.areas[self.view[other]], tile)
             one_cut, other_cut = self.cut[one], self.cut[other]
             alike = np.where(
                 one_cut | other_cut,
-                _iou(_shared(ones, both_see), _shared(others, both_see)),
-                _iou(ones, others),
+                overlap(common(ones, both_see), common(others, both_see)),
+                overlap(ones, others),
             )
-            piece = np.where(one_cut, _extent(ones), _extent(others))
-            covered = (one_cut != other_cut) & (common >= COVERED * piece)
+            piece = np.where(one_cut, area(ones), area(others))
+            covered = (one_cut != other_cut) & (area(common(ones, others)) >= COVERED * piece)
             for pair in np.flatnonzero((alike >= SAME) | covered).tolist():
                 yield float(alike[pair]), int(one[pair]), int(other[pair])
 
@@ -208,24 +207,3 @@ class _Rows:
         kept = np.unique(owners)
         kept = kept[np.argsort(-score[kept], kind="stable")]
         return Detections(boxes[kept], score[kept], self.class_id[kept], self.names)
-
-
-def _shared(ones: Boxes, others: Boxes) -> Boxes:
-    """What two boxes `(..., 4)` have in common; without an extent if they have nothing."""
-    low = np.maximum(ones[..., :2], others[..., :2])
-    high = np.minimum(ones[..., 2:], others[..., 2:])
-    return np.concatenate([low, np.maximum(low, high)], axis=-1)
-
-
-def _extent(boxes: Boxes) -> Boxes:
-    """Areas of boxes in square pixels: (..., 4) -> (...)."""
-    extent: Boxes = (boxes[..., 2:] - boxes[..., :2]).prod(axis=-1)
-    return extent
-
-
-def _iou(ones: Boxes, others: Boxes) -> Boxes:
-    """Intersection over union of boxes `(P, 4)` with boxes: `(P,)`; 0 where there is no extent."""
-    common = _extent(_shared(ones, others))
-    union = _extent(ones) + _extent(others) - common
-    iou: Boxes = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
-    return iou
