@@ -8,13 +8,15 @@ import re
 import stat
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, TypeVar
 
 from detcli.core.errors import DetcliError, DetcliWarning, OutputError, system_reason
 from detcli.core.interrupts import interrupts
+
+T = TypeVar("T")
 
 NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 """Opens a named pipe without waiting for its other end."""
@@ -30,9 +32,6 @@ class StandardOutput:
     """Standard output as UTF-8, one record at a time.
 
     Bytes of a file name that are not Unicode become escapes, which JSON reads back.
-
-    Raises:
-        OutputError: Standard output is closed.
     """
 
     def __init__(self) -> None:
@@ -43,19 +42,10 @@ class StandardOutput:
         self.file: IO[Any] = sys.stdout
 
     def write(self, text: str) -> None:
-        """Write and flush.
-
-        Raises:
-            OutputError: The text cannot be written, for instance on a full disk.
-            BrokenPipeError: The reader has closed the pipe.
-        """
-        try:
+        """Write and flush, see `writing`."""
+        with writing("standard output"):
             self.file.write(text)
             self.file.flush()
-        except BrokenPipeError:
-            raise  # not a failure: the reader has seen enough
-        except OSError as error:
-            raise unwritable("standard output", error) from error
 
     def commit(self) -> None:
         """Do nothing: everything has been flushed."""
@@ -64,18 +54,12 @@ class StandardOutput:
 class AppendedFile:
     """A file that text is added to, each piece at once and whole; for runs without an end.
 
-    Attributes:
-        path: Its name.
-        file: The file, open.
-        first_line: What it begins with, as far as earlier runs have written it.
-
-    Raises:
-        OutputError: It cannot be written to.
+    `first_line` is what it begins with, as far as earlier runs have written it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with writing(path):
             # Unbuffered: a piece is one system call, which other processes cannot come between.
             self.file = path.open("ab+", buffering=0)
             self.file.seek(0)
@@ -84,15 +68,9 @@ class AppendedFile:
                 self.file.seek(-1, os.SEEK_END)
                 if self.file.read(1) != b"\n":  # a power cut has torn the last line
                     self.write("\n")
-        except OSError as error:
-            raise unwritable(path, error) from error
 
     def write(self, text: str) -> None:
-        """Add text.
-
-        Raises:
-            OutputError: The text cannot be written; the file is as before.
-        """
+        """Add text; if it cannot be written, the file is as before."""
         start = self.file.seek(0, os.SEEK_END)
         try:
             write_all(self.file, text)
@@ -111,14 +89,8 @@ class AppendedFile:
 class DirectFile:
     """A named pipe or a device, or a file that is open already; written as the results come.
 
-    A pipe that nobody reads is refused, since opening it would wait for a reader.
-
-    Args:
-        path: Its name.
-        opened: A descriptor that it is open under; None to open it.
-
-    Raises:
-        OutputError: It cannot be opened, or has no reader.
+    A pipe that nobody reads is refused, since opening it would wait for a reader. `opened` is the
+    descriptor of a file that is open.
     """
 
     def __init__(self, path: Path, opened: int | None = None) -> None:
@@ -134,18 +106,9 @@ class DirectFile:
         self.file = FileIO(descriptor, "w")
 
     def write(self, data: str | bytes) -> None:
-        """Write.
-
-        Raises:
-            OutputError: The data cannot be written.
-            BrokenPipeError: The reader has closed the pipe.
-        """
-        try:
+        """Write, see `writing`."""
+        with writing(self.path):
             write_all(self.file, data)
-        except BrokenPipeError:
-            raise  # not a failure: the reader has seen enough
-        except OSError as error:
-            raise unwritable(self.path, error) from error
 
     def commit(self) -> None:
         """Close it: everything has been written."""
@@ -164,15 +127,8 @@ class AtomicFile:
     followed, neither in place of the file nor of its folder: whatever has the name is replaced,
     unless it is a folder. A write that fails halfway, as on a full disk, is undone, and the file
     may still be committed, with a warning. `suffix` ends the temporary name, for libraries that
-    take the format from it; `named` is what messages call the file.
-
-    Attributes:
-        path: The target.
-        written: The temporary file, for libraries that open files by name.
-        file: The temporary file, open and unbuffered.
-
-    Raises:
-        OutputError: The folder cannot be written to.
+    take the format from it; `named` is what messages call the file. `file` is the temporary file,
+    open and unbuffered, and `written` its path, for libraries that open files by name.
     """
 
     def __init__(self, path: Path, *, suffix: str = "", named: str | Path = "") -> None:
@@ -181,7 +137,7 @@ class AtomicFile:
         self._size = 0  # of the writes that succeeded
         self._lacks_some = False
         self._open = True
-        try:
+        with writing(self._named):
             self._folder = Folder(path.parent)
             made = ""
             try:
@@ -195,18 +151,12 @@ class AtomicFile:
                 else:
                     self._folder.close()
                 raise
-        except OSError as error:
-            raise unwritable(self._named, error) from error
         if stat.S_ISREG(mode) and os.name == "posix":
             with contextlib.suppress(OSError):  # some file systems have no permissions
                 os.fchmod(self.file.fileno(), stat.S_IMODE(mode) & 0o777)
 
     def write(self, data: str | bytes) -> None:
-        """Write without a buffer.
-
-        Raises:
-            OutputError: The data cannot be written; the file is as before.
-        """
+        """Write without a buffer; data that cannot be written leaves the file as before."""
         try:
             write_all(self.file, data)
         except OSError as error:
@@ -217,48 +167,27 @@ class AtomicFile:
             raise unwritable(self._named, error) from error
         self._size = self.file.tell()
 
-    def _settle(self) -> None:
-        """Put the content on the disk, before the file gets its name."""
-        sync(self.file.fileno())
-        if os.name != "posix":  # where no open file is moved
-            self.file.close()
-
     def commit(self) -> None:
-        """Put the file on the disk, and move it into place.
-
-        Raises:
-            OutputError: The file cannot be completed; no temporary file is left behind.
-        """
-        with interrupts.held():
-            try:
-                self._settle()
-                self._folder.move(self.written.name, self.path.name)
-            except OSError as error:
-                self.discard()
-                raise unwritable(self._named, error) from error
-            self._close()
+        """Put the file on the disk, and move it into place."""
+        self._finish(self._folder.move)
         if self._lacks_some:
             what = f"{self._named} is not complete: it lacks what could not be written"
             warnings.warn(what, DetcliWarning, stacklevel=2)
 
     def commit_new(self) -> bool:
-        """Put the file on the disk, and give it its name unless something has it.
+        """Put the file on the disk, and give it its name, or return False if something has it."""
+        return self._finish(self._folder.link)
 
-        Returns:
-            Whether the file has its name now; if not, what has it is untouched.
-
-        Raises:
-            OutputError: The file cannot be completed; no temporary file is left behind.
-        """
+    def _finish(self, name: Callable[[str, str], T]) -> T:
         with interrupts.held():
             try:
-                self._settle()
-                named = self._folder.link(self.written.name, self.path.name)
-            except OSError as error:
-                raise unwritable(self._named, error) from error
+                with writing(self._named):
+                    sync(self.file.fileno())
+                    if os.name != "posix":  # where no open file is moved
+                        self.file.close()
+                    return name(self.written.name, self.path.name)
             finally:
                 self.discard()
-        return named
 
     def discard(self) -> None:
         """Close and remove the temporary file; does nothing after `commit`."""
@@ -266,11 +195,8 @@ class AtomicFile:
             return
         if os.name != "posix":  # where no open file is removed
             self.file.close()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # it has been moved
             self._folder.remove(self.written.name)
-        self._close()
-
-    def _close(self) -> None:
         self._open = False
         with contextlib.suppress(OSError):  # network file systems report failed writes
             self.file.close()
@@ -285,9 +211,7 @@ class Folder:
     name alone would say nothing.
 
     Windows has neither open folders nor these locks: there, names are used and nothing is removed.
-
-    Raises:
-        OSError: It does not exist, is a link, or cannot be opened.
+    A link is refused. Everything here raises OSError.
     """
 
     _seen: ClassVar[set[tuple[int, int]]] = set()
@@ -309,11 +233,7 @@ class Folder:
                 self._remove_leftovers()
 
     def mode(self, name: str) -> int:
-        """Type and permissions of a file, a link's own; 0 if there is none.
-
-        Raises:
-            IsADirectoryError: It is a folder.
-        """
+        """Type and permissions of a file, a link's own; 0 if there is none; refuses a folder."""
         try:
             mode = os.stat(self._at(name), dir_fd=self._descriptor, follow_symlinks=False).st_mode
         except FileNotFoundError:
@@ -344,10 +264,7 @@ class Folder:
         """Give a file another name that nothing has, and put both on the disk.
 
         On a file system without links, as of memory cards, two processes that do this at the same
-        time both succeed, and the later one's file stays.
-
-        Returns:
-            Whether it has the name; False if something else has it.
+        time both succeed, and the later one's file stays. Returns False if something has the name.
         """
         folder = self._descriptor
         try:
@@ -399,9 +316,6 @@ def open_output(path: Path) -> AtomicFile | DirectFile:
     Links are followed. A regular file is replaced when the new one is complete; a named pipe or a
     device (`/dev/null`, `>(command)`) is written directly. So is the file of standard output, as
     `/dev/stdout`: what other commands have written to it, or will, has to stay.
-
-    Raises:
-        OutputError: It cannot be written.
     """
     mode = stat.S_IFREG
     with contextlib.suppress(OSError):  # it does not exist, or opening it fails for this reason
@@ -415,20 +329,12 @@ def open_output(path: Path) -> AtomicFile | DirectFile:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a file that a user named, see `open_output`: the whole of it, or nothing.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a file that a user named, see `open_output`: the whole of it, or nothing."""
     _write_whole(open_output(path), data)
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file as `AtomicFile` does: the whole of it, or nothing.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Write a file as `AtomicFile` does: the whole of it, or nothing."""
     _write_whole(AtomicFile(path), data)
 
 
@@ -442,11 +348,7 @@ def _write_whole(target: AtomicFile | DirectFile, data: bytes) -> None:
 
 
 def write_all(file: FileIO, data: str | bytes) -> None:
-    """Write all bytes, of which a system call may take only a part; text becomes UTF-8.
-
-    Raises:
-        OSError: Not all of them could be written.
-    """
+    """Write all bytes, of which a system call may take only a part; text becomes UTF-8."""
     rest = memoryview(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
     while rest:
         rest = rest[file.write(rest) :]
@@ -468,11 +370,7 @@ def lock(file: FileIO) -> bool | None:
 
 
 def sync(descriptor: int) -> None:
-    """Put a file or folder on the disk, so that it survives a power cut.
-
-    Raises:
-        OSError: The disk is full or broken.
-    """
+    """Put a file or folder on the disk, so that it survives a power cut."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -481,17 +379,11 @@ def sync(descriptor: int) -> None:
 
 
 def open_regular(path: Path, most: int, flags: int = 0) -> io.BufferedReader:
-    """Open a regular file up to a size in bytes, without waiting for the writer of a pipe.
+    """Open a regular file of at most so many bytes, without waiting for the writer of a pipe.
 
-    Args:
-        path: The file; it is looked at before it is opened, as opening a device may do anything.
-        most: The most bytes that it may have.
-        flags: More flags for `os.open`.
-
-    Raises:
-        OSError: It cannot be opened, is not a regular file, or is larger.
+    Raises OSError for any other file; `flags` go to `os.open`.
     """
-    status = path.stat()
+    status = path.stat()  # before opening, which may do anything to a device
     if stat.S_ISDIR(status.st_mode):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
@@ -505,11 +397,7 @@ def open_regular(path: Path, most: int, flags: int = 0) -> io.BufferedReader:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's content.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """The SHA-256 of a file's content."""
     import hashlib  # `--help` needs none
 
     with path.open("rb") as file:
@@ -517,12 +405,7 @@ def sha256(path: Path) -> str:
 
 
 def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any:  # noqa: ANN401
-    """The content of a JSON file.
-
-    Args:
-        path: The file.
-        unusable: Makes the error from the path and the reason.
-    """
+    """The content of a JSON file; `unusable` makes an error of the path and the reason."""
     import json
 
     try:
@@ -535,16 +418,24 @@ def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any: 
 
 
 def make_folder(path: Path) -> Path:
-    """Make a folder and its parents, if they do not exist; returns its path without links.
+    """Make a folder and its parents, if they do not exist; returns its path without links."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return Path(os.path.realpath(path))
 
-    Raises:
-        OutputError: A file has that name, or the parent cannot be written to.
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Raise an OutputError for what the system does not let the block write.
+
+    BrokenPipeError stays: it is not a failure, the reader has seen enough.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise unwritable(path, error) from error
-    return Path(os.path.realpath(path))
 
 
 def unwritable(path: str | Path, error: OSError, more: str = "") -> OutputError:
