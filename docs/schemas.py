@@ -80,7 +80,7 @@ def schema(command: str) -> str:
 def _docstrings(kinds: tuple[Any, ...]) -> dict[str, str]:
     """The docstrings of all types that some types are made of, by name.
 
-    A comment behind a field counts as its entry under Attributes.
+    A comment behind or above a field counts as its entry under Attributes.
     """
     found: dict[str, str] = {}
     waiting = [*kinds]
@@ -89,10 +89,16 @@ def _docstrings(kinds: tuple[Any, ...]) -> dict[str, str]:
         waiting += typing.get_args(kind)
         own = inspect.isclass(kind) and kind.__module__.startswith("detcli")
         if own and kind.__name__ not in found:
-            comment = r"^ {4}(\w+): [^#\n]*  # (.*)"
+            comment = r"((?:^ {4}# .*\n)*)^ {4}(\w+): [^#\n]*(?:  # (.*))?$"
+            found_comments = re.findall(comment, inspect.getsource(kind), re.MULTILINE)
+            texts = {
+                name: behind or " ".join(above.replace("#", "").split())
+                for above, name, behind in found_comments
+            }
             entries = [
-                f"\n    {name}: {text[0].upper()}{text[1:]}."
-                for name, text in re.findall(comment, inspect.getsource(kind), re.MULTILINE)
+                f"\n    {name}: {text if text[0] == 'x' else text[0].upper() + text[1:]}."  # x1, y1
+                for name, text in texts.items()
+                if text
             ]
             found[kind.__name__] = inspect.getdoc(kind) or ""
             if entries:

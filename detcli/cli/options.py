@@ -242,12 +242,7 @@ def defaults_file() -> Path | None:
 
 
 def read_defaults() -> dict[str, Any]:
-    """The entries of the user's file, by row; a file that does not exist has none.
-
-    Raises:
-        UsageError: The file cannot be read, is not TOML, or sets something that is not an option or
-            of another type.
-    """
+    """The entries of the user's file, by row; a file that does not exist has none."""
     path = defaults_file()
     if path is None:
         return {}

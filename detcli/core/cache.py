@@ -14,11 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for detcli; `DETCLI_CACHE_DIR` moves it.
-
-    Raises:
-        OutputError: The user has no home folder, as in some containers.
-    """
+    """The user's cache folder for detcli; `DETCLI_CACHE_DIR` moves it."""
     if moved := os.environ.get("DETCLI_CACHE_DIR"):
         return Path(moved)
     import platformdirs  # 15 ms that the variable saves

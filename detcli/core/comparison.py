@@ -72,21 +72,13 @@ COARSE = Tolerance(score=0.05, corner=4.0, boxes=0.05, tensor=0.4)
 
 
 def tolerance_for(precisions: set[Precision], wanted: Mapping[str, float]) -> Tolerance:
-    """The default for the precisions of both sides, with what the user wants, by field.
-
-    Raises:
-        UsageError: A value is out of range.
-    """
+    """The default for the precisions of both sides, with what the user wants, by field."""
     default = EXACT if precisions == {Precision.FLOAT32} else REDUCED
     return replace(COARSE if Precision.BFLOAT16 in precisions else default, **wanted)
 
 
 def parse_tolerance(text: str | None) -> dict[str, float]:
-    """Read "score=0.02,corner=2,boxes=1%" by name; 1% is 0.01.
-
-    Raises:
-        UsageError: An entry is not NAME=NUMBER, or its name is unknown or repeated.
-    """
+    """Read "score=0.02,corner=2,boxes=1%" by name; 1% is 0.01."""
     known = [field.name for field in fields(Tolerance)]
     hint = f"write NAME=NUMBER for any of {', '.join(known)}, as in {known[0]}=0.01"
     values: dict[str, float] = {}

@@ -632,11 +632,7 @@ class Messages:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All that a run is told.
-
-    Raises:
-        UsageError: A value is none, or two options do not go together.
-    """
+    """All that a run is told."""
 
     inputs: Inputs = panel(Inputs(), INPUT)
     running: Running = panel(Running(), DEVICES)
@@ -702,11 +698,7 @@ class Config:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """What `to_json` wrote; an unknown or missing name is an error, as versions differ.
-
-        Raises:
-            UsageError: It is not of this version.
-        """
+        """What `to_json` wrote; an unknown or missing name is an error, as versions differ."""
         if odd := rows(cls).keys() ^ document.keys():
             raise UsageError(
                 f"a run of another version of detcli, which differs in: {', '.join(sorted(odd))}",

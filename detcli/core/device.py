@@ -46,18 +46,14 @@ PROVIDERS = {
 class Device:
     """A device as `--device` names it; `str` gives the name that backends and records use.
 
-    Attributes:
-        kind: What runs the network.
-        ordinal: CUDA's number of the GPU; None for kinds without one.
-        unit: OpenVINO's name of its device, as in "CPU" or "GPU"; None for other kinds.
-
     Examples:
         >>> str(Device.parse("cuda"))
         'cuda:0'
     """
 
-    kind: DeviceKind
-    ordinal: int | None = None
+    kind: DeviceKind  # what runs the network
+    ordinal: int | None = None  # CUDA's number of the GPU; None for kinds without one
+    # OpenVINO's name of its device, as in "CPU" or "GPU"; None for other kinds
     unit: str | None = None
 
     @classmethod
@@ -66,9 +62,6 @@ class Device:
 
         Args:
             name: The name; a Device is returned as it is.
-
-        Raises:
-            UsageError: No device has this name, or it names several.
         """
         if isinstance(name, Device):
             return name
@@ -174,9 +167,6 @@ class DeviceOptions:
 
         So one command line serves machines with and without a GPU: `--no-cuda-graph` and
         `--gpu-mem-limit` always hold on the CPU.
-
-        Raises:
-            UsageError: The device cannot do what is asked.
         """
         if self.half and not device.computes_half:
             raise UsageError(

@@ -25,18 +25,12 @@ def new_image(size: tuple[int, int]) -> Image:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Picture:
-    """A decoded picture, possibly at reduced size.
+    """A decoded picture, possibly at reduced size."""
 
-    Attributes:
-        pixels: `(H, W, 3)` uint8 BGR, upright.
-        size: Height and width of the full picture; boxes are in its pixels.
-        warnings: What is wrong with it, although it could be decoded.
-        edited: Whether the pixels are not those of its file, which then shows what they must not.
-    """
-
-    pixels: Image
-    size: tuple[int, int]
-    warnings: tuple[str, ...] = ()
+    pixels: Image  # `(H, W, 3)` uint8 BGR, upright
+    size: tuple[int, int]  # height and width of the full picture; boxes are in its pixels
+    warnings: tuple[str, ...] = ()  # what is wrong with it, although it could be decoded
+    # whether the pixels are not those of its file, which then shows what they must not
     edited: bool = False
 
     @classmethod

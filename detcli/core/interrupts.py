@@ -75,9 +75,6 @@ class Interrupts:
 
         Args:
             limit_s: How long it waits, where the block may never end.
-
-        Raises:
-            KeyboardInterrupt: The command was interrupted, at the latest while the block ran.
         """
         if get_ident() != self._thread:
             yield

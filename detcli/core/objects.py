@@ -134,9 +134,6 @@ class Address:
     def parse(cls, text: str) -> "Address":
         """Take an address apart; its key is used as it is, with `?`, `#` and `%`.
 
-        Raises:
-            ObjectError: It has no bucket, or something else in place of its name.
-
         Examples:
             >>> Address.parse("s3://photos/2024/a b#1.jpg")
             Address(scheme='s3', bucket='photos', key='2024/a b#1.jpg')
@@ -182,10 +179,6 @@ class Bucket:
             scheme: `s3`, `gs` or `az`.
             name: The bucket's.
             timeout_s: For one request with all that it brings; 0 for no limit.
-
-        Raises:
-            DeviceError: A library is missing.
-            ObjectError: No credentials were found, or a setting is wrong.
         """
         require_obstore()
         import obstore
@@ -260,10 +253,6 @@ class Bucket:
             content: The bytes, or a file with them, which is read from where it stands.
             replace: Whether an object of that name is replaced. If not, the object is at most
                 5 GB large.
-
-        Raises:
-            ObjectExistsError: It is there, and is not to be replaced.
-            ObjectError: It cannot be written.
         """
         with self._told():
             self._obstore.put(
@@ -295,11 +284,7 @@ class Bucket:
 
 
 def checked(key: str) -> str:
-    """A key that obstore takes as it is: it drops slashes at the ends.
-
-    Raises:
-        ObjectError: A part of the key is empty, `.` or `..`.
-    """
+    """A key that obstore takes as it is: it drops slashes at the ends."""
     if not {"", ".", ".."}.isdisjoint(key.split("/")):
         raise ObjectError("its key has an empty part, . or ..", "copy it to another key")
     return key
@@ -309,9 +294,6 @@ class ObjectFile(AtomicFile):
     """A file for temporary use that becomes an object when it is complete.
 
     If it cannot become one, it stays where it is, and the error names it.
-
-    Raises:
-        OutputError: The bucket cannot be reached, or the temporary file not written.
     """
 
     def __init__(self, address: Address) -> None:

@@ -113,11 +113,7 @@ class Option:
         return f"{least}<=x<={most}"
 
     def read(self, given: Any) -> Any:
-        """The value of a text, or of a value of TOML or JSON.
-
-        Raises:
-            UsageError: It has none.
-        """
+        """The value of a text, or of a value of TOML or JSON."""
         if given is None:
             return None
         if not self.spelled:
@@ -226,11 +222,7 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def require_partners(known: Mapping[str, Option], given: Iterable[str]) -> None:
-    """Refuse options that need one that is not given, or exclude one that is.
-
-    Raises:
-        UsageError: It says which, and why.
-    """
+    """Refuse options that need one that is not given, or exclude one that is."""
     names = {*given}
     for name in (name for name in known if name in names):
         for other, hint in known[name].needs.items():
@@ -242,11 +234,7 @@ def require_partners(known: Mapping[str, Option], given: Iterable[str]) -> None:
 
 
 def check_values(config: Any) -> list[str]:
-    """The names of the options that differ from their defaults.
-
-    Raises:
-        UsageError: One has a value that no line could give.
-    """
+    """The names of the options that differ from their defaults."""
     known, values = rows(type(config)), flat(config)
     given = [name for name, row in known.items() if values[name] != row.default]
     for name in given:

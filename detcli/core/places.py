@@ -32,11 +32,7 @@ class Shape:
 
     @classmethod
     def zone(cls, text: str) -> Self:
-        """Read `NAME=x,y,x,y,x,y`: a polygon, whose last corner is joined to its first.
-
-        Raises:
-            UsageError: The text is something else, or the polygon has no area.
-        """
+        """Read `NAME=x,y,x,y,x,y`: a polygon, whose last corner is joined to its first."""
         zone = cls._parse("--zone", text, "NAME=x,y,x,y,x,y with three corners or more")
         corners = np.array(zone.points)
         if np.linalg.matrix_rank(corners[1:] - corners[0]) < 2:
@@ -48,11 +44,7 @@ class Shape:
 
     @classmethod
     def line(cls, text: str) -> Self:
-        """Read `NAME=x1,y1,x2,y2`: from one end to the other.
-
-        Raises:
-            UsageError: The text is something else, or the ends are the same.
-        """
+        """Read `NAME=x1,y1,x2,y2`: from one end to the other."""
         line = cls._parse("--line", text, "NAME=x1,y1,x2,y2")
         if len(line.points) != 2 or line.points[0] == line.points[1]:
             raise UsageError(
@@ -99,9 +91,6 @@ def read_places(option: str, texts: Iterable[str]) -> Iterator[str]:
     """The values of an option, and in place of `@FILE` the lines of a file.
 
     Empty lines and those that begin with # are left out.
-
-    Raises:
-        UsageError: A file cannot be read, or has none.
     """
     for text in texts:
         if not text.startswith("@"):

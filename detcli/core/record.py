@@ -19,39 +19,25 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """What the frames of one video have in common.
+    """What the frames of one video have in common."""
 
-    Attributes:
-        frames_per_second: Rate of the frames that are used; 0 if unknown.
-        live: Whether it is a camera or a network stream, which may never end.
-        address: Where it can be opened again, for its sound: a file's absolute path, or a URL with
-            its credentials, which is never shown.
-    """
-
-    frames_per_second: float
-    live: bool = False
+    frames_per_second: float  # rate of the frames that are used; 0 if unknown
+    live: bool = False  # whether it is a camera or a network stream, which may never end
+    # where it can be opened again, for its sound: a file's absolute path, or a URL with its
+    # credentials, which is never shown
     address: str | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a picture comes from.
+    """Where a picture comes from."""
 
-    Attributes:
-        source: The input as its user named it, without credentials.
-        path: The file, for a picture in a file.
-        frame: Number of the frame in its video, from 0.
-        time_s: Seconds from the start of the video.
-        clip: The video that the frame belongs to.
-        time: When it came, for a live source.
-    """
-
-    source: str
-    path: Path | None = None
-    frame: int | None = None
-    time_s: float | None = None
-    clip: Clip | None = None
-    time: datetime | None = None
+    source: str  # the input as its user named it, without credentials
+    path: Path | None = None  # the file, for a picture in a file
+    frame: int | None = None  # number of the frame in its video, from 0
+    time_s: float | None = None  # seconds from the start of the video
+    clip: Clip | None = None  # the video that the frame belongs to
+    time: datetime | None = None  # when it came, for a live source
 
     @property
     def is_new(self) -> bool:
@@ -62,43 +48,32 @@ class Origin:
 
 
 class CrossingJson(TypedDict):
-    """A line that was crossed.
+    """A line that was crossed."""
 
-    Attributes:
-        line: Its name.
-        to: The side, left or right as one goes from its first point to its second.
-    """
-
-    line: str
-    to: str
+    line: str  # its name
+    to: str  # the side, left or right as one goes from its first point to its second
 
 
 class DetectionJson(TypedDict):
-    """A detection.
-
-    Attributes:
-        score: To 4 decimals.
-        box: x1, y1, x2, y2 in pixels of the upright picture, to 2 decimals.
-        track_id: Number of the object in its video; with --track, once the tracker is sure.
-        zones: Names of the zones that the middle of its lower side is in; with --zone.
-        crossed: Lines that it has crossed since the frame before; with --line.
-        text: The decoded text; null if the symbol could not be read or is binary; with --read.
-        symbology: Of a symbol that was read: QR Code, EAN-13; of a marker its dictionary.
-        bytes: Binary content, in base64.
-        corners: x and y of the symbol's corners in pixels, to 1 decimal: top left, top right,
-            bottom right and bottom left, were it upright.
-    """
+    """A detection."""
 
     class_id: int
     class_name: str
-    score: float
-    box: list[float]
+    score: float  # to 4 decimals
+    box: list[float]  # x1, y1, x2, y2 in pixels of the upright picture, to 2 decimals
+    # number of the object in its video; with --track, once the tracker is sure
     track_id: NotRequired[int]
+    # names of the zones that the middle of its lower side is in; with --zone
     zones: NotRequired[list[str]]
+    # lines that it has crossed since the frame before; with --line
     crossed: NotRequired[list[CrossingJson]]
+    # the decoded text; null if the symbol could not be read or is binary; with --read
     text: NotRequired[str | None]
+    # of a symbol that was read: QR Code, EAN-13; of a marker its dictionary
     symbology: NotRequired[str]
-    bytes: NotRequired[str]
+    bytes: NotRequired[str]  # binary content, in base64
+    # x and y of the symbol's corners in pixels, to 1 decimal: top left, top right, bottom right and
+    # bottom left, were it upright
     corners: NotRequired[list[list[float]]]
 
 
@@ -112,100 +87,57 @@ OPTIONAL_FIELDS = {
 
 
 class FailureJson(TypedDict):
-    """Why an input has no detections.
+    """Why an input has no detections."""
 
-    Attributes:
-        type: SourceError, DecodeError, InferenceError or another.
-        hint: What to do next; may be empty.
-    """
-
-    type: str
+    type: str  # SourceError, DecodeError, InferenceError or another
     message: str
-    hint: str
+    hint: str  # what to do next; may be empty
 
 
 class SettingsJson(TypedDict):
-    """What the detections of a run depend on.
-
-    Attributes:
-        model_sha256: Of the model's file.
-        conf: Scores are above it.
-        class_conf: Confidences of single classes, by class id.
-        classes: Ids of the classes that are kept; empty for all.
-        nms: IoU of the non-maximum suppression; null without one.
-        unique: Whether each anchor gives one detection at most.
-        imgsz: Side of the network's input that was asked for; null for the model's own.
-        rect: Whether the input is as small as the picture allows.
-        box_format: Format of the boxes that was asked for; null for the model's own.
-        preprocess: How pictures became the network's input.
-        names: Names of the classes that replace the model's own; null without.
-        half: Whether the float16 file was asked for.
-        fast_decode: Whether large JPEGs are decoded at reduced size.
-        vid_stride: Every which frame of a video is used.
-        tile: Side of the tiles and their overlap, as in `640,overlap=0.2`; null without tiles.
-        zones: Named polygons; null without.
-        lines: Named lines; null without.
-        track: How objects are followed; null if they are not.
-        read: Whether symbols were read.
-    """
+    """What the detections of a run depend on."""
 
     model: str
-    model_sha256: str
-    conf: float
-    class_conf: dict[str, float]
+    model_sha256: str  # of the model's file
+    conf: float  # scores are above it
+    class_conf: dict[str, float]  # confidences of single classes, by class id
     max_det: int
-    classes: list[int]
-    nms: float | None
-    unique: bool
-    imgsz: int | None
-    rect: bool
-    box_format: str | None
-    preprocess: str
-    names: list[str] | None
-    half: bool
-    fast_decode: bool
-    vid_stride: int
+    classes: list[int]  # ids of the classes that are kept; empty for all
+    nms: float | None  # IoU of the non-maximum suppression; null without one
+    unique: bool  # whether each anchor gives one detection at most
+    imgsz: int | None  # side of the network's input that was asked for; null for the model's own
+    rect: bool  # whether the input is as small as the picture allows
+    box_format: str | None  # format of the boxes that was asked for; null for the model's own
+    preprocess: str  # how pictures became the network's input
+    names: list[str] | None  # names of the classes that replace the model's own; null without
+    half: bool  # whether the float16 file was asked for
+    fast_decode: bool  # whether large JPEGs are decoded at reduced size
+    vid_stride: int  # every which frame of a video is used
+    # side of the tiles and their overlap, as in `640,overlap=0.2`; null without tiles
     tile: str | None
-    zones: list[str] | None
-    lines: list[str] | None
-    track: str | None
-    read: bool
+    zones: list[str] | None  # named polygons; null without
+    lines: list[str] | None  # named lines; null without
+    track: str | None  # how objects are followed; null if they are not
+    read: bool  # whether symbols were read
 
 
 class ProvenanceJson(TypedDict):
-    """What a run was made with; null is unknown, or was not used.
+    """What a run was made with; null is unknown, or was not used."""
 
-    Attributes:
-        begun: When the run began, UTC in ISO 8601 with milliseconds.
-        detcli: Its version.
-        python: Its version.
-        system: The operating system, its release and the architecture.
-        processor: Name of the CPU.
-        onnxruntime: Version of ONNX Runtime.
-        runtime_cuda: The CUDA that this ONNX Runtime was built for.
-        openvino: Version of OpenVINO, where it ran the network.
-        opencv: Version of OpenCV.
-        numpy: Version of NumPy.
-        gpu: Names of the GPUs that ran the network.
-        driver: Version of NVIDIA's driver.
-        driver_cuda: The newest CUDA that the driver supports.
-        precision: The lowest precision that the network computes in.
-    """
-
-    begun: str
-    detcli: str
-    python: str
-    system: str
-    processor: str | None
-    onnxruntime: str | None
-    runtime_cuda: str | None
-    openvino: str | None
-    opencv: str | None
-    numpy: str | None
-    gpu: str | None
-    driver: str | None
-    driver_cuda: str | None
-    precision: str | None
+    begun: str  # when the run began, UTC in ISO 8601 with milliseconds
+    detcli: str  # its version
+    python: str  # its version
+    system: str  # the operating system, its release and the architecture
+    processor: str | None  # name of the CPU
+    onnxruntime: str | None  # version of ONNX Runtime
+    runtime_cuda: str | None  # the CUDA that this ONNX Runtime was built for
+    openvino: str | None  # version of OpenVINO, where it ran the network
+    opencv: str | None  # version of OpenCV
+    numpy: str | None  # version of NumPy
+    gpu: str | None  # names of the GPUs that ran the network
+    driver: str | None  # version of NVIDIA's driver
+    driver_cuda: str | None  # the newest CUDA that the driver supports
+    precision: str | None  # the lowest precision that the network computes in
 
 
 class AddedJson(TypedDict, total=False):
@@ -217,93 +149,56 @@ class AddedJson(TypedDict, total=False):
 
 
 class PartJson(TypedDict):
-    """By which a part of a run in shards is known to be whole.
+    """By which a part of a run in shards is known to be whole."""
 
-    Attributes:
-        shard: Its number.
-        run: The hash of the manifest that it belongs to.
-        records: How many it has.
-        sha256: Of its lines, without this field.
-    """
-
-    shard: int
-    run: str
-    records: int
-    sha256: str
+    shard: int  # its number
+    run: str  # the hash of the manifest that it belongs to
+    records: int  # how many it has
+    sha256: str  # of its lines, without this field
 
 
 class RecordJson(TypedDict):
-    """What one input gave: detections, or an error.
-
-    Attributes:
-        source: The input as its user named it; - is standard input.
-        index: Its place among the inputs, from 0.
-        frame: The number of the frame in its video, from 0.
-        time_s: Seconds from the start of the video.
-        time: When the frame of a camera or stream came, UTC in ISO 8601 with milliseconds.
-        width: Of the upright picture, in pixels.
-        height: Of the upright picture, in pixels.
-        detections: Best first.
-        model: The model's name.
-        device: Where it ran.
-        warnings: What is wrong with the input, although there are detections.
-        error: Why there are no detections.
-        saved: Files that were made for it: pictures, videos, labels, crops.
-        sha256: Of the file of the picture or video; with --provenance.
-        settings: What the detections depend on; in the first record of a run with --resume or
-            --provenance.
-        provenance: What the run was made with; in the first record of a run with --provenance.
-        part: What the part is; in the last record of each part of a run in shards.
-    """
+    """What one input gave: detections, or an error."""
 
     schema_version: int
-    source: str
-    index: int
-    frame: NotRequired[int]
-    time_s: NotRequired[float]
+    source: str  # the input as its user named it; - is standard input
+    index: int  # its place among the inputs, from 0
+    frame: NotRequired[int]  # the number of the frame in its video, from 0
+    time_s: NotRequired[float]  # seconds from the start of the video
+    # when the frame of a camera or stream came, UTC in ISO 8601 with milliseconds
     time: NotRequired[str]
-    width: NotRequired[int]
-    height: NotRequired[int]
-    detections: NotRequired[list[DetectionJson]]
-    model: NotRequired[str]
-    device: NotRequired[str]
-    warnings: NotRequired[list[str]]
-    error: NotRequired[FailureJson]
-    saved: NotRequired[list[str]]
-    sha256: NotRequired[str]
+    width: NotRequired[int]  # of the upright picture, in pixels
+    height: NotRequired[int]  # of the upright picture, in pixels
+    detections: NotRequired[list[DetectionJson]]  # best first
+    model: NotRequired[str]  # the model's name
+    device: NotRequired[str]  # where it ran
+    warnings: NotRequired[list[str]]  # what is wrong with the input, although there are detections
+    error: NotRequired[FailureJson]  # why there are no detections
+    saved: NotRequired[list[str]]  # files that were made for it: pictures, videos, labels, crops
+    sha256: NotRequired[str]  # of the file of the picture or video; with --provenance
+    # what the detections depend on; in the first record of a run with --resume or --provenance
     settings: NotRequired[SettingsJson]
+    # what the run was made with; in the first record of a run with --provenance
     provenance: NotRequired[ProvenanceJson]
+    # what the part is; in the last record of each part of a run in shards
     part: NotRequired[PartJson]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Record:
-    """The result for one input.
-
-    Attributes:
-        origin: Where the input comes from.
-        index: Its place among the inputs, from 0.
-        model: Name of the model.
-        device: Where the model ran, with the precision if the device chooses it: "cpu", "cuda:0",
-            "openvino:CPU (bf16)".
-        picture: The picture; None in case of an error.
-        detections: What was found; None in case of an error.
-        error: Why there are no detections; None if there are.
-        saved: Files that were made for it; each sink that makes some adds them.
-        scene: What pictures show besides its detections.
-        added: Fields that say what made it.
-    """
+    """The result for one input."""
 
     origin: Origin
-    index: int
-    model: str
-    device: str
-    picture: Picture | None = None
+    index: int  # its place among the inputs, from 0
+    model: str  # name of the model
+    device: str  # where it ran, with the precision if that chooses it: "openvino:CPU (bf16)"
+    picture: Picture | None = None  # like detections, None in case of an error
     detections: Detections | None = None
-    error: DetcliError | None = None
+    error: DetcliError | None = None  # why there are no detections
+    # files that were made for it; each sink that makes some adds them
     saved: list[Path] = field(default_factory=list)
-    scene: Scene = field(default_factory=Scene)
-    added: AddedJson = field(default_factory=AddedJson)
+    scene: Scene = field(default_factory=Scene)  # what pictures show besides its detections
+    added: AddedJson = field(default_factory=AddedJson)  # fields that say what made it
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -58,11 +58,7 @@ class Tiling:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `640` or `640,overlap=0.2`.
-
-        Raises:
-            UsageError: The text is something else, or a value is out of range.
-        """
+        """Read `640` or `640,overlap=0.2`."""
         found = re.fullmatch(
             r"\s*([0-9]{1,9})\s*(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?", text, re.ASCII
         )

@@ -77,9 +77,6 @@ def within(limit_s: float, task: Callable[[], T]) -> T:
     Args:
         limit_s: Seconds that it may take while the process runs; 0 for any time.
         task: Its errors are raised as they are.
-
-    Raises:
-        LateError: It did not end in time.
     """
     done: list[T] = []
     failed: list[BaseException] = []

@@ -299,11 +299,7 @@ Target: TypeAlias = "Path | Address"
 
 
 def read_target(output: str | None) -> "Target | None":
-    """The value of `--output`; None for standard output.
-
-    Raises:
-        UsageError: It is a malformed address, or the folder of a store.
-    """
+    """The value of `--output`; None for standard output."""
     if output is None or output == "-":
         return None
     from detcli.core.objects import Address, ObjectError, is_object

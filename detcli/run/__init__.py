@@ -48,22 +48,15 @@ MAX_HEAP_FREE = 256 << 20  # bytes that may stay there unused
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A Config whose model is open; it makes what inputs go through.
-
-    Attributes:
-        config: What was asked for.
-        model: The model's file.
-        detector: The first of the run's detectors.
-        watched: What is found out about detections; tracks begin at the run's confidence if --track
-            says nothing else.
-        source: How inputs are read.
-    """
+    """A Config whose model is open; it makes what inputs go through."""
 
     config: Config
     model: ModelFile
-    detector: Detector
+    detector: Detector  # the first of the run's detectors
+    # what is found out about detections; tracks begin at the run's confidence if --track says
+    # nothing else
     watched: Watched
-    source: SourceOptions
+    source: SourceOptions  # how inputs are read
 
     @property
     def devices(self) -> list[Device]:
@@ -127,11 +120,6 @@ def locate(config: Config, show: Show | None = None) -> ModelFile:
     Args:
         config: Of the run.
         show: Called with the progress of a download.
-
-    Raises:
-        UsageError: The preprocessing that it names is malformed.
-        ModelError: No file or model has this name, or it cannot be fetched.
-        OutputError: The cache cannot be written to.
     """
     if config.settings.preprocess is not None:
         parse(config.settings.preprocess)
@@ -149,11 +137,6 @@ def open_run(
         config: What to run.
         model: Its model's file, where that was located already.
         cores: How many of the CPU's cores are for this process; None for all that are available.
-
-    Raises:
-        ModelError: The model cannot be used.
-        DeviceError: The device cannot be used.
-        UsageError: The settings do not suit the model, or the options the device.
     """
     located, inputs, watched = model or locate(config), config.inputs, config.watched
     options = config.running.options(cores or _workers(config), cores)

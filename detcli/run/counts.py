@@ -140,10 +140,6 @@ def parse_condition(
         names: The model's classes.
         places: The names of zones and lines.
         left_out: Classes that are not among those of --classes.
-
-    Raises:
-        UsageError: The text is not a condition, or names an unknown class or zone, or a class that
-            is never found.
     """
     match = re.fullmatch(GRAMMAR, text)
     if match is None:
@@ -174,11 +170,7 @@ def parse_condition(
 
 
 def check_conditions(conditions: Sequence[Condition], counts: Counts) -> None:
-    """Check the conditions, none of which may hold, on the whole run.
-
-    Raises:
-        CheckError: At least one holds.
-    """
+    """Check the conditions, none of which may hold, on the whole run."""
     numbers = [(one, one.number(counts)) for one in conditions]
     held = [
         f"{one} ({number} found)"

@@ -117,12 +117,6 @@ class Pipeline:
         Args:
             items: Taken one by one, while there is room.
             skip: Tells which items need no record; they count in the index all the same.
-
-        Raises:
-            DeviceMemoryError: A batch does not fit into the device's memory.
-            InferenceError: A device has finished nothing for ten minutes.
-            DeviceError: The device of a clone cannot be used.
-            DetcliError: Iterating over the items failed; raised after the records before it.
         """
         workers = [
             Worker(partial(self._open, device), self._batches, self._inbox, self._over)

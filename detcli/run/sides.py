@@ -49,12 +49,7 @@ class GraphSide:
     chunk = 1
 
     def __init__(self, file: ModelFile, settings: Settings) -> None:
-        """Load the graph; of the settings, the confidence and the input size are used.
-
-        Raises:
-            ModelError: The graph selects nothing, or the runtime refuses it.
-            UsageError: The input size does not fit the graph.
-        """
+        """Load the graph; of the settings, the confidence and the input size are used."""
         title, selection = file.path.name, file.selection
         if selection is None:
             raise ModelError(
