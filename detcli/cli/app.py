@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import sys
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -19,74 +19,40 @@ from detcli import __version__
 from detcli.cli.completion import words_of_bash
 from detcli.cli.messages import report
 from detcli.cli.options import Command, Group
+from detcli.core.config import Config
 from detcli.core.errors import DetcliError, OutputError, UsageError
 from detcli.core.files import StandardOutput
 from detcli.core.interrupts import EXIT_CODE, interrupts
+from detcli.core.options import rows
 from detcli.core.text import public_name
 
 log = logging.getLogger(__name__)
 
 
-class CommandEntry(NamedTuple):
-    """Where a command is, whose module loads when somebody asks for it.
-
-    Attributes:
-        module: Its module in `detcli.commands`.
-        function: The function there, or the `typer.Typer` of a group of commands.
-        summary: The first sentence of its help.
-    """
-
-    module: str
-    function: str
-    summary: str
-
-
 COMMANDS = {
-    "predict": CommandEntry("predict", "predict", "Detect objects in pictures and videos."),
-    "merge": CommandEntry("records", "merge", "Merge the parts of a sharded run."),
-    "report": CommandEntry(
-        "records",
-        "report",
-        "Make a page to look at, from the records of an earlier run.",
-    ),
-    "inspect": CommandEntry(
-        "inspect",
-        "inspect",
-        "Describe a model: layout, classes, size, where it runs, what deserves attention.",
-    ),
-    "convert": CommandEntry(
-        "convert",
-        "convert",
-        "Convert a model file: cut, float16, 8 bits, batch, size, names, selection.",
-    ),
-    "verify": CommandEntry(
-        "verify",
-        "verify",
-        "Compare the detections of two models, two devices, two selections, or two saved runs.",
-    ),
-    "eval": CommandEntry(
-        "eval",
-        "evaluate",
-        "Measure a model on labelled pictures: COCO's mAP and recall, by class and size.",
-    ),
-    "bench": CommandEntry(
-        "bench",
-        "bench",
-        "Measure latency by stage, or throughput.",
-    ),
-    "doctor": CommandEntry(
-        "doctor",
-        "doctor",
-        "Report which devices work here, and how to make the others work.",
-    ),
-    "schema": CommandEntry(
-        "records", "schema", "Print the JSON Schema of a command's JSON output."
-    ),
-    "models": CommandEntry(
-        "models", "app", "List, fetch, locate and remove the models with names."
-    ),
+    "predict": "Detect objects in pictures and videos.",
+    "merge": "Merge the parts of a sharded run.",
+    "report": "Make a page to look at, from the records of an earlier run.",
+    "inspect": "Describe a model: layout, classes, size, where it runs, what deserves attention.",
+    "convert": "Convert a model file: cut, float16, 8 bits, batch, size, names, selection.",
+    "verify": "Compare the detections of two models, two devices, two selections, "
+    "or two saved runs.",
+    "eval": "Measure a model on labelled pictures: COCO's mAP and recall, by class and size.",
+    "bench": "Measure latency by stage, or throughput.",
+    "doctor": "Report which devices work here, and how to make the others work.",
+    "schema": "Print the JSON Schema of a command's JSON output.",
+    "models": "List, fetch, locate and remove the models with names.",
 }
-"""The commands, in the order in which help lists them."""
+"""The commands and the first sentence of their help, in the order in which help lists them."""
+
+PLACES = {
+    "merge": "records.merge",
+    "report": "records.report",
+    "schema": "records.schema",
+    "eval": "eval.evaluate",
+    "models": "models.app",
+}
+"""Where commands are that are not the function of their name in the module of their name."""
 
 SHOWN_WORDS = 4  # of a command line in a hint; a glob may have made thousands
 
@@ -113,7 +79,7 @@ class Commands(Group):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
         """Write the list of commands, without loading them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+            formatter.write_dl([*COMMANDS.items()])
 
     def main(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as in Typer
         """Run, and report a request that cannot be parsed as any other error."""
@@ -140,12 +106,8 @@ class Commands(Group):
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
             unknown = getattr(error, "option_name", None)
-            predict = self.get_command(ctx, "predict") if unknown else None
-            if (
-                predict
-                and not ctx.resilient_parsing
-                and any(unknown in param.opts for param in predict.params)
-            ):
+            known = any(unknown in row.names for row in rows(Config).values())
+            if known and not ctx.resilient_parsing:
                 hint = f"options follow their command: {_predicting(given)}"
                 raise UsageError(f"no command before {unknown}", hint) from error
             raise
@@ -162,9 +124,9 @@ class Commands(Group):
             raise UsageError(refused, f"to detect objects in it: {_predicting(args)}")
         import difflib  # only errors need it
 
-        known = {one: one for one in COMMANDS} | ELSEWHERE
-        close = difflib.get_close_matches(name.lower(), known, n=1)
-        hint = f"did you mean detcli {known[close[0]]}?" if close else "see: detcli --help"
+        close = difflib.get_close_matches(name.lower(), [*COMMANDS, *ELSEWHERE], n=1)
+        meant = [ELSEWHERE.get(one, one) for one in close]
+        hint = f"did you mean detcli {meant[0]}?" if meant else "see: detcli --help"
         raise UsageError(refused, hint)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context type is private
@@ -209,9 +171,8 @@ def _reader_has_gone() -> typer.Exit:
 @functools.cache
 def _load(name: str) -> Any:  # noqa: ANN401 - private to Typer
     """Load a command's module."""
-    entry = COMMANDS[name]
-    module = importlib.import_module(f"detcli.commands.{entry.module}")
-    found = getattr(module, entry.function)
+    module, _, function = PLACES.get(name, f"{name}.{name}").partition(".")
+    found = getattr(importlib.import_module(f"detcli.commands.{module}"), function)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         alone.command(name, cls=Command, epilog=found.examples)(found)

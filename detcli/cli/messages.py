@@ -194,9 +194,6 @@ def set_verbosity(*, quiet: bool, verbose: int) -> None:
     warnings.showwarning = show_warning
 
 
-log = logging.getLogger(__name__)
-
-
 WIDE = 60
 """Columns that a terminal needs for a bar beside the numbers."""
 

@@ -21,14 +21,7 @@ from detcli.cli.completion import complete_device, complete_model
 from detcli.core.config import PANELS, Config
 from detcli.core.errors import DetcliError, UsageError, system_reason
 from detcli.core.files import StandardOutput
-from detcli.core.options import (
-    REQUIRED,
-    Option,
-    build,
-    placed,
-    require_partners,
-    rows,
-)
+from detcli.core.options import REQUIRED, Option, build, placed, require_partners, rows
 
 LINE = "the command line"
 FILE_VARIABLE = "DETCLI_CONFIG"
@@ -50,16 +43,13 @@ class Given(NamedTuple):
     origin: str
 
 
-class Adapted(NamedTuple):
-    """A row that a command takes with changes."""
-
-    name: str
-    changes: Mapping[str, Any]
+Adapted = tuple[str, Mapping[str, Any]]
+"""A row that a command takes with changes, and these."""
 
 
 def adapted(name: str, **changes: Any) -> Adapted:
     """An option for `command`, with another default, help or spelling than in Config."""
-    return Adapted(name, changes)
+    return name, changes
 
 
 MODEL_ARGUMENT = adapted("model", spelled="MODEL", default=REQUIRED)
@@ -80,8 +70,8 @@ def command(
         whole_file: Whether all entries of the user's file hold, and not only the shared ones.
         examples: Command lines, which end the help.
     """
-    changes = {one.name: one.changes for one in takes if isinstance(one, Adapted)}
-    wanted = {one if isinstance(one, type) else str(getattr(one, "name", one)) for one in takes}
+    changes = dict(one for one in takes if isinstance(one, tuple))
+    wanted = {one[0] if isinstance(one, tuple) else one for one in takes}
     taken = {
         name: replace(row, **changes.get(name, {}))
         for name, row in rows(Config).items()
@@ -170,17 +160,12 @@ def _typed(row: Option, *, undone: bool) -> inspect.Parameter:
     names = row.names
     if row.kind is bool:
         kind = bool | None
-        if can_undo(row, undone=undone):
+        if undone or row.default is None:  # the file sets it, or something happens without it
             names = [*names[:-1], f"{row.flag}/--no-{row.flag[2:]}"]
     elif not row.metavar:
         about["count"], kind = True, int | None
     made = typer.Option(*names, metavar=row.metavar or None, **about)
     return _parameter(row.name, Annotated[kind, made])
-
-
-def can_undo(row: Option, *, undone: bool) -> bool:
-    """Whether a flag has a --no- form: it undoes what the file sets, or what happens without."""
-    return row.kind is bool and (undone or row.default is None)
 
 
 def _completer(candidates: Callable[[str], Iterable[str]]) -> Callable[[str], Iterable[str]]:
@@ -283,6 +268,15 @@ def _checked(path: Path, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]
         raise UsageError(f"{path}: predict has no option '{name}'", hint)
 
 
+TOML: Mapping[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    Path: ((str,), "a text"),
+}
+"""Types of values in the file for those of rows."""
+
+
 def _as_typed(path: Path, row: Option, value: Any) -> Any:
     """A value as the command line would give it."""
     name, hint = row.flag[2:], "correct the file"
@@ -292,16 +286,10 @@ def _as_typed(path: Path, row: Option, value: Any) -> Any:
         if isinstance(value, str):
             hint = f"write {name} = [{value!r}]"
         raise UsageError(f"{path}: {name} must be a list of texts, not {value!r}", hint)
-    types: tuple[type, ...] = (str, int, float)
-    title = "a text or a number"
-    if row.kind is bool:
-        types, title = (bool,), "true or false"
-    elif row.kind is int and not row.parse:
-        types, title = (int,), "a whole number"
-    elif row.kind is float and not row.spread:
-        types, title = (int, float), "a number"
-    elif row.kind is Path or row.choices:
-        types, title = (str,), "a text"
+    kind = None if row.spread or (row.parse and row.kind is int) else row.kind
+    types, title = TOML.get(
+        Path if row.choices else kind, ((str, int, float), "a text or a number")
+    )
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise UsageError(f"{path}: {name} must be {title}, not {value!r}", hint)
     if isinstance(value, str) and value.startswith("~/"):  # which a shell would expand

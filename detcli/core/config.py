@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -366,6 +367,10 @@ class Watched:
         return [*(zone.name for zone in self.zone), *lines, *ways]
 
 
+place = partial(option, None, boxes=False, sharded=False, parse=parse_writable)
+"""A row of something that a run writes to, unless it is in shards."""
+
+
 @dataclass(frozen=True, slots=True)
 class Writing:
     """What is written, and where."""
@@ -386,14 +391,10 @@ class Writing:
         boxes=False,
         common=True,
     )
-    resume: Path | None = option(
-        None,
+    resume: Path | None = place(
         "--resume FILE",
         "Append JSON Lines to this file, and skip inputs already in it.",
-        boxes=False,
         common=True,
-        sharded=False,
-        parse=parse_writable,
         excludes={
             "fail_if": (
                 "--fail-if with --resume would count this run only",
@@ -418,14 +419,8 @@ class Writing:
         sharded=False,
         needs={"resume": "leave it out: -o replaces its file"},
     )
-    save: Path | None = option(
-        None,
-        "--save DIR",
-        "Write annotated pictures and videos to this folder.",
-        boxes=False,
-        common=True,
-        sharded=False,
-        parse=parse_writable,
+    save: Path | None = place(
+        "--save DIR", "Write annotated pictures and videos to this folder.", common=True
     )
     line_width: int | None = option(
         None,
@@ -441,14 +436,7 @@ class Writing:
         boxes=False,
         parse=parse_labels,
     )
-    save_txt: Path | None = option(
-        None,
-        "--save-txt DIR",
-        "Write YOLO labels to this folder.",
-        boxes=False,
-        sharded=False,
-        parse=parse_writable,
-    )
+    save_txt: Path | None = place("--save-txt DIR", "Write YOLO labels to this folder.")
     save_conf: bool = option(
         False,
         "--save-conf",
@@ -456,14 +444,7 @@ class Writing:
         boxes=False,
         needs={"save_txt": "name a folder for labels"},
     )
-    save_coco: Path | None = option(
-        None,
-        "--save-coco FILE",
-        "Write COCO results to this file.",
-        boxes=False,
-        sharded=False,
-        parse=parse_writable,
-    )
+    save_coco: Path | None = place("--save-coco FILE", "Write COCO results to this file.")
     coco_images: Path | None = option(
         None,
         "--coco-images FILE",
@@ -471,30 +452,14 @@ class Writing:
         boxes=False,
         needs={"save_coco": "name a file for results"},
     )
-    save_crops: Path | None = option(
-        None,
-        "--save-crops DIR",
-        "Write each detection as a picture, in one folder per class.",
-        boxes=False,
-        sharded=False,
-        parse=parse_writable,
+    save_crops: Path | None = place(
+        "--save-crops DIR", "Write each detection as a picture, in one folder per class."
     )
-    save_dataset: Path | None = option(
-        None,
-        "--save-dataset DIR",
-        "Add pictures and labels to a dataset that trainers read.",
-        boxes=False,
-        sharded=False,
-        parse=parse_writable,
+    save_dataset: Path | None = place(
+        "--save-dataset DIR", "Add pictures and labels to a dataset that trainers read."
     )
-    report: Path | None = option(
-        None,
-        "--report DIR",
-        "Write a page to look at to this folder: open its index.html.",
-        boxes=False,
-        common=True,
-        sharded=False,
-        parse=parse_writable,
+    report: Path | None = place(
+        "--report DIR", "Write a page to look at to this folder: open its index.html.", common=True
     )
     provenance: bool = option(
         False,
@@ -528,13 +493,9 @@ class Writing:
         "Keep no picture or frame without detections; records stay.",
         boxes=False,
     )
-    save_mot: Path | None = option(
-        None,
+    save_mot: Path | None = place(
         "--save-mot DIR",
         "Write tracks of each video in MOTChallenge's format.",
-        boxes=False,
-        sharded=False,
-        parse=parse_writable,
         needs={"track": "add --track bytetrack"},
     )
     fail_if: tuple[str, ...] = option(

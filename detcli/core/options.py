@@ -188,13 +188,9 @@ def placed(found: Any, name: str, kind: Any, group: Any = None, title: str = "Op
     return replace(row, name=name, type=kind, default=found.default, group=group, panel=title)
 
 
+@cache
 def rows(cls: Any) -> Mapping[str, Option]:
     """The options of a Config, by name."""
-    return _rows(cls)
-
-
-@cache
-def _rows(cls: Any) -> Mapping[str, Option]:
     return {
         one.name: placed(one, one.name, one.type, group.type, group.metadata["panel"])
         for group in fields(cls)

@@ -60,7 +60,7 @@ def test_what_needs_it_not_loads_nothing_heavy(line, unwanted):
 def test_the_list_of_commands_says_what_their_help_says(name):
     command = typer.main.get_command(app_module.app).get_command(None, name)
     assert command.name == name
-    assert app_module.COMMANDS[name].summary == command.get_short_help_str()
+    assert app_module.COMMANDS[name] == command.get_short_help_str()
 
 
 def test_a_command_loads_no_other():
