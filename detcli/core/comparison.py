@@ -12,7 +12,7 @@ unmatched box that scores no more than the lowest of them, within the tolerance,
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core.detections import Detections
-from detcli.core.errors import UsageError
 from detcli.core.geometry import overlap
 from detcli.core.record import Origin
+from detcli.core.values import Tolerance
 
 NEAR = 1.0
 """Pixels: boxes whose corners are all this close may pair up at any IoU, which says little about a
@@ -38,25 +38,6 @@ class Precision(StrEnum):
     FLOAT16 = "float16"
     BFLOAT16 = "bfloat16"
     INT8 = "int8"
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """How far two sides may differ and still agree; a value out of range raises UsageError."""
-
-    score: float  # of the two of a pair
-    corner: float  # of a pair, in pixels of the picture
-    boxes: float  # share of boxes that may be missing, extra, or in a pair that differs by more
-    tensor: float  # as a share of the largest magnitude
-
-    def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if not 0 <= value < float("inf") or (one.name == "boxes" and value > 1):
-                raise UsageError(
-                    f"--tolerance: {one.name} is {value}",
-                    "give 0 or more; boxes is a share, as in 1% or 0.01",
-                )
 
 
 # The order of additions differs by device and version. Five exports of YOLOv10-N agree within
@@ -75,26 +56,6 @@ def tolerance_for(precisions: set[Precision], wanted: Mapping[str, float]) -> To
     """The default for the precisions of both sides, with what the user wants, by field."""
     default = EXACT if precisions == {Precision.FLOAT32} else REDUCED
     return replace(COARSE if Precision.BFLOAT16 in precisions else default, **wanted)
-
-
-def parse_tolerance(text: str | None) -> dict[str, float]:
-    """Read "score=0.02,corner=2,boxes=1%" by name; 1% is 0.01."""
-    known = [field.name for field in fields(Tolerance)]
-    hint = f"write NAME=NUMBER for any of {', '.join(known)}, as in {known[0]}=0.01"
-    values: dict[str, float] = {}
-    for entry in (part.strip() for part in (text or "").split(",") if part.strip()):
-        name, _, number = (part.strip() for part in entry.partition("="))
-        try:
-            value = float(number.removesuffix("%")) * (0.01 if number.endswith("%") else 1)
-        except ValueError:
-            raise UsageError(f"--tolerance '{text}': '{entry}' is not NAME=NUMBER", hint) from None
-        if name not in known or name in values:
-            why = "is repeated" if name in values else "is unknown"
-            raise UsageError(f"--tolerance '{text}': '{name}' {why}", hint)
-        values[name] = value
-    if text is not None and not values:
-        raise UsageError(f"--tolerance '{text}' is empty", hint)
-    return values
 
 
 class Match(NamedTuple):
@@ -319,34 +280,35 @@ class DetectionsReport:
         return found
 
 
+SUMMED = ("left", "right", "pairs", "over", "borderline")
+
+
 class Totals:
     """Adds up pictures, which need not be kept."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._sums = Counter(left=0, right=0, pairs=0, over=0, borderline=0)
-        self._others = Counter(missing=0, extra=0, reordered=0)
+        self._sums = Counter(dict.fromkeys((*SUMMED, "missing", "extra", "reordered"), 0))
         self._score = self._corner = 0.0
 
     def add(self, picture: PictureReport) -> None:
         """Add a picture."""
-        self._sums.update({name: getattr(picture, name) for name in self._sums})
-        self._others["missing"] += len(picture.missing)
-        self._others["extra"] += len(picture.extra)
-        self._others["reordered"] += picture.order is not Order.SAME
+        self._sums.update({name: getattr(picture, name) for name in SUMMED})
+        self._sums.update(missing=len(picture.missing), extra=len(picture.extra))
+        self._sums["reordered"] += picture.order is not Order.SAME
         self._score = max(self._score, picture.largest_score_difference)
         self._corner = max(self._corner, picture.largest_corner_difference)
 
     def report(self, pictures: Iterable[PictureReport]) -> DetectionsReport:
         """The sums, with some of the pictures, or all."""
-        alone = self._others["missing"] + self._others["extra"]
+        rules, sums = self._rules, self._sums
+        alone = sums["missing"] + sums["extra"]
         return DetectionsReport(
-            self._rules.conf,
-            self._rules.least_iou,
-            self._rules.max_det,
-            **self._sums,
-            **self._others,
-            disagreeing=(alone + self._sums["over"]) / max(1, alone + self._sums["pairs"]),
+            rules.conf,
+            rules.least_iou,
+            rules.max_det,
+            **sums,
+            disagreeing=(alone + sums["over"]) / max(1, alone + sums["pairs"]),
             largest_score_difference=self._score,
             largest_corner_difference=self._corner,
             pictures=tuple(pictures),

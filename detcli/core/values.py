@@ -5,7 +5,7 @@ Each reads itself from text, with `parse` or a function below, and writes itself
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -205,6 +205,25 @@ class Share:
         return f"{self.first}/{self.step}"
 
 
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far two sides may differ and still agree; a value out of range raises UsageError."""
+
+    score: float  # of the two of a pair
+    corner: float  # of a pair, in pixels of the picture
+    boxes: float  # share of boxes that may be missing, extra, or in a pair that differs by more
+    tensor: float  # as a share of the largest magnitude
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if not 0 <= value < float("inf") or (one.name == "boxes" and value > 1):
+                raise UsageError(
+                    f"--tolerance: {one.name} is {value}",
+                    "give 0 or more; boxes is a share, as in 1% or 0.01",
+                )
+
+
 def parse_confidence(text: str) -> dict[str, Any]:
     """Read `0.25,person=0.5`: the confidence of all classes, if given, and of single ones."""
     every: float | None = None
@@ -230,6 +249,26 @@ def parse_list(text: str) -> tuple[str, ...]:
     if not entries:
         raise UsageError(f"'{text}' is an empty list", "leave the option out")
     return entries
+
+
+def parse_tolerance(text: str) -> dict[str, float]:
+    """Read "score=0.02,corner=2,boxes=1%" by name; 1% is 0.01."""
+    known = [field.name for field in fields(Tolerance)]
+    hint = f"write NAME=NUMBER for any of {', '.join(known)}, as in {known[0]}=0.01"
+    values: dict[str, float] = {}
+    for entry in (part.strip() for part in text.split(",") if part.strip()):
+        name, _, number = (part.strip() for part in entry.partition("="))
+        try:
+            value = float(number.removesuffix("%")) * (0.01 if number.endswith("%") else 1)
+        except ValueError:
+            raise UsageError(f"--tolerance '{text}': '{entry}' is not NAME=NUMBER", hint) from None
+        if name not in known or name in values:
+            why = "is repeated" if name in values else "is unknown"
+            raise UsageError(f"--tolerance '{text}': '{name}' {why}", hint)
+        values[name] = value
+    if not values:
+        raise UsageError(f"--tolerance '{text}' is empty", hint)
+    return values
 
 
 _BYTES = {"": 1}

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from operator import eq, ge, gt, le, lt, ne
 
 from detcli.core.errors import CheckError, DetcliError, UsageError
@@ -53,12 +53,8 @@ class Counts:
 
     def include(self, other: "Counts") -> None:
         """Add the counts of other inputs."""
-        self.pictures += other.pictures
-        self.frames += other.frames
-        self.failed += other.failed
-        self.found += other.found
-        self.places += other.places
-        self.messages += other.messages
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     def summary(
         self,
@@ -68,15 +64,15 @@ class Counts:
         times: StageTimes | None = None,
     ) -> Iterator[str]:
         """How much was done, where the time went, and what was found."""
-        parts = [count(self.frames, "frame")] if self.frames else []
-        if self.pictures or not parts:
-            parts.insert(0, count(self.pictures, "picture"))
-        parts.append(count(self.found.total(), "detection"))
-        parts += [f"{number} {what}" for number, what in ((self.failed, "failed"),
-                  (skipped, "skipped")) if number]  # fmt: skip
-        if dropped:
-            parts.append(f"{count(dropped, 'frame')} dropped")
-        line = f"{', '.join(parts)}, {seconds:.2f} s"
+        parts = {
+            count(self.pictures, "picture"): self.pictures or not self.frames,
+            count(self.frames, "frame"): self.frames,
+            count(self.found.total(), "detection"): True,
+            f"{self.failed} failed": self.failed,
+            f"{skipped} skipped": skipped,
+            f"{count(dropped, 'frame')} dropped": dropped,
+        }
+        line = f"{', '.join(part for part, shown in parts.items() if shown)}, {seconds:.2f} s"
         if self.done > 1:
             line += f", {self.done / seconds:.1f}/s"
         if self.done > 1 and times is not None:
@@ -100,8 +96,7 @@ def _most(found: Counter[str]) -> str:
     """The most frequent classes, and how many others there are."""
     shown = [f"{number} {name}" for name, number in found.most_common(SHOWN_CLASSES)]
     more = len(found) - len(shown)
-    rest = f" and {more} more class{'' if more == 1 else 'es'}" if more else ""
-    return f"{', '.join(shown)}{rest}"
+    return ", ".join(shown) + f" and {more} more class{'es' * (more > 1)}" * (more > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +128,9 @@ def parse_condition(
     places: Sequence[str] = (),
     left_out: Container[str] = (),
 ) -> Condition:
-    """Read a condition.
+    """Read a condition, such as "person>0", on a model's classes, and on zones and lines.
 
-    Args:
-        text: The condition, such as "person>0".
-        names: The model's classes.
-        places: The names of zones and lines.
-        left_out: Classes that are not among those of --classes.
+    Classes that are `left_out` are not among those of --classes.
     """
     match = re.fullmatch(GRAMMAR, text)
     if match is None:

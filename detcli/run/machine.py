@@ -21,12 +21,12 @@ from detcli.source.loading import STDIN
 
 
 def describe_run(devices: Iterable[Device], precision: str | None) -> ProvenanceJson:
-    """Describe what a run is made with; neither the machine nor its user is named.
+    """Describe what a run is made with, on devices none of which is `auto`.
 
-    Args:
-        devices: Where the network runs; none of them is `auto`.
-        precision: The lowest one that it computes in; None if unknown.
+    It names neither the machine nor its user. `precision` is the lowest that the network uses.
     """
+    from detcli.backend.runtime import onnxruntime
+
     devices = tuple(devices)
     gpus = tuple(device for device in devices if device.is_gpu)
     openvino = any(device.unit is not None for device in devices)  # a device of OpenVINO
@@ -35,17 +35,17 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
         facts.gpus[ordinal].name if facts and ordinal < len(facts.gpus) else "unknown"
         for ordinal in dict.fromkeys(gpu.ordinal or 0 for gpu in gpus)
     ]
-    version, built_for = _runtime()
+    cuda = re.match(r"\d+\.\d+", getattr(onnxruntime, "cuda_version", None) or "")
     return {
         "begun": iso_time(datetime.now(UTC)),
         "detcli": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": processor_name(),
-        "onnxruntime": version,
-        "runtime_cuda": built_for,
+        "onnxruntime": onnxruntime.__version__,
+        "runtime_cuda": cuda and cuda[0],
         "openvino": package_version("openvino") if openvino else None,
-        "opencv": _first_version(("opencv-python", "opencv-python-headless")),
+        "opencv": package_version("opencv-python", "opencv-python-headless"),
         "numpy": package_version("numpy"),
         "gpu": ", ".join(names) or None,
         "driver": driver_version() if gpus else None,
@@ -54,20 +54,8 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
     }
 
 
-def _runtime() -> tuple[str, str | None]:
-    """ONNX Runtime's version, and the CUDA that it was built for."""
-    from detcli.backend.runtime import onnxruntime
-
-    cuda = re.match(r"\d+\.\d+", getattr(onnxruntime, "cuda_version", None) or "")
-    return onnxruntime.__version__, cuda and cuda[0]
-
-
 def processor_name(root: Path = Path("/")) -> str | None:
-    """The name of the CPU, such as "AMD EPYC"; None if it is unknown.
-
-    Args:
-        root: Root of the file system.
-    """
+    """The name of the CPU, such as "AMD EPYC"; None if it is unknown."""
     try:
         text = (root / "proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -81,16 +69,12 @@ def processor_name(root: Path = Path("/")) -> str | None:
     return platform.processor() or None
 
 
-def package_version(package: str) -> str | None:
-    """Version of a package; None if it is not installed."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _first_version(packages: Iterable[str]) -> str | None:
-    return next(filter(None, map(package_version, packages)), None)
+def package_version(*packages: str) -> str | None:
+    """Version of the first of these packages that is installed; None if none is."""
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(package)
+    return None
 
 
 class FileHashes:

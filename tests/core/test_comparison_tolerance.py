@@ -4,11 +4,10 @@ from detcli.core.comparison import (
     EXACT,
     REDUCED,
     Precision,
-    Tolerance,
-    parse_tolerance,
     tolerance_for,
 )
 from detcli.core.errors import UsageError
+from detcli.core.values import Tolerance, parse_tolerance
 
 F32, F16, I8 = Precision.FLOAT32, Precision.FLOAT16, Precision.INT8
 
@@ -35,7 +34,6 @@ def test_values_out_of_range(wanted):
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        (None, {}),
         ("score=0.02", {"score": 0.02}),
         (" corner = 2 , boxes=1.5% ", {"corner": 2, "boxes": 0.015}),
         ("score=1e-3,", {"score": 0.001}),

@@ -7,7 +7,7 @@ from typing import Literal
 from detcli.core.config import INPUT, OUTPUT, Config
 from detcli.core.errors import UsageError
 from detcli.core.options import REQUIRED, option
-from detcli.core.values import parse_writable
+from detcli.core.values import parse_tolerance, parse_writable
 
 MAX_SIDE = 16384
 """Largest input side, in pixels: its anchor grid alone has 5 million cells."""
@@ -36,12 +36,6 @@ def _entry(text: str) -> tuple[str, str]:
             f"--metadata '{text}' is not KEY=VALUE", "give KEY=VALUE, as in author=me; or contract"
         )
     return key, value
-
-
-def _tolerance(text: str) -> dict[str, float]:
-    from detcli.core.comparison import parse_tolerance  # loads NumPy
-
-    return parse_tolerance(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +126,7 @@ class ConversionOptions:
         "Allowed differences, as in score=0.02,corner=2,boxes=1%; corner is in pixels, boxes a "
         "share of all. Default: depends on the conversion.",
         boxes=False,
-        parse=_tolerance,
+        parse=parse_tolerance,
     )
     force: bool = option(False, "--force", "Overwrite OUT.", boxes=False, panel=OUTPUT)
 

@@ -16,7 +16,6 @@ from detcli.commands.convert.steps import Pictures, Step, Steps, Tensor, seriali
 from detcli.core.comparison import (
     DetectionsReport,
     Rules,
-    Tolerance,
     compare,
     picture_report,
     summarise,
@@ -27,6 +26,7 @@ from detcli.core.errors import DetcliWarning, InputError, UsageError
 from detcli.core.files import AtomicFile, DirectFile, open_output, write_output
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
+from detcli.core.values import Tolerance
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
 from detcli.model.preprocessing import METADATA_KEY, written

@@ -21,6 +21,7 @@ from detcli.core.comparison import (
     tolerance_for,
 )
 from detcli.core.text import printable
+from detcli.core.values import Tolerance
 
 WORST = 10  # pictures that a table has, and that are kept of two saved runs though they agree
 MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full

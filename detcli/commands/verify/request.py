@@ -11,7 +11,7 @@ from detcli.core.config import DEVICES, INPUT, OUTPUT, Config
 from detcli.core.errors import UsageError
 from detcli.core.files import read_json
 from detcli.core.options import build, flat, option, placed, rows
-from detcli.core.values import parse_writable
+from detcli.core.values import parse_tolerance, parse_writable
 from detcli.run.saved import GZIP, SUFFIXES
 
 SELECTION = ("half", "conf", "nms", "imgsz", "box_format", "preprocess")  # of both sides that run
@@ -31,12 +31,6 @@ def complete_side(incomplete: str) -> list[str]:
     from detcli.model.zoo import MODELS
 
     return [*MODELS, *complete_files(incomplete, (".onnx", *SUFFIXES))]
-
-
-def _tolerance(text: str) -> dict[str, float]:
-    from detcli.core.comparison import parse_tolerance  # loads NumPy
-
-    return parse_tolerance(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +92,7 @@ class VerifyRequest:
         "Allowed differences, as in score=0.02,corner=2,boxes=1%,tensor=0.05; corner is in "
         "pixels, boxes a share of all. Default: depends on the precision.",
         boxes=False,
-        parse=_tolerance,
+        parse=parse_tolerance,
     )
     tensors: bool = option(
         False,
