@@ -214,17 +214,10 @@ class Advance(Protocol):
 def progress(
     total: Callable[[], int | None], *, wanted: bool, status: Callable[[], str] = lambda: ""
 ) -> Iterator[Advance]:
-    """Show progress on stderr while the block runs, if that is a terminal.
+    """Show progress on stderr, if that is a terminal; yields what counts an input.
 
-    The bar disappears at the end, so results may be written to stdout afterwards.
-
-    Args:
-        total: Returns the number of inputs; None while it is unknown.
-        wanted: False with --quiet, or if results appear on the terminal meanwhile.
-        status: Returns a text to show beside the bar.
-
-    Yields:
-        A function to call after each input.
+    The bar disappears at the end, so results may be written to stdout afterwards. `total` may not
+    know the number of inputs yet; `status` returns a text to show beside the bar.
     """
     if not wanted or not is_terminal(sys.stderr):
         yield lambda _="": None
@@ -277,11 +270,7 @@ class _BarText:
 
 @contextlib.contextmanager
 def fetching() -> "Iterator[Show | None]":
-    """Show downloads on stderr while the block runs, if that is a terminal and without --quiet.
-
-    Yields:
-        A function that moves the bar, which appears with the first call; None for no bar.
-    """
+    """Yield what shows downloads on stderr, a bar; None without a terminal, and with --quiet."""
     quiet = not log.isEnabledFor(logging.WARNING)
     if quiet or not is_terminal(sys.stderr):
         yield None

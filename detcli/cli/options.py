@@ -60,15 +60,11 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command of a function, whose parameters are options of its own.
 
-    Its parameter `config`, if it has one, gets the Config, and `origins` where the values come from
-    that somebody gave, by name. Of many options it may make a dataclass with a field `config`, and
-    name it as the type of a parameter.
-
-    Args:
-        takes: Groups of options, single ones, and how some differ here.
-        without: Names of options of these groups that it does not take.
-        whole_file: Whether all entries of the user's file hold, and not only the shared ones.
-        examples: Command lines, which end the help.
+    It takes groups of options of Config, `without` some, and single ones. Its parameter `config`,
+    if it has one, gets the Config, and `origins` where the values come from that somebody gave, by
+    name. Of many options it may make a dataclass with a field `config`, and name it as the type of
+    a parameter. With `whole_file`, all entries of the user's file hold, not only the shared ones.
+    `examples` end the help.
     """
     changes = dict(one for one in takes if isinstance(one, tuple))
     wanted = {one[0] if isinstance(one, tuple) else one for one in takes}

@@ -64,13 +64,7 @@ def write_report(
     wanted: ReportFormat | None,
     render: Callable[[Report], Iterable["RenderableType"]],
 ) -> None:
-    """Write a report to standard output.
-
-    Args:
-        report: A dataclass.
-        wanted: The format; None for what suits standard output.
-        render: Makes the parts that rich prints for people.
-    """
+    """Write a report to standard output; `render` makes the parts that rich prints for people."""
     from detcli.core.files import StandardOutput
 
     output = StandardOutput()
@@ -147,13 +141,7 @@ def shown(
     """A field of a report, with what people call it and how its value is written.
 
     Without a label, a field that is a report itself is laid out in place, and any other is left to
-    the JSON.
-
-    Args:
-        label: The title of its row or column.
-        unit: A key of UNITS.
-        form: Writes the value, in place of a unit.
-        default: The value of a report that does not name it.
+    the JSON. `form` writes the value in place of a unit, a key of UNITS.
     """
     return field(default=default, metadata={"label": label, "text": form or UNITS[unit]})
 
@@ -165,10 +153,8 @@ def rows(
 ) -> Iterator[tuple[str, str]]:
     """Labels and texts of a report's fields, in order, and of the reports within.
 
-    Args:
-        report: A dataclass; None where it is missing, which shows in each of its rows.
-        kind: Its type, which a missing one needs.
-        lead: What comes before each label.
+    A report that is missing, of this kind, shows in each of its rows; `lead` comes before each
+    label.
     """
     known: Any = kind or type(report)
     for one in fields(known):

@@ -58,11 +58,7 @@ class Device:
 
     @classmethod
     def parse(cls, name: "str | Device") -> "Device":
-        """Parse "auto" or one of DEVICE_NAMES; "openvino" is "openvino:CPU".
-
-        Args:
-            name: The name; a Device is returned as it is.
-        """
+        """Parse "auto" or one of DEVICE_NAMES; "openvino" is "openvino:CPU"."""
         if isinstance(name, Device):
             return name
         kind, colon, part = name.partition(":")

@@ -60,8 +60,7 @@ class Interrupts:
     def end(self, grace_s: float) -> None:
         """Everything is finished: later signals change nothing.
 
-        An interrupted process may still take this long, for instance to flush standard output into
-        a pipe that nobody reads.
+        An interrupted process may still take `grace_s`, for instance to flush a pipe nobody reads.
         """
         self._over = True
         if self.caught:
@@ -71,10 +70,9 @@ class Interrupts:
 
     @contextlib.contextmanager
     def held(self, limit_s: float | None = None) -> Iterator[None]:
-        """Let an interrupt wait until the block has ended; on other threads nothing changes.
+        """Let an interrupt wait until the block has ended, at most for `limit_s`.
 
-        Args:
-            limit_s: How long it waits, where the block may never end.
+        On other threads nothing changes.
         """
         if get_ident() != self._thread:
             yield

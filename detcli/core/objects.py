@@ -173,13 +173,7 @@ class Bucket:
     """
 
     def __init__(self, scheme: str, name: str, timeout_s: float = 0) -> None:
-        """Open it; nothing is asked of it yet, only who is signed in.
-
-        Args:
-            scheme: `s3`, `gs` or `az`.
-            name: The bucket's.
-            timeout_s: For one request with all that it brings; 0 for no limit.
-        """
+        """Open it, and find credentials; `timeout_s` is for one request, 0 for no limit."""
         require_obstore()
         import obstore
         from obstore import store
@@ -246,13 +240,9 @@ class Bucket:
         return True
 
     def write(self, key: str, content: bytes | BinaryIO, *, replace: bool = True) -> None:
-        """Make an object, all of it or nothing.
+        """Make an object, all of it or nothing; a file is read from where it stands.
 
-        Args:
-            key: Its name.
-            content: The bytes, or a file with them, which is read from where it stands.
-            replace: Whether an object of that name is replaced. If not, the object is at most
-                5 GB large.
+        With `replace` off, an object of that name is an ObjectExistsError, and 5 GB are the limit.
         """
         with self._told():
             self._obstore.put(

@@ -62,11 +62,10 @@ def silence_opencv() -> None:
 
 
 def open_streams_in_parallel() -> None:
-    """Let one video or stream be opened while another one hangs.
+    """Let one video or stream be opened while another one hangs; to be called before threads run.
 
     OpenCV opens one at a time by default, in case FFmpeg was built without threads. Tried on Linux
-    alone, so nothing changes elsewhere. To be called before other threads run, because they read
-    the environment.
+    alone, so nothing changes elsewhere.
     """
     if sys.platform == "linux":
         os.environ.setdefault("OPENCV_FFMPEG_IS_THREAD_SAFE", "1")

@@ -109,16 +109,9 @@ def read_places(option: str, texts: Iterable[str]) -> Iterator[str]:
 
 
 def bottom_centres(boxes: Boxes, size: tuple[int, int]) -> Points:
-    """The bottom centre of each box, where its object stands.
+    """The bottom centre of each box `(N, 4)`, where its object stands: `(N, 2)` x and y in pixels.
 
-    A box that reaches beyond the picture is clipped to it first.
-
-    Args:
-        boxes: `(N, 4)` in pixels of the picture.
-        size: Its height and width.
-
-    Returns:
-        `(N, 2)` float32 pixels, x and y; NaN for boxes outside the picture.
+    A box that reaches beyond the picture is clipped to it; NaN for boxes outside it.
     """
     height, width = size
     clipped = np.clip(boxes, 0, np.array([width, height, width, height], np.float32))  # (N, 4)

@@ -70,13 +70,10 @@ class LateError(Exception):
 
 
 def within(limit_s: float, task: Callable[[], T]) -> T:
-    """Run a task on a thread of its own, which is abandoned if it takes too long.
+    """Run a task on a thread of its own, which is abandoned if it takes too long: LateError.
 
-    Nothing can interrupt a library or a system call; meanwhile Ctrl-C works.
-
-    Args:
-        limit_s: Seconds that it may take while the process runs; 0 for any time.
-        task: Its errors are raised as they are.
+    Nothing can interrupt a library or a system call; meanwhile Ctrl-C works. `limit_s` counts while
+    the process runs; 0 is no limit.
     """
     done: list[T] = []
     failed: list[BaseException] = []

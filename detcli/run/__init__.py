@@ -115,12 +115,7 @@ class Run:
 
 
 def locate(config: Config, show: Show | None = None) -> ModelFile:
-    """Find the file of a run's model, which is fetched if need be.
-
-    Args:
-        config: Of the run.
-        show: Called with the progress of a download.
-    """
+    """Find the file of a run's model, which is fetched if need be; `show` gets the progress."""
     if config.settings.preprocess is not None:
         parse(config.settings.preprocess)
     running = config.running
@@ -133,10 +128,8 @@ def open_run(
 ) -> Iterator[Run]:
     """Open what a Config asks for; it closes with the context.
 
-    Args:
-        config: What to run.
-        model: Its model's file, where that was located already.
-        cores: How many of the CPU's cores are for this process; None for all that are available.
+    The model's file may have been located already; `cores` of the CPU are for this process, by
+    default all that are available.
     """
     located, inputs, watched = model or locate(config), config.inputs, config.watched
     options = config.running.options(cores or _workers(config), cores)

@@ -88,13 +88,9 @@ class Pipeline:
     ) -> None:
         """Prepare a run; nothing starts before `run`.
 
-        Args:
-            detector: The first detector, which gets its own thread.
-            batch: Pictures in a batch.
-            clones: Devices of further detectors, as in "cpu" or "cuda:1". Each is opened on its
-                own thread while the first one is already running; they share the batches.
-            input_timeout_s: An item that takes longer to load becomes a record with an error; 0
-                for no limit.
+        Clones of the detector, on devices such as "cpu" or "cuda:1", are opened on their own
+        threads while it is already running; all share the batches. An item that takes longer than
+        `input_timeout_s` to load becomes a record with an error; 0 is no limit.
         """
         self.times = StageTimes()  # summed over the threads
         self._batch = batch
@@ -112,11 +108,9 @@ class Pipeline:
     def run(
         self, items: Iterable[Item], skip: Callable[[Item], bool] = lambda _: False
     ) -> Iterator[Record]:
-        """Yield a record for each item, in order.
+        """Yield a record for each item, in order; items are taken while there is room.
 
-        Args:
-            items: Taken one by one, while there is room.
-            skip: Tells which items need no record; they count in the index all the same.
+        Those that `skip` names need no record, but count in the index.
         """
         workers = [
             Worker(partial(self._open, device), self._batches, self._inbox, self._over)
