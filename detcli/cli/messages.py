@@ -293,17 +293,13 @@ def _bar(*columns: "ProgressColumn") -> Iterator[Callable[..., None]]:
     from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
     # Messages appear above the bar, and are wrapped by the terminal, so that they can be copied.
-    console = Console(stderr=True, soft_wrap=True, width=_terminal_width())
+    # rich would ask descriptor 2 for the width, which libraries may have.
+    width = None
+    if "COLUMNS" not in os.environ:
+        with contextlib.suppress(OSError, ValueError):
+            width = os.get_terminal_size(sys.stderr.fileno()).columns or None
+    console = Console(stderr=True, soft_wrap=True, width=width)
     if console.width >= WIDE:
         columns = (BarColumn(BAR_WIDTH), TimeRemainingColumn(compact=True), *columns)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         yield functools.partial(bar.update, bar.add_task("", total=None))
-
-
-def _terminal_width() -> int | None:
-    """Columns of stderr's terminal; rich would ask descriptor 2, which libraries may have."""
-    try:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError):
-        return None
-    return None if "COLUMNS" in os.environ else columns or None

@@ -149,7 +149,9 @@ def _typed(row: Option, *, undone: bool) -> inspect.Parameter:
     about: dict[str, Any] = {"help": row.text, "show_default": False, "rich_help_panel": row.panel}
     complete = row.complete or COMPLETE.get(row.name)
     if complete or row.choices:
-        about["autocompletion"] = _completer(complete or (lambda _: map(str, row.choices)))
+        about["autocompletion"] = complete or (
+            lambda incomplete: [one for one in row.choices if one.startswith(incomplete)]
+        )
     kind = cast("Any", list[str] | None if row.many and not row.separator else str | None)
     if not row.names:
         return _parameter(row.name, Annotated[kind, typer.Argument(metavar=row.spelled, **about)])
@@ -162,13 +164,6 @@ def _typed(row: Option, *, undone: bool) -> inspect.Parameter:
         about["count"], kind = True, int | None
     made = typer.Option(*names, metavar=row.metavar or None, **about)
     return _parameter(row.name, Annotated[kind, made])
-
-
-def _completer(candidates: Callable[[str], Iterable[str]]) -> Callable[[str], Iterable[str]]:
-    def complete(incomplete: str) -> Iterable[str]:
-        return candidates(incomplete)
-
-    return complete
 
 
 # The layers: the command line, variables, the user's file

@@ -10,6 +10,7 @@ import re
 import tempfile
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -47,11 +48,11 @@ PREFIXES = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
 """Of the variables of each kind of store."""
 
 AZURE_SECRETS = (
-    *("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
-    *("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_CONNECTION_STRING"),
-    *("AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"),
-    *("AZURE_STORAGE_TOKEN", "AZURE_SKIP_SIGNATURE", "AZURE_MSI_ENDPOINT"),
-)
+    "AZURE_STORAGE_KEY AZURE_STORAGE_ACCOUNT_KEY AZURE_STORAGE_ACCESS_KEY AZURE_STORAGE_SAS_KEY "
+    "AZURE_STORAGE_SAS_TOKEN AZURE_STORAGE_CONNECTION_STRING AZURE_CLIENT_SECRET "
+    "AZURE_STORAGE_CLIENT_SECRET AZURE_FEDERATED_TOKEN_FILE AZURE_STORAGE_TOKEN "
+    "AZURE_SKIP_SIGNATURE AZURE_MSI_ENDPOINT"
+).split()
 """Variables with which nobody has to be asked who is signed in."""
 
 SIGN_IN = {
@@ -185,8 +186,20 @@ class Bucket:
         if endpoint and not re.fullmatch(r"https?://[\w.:\[\]-]+(/\S*)?", endpoint):
             raise ObjectError("its endpoint is not an address", "set it as in https://host:9000")
         allow_http = endpoint.startswith("http://") or _is_set(f"{PREFIXES[scheme]}_ALLOW_HTTP")
+        client = {
+            "allow_http": allow_http,
+            "connect_timeout": timedelta(seconds=5),
+            "read_timeout": timedelta(seconds=20),
+            "timeout": timedelta(seconds=timeout_s or UNLIMITED_S),
+        }
+        wait = timedelta(seconds=FIRST_WAIT_S)
+        retry = {
+            "max_retries": 12,
+            "backoff": {"init_backoff": wait, "max_backoff": timedelta(seconds=5), "base": 2},
+            "retry_timeout": timedelta(seconds=RETRY_S),
+        }
         with self._told():
-            self.store = kinds[scheme](name, **found, **_patience(timeout_s, allow_http=allow_http))
+            self.store = kinds[scheme](name, **found, client_options=client, retry_config=retry)
 
     def list(self, folder: str) -> Iterator[list[tuple[str, int]]]:
         """Yield pages of keys and sizes in the order of the store, which is that of their bytes.
@@ -256,8 +269,6 @@ class Bucket:
 
     def sign(self, key: str) -> str:
         """An HTTP address from which an object can be read for a day by whoever has it."""
-        from datetime import timedelta
-
         with self._told():
             signed: str = self._obstore.sign(self.store, "GET", checked(key), timedelta(days=1))
         return signed
@@ -308,29 +319,6 @@ class ObjectFile(AtomicFile):
             reason = f"cannot write {self._address}: {error}; what it would hold is in {self.path}"
             raise OutputError(reason, error.hint) from None
         self.path.unlink()
-
-
-def _patience(timeout_s: float, *, allow_http: bool) -> dict[str, Any]:
-    """Time limits and retries of obstore."""
-    from datetime import timedelta
-
-    return {
-        "client_options": {
-            "allow_http": allow_http,
-            "connect_timeout": timedelta(seconds=5),
-            "read_timeout": timedelta(seconds=20),
-            "timeout": timedelta(seconds=timeout_s or UNLIMITED_S),
-        },
-        "retry_config": {
-            "max_retries": 12,
-            "backoff": {
-                "init_backoff": timedelta(seconds=FIRST_WAIT_S),
-                "max_backoff": timedelta(seconds=5),
-                "base": 2,
-            },
-            "retry_timeout": timedelta(seconds=RETRY_S),
-        },
-    }
 
 
 def _aws() -> dict[str, Any]:
@@ -387,8 +375,6 @@ def _aws_of_botocore() -> dict[str, Any]:
 
 def _renewed(credentials: Any) -> dict[str, Any]:  # noqa: ANN401 - of botocore
     """Credentials that botocore finds now, in a file or on the network, as obstore takes them."""
-    from datetime import UTC, datetime, timedelta
-
     frozen = credentials.get_frozen_credentials()
     return {
         "access_key_id": frozen.access_key,

@@ -1,7 +1,6 @@
 """Places in a picture that a user names, zones and lines, and the point of a box in them."""
 
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -87,25 +86,23 @@ class Shape:
         return np.array([(x * width, y * height) for x, y in self.points], np.float32)
 
 
-def read_places(option: str, texts: Iterable[str]) -> Iterator[str]:
-    """The values of an option, and in place of `@FILE` the lines of a file.
+def read_places(option: str, text: str) -> list[str]:
+    """The value of an option, or in place of `@FILE` the lines of a file.
 
     Empty lines and those that begin with # are left out.
     """
-    for text in texts:
-        if not text.startswith("@"):
-            yield text
-            continue
-        try:
-            lines = Path(text[1:]).read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"{option} {text} cannot be read: {system_reason(error)}", "name a file of text"
-            ) from error
-        found = [line for line in map(str.strip, lines) if line and not line.startswith("#")]
-        if not found:
-            raise UsageError(f"{option} {text} has no line", "write NAME=x,y,... one a line")
-        yield from found
+    if not text.startswith("@"):
+        return [text]
+    try:
+        lines = Path(text[1:]).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{option} {text} cannot be read: {system_reason(error)}", "name a file of text"
+        ) from error
+    found = [line for line in map(str.strip, lines) if line and not line.startswith("#")]
+    if not found:
+        raise UsageError(f"{option} {text} has no line", "write NAME=x,y,... one a line")
+    return found
 
 
 def bottom_centres(boxes: Boxes, size: tuple[int, int]) -> Points:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -207,33 +207,27 @@ class Record:
 
     def to_json(self) -> RecordJson:
         """JSON-ready form; boxes are rounded to 1/100 pixel, scores to 4 decimals."""
-        head: RecordJson = {
+        record: RecordJson = {
             "schema_version": SCHEMA_VERSION,
             "source": self.origin.source,
             "index": self.index,
         }
         if self.origin.frame is not None:
-            head["frame"] = self.origin.frame
+            record["frame"] = self.origin.frame
         if self.origin.time_s is not None:
-            head["time_s"] = round(self.origin.time_s, 3)
+            record["time_s"] = round(self.origin.time_s, 3)
         if self.origin.time is not None:
-            head["time"] = iso_time(self.origin.time)
+            record["time"] = iso_time(self.origin.time)
         if self.picture is None or self.detections is None:
-            error = error_to_json(self.error or DetcliError("no result"))
-            return {**head, "error": error, **self.added}
-        height, width = self.picture.size
-        record: RecordJson = {
-            **head,
-            "width": width,
-            "height": height,
-            "detections": [*_detections_to_json(self.detections)],
-            "model": self.model,
-            "device": self.device,
-        }
-        if self.warnings:
-            record["warnings"] = list(self.warnings)
-        if self.saved:
-            record["saved"] = list(map(str, self.saved))
+            record["error"] = error_to_json(self.error or DetcliError("no result"))
+        else:
+            record["width"], record["height"] = self.picture.size[::-1]
+            record["detections"] = [*_detections_to_json(self.detections)]
+            record["model"], record["device"] = self.model, self.device
+            if self.warnings:
+                record["warnings"] = [*self.warnings]
+            if self.saved:
+                record["saved"] = [*map(str, self.saved)]
         return {**record, **self.added}
 
 
@@ -252,19 +246,14 @@ def _detections_to_json(found: Detections) -> Iterator[DetectionJson]:
         if found.crossed is not None:
             row["crossed"] = [{"line": line, "to": side} for line, side in found.crossed[number]]
         if found.symbols is not None:
-            row["text"] = None
-            if (symbol := found.symbols[number]) is not None:
-                row |= _symbol_to_json(symbol)
+            symbol: Symbol | None = found.symbols[number]
+            row["text"] = None if symbol is None else symbol.text
+            if symbol is not None:
+                row["symbology"] = symbol.symbology
+                if symbol.text is None:
+                    row["bytes"] = base64.b64encode(symbol.content).decode("ascii")
+                row["corners"] = np.round(symbol.corners, 1).tolist()
         yield row
-
-
-def _symbol_to_json(symbol: Symbol) -> DetectionJson:
-    row: Any = {"text": symbol.text, "symbology": symbol.symbology}
-    if symbol.text is None:
-        row["bytes"] = base64.b64encode(symbol.content).decode("ascii")
-    row["corners"] = np.round(symbol.corners, 1).tolist()
-    fields: DetectionJson = row
-    return fields
 
 
 def iso_time(time: datetime) -> str:

@@ -3,6 +3,7 @@
 Each reads itself from text, with `parse` or a function below, and writes itself with `str`.
 """
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass, fields
@@ -117,19 +118,17 @@ class Tracking:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `bytetrack` or `bytetrack,conf=0.5`."""
-        name, *rest = (part.strip() for part in text.split(","))
+        name, comma, rest = map(str.strip, text.partition(","))
         if name not in [*Tracker]:
             raise UsageError(f"--track {text}: no tracker '{name}'", f"write {', '.join(Tracker)}")
         conf = None
-        if rest:
-            try:
-                key, _, number = ",".join(rest).partition("=")
-                conf = float(number) if key == "conf" else -1
-            except ValueError:
-                conf = -1
-            if not 0 <= conf <= 1:
+        if comma:
+            key, _, number = rest.partition("=")
+            with contextlib.suppress(ValueError):
+                conf = float(number) if key == "conf" else None
+            if conf is None or not 0 <= conf <= 1:
                 raise UsageError(
-                    f"--track {text}: '{','.join(rest)}' is not a confidence",
+                    f"--track {text}: '{rest}' is not a confidence",
                     f"write {name},conf=0.5, from 0 to 1",
                 )
         return cls(Tracker(name), conf)
@@ -310,14 +309,14 @@ def parse_zones(text: str) -> "list[Shape]":
     """Read `NAME=x,y,x,y,x,y`, or `@FILE` with one a line."""
     from detcli.core.places import Shape, read_places  # loads NumPy
 
-    return [*map(Shape.zone, read_places("--zone", [text]))]
+    return [*map(Shape.zone, read_places("--zone", text))]
 
 
 def parse_lines(text: str) -> "list[Shape]":
     """Read `NAME=x1,y1,x2,y2`, or `@FILE` with one a line."""
     from detcli.core.places import Shape, read_places  # loads NumPy
 
-    return [*map(Shape.line, read_places("--line", [text]))]
+    return [*map(Shape.line, read_places("--line", text))]
 
 
 def parse_writable(text: str) -> Path:

@@ -132,7 +132,9 @@ def open_run(
     default all that are available.
     """
     located, inputs, watched = model or locate(config), config.inputs, config.watched
-    options = config.running.options(cores or _workers(config), cores)
+    # One picture is fastest with a detector on all cores, but many tiles are not.
+    alone = is_one_picture(config) and config.settings.tile is None
+    options = config.running.options(cores or (1 if alone else available_cores()), cores)
     with Detector(located, config.running.device[0], config.settings, options) as detector:
         if watched.track is not None and watched.track.conf is None:
             track = replace(watched.track, conf=detector.least_conf)
@@ -169,15 +171,6 @@ def is_one_picture(config: Config) -> bool:
         return False
     is_file = os.path.isfile(source[0])  # noqa: PTH113 - raises nothing
     return source[0] == STDIN or (is_file and not is_video(source[0]))
-
-
-def _workers(config: Config) -> int:
-    """How many detectors run side by side by default.
-
-    One picture is fastest with a detector on all cores, but many tiles are not.
-    """
-    alone = is_one_picture(config) and config.settings.tile is None
-    return 1 if alone else available_cores()
 
 
 def set_up_process() -> None:
