@@ -11,18 +11,12 @@ from detcli.core.opencv import cv2, open_streams_in_parallel, silence_opencv
 REASON = "libGL.so.1: cannot open shared object file: No such file or directory"
 
 
-def environment(folder, code):
-    """An environment in which `import cv2` runs this code."""
+def environment(folder, code=f"raise ImportError({REASON!r})\n"):
+    """An environment in which `import cv2` runs this code, or fails as without libGL."""
     package = folder / "broken" / "cv2"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(code)
     return {**os.environ, "PYTHONPATH": str(package.parent)}
-
-
-@pytest.fixture
-def broken(tmp_path):
-    """An environment in which `import cv2` fails as without libGL."""
-    return environment(tmp_path, f"raise ImportError({REASON!r})\n")
 
 
 @pytest.mark.parametrize(
@@ -44,41 +38,36 @@ def test_the_error_names_the_packages(detcli, make_picture, tmp_path, code, reas
         assert part in finished.stderr
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["schema"], ["predict", "--help"]]
-)
-def test_commands_without_pictures_work_without_opencv(detcli, broken, arguments):
-    finished = detcli(*arguments, env=broken)
+@pytest.mark.parametrize("arguments", [["--version"], ["schema"], ["predict", "--help"]])
+def test_commands_without_pictures_work_without_opencv(detcli, tmp_path, arguments):
+    finished = detcli(*arguments, env=environment(tmp_path))
     assert (finished.returncode, finished.stderr) == (0, "")
     assert finished.stdout
 
 
-@pytest.mark.parametrize(("before", "after"), [(None, "-8"), ("32", "32")])
-def test_ffmpeg_is_silenced_unless_the_user_sets_its_log_level(monkeypatch, before, after):
-    if before is None:
-        monkeypatch.delenv("OPENCV_FFMPEG_LOGLEVEL", raising=False)
-    else:
-        monkeypatch.setenv("OPENCV_FFMPEG_LOGLEVEL", before)
+@pytest.mark.parametrize(
+    ("system", "before", "after"),
+    [
+        ("linux", [None, None], ["-8", "1"]),
+        ("linux", ["32", "0"], ["32", "0"]),
+        ("win32", ["32", None], ["32", None]),
+        ("darwin", [None, None], ["-8", None]),
+    ],
+)
+def test_ffmpeg_is_silent_and_streams_open_in_parallel_unless_the_user_says_otherwise(
+    monkeypatch, system, before, after
+):
+    variables = ("OPENCV_FFMPEG_LOGLEVEL", "OPENCV_FFMPEG_IS_THREAD_SAFE")
+    monkeypatch.setattr(sys, "platform", system)
+    for variable, value in zip(variables, before, strict=True):
+        monkeypatch.setenv(variable, value or "")
+        if value is None:
+            monkeypatch.delenv(variable)
     level = cv2.utils.logging.getLogLevel()
     silence_opencv()
     cv2.utils.logging.setLogLevel(level)
-    assert os.environ["OPENCV_FFMPEG_LOGLEVEL"] == after
-    monkeypatch.delenv("OPENCV_FFMPEG_LOGLEVEL")
-
-
-@pytest.mark.parametrize(
-    ("system", "before", "after"),
-    [("linux", None, "1"), ("linux", "0", "0"), ("win32", None, None), ("darwin", None, None)],
-)
-def test_streams_open_in_parallel_unless_the_user_says_otherwise(
-    monkeypatch, system, before, after
-):
-    monkeypatch.setattr(sys, "platform", system)
-    monkeypatch.setenv("OPENCV_FFMPEG_IS_THREAD_SAFE", before or "")
-    if before is None:
-        monkeypatch.delenv("OPENCV_FFMPEG_IS_THREAD_SAFE")
     open_streams_in_parallel()
-    assert os.environ.get("OPENCV_FFMPEG_IS_THREAD_SAFE") == after
+    assert [os.environ.get(variable) for variable in variables] == after
 
 
 def test_the_pixel_limit_is_set_before_opencv_is_loaded():
