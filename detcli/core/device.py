@@ -18,8 +18,10 @@ DEVICE_NAMES = (
 )
 """What `--device` accepts besides auto."""
 
-UNIT = r"CPU|NPU|GPU(\.[0-9]+)?"
-"""OpenVINO's names of its devices; with several GPUs of Intel, GPU.N is one of them."""
+NAME = re.compile(
+    r"(auto|cpu)|(cuda|tensorrt)(?::([0-9]+))?|(openvino)(?::(CPU|NPU|GPU(?:\.[0-9]+)?))?"
+)
+"""OpenVINO's names of its devices are in capitals; of several GPUs of Intel, GPU.N is one."""
 
 MIN_MEMORY, MAX_MEMORY = 1 << 20, 1 << 50  # bytes; others were meant in another unit
 
@@ -61,18 +63,10 @@ class Device:
         """Parse "auto" or one of DEVICE_NAMES; "openvino" is "openvino:CPU"."""
         if isinstance(name, Device):
             return name
-        kind, colon, part = name.partition(":")
-        match kind:
-            case DeviceKind.AUTO | DeviceKind.CPU if not colon:
-                return cls(DeviceKind(kind))
-            case DeviceKind.CUDA | DeviceKind.TENSORRT if not colon:
-                return cls(DeviceKind(kind), 0)
-            case DeviceKind.CUDA | DeviceKind.TENSORRT if part.isascii() and part.isdecimal():
-                return cls(DeviceKind(kind), int(part))
-            case DeviceKind.OPENVINO if not colon:
-                return cls(DeviceKind.OPENVINO, unit="CPU")
-            case DeviceKind.OPENVINO if re.fullmatch(UNIT, part):
-                return cls(DeviceKind.OPENVINO, unit=part)
+        if found := NAME.fullmatch(name):
+            plain, gpu, ordinal, openvino, unit = found.groups()
+            kind = DeviceKind(plain or gpu or openvino)
+            return cls(kind, int(ordinal or 0) if gpu else None, openvino and (unit or "CPU"))
         if "," in name:
             raise UsageError(f"'{name}' names several devices", "name one of them here")
         raise UsageError(f"unknown device '{name}'", f"use auto, {DEVICE_NAMES}")

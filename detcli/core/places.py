@@ -27,7 +27,6 @@ class Shape:
     # the corners of a zone, or the two ends of a line, x and y
     points: tuple[tuple[float, float], ...]
     fractions: bool  # whether these are fractions of the picture's width and height, not pixels
-    text: str  # how it was written, without spaces
 
     @classmethod
     def zone(cls, text: str) -> Self:
@@ -74,11 +73,11 @@ class Shape:
                 f"{option} '{text}' has fractions beyond the picture", f"{hint}, not both"
             )
         points = tuple(zip(numbers[::2], numbers[1::2], strict=True))
-        written = ",".join(f"{number:.12g}" for number in numbers)
-        return cls(name.strip(), points, fractions, f"{name.strip()}={written}")
+        return cls(name.strip(), points, fractions)
 
     def __str__(self) -> str:
-        return self.text
+        numbers = [f"{number:.12g}" for point in self.points for number in point]
+        return f"{self.name}={','.join(numbers)}"
 
     def pixels(self, size: tuple[int, int]) -> Points:
         """The points in a picture of (height, width)."""

@@ -102,8 +102,8 @@ class Run:
             "preprocess": written(detector.contract.preprocessing),
             "names": None if config.settings.names is None else list(names),
             "fast_decode": self.source.decode.fast_for is not None,
-            "zones": [zone.text for zone in watched.zone] or None,
-            "lines": [line.text for line in watched.line] or None,
+            "zones": [*map(str, watched.zone)] or None,
+            "lines": [*map(str, watched.line)] or None,
             "track": None if watched.track is None else str(watched.track),
         }
 

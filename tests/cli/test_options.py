@@ -57,12 +57,10 @@ def run(probe, *arguments):
 @pytest.mark.parametrize(
     ("arguments", "variable", "file", "expected"),
     [
-        (["-m", "typed"], "set", 'model = "written"', "typed"),
+        (["-m", "yolov10n"], "set", 'model = "written"', "yolov10n"),
         ([], "set", 'model = "written"', "set"),
         ([], "", 'model = "written"', "written"),
         ([], "", "", "yolov10n"),
-        (["-m", "typed"], "set", "", "typed"),
-        (["-m", "yolov10n"], "set", 'model = "written"', "yolov10n"),
     ],
 )
 def test_what_is_closer_wins(arguments, variable, file, expected, write, monkeypatch):  # noqa: PLR0913, PLR0917 - fixtures
