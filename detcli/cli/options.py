@@ -89,23 +89,27 @@ def command(
         for group in groups.values():
             own |= {one.name: placed(one, one.name, one.type) for one in _options(group)}
         options = {name: row for name, row in (taken | own).items() if row.spelled}
-        takes_file = any(whole_file or row.shared for row in options.values())
+        shared = {name for name, row in taken.items() if whole_file or row.shared} - own.keys()
 
         def run(context: typer.Context, **typed: Any) -> None:
-            entries = read_defaults() if takes_file else {}
-            held = {name for name, row in options.items() if whole_file or row.shared} - own.keys()
-            found = gather(options, typed, {key: entries[key] for key in held & entries.keys()})
+            entries = read_defaults() if shared else {}
+            found = gather(options, typed, {key: entries[key] for key in shared & entries.keys()})
             context.meta[GIVEN] = [(options[name], one) for name, one in found.items()]
             hint = f"see: {context.command_path} --help"
             values = {name: row.default for name, row in (taken | own).items()}
             for name, row in options.items():
                 if name in found:
-                    values |= _read(row, found[name].value, hint)
+                    value = found[name].value
+                    try:
+                        values |= row.spread(str(value)) if row.spread else {name: row.read(value)}
+                    except UsageError as error:
+                        error.hint = error.hint or hint
+                        raise
                 elif row.default is REQUIRED:
                     what = f"option '{row.flag}'" if row.names else f"argument '{row.spelled}'"
                     raise UsageError(f"missing {what}", hint)
-            shared = {name: value for name, value in values.items() if name not in own}
-            made: dict[str, Any] = {"config": build(Config, shared)}
+            of_config = {name: value for name, value in values.items() if name not in own}
+            made: dict[str, Any] = {"config": build(Config, of_config)}
             made["origins"] = {name: one.origin for name, one in found.items()}
             # Also an option that was given its default needs another one.
             require_partners(options, [name for name in found if values[name] is not False])
@@ -128,15 +132,6 @@ def command(
 
 def _options(group: Any) -> list[Field[Any]]:
     return [one for one in fields(group) if "option" in one.metadata]
-
-
-def _read(row: Option, given: Any, hint: str) -> Mapping[str, Any]:
-    """The values that an option sets, by field."""
-    try:
-        return row.spread(str(given)) if row.spread else {row.name: row.read(given)}
-    except UsageError as error:
-        error.hint = error.hint or hint
-        raise
 
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
@@ -178,12 +173,9 @@ def gather(
     """
     file, found = str(defaults_file()), dict[str, Given]()
     for name, row in taken.items():
-        variable = os.environ.get(row.variable) or None if row.variable else None
-        for value, origin in (
-            (typed.get(name), LINE),
-            (variable, row.variable),
-            (entries.get(name), file),
-        ):
+        variable = os.environ.get(row.variable) or None
+        layers = ((typed.get(name), LINE), (variable, row.variable), (entries.get(name), file))
+        for value, origin in layers:
             if value is not None and value != ():
                 found[name] = Given(value, origin)
                 break
