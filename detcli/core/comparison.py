@@ -22,6 +22,7 @@ import numpy.typing as npt
 from detcli.core.detections import Detections
 from detcli.core.geometry import overlap
 from detcli.core.record import Origin
+from detcli.core.text import count
 from detcli.core.values import Tolerance
 
 NEAR = 1.0
@@ -275,8 +276,8 @@ class DetectionsReport:
                 f"{tolerance.corner:g} pixels in a corner"
             )
         if wrong := sum(picture.order is Order.WRONG for picture in self.pictures):
-            pictures = "1 picture" if wrong == 1 else f"{wrong} pictures"
-            found.append(f"detections are not sorted by descending score on {pictures}")
+            on = count(wrong, "picture")
+            found.append(f"detections are not sorted by descending score on {on}")
         return found
 
 

@@ -660,12 +660,12 @@ class Config:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
         """What `to_json` wrote; an unknown or missing name is an error, as versions differ."""
-        if odd := rows(cls).keys() ^ document.keys():
+        if odd := rows(Config).keys() ^ document.keys():
             raise UsageError(
                 f"a run of another version of detcli, which differs in: {', '.join(sorted(odd))}",
                 "install the same version everywhere",
             )
-        return build(cls, {name: rows(cls)[name].read(value) for name, value in document.items()})
+        return build(cls, {name: rows(Config)[name].read(value) for name, value in document.items()})
 
 
 def _are_same(one: "Target | None", other: "Target | None") -> bool:

@@ -231,7 +231,8 @@ def require_partners(known: Mapping[str, Option], given: Iterable[str]) -> None:
 
 def check_values(config: Any) -> list[str]:
     """The names of the options that differ from their defaults."""
-    known, values = rows(type(config)), flat(config)
+    kind: Any = type(config)
+    known, values = rows(kind), flat(config)
     given = [name for name, row in known.items() if values[name] != row.default]
     for name in given:
         written = known[name].write(values[name])

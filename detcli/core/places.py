@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core.errors import UsageError, system_reason
-from detcli.core.geometry import Boxes, shown
+from detcli.core.geometry import Boxes, clipped, shown
 
 Points = npt.NDArray[np.float32]
 """`(N, 2)` float32, x and y in pixels of the upright picture."""
@@ -109,11 +109,10 @@ def bottom_centres(boxes: Boxes, size: tuple[int, int]) -> Points:
 
     A box that reaches beyond the picture is clipped to it; NaN for boxes outside it.
     """
-    height, width = size
-    clipped = np.clip(boxes, 0, np.array([width, height, width, height], np.float32))  # (N, 4)
-    points = np.stack([(clipped[:, 0] + clipped[:, 2]) / 2, clipped[:, 3]], axis=1)  # (N, 2)
+    x1, _, x2, y2 = clipped(boxes, size).T
+    points: Points = np.stack([(x1 + x2) / 2, y2], axis=1)  # (N, 2)
     points[~shown(boxes, size)] = np.nan
-    return points.astype(np.float32)
+    return points
 
 
 @dataclass(frozen=True, slots=True)
