@@ -20,7 +20,7 @@ from detcli.cli.completion import words_of_bash
 from detcli.cli.messages import report
 from detcli.cli.options import Command, Group
 from detcli.core.config import Config
-from detcli.core.errors import DetcliError, OutputError, UsageError
+from detcli.core.errors import DetcliError, OutputError, UsageError, as_error
 from detcli.core.files import StandardOutput
 from detcli.core.interrupts import EXIT_CODE, interrupts
 from detcli.core.options import rows
@@ -147,16 +147,9 @@ class Commands(Group):
         except Exception as error:
             if type(error).__module__.startswith(("typer", "click")):
                 raise  # an exit or a usage error, which Typer handles
-            log.debug("%s", error, exc_info=True)
+            failure = as_error(error)
             if interrupts.caught:
                 raise typer.Exit(EXIT_CODE) from error
-            if isinstance(error, MemoryError):
-                failure = DetcliError(f"out of memory: {error}", "use smaller models or pictures")
-            else:
-                failure = DetcliError(
-                    f"this is a bug in detcli: {type(error).__name__}: {error}",
-                    "run it again with -vv, and report what it prints",
-                )
             report(failure)
             raise typer.Exit(failure.exit_code) from error
 

@@ -665,7 +665,9 @@ class Config:
                 f"a run of another version of detcli, which differs in: {', '.join(sorted(odd))}",
                 "install the same version everywhere",
             )
-        return build(cls, {name: rows(Config)[name].read(value) for name, value in document.items()})
+        return build(
+            cls, {name: rows(Config)[name].read(value) for name, value in document.items()}
+        )
 
 
 def _are_same(one: "Target | None", other: "Target | None") -> bool:

@@ -20,8 +20,11 @@ Warnings are `DetcliWarning`: the result stands, but deserves a look.
 """
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import ClassVar, Self
+
+log = logging.getLogger(__name__)
 
 
 class DetcliError(Exception):
@@ -105,15 +108,25 @@ class DependencyError(DetcliError):
 def loading(
     library: str, hint: str, error_type: type[DetcliError] = DependencyError
 ) -> Iterator[None]:
-    """Turn the ImportError of a library into an error with a hint that says how to install it.
-
-    Raises:
-        DetcliError: The library does not load; of this type.
-    """
+    """Turn the ImportError of a library into an error with a hint that says how to install it."""
     try:
         yield
     except ImportError as error:
         raise error_type(f"{library} does not load: {error}", hint) from error
+
+
+def as_error(error: BaseException) -> DetcliError:
+    """Any exception as an error to report, or for a record to hold."""
+    if isinstance(error, DetcliError):
+        return error
+    log.debug("%s", error, exc_info=error)
+    if isinstance(error, MemoryError) or "Insufficient memory" in str(error):  # in OpenCV's words
+        hint = "use smaller models or pictures, or a smaller --imgsz or --batch"
+        return InferenceError(f"out of memory: {error}", hint)
+    return InferenceError(
+        f"this is a bug in detcli: {type(error).__name__}: {error}",
+        "run it again with -vv, and report what it prints",
+    )
 
 
 def system_reason(error: Exception) -> str:

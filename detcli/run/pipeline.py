@@ -28,13 +28,14 @@ from detcli.core.errors import (
     DeviceError,
     DeviceMemoryError,
     InferenceError,
+    as_error,
 )
 from detcli.core.record import Record
 from detcli.core.timing import Stage, StageTimes
 from detcli.run.detector import Detector
 from detcli.source.decode import TIMEOUT_S
 from detcli.source.fetch import Ahead
-from detcli.source.loading import Item, Loaders, as_error
+from detcli.source.loading import Item, Loaders
 
 if TYPE_CHECKING:
     from detcli.core.detections import Detections

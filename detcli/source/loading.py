@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from detcli.core.errors import DetcliError, InferenceError, InputError, SourceError
+from detcli.core.errors import DetcliError, InputError, SourceError, as_error
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
 from detcli.core.timing import POLL_S, LateError, RunningTime, within
@@ -289,17 +289,4 @@ def _not_read(count: int) -> SourceError:
     return SourceError(
         f"not read: {count} inputs before it hang",
         "leave those out; their records have an error, too",
-    )
-
-
-def as_error(error: BaseException) -> DetcliError:
-    """An exception of a thread, as an error that a record can hold."""
-    if isinstance(error, DetcliError):
-        return error
-    log.debug("%s", error, exc_info=error)
-    if isinstance(error, MemoryError) or "Insufficient memory" in str(error):  # in OpenCV's words
-        return InferenceError(f"out of memory: {error}", "use a smaller --imgsz or --batch")
-    return InferenceError(
-        f"this is a bug in detcli: {type(error).__name__}: {error}",
-        "run it again with -vv and report what it prints",
     )

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol, Self, cast
 
 from detcli.core.device import available_cores
-from detcli.core.errors import DetcliError, DetcliWarning, UsageError
+from detcli.core.errors import DetcliError, DetcliWarning, UsageError, as_error
 from detcli.core.interrupts import interrupts
 from detcli.run.counts import Counts
 from detcli.run.shards.schedule import STARTS, Schedule, repeated_deaths_error
 from detcli.run.shards.work import Done, Progress, Ready, Task, WorkReport, WorkRequest, work
-from detcli.source.loading import as_error
 
 
 @dataclass(frozen=True, slots=True)
