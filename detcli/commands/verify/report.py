@@ -17,7 +17,6 @@ from detcli.core.comparison import (
     Box,
     DetectionsReport,
     Precision,
-    Tolerance,
     tolerance_for,
 )
 from detcli.core.text import printable
