@@ -82,21 +82,16 @@ def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: flo
     """
     data, running = BytesIO(), RunningTime()
     look_at = _METADATA if 0 < total <= _METADATA else _FIRST_LOOK  # no need in a small file
-    _check_length(total, max_bytes)
-    for chunk in chunks:
-        data.write(chunk)
-        if data.tell() >= look_at:
-            look_at = _LOOK_AGAIN * data.tell()
-            _check_begin(data.getvalue(), max(data.tell(), total))
-        _check_length(data.tell(), max_bytes)
+    for chunk in itertools.chain([b""], chunks):
+        length = data.tell() + data.write(chunk)
+        if length >= look_at:
+            look_at = _LOOK_AGAIN * length
+            _check_begin(data.getvalue(), max(length, total))
+        if max(length, total) > max_bytes:
+            raise DecodeError(f"too large: more than {max_bytes} bytes", LARGER)
         if limit_s and running.seconds() > limit_s:
             raise too_slow(limit_s)
     return data.getvalue()
-
-
-def _check_length(length: int, max_bytes: int) -> None:
-    if length > max_bytes:
-        raise DecodeError(f"too large: more than {max_bytes} bytes", LARGER)
 
 
 def _check_begin(begin: bytes, length: int) -> None:
@@ -114,7 +109,7 @@ def _check_begin(begin: bytes, length: int) -> None:
         )
 
 
-def load_file(path: Path, options: DecodeOptions = DEFAULTS) -> Picture:
+def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
     """Read a picture file, or a pipe or device that has no end, and decode it, see `load_bytes`.
 
     Raises:
@@ -145,13 +140,17 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
+def stdin_problem() -> str:
+    """Why there is nothing to read from standard input; empty if there may be."""
+    if sys.stdin is None:
+        return "standard input is closed"
+    return "standard input is a terminal" if sys.stdin.isatty() else ""
+
+
 def stdin_chunks(stop: Event) -> Iterator[bytes]:
     """Yield the bytes of standard input, see `descriptor_chunks`; a SourceError without one."""
-    hint = "pipe a picture in, as in: detcli predict - ... < bus.jpg"
-    if sys.stdin is None:
-        raise SourceError("standard input is closed", hint)
-    if sys.stdin.isatty():
-        raise SourceError("standard input is a terminal", hint)
+    if problem := stdin_problem():
+        raise SourceError(problem, "pipe a picture in, as in: detcli predict - ... < bus.jpg")
     try:
         descriptor = sys.stdin.fileno()
     except UnsupportedOperation:  # replaced by an object without a file
@@ -171,15 +170,14 @@ def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
     waited = 0.0
     while not stop.is_set():
         # Windows can only wait for sockets.
-        if os.name == "posix" and not select.select([descriptor], [], [], POLL_S)[0]:
-            waited += POLL_S
-            if waited < IDLE_S:
-                continue
-            yield b""
-        elif data := os.read(descriptor, CHUNK):
+        if os.name != "posix" or select.select([descriptor], [], [], POLL_S)[0]:
+            if not (data := os.read(descriptor, CHUNK)):
+                return
             yield data
+        elif (waited := waited + POLL_S) < IDLE_S:
+            continue
         else:
-            return
+            yield b""
         waited = 0.0
 
 

@@ -123,7 +123,7 @@ class Loaders:
         self._lock = threading.Lock()  # guards the following
         self._running: dict[threading.Thread, tuple[Item, RunningTime]] = {}
         self._active: set[threading.Thread] = set()
-        self._abandoned: set[threading.Thread] = set()
+        self._abandoned = 0  # threads that hang
         self._over = threading.Event()
         with self._lock:
             self._fill_up()
@@ -146,13 +146,13 @@ class Loaders:
 
     def _fill_up(self) -> None:
         """Start as many threads as are missing, as long as not too many hang."""
-        while len(self._active) < self._count and len(self._abandoned) < MAX_ABANDONED:
+        while len(self._active) < self._count and self._abandoned < MAX_ABANDONED:
             thread = threading.Thread(target=self._work, daemon=True)
             self._active.add(thread)
             thread.start()
 
     def _work(self) -> None:
-        """Load until None comes, or this thread has been replaced."""
+        """Load until None comes, or this thread has been abandoned."""
         this = threading.current_thread()
         while (item := self._waiting.get()) is not None:
             with self._lock:
@@ -163,11 +163,9 @@ class Loaders:
                 item.run()
             with self._lock:
                 del self._running[this]
-                if this in self._abandoned:
-                    self._abandoned.remove(this)
-                    if len(self._active) >= self._count or self._over.is_set():
-                        return
-                    self._active.add(this)
+                if this not in self._active:
+                    self._abandoned -= 1
+                    return
 
     def _watch(self) -> None:
         """Give up on loads that take too long, and on what waits when no thread is left."""
@@ -178,12 +176,12 @@ class Loaders:
                         log.info("%s hangs: its thread is abandoned", item.origin.source)
                         item.settle(error=too_slow(self._limit_s), seconds=self._limit_s)
                         self._active.remove(thread)
-                        self._abandoned.add(thread)
+                        self._abandoned += 1
                 self._fill_up()
                 stuck = not self._active
             with suppress(queue.Empty):
                 while stuck and (waiting := self._waiting.get_nowait()) is not None:
-                    waiting.settle(error=_not_read(len(self._abandoned)))
+                    waiting.settle(error=_not_read(self._abandoned))
 
 
 def load_in_time(item: Item, limit_s: float = TIMEOUT_S) -> Picture:

@@ -8,7 +8,6 @@ import glob
 import os
 import re
 import stat
-import sys
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from threading import Event
 from urllib.parse import urlsplit
 
 from detcli.core.errors import SourceError, UsageError, system_reason
-from detcli.source.fetch import file_chunks, stdin_chunks
+from detcli.source.fetch import file_chunks, stdin_chunks, stdin_problem
 from detcli.source.loading import STDIN, Item, failed
 
 SCHEMES = ("http://", "https://", "rtsp://", "rtsps://")
@@ -150,9 +149,10 @@ def search(
                 for entry in entries:
                     if entry.name.startswith("."):
                         continue
-                    if _is_folder(entry):
+                    mode = _mode(entry)
+                    if stat.S_ISDIR(mode):
                         folders.append(entry.path)
-                    elif is_media(entry.name) and not _is_special(entry):
+                    elif stat.S_ISREG(mode) and is_media(entry.name):
                         files.append(entry.path)
         except OSError as error:
             reason = f"cannot list it: {error.strerror}"
@@ -163,21 +163,14 @@ def search(
             waiting += sorted(folders, reverse=True)
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _mode(entry: os.DirEntry[str]) -> int:
+    """The type of what an entry leads to; a broken link is a file, which fails when it is read."""
     try:
-        return entry.is_dir()
-    except OSError:  # for instance a link to itself, which fails when it is read
-        return False
-
-
-def _is_special(entry: os.DirEntry[str]) -> bool:
-    """True for a pipe, socket or device, or a link to one, not for a broken link."""
-    if entry.is_file(follow_symlinks=False):  # known without a look at the file
-        return False
-    try:
-        return not stat.S_ISREG(entry.stat().st_mode)
+        if not entry.is_file(follow_symlinks=False):  # which is known without a look at the file
+            return entry.stat().st_mode
     except OSError:
-        return False
+        pass
+    return stat.S_IFREG
 
 
 def match(pattern: str) -> list[str]:
@@ -224,18 +217,15 @@ MAX_NAME_BYTES = 65536
 def check_list(name: str) -> None:
     """Require that a list can be read, `-` for standard input, or raise a UsageError."""
     if name == STDIN:
-        if sys.stdin is None or sys.stdin.isatty():
+        if problem := stdin_problem():
             raise UsageError(
-                "--files-from - has nothing to read: standard input is "
-                + ("closed" if sys.stdin is None else "a terminal"),
+                f"--files-from - has nothing to read: {problem}",
                 "pipe names in, as in: find . -name '*.jpg' | detcli predict --files-from - ...",
             )
         return
     try:
-        mode = Path(name).stat().st_mode
-        problem = "it is a folder" if stat.S_ISDIR(mode) else ""
-        if not problem and not os.access(name, os.R_OK):
-            problem = "no permission"
+        problem = "it is a folder" if stat.S_ISDIR(Path(name).stat().st_mode) else ""
+        problem = problem or ("" if os.access(name, os.R_OK) else "no permission")
     except (OSError, ValueError) as error:
         problem = system_reason(error)
     if problem:
@@ -270,10 +260,8 @@ def _split(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | Source
     rest, skipping = b"", False
     for chunk in chunks:
         *complete, rest = (rest + chunk).split(separator)
-        for line in complete:
-            if not skipping:
-                yield line
-            skipping = False
+        yield from complete[skipping:]
+        skipping = skipping and not complete
         if skipping:
             rest = b""
         elif len(rest) > MAX_NAME_BYTES:

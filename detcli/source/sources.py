@@ -9,7 +9,6 @@ end. What does not exist becomes an item with an error, and the others go on.
 import contextlib
 import glob
 import itertools
-import math
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -51,7 +50,7 @@ from detcli.source.names import (
 )
 
 if TYPE_CHECKING:
-    from detcli.source.video import Reopen
+    from cv2 import VideoCapture
 
 CLOSE_TIMEOUT_S = 7.0
 """`close` waits this long for another thread, which checks regularly whether to stop."""
@@ -73,9 +72,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
     def __init__(self, names: Sequence[str], options: SourceOptions = DEFAULTS) -> None:
         _check(names, options)
-        self._names = names
-        self._options = options
-        # How many inputs are known so far.
+        self._names, self._options = names, options
         self.progress = SourceProgress(len(names) if options.files_from is None else None)
         self._fetches = Fetches(options.decode, self.progress.stop)
         self._ended = Event()
@@ -141,47 +138,41 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if isinstance(entry, Item):
             yield entry
             return
+        public = public_name(entry)
         try:
             if is_stream(entry) or (is_camera(entry) and not os.path.lexists(entry)):
                 raise SourceError(
                     "a camera or stream cannot be in a list",
                     "name it as an argument: for all lines of a file, detcli predict $(cat FILE)",
                 )
-            yield from self._open(entry)
+            if is_address(entry):
+                check_address(entry)
+            if is_video(path_of(entry) if is_address(entry) else entry):
+                yield from self._video(public, entry)
+            else:
+                yield self._picture(public, entry)
         except InputError as error:
-            yield failed(public_name(entry), error)
+            yield failed(public, error)
 
-    def _open(self, entry: str) -> Iterator[Item]:
-        public = public_name(entry)
+    def _picture(self, public: str, entry: str) -> Item:
         if is_object(entry):
-            if not is_video(entry):
-                yield self._fetches.object(entry)
-                return
-            from detcli.source.video import open_address
+            return self._fetches.object(entry)
+        if is_address(entry):
+            return self._fetches.item(public, partial(http_request, entry))
+        return Item(Origin(public, Path(entry)), partial(load_file, entry, self._options.decode))
 
-            yield from self._video(public, lambda: open_address(self._fetches.video(entry)))
-        elif is_address(entry):
-            check_address(entry)
-            if not is_video(path_of(entry)):
-                yield self._fetches.item(public, partial(http_request, entry))
-                return
-            from detcli.source.video import open_address
+    def _video(self, public: str, entry: str) -> Iterator[Item]:
+        from detcli.source import video
 
-            yield from self._video(public, partial(open_address, entry), entry)
-        elif not is_video(entry):
-            path = Path(entry)
-            yield Item(Origin(public, path), partial(load_file, path, self._options.decode))
-        else:
-            from detcli.source.video import open_file
+        def reopen() -> "VideoCapture":
+            if is_object(entry):
+                return video.open_address(self._fetches.video(entry))
+            return (video.open_address if is_address(entry) else video.open_file)(entry)
 
-            yield from self._video(entry, partial(open_file, entry), os.path.abspath(entry))
-
-    def _video(self, name: str, reopen: "Reopen", address: str | None = None) -> Iterator[Item]:
-        from detcli.source.video import read_video
-
-        options = self._options
-        read = partial(read_video, name, reopen, options, address=address)
-        yield from read_in_time(name, read, self.progress, options.decode.timeout_s)
+        options, sound = self._options, entry if is_address(entry) else os.path.abspath(entry)
+        address = None if is_object(entry) else sound
+        read = partial(video.read_video, public, reopen, options, address=address)
+        yield from read_in_time(public, read, self.progress, options.decode.timeout_s)
 
     def _find(self, name: str) -> Iterator[SourceEntry]:
         """The pictures and videos that a name stands for."""
@@ -278,10 +269,6 @@ def _check(names: Sequence[str], options: SourceOptions) -> None:
         require_obstore()
     if [*names, options.files_from].count(STDIN) > 1:
         raise UsageError("standard input can be read only once", "name - once")
-    if options.stride < 1:
-        raise UsageError(f"the stride is {options.stride} frames", "use 1 or more")
-    if not 0 <= options.start_s < math.inf:
-        raise UsageError(f"a video cannot start at {options.start_s} s", "use 0 or more")
     if options.end_s is not None and not options.start_s < options.end_s:
         raise UsageError(
             f"a video cannot end at {options.end_s} s and start at {options.start_s} s",
