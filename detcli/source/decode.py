@@ -18,14 +18,11 @@ from detcli.core.errors import DecodeError, SourceError
 from detcli.core.geometry import Allocate, Image, Letterbox, Picture, new_image
 from detcli.core.opencv import MAX_PIXELS, PIXEL_LIMIT, cv2, pixel_limit
 
-Size = tuple[int, int]
-"""Height and width in pixels."""
+Size = tuple[int, int]  # height and width in pixels
 
+# The picture that is part of detcli.
 BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
-"""The picture that is part of detcli."""
-
-TIMEOUT_S = 60.0
-"""Default time limit for reading and decoding one input."""
+TIMEOUT_S = 60.0  # default time limit for reading and decoding one input
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +47,8 @@ class DecodeOptions:
 
 DEFAULTS = DecodeOptions()
 
+# Of a small JPEG 2000 picture, and pixels of each in a large one; a tile takes some 10 KiB.
 _MAX_TILES, _TILE_AREA = 4096, 4096
-"""Of a small JPEG 2000 picture, and pixels of each in a large one; a tile takes some 10 KiB."""
-
 JPEG, _PNG, _CODESTREAM = b"\xff\xd8\xff", b"\x89PNG", b"\xff\x4f\xff\x51"
 _FORMATS = {
     JPEG: "JPEG",
@@ -71,9 +67,8 @@ _FORMATS = {
 LARGER = "raise --max-pixels if it is meant to be that large"
 RESAVE = "open it in an image viewer and save it again"
 
+# Errors of libjpeg-turbo for sound files that are left to OpenCV.
 _NO_DAMAGE = ("tjDecompressHeader3(): Could not determine subsampling", "Unknown Adobe color")
-"""Errors of libjpeg-turbo for sound files that are left to OpenCV."""
-
 _MARKER = re.compile(rb"\xff([^\x00\xff])")
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RST0-7 and SOI have no length
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG and DAC
@@ -85,8 +80,7 @@ _EXIF = b"Exif\0\0"
 _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 _SCALES = (8, 4, 2)  # those with vector code in libjpeg-turbo
 
-MAX_SCANS = 500
-"""Of a progressive JPEG; encoders make ten or so."""
+MAX_SCANS = 500  # of a progressive JPEG; encoders make ten or so
 
 
 class JpegHeader(NamedTuple):

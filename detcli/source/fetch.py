@@ -43,42 +43,28 @@ if TYPE_CHECKING:
 CHUNK = 65536
 FILE_CHUNK = 1 << 20
 
-IDLE_S = 1.0
-"""After a silence this long, the reader gets an empty chunk."""
+IDLE_S = 1.0  # after a silence this long, the reader gets an empty chunk
 
-AHEAD_ITEMS = 64
-"""Pictures that are fetched at the same time, or wait as bytes for their turn."""
+AHEAD_ITEMS = 64  # pictures that are fetched at the same time, or wait as bytes for their turn
 
-AHEAD_BYTES = 256 << 20
-"""Bytes that pictures ahead of their turn may take together."""
+AHEAD_BYTES = 256 << 20  # bytes that pictures ahead of their turn may take together
 
 HTTP_TIMEOUT_S = 10.0
 
-_LEGAL = "%/:=&?~+!$,;'@()*[]"
-"""Signs that an address may contain unescaped."""
+_LEGAL = "%/:=&?~+!$,;'@()*[]"  # signs that an address may contain unescaped
 
+# The beginning is looked at when this many bytes are there, and when twice as many are.
 _FIRST_LOOK, _LOOK_AGAIN = 65536, 2
-"""The beginning is looked at when this many bytes are there, and when twice as many are."""
-
+# More than a pixel of a JPEG takes, and the rest of the file.
 _BYTES_PER_PIXEL, _METADATA = 32, 64 << 20
-"""More than a pixel of a JPEG takes, and the rest of the file."""
-
+# Asks for a picture: returns its size, 0 for unknown, and its bytes as they come.
 Request = Callable[[], tuple[int, Generator[bytes]]]
-"""Asks for a picture: returns its size, 0 for unknown, and its bytes as they come."""
 
 
 def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: float = 0.0) -> bytes:
-    """Join chunks, as long as they may be a picture.
+    """Join chunks, as long as they may be a picture of `max_bytes`.
 
-    Args:
-        chunks: The bytes as they come.
-        max_bytes: More are refused.
-        total: How many will come, if that is known.
-        limit_s: Time for all of them; 0 for no limit.
-
-    Raises:
-        DecodeError: There are too many, or they are not in a known format.
-        SourceError: They do not end in time.
+    `total` is how many bytes will come, if that is known; `limit_s` is for all of them.
     """
     data, running = BytesIO(), RunningTime()
     look_at = _METADATA if 0 < total <= _METADATA else _FIRST_LOOK  # no need in a small file
@@ -396,12 +382,7 @@ class Ahead:
     """
 
     def __init__(self, admit: Callable[[int, Item], bool], over: Event) -> None:
-        """Prepare.
-
-        Args:
-            admit: Waits until there is room for an item, and takes it; False if the run is over.
-            over: Set when the run is over.
-        """
+        """`admit` waits until there is room for an item, and takes it; False if the run is over."""
         self._admit, self._over = admit, over
         self._waiting: queue.SimpleQueue[tuple[int, Item] | None] = queue.SimpleQueue()
         self._room = threading.Semaphore(AHEAD_ITEMS)

@@ -25,14 +25,11 @@ from detcli.source.loading import Item, SourceOptions, SourceProgress, failed
 from detcli.source.names import camera_number, check_address, is_camera
 from detcli.source.video import Reopen, frame_count, frame_size, open_address, retrieve
 
+# Waiting time before a lost source is opened again; it doubles each time.
 MIN_DELAY_S, MAX_DELAY_S = 0.5, 30.0
-"""Waiting time before a lost source is opened again; it doubles each time."""
-
+# After this many damaged frames in a row, or this delay, a source counts as lost.
 MAX_FAILED_GRABS, GRAB_TIMEOUT_S = 30, 1.0
-"""After this many damaged frames in a row, or this delay, a source counts as lost."""
-
-JOIN_TIMEOUT_S = 6.0
-"""Wait for a thread: a little longer than a capture waits for a frame."""
+JOIN_TIMEOUT_S = 6.0  # wait for a thread: a little longer than a capture waits for a frame
 
 log = logging.getLogger(__name__)
 
@@ -88,27 +85,21 @@ def watch(
             watcher.start()
         while not progress.stop.is_set():
             with news:
-                item = _take(watchers)
-                if item is None and all(watcher.ended for watcher in watchers):
-                    return
-                if item is None:
+                ready = next((watcher for watcher in watchers if watcher.waiting), None)
+                if ready is None:
+                    if all(watcher.ended for watcher in watchers):
+                        return
                     news.wait(POLL_S)
-            if item is not None:
-                yield item
+                    continue
+                watchers.remove(ready)
+                watchers.append(ready)  # so that all have their turn
+                item = ready.waiting.pop(0)
+            yield item
     finally:
         stop.set()
         deadline = time.monotonic() + JOIN_TIMEOUT_S
         for watcher in filter(threading.Thread.is_alive, watchers):
             watcher.join(max(0.0, deadline - time.monotonic()))
-
-
-def _take(watchers: list["_Watcher"]) -> Item | None:
-    """The item of the first watcher that has one; it goes to the end of the queue."""
-    for place, watcher in enumerate(watchers):
-        if watcher.waiting:
-            watchers.append(watchers.pop(place))
-            return watcher.waiting.pop(0)
-    return None
 
 
 class _Watcher(threading.Thread):
@@ -126,11 +117,8 @@ class _Watcher(threading.Thread):
         stop: threading.Event,
     ) -> None:
         super().__init__(daemon=True)
-        self._source = source
-        self._options = options
-        self._progress = progress
-        self._news = news
-        self._over = stop
+        self._source, self._options, self._progress = source, options, progress
+        self._news, self._over = news, stop
         self._clip = Clip(0.0, live=True)
         self._number = 0  # of the next frame
         self._first_s: float | None = None  # when the first frame came

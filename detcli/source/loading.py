@@ -24,17 +24,13 @@ from detcli.source.decode import TIMEOUT_S, DecodeOptions, too_slow
 
 log = logging.getLogger(__name__)
 
-STDIN = "-"
-"""The name that stands for standard input."""
+STDIN = "-"  # the name that stands for standard input
 
-MAX_ABANDONED = 16
-"""Threads that may hang at the same time; each may hold the memory of a picture."""
+MAX_ABANDONED = 16  # threads that may hang at the same time; each may hold the memory of a picture
 
-READ_AHEAD = 2
-"""Frames of a video that wait for their turn."""
+READ_AHEAD = 2  # frames of a video that wait for their turn
 
-JOIN_TIMEOUT_S = 5.0
-"""Wait for the reader of a video that is closed."""
+JOIN_TIMEOUT_S = 5.0  # wait for the reader of a video that is closed
 
 
 @dataclass(eq=False, slots=True)
@@ -206,12 +202,8 @@ def read_in_time(
 ) -> Iterator[Item]:
     """Yield the items of a video, which is read on a thread of its own, a little ahead.
 
-    Args:
-        source: The name in records.
-        read: Reads the video, and counts its `steps`. Given a progress of its own, as it may go on
-            after it was abandoned.
-        progress: Of the run.
-        limit_s: Time for one step; 0 for no limit.
+    `read` counts its `steps`, each of which has a time limit, in a progress of its own, as it may
+    go on after it was abandoned.
     """
     progress.hanging = [thread for thread in progress.hanging if thread.is_alive()]
     if len(progress.hanging) >= MAX_ABANDONED:

@@ -89,9 +89,8 @@ VIDEO_SUFFIXES = frozenset(
 )
 _SEPARATORS = re.escape(f"/{os.sep}")
 
+# The part `**` of a pattern, with the separator behind it.
 _ANY_FOLDERS = re.compile(rf"(?<![^{_SEPARATORS}])\*\*(?:[{_SEPARATORS}]+|$)")
-"""The part `**` of a pattern, with the separator behind it."""
-
 FileIdentity = tuple[int, int]
 
 
@@ -125,15 +124,8 @@ def search(
 
     Pipes, sockets and devices are skipped, whatever their suffix. Names are sorted within a
     folder; those that begin with a dot are left out, as in a shell's patterns. Links are followed,
-    and a folder that is reached twice is searched once.
-
-    Args:
-        folder: Where to begin.
-        recursive: Whether to search the folders in it.
-        omit: Folders that are not searched.
-
-    Yields:
-        The names in one folder, or an item with the error for one that cannot be listed.
+    and a folder that is reached twice is searched once. One that cannot be listed is an item with
+    the error.
     """
     seen = {*omit} - {identity(folder)}
     waiting = [folder]
@@ -210,8 +202,7 @@ def _folders(root: str) -> Iterator[str]:
         yield path if root else path[2:]  # "./a" is a, and "." has no name
 
 
-MAX_NAME_BYTES = 65536
-"""No system accepts a longer path."""
+MAX_NAME_BYTES = 65536  # no system accepts a longer path
 
 
 def check_list(name: str) -> None:

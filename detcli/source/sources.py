@@ -52,13 +52,12 @@ from detcli.source.names import (
 if TYPE_CHECKING:
     from cv2 import VideoCapture
 
+# `close` waits this long for another thread, which checks regularly whether to stop.
 CLOSE_TIMEOUT_S = 7.0
-"""`close` waits this long for another thread, which checks regularly whether to stop."""
-
 DEFAULTS = SourceOptions()
 
+# The name or address of a picture or a video; or the item with the error for what is neither.
 SourceEntry = str | Item
-"""The name or address of a picture or a video; or the item with the error for what is neither."""
 
 
 class Sources(contextlib.AbstractContextManager["Sources"]):

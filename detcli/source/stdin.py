@@ -21,8 +21,8 @@ from detcli.source.loading import STDIN, Item, SourceProgress, failed
 _RESTARTS = frozenset({0x01, *range(0xD0, 0xD8)})  # with TEM; they have no length
 _START, _END, _SCAN, _APP2 = 0xD8, 0xD9, 0xDA, 0xE2
 _MIN_CODE = 0xC0
+# Markers that may end compressed data; others are damage, which is left to the decoder.
 _IN_SCAN = re.compile(rb"\xff[\xc4\xcc\xd8-\xfe]")
-"""Markers that may end compressed data; others are damage, which is left to the decoder."""
 
 
 class _BrokenError(Exception):
@@ -196,11 +196,9 @@ def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
     return set()
 
 
+# How pictures begin that programs send one after the other, besides JPEG: PNG, BMP and PNM.
 OTHERS = (b"\x89PNG", b"BM", b"P")
-"""How pictures begin that programs send one after the other, besides JPEG: PNG, BMP and PNM."""
-
-HEAD = 12
-"""Bytes at their beginning that no single one of them repeats."""
+HEAD = 12  # bytes at their beginning that no single one of them repeats
 
 
 def read_stdin(options: DecodeOptions, progress: SourceProgress, stride: int = 1) -> Iterator[Item]:

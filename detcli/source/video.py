@@ -19,33 +19,27 @@ from detcli.source.loading import Item, SourceOptions, SourceProgress, failed
 OPEN_TIMEOUT_MS = 10_000
 READ_TIMEOUT_MS = 5_000
 
-MAX_FRAMES_PER_SECOND = 1000
-"""A higher rate in a file is a time base, or damage."""
+MAX_FRAMES_PER_SECOND = 1000  # a higher rate in a file is a time base, or damage
 
 MAX_FRAMES = 10**9
 
 
+# For an earlier start, the frames before it are read and discarded, which is always exact.
 SEEK_FROM_S = 5.0
-"""For an earlier start, the frames before it are read and discarded, which is always exact."""
+DAMAGE_TIMEOUT_S = 10.0  # damaged frames are skipped for this long before giving up
 
-DAMAGE_TIMEOUT_S = 10.0
-"""Damaged frames are skipped for this long before giving up."""
-
-REORDERED = 32
-"""More frames than any codec stores before one that is shown earlier."""
+REORDERED = 32  # more frames than any codec stores before one that is shown earlier
 
 _EPSILON_S = 1e-6
+# Containers that store the number of frames; for others it is estimated from the duration.
 _COUNTED = (".avi", ".m4v", ".mov", ".mp4")
-"""Containers that store the number of frames; for others it is estimated from the duration."""
-
+# Containers whose duration counts from time 0, although the first frame may be later.
 _FROM_ZERO = (".mkv", ".webm")
-"""Containers whose duration counts from time 0, although the first frame may be later."""
-
 _HINT = "fetch or copy the file again; ffmpeg -i FILE -c copy NEW may repair it"
 _UNKNOWN_HINT = "OpenCV may lack its codec, as it does AV1: ffmpeg -i FILE NEW.mp4 makes it H.264"
 
+# Opens a video; again to seek, or to look for missing frames. Raises InputError.
 Reopen = Callable[[], cv2.VideoCapture]
-"""Opens a video; again to seek, or to look for missing frames. Raises InputError."""
 
 
 def open_file(path: str) -> cv2.VideoCapture:
@@ -133,49 +127,36 @@ def read_video(
 ) -> Generator[Item]:
     """Yield the frames of a video, and an error if some of them cannot be read.
 
-    Args:
-        source: The name in records.
-        reopen: Opens the video.
-        options: Which frames.
-        progress: Learns how many frames there are; before that, the video counts as one input.
-        address: Of its sound, see `Clip`.
+    `progress` learns how many frames there are; before that, the video counts as one input.
+    `address` is that of its sound, see `Clip`.
     """
+    expected: int | None = 1
+    given = 0
+    problem: InputError | None = None
+    frames: _Frames | None = None
     try:
-        frames = _begin(reopen, options, progress)
-    except InputError as error:
-        yield failed(source, error)
-        return
-    try:
+        frames = _Frames(reopen, progress)
+        check_size(frame_size(frames.capture), options.decode.max_pixels)
+        progress.steps += 1
+        if options.start_s >= SEEK_FROM_S and not frames.seek(options.start_s):
+            frames.capture.release()
+            frames = _Frames(reopen, progress)
         expected = _expected(frames, options)
         progress.expect(None if expected is None else expected - 1)
-        given = 0
-        problem: InputError | None = None
         for item in _select(source, frames, options, address):
             given += 1
             yield item
         if not progress.stop.is_set():
             problem = _find_problem(source, frames, given)
-        if problem is not None:
-            given += 1
-            yield failed(source, problem)
-        progress.expect(None if expected is None else given - expected)
+    except InputError as error:
+        problem = error
     finally:
-        frames.capture.release()
-
-
-def _begin(reopen: Reopen, options: SourceOptions, progress: SourceProgress) -> "_Frames":
-    """Open a video, and seek to shortly before the start if possible."""
-    frames = _Frames(reopen, progress)
-    try:
-        check_size(frame_size(frames.capture), options.decode.max_pixels)
-        progress.steps += 1
-        if options.start_s < SEEK_FROM_S or frames.seek(options.start_s):
-            return frames
-    except Exception:
-        frames.capture.release()
-        raise
-    frames.capture.release()
-    return _Frames(reopen, progress)
+        if frames is not None:
+            frames.capture.release()
+    if problem is not None:
+        given += 1
+        yield failed(source, problem)
+    progress.expect(None if expected is None else given - expected)
 
 
 def _expected(frames: "_Frames", options: SourceOptions) -> int | None:

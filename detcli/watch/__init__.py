@@ -12,8 +12,8 @@ from detcli.core.detections import Detections
 from detcli.core.geometry import Picture
 from detcli.core.record import Record
 
+# Adds to a record, given its picture and detections.
 WatchStep = Callable[[Record, Picture, Detections], Record]
-"""Adds to a record, given its picture and detections."""
 
 
 class Watcher:

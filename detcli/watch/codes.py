@@ -29,8 +29,7 @@ with loading("zxing-cpp", "pip install 'detcli[read]'"):
 Grey = npt.NDArray[np.uint8]
 Doubles = npt.NDArray[np.float64]
 
-MARKERS = "aruco"
-"""The class whose symbols OpenCV reads."""
+MARKERS = "aruco"  # the class whose symbols OpenCV reads
 
 LINEAR = "barcode"
 CLASSES = {
@@ -59,8 +58,8 @@ DICTIONARIES = (
     *("DICT_6X6_1000", "DICT_APRILTAG_25h9", "DICT_5X5_1000", "DICT_ARUCO_ORIGINAL"),
     *("DICT_4X4_1000", "DICT_APRILTAG_16h5"),
 )
+# Markers in the dictionaries of a kind, of which each begins with the smaller one.
 SIZES = (50, 100, 250, 1000)
-"""Markers in the dictionaries of a kind, of which each begins with the smaller one."""
 
 
 class Codes:

@@ -27,29 +27,21 @@ from detcli.sink.folder import PerClip
 
 INSTALL = "pip install -U 'detcli[track]'"
 
+# What trackers calls its classes; a test holds the keys beside `Tracker`.
 CLASSES = {"bytetrack": "ByteTrackTracker", "botsort": "BoTSORTTracker", "ocsort": "OCSORTTracker"}
-"""What trackers calls its classes; a test holds the keys beside `Tracker`."""
+LOST_S = 1.0  # how long an object may be out of sight and still get its number back
 
-LOST_S = 1.0
-"""How long an object may be out of sight and still get its number back."""
+LOST_FRAMES = 5  # the least number of frames for that, where they are far apart
 
-LOST_FRAMES = 5
-"""The least number of frames for that, where they are far apart."""
+RATE = 30.0  # frames in a second of the clock that trackers are told, whose filters suit that rate
 
-RATE = 30.0
-"""Frames in a second of the clock that trackers are told, whose filters suit that rate."""
+GAPS = 5  # how many times between frames tell how long that usually takes
 
-GAPS = 5
-"""How many times between frames tell how long that usually takes."""
-
+# Bounds of that, and of the frames by which the clock goes on, for times that stand still.
 LEAST_GAP_S, LEAST_STEP = 0.001, 0.1
-"""Bounds of that, and of the frames by which the clock goes on, for times that stand still."""
+LEAST_SIDE = 0.1  # pixels of a side; what is smaller has no track
 
-LEAST_SIDE = 0.1
-"""Pixels of a side; what is smaller has no track."""
-
-TRAIL = 30
-"""Frames that a trail goes back."""
+TRAIL = 30  # frames that a trail goes back
 
 
 def load_trackers() -> Any:  # noqa: ANN401 - the module
@@ -166,8 +158,8 @@ class ClipTracks:
 
 LEFT, RIGHT = "left", "right"
 
+# Tracks whose places are known, those that were seen last; a stream may never end.
 REMEMBERED = 10_000
-"""Tracks whose places are known, those that were seen last; a stream may never end."""
 
 
 class CrossedLines:
