@@ -99,9 +99,8 @@ class UniqueNames:
         """Give a name to one file."""
         for candidate in self._candidates(name, suffix, mark):
             key, prefixes = _fold(candidate) + suffix.lower(), _prefixes_of(candidate)
-            if key in self._taken or not self._prefixes.isdisjoint(prefixes):
-                continue
-            if usable(candidate + suffix):
+            is_free = key not in self._taken and self._prefixes.isdisjoint(prefixes)
+            if is_free and usable(candidate + suffix):
                 break
         self._taken.add(key)
         self._barred.update(prefixes)
@@ -111,11 +110,8 @@ class UniqueNames:
         """Give a name for files that append `_` and numbers to it; as for `file`."""
         for candidate in self._candidates(name, "_", mark):
             key, prefixes = _fold(candidate), _prefixes_of(candidate)
-            if (
-                key not in self._barred
-                and self._prefixes.isdisjoint([key, *prefixes])
-                and usable(candidate)
-            ):
+            is_free = key not in self._barred and self._prefixes.isdisjoint([key, *prefixes])
+            if is_free and usable(candidate):
                 break
         self._prefixes.add(key)
         self._barred.update(prefixes)
@@ -266,7 +262,7 @@ class OutputFolder:
 
         The folder is this one or one below, and the name begins with the result of `prefix_of`.
         """
-        numbers = (f"_{number}" if number > 1 else "" for number in itertools.count(1))
+        numbers = itertools.chain([""], (f"_{number}" for number in itertools.count(2)))
         paths = (folder / f"{name}{number}{suffix}" for number in numbers)
         keep = record.origin.is_new
         return next(path for path in paths if self._may_write(path, keep=keep))
@@ -302,13 +298,12 @@ class OutputFolder:
         keep, wanted = keep or origin.is_new, self._wanted(origin)
         if not self._ours and os.path.lexists(self._real / f"{wanted}{suffix}"):
             self._names.reserve(wanted, "somebody else")
-        name = self._names.file(
-            wanted,
-            suffix,
-            lambda name: self._may_write(self.path / name, keep=keep),
-            "" if keep else _mark(origin),
-        )
-        return self.path / name
+
+        def usable(name: str) -> bool:
+            return self._may_write(self.path / name, keep=keep)
+
+        mark = "" if keep else _mark(origin)
+        return self.path / self._names.file(wanted, suffix, usable, mark)
 
     def _prefix(self, record: Record) -> str:
         wanted, origin = self._wanted(record.origin), record.origin

@@ -51,7 +51,8 @@ class WindowSink:
         check_display()
         self._style = style
         self._size = 0, 0
-        self._wall = _Wall()
+        self._places: dict[str, int] = {}  # of live sources side by side
+        self._wall: Image = np.zeros((0, 0, 3), np.uint8)
 
     def write(self, record: Record) -> None:
         """Show one picture or frame.
@@ -66,9 +67,9 @@ class WindowSink:
         still = origin.frame is None
         title = f"{origin.source} ({KEY_NAMES})" if still else origin.source
         if origin.clip is not None and origin.clip.live:
-            self._wall.hang(origin.source, picture)
-            if len(self._wall.places) > 1:
-                title, picture = f"{len(self._wall.places)} streams", self._wall.picture
+            self._hang(origin.source, picture)
+            if len(self._places) > 1:
+                title, picture = f"{len(self._places)} streams", self._wall
         self._open(picture.shape[1], picture.shape[0])
         # Lone surrogates, which a file name can hold, would crash OpenCV.
         cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
@@ -92,35 +93,27 @@ class WindowSink:
             cv2.resizeWindow(WINDOW, max(1, round(width * scale)), max(1, round(height * scale)))
             self._size = width, height
 
-    def close(self) -> None:
-        if self._size != (0, 0):
-            with contextlib.suppress(cv2.error):  # the user closed it
-                cv2.destroyWindow(WINDOW)
-
-
-class _Wall:
-    """The newest frames of live sources in one picture, each in a place of its own."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, int] = {}
-        self.picture: Image = np.zeros((0, 0, 3), np.uint8)
-
-    def hang(self, source: str, frame: Image) -> None:
-        """Show a frame in place of the one before it; a new source moves all others."""
-        count = len(self.places)
-        place = self.places.setdefault(source, count)
-        columns = math.ceil(math.sqrt(len(self.places)))
-        rows = math.ceil(len(self.places) / columns)
+    def _hang(self, source: str, frame: Image) -> None:
+        """Show a live frame in place of the one before it; a new source moves all others."""
+        count = len(self._places)
+        place = self._places.setdefault(source, count)
+        columns = math.ceil(math.sqrt(len(self._places)))
+        rows = math.ceil(len(self._places) / columns)
         width, height = MAX_SIZE[0] // columns, MAX_SIZE[1] // rows
-        if len(self.places) > count:  # the others come again with their next frames
-            self.picture = np.zeros((rows * height, columns * width, 3), np.uint8)
+        if len(self._places) > count:  # the others come again with their next frames
+            self._wall = np.zeros((rows * height, columns * width, 3), np.uint8)
         top, left = height * (place // columns), width * (place % columns)
-        panel = self.picture[top : top + height, left : left + width]  # (height, width, 3)
+        panel = self._wall[top : top + height, left : left + width]  # (height, width, 3)
         panel[:] = 0
         scale = min(height / frame.shape[0], width / frame.shape[1])
         size = max(1, int(frame.shape[1] * scale)), max(1, int(frame.shape[0] * scale))
         panel[: size[1], : size[0]] = cv2.resize(frame, size, interpolation=cv2.INTER_AREA)
         draw_label(panel, source, (0, 0), BLACK, MIN_TEXT)
+
+    def close(self) -> None:
+        if self._size != (0, 0):
+            with contextlib.suppress(cv2.error):  # the user closed it
+                cv2.destroyWindow(WINDOW)
 
 
 def _is_open() -> bool:
@@ -146,12 +139,7 @@ def check_display() -> None:
     probe = [sys.executable, "-P", "-c", PROBE]
     try:
         done = subprocess.run(  # noqa: S603 - this Python, and a constant
-            probe,
-            check=False,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PROBE_TIMEOUT_S,
+            probe, check=False, capture_output=True, errors="replace", timeout=PROBE_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
         raise OutputError("cannot show pictures: the display does not answer", hint) from None

@@ -8,7 +8,7 @@ preview that cameras put into a segment.
 import itertools
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 
 from detcli.core.errors import DecodeError, InputError, SourceError, system_reason
@@ -44,114 +44,112 @@ class JpegSplitter:
         self._max_bytes = max_bytes
         self._data = bytearray()
         self._offset = 0  # of the data in the stream
-        self._inside = False  # whether the data begin with a picture
+        self._ended = False  # whether no more data come
         self._junk = 0  # bytes since the last picture
         self._forget_junk = False  # they follow a picture that was reported
-        self._parts = 0  # pictures and errors so far
+        self._count = 0  # pictures and errors so far
+        self._has_pixels = False  # whether compressed data of this picture have begun
         self._attached: set[tuple[int, int]] = set()  # spans in the stream, see _read_index
-        self._at = self._segment = 0  # next byte to read; start of the segment before it
-        self._compressed = False  # whether that byte is compressed data
-        self._has_pixels = False  # whether there were compressed data
+        self._parts = self._split()
 
     def feed(self, data: bytes) -> Iterator[bytes | DecodeError]:
         """Take more bytes; yield the pictures that they complete, and errors for broken ones."""
         self._data += data
-        yield from self._split(ended=False)
+        for part in self._parts:
+            if part is None:
+                return
+            yield part
 
     def finish(self) -> Iterator[bytes | DecodeError]:
         """Yield the rest when the stream ends."""
-        yield from self._split(ended=True)
-        self._skip(len(self._data))
-        if self._junk and self._parts > 1:  # after a single picture, it belongs to that file
-            yield self._report_junk()
+        self._ended = True
+        yield from self.feed(b"")
 
-    def _split(self, *, ended: bool) -> Iterator[bytes | DecodeError]:
-        while self._inside or self._find_start():
+    def _split(self) -> Iterator[bytes | DecodeError | None]:
+        """Yield the parts of the stream, and None where more bytes are needed."""
+        while True:
+            start = self._data.find(JPEG)
+            self._skip(start if start >= 0 else max(len(self._data) - len(JPEG) + 1, 0))
+            if start < 0:
+                if self._ended:
+                    break
+                yield None
+                continue
+            if any(self._offset == first for first, _ in self._attached):
+                self._junk = 0  # padding before an attached picture
             if self._junk:
                 yield self._report_junk()
             try:
-                end = self._find_end(ended=ended)
+                end = yield from self._find_end()
             except _BrokenError as broken:
                 # Damage often looks like a start marker, but no compressed data follow.
                 is_news = self._has_pixels or not self._forget_junk
                 self._drop(broken.resume)
-                self._inside, self._forget_junk = False, True
+                self._forget_junk = True
                 if is_news:
                     yield self._error(f"an incomplete picture in the stream: {broken}")
                 continue
-            if end is None:
-                return
-            start, picture = self._offset, bytes(memoryview(self._data)[:end])
+            begin, picture = self._offset, bytes(memoryview(self._data)[:end])
             self._drop(end)
-            self._inside = self._forget_junk = False
-            if (start, self._offset) not in self._attached:
-                self._parts += 1
+            self._forget_junk = False
+            if (begin, self._offset) not in self._attached:
+                self._count += 1
                 yield picture
             self._attached = {span for span in self._attached if span[0] >= self._offset}
+        self._skip(len(self._data))
+        if self._junk and self._count > 1:  # after a single picture, it belongs to that file
+            yield self._report_junk()
 
-    def _find_start(self) -> bool:
-        """Drop the bytes before the next picture; False if there is none."""
-        start = self._data.find(JPEG)
-        found = start >= 0
-        self._skip(start if found else max(len(self._data) - len(JPEG) + 1, 0))
-        if found:
-            if any(self._offset == first for first, _ in self._attached):
-                self._junk = 0  # padding before an attached picture
-            self._inside, self._compressed, self._has_pixels = True, False, False
-            self._at, self._segment = 2, 0
-        return found
-
-    def _find_end(self, *, ended: bool) -> int | None:
-        """Length of the picture at the start of the data; None if more bytes are needed."""
-        end = self._walk()
-        if (len(self._data) if end is None else end) > self._max_bytes:
-            raise _BrokenError(f"more than {self._max_bytes} bytes", self._at)
-        if end is None and ended:
-            raise _BrokenError("the stream ends in it", self._segment + 2)
-        return end
-
-    def _walk(self) -> int | None:
-        data = self._data
+    def _find_end(self) -> Generator[None, None, int]:
+        """Go through the picture at the start of the data; returns its length."""
+        data, at, segment = self._data, 2, 0  # the next byte to read, and the segment before it
+        self._has_pixels = False
         while True:
-            if self._compressed:
-                marker = _IN_SCAN.search(data, self._at)
-                self._at = marker.start() if marker else max(self._at, len(data) - 1)
-                self._compressed = marker is None
-            if self._compressed or self._at + 2 > len(data):
-                return None
-            code = data[self._at + 1]
-            if data[self._at] != 0xFF:
-                raise _BrokenError("its segments do not follow one another", self._segment + 2)
-            if code == _END and self._has_pixels:
-                return self._at + 2
+            yield from self._wait_for(at + 2, at, segment)
+            code = data[at + 1]
+            is_marker = data[at] == 0xFF and (code >= _MIN_CODE or code in _RESTARTS)
+            if not is_marker or (code == _END and not self._has_pixels):
+                raise _BrokenError("its segments do not follow one another", segment + 2)
+            if code == _END:
+                break
+            if code == _START:
+                raise _BrokenError("the next one begins before its end", at)
             if code == 0xFF:  # padding
-                self._at += 1
+                at += 1
             elif code in _RESTARTS:
-                self._at += 2
-            elif not self._pass_segment(code):
-                return None
+                at += 2
+            else:
+                at, segment = (yield from self._pass_segment(code, at, segment)), at
+        if at + 2 > self._max_bytes:
+            raise _BrokenError(f"more than {self._max_bytes} bytes", at)
+        return at + 2
 
-    def _pass_segment(self, code: int) -> bool:
-        """Skip the segment; False if it is incomplete."""
-        data, at = self._data, self._at
-        if code == _START:
-            raise _BrokenError("the next one begins before its end", at)
-        if code < _MIN_CODE or code == _END:
-            raise _BrokenError("its segments do not follow one another", self._segment + 2)
-        if at + 4 > len(data):
-            return False
-        length = int.from_bytes(data[at + 2 : at + 4], "big")
-        if length < 2:
-            raise _BrokenError("a segment has no length", self._segment + 2)
-        if at + 2 + length > len(data):
-            return False
+    def _pass_segment(self, code: int, at: int, before: int) -> Generator[None, None, int]:
+        """Where the segment ends that begins at a byte, with compressed data behind it."""
+        data = self._data
+        yield from self._wait_for(at + 4, at, before)
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if end < at + 4:
+            raise _BrokenError("a segment has no length", before + 2)
+        yield from self._wait_for(end, at, before)
         if code == _APP2:
-            content = bytes(data[at + 4 : at + 2 + length])
-            self._attached |= _read_index(content, self._offset + at + 4)
-        self._segment, self._at = at, at + 2 + length
-        self._compressed = code == _SCAN
-        self._has_pixels |= self._compressed
-        return True
+            self._attached |= _read_index(bytes(data[at + 4 : end]), self._offset + at + 4)
+        if code != _SCAN:
+            return end
+        self._has_pixels = True
+        while (marker := _IN_SCAN.search(data, end)) is None:
+            end = max(end, len(data) - 1)
+            yield from self._wait_for(len(data) + 1, end, at)
+        return marker.start()
+
+    def _wait_for(self, end: int, at: int, segment: int) -> Iterator[None]:
+        """Wait until there are data up to `end`."""
+        while len(self._data) < end:
+            if len(self._data) > self._max_bytes:
+                raise _BrokenError(f"more than {self._max_bytes} bytes", at)
+            if self._ended:
+                raise _BrokenError("the stream ends in it", segment + 2)
+            yield
 
     def _skip(self, count: int) -> None:
         self._junk += 0 if self._forget_junk else count
@@ -166,7 +164,7 @@ class JpegSplitter:
         return self._error(f"{count} bytes in the stream belong to no picture")
 
     def _error(self, text: str) -> DecodeError:
-        self._parts += 1
+        self._count += 1
         return DecodeError(text, "check the program that writes the stream")
 
 
