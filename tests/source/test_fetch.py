@@ -1,16 +1,22 @@
-"""The bytes of pictures on their way."""
+"""The bytes of pictures on their way: ahead of their turn, over HTTP, within limits."""
 
 import itertools
 import threading
 
+import cv2
+import numpy as np
 import pytest
+import stream_server
 
 from detcli.core.errors import DecodeError, SourceError
+from detcli.core.record import Origin
 from detcli.source import fetch as module
 from detcli.source.decode import DecodeOptions
-from detcli.source.fetch import Fetch, Fetches
+from detcli.source.fetch import Ahead, Fetch, Fetches, http_request
+from detcli.source.loading import Item
+from detcli.source.sources import Sources
 
-PNG = b"\x89PNG\r\n\x1a\n"
+PNG = cv2.imencode(".png", np.full((24, 32, 3), 50, np.uint8))[1].tobytes()
 LIMIT_S = 60
 
 
@@ -18,8 +24,14 @@ def chunks(*parts):
     yield from parts
 
 
-def shared(**options):
-    return Fetches(DecodeOptions(**options), threading.Event())
+def shared(stop=None, **options):
+    return Fetches(DecodeOptions(**options), stop or threading.Event())
+
+
+def in_background(work):
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
 
 
 def test_bytes_come_once_whether_begun_or_not():
@@ -29,10 +41,9 @@ def test_bytes_come_once_whether_begun_or_not():
         asked.append(1)
         return 4, chunks(b"ab", b"cd")
 
-    for begin in (True, False):
+    for begun in (2, 0):
         fetch = Fetch(shared(), request)
-        if begin:
-            fetch.begin()
+        for _ in range(begun):
             fetch.begin()
         assert fetch.take() == b"abcd"
     assert len(asked) == 2
@@ -49,25 +60,16 @@ def test_what_goes_wrong_is_raised_where_the_bytes_are_taken():
         fetch.take()
     with pytest.raises(ZeroDivisionError):
         Fetch(shared(), lambda: 1 / 0).take()
+    endless = (part for part in itertools.repeat(PNG + bytes(2**20)))
+    for too_much in ((2**40, chunks()), (0, endless)):
+        with pytest.raises(DecodeError, match="too large"):
+            Fetch(shared(max_pixels=1), lambda too_much=too_much: too_much).take()
 
 
-def test_too_much_is_refused():
-    with pytest.raises(DecodeError, match="too large"):
-        Fetch(shared(max_pixels=1), lambda: (2**40, chunks())).take()
-    endless = itertools.repeat(PNG + bytes(2**20))
-    with pytest.raises(DecodeError, match="too large"):
-        Fetch(shared(max_pixels=1), lambda: (0, (part for part in endless))).take()
-
-
-def test_what_never_comes_is_an_error_after_the_time_limit():
-    release = threading.Event()
+def test_what_never_comes_is_given_up_after_the_time_limit_or_with_the_run():
+    release, run = threading.Event(), shared(timeout_s=0)
     with pytest.raises(SourceError, match=r"not read and decoded after 0.3 s"):
         Fetch(shared(timeout_s=0.3), lambda: release.wait(LIMIT_S)).take()
-    release.set()
-
-
-def test_an_interrupted_run_does_not_wait():
-    release, run = threading.Event(), shared(timeout_s=0)
     run.stop.set()
     with pytest.raises(SourceError, match="interrupted"):
         Fetch(run, lambda: release.wait(LIMIT_S)).take()
@@ -95,3 +97,147 @@ def test_pictures_ahead_of_their_turn_take_limited_memory(monkeypatch):
     assert sorted(started) == [0, 1, 2, 3]
     with run.changed:  # all is given back
         assert run.changed.wait_for(lambda: run._free == 10, LIMIT_S)  # noqa: SLF001
+
+
+class Run:
+    """A pipeline's side: admits items when a test lets it."""
+
+    def __init__(self):
+        self.over, self.room = threading.Event(), threading.Semaphore(0)
+        self.begun, self.admitted = [], []
+        self.ahead = Ahead(self.admit, self.over)
+
+    def admit(self, index, _):
+        while not self.room.acquire(timeout=0.05):
+            if self.over.is_set():
+                return False
+        self.admitted.append(index)
+        return not self.over.is_set()
+
+    def put(self, index, *, remote):
+        begin = (lambda: self.begun.append(index)) if remote else None
+        return self.ahead.put(index, Item(None, None, begin))
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setattr(module, "AHEAD_ITEMS", 3)
+    run = Run()
+    yield run
+    run.over.set()
+    run.ahead.close()
+
+
+def test_remote_items_begin_before_there_is_room(run):
+    assert [run.put(index, remote=True) for index in range(3)] == [True] * 3
+    assert (run.begun, run.admitted) == ([0, 1, 2], [])
+    fourth = in_background(lambda: run.put(3, remote=True))
+    fourth.join(0.2)
+    assert fourth.is_alive()  # as many as may be ahead
+    run.room.release(4)
+    fourth.join(LIMIT_S)
+    run.ahead.close()
+    assert run.begun == run.admitted == [0, 1, 2, 3]
+
+
+def test_others_wait_for_their_turn(run):
+    """A camera's frame is not taken before there is room for it."""
+    run.room.release(1)
+    assert run.put(0, remote=False)
+    assert run.admitted == [0]
+    assert run.ahead._thread is None  # noqa: SLF001 - no detour
+    assert run.put(1, remote=True)
+    second = in_background(lambda: run.put(2, remote=False))
+    second.join(0.2)
+    assert second.is_alive()
+    run.room.release(2)
+    second.join(LIMIT_S)
+    assert not second.is_alive()
+    assert run.admitted == [0, 1, 2]
+
+
+def test_mixed_items_stay_in_order(run):
+    run.room.release(200)
+    for index in range(200):
+        assert run.put(index, remote=index % 3 != 0)
+    run.ahead.close()
+    assert run.admitted == list(range(200))
+
+
+@pytest.mark.parametrize("remote", [True, False])
+def test_the_end_of_a_run_ends_the_waiting(run, monkeypatch, remote):
+    monkeypatch.setattr(module, "POLL_S", 0.05)
+    for index in range(3):
+        run.put(index, remote=True)
+    results = []
+    waiting = in_background(lambda: results.append(run.put(3, remote=remote)))
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    run.over.set()
+    waiting.join(LIMIT_S)
+    assert results == [False]
+
+
+@pytest.fixture
+def server():
+    with stream_server.serve() as server:
+        server.files |= dict.fromkeys(("/a%20b.png?size=1", "/%C3%A4.png", "/a.png"), PNG)
+        yield server
+
+
+def load(url, stop=None, **options):
+    return shared(stop, **options).item(url, lambda: http_request(url)).load()
+
+
+@pytest.mark.parametrize("path", ["/a%20b.png?size=1", "/a b.png?size=1#there", "/ä.png"])
+def test_a_picture_is_fetched(server, path):
+    picture = load(server.url(path))
+    assert picture.size == (24, 32)
+    assert (picture.pixels == 50).all()
+
+
+def test_it_is_a_picture_among_others(server):
+    with Sources([server.url("/a.png", user="eve:pw@")]) as sources:
+        (item,) = sources
+        assert sources.progress.total == 1
+        assert item.origin == Origin(server.url("/a.png"))
+        assert item.load().size == (24, 32)
+
+
+def test_a_password_is_told_to_who_asks(server):
+    load(server.url("/a.png", user="eve:p%40w@"))
+    assert server.requests == [("/a.png", "")]
+    server.password = "eve:p@w"  # noqa: S105
+    load(server.url("/a.png", user="eve:p%40w@"))
+    assert server.requests[1:] == [("/a.png", ""), ("/a.png", "eve:p@w")]
+
+
+@pytest.mark.parametrize(
+    ("path", "user", "reason"),
+    [
+        ("/gone.png", "", "404 Not Found"),
+        ("/a.png", "", "401 Unauthorized"),
+        ("/a.png", "eve:wrong@", "401 Unauthorized"),
+    ],
+)
+def test_what_cannot_be_fetched_is_an_error(server, path, user, reason):
+    server.password = "eve:pw" if path == "/a.png" else None
+    with pytest.raises(SourceError) as caught:
+        load(server.url(path, user=user))
+    assert str(caught.value) == f"cannot be fetched: the server answers {reason}"
+    assert caught.value.hint
+
+
+def test_what_is_too_large_or_comes_too_late_is_refused(server):
+    with pytest.raises(DecodeError, match="too large"):
+        load(server.url("/a.png"), max_pixels=100)
+    server.files["/large.png"] = b"GIF89a" + bytes(2**24 + 1000)
+    with pytest.raises(DecodeError, match="more than 16778016 bytes"):
+        load(server.url("/large.png"), max_pixels=100)
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(SourceError, match="interrupted"):
+        load(server.url("/a.png"), stop)
+    server.drip_s = 0.05
+    with pytest.raises(SourceError, match=r"not read and decoded after 0\.5 s"):
+        load(server.url("/a.png"), timeout_s=0.5)

@@ -24,23 +24,16 @@ def pipe(tmp_path):
     return path
 
 
-def test_available_bytes_come_at_once(ends):
+def test_available_bytes_come_at_once_and_after_a_silence_none(ends, monkeypatch):
+    monkeypatch.setattr(module, "IDLE_S", 0.2)
     inlet, outlet = ends
     chunks = module.descriptor_chunks(inlet, threading.Event())
+    assert next(chunks) == b""
     for part in (b"a", b"bc", b"d"):
         os.write(outlet, part)
         assert next(chunks) == part
     os.close(outlet)
     assert list(chunks) == []
-
-
-def test_a_silence_gives_an_empty_chunk(ends, monkeypatch):
-    monkeypatch.setattr(module, "IDLE_S", 0.2)
-    inlet, outlet = ends
-    chunks = module.descriptor_chunks(inlet, threading.Event())
-    assert next(chunks) == b""
-    os.write(outlet, b"a")
-    assert next(chunks) == b"a"
 
 
 def test_waiting_can_be_stopped(ends):
@@ -108,13 +101,10 @@ def test_a_pipe_is_read_to_its_end(pipe):
     writer.join()
 
 
-def test_a_pipe_without_a_writer_is_given_up(pipe):
+def test_a_pipe_without_a_writer_or_that_drips_is_given_up(pipe):
     with pytest.raises(SourceError, match=r"not read and decoded after 0\.5 s") as caught:
         load_file(pipe, DecodeOptions(timeout_s=0.5))
     assert "--input-timeout" in caught.value.hint
-
-
-def test_a_pipe_that_drips_is_given_up(pipe):
     over = threading.Event()
 
     def drip():
@@ -130,12 +120,9 @@ def test_a_pipe_that_drips_is_given_up(pipe):
     writer.join()
 
 
-@pytest.mark.parametrize("limit_s", [0, 10])
-def test_chunks_in_time_are_joined(limit_s):
-    assert gather([b"a", b"b"], 100, limit_s=limit_s) == b"ab"
-
-
-def test_chunks_that_are_late_are_an_error(monkeypatch):
+def test_chunks_in_time_are_joined_and_late_ones_are_an_error(monkeypatch):
+    for limit_s in (0, 10):
+        assert gather([b"a", b"b"], 100, limit_s=limit_s) == b"ab"
     now = iter(range(100))
     monkeypatch.setattr("detcli.core.timing.time.monotonic", lambda: float(next(now)))
     with pytest.raises(SourceError, match="not read and decoded after 5 s"):
