@@ -1,9 +1,11 @@
 """Pictures on standard input."""
 
+import io
 import os
 import sys
 import threading
 import tracemalloc
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -87,24 +89,24 @@ def test_every_nth_picture_of_a_stream_is_used_and_every_error(read):
     assert read(encode(50), stride=3) == ([(None, 50)], 1)
 
 
-STREAMS = {
-    "whole": (encode(50) + encode(100) + encode(150), [50, 100, 150]),
-    "with damage": (
+STREAMS = [
+    (encode(50) + encode(100) + encode(150), [50, 100, 150]),
+    (
         encode(50) + b"junk" + encode(100) + encode(150)[:-9] + encode(200),
         [50, "4 bytes in the stream belong to no picture", 100, "incomplete picture", 200],
     ),
-    "broken off": (encode(50) + encode(100)[:-9], [50, "the stream ends in it"]),
-    "damaged at its start": (encode(50)[:100] + encode(100), ["incomplete picture", 100]),
-}
+    (encode(50) + encode(100)[:-9], [50, "the stream ends in it"]),
+    (encode(50)[:100] + encode(100), ["incomplete picture", 100]),
+]
 
 
-@pytest.mark.parametrize(("stream", "expected"), STREAMS.values(), ids=STREAMS)
-def test_pictures_and_errors_of_a_stream_are_numbered(read, stream, expected):
-    parts, total = read(stream)
-    assert total is None
-    assert [frame for frame, _ in parts] == list(range(len(expected)))
-    for (_, part), wanted in zip(parts, expected, strict=True):
-        assert part == wanted or wanted in part
+def test_pictures_and_errors_of_a_stream_are_numbered(read):
+    for stream, expected in STREAMS:
+        parts, total = read(stream)
+        assert total is None
+        assert [frame for frame, _ in parts] == list(range(len(expected)))
+        for (_, part), wanted in zip(parts, expected, strict=True):
+            assert part == wanted or wanted in part
 
 
 FILES = {
@@ -121,41 +123,25 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_single_file_has_no_number(read, name):
-    data, expected = FILES[name]
-    limit = 100 if expected == "too large" else 10_000
-    ((frame, found),), total = read(data, max_pixels=limit)
-    assert (frame, total) == (None, 1)
-    assert found == expected or expected in found
+def test_a_single_file_has_no_number(read):
+    for name, (data, expected) in FILES.items():
+        limit = 100 if expected == "too large" else 10_000
+        ((frame, found),), total = read(data, max_pixels=limit)
+        assert (frame, total) == (None, 1), name
+        assert found == expected or expected in found, name
+    for suffix in (".png", ".bmp", ".ppm"):
+        assert read(encode(50, suffix)) == ([(None, 50)], 1)
+        ((_, error),), _ = read(encode(50, suffix) + encode(60, suffix))
+        assert "only JPEGs can be sent as a stream" in error
 
 
-@pytest.mark.parametrize("suffix", [".png", ".bmp", ".ppm"])
-def test_a_stream_of_other_pictures_is_an_error(read, suffix):
-    ((_, alone),), _ = read(encode(50, suffix))
-    ((_, error),), _ = read(encode(50, suffix) + encode(60, suffix))
-    assert (alone, "only JPEGs can be sent as a stream" in error) == (50, True)
-
-
-def test_each_picture_comes_when_it_is_complete(writer):
-    items = read_stdin(DecodeOptions(), SourceProgress())
-    writer.write(encode(50) + encode(100) + encode(150)[:50])
-    assert [grey(next(items)), grey(next(items))] == [50, 100]
-    writer.write(encode(150)[50:])
-    assert grey(next(items)) == 150
-    writer.close()
-    assert list(items) == []
-
-
-def test_the_first_picture_does_not_wait_forever(writer, monkeypatch):
+def test_each_picture_comes_when_it_is_complete(writer, monkeypatch):
     monkeypatch.setattr(reading, "IDLE_S", 0.2)
     items = read_stdin(DecodeOptions(), SourceProgress())
-    writer.write(encode(50))
-    first = next(items)  # no more bytes come, but the pipe stays open
-    assert (first.origin.frame, grey(first)) == (0, 50)
-    writer.write(encode(100))
-    second = next(items)
-    assert (second.origin.frame, grey(second)) == (1, 100)
+    for number, part in enumerate((encode(50), encode(60) + encode(70)[:50], encode(70)[50:])):
+        writer.write(part)  # and no more, but the pipe stays open
+        item = next(items)
+        assert (item.origin.frame, grey(item)) == (number, 50 + 10 * number)
     writer.close()
     assert list(items) == []
 
@@ -183,21 +169,27 @@ def test_memory_does_not_grow_with_the_stream(monkeypatch):
     assert peak(2000) < peak(100) + 100_000  # the stream has more than a million bytes
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
+def test_unreadable_input_is_an_error(monkeypatch):
+    for stdin, reason in (
+        (None, "standard input is closed"),
+        (SimpleNamespace(isatty=lambda: True), "is a terminal"),
         (OSError(5, "Input/output error"), "cannot be read: Input/output error"),
-        (SourceError("standard input is closed", "open it"), "standard input is closed"),
-    ],
-)
-def test_unreadable_input_is_an_error(monkeypatch, error, reason):
-    def fail(stop):  # noqa: ARG001
-        raise error
-        yield
+    ):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        if isinstance(stdin, OSError):
+            monkeypatch.setattr(module, "stdin_chunks", lambda _, error=stdin: throw(error))
+        (item,) = read_stdin(DecodeOptions(), SourceProgress())
+        assert item.origin.source == "-"
+        with pytest.raises(SourceError, match=reason) as caught:
+            item.load()
+        assert caught.value.hint
 
-    monkeypatch.setattr(module, "stdin_chunks", fail)
-    (item,) = read_stdin(DecodeOptions(), SourceProgress())
-    assert item.origin.source == "-"
-    with pytest.raises(SourceError, match=reason) as caught:
-        item.load()
-    assert caught.value.hint
+
+def throw(error):
+    raise error
+    yield
+
+
+def test_standard_input_may_be_replaced_by_another_object(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc")))
+    assert list(module.stdin_chunks(threading.Event())) == [b"abc"]

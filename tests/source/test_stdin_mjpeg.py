@@ -82,12 +82,11 @@ def texts(parts):
     return [part if isinstance(part, bytes) else str(part) for part in parts]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_pictures_are_unchanged(kind):
-    picture = KINDS[kind]
-    assert split(picture) == [picture]
-    assert split(picture * 3) == [picture] * 3
-    assert split(picture, *range(len(picture))) == [picture]
+def test_pictures_are_unchanged():
+    for picture in KINDS.values():
+        assert split(picture) == [picture]
+        assert split(picture * 3) == [picture] * 3
+        assert split(picture, *range(len(picture))) == [picture]
 
 
 @given(data=st.data(), kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=6))
@@ -121,56 +120,39 @@ def test_a_picture_comes_as_soon_as_its_last_byte_is_there():
         assert list(splitter.feed(picture[-1:])) == [picture]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_incomplete_picture_is_an_error_and_the_next_is_found(kind):
-    picture, following = KINDS[kind], jpeg(20)
-    for end in (len(picture) // 2, len(picture) - 3, len(picture) - 2, len(picture) - 1):
-        error, *others = split(picture[:end] + following * 2)
-        assert isinstance(error, DecodeError)
-        if kind == "with a preview" and end == len(picture) // 2:
-            preview_error, *others = others
-            assert isinstance(preview_error, DecodeError)
-        assert others == [following] * 2
+def test_an_incomplete_picture_is_an_error_and_the_next_is_found():
+    following = jpeg(20)
+    for kind, picture in KINDS.items():
+        for end in (len(picture) // 2, len(picture) - 3, len(picture) - 2, len(picture) - 1):
+            *errors, one, other = split(picture[:end] + following * 2)
+            has_preview = kind == "with a preview" and end == len(picture) // 2
+            assert [type(error) for error in errors] == [DecodeError] * (1 + has_preview)
+            assert one == other == following
 
 
-@pytest.mark.parametrize("end", range(3, 30))
-def test_an_incomplete_header_does_not_hide_the_next_picture(end):
-    picture, following = KINDS["plain"], jpeg(20)
-    parts = split(picture[:end] + following * 2)
-    # A cut at the end of a segment joins both to one picture: the second.
-    assert parts[-1] == following
-    assert following[10:] in parts[-2]
-    assert len(parts) <= 3
+def test_an_incomplete_header_does_not_hide_the_next_picture():
+    following = jpeg(20)
+    for end in range(3, 30):
+        parts = split(KINDS["plain"][:end] + following * 2)
+        # A cut at the end of a segment joins both to one picture: the second.
+        assert parts[-1] == following
+        assert following[10:] in parts[-2]
+        assert len(parts) <= 3
 
 
-def test_junk_between_pictures_is_one_error():
-    picture = KINDS["plain"]
-    parts = split(picture + b"junk" + EOI + b"\xff\xd8\xfe" + picture + picture)
-    assert texts(parts) == [picture, "9 bytes in the stream belong to no picture", picture, picture]
-
-
-def test_damage_is_reported_once():
-    picture = KINDS["plain"]
-    broken = picture[:20] + b"\0" * 50 + picture[20:]
-    parts = split(broken + picture)
-    assert [isinstance(part, bytes) for part in parts] == [False, True]
-
-
-def test_remaining_bytes_are_reported():
-    picture = KINDS["plain"]
-    incomplete = "an incomplete picture in the stream: the stream ends in it"
-    assert texts(split(picture + picture[:50])) == [picture, incomplete]
-    assert texts(split(picture * 2 + b"junk")) == [
-        picture,
-        picture,
-        "4 bytes in the stream belong to no picture",
-    ]
-    assert split(b"") == []
-
-
-def test_bytes_after_a_single_picture_belong_to_its_file():
-    picture = KINDS["plain"]
-    assert split(picture + b"junk") == [picture]
+def test_damage_and_other_bytes_are_reported_once():
+    one, junk = KINDS["plain"], "{} bytes in the stream belong to no picture"
+    cut = "an incomplete picture in the stream: the stream ends in it"
+    torn = "an incomplete picture in the stream: its segments do not follow one another"
+    for stream, parts in (
+        (one + b"junk" + EOI + b"\xff\xd8\xfe" + one * 2, [one, junk.format(9), one, one]),
+        (one[:20] + b"\0" * 50 + one[20:] + one, [torn, one]),
+        (one + one[:50], [one, cut]),
+        (one * 2 + b"junk", [one, one, junk.format(4)]),
+        (one + b"junk", [one]),  # of a single file
+        (b"", []),
+    ):
+        assert texts(split(stream)) == parts
 
 
 def test_at_most_one_picture_is_held():
@@ -197,15 +179,12 @@ def test_a_picture_that_is_too_large_is_refused_in_any_chunks():
         assert parts[-1] == KINDS["plain"]
 
 
-@pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize("gap", [0, 7])
+@pytest.mark.parametrize(("order", "gap"), [("<", 0), (">", 7)])
 def test_pictures_that_a_phone_appends_belong_to_the_main_one(order, gap):
     file = with_attached(jpeg(1), jpeg(2), jpeg(3), gap=gap, order=order)
     main = file[: file.index(jpeg(2)) - gap]
-    following = jpeg(4)
     for cuts in ([], range(0, len(file), 11)):
-        parts = split(file * 2 + following, *cuts)
-        assert texts(parts) == [main, main, following]
+        assert texts(split(file * 2 + jpeg(4), *cuts)) == [main, main, jpeg(4)]
 
 
 def test_a_picture_that_only_looks_attached_counts():
@@ -215,7 +194,7 @@ def test_a_picture_that_only_looks_attached_counts():
     assert split(main + other + jpeg(2)) == [main, other, jpeg(2)]
 
 
-@pytest.mark.parametrize("length", [4, 7, 8, 12, 20, 30, 45, 60])
-def test_a_damaged_index_is_ignored(length):
-    picture = with_segment(jpeg(1), 0xE2, index((100, 0), (100, 200))[:length])
-    assert split(picture + jpeg(2)) == [picture, jpeg(2)]
+def test_a_damaged_index_is_ignored():
+    for length in (4, 7, 8, 12, 20, 30, 45, 60):
+        picture = with_segment(jpeg(1), 0xE2, index((100, 0), (100, 200))[:length])
+        assert split(picture + jpeg(2)) == [picture, jpeg(2)]
