@@ -3,6 +3,8 @@
 import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import cv2
 import number_video
@@ -18,16 +20,6 @@ from detcli.source.video import frame_size, open_address, open_file
 NAN = math.nan
 
 
-class Declares:
-    """A capture with declared properties."""
-
-    def __init__(self, value):
-        self._value = value
-
-    def get(self, _):
-        return self._value
-
-
 DECLARED = {  # what a capture says, and what is made of it
     capture.frames_per_second: [(25.0, 25.0), (1000, 1000), (1001, 0), (0, 0), (-1, 0), (NAN, 0)],
     capture.frame_count: [(50.0, 50), (0, None), (-9.2e18, None), (1e9, None), (NAN, None)],
@@ -35,10 +27,11 @@ DECLARED = {  # what a capture says, and what is made of it
 }
 
 
-@pytest.mark.parametrize("read", DECLARED)
-def test_implausible_properties_are_ignored(read):
-    for declared, expected in DECLARED[read]:
-        assert str(read(Declares(declared))) in {str(expected), str(float(expected or 0))}
+def test_implausible_properties_are_ignored():
+    for read, cases in DECLARED.items():
+        for declared, expected in cases:
+            found = read(SimpleNamespace(get=lambda _, declared=declared: declared))
+            assert str(found) in {str(expected), str(float(expected or 0))}
 
 
 def test_frames_that_are_too_large_are_refused(tmp_path):
@@ -83,23 +76,24 @@ def test_streams_are_opened_by_ffmpeg_with_timeouts(monkeypatch):
     assert 0 < limits[cv2.CAP_PROP_READ_TIMEOUT_MSEC] <= 10_000
 
 
-@pytest.mark.parametrize("name", ["gone.mp4", "a\0b.mp4", "folder/x.mp4"])
-def test_a_missing_file_is_an_error(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a").touch()
-    with pytest.raises(SourceError, match="cannot be read") as caught:
-        open_file(name)
-    assert caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"), [(b"", "empty"), (b"hello", "not a video"), (bytes(5000), "not a video")]
-)
-def test_a_file_that_is_not_a_video_is_an_error(tmp_path, data, reason):
-    (tmp_path / "a.mp4").write_bytes(data)
-    with pytest.raises(DecodeError, match=reason) as caught:
-        open_file(str(tmp_path / "a.mp4"))
-    assert caught.value.hint
+def test_what_is_missing_or_not_a_video_is_an_error(here, monkeypatch):
+    for name in ("gone.mp4", "a\0b.mp4", "folder/x.mp4"):
+        with pytest.raises(SourceError, match="cannot be read") as caught:
+            open_file(name)
+        assert caught.value.hint
+    for data, reason in ((b"", "empty"), (b"hello", "not a video"), (bytes(5000), "not a video")):
+        (here / "a.mp4").write_bytes(data)
+        with pytest.raises(DecodeError, match=reason) as caught:
+            open_file("a.mp4")
+        assert caught.value.hint
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(SourceError, match="Permission denied"):
+        open_file("a.mp4")
+    with pytest.raises(SourceError, match="no such camera"):
+        open_camera(987)
+    for url in ("http://127.0.0.1:1/", "rtsp://127.0.0.1:1/", "rtsp://\udcff/"):
+        with pytest.raises(SourceError, match="cannot be opened"):
+            open_address(url)
 
 
 def test_a_playlist_opens_nothing_else(tmp_path):
@@ -117,35 +111,9 @@ def test_a_playlist_opens_nothing_else(tmp_path):
             open_file(str(tmp_path / "a.mp4"))
 
 
-def test_a_file_without_permission_is_an_error(tmp_path, monkeypatch):
-    (tmp_path / "a.mp4").write_bytes(b"x")
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(SourceError, match="Permission denied"):
-        open_file(str(tmp_path / "a.mp4"))
-
-
-def test_a_missing_camera_is_an_error():
-    with pytest.raises(SourceError, match="no such camera"):
-        open_camera(987)
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "rtsp://127.0.0.1:1/", "rtsp://\udcff/"])
-def test_an_address_without_a_server_is_an_error(url):
-    with pytest.raises(SourceError, match="cannot be opened"):
-        open_address(url)
-
-
 def test_a_frame_that_cannot_be_decoded_is_none():
-    class Fails:
-        def __init__(self, answer):
-            self._answer = answer
-
-        def retrieve(self):
-            if isinstance(self._answer, Exception):
-                raise self._answer
-            return self._answer
-
-    frame = np.zeros((4, 5, 3), np.uint8)
-    assert capture.retrieve(Fails((True, frame))) is frame
-    for answer in ((False, None), (True, None), (True, frame[..., 0]), cv2.error("no")):
-        assert capture.retrieve(Fails(answer)) is None
+    frame, found = np.zeros((4, 5, 3), np.uint8), Mock()
+    found.retrieve.return_value = (True, frame)
+    assert capture.retrieve(found) is frame
+    found.retrieve.side_effect = [(False, None), (True, None), (True, frame[..., 0]), cv2.error("")]
+    assert [capture.retrieve(found) for _ in range(4)] == [None] * 4
