@@ -186,18 +186,20 @@ def instances(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(
-    ("source", "number"),
-    [
-        *[("val/000000000009.jpg", 9), ("9", 9), ("9.tar.gz", 31)],
-        *[("COCO_val2014_000000000042.jpg", 42), ("a.jpg", 31), ("-", 31), ("-9.jpg", 31)],
-        *[("IMG_20240102.jpg", 31), ("a9.jpg", 31), ("9a.jpg", 31), ("12 3.jpg", 31)],
-        *[("٣.jpg", 31), ("9" * 18 + ".jpg", int("9" * 18)), ("9" * 19 + ".jpg", 31)],
-    ],
-)
-def test_a_name_that_is_a_number_is_the_id_else_the_place_from_1(source, number):
-    assert CocoIds().image_id(picture(source, index=30)) == number
-    assert CocoIds().image_id(frame(3, Film(source, 10.0))) == 4
+NUMBERS = {
+    "val/000000000009.jpg": 9,
+    "9": 9,
+    "COCO_val2014_000000000042.jpg": 42,
+    "9" * 18 + ".jpg": int("9" * 18),
+    **dict.fromkeys(("9.tar.gz", "a.jpg", "-", "-9.jpg", "IMG_20240102.jpg", "a9.jpg"), 31),
+    **dict.fromkeys(("9a.jpg", "12 3.jpg", "٣.jpg", "9" * 19 + ".jpg"), 31),
+}
+
+
+def test_a_name_that_is_a_number_is_the_id_else_the_place_from_1():
+    ids = CocoIds()
+    assert {name: ids.image_id(picture(name, index=30)) for name in NUMBERS} == NUMBERS
+    assert {ids.image_id(frame(3, Film(name, 10.0))) for name in NUMBERS} == {4}
 
 
 @pytest.mark.parametrize("count", [90, 91])
@@ -213,29 +215,17 @@ def test_models_with_a_class_for_each_number_of_coco_have_them(count):
 LISTED = {"a.jpg": 5, "train/c.jpg": 6, "val/c.jpg": 7, "val/b.jpg": 8, "film.avi": 9}
 
 
-@pytest.mark.parametrize(
-    ("source", "number"),
-    [
-        *((source, 5) for source in ("a.jpg", "./a.jpg", "x/y/a.jpg", "/x/a.jpg")),
-        *[("data/train/c.jpg", 6), ("data/val/c.jpg", 7), ("elsewhere/b.jpg", 8)],
-    ],
-)
-def test_pictures_are_found_by_file_name(instances, source, number):
-    assert instances(LISTED).image_id(picture(source)) == number
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        *map(picture, ("d.jpg", "A.jpg", "-", "", "a.jpg/c", "x/c.jpg")),
-        frame(0, Film("film.avi", 10.0)),
-    ],
-)
-def test_a_picture_that_is_not_listed_is_a_usage_error(instances, record):
-    with pytest.raises(UsageError, match=r"not among the images of .*instances\.json") as caught:
-        instances(LISTED).image_id(record)
-    assert str(caught.value).startswith(record.origin.source)
-    assert "--coco-images" in caught.value.hint
+def test_pictures_are_found_by_file_name(instances):
+    ids = instances(LISTED)
+    known = {"data/train/c.jpg": 6, "data/val/c.jpg": 7, "elsewhere/b.jpg": 8}
+    known |= dict.fromkeys(("a.jpg", "./a.jpg", "x/y/a.jpg", "/x/a.jpg"), 5)
+    assert {source: ids.image_id(picture(source)) for source in known} == known
+    unknown = map(picture, ("d.jpg", "A.jpg", "-", "", "a.jpg/c", "x/c.jpg"))
+    for record in (*unknown, frame(0, Film("film.avi", 10.0))):
+        with pytest.raises(UsageError, match=r"not among the images of .*instances") as caught:
+            ids.image_id(record)
+        assert str(caught.value).startswith(record.origin.source)
+        assert "--coco-images" in caught.value.hint
 
 
 def test_categories_are_found_by_name(instances):
@@ -260,32 +250,22 @@ def test_a_class_without_a_category_is_left_out_with_one_warning(instances, resu
         assert ids.category_id(0, ("yeti", "cat")) is None
 
 
-BROKEN = {
-    "empty": b"",
-    "no JSON": b"{",
-    "no text": b"\xff\xfe\x00",
-    "a list": b"[]",
-    "no images": b'{"categories": []}',
-    "images of another kind": b'{"images": 3}',
-    "no names": b'{"images": [{"id": 3}]}',
-    "no ids": b'{"images": [{"file_name": "a"}]}',
-    "odd ids": b'{"images": [{"file_name": "a", "id": "x"}]}',
-    "null": b'{"images": [null]}',
-    "odd categories": b'{"images": [], "categories": [{"id": 3}]}',
-    "deep": b"[" * 200_000,
-    "missing": None,
-}
+BROKEN = [
+    *(b"", b"{", b"\xff\xfe\x00", b"[]", b'{"categories": []}', b'{"images": 3}', b"[" * 200_000),
+    *(b'{"images": [{"id": 3}]}', b'{"images": [{"file_name": "a"}]}', b'{"images": [null]}'),
+    b'{"images": [{"file_name": "a", "id": "x"}]}',
+    b'{"images": [], "categories": [{"id": 3}]}',
+]
 
 
-@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
-def test_a_file_that_is_something_else_is_a_usage_error(tmp_path, content):
-    if content is not None:
-        (tmp_path / "a.json").write_bytes(content)
-    with pytest.raises(
-        UsageError, match=r"cannot read the ids of pictures from .*a\.json"
-    ) as caught:
-        CocoIdsFromFile(tmp_path / "a.json")
-    assert "instances.json" in caught.value.hint
+def test_a_file_that_is_missing_or_something_else_is_a_usage_error(tmp_path):
+    path = tmp_path / "a.json"
+    for content in (None, *BROKEN):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(UsageError, match=f"read the ids of pictures from {path}") as caught:
+            CocoIdsFromFile(path)
+        assert "instances.json" in caught.value.hint, content
 
 
 def test_a_task_of_label_studio_has_a_prediction(tmp_path):

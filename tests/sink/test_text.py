@@ -29,6 +29,7 @@ CODES = {
     "\x9b2J": "\\x9b2J",
     "\udcff": "\\udcff",
 }
+SHOWN = {name: name for name in NAMES} | CODES
 FORMULAS = [
     *("=1+1", "+1", "-1", "@SUM(A1)", "=cmd|' /C calc'!A0", ' =HYPERLINK("http://x")', "\uff1d1"),
 ]
@@ -73,15 +74,15 @@ def test_json_has_one_record_per_line(written):
     assert "猫" in lines[1]
 
 
-@pytest.mark.parametrize("name", [*NAMES, *CODES])
-def test_odd_names_survive_json(monkeypatch, written, name):
-    one, other = json.loads(written(JsonSink, picture(name, name), failure(name, name)))
-    assert (one["source"], one["detections"][0]["class_name"]) == (name, name)
-    assert (other["source"], other["error"]["message"]) == (name, name)
-    data = io.BytesIO()
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(data, encoding="ascii"))
-    JsonLinesSink(StandardOutput()).write(picture(name))
-    assert json.loads(data.getvalue())["source"] == name
+def test_odd_names_survive_json(monkeypatch, written):
+    for name in (*NAMES, *CODES):
+        one, other = json.loads(written(JsonSink, picture(name, name), failure(name, name)))
+        assert (one["source"], one["detections"][0]["class_name"]) == (name, name)
+        assert (other["source"], other["error"]["message"]) == (name, name)
+        data = io.BytesIO()
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(data, encoding="ascii"))
+        JsonLinesSink(StandardOutput()).write(picture(name))
+        assert json.loads(data.getvalue())["source"] == name
 
 
 def test_each_line_is_flushed(monkeypatch):
@@ -126,17 +127,11 @@ def test_warnings_are_in_each_row_of_a_picture(written):
     assert filled(alone) == values | {"warnings": "damaged: torn"}
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [*((name, name) for name in NAMES), *CODES.items(), *((one, f"'{one}") for one in FORMULAS)],
-)
-def test_no_cell_has_control_codes_or_begins_like_a_formula(written, name, shown):
-    one, other = rows(written(CsvSink, picture(name, name), failure(name, name)))
-    assert (one["source"], one["class_name"], one["x1"]) == (shown, shown, "1.0")
-    assert (other["source"], other["error"]) == (shown, shown)
-
-
-def test_a_cell_with_a_semicolon_is_quoted(written):
+def test_no_cell_has_control_codes_or_begins_like_a_formula(written):
+    for name, shown in (SHOWN | {one: f"'{one}" for one in FORMULAS}).items():
+        one, other = rows(written(CsvSink, picture(name, name), failure(name, name)))
+        assert (one["source"], one["class_name"], one["x1"]) == (shown, shown, "1.0")
+        assert (other["source"], other["error"]) == (shown, shown)
     assert '"a;=1+1"' in written(CsvSink, picture("a;=1+1"))
 
 
@@ -170,29 +165,26 @@ def test_a_picture_has_a_heading_and_one_row_per_detection(written):
 LONG = "folder of pictures/" * 20
 
 
-@pytest.mark.parametrize(
-    ("record", "line"),
-    [
+def test_what_has_no_detections_has_one_line(written):
+    for record, line in (
         (picture(count=0), "a.jpg  60x40  nothing found"),
         (picture(LONG, count=0), f"{LONG}  60x40  nothing found"),
         (failure(LONG, hint=""), f"{LONG}: it is torn"),
         (failure(hint="fetch it"), "torn.jpg: it is torn  (fetch it)"),
         (frame(12), "in/film.avi  frame 12  1.20 s  60x40  nothing found"),
         (damaged(picture(count=0), "torn\x1b"), "a.jpg  60x40  torn\\x1b  nothing found"),
-    ],
-)
-def test_what_has_no_detections_has_one_line(written, record, line):
-    assert written(TableSink, record) == f"{line}\n"
+    ):
+        assert written(TableSink, record) == f"{line}\n"
 
 
-@pytest.mark.parametrize(("name", "shown"), [*((name, name) for name in NAMES), *CODES.items()])
-def test_names_in_tables_are_neither_markup_nor_control_codes(written, name, shown):
-    text = written(TableSink, damaged(picture(name, name), "odd"), failure(name, name, hint=""))
-    heading, _, row, error, end = text.split("\n")
-    assert heading == f"{shown}  60x40  odd"
-    assert row.startswith(shown)
-    assert (error, end) == (f"{shown}: {shown}", "")
-    assert "\x1b" not in text
+def test_names_in_tables_are_neither_markup_nor_control_codes(written):
+    for name, shown in SHOWN.items():
+        text = written(TableSink, damaged(picture(name, name), "odd"), failure(name, name, hint=""))
+        heading, _, row, error, end = text.split("\n")
+        assert heading == f"{shown}  60x40  odd"
+        assert row.startswith(shown)
+        assert (error, end) == (f"{shown}: {shown}", "")
+        assert "\x1b" not in text
 
 
 @pytest.mark.parametrize("plain", [False, True])

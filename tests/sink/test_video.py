@@ -1,7 +1,8 @@
-"""Annotated videos."""
+"""Annotated videos; without PyAV, of a constant rate and without sound."""
 
 import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import pytest
 from made_videos import YARD, film, live, play
 from sample_records import Film, failed_frame, failure, feed, frame, numbered, picture
 
+import detcli.sink
+from detcli.core.cache import warn_once
 from detcli.core.geometry import Picture
 from detcli.sink.draw import annotate
 from detcli.sink.folder import OutputFolder
-from detcli.sink.video import VideoSink
+from detcli.sink.video import LIVE_RATE, VideoSink
 
 TOLERANCE = 6  # shades that the codec is wrong by
 
@@ -117,3 +120,74 @@ def test_a_real_video_keeps_size_rate_and_frames(tmp_path, shared):
     assert written.rate == pytest.approx(clip.frames_per_second, rel=1e-3)
     sides = (video.get(side) for side in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH))
     assert written.size == (*sides,)
+
+
+@pytest.fixture
+def save_plain(save, monkeypatch):
+    """Write records of one source without PyAV, and return its video."""
+    monkeypatch.setitem(sys.modules, "av", None)
+    monkeypatch.delitem(sys.modules, "detcli.sink.h264", raising=False)
+    monkeypatch.delattr(detcli.sink, "h264", raising=False)
+    warn_once.cache_clear()
+
+    def write(*records):
+        (video,) = save(*records).values()
+        return video
+
+    return write
+
+
+def test_what_is_missing_is_said_once(save_plain, caplog):
+    for _ in range(2):
+        save_plain(*film(2))
+    (said,) = caplog.messages
+    assert "no sound, and browsers do not play them: PyAV does not load" in said
+    assert "pip install 'detcli[video]'" in said
+
+
+def test_the_rate_is_that_of_the_clip_unless_it_is_impossible(save_plain):
+    for rate in (
+        0.5,
+        12.5 / 3,
+        23.976,
+        30000 / 1001,
+        59.94,
+        240,
+        0.0,
+        -1.0,
+        np.inf,
+        90_000.0,
+        1e-9,
+    ):
+        video = save_plain(*film(5, Film("a.mp4", rate)))
+        assert video.rate == pytest.approx(rate if 0.01 <= rate <= 1000 else LIVE_RATE, rel=2e-4)
+        assert len(video.shades) == 5
+
+
+def test_a_failed_frame_repeats_the_one_before_or_is_black(save_plain):
+    records = film(6, step=30)
+    for number in (0, 2, 3, 5):
+        records[number] = failed_frame(number)
+    assert alike(save_plain(*records).shades, 0, 30, 30, 30, 120, 120)
+
+
+DAY = 24 * 3600 * LIVE_RATE
+
+
+@pytest.mark.parametrize(
+    ("times", "shown"),
+    [
+        ((0, 1, 2, 3), (0, 20, 40, 60)),
+        ((0, 0.9, 2.2, 2.8), (0, 20, 40, 60)),
+        ((0, 3, 4), (0, 0, 0, 20, 40)),
+        ((0, 0.3, 1, 1.2, 2), (0, 40, 80)),
+        ((100, 101, 102), (0, 20, 40)),
+        ((5, 3, 6), (0, 40)),
+        # a long pause is shortened
+        ((0, 1, DAY, DAY + 1, DAY + 3), (0, *[20] * round(10 * LIVE_RATE), 40, 60, 60, 80)),
+    ],
+)
+def test_live_frames_are_placed_by_their_time(save_plain, times, shown):
+    video = save_plain(*live(*times))
+    assert alike(video.shades, *shown)
+    assert video.rate == LIVE_RATE
