@@ -146,26 +146,24 @@ def crops(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(
-    ("box", "columns", "rows"),
-    [
-        ((10, 5, 20, 15), (10, 20), (5, 15)),
-        ((10.9, 5.1, 19.1, 14.9), (10, 20), (5, 15)),
-        ((0, 0, 60, 40), (0, 60), (0, 40)),
-        ((-5, -5, 70, 50), (0, 60), (0, 40)),
-        ((10, 5, 10, 5), (10, 11), (5, 6)),
-        ((10.2, 5.2, 10.3, 5.3), (10, 11), (5, 6)),
-        ((60, 40, 60, 40), (59, 60), (39, 40)),
-        ((0, 0, 0, 0), (0, 1), (0, 1)),
-        ((100, 100, 200, 200), (59, 60), (39, 40)),
-        ((-9, -9, -5, -5), (0, 1), (0, 1)),
-        ((59.5, 0, 60, 1), (59, 60), (0, 1)),
-    ],
-)
-def test_the_cut_is_what_the_box_touches(box, columns, rows):
-    part = crop(MAP, np.float32(box))
-    np.testing.assert_array_equal(part, MAP[slice(*rows), slice(*columns)])
-    assert part.size > 0
+TOUCHED = {  # a box, and the whole pixels of its cut
+    (10, 5, 20, 15): (10, 5, 20, 15),
+    (10.9, 5.1, 19.1, 14.9): (10, 5, 20, 15),
+    (0, 0, 60, 40): (0, 0, 60, 40),
+    (-5, -5, 70, 50): (0, 0, 60, 40),
+    (10, 5, 10, 5): (10, 5, 11, 6),
+    (10.2, 5.2, 10.3, 5.3): (10, 5, 11, 6),
+    (60, 40, 60, 40): (59, 39, 60, 40),
+    (0, 0, 0, 0): (0, 0, 1, 1),
+    (100, 100, 200, 200): (59, 39, 60, 40),
+    (-9, -9, -5, -5): (0, 0, 1, 1),
+    (59.5, 0, 60, 1): (59, 0, 60, 1),
+}
+
+
+def test_the_cut_is_what_the_box_touches():
+    for box, (left, top, right, bottom) in TOUCHED.items():
+        np.testing.assert_array_equal(crop(MAP, np.float32(box)), MAP[top:bottom, left:right])
 
 
 def test_each_detection_is_a_picture_in_the_folder_of_its_class(crops):

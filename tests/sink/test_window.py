@@ -7,11 +7,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
 import pytest
-from sample_records import Film, failed_frame, failure, feed, frame, picture
+from sample_records import Film, failed_frame, failure, frame, picture
 
 from detcli.core.errors import OutputError
 from detcli.core.geometry import Picture
@@ -82,20 +83,13 @@ def display(monkeypatch):
 
 @pytest.fixture
 def probe(monkeypatch):
-    """Fake the outcome of the process that tries to open a window."""
+    """Fake the process that tries to open a window: what it answers, or the error."""
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(window, "cv2", Display())
     monkeypatch.setenv("DISPLAY", ":9")
-
-    def answer(code=0, said="", error=None):
-        def run(command, **_options):
-            if error:
-                raise error
-            return subprocess.CompletedProcess(command, code, "", said)
-
-        monkeypatch.setattr(subprocess, "run", run)
-
-    return answer
+    run = Mock(side_effect=AssertionError("it was tried"))
+    monkeypatch.setattr(subprocess, "run", run)
+    return run
 
 
 def test_detections_are_drawn_and_frames_do_not_wait(display):
@@ -144,74 +138,66 @@ def test_one_live_source_keeps_its_size(display):
 
 
 @pytest.mark.parametrize("record", [picture(), frame(0)])
-@pytest.mark.parametrize("key", [ord("q"), ord("Q"), 27, None])
-def test_a_key_or_closing_the_window_ends_the_run(display, key, record):
-    display.keys, display.closed_after = ([key], None) if key else ([], 0)
-    sink = WindowSink()
-    with pytest.raises(Stopped), contextlib.closing(sink):
-        sink.write(record)
-    assert not display.open
+def test_a_key_or_closing_the_window_ends_the_run(display, record):
+    for key in (ord("q"), ord("Q"), 27, None):
+        display.keys, display.closed_after = ([key], None) if key else ([], 0)
+        sink = WindowSink()
+        with pytest.raises(Stopped), contextlib.closing(sink):
+            sink.write(record)
+        assert not display.open
 
 
 def test_a_closed_window_is_not_opened_again(display):
     sink = WindowSink()
-    sink.write(frame(0))
+    for one in (failure(), failed_frame(0), frame(0)):  # what failed shows nothing
+        sink.write(one)
     display.open = False
     with pytest.raises(Stopped):
         sink.write(frame(1))
     assert len(display.shown) == 1
 
 
-def test_a_failed_input_shows_nothing(display):
-    feed(WindowSink(), failure(), failed_frame(0))
-    assert display.shown == []
-
-
-@pytest.mark.parametrize(
-    ("sizes", "shown"),
-    [
+def test_the_window_has_the_size_of_the_picture_and_fits_the_screen(display):
+    for sizes, shown in (
         ([(40, 60), (40, 60), (80, 60)], [(60, 40), (60, 80)]),
         ([(3000, 4000)], [(960, 720)]),
         ([(100, 12800), (9000, 1)], [(1280, 10), (1, 720)]),
-    ],
-)
-def test_the_window_has_the_size_of_the_picture_and_fits_the_screen(display, sizes, shown):
-    display.keys = [ord(" ")] * len(sizes)
-    sink = WindowSink()
-    for height, width in sizes:
-        pixels = Picture.whole(np.zeros((height, width, 3), np.uint8))
-        sink.write(replace(picture(), picture=pixels))
-    assert display.sizes == shown
+    ):
+        sink = WindowSink()
+        display.keys, display.sizes = [ord(" ")] * len(sizes), []
+        for height, width in sizes:
+            pixels = Picture.whole(np.zeros((height, width, 3), np.uint8))
+            sink.write(replace(picture(), picture=pixels))
+        assert display.sizes == shown
 
 
-@pytest.mark.parametrize("source", ["猫.jpg", "\udcff.jpg", "new\nline", ""])
-def test_any_name_can_be_a_title(display, source):
-    display.keys = [ord(" ")]
-    WindowSink().write(picture(source))
-    assert len(display.titles) == 1
+def test_any_name_can_be_a_title(display):
+    display.keys = [ord(" ")] * 4
+    for source in ("猫.jpg", "\udcff.jpg", "new\nline", ""):
+        WindowSink().write(picture(source))
+    assert len(display.titles) == 4
 
 
 COULD_NOT = "qt.qpa.xcb: could not connect to display :9\nqt.qpa.plugin: Could not load\n"
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ({"code": -6, "said": COULD_NOT}, "pictures: could not connect to display :9$"),
-        ({"code": -6}, "no window opens"),
-        ({"code": 1, "said": "Traceback\nImportError: libGL"}, "no window opens"),
-        ({"error": subprocess.TimeoutExpired("python", 30)}, "does not answer"),
-    ],
-)
-def test_a_window_that_cannot_open_is_an_output_error(probe, answer, words):
-    probe(**answer)
-    with pytest.raises(OutputError, match=words) as caught:
-        WindowSink()
-    assert "--save" in caught.value.hint
+def test_a_window_that_cannot_open_is_an_output_error(probe):
+    for code, said, words in (
+        (-6, COULD_NOT, "pictures: could not connect to display :9$"),
+        (-6, "", "no window opens"),
+        (1, "Traceback\nImportError: libGL", "no window opens"),
+        (None, "", "does not answer"),
+    ):
+        late = subprocess.TimeoutExpired("python", 30)
+        probe.side_effect = late if code is None else None
+        probe.return_value = subprocess.CompletedProcess([], code, "", said)
+        with pytest.raises(OutputError, match=words) as caught:
+            WindowSink()
+        assert "--save" in caught.value.hint
 
 
-def test_without_a_display_or_windows_nothing_is_tried(monkeypatch, probe):
-    probe(error=AssertionError("it was tried"))
+@pytest.mark.usefixtures("probe")
+def test_without_a_display_or_windows_nothing_is_tried(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "environ", {})
         with pytest.raises(OutputError, match="there is no display") as caught:
@@ -224,9 +210,9 @@ def test_without_a_display_or_windows_nothing_is_tried(monkeypatch, probe):
     assert "pip install --force-reinstall --no-deps opencv-python" in caught.value.hint
 
 
+@pytest.mark.usefixtures("probe")
 @pytest.mark.parametrize("platform", ["win32", "darwin"])
-def test_other_systems_have_a_display(monkeypatch, probe, platform):
-    probe(error=AssertionError("it was tried"))
+def test_other_systems_have_a_display(monkeypatch, platform):
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.delenv("DISPLAY")
     WindowSink().close()
