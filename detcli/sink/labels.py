@@ -14,7 +14,9 @@ import os
 import re
 import stat
 import warnings
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -251,11 +253,9 @@ class CocoIdsFromFile(CocoIds):
             }
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise _unusable(path, "not a COCO instances.json") from error
-        by_name: dict[str, set[int]] = {}
-        for name, image_id in ids.items():
-            by_name.setdefault(PurePath(name).name, set()).add(image_id)
-        alone = {name: min(found) for name, found in by_name.items() if len(found) == 1}
-        self._images = alone | ids
+        count = Counter(PurePath(name).name for name in ids)
+        names = {PurePath(name).name: image_id for name, image_id in ids.items()}
+        self._images = {name: names[name] for name in count if count[name] == 1} | ids
         self._left_out: set[str] = set()
 
     def image_id(self, record: Record) -> int:
@@ -397,7 +397,7 @@ class MotSink(PerClip["MotFile"]):
     """
 
     def __init__(self, folder: OutputFolder) -> None:
-        super().__init__(lambda record: MotFile(folder, record), MotFile.close)
+        super().__init__(partial(MotFile, folder), MotFile.close)
 
     def write(self, record: Record) -> None:
         if record.origin.frame is not None:

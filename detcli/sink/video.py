@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,9 +53,7 @@ class VideoSink(PerClip["ClipWriter"]):
         condensed: bool = False,
         silent: bool = False,
     ) -> None:
-        def begin(record: Record) -> ClipWriter:
-            return ClipWriter(folder, record, style, condensed=condensed, silent=silent)
-
+        begin = partial(ClipWriter, folder, style=style, condensed=condensed, silent=silent)
         super().__init__(begin, ClipWriter.close)
 
     def write(self, record: Record) -> None:

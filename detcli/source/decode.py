@@ -113,7 +113,7 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     header = read_header(data) if data.startswith(JPEG) else None
     if header is not None:
         check_size(header.size, options.max_pixels)
-    elif data.startswith(JPEG) or not is_known(data):
+    elif data.startswith(JPEG) or not format_of(data):
         raise _not_a_picture(data)
     check_complete(data)
     check_tiles(data)
@@ -148,20 +148,15 @@ def too_slow(limit_s: float, what: str = "not read and decoded") -> SourceError:
     )
 
 
-def _format(data: bytes) -> str:
+def format_of(data: bytes) -> str:
     """The format that data begin as; empty for one that is not decoded."""
     known = (name for start, name in _FORMATS.items() if data.startswith(start))
     return next(known, "AVIF" if data[4:8] == b"ftyp" else "")
 
 
-def is_known(data: bytes) -> bool:
-    """True if data begin as a format that is decoded."""
-    return _format(data) != ""
-
-
 def _not_a_picture(data: bytes) -> DecodeError:
     size = "1 byte" if len(data) == 1 else f"{len(data)} bytes"
-    begins = f"starts as {name}" if (name := _format(data)) else "not in a known picture format"
+    begins = f"starts as {name}" if (name := format_of(data)) else "not in a known picture format"
     if data.startswith(b"%PDF"):
         begins = "a PDF"
     return DecodeError(
@@ -187,7 +182,7 @@ def check_complete(data: bytes) -> None:
 
 def check_tiles(data: bytes) -> None:
     """Refuse a JPEG 2000 file of more tiles than any writer makes: OpenCV would allocate GiB."""
-    if _format(data) != "JPEG 2000":
+    if format_of(data) != "JPEG 2000":
         return
     for found in re.finditer(_CODESTREAM + rb".{4}(.{32})", data, re.DOTALL):
         right, bottom, left, top, wide, high, x, y = struct.unpack(">8I", found[1])

@@ -30,7 +30,7 @@ from detcli.source.decode import (
     JPEG,
     LARGER,
     DecodeOptions,
-    is_known,
+    format_of,
     load_bytes,
     read_header,
     too_slow,
@@ -82,7 +82,7 @@ def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: flo
 
 def _check_begin(begin: bytes, length: int) -> None:
     """Require that a picture begins like this and may have this many bytes."""
-    if not is_known(begin):
+    if not format_of(begin):
         raise DecodeError(
             "not a picture (not in a known picture format)", "check what it is, as `file NAME` does"
         )

@@ -285,13 +285,12 @@ class InputGuard:
     """
 
     def __init__(self, names: Sequence[str], options: SourceOptions = DEFAULTS) -> None:
-        self._objects = frozenset(filter(is_object, names))
+        self._given, self._options = frozenset(names), options
         self._names = list(filter(_is_path, names))
-        self._options = options
 
     def __contains__(self, path: object) -> bool:
         if isinstance(path, Address):
-            return str(path) in self._objects
+            return str(path) in self._given
         if not isinstance(path, Path) or (found := identity(path)) is None:
             return False
         return found in self._named or (_is_media_file(path) and found in self._in_folders)

@@ -71,7 +71,7 @@ class Codes:
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
         """The record with what its detections say, and with symbols that only reading found."""
         grey = as_grey(cv2.cvtColor(picture.pixels, cv2.COLOR_BGR2GRAY))
-        loose = [*read(_Cut(grey))]
+        loose = [*read(_Cut(grey, np.eye(2, 3)))]
         symbols = np.full(len(found), None, np.object_)
         for row, box in enumerate(found.xyxy):
             symbols[row] = symbol_in(box, loose)
@@ -95,13 +95,10 @@ class _Cut:
     """A part of a picture, perhaps enlarged or turned."""
 
     pixels: Grey  # `(H, W)`
-    # `(2, 3)`, takes points of the picture to points of the part; None for the whole
-    matrix: Doubles | None = None
+    matrix: Doubles  # `(2, 3)`, takes points of the picture to points of the part
 
     def in_picture(self, points: Doubles) -> Doubles:
         """Points `(P, 2)` of the part, in the picture."""
-        if self.matrix is None:
-            return points
         moved: Doubles = cv2.transform(points[None], cv2.invertAffineTransform(self.matrix))[0]
         return moved
 
@@ -203,7 +200,6 @@ def _turned(part: _Cut, degrees: float) -> _Cut:
     pixels = cv2.warpAffine(
         part.pixels, matrix, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
     )
-    assert part.matrix is not None  # noqa: S101 - of a cut
     whole = matrix[:, :2] @ part.matrix
     whole[:, 2] += matrix[:, 2]
     return _Cut(as_grey(pixels), whole)

@@ -1,15 +1,15 @@
 """What symbols say, held against what was written into them."""
 
 import base64
-import io
 import json
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
-from sample_records import failure, picture
+from sample_records import failure, feed, picture
 
 from detcli.core.config import Watched
 from detcli.core.detections import Detections
@@ -35,6 +35,7 @@ WAYS = {
     "PDF417": ("pdf417", "PDF417"),
     "Code128": ("barcode", "Code 128"),
 }
+OPTIONAL = ["text", "symbology", "bytes", "corners"]
 
 
 def symbol(content, way="QRCode", module=4):
@@ -81,33 +82,40 @@ def read(record):
     return Watcher(Watched(read=True))(record)
 
 
+def rows(record):
+    return record.to_json()["detections"]
+
+
 def texts(record):
     """What the detections say."""
-    return [row["text"] for row in record.to_json()["detections"]]
+    return [row["text"] for row in rows(record)]
+
+
+def one_of(content, class_name="qr_code", drawn=None):
+    """A picture with one symbol that was detected, and its corners."""
+    pixels = canvas()
+    left, top, right, bottom = box = put(
+        pixels, symbol(content) if drawn is None else drawn, 100, 120
+    )
+    corners = np.array([[left, top], [right, top], [right, bottom], [left, bottom]])
+    return seen(pixels, [box], [class_name]), corners
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_kind_is_read(way):
     class_name, symbology = WAYS[way]
-    pixels = canvas()
-    box = put(pixels, symbol("12345", way), 100, 120)
-    (row,) = read(seen(pixels, [box], [class_name])).to_json()["detections"]
+    record, wanted = one_of("", class_name, symbol("12345", way))
+    (row,) = rows(read(record))
     assert (row["text"], row["symbology"], row["class_name"]) == ("12345", symbology, class_name)
     assert "bytes" not in row
-    corners = np.array(row["corners"])
-    wanted = np.array([box[:2], [box[2], box[1]], box[2:], [box[0], box[3]]])
     tolerance = [12, 60] if way == "Code128" else 6  # of bars, one line is the position
-    assert (np.abs(corners - wanted) <= tolerance).all()
+    assert (np.abs(np.array(row["corners"]) - wanted) <= tolerance).all()
 
 
 def test_each_detection_gets_its_own_text():
     pixels = canvas(400, 900)
-    boxes = [put(pixels, symbol(f"number {n}"), 60 + 260 * n, 100) for n in range(3)]
-    assert texts(read(seen(pixels, boxes[::-1], ["qr_code"] * 3))) == [
-        "number 2",
-        "number 1",
-        "number 0",
-    ]
+    boxes = [put(pixels, symbol(f"{n}"), 60 + 260 * n, 100) for n in range(3)]
+    assert texts(read(seen(pixels, boxes[::-1], ["qr_code"] * 3))) == ["2", "1", "0"]
 
 
 def test_what_only_reading_finds_is_a_detection_too():
@@ -122,7 +130,7 @@ def test_what_only_reading_finds_is_a_detection_too():
 
 def test_nothing_is_read_where_nothing_is():
     record = read(seen(canvas(), [[10, 10, 200, 200], [590, 390, 700, 500]], ["qr_code", "aruco"]))
-    assert record.to_json()["detections"][0] == {
+    assert rows(record)[0] == {
         "class_id": 0,
         "class_name": "qr_code",
         "score": 0.9,
@@ -141,7 +149,7 @@ def test_a_tilted_bar_code_is_turned_upright():
     turn = cv2.getRotationMatrix2D((350, 350), 31, 1)
     tilted = cv2.warpAffine(pixels, turn, (700, 700), borderValue=(170, 170, 170))
     assert zxingcpp.read_barcodes(tilted) == []
-    (row,) = read(seen(tilted, [[230, 220, 470, 480]], ["barcode"])).to_json()["detections"]
+    (row,) = rows(read(seen(tilted, [[230, 220, 470, 480]], ["barcode"])))
     assert row["text"] == "AB-4711"
     ends = np.array(row["corners"])
     slope = np.degrees(np.arctan2(*(ends[1] - ends[0])[::-1]))
@@ -157,30 +165,25 @@ def test_a_small_symbol_in_a_large_picture_is_enlarged():
     pixels[801 : 801 + height, 1203 : 1203 + width] = small[:, :, None]
     assert zxingcpp.read_barcodes(pixels) == []
     box = [1203 + 13, 801 + 13, 1203 + width - 13, 801 + height - 13]
-    (row,) = read(seen(pixels, [box], ["qr_code"])).to_json()["detections"]
+    (row,) = rows(read(seen(pixels, [box], ["qr_code"])))
     assert row["text"] == "small"
     assert np.abs(np.array(row["corners"])[0] - box[:2]).max() < 2
 
 
 @pytest.mark.parametrize(
-    ("drawn_from", "number", "said"),
+    ("number", "said"),
     [
-        ("DICT_4X4_50", 7, "DICT_4X4_50"),
-        ("DICT_4X4_1000", 60, "DICT_4X4_100"),
-        ("DICT_5X5_250", 200, "DICT_5X5_250"),
-        ("DICT_6X6_1000", 999, "DICT_6X6_1000"),
-        ("DICT_APRILTAG_36h11", 580, "DICT_APRILTAG_36h11"),
-        ("DICT_APRILTAG_16h5", 29, "DICT_APRILTAG_16h5"),
-        ("DICT_ARUCO_ORIGINAL", 1000, "DICT_ARUCO_ORIGINAL"),
+        *((7, "4X4_50"), (60, "4X4_100"), (200, "5X5_250"), (999, "6X6_1000")),
+        *((580, "APRILTAG_36h11"), (29, "APRILTAG_16h5"), (1000, "ARUCO_ORIGINAL")),
     ],
 )
-def test_markers_are_numbers_of_a_dictionary(drawn_from, number, said):
-    pixels = canvas()
-    box = put(pixels, marker(drawn_from, number), 100, 120)
-    for shown in (pixels, 255 - pixels):
-        (row,) = read(seen(shown, [box], ["aruco"])).to_json()["detections"]
-        assert (row["text"], row["symbology"]) == (str(number), said)
-        wanted = [box[:2], [box[2], box[1]], box[2:], [box[0], box[3]]]
+def test_markers_are_numbers_of_a_dictionary(number, said):
+    larger = {"4X4_100": "4X4_1000"}.get(said, said)  # it is said which is the smallest
+    record, wanted = one_of("", "aruco", marker(f"DICT_{larger}", number))
+    inverse = Picture.whole(255 - record.picture.pixels)
+    for one in (record, replace(record, picture=inverse)):
+        (row,) = rows(read(one))
+        assert (row["text"], row["symbology"]) == (str(number), f"DICT_{said}")
         assert np.abs(np.array(row["corners"]) - wanted).max() < 2
 
 
@@ -197,9 +200,8 @@ def test_a_dictionary_is_the_smallest_that_has_the_marker():
 
 
 def test_content_that_is_no_text_is_in_base64():
-    pixels, content = canvas(), bytes(range(128, 160))
-    box = put(pixels, symbol(content), 100, 120)
-    (row,) = read(seen(pixels, [box], ["qr_code"])).to_json()["detections"]
+    content = bytes(range(128, 160))
+    (row,) = rows(read(one_of(content)[0]))
     assert row["text"] is None
     assert base64.b64decode(row["bytes"]) == content
 
@@ -212,18 +214,15 @@ def test_hostile_text_is_harmless(tmp_path):
     box = put(pixels, symbol(HOSTILE), 100, 120)
     record = read(seen(pixels, [box, [0, 0, 50, 50]], ["qr_code"] * 2))
     assert texts(record) == [HOSTILE, None]
-    assert json.loads(json.dumps(record.to_json()))["detections"][0]["text"] == HOSTILE
-    path = tmp_path / "a.csv"
-    sink = CsvSink(AtomicFile(path), ["text", "symbology", "bytes", "corners"])
-    sink.write(record)
-    sink.close()
-    head, first, second = path.read_text().splitlines()
+    assert json.loads(json.dumps(rows(record)))[0]["text"] == HOSTILE
+    feed(CsvSink(AtomicFile(tmp_path / "a.csv"), OPTIONAL), record)
+    head, first, second = (tmp_path / "a.csv").read_text().splitlines()
     assert head.endswith(",text,symbology,bytes,corners")
     assert "'=1+1\\u202e\\n<script>alert(1)</script>,QR Code,," in first
     assert second.endswith(",,,,")
 
 
-def test_parquet_tells_what_was_not_read_from_what_was_not_asked():
+def test_parquet_tells_what_was_not_read_from_what_was_not_asked(tmp_path):
     pixels = canvas(500, 900)
     boxes = [
         put(pixels, symbol("text"), 60, 100),
@@ -231,48 +230,27 @@ def test_parquet_tells_what_was_not_read_from_what_was_not_asked():
     ]
     record = read(seen(pixels, [*boxes, [0, 300, 50, 350]], ["qr_code"] * 3))
     assert texts(record) == ["text", None, None]
-    for watched, kept in ((["text", "symbology", "bytes", "corners"], record), ([], seen(pixels))):
-        file = io.BytesIO()
-        sink = parquet.ParquetSink(_Target(file), watched)
-        sink.write(kept)
-        sink.close()
-        (stored,) = parquet.read_records(file)[0]
+    for watched, kept in ((OPTIONAL, record), ([], seen(pixels))):
+        feed(parquet.ParquetSink(AtomicFile(tmp_path / "a"), watched), kept)
+        with (tmp_path / "a").open("rb") as file:
+            (stored,) = parquet.read_records(file)[0]
         assert stored == kept.to_json()
 
 
-class _Target:
-    """A file in memory, as the sink of Parquet takes one."""
-
-    def __init__(self, file):
-        self.write = file.write
-
-    def commit(self):
-        """Do nothing."""
-
-
 def test_labels_in_pictures_say_it():
-    pixels = canvas()
-    box = put(pixels, symbol("on the label"), 100, 160)
-    record = read(seen(pixels, [box], ["qr_code"]))
-    plain = replace(record.detections, symbols=None)
-    drawn = annotate(pixels, record.detections)
-    assert not np.array_equal(drawn, annotate(pixels, plain))
-    silent = Style(label_parts=frozenset())
-    assert np.array_equal(
-        annotate(pixels, record.detections, silent), annotate(pixels, plain, silent)
-    )
+    record = read(one_of("on the label")[0])
+    pixels, plain = record.picture.pixels, replace(record.detections, symbols=None)
+    for style, same in ((Style(), False), (Style(label_parts=frozenset()), True)):
+        drawn = [annotate(pixels, found, style) for found in (record.detections, plain)]
+        assert np.array_equal(*drawn) == same
 
 
 def test_a_hidden_symbol_says_nothing():
     pixels = canvas(400, 900)
     boxes = [put(pixels, symbol("hidden"), 60, 100), put(pixels, symbol("open", "Aztec"), 500, 100)]
     written = []
-
-    class Kept:
-        write = written.append
-
     record = read(seen(pixels, boxes, ["qr_code", "aztec"]))
-    PrivateSinks([Kept()], frozenset({0}), "fill").write(record)
+    PrivateSinks([SimpleNamespace(write=written.append)], frozenset({0}), "fill").write(record)
     assert texts(written[0]) == [None, "open"]
     assert texts(record) == ["hidden", "open"]
 
@@ -288,5 +266,5 @@ def test_the_library_may_be_missing(monkeypatch):
 def test_records_without_reading_are_as_they_were():
     record = seen(canvas(), [[1, 2, 30, 40]], ["qr_code"])
     assert isinstance(record, Record)
-    assert "text" not in record.to_json()["detections"][0]
+    assert "text" not in rows(record)[0]
     assert Watcher(Watched())(record) is record

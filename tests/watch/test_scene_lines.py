@@ -21,22 +21,19 @@ def walk(*points, ends=LINE):
     return [crossings.side(ends, 1, np.float32(point)) for point in points]
 
 
-@pytest.mark.parametrize(
-    ("points", "sides"),
-    [
-        ([(50, 90), (50, 10)], [None, "left"]),
-        ([(50, 10), (50, 90)], [None, "right"]),
-        ([(50, 90), (50, 50), (50, 10)], [None, None, "left"]),  # a stop on the line
-        ([(50, 90), (50, 50), (50, 90)], [None, None, None]),  # and back
-        ([(50, 90), (50, 10), (50, 90)], [None, "left", "right"]),
-        ([(95, 90), (95, 10)], [None, None]),  # past its end
-        ([(5, 60), (5, 40), (50, 40), (50, 60)], [None, None, None, "right"]),
-        ([(50, 90), (np.nan, np.nan), (50, 10)], [None, None, "left"]),
-        ([(50, 50), (50, 10)], [None, None]),  # it began on the line
-    ],
-)
-def test_crossings(points, sides):
-    assert walk(*points) == sides
+def test_crossings():
+    for points, *sides in (
+        ([(50, 90), (50, 10)], "left"),
+        ([(50, 10), (50, 90)], "right"),
+        ([(50, 90), (50, 50), (50, 10)], None, "left"),  # a stop on the line
+        ([(50, 90), (50, 50), (50, 90)], None, None),  # and back
+        ([(50, 90), (50, 10), (50, 90)], "left", "right"),
+        ([(95, 90), (95, 10)], None),  # past its end
+        ([(5, 60), (5, 40), (50, 40), (50, 60)], None, None, "right"),
+        ([(50, 90), (np.nan, np.nan), (50, 10)], None, "left"),
+        ([(50, 50), (50, 10)], None),  # it began on the line
+    ):
+        assert walk(*points) == [None, *sides], points
 
 
 def test_tracks_are_told_apart():

@@ -164,14 +164,9 @@ def test_trails_end_where_objects_stand():
         np.testing.assert_allclose(trails[number][-1], ((box[0] + box[2]) / 2, box[3]), rtol=1e-4)
 
 
-def test_photos_pass_as_they_are():
-    record = picture()
-    assert watch()(record) is record
-    assert "track_id" not in record.to_json()["detections"][0]
-
-
 def test_json_has_the_number_once_it_is_sure():
-    rng, follow = np.random.default_rng(0), watch()
+    rng, follow, photo = np.random.default_rng(0), watch(), picture()
+    assert follow(photo) is photo
     first, second = (follow(seen(number, rng, missed=0)) for number in range(2))
     assert all("track_id" not in one for one in first.to_json()["detections"])
     assert {one["track_id"] for one in second.to_json()["detections"]} == {1, 2, 3, 4, 5, 6}
@@ -205,42 +200,28 @@ def test_no_box_ends_the_run(tracker, frames):
         assert len(set(sure)) == len(sure)
 
 
-def test_an_old_version_lacks_a_tracker(monkeypatch):
+def test_the_library_may_be_old_or_missing(monkeypatch):
+    assert {*scene.CLASSES} == {*Tracker}
     monkeypatch.delattr("trackers.BoTSORTTracker")
     with pytest.raises(DependencyError, match="no botsort") as caught:
         watch(Tracker.BOTSORT)
     assert "detcli[track]" in caught.value.hint
-
-
-def test_the_library_may_be_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "trackers", None)
     with pytest.raises(DependencyError, match="trackers does not load") as caught:
         watch()
     assert "detcli[track]" in caught.value.hint
 
 
-def test_every_tracker_has_its_class():
-    assert {*scene.CLASSES} == {*Tracker}
-
-
-@pytest.mark.parametrize(
-    ("text", "parsed"),
-    [
+def test_options():
+    for text, parsed in (
         ("bytetrack", Tracking(Tracker.BYTETRACK)),
         ("ocsort, conf=0.5", Tracking(Tracker.OCSORT, 0.5)),
         ("botsort,conf=1", Tracking(Tracker.BOTSORT, 1)),
-    ],
-)
-def test_options(text, parsed):
-    assert Tracking.parse(text) == parsed
-    assert Tracking.parse(str(parsed)) == parsed
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "sort", "ByteTrack", "bytetrack,", "bytetrack,0.5", "bytetrack,conf=2", "ocsort,conf=nan",
-     "bytetrack,conf=x", "bytetrack,conf=0.5,lost=2"],
-)  # fmt: skip
-def test_what_is_no_tracker_is_a_usage_error(text):
-    with pytest.raises(UsageError, match="--track"):
-        Tracking.parse(text)
+    ):
+        assert Tracking.parse(text) == Tracking.parse(str(parsed)) == parsed
+    for text in (
+        *("", "sort", "ByteTrack", "bytetrack,", "bytetrack,0.5", "bytetrack,conf=2"),
+        *("ocsort,conf=nan", "bytetrack,conf=x", "bytetrack,conf=0.5,lost=2"),
+    ):
+        with pytest.raises(UsageError, match="--track"):
+            Tracking.parse(text)
