@@ -21,7 +21,6 @@ from detcli.sink.image import GREY, SAMPLES, WAYS, CropSink, OnlyDetections, Pri
 from detcli.sink.labels import DatasetSink
 
 TEXT = "https://example.org/0123456789"
-SIZES = (16, 40, 100, 300, 1000)  # pixels a side
 NAMES = ("secret", "public")
 
 
@@ -57,12 +56,9 @@ def qr_code(side):
     return cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR)
 
 
-def test_the_option_names_all_ways():
-    assert set(Hiding) == WAYS.keys()
-
-
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", Hiding)
 def test_only_the_box_and_its_margin_change(way):
+    assert set(Hiding) == WAYS.keys()
     image = noise(100, 200)
     before = image.copy()
     got = hidden(image, boxes((50.5, 20.5, 99.5, 59.5)), way)
@@ -74,14 +70,8 @@ def test_only_the_box_and_its_margin_change(way):
 
 
 BOXES = [
-    (-10, -10, 300, 300),
-    (190, 90, 260, 130),
-    (10, 10, 10, 10),
-    (10.2, 10.2, 10.3, 10.3),
-    (199.5, 99.5, 200, 100),
-    (0, 0, 200, 1),
-    (0, 0, 1, 100),
-    (-50, -50, -10, -10),
+    *((-10, -10, 300, 300), (190, 90, 260, 130), (10, 10, 10, 10), (10.2, 10.2, 10.3, 10.3)),
+    *((199.5, 99.5, 200, 100), (0, 0, 200, 1), (0, 0, 1, 100), (-50, -50, -10, -10)),
     (-3e38, -3e38, 3e38, 3e38),
 ]
 
@@ -124,12 +114,12 @@ def test_pixels_that_change_places_within_a_part_are_not_noticed(way):
     np.testing.assert_array_equal(hidden(image, one(image), way), hidden(shuffled, one(image), way))
 
 
-@pytest.mark.parametrize("side", SIZES)
-@pytest.mark.parametrize("way", WAYS)
-def test_a_qr_code_cannot_be_read(way, side):
+@pytest.mark.parametrize("side", [16, 40, 100, 300, 1000])
+def test_a_qr_code_cannot_be_read(side):
     code = qr_code(side)
     assert side < 80 or set(readable(code)) == {TEXT}
-    assert readable(hidden(code, one(code), way)) == []
+    for way in WAYS:
+        assert readable(hidden(code, one(code), way)) == []
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -71,36 +71,28 @@ def test_what_is_in_it(place, tmp_path):
     assert (place / "labels/a.txt").read_bytes() == b""
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "kept"),
-    [
-        ("a.JPEG", ".jpg", "a.jpg"),
-        ("a.jpg", ".png", "a.png"),  # named wrongly
-        ("a", ".jpg", "a.jpg"),
-        ("a.b.webp", ".webp", "a.b.webp"),
-        ("a.dib", ".bmp", "a.bmp"),
-        ("a.tiff", ".tiff", "a.tif"),
-        ("a.avif", ".avif", "a.avif"),
-        *((f"a{suffix}", suffix, None) for suffix in (".ppm", ".jp2", ".gif")),
-    ],
-)
-def test_files_that_trainers_open_are_copied_and_others_encoded(
-    place, tmp_path, name, content, kept
-):
-    record = stored(tmp_path, name, shade=99, suffix=content)
-    assert save(place, record)[0] == [kept or "a.png"]
-    if kept:
+COPIED = {  # a file, what it has, and its copy
+    ("a.JPEG", ".jpg"): "a.jpg",
+    ("a.jpg", ".png"): "a.png",  # named wrongly
+    ("a", ".jpg"): "a.jpg",
+    ("a.b.webp", ".webp"): "a.b.webp",
+    ("a.dib", ".bmp"): "a.bmp",
+    ("a.tiff", ".tiff"): "a.tif",
+    ("a.avif", ".avif"): "a.avif",
+}
+
+
+def test_files_that_trainers_open_are_copied_and_others_encoded(tmp_path):
+    for number, ((name, content), kept) in enumerate(COPIED.items()):
+        record, place = stored(tmp_path, name, suffix=content), tmp_path / f"copies{number}"
+        assert save(place, record)[0] == [kept]
         assert (place / "images" / kept).read_bytes() == (tmp_path / name).read_bytes()
-    else:
+        # A trainer that repairs a picture of the dataset must not change the input.
+        assert (place / "images" / kept).stat().st_nlink == 1
+    for suffix in (".ppm", ".jp2", ".gif"):
+        record, place = stored(tmp_path, f"a{suffix}", shade=99), tmp_path / suffix
+        assert save(place, record)[0] == ["a.png"]
         np.testing.assert_array_equal(cv2.imread(place / "images/a.png"), record.picture.pixels)
-
-
-def test_a_copy_is_no_link(place, tmp_path):
-    """A trainer that repairs a picture of the dataset must not change the input."""
-    save(place, stored(tmp_path, "in/a.png"))
-    assert (place / "images/a.png").stat().st_nlink == 1
-    (place / "images/a.png").write_bytes(b"")
-    assert (tmp_path / "in/a.png").stat().st_size > 0
 
 
 @pytest.mark.parametrize("runs", [1, 2])
@@ -176,23 +168,19 @@ def test_whenever_a_run_ends_the_dataset_is_complete_and_the_next_run_goes_on(
         assert next(left, None) is None
 
 
-@pytest.mark.parametrize(
-    "description",
-    [
-        *("", "names: [dog]", "names: [cat, dog]", "names: cat", "a", "[", "names: {x: cat}"),
-        *("path: .\nnames:\n- [cat]", "\0", "- cat", "names: null", "{" * 5000),
-    ],
-)
-def test_a_dataset_of_other_classes_is_refused(place, tmp_path, description):
-    place.mkdir()
-    (place / "data.yaml").write_text(description)
-    with pytest.raises(UsageError, match=r"data\.yaml"):
-        save(place, stored(tmp_path))
-    assert (place / "data.yaml").read_text() == description
+OTHER = [
+    *("", "names: [dog]", "names: [cat, dog]", "names: cat", "a", "[", "names: {x: cat}"),
+    *("path: .\nnames:\n- [cat]", "\0", "- cat", "names: null", "{" * 5000),
+]
 
 
-def test_a_description_that_somebody_has_edited_is_kept(place, tmp_path):
+def test_a_dataset_of_other_classes_is_refused_and_an_edited_description_kept(place, tmp_path):
     place.mkdir()
+    for description in OTHER:
+        (place / "data.yaml").write_text(description)
+        with pytest.raises(UsageError, match=r"data\.yaml"):
+            save(place, stored(tmp_path))
+        assert (place / "data.yaml").read_text() == description
     text = "path: /data\ntrain: images\nval: chosen.txt\nnc: 1\nnames: [cat]\n"
     (place / "data.yaml").write_text(text)
     save(place, stored(tmp_path))
