@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from detcli.core.errors import DecodeError, SourceError, system_reason
+from detcli.core.files import NO_WAIT
 from detcli.core.geometry import Picture
 from detcli.core.objects import Address, Bucket, ObjectError
 from detcli.core.record import Origin
@@ -103,7 +104,9 @@ def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
         DecodeError: The picture is incomplete or too large, or not in a known format.
     """
     try:
-        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
+        with open(
+            path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | NO_WAIT)
+        ) as file:
             descriptor = file.fileno()
             status = os.fstat(descriptor)
             if stat.S_ISREG(status.st_mode):
@@ -119,11 +122,6 @@ def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
             f"cannot be read: {system_reason(error)}", "check the path, and its permissions"
         ) from error
     return load_bytes(data, options)
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file, and a pipe without waiting for its writer."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def stdin_problem() -> str:
@@ -283,12 +281,13 @@ class Fetch:
 
 
 def _object_request(bucket: Bucket, key: str) -> tuple[int, Generator[bytes]]:
+    with _store_errors("cannot be fetched"):
+        size, chunks = bucket.read(key)
+
     def passed_on() -> Generator[bytes]:
         with _store_errors("cannot be fetched"):
             yield from chunks
 
-    with _store_errors("cannot be fetched"):
-        size, chunks = bucket.read(key)
     return size, passed_on()
 
 

@@ -70,7 +70,17 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     """
 
     def __init__(self, names: Sequence[str], options: SourceOptions = DEFAULTS) -> None:
-        _check(names, options)
+        if any(map(is_object, names)):
+            require_obstore()
+        if [*names, options.files_from].count(STDIN) > 1:
+            raise UsageError("standard input can be read only once", "name - once")
+        if options.end_s is not None and not options.start_s < options.end_s:
+            raise UsageError(
+                f"a video cannot end at {options.end_s} s and start at {options.start_s} s",
+                "choose an end after the start",
+            )
+        if options.files_from is not None:
+            check_list(options.files_from)
         self._names, self._options = names, options
         self.progress = SourceProgress(len(names) if options.files_from is None else None)
         self._fetches = Fetches(options.decode, self.progress.stop)
@@ -261,20 +271,6 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 source = replace(source, name=f"{source.name} ({number})")
             sources.append(source)
         yield from watch(sources, self._options, self.progress)
-
-
-def _check(names: Sequence[str], options: SourceOptions) -> None:
-    if any(map(is_object, names)):
-        require_obstore()
-    if [*names, options.files_from].count(STDIN) > 1:
-        raise UsageError("standard input can be read only once", "name - once")
-    if options.end_s is not None and not options.start_s < options.end_s:
-        raise UsageError(
-            f"a video cannot end at {options.end_s} s and start at {options.start_s} s",
-            "choose an end after the start",
-        )
-    if options.files_from is not None:
-        check_list(options.files_from)
 
 
 class InputGuard:
