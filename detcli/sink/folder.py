@@ -83,8 +83,7 @@ class UniqueNames:
 
     def __init__(self) -> None:
         self._given: Counter[tuple[str, str]] = Counter()
-        self._taken: set[str] = set()
-        self._prefixes: set[str] = set()
+        self._taken: set[str] = set()  # names of files, and prefixes with their `_`
         self._barred: set[str] = set()  # from being prefixes: a name of one of their files is taken
         self._owners: dict[tuple[str, str], str] = {}  # by name and suffix, the mark that has it
         self._reserved: dict[str, str] = {}  # the same by name, whatever the suffix
@@ -99,7 +98,7 @@ class UniqueNames:
         """Give a name to one file."""
         for candidate in self._candidates(name, suffix, mark):
             key, prefixes = _fold(candidate) + suffix.lower(), _prefixes_of(candidate)
-            is_free = key not in self._taken and self._prefixes.isdisjoint(prefixes)
+            is_free = key not in self._barred and self._taken.isdisjoint([key, *prefixes])
             if is_free and usable(candidate + suffix):
                 break
         self._taken.add(key)
@@ -107,15 +106,8 @@ class UniqueNames:
         return candidate + suffix
 
     def prefix(self, name: str, usable: Callable[[str], bool] = bool, mark: str = "") -> str:
-        """Give a name for files that append `_` and numbers to it; as for `file`."""
-        for candidate in self._candidates(name, "_", mark):
-            key, prefixes = _fold(candidate), _prefixes_of(candidate)
-            is_free = key not in self._barred and self._prefixes.isdisjoint([key, *prefixes])
-            if is_free and usable(candidate):
-                break
-        self._prefixes.add(key)
-        self._barred.update(prefixes)
-        return candidate
+        """Give a name for files that append `_` and numbers to it; `usable` is told both."""
+        return self.file(name, "_", usable, mark).removesuffix("_")
 
     def _candidates(self, name: str, suffix: str, mark: str) -> Iterator[str]:
         """The name, which is for one mark, or else with the mark; then with each number, once."""
@@ -136,12 +128,12 @@ def _fold(name: str) -> str:
 
 
 def _prefixes_of(name: str) -> list[str]:
-    """Prefixes that could give this name: `a_1` and `a` for `a_1_2`."""
+    """Prefixes that could give this name, with their `_`: `a_1_` and `a_` for `a_1_2`."""
     name = _fold(name)
     found = []
     while match := re.search(r"_[0-9]+$", name):
         name = name[: match.start()]
-        found.append(name)
+        found.append(f"{name}_")
     return found
 
 
