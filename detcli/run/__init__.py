@@ -12,6 +12,7 @@ shards/       a run in parts, each published once
 """
 
 import ctypes
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -156,7 +157,7 @@ def source_options(config: Config, decode: DecodeOptions | None = None) -> Sourc
         recursive=inputs.recursive,
         stride=inputs.vid_stride,
         start_s=inputs.start,
-        end_s=inputs.end,
+        end_s=math.inf if inputs.end is None else inputs.end,
         files_from=inputs.files_from,
         null_separated=inputs.null,
         decode=decode or DecodeOptions(),

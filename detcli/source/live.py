@@ -203,9 +203,8 @@ class _Watcher(threading.Thread):
         if self._first_s is None:
             self._first_s = self._last_s
         time_s = self._last_s - self._first_s
-        end_s = self._options.end_s
-        is_late = end_s is not None and time_s >= end_s
-        if is_late or time_s < self._options.start_s or number % self._options.stride:
+        options = self._options
+        if not options.start_s <= time_s < options.end_s or number % options.stride:
             return
         image = retrieve(capture)
         if image is None:
@@ -218,9 +217,5 @@ class _Watcher(threading.Thread):
             self._news.notify()
 
     def _is_over(self) -> bool:
-        if self._over.is_set():
-            return True
-        end_s = self._options.end_s
-        if end_s is None or self._first_s is None:
-            return False
-        return time.monotonic() - self._first_s >= end_s
+        seen_s = 0.0 if self._first_s is None else time.monotonic() - self._first_s
+        return self._over.is_set() or seen_s >= self._options.end_s

@@ -6,6 +6,7 @@ its place, and whatever it returns later is ignored.
 """
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -83,7 +84,7 @@ class SourceOptions:
     recursive: bool = False  # search the folders in a folder, too
     stride: int = 1  # use every stride-th frame of a video, from the first one on
     start_s: float = 0.0  # leave out frames before this time
-    end_s: float | None = None  # leave out frames from this time on
+    end_s: float = math.inf  # leave out frames from this time on
     files_from: str | None = None  # a file with names of pictures and videos; - is standard input
     null_separated: bool = False  # names in it end with NUL instead of a newline
     decode: DecodeOptions = field(default_factory=DecodeOptions)

@@ -74,7 +74,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             require_obstore()
         if [*names, options.files_from].count(STDIN) > 1:
             raise UsageError("standard input can be read only once", "name - once")
-        if options.end_s is not None and not options.start_s < options.end_s:
+        if not options.start_s < options.end_s:
             raise UsageError(
                 f"a video cannot end at {options.end_s} s and start at {options.start_s} s",
                 "choose an end after the start",

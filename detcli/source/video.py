@@ -166,8 +166,7 @@ def _expected(frames: "_Frames", options: SourceOptions) -> int | None:
     first, end = 0, frames.declared
     if frames.rate:
         first = math.ceil(min(end, options.start_s * frames.rate - _EPSILON_S))
-        if options.end_s is not None:
-            end = math.ceil(min(end, options.end_s * frames.rate - _EPSILON_S))
+        end = math.ceil(min(end, options.end_s * frames.rate - _EPSILON_S))
     return len(range(first, end, options.stride))
 
 
@@ -179,7 +178,7 @@ def _select(
     while frames.advance():
         if frames.time_s < options.start_s - _EPSILON_S:
             continue
-        if options.end_s is not None and frames.time_s >= options.end_s - _EPSILON_S:
+        if frames.time_s >= options.end_s - _EPSILON_S:
             frames.at_end = False
             return
         first = frames.number if first is None else first
