@@ -102,6 +102,16 @@ class _Cut:
         moved: Doubles = cv2.transform(points[None], cv2.invertAffineTransform(self.matrix))[0]
         return moved
 
+    def enlarged(self, times: int) -> "_Cut":
+        """The part, enlarged by a whole factor."""
+        if times == 1:
+            return self
+        cubic, matrix = cv2.INTER_CUBIC, times * self.matrix
+        # Pixel centres are at whole numbers, so half a pixel moves with the size.
+        matrix[:, 2] += (times - 1) / 2
+        pixels = cv2.resize(self.pixels, None, fx=times, fy=times, interpolation=cubic)
+        return _Cut(as_grey(pixels), matrix)
+
 
 def read(part: _Cut, binarizer: Any = BINARIZERS[0]) -> Iterator[Symbol]:  # noqa: ANN401
     """Read all symbols in a part of a picture with zxing-cpp; its defaults are its thorough way."""
@@ -140,40 +150,26 @@ def read_in(grey: Grey, box: npt.NDArray[np.float32]) -> Symbol | None:
 
 def _cuts(grey: Grey, box: npt.NDArray[np.float32]) -> Iterator[_Cut]:
     """What is in a box and around it: as it is, turned upright, and enlarged both ways."""
-    left, top, right, bottom = _with_margin(box, grey.shape)
-    pixels = grey[top:bottom, left:right]
-    if not pixels.size:
+    part = _cut_out(grey, box)
+    if not part.pixels.size:
         return
-    tilt = _tilt(pixels)
+    tilt = _tilt(part.pixels)
     for times in ENLARGED:
-        if times > 1 and times * max(pixels.shape) > LONGEST:
+        if times > 1 and times * max(part.pixels.shape) > LONGEST:
             return
-        # Pixel centres are at whole numbers, so half a pixel moves with the size.
-        shift = (times - 1) / 2
-        x, y = shift - times * left, shift - times * top
-        cut = _Cut(enlarged(pixels, times), np.array([[times, 0, x], [0, times, y]], float))
+        cut = part.enlarged(times)
         yield cut
         if abs(tilt) >= LEAST_TURN:
             yield _turned(cut, tilt)
 
 
-def enlarged(grey: Grey, times: int) -> Grey:
-    """Enlarge a picture `(H, W)` by a whole factor."""
-    if times == 1:
-        return grey
-    return as_grey(cv2.resize(grey, None, fx=times, fy=times, interpolation=cv2.INTER_CUBIC))
-
-
-def _with_margin(box: npt.NDArray[np.float32], size: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """A box and what is around it, in whole pixels within a picture of (height, width)."""
+def _cut_out(grey: Grey, box: npt.NDArray[np.float32]) -> _Cut:
+    """A box `(4,)` and what is around it, in whole pixels within the picture; may be empty."""
     left, top, right, bottom = box.tolist()
     margin = max(LEAST_MARGIN, MARGIN * max(right - left, bottom - top))
-    return (
-        max(0, math.floor(left - margin)),
-        max(0, math.floor(top - margin)),
-        min(size[1], math.ceil(right + margin)),
-        min(size[0], math.ceil(bottom + margin)),
-    )
+    x, y = max(0, math.floor(left - margin)), max(0, math.floor(top - margin))
+    pixels = grey[y : math.ceil(bottom + margin), x : math.ceil(right + margin)]
+    return _Cut(pixels, np.array([[1, 0, -x], [0, 1, -y]], np.float64))
 
 
 def _tilt(pixels: Grey) -> float:
@@ -207,13 +203,11 @@ def _turned(part: _Cut, degrees: float) -> _Cut:
 
 def read_marker(grey: Grey, box: npt.NDArray[np.float32]) -> Symbol | None:
     """Read the ArUco or AprilTag marker in a box `(4,)` of a picture `(H, W)`: its number."""
-    left, top, right, bottom = _with_margin(box, grey.shape)
-    part = grey[top:bottom, left:right]
-    if not part.size:
+    part = _cut_out(grey, box)
+    if not part.pixels.size:
         return None
-    times = max(1, min(4, round(200 / max(part.shape))))
-    part, shift = enlarged(part, times), (times - 1) / 2
-    for pixels in (part, 255 - part):  # dark on light, then light on dark
+    part = part.enlarged(max(1, min(4, round(200 / max(part.pixels.shape)))))
+    for pixels in (part.pixels, 255 - part.pixels):  # dark on light, then light on dark
         corners, numbers, _, kinds = _marker_detector().detectMarkersMultiDict(pixels)
         if numbers is None:
             continue
@@ -222,7 +216,7 @@ def read_marker(grey: Grey, box: npt.NDArray[np.float32]) -> Symbol | None:
                 str(number),
                 _smallest(DICTIONARIES[kind], number),
                 b"",
-                (quad[0].astype(np.float64) - shift) / times + (left, top),
+                part.in_picture(quad[0].astype(np.float64)),
                 MARKERS,
             )
             for quad, number, kind in zip(corners, numbers.flat, kinds.flat, strict=True)
