@@ -27,9 +27,6 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-GREY = np.full((40, 60, 3), 114, np.uint8)
-
-
 def picture(source, shade=114):
     pixels = np.full((40, 60, 3), shade, np.uint8)
     return replace(sample_records.picture(source), picture=Picture.whole(pixels))
@@ -85,34 +82,21 @@ STARTS = {
 }
 
 
-@pytest.mark.parametrize("suffix", [*sorted(SUFFIXES), ".JPG", ".Png", ".TIFF"])
-def test_the_format_is_that_of_the_input(suffix):
-    data, written = encode(GREY, picture(f"in.d/a{suffix}"))
-    assert written == suffix
-    assert data.startswith(STARTS[suffix.lower()])
-    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    np.testing.assert_allclose(decoded, GREY, atol=3)
-
-
-@pytest.mark.parametrize(
-    ("record", "size", "suffix"),
-    [
+def test_the_format_is_that_of_the_input_or_png_or_jpeg():
+    own = (*sorted(SUFFIXES), ".JPG", ".Png", ".TIFF")
+    for record, size, suffix in (
+        *((picture(f"in.d/a{suffix}"), (40, 60), suffix) for suffix in own),
         *((picture(source), (40, 60), ".png") for source in ("a.gif", "a.jp2", "in.jpg/a", "")),
         *((record, (40, 60), ".jpg") for record in (picture("-"), frame(0), numbered(3))),
         (picture("a.webp"), (1, 20_000), ".png"),  # which is too wide
         (picture("a.jpg"), (1, 70_000), ".png"),
-    ],
-)
-def test_any_other_becomes_png_or_jpeg(record, size, suffix):
-    pixels = np.full((*size, 3), 114, np.uint8)
-    data, written = encode(pixels, record)
-    assert written == suffix
-    assert data.startswith(STARTS[suffix])
-    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    np.testing.assert_array_equal(decoded, pixels)
-
-
-def test_a_picture_that_no_format_takes_is_an_output_error():
+    ):
+        pixels = np.full((*size, 3), 114, np.uint8)
+        data, written = encode(pixels, record)
+        assert written == suffix
+        assert data.startswith(STARTS[suffix.lower()])
+        decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        np.testing.assert_allclose(decoded, pixels, atol=3 if suffix == ".avif" else 0)
     with pytest.raises(OutputError, match=r"a\.jpg \(0x0 pixels\)"):
         encode(np.empty((0, 0, 3), np.uint8), picture("a.jpg"))
 

@@ -117,42 +117,35 @@ def results(tmp_path):
 
 def test_one_element_per_detection(results):
     record = found("5.jpg", (1.5, 2.25, 4.5, 9, 0.51239, 2))
-    path = results(record, picture(count=0), frame(3, count=1))
-    one, other = json.loads(path.read_text())
+    one, other = json.loads(results(record, picture(count=0), frame(3, count=1)).read_text())
     box = {"image_id": 5, "category_id": 2, "bbox": [1.5, 2.25, 3, 6.75], "score": 0.51239}
     assert one == box
     assert other["image_id"] == 4  # the place of the frame
-    path.unlink()
     assert json.loads(results(reduced(record)).read_text()) == [box]
 
 
-@pytest.mark.parametrize(
-    ("records", "expected"),
-    [
+def test_pycocotools_measures_results(results, truth):
+    ground = coco.COCO(str(truth))
+    for records, expected in (
         ([LEFT, RIGHT], 1),
         # one of two cats is missed: recall 0.5 of 101 steps
         ([LEFT, found("right.jpg", (0, 0, 60, 40, 0.8, 0))], 0.75),
         ([found("left.jpg", (40, 5, 60, 15, 0.9, 1))], 0),  # elsewhere
-    ],
-)
-def test_pycocotools_measures_results(results, truth, records, expected):
-    ground = coco.COCO(str(truth))
-    found = results(*records, ids=CocoIdsFromFile(truth))
-    evaluation = COCOeval(ground, ground.loadRes(str(found)), "bbox")
-    evaluation.evaluate()
-    evaluation.accumulate()
-    evaluation.summarize()
-    assert evaluation.stats[0] == pytest.approx(expected, abs=0.005)
+    ):
+        path = results(*records, ids=CocoIdsFromFile(truth))
+        evaluation = COCOeval(ground, ground.loadRes(str(path)), "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+        assert evaluation.stats[0] == pytest.approx(expected, abs=0.005)
 
 
-@pytest.mark.parametrize("second", ["y/5.png", "x/5.jpg", "d"])
-def test_duplicate_ids_are_refused_and_what_was_written_before_is_complete(
-    results, tmp_path, second
-):
-    with pytest.raises(UsageError, match="image id 5") as caught:
-        results(picture("x/5.jpg"), picture(second, index=4))
-    assert str(caught.value).startswith(second)
-    assert len(json.loads((tmp_path / "results.json").read_text())) == 1
+def test_duplicate_ids_are_refused_and_what_was_written_before_is_complete(results, tmp_path):
+    for second in ("y/5.png", "x/5.jpg", "d"):
+        with pytest.raises(UsageError, match="image id 5") as caught:
+            results(picture("x/5.jpg"), picture(second, index=4))
+        assert str(caught.value).startswith(second)
+        assert len(json.loads((tmp_path / "results.json").read_text())) == 1
 
 
 def test_the_published_ids_of_a_real_data_set(results, shared):
@@ -202,14 +195,14 @@ def test_a_name_that_is_a_number_is_the_id_else_the_place_from_1():
     assert {ids.image_id(frame(3, Film(name, 10.0))) for name in NUMBERS} == {4}
 
 
-@pytest.mark.parametrize("count", [90, 91])
-def test_models_with_a_class_for_each_number_of_coco_have_them(count):
-    names, _, _ = class_names("", count)
-    numbers = [CocoIds().category_id(class_id, names) for class_id in range(count)]
-    known = [number for number in numbers if number is not None]
-    assert known == list(COCO_IDS)
-    assert [names[numbers.index(number)] for number in known] == list(COCO)
-    assert all(number in {None, class_id + 91 - count} for class_id, number in enumerate(numbers))
+def test_models_with_a_class_for_each_number_of_coco_have_them():
+    for count in (90, 91):
+        names, _, _ = class_names("", count)
+        numbers = [CocoIds().category_id(class_id, names) for class_id in range(count)]
+        known = [number for number in numbers if number is not None]
+        assert known == list(COCO_IDS)
+        assert [names[numbers.index(number)] for number in known] == list(COCO)
+        assert all(one in {None, class_id + 91 - count} for class_id, one in enumerate(numbers))
 
 
 LISTED = {"a.jpg": 5, "train/c.jpg": 6, "val/c.jpg": 7, "val/b.jpg": 8, "film.avi": 9}

@@ -89,13 +89,8 @@ def test_many_records_are_written_in_row_groups(write, monkeypatch):
     assert pq.read_table(path)["index"].to_pylist() == [*range(101)]
 
 
-@pytest.mark.parametrize(
-    ("name", "stored"),
-    [
-        *((name, name) for name in ("a,b", "new\nline", "猫 é 😀", "", "nul\0", "\x1b[1m")),
-        ("\udcff.jpg", "\\udcff.jpg"),
-    ],
-)
-def test_odd_names_survive_and_invalid_unicode_is_escaped(write, name, stored):
-    (row,) = pq.read_table(write(picture(name, name))).to_pylist()
-    assert (row["source"], row["detections"][0]["class_name"]) == (stored, stored)
+def test_odd_names_survive_and_invalid_unicode_is_escaped(write):
+    for name in ("a,b", "new\nline", "猫 é 😀", "", "nul\0", "\x1b[1m", "\udcff.jpg"):
+        stored = name.replace("\udcff", "\\udcff")
+        (row,) = pq.read_table(write(picture(name, name))).to_pylist()
+        assert (row["source"], row["detections"][0]["class_name"]) == (stored, stored)
