@@ -8,7 +8,7 @@ from pathlib import PurePath
 import numpy as np
 
 from detcli.core.errors import OutputError
-from detcli.core.geometry import Boxes, Image, clipped, shown
+from detcli.core.geometry import Boxes, Image, Letterbox, clipped, shown
 from detcli.core.opencv import cv2
 from detcli.core.record import Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
@@ -162,8 +162,8 @@ def hidden(image: Image, boxes: Boxes, way: str) -> Image:
     """
     canvas, size = image.copy(), image.shape[:2]
     boxes = boxes[shown(boxes, size)]
-    sides = np.tile(boxes[:, 2:] - boxes[:, :2], 2)  # (N, 4)
-    wider = clipped(boxes + sides * np.array([-MARGIN, -MARGIN, MARGIN, MARGIN], np.float32), size)
+    extent = np.tile(boxes[:, 2:] - boxes[:, :2], 2)  # (N, 4)
+    wider = clipped(boxes + extent * np.array([-MARGIN, -MARGIN, MARGIN, MARGIN], np.float32), size)
     whole = np.hstack([np.floor(wider[:, :2]), np.ceil(wider[:, 2:])]).astype(int)
     for left, top, right, bottom in whole.tolist():
         area = canvas[top:bottom, left:right]
@@ -173,11 +173,10 @@ def hidden(image: Image, boxes: Boxes, way: str) -> Image:
             area[:] = GREY
             continue
         # The mean colours of a few equal parts are all that is left of it.
-        height, width = area.shape[:2]
-        scale = min(1, SAMPLES / max(height, width))
-        few = max(1, round(width * scale)), max(1, round(height * scale))
-        means = cv2.resize(area, few, interpolation=cv2.INTER_AREA)
-        area[:] = cv2.resize(means, (width, height), interpolation=interpolation)
+        sides = area.shape[0], area.shape[1]
+        few = Letterbox.fit(sides, (SAMPLES, SAMPLES), enlarge=1).resized
+        means = cv2.resize(area, few[::-1], interpolation=cv2.INTER_AREA)
+        area[:] = cv2.resize(means, sides[::-1], interpolation=interpolation)
     return canvas
 
 

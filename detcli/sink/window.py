@@ -9,14 +9,14 @@ import sys
 import numpy as np
 
 from detcli.core.errors import OutputError
-from detcli.core.geometry import Image
+from detcli.core.geometry import Image, Letterbox
 from detcli.core.opencv import cv2
 from detcli.core.record import Record
 from detcli.sink.draw import BLACK, DEFAULT_STYLE, MIN_TEXT, Style, annotate, draw_label
 from detcli.sink.protocol import Stopped
 
 WINDOW = "detcli"
-MAX_SIZE = 1280, 720  # width and height to which a window for a larger picture is scaled
+MAX_SIZE = 720, 1280  # height and width to which a window for a larger picture is scaled
 
 NEXT_KEYS = frozenset(map(ord, " \r\n"))
 END_KEYS = frozenset(map(ord, "qQ\x1b"))
@@ -70,7 +70,7 @@ class WindowSink:
             self._hang(origin.source, picture)
             if len(self._places) > 1:
                 title, picture = f"{len(self._places)} streams", self._wall
-        self._open(picture.shape[1], picture.shape[0])
+        self._open(*picture.shape[:2])
         # Lone surrogates, which a file name can hold, would crash OpenCV.
         cv2.setWindowTitle(WINDOW, title.encode(errors="replace").decode())
         cv2.imshow(WINDOW, picture)
@@ -81,17 +81,17 @@ class WindowSink:
             if key in NEXT_KEYS or not still:
                 return
 
-    def _open(self, width: int, height: int) -> None:
+    def _open(self, height: int, width: int) -> None:
         """Open the window, or resize it if the size of the pictures changed."""
         if self._size == (0, 0):
             flags = cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
             cv2.namedWindow(WINDOW, flags)
         elif not _is_open():
             raise Stopped
-        if self._size != (width, height):
-            scale = min(1, MAX_SIZE[0] / width, MAX_SIZE[1] / height)
-            cv2.resizeWindow(WINDOW, max(1, round(width * scale)), max(1, round(height * scale)))
-            self._size = width, height
+        if self._size != (height, width):
+            rows, columns = Letterbox.fit((height, width), MAX_SIZE, enlarge=1).resized
+            cv2.resizeWindow(WINDOW, columns, rows)
+            self._size = height, width
 
     def _hang(self, source: str, frame: Image) -> None:
         """Show a live frame in place of the one before it; a new source moves all others."""
@@ -99,15 +99,14 @@ class WindowSink:
         place = self._places.setdefault(source, count)
         columns = math.ceil(math.sqrt(len(self._places)))
         rows = math.ceil(len(self._places) / columns)
-        width, height = MAX_SIZE[0] // columns, MAX_SIZE[1] // rows
+        height, width = MAX_SIZE[0] // rows, MAX_SIZE[1] // columns
         if len(self._places) > count:  # the others come again with their next frames
             self._wall = np.zeros((rows * height, columns * width, 3), np.uint8)
         top, left = height * (place // columns), width * (place % columns)
         panel = self._wall[top : top + height, left : left + width]  # (height, width, 3)
         panel[:] = 0
-        scale = min(height / frame.shape[0], width / frame.shape[1])
-        size = max(1, int(frame.shape[1] * scale)), max(1, int(frame.shape[0] * scale))
-        panel[: size[1], : size[0]] = cv2.resize(frame, size, interpolation=cv2.INTER_AREA)
+        size = Letterbox.in_corner((frame.shape[0], frame.shape[1]), (height, width)).resized
+        panel[: size[0], : size[1]] = cv2.resize(frame, size[::-1], interpolation=cv2.INTER_AREA)
         draw_label(panel, source, (0, 0), BLACK, MIN_TEXT)
 
     def close(self) -> None:
