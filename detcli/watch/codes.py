@@ -253,8 +253,6 @@ def with_others(found: Detections, symbols: Iterable[Symbol]) -> Detections:
         return found
     assert found.symbols is not None  # noqa: S101 - of Codes
     hulls = [[*one.corners.min(0), *one.corners.max(0)] for one in new]
-    objects = np.full(len(new), None, np.object_)
-    objects[:] = new
     return replace(
         found,
         xyxy=np.concatenate([np.array(hulls, np.float32), found.xyxy]),
@@ -262,5 +260,5 @@ def with_others(found: Detections, symbols: Iterable[Symbol]) -> Detections:
         class_id=np.concatenate(
             [np.array([found.names.index(one.class_name) for one in new]), found.class_id]
         ),
-        symbols=np.concatenate([objects, found.symbols]),
+        symbols=np.concatenate([np.fromiter(new, np.object_), found.symbols]),
     )

@@ -5,6 +5,7 @@ tracker for each video or stream. They are told the time of each frame, so a rat
 frames that are left out or cannot be decoded do no harm.
 """
 
+import itertools
 import math
 import statistics
 import warnings
@@ -174,8 +175,7 @@ class CrossedLines:
             return record
         counts = self._clips.of(record)
         points = bottom_centres(found.xyxy, picture.size)
-        crossed = np.empty(len(found), np.object_)
-        crossed[:] = [() for _ in crossed]
+        crossed: list[tuple[tuple[str, str], ...]] = [()] * len(found)
         shown = []
         for line, crossings in zip(self._lines, counts, strict=True):
             ends = line.pixels(picture.size)
@@ -186,7 +186,7 @@ class CrossedLines:
             shown.append((caption, ends))
         return replace(
             record,
-            detections=replace(found, crossed=crossed),
+            detections=replace(found, crossed=np.fromiter(crossed, np.object_)),
             scene=replace(record.scene, lines=tuple(shown)),
         )
 
@@ -242,14 +242,12 @@ class Zones:
         polygons = [zone.pixels(picture.size) for zone in self._zones]
         self._tell_outside(record, picture.size, polygons)
         within = np.array([inside(points, polygon) for polygon in polygons])  # (zones, N)
-        zones = np.empty(len(found), np.object_)
-        for row, holds in enumerate(within.T):
-            zones[row] = tuple(name for name, held in zip(names, holds, strict=True) if held)
+        zones = (tuple(itertools.compress(names, holds)) for holds in within.T)
         captions = [f"{name} {held.sum()}" for name, held in zip(names, within, strict=True)]
         shown = tuple(zip(captions, polygons, strict=True))
         return replace(
             record,
-            detections=replace(found, zones=zones),
+            detections=replace(found, zones=np.fromiter(zones, np.object_)),
             scene=replace(record.scene, zones=shown),
         )
 
