@@ -75,6 +75,7 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without D
 _SCAN, _END, _APP1 = 0xDA, 0xD9, 0xE1
 _SCAN_MARKER = b"\xff\xda"
 _EXIF = b"Exif\0\0"
+TIFF = frozenset({b"II*\0", b"MM\0*"})
 
 # EXIF orientation -> code of cv2.flip; from 5 on, the picture is transposed first.
 _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
@@ -291,6 +292,15 @@ def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
             position += max(length, 2)
 
 
+def tiff_fields(tiff: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Tag, type, length and value of the fields of a directory; a struct.error if it is cut."""
+    order = "<" if tiff.startswith(b"I") else ">"
+    (start,) = struct.unpack_from(f"{order}I", tiff, 4)
+    (count,) = struct.unpack_from(f"{order}H", tiff, start)
+    for index in range(count):
+        yield struct.unpack_from(f"{order}HHII", tiff, start + 2 + 12 * index)
+
+
 def _orientation(exif: bytes) -> int | None:
     """Orientation in an EXIF segment, 1 if it has none; None if the segment is irregular.
 
@@ -299,20 +309,14 @@ def _orientation(exif: bytes) -> int | None:
     """
     if not exif.startswith(_EXIF) or exif[6:8] not in {b"II", b"MM"}:
         return None
-    tiff = exif[6:]
-    order = "<" if tiff.startswith(b"I") else ">"
-    before = 0
+    tiff, before = exif[6:], 0
     try:
-        magic, start = struct.unpack_from(f"{order}HI", tiff, 2)
-        (count,) = struct.unpack_from(f"{order}H", tiff, start)
-        for index in range(count):
-            field = start + 2 + 12 * index
-            tag, _, length, offset = struct.unpack_from(f"{order}HHII", tiff, field)
+        for tag, _, length, value in tiff_fields(tiff):
             if tag == 0x112:
-                (value,) = struct.unpack_from(f"{order}H", tiff, field + 8)
-                known = value if 1 <= value <= 8 else 1
-                return None if magic != 42 or before > tag else known
-            if length > 4 and tag in {0x10E, 0x10F, 0x110} and offset + length > len(tiff):
+                short = value & 0xFFFF if tiff.startswith(b"I") else value >> 16
+                known = short if 1 <= short <= 8 else 1
+                return None if tiff[:4] not in TIFF or before > tag else known
+            if length > 4 and tag in {0x10E, 0x10F, 0x110} and value + length > len(tiff):
                 return None
             before = max(before, tag)
     except struct.error:

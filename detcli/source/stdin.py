@@ -13,7 +13,7 @@ from functools import partial
 
 from detcli.core.errors import DecodeError, InputError, SourceError, system_reason
 from detcli.core.record import Origin
-from detcli.source.decode import JPEG, DecodeOptions, load_bytes
+from detcli.source.decode import JPEG, TIFF, DecodeOptions, load_bytes, tiff_fields
 from detcli.source.fetch import gather, stdin_chunks
 from detcli.source.loading import STDIN, Item, SourceProgress, failed
 
@@ -174,21 +174,17 @@ def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
     Phones append a brightness map or a preview, which are not inputs. CIPA's Multi-Picture Format
     lists them in an APP2 segment, with offsets relative to it.
     """
-    order = {b"MPF\0II*\0": "<", b"MPF\0MM\0*": ">"}.get(segment[:8])
-    if order is None:
-        return set()
     index, base = segment[4:], offset + 4
+    if not segment.startswith(b"MPF\0") or index[:4] not in TIFF:
+        return set()
+    entry = "<4xII" if index.startswith(b"I") else ">4xII"
     try:
-        (fields,) = struct.unpack_from(f"{order}I", index, 4)
-        (count,) = struct.unpack_from(f"{order}H", index, fields)
-        for field in range(count):
-            tag, size, where = struct.unpack_from(f"{order}H2xII", index, fields + 2 + 12 * field)
+        for tag, _, size, where in tiff_fields(index):
             if tag == 0xB002:
-                entries = [
-                    struct.unpack_from(f"{order}4xII", index, where + 16 * entry)
-                    for entry in range(size // 16)
+                found = [
+                    struct.unpack_from(entry, index, where + at) for at in range(0, size - 15, 16)
                 ]
-                return {(base + first, base + first + length) for length, first in entries if first}
+                return {(base + first, base + first + length) for length, first in found if first}
     except struct.error:
         pass  # damaged: an appended picture then counts as an input
     return set()
