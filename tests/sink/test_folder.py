@@ -149,13 +149,11 @@ def content(path):
 
 
 def test_each_input_gets_the_same_name_in_every_run(tmp_path):
-    inputs = [picture("x/a.jpg"), picture("y/a.jpg"), picture("y/a.jpg")]
-    first, second = (run(tmp_path / "out", *inputs) for _ in "12")
+    sources = ["x/a.jpg", "y/a.jpg", "y/a.jpg"]
+    first, second = (run(tmp_path / "out", *map(picture, sources)) for _ in "12")
     assert first == second
     assert first[0] == "a.txt"
-    assert content(tmp_path / "out") == dict(
-        zip(first, ["x/a.jpg", "y/a.jpg", "y/a.jpg"], strict=True)
-    )
+    assert content(tmp_path / "out") == dict(zip(first, sources, strict=True))
 
 
 def test_an_input_is_known_by_its_absolute_name(tmp_path, monkeypatch):
@@ -210,14 +208,14 @@ def test_in_a_folder_of_somebody_else_nothing_is_replaced_nor_waited_for(tmp_pat
     assert not (tmp_path / MARK).exists()
 
 
-@pytest.mark.parametrize("planted", [os.mkfifo, Path.mkdir])
-def test_what_is_no_file_is_never_replaced(tmp_path, planted):
-    run(tmp_path, picture("b.jpg"))
+def test_what_is_no_file_is_never_replaced(tmp_path):
+    run(tmp_path, picture("x.jpg"))
     assert (tmp_path / MARK).exists()
-    planted(tmp_path / "a.txt")
-    before = (tmp_path / "a.txt").lstat()
-    assert run(tmp_path, picture("a.jpg")) != ["a.txt"]
-    assert (tmp_path / "a.txt").lstat() == before
+    for name, plant in (("a", os.mkfifo), ("b", Path.mkdir)):
+        plant(tmp_path / f"{name}.txt")
+        before = (tmp_path / f"{name}.txt").lstat()
+        assert run(tmp_path, picture(f"{name}.jpg")) != [f"{name}.txt"]
+        assert (tmp_path / f"{name}.txt").lstat() == before
 
 
 def test_an_empty_folder_becomes_ours_but_a_mark_that_is_a_link_is_not(tmp_path):
@@ -241,8 +239,7 @@ def test_a_link_in_place_of_a_file_that_detcli_made_is_replaced(tmp_path):
 
 def test_a_resumed_run_keeps_videos_but_replaces_files_of_the_same_input(tmp_path):
     for resumed, video in ((False, "film.mp4"), (False, "film.mp4"), (True, "film-2.mp4")):
-        folder = OutputFolder(tmp_path, resumed=resumed)
-        path = folder.video_of(frame(0), ".mp4")
+        path = OutputFolder(tmp_path, resumed=resumed).video_of(frame(0), ".mp4")
         path.touch()
         assert path.name == video
         assert run(tmp_path, picture("a.jpg"), resumed=resumed) == ["a.txt"]
