@@ -44,45 +44,27 @@ log = logging.getLogger(__name__)
 
 
 class Sound:
-    """The sound of a video, handed over in step with its pictures.
+    """The sound of a video, handed over in step with its pictures."""
 
-    Of several tracks, FFmpeg's choice: that with most channels, as a rule.
-
-    Raises:
-        LookupError: There is none.
-        FAILURES: It cannot be read.
-    """
-
-    def __init__(self, address: str, start_s: float) -> None:
-        self._name = public_name(address)
-        path = Path(address)
-        if path.is_absolute() and not path.is_file():  # opening a pipe again would wait
-            raise LookupError
-        self._input = av.open(address, timeout=TIMEOUTS_S, metadata_errors="ignore")
-        track = self._input.streams.best("audio")
-        if track is None:
-            self._input.close()
-            raise LookupError
-        assert isinstance(track, av.AudioStream)  # noqa: S101 - for the type checker
-        if track.codec_context is None:  # which PyAV's types do not say
-            self._input.close()
-            raise ValueError("unknown codec")
-        self._track = track
+    def __init__(
+        self, name: str, source: av.container.InputContainer, track: av.AudioStream, start_s: float
+    ) -> None:
+        self._name, self._input, self._track = name, source, track
         self._codec = track.codec_context.codec.canonical_name
         self._rate = track.codec_context.sample_rate
         self._packets: Iterator[tuple[float, Packet]] = iter(())
         self._next: tuple[float, Packet] | None = None
-        pictures = next(iter(self._input.streams.video), None)
+        pictures = next(iter(source.streams.video), None)
         first_s = 0.0
         if pictures is not None and pictures.start_time and pictures.time_base:
             first_s = float(pictures.start_time * pictures.time_base)
-        for stream in self._input.streams:
+        for stream in source.streams:
             if stream is not track and hasattr(stream, "discard"):
                 stream.discard = av.stream.Discard.all  # then an index saves reading it
         self._shift_s = first_s + start_s
         if start_s > SEEK_FROM_S:
             with contextlib.suppress(*FAILURES):
-                self._input.seek(int((self._shift_s - 1) * av.time_base))
+                source.seek(int((self._shift_s - 1) * av.time_base))
 
     def begin(self, output: av.container.OutputContainer) -> bool:
         """Add a track to a container; False, with a warning, if there will be no sound."""
@@ -172,13 +154,24 @@ class Sound:
 
 
 def open_sound(address: str, start_s: float) -> Sound | None:
-    """Open the sound of a video; None if it has none, or with a warning if it cannot be read."""
+    """Open the sound of a video; None if it has none, or with a warning if it cannot be read.
+
+    Of several tracks, FFmpeg's choice: that with most channels, as a rule.
+    """
+    name, path = public_name(address), Path(address)
+    if path.is_absolute() and not path.is_file():  # opening a pipe again would wait
+        return None
     try:
-        return Sound(address, start_s)
-    except FAILURES as error:  # some of PyAV's are errors of look-up, too
-        log.warning(LEFT_OUT, public_name(address), system_reason(error))
-    except LookupError:
-        pass
+        source = av.open(address, timeout=TIMEOUTS_S, metadata_errors="ignore")
+        track = source.streams.best("audio")
+        # Without a codec there is no context, which PyAV's types do not say.
+        if isinstance(track, av.AudioStream) and track.codec_context is not None:
+            return Sound(name, source, track, start_s)
+        source.close()
+        if track is not None:
+            log.warning(LEFT_OUT, name, "unknown codec")
+    except FAILURES as error:
+        log.warning(LEFT_OUT, name, system_reason(error))
     return None
 
 
