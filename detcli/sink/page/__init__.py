@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from detcli import __version__
 from detcli.core.errors import OutputError, UsageError
-from detcli.core.geometry import Image
+from detcli.core.geometry import Image, Letterbox
 from detcli.core.opencv import cv2
 from detcli.core.places import Shape
 from detcli.core.record import DetectionJson, Record, RecordJson, SettingsJson, iso_time
@@ -42,10 +42,10 @@ def render(pixels: Image) -> Rendering:
     """
     made = []
     for side, quality in (PICTURE, THUMBNAIL):
-        height, width = pixels.shape[:2]
-        if (gain := side / max(height, width)) < 1:
-            size = max(1, round(width * gain)), max(1, round(height * gain))
-            pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+        size = pixels.shape[0], pixels.shape[1]
+        smaller = Letterbox.fit(size, (side, side), enlarge=1).resized
+        if smaller != size:
+            pixels = cv2.resize(pixels, smaller[::-1], interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
         encoded, data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
         if not encoded:
             raise OutputError("cannot encode a picture of the page", "leave out --report")

@@ -14,18 +14,7 @@ from detcli.sink.page import About, BoxKind, Page, PageSink, Row, Table, render
 
 
 def fields(source="a.jpg", **more):
-    box = {"class_id": 0, "class_name": "cat", "score": 0.5, "box": [1.0, 2.0, 3.0, 4.56]}
-    record = {
-        "schema_version": 1,
-        "source": source,
-        "index": 0,
-        "width": 60,
-        "height": 40,
-        "detections": [box],
-        "model": "m",
-        "device": "cpu",
-    }
-    return record | more
+    return picture(source, bottom=4.56).to_json() | more
 
 
 def grey(shade=100, size=(40, 60)):
@@ -70,15 +59,14 @@ def test_a_record_becomes_an_entry_with_a_picture(page):
 
 
 def test_a_class_is_introduced_once(page):
-    other = {"class_id": 1, "class_name": "cat", "score": 0.4, "box": [1, 2, 3, 4]}
+    other = fields()["detections"][0] | {"class_id": 1}
     make(page, fields(), fields(), fields(detections=[other]))
     assert [len(entry.get("classes", [])) for entry in pages.entries(page)] == [1, 0, 1]
     assert [entry["found"][0][0] for entry in pages.entries(page)] == [0, 0, 1]
 
 
 def test_an_input_that_failed_has_its_error_and_no_picture(page):
-    error = {"type": "DecodeError", "message": "it is\x1b torn", "hint": "fetch it"}
-    make(page, {"schema_version": 1, "source": "\x1b[31m.jpg", "index": 0, "error": error})
+    make(page, failure("\x1b[31m.jpg", "it is\x1b torn", hint="fetch it").to_json())
     assert pages.entries(page) == [
         {"source": "\\x1b[31m.jpg", "error": ["DecodeError", "it is\\x1b torn", "fetch it"]}
     ]
@@ -98,19 +86,16 @@ def test_what_is_known_of_detections_besides_boxes_is_beside_them(page):
     }
 
 
-@pytest.mark.parametrize(
-    ("size", "large", "small"),
-    [
+def test_pictures_are_made_smaller_and_never_larger():
+    for size, *expected in (
         ((40, 60), (40, 60), (40, 60)),
         ((1280, 1280), (1280, 1280), (320, 320)),
         ((3000, 4000), (960, 1280), (240, 320)),
         ((1, 70_000), (1, 1280), (1, 320)),
-    ],
-)
-def test_pictures_are_made_smaller_and_never_larger(size, large, small):
-    made = render(np.zeros((*size, 3), np.uint8))
-    shapes = [cv2.imdecode(np.frombuffer(data, np.uint8), 1).shape[:2] for data in made]
-    assert shapes == [large, small]
+    ):
+        made = render(np.zeros((*size, 3), np.uint8))
+        shapes = [cv2.imdecode(np.frombuffer(data, np.uint8), 1).shape[:2] for data in made]
+        assert shapes == expected
 
 
 def frames(count, start=0, source="film.mp4", **more):
@@ -173,16 +158,13 @@ def test_a_comparison_has_kinds_counterparts_and_tables(page):
     assert run["tables"] == [["Classes", ["class", "AP"], [["c\\x00t", None], ["b", 1]]]]
 
 
-def test_a_run_that_ends_early_says_so(page):
+def test_a_run_that_ends_early_says_so_but_before_its_first_record_leaves_the_page(page):
     made = Page(page, About("predict"))
     made.add(fields(), grey())
     assert pages.runs(page)[0]["state"] == "running"
     with pytest.raises(KeyboardInterrupt), contextlib.closing(made):
         raise KeyboardInterrupt
     assert pages.runs(page)[0]["state"] == "stopped"
-
-
-def test_a_run_that_fails_before_its_first_record_leaves_the_page(page):
     make(page, fields())
     with pytest.raises(KeyboardInterrupt), contextlib.closing(Page(page, About("predict"))):
         raise KeyboardInterrupt
