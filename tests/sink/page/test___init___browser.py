@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import sample_records
 from nasty_names import NASTY
+from sample_records import picture
 
 from detcli.core.places import Shape
 from detcli.sink import page as module
@@ -28,20 +30,11 @@ def box(class_id=0, score=0.5, sides=(10, 10, 50, 40), name=None):
 
 
 def record(source, *boxes, **more):
-    size = {"width": 80, "height": 60, "model": "m", "device": "cpu"}
-    return {
-        "schema_version": 1,
-        "source": source,
-        "index": 0,
-        **size,
-        "detections": [*boxes],
-        **more,
-    }
+    return picture(source).to_json() | {"width": 80, "height": 60, "detections": boxes} | more
 
 
 def failure(source, message="it is torn", hint="fetch it again"):
-    error = {"type": "DecodeError", "message": message, "hint": hint}
-    return {"schema_version": 1, "source": source, "index": 0, "error": error}
+    return sample_records.failure(source, message, hint=hint).to_json()
 
 
 def grey(size=(60, 80)):
@@ -49,9 +42,9 @@ def grey(size=(60, 80)):
 
 
 def make(path, records, about=About("predict", [("conf", "0.25")]), rows=None, **closing):  # noqa: B008
-    page, picture = Page(path, about), grey()
+    page, shown = Page(path, about), grey()
     for number, one in enumerate(records):
-        page.add(one, lambda: picture, rows and rows[number])
+        page.add(one, lambda: shown, rows and rows[number])
     page.close(**closing)
     return path
 
@@ -405,8 +398,8 @@ def test_even_markup_could_do_nothing(chromium, many):
 
 
 def test_a_run_that_goes_on_or_was_cut_off_says_so(browser, tmp_path):
-    page, picture = Page(tmp_path / "page", About("predict")), grey()
-    page.add(record("a.jpg", box()), lambda: picture)
+    page = Page(tmp_path / "page", About("predict"))
+    page.add(record("a.jpg", box()), grey)
     browser.open(tmp_path / "page")
     assert browser.text("#title") == "1 picture, 1 detection"
     assert browser.text("#state").startswith("The run is still going on, or was cut off")
@@ -431,9 +424,9 @@ def test_what_is_damaged_is_said_and_the_rest_is_shown(chromium, tmp_path, monke
 def test_a_run_that_goes_on_replaces_what_failed_but_not_standard_input(browser, tmp_path):
     records = [record("a.jpg", box()), failure("b.jpg"), record("a.jpg", box(1))]
     make(tmp_path / "page", [*records, record("-", box())])
-    page, picture = Page(tmp_path / "page", About("predict"), resumed=True), grey()
+    page = Page(tmp_path / "page", About("predict"), resumed=True)
     for one in (record("b.jpg", box(2)), record("c.jpg", box(1)), record("-", box())):
-        page.add(one, lambda: picture)
+        page.add(one, grey)
     page.close()
     browser.open(tmp_path / "page")
     assert browser.names() == ["a.jpg", "a.jpg", "-", "b.jpg", "c.jpg", "-"]
