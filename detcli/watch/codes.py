@@ -255,10 +255,8 @@ def with_others(found: Detections, symbols: Iterable[Symbol]) -> Detections:
     hulls = [[*one.corners.min(0), *one.corners.max(0)] for one in new]
     return replace(
         found,
-        xyxy=np.concatenate([np.array(hulls, np.float32), found.xyxy]),
-        score=np.concatenate([np.ones(len(new), np.float32), found.score]),
-        class_id=np.concatenate(
-            [np.array([found.names.index(one.class_name) for one in new]), found.class_id]
-        ),
-        symbols=np.concatenate([np.fromiter(new, np.object_), found.symbols]),
+        xyxy=np.insert(found.xyxy, 0, hulls, axis=0),
+        score=np.insert(found.score, 0, np.ones(len(new))),
+        class_id=np.insert(found.class_id, 0, [found.names.index(one.class_name) for one in new]),
+        symbols=np.insert(found.symbols, 0, np.fromiter(new, np.object_)),
     )
