@@ -25,11 +25,12 @@ from detcli.model.editing import (
     tensor_names,
     unused_name,
 )
-from detcli.model.graph import GraphIndex, known_size
+from detcli.model.graph import GraphIndex
 from detcli.model.heads.decode import BOX_ROWS, Activation, BoxDecode, Columns, Head
 from detcli.model.inputs import ImageInput, OtherInput, Role
 
 HEAD = "detcli/head"  # no exporter makes that name
+FLOAT = onnx.TensorProto.FLOAT
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (32,))
 """Of the scales of detectors, the most common first."""
 
@@ -68,17 +69,14 @@ class Adaptation:
 def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
     """Cut a graph at its head, and add the nodes that a plan asks for."""
     adapted = copied(model)
-    builder = _Builder(adapted)
-    if plan.head.layout is Layout.ROWS:
-        made = _rows(builder, plan)
-    else:
-        made = _boxes_and_scores(builder, plan)
-    output = helper.make_tensor_value_info(HEAD, builder.dtype(made), None)
-    builder.node("Identity", [made], HEAD)
+    add = _Builder(adapted)
+    rows = plan.head.layout is Layout.ROWS
+    made = _rows(add, plan) if rows else _boxes_and_scores(add, plan)
+    output = helper.make_tensor_value_info(HEAD, add.dtype(made), None)
+    add("Identity", made, output=HEAD)
     del adapted.graph.output[:]
     adapted.graph.output.append(output)
-    _feed_others(builder, plan)
-    _feed_image(builder, plan)
+    _feed(add, plan)
     drop_unused(adapted.graph)
     return onnx.shape_inference.infer_shapes(adapted)
 
@@ -86,14 +84,12 @@ def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
 def with_one_input(model: ModelProto, plan: Adaptation) -> ModelProto:
     """Let a graph take `[B, 3, H, W]` in floating point as its only input."""
     adapted = copied(model)
-    builder = _Builder(adapted)
-    _feed_others(builder, plan)
-    _feed_image(builder, plan)
+    _feed(_Builder(adapted), plan)
     return adapted
 
 
 class _Builder:
-    """Adds nodes to the end of a graph."""
+    """Adds nodes to the end of a graph; each call adds one, and returns the name of its output."""
 
     def __init__(self, model: ModelProto) -> None:
         self.graph = model.graph
@@ -102,54 +98,48 @@ class _Builder:
         self._names = tensor_names(model.graph)
         self._opset = opset(model)
 
-    def node(
+    def __call__(
         self,
         operator: str,
-        inputs: Sequence[str],
+        *inputs: str | Sequence[int],
         output: str = "",
         **attributes: Any,  # noqa: ANN401 - as onnx has it
     ) -> str:
-        """Add a node, and return the name of its first output."""
+        """Add a node; whole numbers among its inputs become constants."""
+        names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
         name = output or self.unused(operator.lower())
-        self.graph.node.append(helper.make_node(operator, inputs, [name], **attributes))
-        target = attributes.get("to") if operator == "Cast" else self._types.get(inputs[0])
-        self._types[name] = target or onnx.TensorProto.FLOAT
+        self.graph.node.append(helper.make_node(operator, names, [name], **attributes))
+        target = attributes.get("to") if operator == "Cast" else self._types.get(names[0])
+        self._types[name] = target or FLOAT
         return name
 
     def unused(self, wanted: str) -> str:
         return unused_name(self._names, f"detcli_{wanted}")
 
     def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike = np.int64) -> str:
-        """Add a constant tensor, and return its name."""
         name = add_constant(self.graph, self.unused("constant"), np.asarray(value, dtype))
         self._types[name] = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         return name
 
     def like(self, value: npt.ArrayLike, tensor: str) -> str:
+        """A constant of a tensor's type."""
         return self.constant(value, helper.tensor_dtype_to_np_dtype(self.dtype(tensor)))
 
     def dtype(self, tensor: str) -> int:
-        return self._types.get(tensor) or onnx.TensorProto.FLOAT
+        return self._types.get(tensor) or FLOAT
 
     def cast(self, tensor: str, dtype: int) -> str:
-        """A tensor in another type."""
-        return tensor if self.dtype(tensor) == dtype else self.node("Cast", [tensor], to=dtype)
+        return tensor if self.dtype(tensor) == dtype else self("Cast", tensor, to=dtype)
 
-    def reshape(self, tensor: str, dims: Sequence[int]) -> str:
-        """A tensor in another shape; 0 keeps an axis, -1 takes the rest."""
-        return self.node("Reshape", [tensor, self.constant(dims)])
+    def swapped(self, tensor: str) -> str:
+        """A tensor with its last two of three axes swapped."""
+        return self("Transpose", tensor, perm=[0, 2, 1])
 
     def cut(self, tensor: str, start: int, stop: int | None, axis: int) -> str:
         stop = np.iinfo(np.int64).max if stop is None else stop
         if self._opset < 10:
-            return self.node("Slice", [tensor], starts=[start], ends=[stop], axes=[axis])
-        ends = [self.constant([entry]) for entry in (start, stop, axis)]
-        return self.node("Slice", [tensor, *ends])
-
-    def put_first(self, count: int) -> None:
-        """Put what was added behind a number of nodes in front of them."""
-        nodes = list(self.graph.node)
-        replace_nodes(self.graph, [*nodes[count:], *nodes[:count]])
+            return self("Slice", tensor, starts=[start], ends=[stop], axes=[axis])
+        return self("Slice", tensor, [start], [stop], [axis])
 
     def columns(self, piece: Columns, axis: int) -> str:
         """The channels of a tensor that a piece names."""
@@ -158,50 +148,45 @@ class _Builder:
         return self.cut(piece.tensor, piece.start, piece.stop, axis)
 
 
-def _boxes_and_scores(builder: _Builder, plan: Adaptation) -> str:
+def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
     """A head `[B, 4 + C, N]` or `[B, N, 4 + C]`, decoded as far as boxes and scores are not."""
     head = plan.head
     if head.layout is Layout.SCALES:
-        return _decoded_scales(builder, plan)
+        pairs = zip(head.boxes, head.scores, strict=True)
+        return add("Concat", *(_decoded_scale(add, *pair, plan) for pair in pairs), axis=1)
     if plan.is_joined:
         return head.tensors[0]
     axis = 2 if head.anchors_first else 1
-    boxes = builder.columns(head.boxes[0], axis)
-    scores = builder.columns(head.scores[0], axis)
+    boxes, scores = (add.columns(pieces[0], axis) for pieces in (head.boxes, head.scores))
     if head.crossed:
-        scores = builder.node("Transpose", [scores], perm=[0, 2, 1])
+        scores = add.swapped(scores)
     if head.objectness:
-        objectness = builder.cut(scores, 0, 1, axis)
-        scores = builder.node("Mul", [builder.cut(scores, 1, None, axis), objectness])
+        objectness = add.cut(scores, 0, 1, axis)
+        scores = add("Mul", add.cut(scores, 1, None, axis), objectness)
         if head.decodes(BoxDecode.LINEAR):
-            boxes = _on_grid(builder, boxes, plan)
+            boxes = _on_grid(add, boxes, plan)
     if not head.anchors_first and plan.anchors_first:
-        boxes, scores = (builder.node("Transpose", [t], perm=[0, 2, 1]) for t in (boxes, scores))
-        axis = 2
+        boxes, scores, axis = add.swapped(boxes), add.swapped(scores), 2
     if plan.no_object is not None:
         if head.scores_are is Activation.LINEAR:
-            scores = builder.node("Softmax", [scores], axis=axis)
+            scores = add("Softmax", scores, axis=axis)
         start, stop = (1, None) if plan.no_object == 0 else (0, -1)
-        scores = builder.cut(scores, start, stop, axis)
-    if builder.dtype(boxes) != builder.dtype(scores):  # boxes in float16 are half pixels
-        boxes, scores = (builder.cast(part, onnx.TensorProto.FLOAT) for part in (boxes, scores))
-    return builder.node("Concat", [boxes, scores], axis=axis)
+        scores = add.cut(scores, start, stop, axis)
+    if add.dtype(boxes) != add.dtype(scores):  # boxes in float16 are half pixels
+        boxes, scores = add.cast(boxes, FLOAT), add.cast(scores, FLOAT)
+    return add("Concat", boxes, scores, axis=axis)
 
 
-def _on_grid(builder: _Builder, boxes: str, plan: Adaptation) -> str:
+def _on_grid(add: _Builder, boxes: str, plan: Adaptation) -> str:
     """YOLOX's boxes: centre (offset + cell) * stride, size exp(size) * stride, in pixels."""
     axis = 2 if plan.head.anchors_first else 1
-    dims = builder.index.shapes[plan.head.boxes[0].tensor]
-    cells, strides = grid(plan.canvas, known_size(dims[3 - axis]) if len(dims) == 3 else None)
+    cells, strides = grid(plan.canvas, add.index.size(plan.head.boxes[0].tensor, 3 - axis))
     if axis == 1:
         cells, strides = cells.T, strides.T
-    stride = builder.like(strides[np.newaxis], boxes)
-    moved = builder.node(
-        "Add", [builder.cut(boxes, 0, 2, axis), builder.like(cells[np.newaxis], boxes)]
-    )
-    size = builder.node("Exp", [builder.cut(boxes, 2, BOX_ROWS, axis)])
-    scaled = [builder.node("Mul", [part, stride]) for part in (moved, size)]
-    return builder.node("Concat", scaled, axis=axis)
+    stride = add.like(strides[np.newaxis], boxes)
+    moved = add("Add", add.cut(boxes, 0, 2, axis), add.like(cells[np.newaxis], boxes))
+    size = add("Exp", add.cut(boxes, 2, BOX_ROWS, axis))
+    return add("Concat", *(add("Mul", part, stride) for part in (moved, size)), axis=axis)
 
 
 def grid(
@@ -212,12 +197,11 @@ def grid(
         raise ValueError("the cells of its scales depend on the size of its input")
     height, width = canvas
     for strides in STRIDES:
-        if sum((height // s) * (width // s) for s in strides) == count:
-            cells = [_cells(height // s, width // s) for s in strides]
-            repeated = [
-                np.full((len(c), 1), s, np.float32) for c, s in zip(cells, strides, strict=True)
-            ]
-            return np.concatenate(cells), np.concatenate(repeated)
+        cells = [_cells(height // s, width // s) for s in strides]
+        counts = list(map(len, cells))
+        if sum(counts) == count:
+            repeated = np.repeat(np.array(strides, np.float32), counts)
+            return np.concatenate(cells), repeated[:, np.newaxis]
     raise ValueError(f"no known strides give {count} cells for an input of {width}x{height}")
 
 
@@ -227,117 +211,96 @@ def _cells(rows: int, columns: int) -> npt.NDArray[np.float32]:
     return np.stack([x, y], axis=-1).reshape(-1, 2).astype(np.float32)
 
 
-def _decoded_scales(builder: _Builder, plan: Adaptation) -> str:
-    """Maps of distances and scores of each scale as one head `[B, N, 4 + C]`.
+def _decoded_scale(add: _Builder, boxes: Columns, scores: Columns, plan: Adaptation) -> str:
+    """Maps of distances and scores of a scale as `[B, N, 4 + C]`.
 
     A distance is the mean of its bins, weighted by their softmax, in strides; the boxes are the
     middle of a cell less left and top, and plus right and bottom.
     """
-    parts = []
-    for boxes, scores in zip(plan.head.boxes, plan.head.scores, strict=True):
-        parts.append(_decoded_scale(builder, boxes.tensor, scores.tensor, plan))
-    return builder.node("Concat", parts, axis=1)
-
-
-def _decoded_scale(builder: _Builder, boxes: str, scores: str, plan: Adaptation) -> str:
-    channels, rows, columns = (int(str(dim)) for dim in builder.index.shapes[boxes][1:])
-    count = int(str(builder.index.shapes[scores][1]))
+    shapes = add.index.shapes
+    channels, rows, columns = (int(str(dim)) for dim in shapes[boxes.tensor][1:])
+    count = int(str(shapes[scores.tensor][1]))
     if plan.canvas is None:
         raise ValueError("the strides of its scales depend on the size of its input")
-    stride = plan.canvas[0] / rows
     bins = channels // 4
-    sides = builder.reshape(boxes, [0, 4, bins, rows * columns])
-    sides = builder.node("Transpose", [sides], perm=[0, 3, 1, 2])  # (B, N, 4, bins)
+    sides = add("Reshape", boxes.tensor, [0, 4, bins, rows * columns])
+    sides = add("Transpose", sides, perm=[0, 3, 1, 2])  # (B, N, 4, bins)
     if bins > 1:
-        shares = builder.node("Softmax", [sides], axis=3)
-        values = builder.like(np.arange(bins).reshape(bins, 1), shares)
-        sides = builder.node("MatMul", [shares, values])
-    sides = builder.reshape(sides, [0, rows * columns, 4])
-    middle = _cells(rows, columns)[np.newaxis] + np.float32(0.5)
-    point = builder.like(middle, sides)
-    low = builder.node("Sub", [point, builder.cut(sides, 0, 2, 2)])
-    high = builder.node("Add", [point, builder.cut(sides, 2, 4, 2)])
-    corners = builder.node("Concat", [low, high], axis=2)
-    corners = builder.node("Mul", [corners, builder.like(stride, corners)])
-    flat = builder.node("Transpose", [builder.reshape(scores, [0, count, -1])], perm=[0, 2, 1])
-    return builder.node("Concat", [builder.cast(corners, builder.dtype(flat)), flat], axis=2)
+        shares = add("Softmax", sides, axis=3)
+        sides = add("MatMul", shares, add.like(np.arange(bins).reshape(bins, 1), shares))
+    sides = add("Reshape", sides, [0, rows * columns, 4])
+    point = add.like(_cells(rows, columns)[np.newaxis] + np.float32(0.5), sides)
+    low = add("Sub", point, add.cut(sides, 0, 2, 2))
+    high = add("Add", point, add.cut(sides, 2, 4, 2))
+    corners = add("Concat", low, high, axis=2)
+    corners = add("Mul", corners, add.like(plan.canvas[0] / rows, corners))
+    flat = add.swapped(add("Reshape", scores.tensor, [0, count, -1]))
+    return add("Concat", add.cast(corners, add.dtype(flat)), flat, axis=2)
 
 
-def _rows(builder: _Builder, plan: Adaptation) -> str:
+def _rows(add: _Builder, plan: Adaptation) -> str:
     """Rows `[B, K, 6]` of detections."""
-    head, dims, parts = plan.head, builder.index.shapes, list[str]()
+    head, parts = plan.head, list[str]()
     labels = head.labels or head.scores[0]
     for piece, width in ((head.boxes[0], 4), (head.scores[0], 1), (labels, 1)):
-        rank = len(dims[piece.tensor])
-        tensor = builder.columns(piece, rank - 1)
+        rank = len(add.index.shapes[piece.tensor])
+        tensor = add.columns(piece, rank - 1)
         batched = rank == (3 if width == 4 or piece.stop is not None else 2)
-        tensor = builder.reshape(tensor, [0, -1, width] if batched else [1, -1, width])
-        parts.append(builder.cast(tensor, onnx.TensorProto.FLOAT))
+        tensor = add("Reshape", tensor, [0 if batched else 1, -1, width])
+        parts.append(add.cast(tensor, FLOAT))
     if plan.swapped:
-        parts[0] = builder.node("Gather", [parts[0], builder.constant([1, 0, 3, 2])], axis=2)
-    return builder.node("Concat", parts, axis=2)
+        parts[0] = add("Gather", parts[0], [1, 0, 3, 2], axis=2)
+    return add("Concat", *parts, axis=2)
 
 
-def _feed_others(builder: _Builder, plan: Adaptation) -> None:
-    """Make what other inputs want out of the picture's shape, and drop these inputs."""
-    size = len(builder.graph.node)
-    for other in plan.others:
-        _feed_other(builder, other, plan)
-    inputs = [
-        value for value in builder.graph.input if value.name not in {o.name for o in plan.others}
-    ]
-    del builder.graph.input[:]
-    builder.graph.input.extend(inputs)
-    builder.put_first(size)
-
-
-def _feed_other(builder: _Builder, other: OtherInput, plan: Adaptation) -> None:
-    """Make what an input wants under its name: `[B, 2]`, or a mask `[B, H, W]`."""
-    dims = builder.node("Shape", [plan.image.name])
-    first = (1 if plan.image.channels_last else 2) - plan.image.single
-    sides = builder.cut(dims, first, first + 2, 0)
-    batch = builder.constant([1]) if plan.image.single else builder.cut(dims, 0, 1, 0)
-    dtype = helper.tensor_dtype_to_np_dtype(other.dtype)
-    wanted = builder.node("Concat", [batch, builder.constant([2])], axis=0)
-    match other.role:
-        case Role.MASK:
-            wanted = builder.node("Concat", [batch, sides], axis=0)
-            values = builder.constant(np.ones((1, 1, 1)), dtype)
-        case Role.SCALE:
-            values = builder.constant(np.ones((1, 2)), dtype)
-        case Role.WIDTH_HEIGHT:
-            sides = builder.node("Gather", [sides, builder.constant([1, 0])], axis=0)
-            values = builder.reshape(builder.node("Cast", [sides], to=other.dtype), [1, 2])
-        case Role.HEIGHT_WIDTH:
-            values = builder.reshape(builder.node("Cast", [sides], to=other.dtype), [1, 2])
-    builder.node("Expand", [values, wanted], other.name)
-
-
-def _feed_image(builder: _Builder, plan: Adaptation) -> None:
-    image = plan.image
-    if not image.is_unusual:
-        return
-    graph, fed = builder.graph, builder.unused("image")
-    for node in graph.node:
-        for number, name in enumerate(node.input):
-            if name == image.name:
-                node.input[number] = fed
+def _feed(add: _Builder, plan: Adaptation) -> None:
+    """Make all inputs out of one for pictures, by nodes in front of all others."""
+    graph, image = add.graph, plan.image
     size = len(graph.node)
+    for other in plan.others:
+        _feed_other(add, other, image)
+    for_others = len(graph.node)
+    fed = [_fed(add, image)] if image.is_unusual else []
+    replaced = {value.name for value in (*plan.others, *fed)}
+    inputs = [*fed, *(value for value in graph.input if value.name not in replaced)]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    nodes = list(graph.node)
+    replace_nodes(graph, [*nodes[for_others:], *nodes[size:for_others], *nodes[:size]])
+
+
+def _feed_other(add: _Builder, other: OtherInput, image: ImageInput) -> None:
+    """Make what an input wants under its name: `[B, 2]`, or a mask `[B, H, W]`."""
+    dims = add("Shape", image.name)
+    first = (1 if image.channels_last else 2) - image.single
+    sides = add.cut(dims, first, first + 2, 0)
+    batch = add.constant([1]) if image.single else add.cut(dims, 0, 1, 0)
+    wanted = add("Concat", batch, sides if other.role is Role.MASK else [2], axis=0)
+    if other.role is Role.WIDTH_HEIGHT:
+        sides = add("Gather", sides, [1, 0], axis=0)
+    if other.role in {Role.MASK, Role.SCALE}:
+        dtype = helper.tensor_dtype_to_np_dtype(other.dtype)
+        values = add.constant(np.ones((1, 1, 1) if other.role is Role.MASK else (1, 2)), dtype)
+    else:
+        values = add("Reshape", add("Cast", sides, to=other.dtype), [1, 2])
+    add("Expand", values, wanted, output=other.name)
+
+
+def _fed(add: _Builder, image: ImageInput) -> onnx.ValueInfoProto:
+    """Bring pictures `[B, 3, H, W]` to the form that a graph takes; returns the new input."""
+    fed = add.unused("image")
+    for node in add.graph.node:
+        node.input[:] = [fed if name == image.name else name for name in node.input]
     tensor = image.name
     if image.dtype == "uint8":
-        tensor = builder.node("Cast", [tensor], to=onnx.TensorProto.UINT8)
+        tensor = add("Cast", tensor, to=onnx.TensorProto.UINT8)
     if image.channels_last:
-        tensor = builder.node("Transpose", [tensor], perm=[0, 2, 3, 1])
+        tensor = add("Transpose", tensor, perm=[0, 2, 3, 1])
+    sides = [*(image.size or (-1, -1))]
     if image.single:
-        shape = [*(image.size or (-1, -1))]
-        tensor = builder.reshape(tensor, [*shape, 3] if image.channels_last else [3, *shape])
-    builder.node("Identity", [tensor], fed)
-    builder.put_first(size)
-    floats = onnx.TensorProto.FLOAT16 if image.dtype == "float16" else onnx.TensorProto.FLOAT
-    dims = [image.batch or "batch", 3, *(image.size or ("height", "width"))]
-    value = helper.make_tensor_value_info(
-        image.name, floats, [1, *dims[1:]] if image.single else dims
-    )
-    kept = [v for v in graph.input if v.name != image.name]
-    del graph.input[:]
-    graph.input.extend([value, *kept])
+        tensor = add("Reshape", tensor, [*sides, 3] if image.channels_last else [3, *sides])
+    add("Identity", tensor, output=fed)
+    floats = onnx.TensorProto.FLOAT16 if image.dtype == "float16" else FLOAT
+    batch = 1 if image.single else image.batch or "batch"
+    dims = [batch, 3, *(image.size or ("height", "width"))]
+    return helper.make_tensor_value_info(image.name, floats, dims)
