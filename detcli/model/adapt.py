@@ -261,7 +261,7 @@ def _feed(add: _Builder, plan: Adaptation) -> None:
         _feed_other(add, other, image)
     for_others = len(graph.node)
     fed = [_fed(add, image)] if image.is_unusual else []
-    replaced = {value.name for value in (*plan.others, *fed)}
+    replaced = {other.name for other in plan.others} | {value.name for value in fed}
     inputs = [*fed, *(value for value in graph.input if value.name not in replaced)]
     del graph.input[:]
     graph.input.extend(inputs)

@@ -16,15 +16,14 @@ from detcli.model.graph import GraphIndex, attribute, integers, known_sides, kno
 from detcli.model.heads.decode import Unrecognised, moved_inputs
 from detcli.model.heads.rows import INTEGERS
 from detcli.model.preprocessing import (
-    CONFIG,
-    FAMILY,
     IMAGENET_MEAN,
     METADATA_KEY,
     PARTS,
     PREPROCESSOR,
     Sidecar,
-    change,
+    changed,
     named_parts,
+    parse,
     require_levels,
 )
 
@@ -149,19 +148,22 @@ HANDED_ON = frozenset(
 )
 MERELY_NAMED = frozenset({"Cast", "Identity"})
 MAX_TENSORS = 200  # at the input; real graphs have twenty
-WHOLE_NUMBERS = {onnx.TensorProto.UINT8, onnx.TensorProto.INT32, onnx.TensorProto.INT64}
+
+
+SIDES = (5, 7)  # of the pictures that are tried; no other axis is as long
+Values = npt.NDArray[np.float64]
+Traced = dict[str, Values]
+"""What tensors hold where the input is black, red, green and blue: `[4, ...]`."""
 
 
 class InputNodes(NamedTuple):
     """What a graph does with its input before the network begins."""
 
     # what each channel is multiplied by, in the order in which they are fed
-    gains: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    offsets: tuple[float, float, float] = (0.0, 0.0, 0.0)  # what is added after that
+    gains: tuple[float, ...] = (1.0, 1.0, 1.0)
+    offsets: tuple[float, ...] = (0.0, 0.0, 0.0)  # what is added after that
     swaps: bool = False  # whether the order of the channels is reversed
     resized: bool = False
-    any_size: bool = False  # whether the input takes pictures of any size
-    integer: bool = False  # whether the input is of whole numbers
 
     @property
     def computes(self) -> bool:
@@ -179,11 +181,11 @@ class InputNodes(NamedTuple):
 
         Networks are fed values that span 1 to 5, or 255 where they are levels.
         """
-        gain, mean = abs(self.gains[0]), self._means()
+        gain = abs(self.gains[0])
         if gain < 0.1:
             return LEVELS
         if np.isclose(gain, 1, TOLERANCE):
-            return LEVELS if max(map(abs, mean)) > 2 else 1.0
+            return LEVELS if np.abs(self._means()).max() > 2 else 1.0
         return 1.0 if gain > 1 else None
 
     @property
@@ -191,50 +193,41 @@ class InputNodes(NamedTuple):
         """True if blue is fed first, shown by ImageNet's means; None where they are not there."""
         if self.domain is None:
             return None
-        shares = np.array(self._means()) / self.domain
-        for bgr in (False, True):
-            expected = IMAGENET_MEAN[::-1] if bgr else IMAGENET_MEAN
+        shares = self._means() / self.domain
+        for bgr, expected in ((False, IMAGENET_MEAN), (True, IMAGENET_MEAN[::-1])):
             if np.abs(shares - expected).max() < NEAR_IMAGENET:
                 return bgr
         return None
 
-    def _means(self) -> list[float]:
+    def _means(self) -> Values:
         """Where each channel is zero."""
-        return [-b / a for a, b in zip(self.gains, self.offsets, strict=True)]
+        return -np.array(self.offsets) / self.gains
 
 
-SIDES = (5, 7)  # of the pictures that are tried; no other axis is as long
-Values = npt.NDArray[np.float64]
-Traced = dict[str, Values]
-"""What tensors hold where the input is black, red, green and blue: `[4, ...]`."""
-
-
-def read_input_nodes(index: GraphIndex, image: str) -> InputNodes:
+def read_input_nodes(index: GraphIndex, image: ImageInput) -> InputNodes:
     """Follow the input for pictures to where the network begins."""
-    value = next(one for one in index.graph.input if one.name == image)
-    dims = index.shapes[image]
-    rank = len(dims)
-    first = 1 if rank == 4 else 0
-    last = dims[-1] == 3 and dims[first] != 3
-    sides = dims[first : first + 2] if last else dims[first + 1 :]
-    entry = InputNodes(
-        any_size=not all(isinstance(side, int) for side in sides),
-        integer=value.type.tensor_type.elem_type in WHOLE_NUMBERS,
-    )
     pictures = np.zeros((4, 3, *SIDES))
     pictures[[1, 2, 3], [0, 1, 2]] = 1
-    pictures = np.moveaxis(pictures, 1, -1) if last else pictures
-    traced, resized = _traced(index, image, pictures if first == 0 else pictures[:, np.newaxis])
+    pictures = np.moveaxis(pictures, 1, -1) if image.channels_last else pictures
+    traced, resized = _traced(
+        index, image.name, pictures if image.single else pictures[:, np.newaxis]
+    )
     taken = set[str]()  # by the network
     for node in index.graph.node:
         if node.op_type not in {"Shape", "Size"} and not traced.keys() >= {*node.output}:
             taken |= traced.keys() & {*node.input}
-    channels = _channels(traced[taken.pop()]) if len(taken) == 1 else []
-    if not channels:
-        return entry
-    _, gains, offsets = zip(*sorted(channels), strict=True)
-    swaps = [source for source, _, _ in channels] == [2, 1, 0]
-    return entry._replace(gains=gains, offsets=offsets, swaps=swaps, resized=resized)
+    if len(taken) != 1:
+        return InputNodes()
+    tensor = traced[taken.pop()]
+    values = np.moveaxis(tensor, [tensor.shape.index(side) for side in SIDES], [-2, -1])
+    black, *colours = values[..., 0, 0].reshape(4, -1)
+    changes = np.array(colours) - black
+    shown = changes != 0  # which channel a colour is seen in
+    if shown.shape != (3, 3) or (shown.sum(0) != 1).any() or (shown.sum(1) != 1).any():
+        return InputNodes()
+    places = shown.argmax(1)
+    gains, offsets = changes[shown].tolist(), black[places].tolist()
+    return InputNodes(tuple(gains), tuple(offsets), places.tolist() == [2, 1, 0], resized)
 
 
 def _traced(index: GraphIndex, image: str, pictures: Values) -> tuple[Traced, bool]:
@@ -264,39 +257,23 @@ def _is_followed(result: Values) -> bool:
     return fits and bool(np.isfinite(result).all())
 
 
-def _channels(tensor: Values) -> list[tuple[int, float, float]]:
-    """Source, gain and offset of a tensor's three channels; empty if it has not all three."""
-    values = np.moveaxis(tensor, [tensor.shape.index(side) for side in SIDES], [-2, -1])
-    values = values[..., 0, 0].reshape(4, -1)  # (4, channels)
-    changes = values[1:] - values[0]
-    sources = [np.flatnonzero(column) for column in changes.T]
-    if sorted(map(list, sources)) != [[0], [1], [2]]:
-        return []
-    return [
-        (int(source), float(changes[source, number]), float(values[0, number]))
-        for number, (source,) in enumerate(sources)
-    ]
-
-
 def _followed(index: GraphIndex, node: NodeProto, traced: Traced) -> list[Values]:
     """What a node makes of traced tensors; empty where it does more than move and scale them."""
     held = [traced[name] for name in node.input if name in traced]
     given, kind, first = held[0], node.op_type, node.input[0] in traced
     if kind in HANDED_ON:
-        result = given
-    elif kind in COMPUTED and len(held) == 1 and (first or kind in {"Add", "Mul"}):
-        result = COMPUTED[kind](given, _factor(index, node.input[1 if first else 0], given))
-    elif kind == "Concat" and len(held) == len(node.input):
-        result = np.concatenate(held, attribute(node, "axis", 0) % (given.ndim - 1) + 1)
-    else:
-        return _moved(index, node, given) if first else []
-    return [result]
+        return [given]
+    if kind in COMPUTED and len(held) == 1 and (first or kind in {"Add", "Mul"}):
+        return [COMPUTED[kind](given, _factor(index, node.input[1 if first else 0], given))]
+    if kind == "Concat" and len(held) == len(node.input):
+        return [np.concatenate(held, attribute(node, "axis", 0) % (given.ndim - 1) + 1)]
+    return _moved(index, node, given) if first else []
 
 
 def _moved(index: GraphIndex, node: NodeProto, given: Values) -> list[Values]:
-    rank = given.ndim - 1
+    rank, results = given.ndim - 1, list[Values]()
     axis = attribute(node, "axis", 0) % rank + 1
-    axes, results = index.axes(node) or [], list[Values]()
+    axes = index.axes(node) or []
     match node.op_type:
         case "BatchNormalization":
             results = [_normalised(index, node, given)]
@@ -317,19 +294,19 @@ def _moved(index: GraphIndex, node: NodeProto, given: Values) -> list[Values]:
     return results
 
 
+def _sliced(index: GraphIndex, node: NodeProto, given: Values) -> Values:
+    parts = [index.constant(name) or [] for name in node.input[1:5]]
+    start, end, along, step = ([one for (one,) in parts] + [1])[:4]
+    before = along % (given.ndim - 1) + 1
+    return given[(slice(None),) * before + (slice(start, end, step),)]
+
+
 def _normalised(index: GraphIndex, node: NodeProto, given: Values) -> Values:
     dims = [-1, *[1] * (given.ndim - 3)]
     factors = [_factor(index, name, given).reshape(dims) for name in node.input[1:5]]
     weight, bias, mean, variance = factors
     epsilon = next((entry.f for entry in node.attribute if entry.name == "epsilon"), 1e-5)
     return (given - mean) * (weight / np.sqrt(variance + epsilon)) + bias
-
-
-def _sliced(index: GraphIndex, node: NodeProto, given: Values) -> Values:
-    parts = [index.constant(name) or [] for name in node.input[1:5]]
-    start, end, along, step = ([one for (one,) in parts] + [1])[:4]
-    before = along % (given.ndim - 1) + 1
-    return given[(slice(None),) * before + (slice(start, end, step),)]
 
 
 def _factor(index: GraphIndex, name: str, given: Values) -> Values:
@@ -349,147 +326,81 @@ EXPORTED = f"metadata of {EXPORTER}' exporter, and the family's rule"
 METADATA = f"metadata {METADATA_KEY}"
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedPreprocessing:
-    """How pictures become a graph's input."""
-
-    preprocessing: Preprocessing  # what is fed; parts that nothing settles are as in a YOLO
-    # parts that are settled, and what settled each: resize, interpolation, values, channels
-    by: tuple[tuple[str, str], ...]
-    unsettled: tuple[str, ...]
-    # height and width of the input that a neighbour of the file gives
-    size: tuple[int, int] | None = None
-
-
-def resolve_preprocessing(
-    index: GraphIndex,
-    image: str,
-    metadata: dict[str, str],
-    sidecar: Sidecar | None,
-    family: Preprocessing | None,
-) -> ResolvedPreprocessing:
-    """Resolve the preprocessing of a graph."""
-    nodes = read_input_nodes(index, image)
-    found, by, size = family or Preprocessing(), dict[str, str](), None
-    if family is not None:
-        by = dict.fromkeys(PARTS, FAMILY)
-    if nodes.resized and nodes.any_size:
-        found = replace(found, resize=Resize.NONE, longest=None, enlarge=None, edges=None)
-        by["resize"] = by["interpolation"] = NODES
-    if family is not None and metadata.get("author") == EXPORTER:
-        # The family's rule is that of Ultralytics' predictor, which always resizes by OpenCV.
-        found, by = (
-            replace(found, interpolation=Interpolation.LINEAR),
-            dict.fromkeys(PARTS, EXPORTED),
-        )
-    elif sidecar is not None and sidecar.path is not None:
-        found, own, size = _with_sidecar(found, sidecar, fixed=not nodes.any_size)
-        by |= dict.fromkeys(own, PREPROCESSOR)
-    found, own = _through_nodes(found, nodes, by)
-    by |= dict.fromkeys(own, NODES)
-    if text := metadata.get(METADATA_KEY):
-        try:
-            found = change(found, text)
-            if nodes.integer:
-                require_levels(found, text)
-            by |= dict.fromkeys(named_parts(text), METADATA)
-        except UsageError as error:
-            problem = str(error).replace("--preprocess", METADATA_KEY)
-            raise ModelError(
-                f"the metadata of the model is malformed: {problem}",
-                f"export it again with another {METADATA_KEY}, or without",
-            ) from error
-    settled = tuple((part, by[part]) for part in PARTS if part in by)
-    return ResolvedPreprocessing(
-        found, settled, tuple(part for part in PARTS if part not in by), size
-    )
-
-
-def _with_sidecar(
-    found: Preprocessing, sidecar: Sidecar, *, fixed: bool
-) -> tuple[Preprocessing, list[str], tuple[int, int] | None]:
-    """What preprocessor_config.json adds: the parts that it settles and the input's size."""
-    own, size = list[str](), None
-    if (values := sidecar.values) is not None:
-        found = replace(found, scale=values.scale, mean=values.mean, std=values.std, bgr=values.bgr)
-        own += ["values", "channels"]
-    if sidecar.interpolation is not None:
-        found = replace(found, interpolation=sidecar.interpolation)
-        own.append("interpolation")
-    way = sidecar.resizing
-    # An input of a fixed size cannot follow the picture.
-    if way is not None and not (fixed and way.resize in {Resize.SHORTEST_EDGE, Resize.NONE}):
-        pad = found.pad
-        if way.resize is Resize.CORNER and found.scale:
-            # Transformers pad with 0 after the normalisation: the nearest level.
-            pad = min(max(round(sum(found.mean) / 3 / found.scale), 0), 255)
-        found = replace(
-            found,
-            resize=way.resize,
-            edges=way.edges,
-            multiple=way.multiple,
-            longest=None,
-            enlarge=None,
-            pad=pad,
-        )
-        own.append("resize")
-        size = way.size
-    return found, own, size
-
-
-def _through_nodes(
-    wanted: Preprocessing, nodes: InputNodes, by: dict[str, str]
-) -> tuple[Preprocessing, list[str]]:
-    """What to feed so that the network behind the input nodes gets what it was trained on."""
-    own = []
-    bgr = wanted.bgr
-    if nodes.swaps:
-        bgr = not bgr
-        own += ["channels"] if "channels" in by else []
-    if (shown := nodes.order) is not None:
-        bgr, own = shown, ["channels"]
-    fed = replace(wanted, bgr=bgr)
-    if bgr != wanted.bgr:
-        fed = replace(fed, mean=wanted.mean[::-1], std=wanted.std[::-1])
-    plain = replace(fed, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-    if nodes.integer:
-        return replace(plain, scale=1.0), [*own, "values"]
-    if not nodes.computes:
-        return fed, own
-    normalises = any(fed.mean) or len(set(fed.std)) > 1
-    if nodes.only_scales and normalises and "values" in by:
-        gain = nodes.gains[0]
-        red, green, blue = fed.std
-        return replace(fed, std=(red * gain, green * gain, blue * gain)), [*own, "values"]
-    domain = nodes.domain
-    if domain is None:
-        by.pop("values", None)
-        return fed, own
-    return replace(plain, scale=1.0 if domain == LEVELS else 1 / LEVELS), [*own, "values"]
-
-
 def with_preprocessing(
     contract: Contract,
     index: GraphIndex,
+    image: ImageInput,
     metadata: dict[str, str],
     sidecar: Sidecar | None,
-    family: Preprocessing | None,
 ) -> Contract:
-    """The contract of a graph with its preprocessing, and class names from beside the file.
-
-    For the arguments see `resolve_preprocessing`.
-    """
-    found = resolve_preprocessing(index, contract.input_name, metadata, sidecar, family)
-    contract = replace(
+    """The contract of a graph, with what changes the preprocessing of its family, if any."""
+    nodes = read_input_nodes(index, image)
+    found, by, size = contract.preprocessing, dict(contract.settled), None
+    if nodes.resized and image.size is None:
+        found = changed(found, {"resize": Resize.NONE})
+        by["resize"] = by["interpolation"] = NODES
+    if contract.settled and metadata.get("author") == EXPORTER:
+        # The family's rule is that of Ultralytics' predictor, which always resizes by OpenCV.
+        found = replace(found, interpolation=Interpolation.LINEAR)
+        by = dict.fromkeys(PARTS, EXPORTED)
+    elif sidecar is not None:
+        parts, size = sidecar.settles(fixed=image.size is not None)
+        for own in parts.values():
+            found = changed(found, own)
+        by |= dict.fromkeys(parts, PREPROCESSOR)
+    levels = image.dtype == "uint8"
+    found = _through_nodes(found, nodes, by, levels=levels)
+    if text := metadata.get(METADATA_KEY):
+        found = _through_metadata(found, text, levels=levels)
+        by |= dict.fromkeys(named_parts(text), METADATA)
+    return replace(
         contract,
-        preprocessing=found.preprocessing,
-        settled=(*contract.settled, *found.by),
-        unsettled=found.unsettled,
-        default_size=found.size or contract.default_size,
+        preprocessing=found,
+        settled=tuple((part, by[part]) for part in PARTS if part in by),
+        unsettled=tuple(part for part in PARTS if part not in by),
+        default_size=size or contract.default_size,
     )
-    names = None if sidecar is None else sidecar.names
-    if names is None or "names" in metadata:
-        return contract
-    if contract.counts_classes and len(names) != contract.class_count:
-        return contract
-    return contract.with_names(names, CONFIG)
+
+
+def _through_metadata(found: Preprocessing, text: str, *, levels: bool) -> Preprocessing:
+    try:
+        found = changed(found, parse(text))
+        if levels:
+            require_levels(found, text)
+    except UsageError as error:
+        problem = str(error).replace("--preprocess", METADATA_KEY)
+        raise ModelError(
+            f"the metadata of the model is malformed: {problem}",
+            f"export it again with another {METADATA_KEY}, or without",
+        ) from error
+    return found
+
+
+def _through_nodes(
+    wanted: Preprocessing, nodes: InputNodes, by: dict[str, str], *, levels: bool
+) -> Preprocessing:
+    """What to feed so that the network behind the input nodes gets what it was trained on.
+
+    `by` is changed with it; `levels` are all that the input takes.
+    """
+    bgr = wanted.bgr != nodes.swaps
+    if nodes.swaps and "channels" in by:
+        by["channels"] = NODES
+    if (shown := nodes.order) is not None:
+        bgr, by["channels"] = shown, NODES
+    fed = replace(wanted, bgr=bgr)
+    if bgr != wanted.bgr:
+        fed = replace(fed, mean=wanted.mean[::-1], std=wanted.std[::-1])
+    domain = LEVELS if levels else nodes.domain
+    if not (levels or nodes.computes):
+        return fed
+    normalises = any(fed.mean) or len(set(fed.std)) > 1
+    if not levels and nodes.only_scales and normalises and "values" in by:
+        by["values"] = NODES
+        red, green, blue = (one * nodes.gains[0] for one in fed.std)
+        return replace(fed, std=(red, green, blue))
+    if domain is None:
+        by.pop("values", None)
+        return fed
+    by["values"] = NODES
+    return replace(fed, scale=domain / LEVELS, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))

@@ -17,8 +17,7 @@ from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 METADATA_KEY = "detcli.preprocess"
 """The metadata entry that holds a preprocessing; it says what the file itself is fed."""
 
-OPTION, FAMILY = "--preprocess", "the family's rule"
-"""What may settle a part, among others."""
+OPTION = "--preprocess"
 
 MAX_TEXT = 1000  # characters
 MAX_SIDE = 1 << 16  # pixels
@@ -48,6 +47,9 @@ PARTS = {
 }
 """The parts that are settled independently, and the fields of each."""
 
+BY_FAMILY = tuple((part, "the family's rule") for part in PARTS)
+"""The parts and what settles them, where the family is known."""
+
 
 def parse(text: str) -> dict[str, Any]:
     """Read the fields of a `Preprocessing` that a text names.
@@ -71,8 +73,12 @@ def parse(text: str) -> dict[str, Any]:
 
 def change(preprocessing: Preprocessing, text: str) -> Preprocessing:
     """Change the parts that a text names."""
-    named = parse(text)
-    if "resize" in named:  # what belonged to another way goes with it
+    return changed(preprocessing, parse(text))
+
+
+def changed(preprocessing: Preprocessing, named: dict[str, Any]) -> Preprocessing:
+    """A preprocessing with other fields; with the way of resizing goes what belonged to it."""
+    if "resize" in named:
         named = {"longest": None, "enlarge": None, "edges": None, "multiple": 1} | named
     return replace(preprocessing, **named)
 
@@ -186,104 +192,81 @@ MAX_CLASSES = 100_000
 HINT = "mend the file, or move the model away from it"
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-RESAMPLING = {2: Interpolation.BILINEAR, 3: Interpolation.BICUBIC}
+PILLOWS_BILINEAR = 2
+RESAMPLING = {PILLOWS_BILINEAR: Interpolation.BILINEAR, 3: Interpolation.BICUBIC}
 """Pillow's numbers of the filters that detcli has."""
 EDGE_PROCESSORS = ("Detr", "Yolos", "ConditionalDetr", "DeformableDetr", "Deta", "GroundingDino")
 LONGEST_EDGE = 1333  # their default, where a file gives the shortest edge alone
 YOLOS_MULTIPLE = 16  # YolosImageProcessor rounds both sides down to a multiple of it
 
 
-@dataclass(frozen=True, slots=True)
-class Resizing:
-    """How a processor fits pictures."""
-
-    resize: Resize
-    # height and width of the input, for all ways but SHORTEST_EDGE and NONE
-    size: tuple[int, int] | None = None
-    edges: tuple[int, int] | None = None
-    multiple: int = 1
+Parts = dict[str, dict[str, Any]]
+"""Fields of a preprocessing by the part that they belong to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
     """What the files beside a model say."""
 
-    path: Path | None  # the file that says how pictures are prepared; None if there is none
     sha256: str  # of the content of all files; what was made of them depends on it
-    resizing: Resizing | None = None  # how pictures are fitted; None where that is not clear
-    # how they are resampled; None for a filter that detcli lacks
-    interpolation: Interpolation | None = None
-    # scale, mean, std and order of the channels; None without a preprocessor_config.json
-    values: Preprocessing | None = None
+    parts: Parts  # that are settled; none without a preprocessor_config.json
+    size: tuple[int, int] | None  # height and width of the input, where that is given
     # class names by class id; None where config.json does not give all
-    names: tuple[str, ...] | None = None
-    model_type: str | None = None  # what Transformers call the architecture
+    names: tuple[str, ...] | None
     # of all files, by name
-    contents: dict[str, bytes] = field(default_factory=dict, compare=False, repr=False)
+    contents: dict[str, bytes] = field(compare=False, repr=False)
 
     @classmethod
     def read(cls, model: Path) -> Self | None:
         """Read the files beside a model, or in the folder above `onnx/`; None if there are none."""
         folder = model.absolute().parent
-        for place in (folder, folder.parent) if folder.name == "onnx" else (folder,):
-            contents = {name: _read_beside(place / name) for name in (PREPROCESSOR, CONFIG)}
-            if found := cls._parsed(place, contents):
-                return found
-        return None
+        places = (folder, folder.parent) if folder.name == "onnx" else (folder,)
+        return next(filter(None, map(cls._read, places)), None)
+
+    def settles(self, *, fixed: bool) -> tuple[Parts, tuple[int, int] | None]:
+        """What the files settle, and the size of the input, which may be fixed already."""
+        way = self.parts.get("resize", {}).get("resize")
+        if fixed and way in {Resize.SHORTEST_EDGE, Resize.NONE}:  # it cannot follow the picture
+            return {part: own for part, own in self.parts.items() if part != "resize"}, None
+        return self.parts, self.size
 
     @classmethod
-    def _parsed(cls, folder: Path, contents: dict[str, bytes | ModelError | None]) -> Self | None:
-        path = folder / PREPROCESSOR if contents[PREPROCESSOR] is not None else None
-        processor = _object(folder / PREPROCESSOR, contents[PREPROCESSOR]) if path else {}
+    def _read(cls, folder: Path) -> Self | None:
+        contents = dict[str, bytes]()
+        processor = _object(folder / PREPROCESSOR, contents)
         try:
-            config = _object(folder / CONFIG, contents[CONFIG])
+            config = _object(folder / CONFIG, contents)
         except ModelError:
-            if path is not None:
+            if processor is not None:
                 raise
             return None  # some other program's
-        if path is None and not config.keys() & {"model_type", "id2label"}:
+        config = config or {}
+        if processor is None and not config.keys() & {"model_type", "id2label"}:
             return None
-        parts = {name: part for name, part in contents.items() if isinstance(part, bytes)}
-        digest = hashlib.sha256(b"".join(hashlib.sha256(one).digest() for one in parts.values()))
-        kind = config.get("model_type")
-        resizing = interpolation = values = None
-        if path is not None:
-            reader = _Processor(path, processor)
-            resizing, values = reader.resizing(), reader.values()
-            interpolation = RESAMPLING.get(reader.integer("resample", 2, least=0))
-        return cls(
-            path,
-            digest.hexdigest(),
-            resizing,
-            interpolation,
-            values,
-            _names(config.get("id2label")),
-            kind if isinstance(kind, str) else None,
-            parts,
-        )
+        try:
+            parts, size = ({}, None) if processor is None else _settled(processor)
+        except ValueError as error:
+            raise ModelError(f"{folder / PREPROCESSOR}: {error}", HINT) from error
+        hashes = (hashlib.sha256(content).digest() for content in contents.values())
+        digest = hashlib.sha256(b"".join(hashes)).hexdigest()
+        return cls(digest, parts, size, _names(config.get("id2label")), contents)
 
 
-def _read_beside(path: Path) -> bytes | ModelError | None:
-    """A file's bytes; an error that counts only where the file does; None if there is none."""
+def _object(path: Path, contents: dict[str, bytes]) -> dict[str, Any] | None:
+    """The JSON object in a file, whose content is noted; None if there is no file."""
     try:
         with open_regular(path, MAX_BYTES) as file:
-            return file.read()
+            content = file.read()
+        parsed = json.loads(content)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        return ModelError(f"cannot read {path}: {error.strerror}", HINT)
-
-
-def _object(path: Path, content: bytes | ModelError | None) -> dict[str, Any]:
-    """Parse a JSON object; no file is an empty one."""
-    if isinstance(content, ModelError):
-        raise content
-    try:
-        parsed = json.loads(content) if content is not None else {}
+        raise ModelError(f"cannot read {path}: {error.strerror}", HINT) from error
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not valid JSON", HINT) from error
     if not isinstance(parsed, dict):
         raise ModelError(f"{path} is not a JSON object", HINT)
+    contents[path.name] = content
     return parsed
 
 
@@ -296,94 +279,101 @@ def _names(labels: object) -> tuple[str, ...] | None:
     return found if len(found) == len(names) else None
 
 
-class _Processor:
-    """Reads the fields of a preprocessor_config.json and checks them."""
+def _settled(fields: dict[str, Any]) -> tuple[Parts, tuple[int, int] | None]:
+    """What a preprocessor_config.json settles, by its part, and the size of the input."""
+    scale = 1.0
+    if _flag(fields, "do_rescale"):
+        scale = fields.get("rescale_factor", 1 / 255)
+        if not _finite(scale):
+            raise ValueError("rescale_factor is not a number")
+    mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    if _flag(fields, "do_normalize", default="image_mean" in fields):
+        mean = _three(fields, "image_mean", IMAGENET_MEAN)
+        std = _three(fields, "image_std", IMAGENET_STD)
+    if 0 in std:
+        raise ValueError("image_std has a 0")
+    resizing, size = _resizing(fields)
+    if resizing.get("resize") is Resize.CORNER and scale:
+        # Transformers pad with 0 after the normalisation: the nearest level.
+        resizing["pad"] = min(max(round(sum(mean) / 3 / scale), 0), 255)
+    resample = fields.get("resample")
+    number = PILLOWS_BILINEAR if resample is None else _whole("resample", resample, least=0)
+    resampled = {"interpolation": RESAMPLING[number]} if number in RESAMPLING else {}
+    parts = {
+        "resize": resizing,
+        "interpolation": resampled,
+        "values": {"scale": float(scale), "mean": mean, "std": std},
+        "channels": {"bgr": _flag(fields, "do_flip_channel_order", default=False)},
+    }
+    return {part: own for part, own in parts.items() if own}, size
 
-    def __init__(self, path: Path, fields: dict[str, Any]) -> None:
-        self._path, self._fields = path, fields
-        kinds = (fields.get(key) for key in ("image_processor_type", "feature_extractor_type"))
-        self._kind = next((kind for kind in kinds if isinstance(kind, str)), "")
 
-    def values(self) -> Preprocessing:
-        """Scale, mean, std and order of the channels."""
-        bgr = self._flag("do_flip_channel_order", default=False)
-        scale = self._number("rescale_factor", 1 / 255) if self._flag("do_rescale") else 1.0
-        if not self._flag("do_normalize", default="image_mean" in self._fields):
-            return Preprocessing(scale=scale, bgr=bgr)
-        mean, std = self._three("image_mean", IMAGENET_MEAN), self._three("image_std", IMAGENET_STD)
-        if 0 in std:
-            raise self._error("image_std", "has a 0")
-        return Preprocessing(scale=scale, mean=mean, std=std, bgr=bgr)
+Resizing = tuple[dict[str, Any], tuple[int, int] | None]
+"""Fields of a preprocessing, and height and width of the input."""
+UNCLEAR: Resizing = {}, None
 
-    def resizing(self) -> Resizing | None:
-        """How pictures are fitted; None where detcli has no such way."""
-        if not self._flag("do_resize"):
-            return Resizing(Resize.NONE)
-        size = self._fields.get("size")
-        sides = size if isinstance(size, dict) else {}
-        known = {name for name, value in sides.items() if value is not None}
-        padded = self._padded()
-        if known == {"height", "width"}:
-            stretched = self._side(sides, "height"), self._side(sides, "width")
-            return Resizing(Resize.STRETCH, stretched) if padded in {None, stretched} else None
-        if known == {"max_height", "max_width"} and padded is not None:
-            limits = self._side(sides, "max_height"), self._side(sides, "max_width")
-            return Resizing(Resize.CORNER, padded) if limits == padded else None
-        if isinstance(size, int) and self._kind.startswith(EDGE_PROCESSORS):
-            longest = self._fields.get("max_size")
-            sides = {"shortest_edge": size, "longest_edge": longest}
-            known = {"shortest_edge"} if longest is None else {*sides}
-        if "shortest_edge" not in known or known - {"shortest_edge", "longest_edge"} or padded:
-            return None
-        multiple = YOLOS_MULTIPLE if self._kind.startswith("Yolos") else 1
-        most = self._side(sides, "longest_edge") if len(known) > 1 else LONGEST_EDGE
-        edges = self._side(sides, "shortest_edge"), most
-        return Resizing(Resize.SHORTEST_EDGE, edges=edges, multiple=multiple)
 
-    def integer(self, name: str, default: int, *, least: int = 1) -> int:
-        value = self._fields.get(name)
-        return default if value is None else self._whole(name, value, least)
+def _resizing(fields: dict[str, Any]) -> Resizing:
+    """How pictures are fitted, and the input's size; nothing where detcli has no such way."""
+    if not _flag(fields, "do_resize"):
+        return {"resize": Resize.NONE}, None
+    size, pad = fields.get("size"), fields.get("pad_size")
+    padded = None
+    if isinstance(pad, dict) and _flag(fields, "do_pad", default=False):
+        padded = _side(pad, "height"), _side(pad, "width")
+    sides = size if isinstance(size, dict) else {}
+    known = {name for name, value in sides.items() if value is not None}
+    if known == {"height", "width"}:
+        stretched = _side(sides, "height"), _side(sides, "width")
+        return ({"resize": Resize.STRETCH}, stretched) if padded in {None, stretched} else UNCLEAR
+    if known == {"max_height", "max_width"} and padded is not None:
+        limits = _side(sides, "max_height"), _side(sides, "max_width")
+        return ({"resize": Resize.CORNER}, padded) if limits == padded else UNCLEAR
+    return UNCLEAR if padded else (_edges(fields, size), None)
 
-    def _padded(self) -> tuple[int, int] | None:
-        """Height and width that pictures are padded to, if to any of their own."""
-        size = self._fields.get("pad_size")
-        if not isinstance(size, dict) or not self._flag("do_pad", default=False):
-            return None
-        return self._side(size, "height"), self._side(size, "width")
 
-    def _side(self, sides: dict[str, Any], name: str) -> int:
-        return self._whole(f"size, {name}", sides.get(name), 1)
+def _edges(fields: dict[str, Any], size: object) -> dict[str, Any]:
+    """The edges that pictures are scaled to; nothing where it is not clear."""
+    kinds = (fields.get(key) for key in ("image_processor_type", "feature_extractor_type"))
+    kind = next((kind for kind in kinds if isinstance(kind, str)), "")
+    if isinstance(size, int) and kind.startswith(EDGE_PROCESSORS):
+        size = {"shortest_edge": size, "longest_edge": fields.get("max_size")}
+    sides = {n: v for n, v in size.items() if v is not None} if isinstance(size, dict) else {}
+    if "shortest_edge" not in sides or sides.keys() - {"shortest_edge", "longest_edge"}:
+        return {}
+    longest = _side(sides, "longest_edge") if len(sides) > 1 else LONGEST_EDGE
+    return {
+        "resize": Resize.SHORTEST_EDGE,
+        "edges": (_side(sides, "shortest_edge"), longest),
+        "multiple": YOLOS_MULTIPLE if kind.startswith("Yolos") else 1,
+    }
 
-    def _whole(self, name: str, value: object, least: int) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_SIDE:
-            raise self._error(name, f"is not a whole number from {least} to {MAX_SIDE}")
-        return value
 
-    def _flag(self, name: str, *, default: bool = True) -> bool:
-        value = self._fields.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self._error(name, "is neither true nor false")
-        return value
+def _side(sides: dict[str, Any], name: str) -> int:
+    return _whole(f"size, {name}", sides.get(name), least=1)
 
-    def _number(self, name: str, default: float) -> float:
-        value = self._fields.get(name, default)
-        if not _finite(value):
-            raise self._error(name, "is not a number")
-        return float(value)
 
-    def _three(self, name: str, default: tuple[float, float, float]) -> tuple[float, float, float]:
-        value = self._fields.get(name)
-        three = default if value is None else value
-        if _finite(three):
-            three = [three] * 3
-        if not isinstance(three, (list, tuple)) or len(three) != 3 or not all(map(_finite, three)):
-            raise self._error(name, "is neither a number nor three of them")
-        return float(three[0]), float(three[1]), float(three[2])
+def _whole(name: str, value: object, *, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_SIDE:
+        raise ValueError(f"{name} is not a whole number from {least} to {MAX_SIDE}")
+    return value
 
-    def _error(self, name: str, what: str) -> ModelError:
-        return ModelError(f"{self._path}: {name} {what}", HINT)
+
+def _flag(fields: dict[str, Any], name: str, *, default: bool = True) -> bool:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{name} is neither true nor false")
+    return default if value is None else value
+
+
+def _three(
+    fields: dict[str, Any], name: str, default: tuple[float, float, float]
+) -> tuple[float, float, float]:
+    value = fields.get(name)
+    three = default if value is None else [value] * 3 if _finite(value) else value
+    if not isinstance(three, list | tuple) or len(three) != 3 or not all(map(_finite, three)):
+        raise ValueError(f"{name} is neither a number nor three of them")
+    return float(three[0]), float(three[1]), float(three[2])
 
 
 def _finite(value: object) -> bool:

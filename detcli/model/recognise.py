@@ -40,7 +40,7 @@ from detcli.model.heads.decode import (
 )
 from detcli.model.heads.rows import box_columns, row_corners, selected_rows, usual_rows
 from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs, with_preprocessing
-from detcli.model.preprocessing import Sidecar
+from detcli.model.preprocessing import BY_FAMILY, CONFIG, Sidecar
 
 EXPECTED = (
     "expected pictures [B, 3, H, W] or [B, H, W, 3] in, and out boxes and scores: [B, 4 + C, N], "
@@ -83,7 +83,6 @@ class Reading:
 
     contract: Contract
     adaptation: Adaptation
-    preprocessing: Preprocessing | None  # the family's rule; None where that leaves it open
 
     def body(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """The part of the graph that runs: one input for pictures, the head its only output."""
@@ -136,7 +135,11 @@ def read_graph(
             # Whoever has a model of another task does not lack a layout.
             "; ".join(hint if hint and hint[0] in OTHER_TASK else [*hint, EXPECTED]),
         ) from error
-    contract = with_preprocessing(reading.contract, index, metadata, sidecar, reading.preprocessing)
+    image = reading.adaptation.image
+    contract = with_preprocessing(reading.contract, index, image, metadata, sidecar)
+    names = None if sidecar is None or "names" in metadata else sidecar.names
+    if names and (not contract.counts_classes or len(names) == contract.class_count):
+        contract = contract.with_names(names, CONFIG)
     return replace(reading, contract=contract)
 
 
@@ -175,7 +178,7 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
         nms=None,
     )
     plan = replace(reading.adaptation, head=head, no_object=None, swapped=False)
-    return Reading(rows, plan, reading.preprocessing)
+    return Reading(rows, plan)
 
 
 def _in_pixels(index: GraphIndex, rows: Head, heads: tuple[str, ...]) -> bool:
@@ -209,8 +212,7 @@ def _reading(
     if not known and head.scores_are is None:  # an unknown operator may make them, final or not
         raise Unrecognised("it is not clear what makes its scores")
     family = _family(head, image, metadata.get(FAMILY_KEY))
-    found = _box_format(head)
-    box_format = asked or _given_format(metadata.get(BOX_FORMAT_KEY)) or found
+    box_format = asked or _given_format(metadata.get(BOX_FORMAT_KEY)) or _box_format(head)
     if box_format is None:
         raise Unrecognised("its boxes are not decoded in a known way", UNKNOWN_BOXES)
     # Some graphs leave the class of no object out themselves, and so do those that select.
@@ -222,12 +224,7 @@ def _reading(
         warnings = (*warnings, "its masks or keypoints are left out")
     swapped, fractions = _corners(index, head, family)
     default, stride = _sizes(metadata)
-    # A YOLO's head with centres is one that gives several boxes for an object, whatever the caller
-    # calls its boxes.
-    several = family.needs_nms is None and head.layout is not Layout.END_TO_END
-    if several:
-        known_heads = {"False": True, "True": False}
-        several = known_heads.get(metadata.get("end2end", ""), found is BoxFormat.CXCYWH)
+    several = family.needs_nms is None and _gives_several(head, metadata)
     layout = Layout.ONE_TO_MANY if several else head.layout
     needs_nms = several or bool(family.needs_nms)
     conf, nms, ignored = recommended(metadata, needs_nms=needs_nms)
@@ -263,9 +260,10 @@ def _reading(
         nms=nms,
         preprocessing=preprocessing or Preprocessing(),
         takes_levels=image.dtype == "uint8",
+        settled=BY_FAMILY if preprocessing else (),
         warnings=(*warnings, *ignored),
     )
-    return Reading(contract, adaptation, preprocessing)
+    return Reading(contract, adaptation)
 
 
 def _check_task(task: str, *, boxes_only: bool) -> None:
@@ -332,6 +330,14 @@ def _box_format(head: Head) -> BoxFormat | None:
     if head.layout is Layout.ROWS and undecoded:
         return BoxFormat.XYXY  # as selecting graphs end in, unless they show otherwise
     return None if undecoded and not head.objectness else head.decoded and head.decoded.box_format
+
+
+def _gives_several(head: Head, metadata: dict[str, str]) -> bool:
+    """True if a YOLO's head gives several boxes for an object: one with centres, unless it says."""
+    if head.layout is Layout.END_TO_END:
+        return False
+    said = {"False": True, "True": False}.get(metadata.get("end2end", ""))
+    return _box_format(head) is BoxFormat.CXCYWH if said is None else said
 
 
 def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:

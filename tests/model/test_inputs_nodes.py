@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from detcli.model.graph import GraphIndex
-from detcli.model.inputs import read_input_nodes
+from detcli.model.inputs import find_inputs, read_input_nodes
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SHAPES = {"NCHW": [1, 3, 8, 8], "NHWC": [1, 8, 8, 3], "CHW": [3, 8, 8], "any": [1, 3, "H", "W"]}
@@ -43,6 +43,11 @@ def graph(steps, layout="NCHW", dtype=TensorProto.FLOAT):
     )
     model = onnx.shape_inference.infer_shapes(model)
     return model, last
+
+
+def nodes_of(model):
+    index = GraphIndex(model.graph)
+    return read_input_nodes(index, find_inputs(index)[0])
 
 
 def numbers(values, *shape):
@@ -123,7 +128,7 @@ ALL = [
 @pytest.mark.parametrize(("layout", "name", "steps"), ALL, ids=[f"{a} {b}" for a, b, _ in ALL])
 def test_what_is_read_is_what_is_computed(layout, name, steps, random):
     model, last = graph([(op, *map(copied, rest)) for op, *rest in steps], layout)
-    entry = read_input_nodes(GraphIndex(model.graph), "x")
+    entry = nodes_of(model)
     fed = random.random(SHAPES[layout], np.float32)
     expected = fed.reshape(8, 8, 3).transpose(2, 0, 1) if layout == "NHWC" else fed.reshape(3, 8, 8)
     gains, offsets = (np.array(part)[:, None, None] for part in (entry.gains, entry.offsets))
@@ -164,7 +169,7 @@ def copied(part):
 )
 def test_what_is_more_than_that_is_the_network(steps):
     model, _ = graph(steps)
-    entry = read_input_nodes(GraphIndex(model.graph), "x")
+    entry = nodes_of(model)
     assert not entry.computes
     assert not entry.swaps
 
@@ -186,15 +191,13 @@ def test_what_is_more_than_that_is_the_network(steps):
 )
 def test_what_white_is_and_which_channel_comes_first(steps, domain, bgr):
     model, _ = graph(steps)
-    entry = read_input_nodes(GraphIndex(model.graph), "x")
+    entry = nodes_of(model)
     assert (entry.domain, entry.order) == (domain, bgr)
 
 
 def test_a_graph_that_resizes_its_input():
     sizes = ("Resize", "", "", whole(1, 3, 64, 64))
-    entry = read_input_nodes(GraphIndex(graph([sizes], "any")[0].graph), "x")
+    entry = nodes_of(graph([sizes], "any")[0])
     assert entry.resized
-    assert entry.any_size
     doubled = ("Resize", "", numbers([1, 1, 2, 2], 4))
-    assert not read_input_nodes(GraphIndex(graph([doubled], "any")[0].graph), "x").resized
-    assert not read_input_nodes(GraphIndex(graph([], "NCHW")[0].graph), "x").any_size
+    assert not nodes_of(graph([doubled], "any")[0]).resized

@@ -1,17 +1,19 @@
 """Which source settles each part of a preprocessing."""
 
 import json
+from dataclasses import replace
 
 import onnx
 import pytest
+from model.test_contract import STATIC
 from model.test_inputs_nodes import MEAN, STD, graph, numbers, whole
 from onnx import TensorProto
 
 from detcli.core.errors import ModelError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 from detcli.model.graph import GraphIndex
-from detcli.model.inputs import resolve_preprocessing
-from detcli.model.preprocessing import METADATA_KEY, Sidecar
+from detcli.model.inputs import find_inputs, with_preprocessing
+from detcli.model.preprocessing import BY_FAMILY, METADATA_KEY, Sidecar
 
 IMAGENET = {"mean": tuple(MEAN), "std": tuple(STD)}
 DIVIDES = [("Div", numbers(255, 1))]
@@ -23,8 +25,15 @@ RAW = Preprocessing(scale=1.0)
 
 
 def resolved(steps=(), family=YOLO, metadata=None, beside=None, **more):
-    model, _ = graph(list(steps), **more)
-    return resolve_preprocessing(GraphIndex(model.graph), "x", metadata or {}, beside, family)
+    return resolved_of(graph(list(steps), **more)[0], family, metadata, beside)
+
+
+def resolved_of(model, family, metadata=None, beside=None):
+    index = GraphIndex(model.graph)
+    contract = replace(
+        STATIC, preprocessing=family or Preprocessing(), settled=BY_FAMILY if family else ()
+    )
+    return with_preprocessing(contract, index, find_inputs(index)[0], metadata or {}, beside)
 
 
 @pytest.fixture
@@ -45,7 +54,7 @@ def normalising(sidecar):
 def test_the_family_alone():
     found = resolved(family=YOLOX)
     assert found.preprocessing == YOLOX
-    assert dict(found.by) == dict.fromkeys(
+    assert dict(found.settled) == dict.fromkeys(
         ("resize", "interpolation", "values", "channels"), "the family's rule"
     )
     assert found.unsettled == ()
@@ -53,15 +62,15 @@ def test_the_family_alone():
 
 def test_nothing_at_all():
     found = resolved(family=None)
-    assert found.by == ()
+    assert found.settled == ()
     assert found.unsettled == ("resize", "interpolation", "values", "channels")
 
 
 def test_a_file_beside_the_model_comes_before_the_family(normalising):
     found = resolved(family=YOLOX, beside=normalising, layout="any")
     assert found.preprocessing == Preprocessing(Resize.STRETCH, Interpolation.BILINEAR, **IMAGENET)
-    assert {by for _, by in found.by} == {"preprocessor_config.json"}
-    assert found.size == (320, 320)
+    assert {by for _, by in found.settled} == {"preprocessor_config.json"}
+    assert found.default_size == (320, 320)
 
 
 def test_the_metadata_comes_before_all(normalising):
@@ -70,8 +79,8 @@ def test_the_metadata_comes_before_all(normalising):
     assert found.preprocessing == Preprocessing(
         Resize.CORNER, Interpolation.BILINEAR, scale=1.0, mean=(1.0, 2.0, 3.0)
     )
-    assert dict(found.by)["values"] == "metadata detcli.preprocess"
-    assert dict(found.by)["interpolation"] == "preprocessor_config.json"
+    assert dict(found.settled)["values"] == "metadata detcli.preprocess"
+    assert dict(found.settled)["interpolation"] == "preprocessor_config.json"
 
 
 def test_malformed_metadata_is_refused():
@@ -105,7 +114,7 @@ def test_nodes_at_the_input_are_fed_what_they_want(steps, family, fed):
 def test_what_a_graph_does_itself_is_not_done_twice(normalising):
     found = resolved(NORMALISES, beside=normalising)
     assert found.preprocessing == Preprocessing(Resize.STRETCH, Interpolation.BILINEAR, scale=1.0)
-    assert dict(found.by)["values"] == "nodes at the input"
+    assert dict(found.settled)["values"] == "nodes at the input"
 
 
 def test_a_division_alone_leaves_the_rest_to_us(normalising):
@@ -177,9 +186,7 @@ def test_files_that_say_it_themselves(name, shared):
     """Made by the families' own packages, described by who made them."""
     described = json.loads(shared(f"families/{name}.json").read_text())
     path, wanted = shared(f"families/{described['file']}"), described["preprocess"]
-    index = GraphIndex(onnx.load(path).graph)
-    images = [v for v in index.image_inputs() if len(v.type.tensor_type.shape.dim) > 2]
-    found = resolve_preprocessing(index, images[0].name, {}, Sidecar.read(path), None)
+    found = resolved_of(onnx.load(path), None, beside=Sidecar.read(path))
     fed = found.preprocessing
     assert fed.scale == wanted["scale"]
     assert fed.mean == tuple(wanted["mean"] or (0, 0, 0))
@@ -188,7 +195,7 @@ def test_files_that_say_it_themselves(name, shared):
     assert "values" not in found.unsettled
     if "resize" not in found.unsettled:
         assert fed.resize == wanted["resize"].replace("_", "-")
-        assert found.size == (wanted["size"] and tuple(wanted["size"]))
+        assert found.default_size == tuple(wanted["size"] or STATIC.default_size)
     if "shortest_edge" in wanted:
         assert fed.edges == (wanted["shortest_edge"], wanted["longest_edge"])
 

@@ -2,12 +2,13 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
 from detcli.core.errors import ModelError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
-from detcli.model.preprocessing import MAX_BYTES, Resizing, Sidecar
+from detcli.model.preprocessing import MAX_BYTES, Sidecar
 
 DETR = {
     "image_processor_type": "DetrImageProcessor",
@@ -42,43 +43,43 @@ def test_the_folder_above_onnx_counts_and_no_other(folder, monkeypatch):
     (folder / "other").mkdir()
     assert Sidecar.read(folder / "other" / "model.onnx") is None
     monkeypatch.chdir(folder / "onnx")
-    assert Sidecar.read(type(folder)("model.onnx")).path == folder / "preprocessor_config.json"
+    assert Sidecar.read(type(folder)("model.onnx")).parts
 
 
 def test_the_nearer_folder_counts(folder):
     beside(folder, DETR)
     found = beside(folder / "onnx", DETR | {"size": {"height": 300, "width": 400}})
-    assert found.resizing == Resizing(Resize.STRETCH, (300, 400))
+    assert (found.parts["resize"], found.size) == ({"resize": Resize.STRETCH}, (300, 400))
+
+
+FITTED = {"height": 640, "width": 640}
+LIMITED = {"size": {"max_height": 640, "max_width": 640}}
+
+
+def edges(shortest, longest, multiple=1):
+    return {"resize": "shortest-edge", "edges": (shortest, longest), "multiple": multiple}
 
 
 @pytest.mark.parametrize(
-    ("changed", "resizing"),
+    ("changed", "fields", "size"),
     [
-        ({}, Resizing(Resize.SHORTEST_EDGE, edges=(800, 1333))),
-        (
-            {"image_processor_type": "YolosImageProcessor"},
-            Resizing(Resize.SHORTEST_EDGE, edges=(800, 1333), multiple=16),
-        ),
-        ({"size": {"shortest_edge": 480}}, Resizing(Resize.SHORTEST_EDGE, edges=(480, 1333))),
-        ({"size": 600, "max_size": 700}, Resizing(Resize.SHORTEST_EDGE, edges=(600, 700))),
-        ({"size": 600, "image_processor_type": "ViTImageProcessor"}, None),
-        ({"size": {"height": 320, "width": 640}}, Resizing(Resize.STRETCH, (320, 640))),
-        (
-            {
-                "size": {"max_height": 640, "max_width": 640},
-                "do_pad": True,
-                "pad_size": {"height": 640, "width": 640},
-            },
-            Resizing(Resize.CORNER, (640, 640)),
-        ),
-        ({"size": {"max_height": 640, "max_width": 640}}, None),
-        ({"size": {"longest_edge": 640}}, None),
-        ({"size": None}, None),
-        ({"do_resize": False}, Resizing(Resize.NONE)),
+        ({}, edges(800, 1333), None),
+        ({"image_processor_type": "YolosImageProcessor"}, edges(800, 1333, 16), None),
+        ({"size": {"shortest_edge": 480}}, edges(480, 1333), None),
+        ({"size": 600, "max_size": 700}, edges(600, 700), None),
+        ({"size": 600, "image_processor_type": "ViTImageProcessor"}, None, None),
+        ({"size": {"height": 320, "width": 640}}, {"resize": "stretch"}, (320, 640)),
+        (LIMITED | {"do_pad": True, "pad_size": FITTED}, {"resize": "corner", "pad": 114}, FITTED),
+        (LIMITED, None, None),
+        ({"size": {"longest_edge": 640}}, None, None),
+        ({"size": None}, None, None),
+        ({"do_resize": False}, {"resize": "none"}, None),
     ],
 )
-def test_how_pictures_are_fitted(folder, changed, resizing):
-    assert beside(folder, DETR | changed).resizing == resizing
+def test_how_pictures_are_fitted(folder, changed, fields, size):
+    found = beside(folder, DETR | changed)
+    assert found.parts.get("resize") == fields
+    assert found.size == (tuple(size.values()) if isinstance(size, dict) else size)
 
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -103,7 +104,8 @@ IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
     ],
 )
 def test_values(folder, changed, values):
-    assert beside(folder, DETR | changed).values == values
+    parts = beside(folder, DETR | changed).parts
+    assert replace(Preprocessing(), **parts["values"], **parts["channels"]) == values
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,8 @@ def test_values(folder, changed, values):
     [(2, Interpolation.BILINEAR), (3, Interpolation.BICUBIC), (1, None), (0, None)],
 )
 def test_filters(folder, number, interpolation):
-    assert beside(folder, DETR | {"resample": number}).interpolation is interpolation
+    found = beside(folder, DETR | {"resample": number}).parts.get("interpolation", {})
+    assert found.get("interpolation") is interpolation
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def test_filters(folder, number, interpolation):
 )
 def test_class_names(folder, labels, names):
     found = beside(folder, config={"model_type": "detr", "id2label": labels})
-    assert (found.names, found.model_type, found.path) == (names, "detr", None)
+    assert (found.names, found.parts) == (names, {})
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "\x00", '{"port": 80}', "[" * 100_000])

@@ -202,7 +202,7 @@ def test_what_lies_beside_a_model_that_has_no_other_files_is_not_its(tmp_path):
     assert ModelFile(path, "model").sidecar is None
     elsewhere = ModelFile(path.parents[4] / "model.onnx", "model")
     (path.parents[4] / "config.json").write_text('{"model_type": "yolo"}')
-    assert elsewhere.sidecar.model_type == "yolo"
+    assert elsewhere.sidecar.contents == {"config.json": b'{"model_type": "yolo"}'}
 
 
 @pytest.fixture
