@@ -45,7 +45,6 @@ class Adaptation:
     # scores become shares of all classes, and the one of this index, 0 or -1, is dropped
     no_object: int | None
     swapped: bool  # corners of rows are y1, x1, y2, x2
-    canvas: tuple[int, int] | None  # height and width of the input; None where they vary
 
     @property
     def is_needed(self) -> bool:
@@ -180,7 +179,7 @@ def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
 def _on_grid(add: _Builder, boxes: str, plan: Adaptation) -> str:
     """YOLOX's boxes: centre (offset + cell) * stride, size exp(size) * stride, in pixels."""
     axis = 2 if plan.head.anchors_first else 1
-    cells, strides = grid(plan.canvas, add.index.size(plan.head.boxes[0].tensor, 3 - axis))
+    cells, strides = grid(plan.image.size, add.index.size(plan.head.boxes[0].tensor, 3 - axis))
     if axis == 1:
         cells, strides = cells.T, strides.T
     stride = add.like(strides[np.newaxis], boxes)
@@ -220,7 +219,7 @@ def _decoded_scale(add: _Builder, boxes: Columns, scores: Columns, plan: Adaptat
     shapes = add.index.shapes
     channels, rows, columns = (int(str(dim)) for dim in shapes[boxes.tensor][1:])
     count = int(str(shapes[scores.tensor][1]))
-    if plan.canvas is None:
+    if plan.image.size is None:
         raise ValueError("the strides of its scales depend on the size of its input")
     bins = channels // 4
     sides = add("Reshape", boxes.tensor, [0, 4, bins, rows * columns])
@@ -233,7 +232,7 @@ def _decoded_scale(add: _Builder, boxes: Columns, scores: Columns, plan: Adaptat
     low = add("Sub", point, add.cut(sides, 0, 2, 2))
     high = add("Add", point, add.cut(sides, 2, 4, 2))
     corners = add("Concat", low, high, axis=2)
-    corners = add("Mul", corners, add.like(plan.canvas[0] / rows, corners))
+    corners = add("Mul", corners, add.like(plan.image.size[0] / rows, corners))
     flat = add.swapped(add("Reshape", scores.tensor, [0, count, -1]))
     return add("Concat", add.cast(corners, add.dtype(flat)), flat, axis=2)
 

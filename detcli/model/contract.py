@@ -17,7 +17,7 @@ import ast
 import contextlib
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -94,17 +94,6 @@ class Preprocessing:
     # for SHORTEST_EDGE, the length of the shorter side and the most that the longer one may have
     edges: tuple[int, int] | None = None
     multiple: int = 1  # for SHORTEST_EDGE, what both sides are rounded down to a multiple of
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Self:
-        """Read what `dataclasses.asdict` gives, back from JSON."""
-        return cls(
-            **_tuples(fields)
-            | {
-                "resize": Resize(fields["resize"]),
-                "interpolation": Interpolation(fields["interpolation"]),
-            }
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,20 +197,27 @@ class Contract:
     def from_json(cls, fields: dict[str, Any]) -> Self:
         """Read what `dataclasses.asdict` gives, back from JSON."""
         return cls(
-            **_tuples(fields)
-            | {
-                "layout": Layout(fields["layout"]),
-                "box_format": BoxFormat(fields["box_format"]),
-                "score_form": ScoreForm(fields["score_form"]),
-                "preprocessing": Preprocessing.from_json(fields["preprocessing"]),
-            }
+            **_from_json(fields)
+            | {"preprocessing": Preprocessing(**_from_json(fields["preprocessing"]))}
         )
 
 
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "layout": Layout,
+    "box_format": BoxFormat,
+    "score_form": ScoreForm,
+    "resize": Resize,
+    "interpolation": Interpolation,
+}
+
+
+def _from_json(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields with the types that JSON does not have."""
+    return {name: KINDS.get(name, _tuples)(value) for name, value in fields.items()}
+
+
 def _tuples(value: Any) -> Any:  # noqa: ANN401 - of JSON
-    """Lists of JSON as the tuples that they were; of an object, those of its entries."""
-    if isinstance(value, dict):
-        return {name: _tuples(entry) for name, entry in value.items()}
+    """Lists of JSON as the tuples that they were."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 

@@ -41,11 +41,14 @@ class GraphIndex:
         return {name: node for node in self.graph.node for name in node.output if name}
 
     @cached_property
+    def _values(self) -> list[onnx.ValueInfoProto]:
+        return [*self.graph.value_info, *self.graph.input, *self.graph.output]
+
+    @cached_property
     def shapes(self) -> defaultdict[str, Dims]:
         """Shapes by tensor, empty where it is unknown."""
-        values = [*self.graph.value_info, *self.graph.input, *self.graph.output]
         known: dict[str, Dims] = {n: list(one.dims) for n, one in self._initializers.items()}
-        return defaultdict(list, known | {v.name: dims for v in values if (dims := shape(v))})
+        return defaultdict(list, known | {v.name: dims for v in self._values if (dims := shape(v))})
 
     def size(self, tensor: str, axis: int) -> int | None:
         """The size of an axis of a tensor; None if it is a symbol or unknown."""
@@ -55,12 +58,15 @@ class GraphIndex:
     @cached_property
     def types(self) -> dict[str, int]:
         """Known element types by tensor, as ONNX numbers them."""
-        values = [*self.graph.value_info, *self.graph.input, *self.graph.output]
-        return {value.name: value.type.tensor_type.elem_type for value in values}
+        return {value.name: value.type.tensor_type.elem_type for value in self._values}
 
     @cached_property
     def _initializers(self) -> dict[str, onnx.TensorProto]:
         return {tensor.name: tensor for tensor in self.graph.initializer}
+
+    def nodes(self, *operators: str) -> list[NodeProto]:
+        """The nodes of these operators, in order."""
+        return [node for node in self.graph.node if node.op_type in operators]
 
     def producer(self, tensor: str, *operators: str) -> NodeProto | None:
         """The node that computes a tensor, see `computed_as`, if it is one of these operators."""
@@ -102,9 +108,8 @@ class GraphIndex:
         split = self.producers.get(node.input[0]) if node.op_type == "Concat" else None
         if split is None or split.op_type != "Split" or list(split.output) != list(node.input):
             return ""
-        return (
-            str(split.input[0]) if attribute(split, "axis", 0) == attribute(node, "axis", 0) else ""
-        )
+        same = attribute(split, "axis", 0) == attribute(node, "axis", 0)
+        return str(split.input[0]) if same else ""
 
     def behind_all(
         self, tensors: Iterable[str], onward: Callable[[NodeProto, str], Iterable[str]]
@@ -130,7 +135,7 @@ class GraphIndex:
             self._constants[tensor] = None
             if proto is not None and math.prod(proto.dims) <= MAX_INTEGERS:
                 values = onnx.numpy_helper.to_array(proto).ravel()
-                self._constants[tensor] = [int(entry) for entry in values]
+                self._constants[tensor] = list(map(int, values))
         return self._constants[tensor]
 
     def array(self, tensor: str) -> npt.NDArray[Any] | None:
@@ -148,10 +153,8 @@ class GraphIndex:
 
     def axes(self, node: NodeProto) -> list[int] | None:
         """The axes of a reduction: an attribute before opset 18, an input since then."""
-        for entry in node.attribute:
-            if entry.name == "axes":
-                return list(entry.ints)
-        return self.constant(node.input[1]) if len(node.input) > 1 else None
+        given = self.constant(node.input[1]) if len(node.input) > 1 else None
+        return integers(node, "axes") or given
 
     def moved_from(self, tensor: str) -> set[str]:
         """A tensor and all that depend on its elements, not only on its shape."""
@@ -183,12 +186,16 @@ def known_sides(height: int | str | None, width: int | str | None) -> tuple[int,
     return (sides[0], sides[1]) if sides[0] and sides[1] else None
 
 
+def type_name(code: int) -> str:
+    """ONNX's name for a type, such as "float"."""
+    known = onnx.TensorProto.DataType.items()
+    names: dict[int, str] = {number: name.lower() for name, number in known}
+    return names.get(code, f"type {code}")
+
+
 def dtype_name(code: int) -> str:
     """NumPy's name for an ONNX type, such as "float32"."""
-    try:
-        name = str(onnx.TensorProto.DataType.Name(code)).lower()
-    except ValueError:
-        return f"type {code}"
+    name = type_name(code)
     return {"float": "float32", "double": "float64"}.get(name, name)
 
 
@@ -204,23 +211,15 @@ def integers(node: NodeProto, name: str) -> list[int]:
 
 def model_tensors(model: ModelProto) -> Iterator[onnx.TensorProto]:
     """All constant tensors of a model: of its graph, its functions, and their branches."""
-    nodes = [*model.graph.node, *(node for one in model.functions for node in one.node)]
-    graphs = [model.graph]
-    while nodes:
-        node = nodes.pop()
-        for branch in branches([node]):
-            graphs.append(branch)
-            nodes.extend(branch.node)
-        for entry in node.attribute:
-            yield from [entry.t] if entry.HasField("t") else []
-            yield from entry.tensors
-            single = [entry.sparse_tensor] if entry.HasField("sparse_tensor") else []
-            for sparse in (*single, *entry.sparse_tensors):
-                yield from (sparse.values, sparse.indices)
-    for graph in graphs:
-        yield from graph.initializer
-        for sparse in graph.sparse_initializer:
-            yield from (sparse.values, sparse.indices)
+    waiting = list[Message]([model])
+    while waiting:
+        message = waiting.pop()
+        if isinstance(message, onnx.TensorProto):
+            yield message
+            continue
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                waiting.extend([value] if isinstance(value, Message) else value)
 
 
 def branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:

@@ -74,10 +74,10 @@ class OtherInput:
 def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
     """Find the input for pictures and the others."""
     inputs = index.image_inputs()
-    images = [value for value in inputs if _may_be_image(value)]
+    images = {value.name: image for value in inputs if (image := _image(value)) is not None}
     if len(images) == 1:
-        others = tuple(_other(index, value) for value in inputs if value is not images[0])
-        return _image(images[0]), others
+        others = tuple(_other(index, value) for value in inputs if value.name not in images)
+        return next(iter(images.values())), others
     if len(inputs) != 1:
         raise Unrecognised(f"it has {len(inputs)} inputs, {len(images)} of them for pictures")
     if len(shape(inputs[0])) == 4 and inputs[0].type.tensor_type.elem_type not in DTYPES:
@@ -85,20 +85,16 @@ def find_inputs(index: GraphIndex) -> tuple[ImageInput, tuple[OtherInput, ...]]:
     raise Unrecognised("its input is not a batch of colour images")
 
 
-def _may_be_image(value: ValueInfoProto) -> bool:
-    dims = shape(value)
-    if value.type.tensor_type.elem_type not in DTYPES or len(dims) not in {3, 4}:
-        return False
-    if len(dims) == 3:
-        return CHANNELS in (dims[0], dims[2])
-    return dims[3] == CHANNELS or dims[1] == CHANNELS or not isinstance(dims[1], int)
-
-
-def _image(value: ValueInfoProto) -> ImageInput:
-    dims = shape(value)
+def _image(value: ValueInfoProto) -> ImageInput | None:
+    """An input for pictures; None if it is for something else."""
+    dims, dtype = shape(value), DTYPES.get(value.type.tensor_type.elem_type)
     single = len(dims) == 3
     if single:
         dims = [1, *dims]
+    if dtype is None or len(dims) != 4:
+        return None
+    if CHANNELS not in {dims[1], dims[3]} and (single or isinstance(dims[1], int)):
+        return None
     last = dims[3] == CHANNELS and dims[1] != CHANNELS
     height, width = dims[1:3] if last else dims[2:4]
     if isinstance(height, int) != isinstance(width, int):
@@ -107,7 +103,6 @@ def _image(value: ValueInfoProto) -> ImageInput:
     pixels = (known_size(dims[0]) or 1) * math.prod(size or (1, 1))
     if pixels > MAX_INPUT:
         raise Unrecognised(f"its input has {pixels} pixels")
-    dtype = DTYPES[value.type.tensor_type.elem_type]
     return ImageInput(value.name, dtype, known_size(dims[0]), size, last, single)
 
 

@@ -25,7 +25,7 @@ from detcli.model.contract import (
 )
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
-from detcli.model.graph import GraphIndex, attribute, known_sides, known_size, shape
+from detcli.model.graph import GraphIndex, known_sides, known_size, shape, type_name
 from detcli.model.heads import find_head
 from detcli.model.heads.decode import (
     BATCHED,
@@ -37,6 +37,7 @@ from detcli.model.heads.decode import (
     Unrecognised,
     makers,
     moved_inputs,
+    shares_of,
 )
 from detcli.model.heads.rows import box_columns, row_corners, selected_rows, usual_rows
 from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs, with_preprocessing
@@ -155,7 +156,7 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
     index, contract = GraphIndex(model.graph), reading.contract
     heads = reading.adaptation.head.tensors
     behind = set().union(*(index.moved_from(name) for name in heads))
-    selects = any(n.op_type == "TopK" and n.output[0] in behind for n in index.graph.node)
+    selects = any(node.output[0] in behind for node in index.nodes("TopK"))
     if contract.layout is Layout.ROWS or not selects:
         return None
     # The columns of a YOLO's rows are taken by place, so that a wrong one is found.
@@ -228,7 +229,7 @@ def _reading(
     layout = Layout.ONE_TO_MANY if several else head.layout
     needs_nms = several or bool(family.needs_nms)
     conf, nms, ignored = recommended(metadata, needs_nms=needs_nms)
-    adaptation = Adaptation(head, image, others, no_object, swapped, image.size)
+    adaptation = Adaptation(head, image, others, no_object, swapped)
     logits = head.scores_are is Activation.LINEAR and no_object is None
     preprocessing = family.preprocess(image.size, default)
     contract = Contract(
@@ -345,8 +346,7 @@ def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:
     scores = head.scores[0].tensor
     for node in makers(index, scores):
         if node.op_type == "Softmax":
-            dims = index.shapes[node.output[0]] or index.shapes[node.input[0]]
-            shares = known_size(dims[attribute(node, "axis", -1)]) if dims else None
+            shares = shares_of(index, node)
             if shares is None and index.producer(scores, "Gather", "Slice", "Split"):
                 raise Unrecognised("it is not clear whether its scores cover all classes")
             return None not in {shares, head.class_count} and shares != head.class_count
@@ -367,12 +367,14 @@ def _class_count(head: Head, named: list[str] | None, *, dropped: bool) -> int:
 
 def _anchor_count(index: GraphIndex, head: Head) -> int | None:
     """N, or the number of rows. None where it depends on the input."""
-    dims = [index.shapes[piece.tensor] for piece in head.boxes]
+    tensor = head.boxes[0].tensor
     if head.layout is Layout.SCALES:
-        return sum(int(str(d[2])) * int(str(d[3])) for d in dims)
+        dims = [index.shapes[piece.tensor] for piece in head.boxes]
+        return sum(math.prod(known_sides(*sides) or (0,)) for _, _, *sides in dims)
     if head.layout is Layout.ROWS:
-        return known_size(dims[0][-2])
-    return known_size(dims[0][1 if head.anchors_first else 2]) if len(dims[0]) == 3 else None
+        return index.size(tensor, -2)
+    batched = len(index.shapes[tensor]) == BATCHED
+    return index.size(tensor, 1 if head.anchors_first else 2) if batched else None
 
 
 def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
@@ -430,7 +432,5 @@ def _signatures(values: Sequence[onnx.ValueInfoProto]) -> str:
 
 
 def _signature(value: onnx.ValueInfoProto) -> str:
-    number = value.type.tensor_type.elem_type
-    dtypes = {code: name.lower() for name, code in onnx.TensorProto.DataType.items()}
     dims = ", ".join("?" if dim is None else str(dim) for dim in shape(value))
-    return f"{value.name} {dtypes.get(number, f'type {number}')}[{dims}]"
+    return f"{value.name} {type_name(value.type.tensor_type.elem_type)}[{dims}]"

@@ -48,7 +48,8 @@ class ZooModel:
     @property
     def pinned(self) -> bool:
         """True if it is always the same file: bundled, or of one commit."""
-        return self.repository is None or HubFile(self.repository, "", self.revision).pinned
+        file = self.file()
+        return file is None or file.pinned
 
     def title(self, *, half: bool = False) -> str:
         """Its name in records."""

@@ -25,23 +25,23 @@ from detcli.model.heads.two_tensors import (
 
 def find_head(index: GraphIndex, names: list[str] | None, *, boxes_only: bool = False) -> Head:
     """Find the head of a graph."""
-    head = _found(index, names, boxes_only=boxes_only)
+    ways = (
+        partial(end_to_end, boxes_only=boxes_only),
+        best_class,
+        queries,
+        plugin,
+        partial(rows, boxes_only=boxes_only),
+        scales,
+        pair,
+        partial(single_tensor, names=names, boxes_only=boxes_only),
+    )
+    head = next(filter(None, (find(index) for find in ways)), None)
+    if head is None:
+        raise Unrecognised(_why_not(index))
     if not head.of_queries:
         return head
     begin = queries_of(index, head.boxes[0].tensor)
     return replace(head, queries=begin, patches=has_patches(index))
-
-
-def _found(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> Head:
-    if (head := end_to_end(index, boxes_only=boxes_only)) is not None:
-        return head
-    selected = partial(rows, boxes_only=boxes_only)
-    for find in (best_class, queries, plugin, selected, scales, pair):
-        if (head := find(index)) is not None:
-            return head
-    if (head := single_tensor(index, names, boxes_only=boxes_only)) is not None:
-        return head
-    raise Unrecognised(_why_not(index))
 
 
 def _why_not(index: GraphIndex) -> str:

@@ -21,7 +21,6 @@ from detcli.model.graph import (
     GraphIndex,
     attribute,
     integers,
-    known_size,
 )
 
 MOVES = {
@@ -48,6 +47,10 @@ DECODE_DEPTH = 8  # nodes between a head and the join of its boxes; 1 to 4 in pr
 
 # From centre and size to two corners, as DeepStream-Yolo multiplies it.
 TO_CORNERS = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]])
+
+
+Parts = list[tuple[int, str]]
+"""What a tensor is joined from: number of channels and name of each."""
 
 
 class Activation(StrEnum):
@@ -96,9 +99,7 @@ def part_of(index: GraphIndex, tensor: str) -> str:
     return parts[0][1] if len(parts) == 1 else behind
 
 
-def parts_of(
-    index: GraphIndex, tensor: str, depth: int = DECODE_DEPTH
-) -> tuple[str, list[tuple[int, str]]]:
+def parts_of(index: GraphIndex, tensor: str, depth: int = DECODE_DEPTH) -> tuple[str, Parts]:
     """The tensors that channels were joined from, where some are cut out again."""
     while (node := index.producer(tensor, "Transpose", "Unsqueeze", "Squeeze")) is not None:
         tensor = node.input[0]
@@ -208,17 +209,20 @@ def layer_at(index: GraphIndex, node: NodeProto) -> NodeProto | None:
     return node if node.op_type in LEARNT else None
 
 
+def _layers(index: GraphIndex, tensor: str) -> list[NodeProto]:
+    steps = _steps(index, part_of(index, tensor))
+    return [node for node in steps if node.op_type in LEARNT]
+
+
 def layer_of(index: GraphIndex, tensor: str) -> str:
     """The operator of the layer whose output a tensor is made of; empty if there is none near."""
-    tensor = part_of(index, tensor)
-    layers = (node for node in _steps(index, tensor) if node.op_type in LEARNT)
+    layers = _layers(index, tensor)
     return next((node.op_type for node in layers if not _is_projection(index, node)), "")
 
 
 def layers_of(index: GraphIndex, tensor: str) -> set[str]:
     """The outputs of all layers that a tensor is made of."""
-    layers = (node for node in _steps(index, part_of(index, tensor)) if node.op_type in LEARNT)
-    return {node.output[0] for node in layers}
+    return {node.output[0] for node in _layers(index, tensor)}
 
 
 def bins_of(index: GraphIndex, tensor: str) -> int | None:
@@ -226,17 +230,15 @@ def bins_of(index: GraphIndex, tensor: str) -> int | None:
 
     One where it is not distributed.
     """
-    for node in _steps(index, part_of(index, tensor)):
-        if node.op_type == "Softmax":
-            dims = index.shapes[node.output[0]] or index.shapes[node.input[0]]
-            axis = attribute(node, "axis", -1)
-            return known_size(dims[axis]) if -len(dims) <= axis < len(dims) else None
-    return 1
+    steps = _steps(index, part_of(index, tensor))
+    softmax = next((node for node in steps if node.op_type == "Softmax"), None)
+    return 1 if softmax is None else shares_of(index, softmax)
 
 
-def operators(index: GraphIndex, tensor: str) -> set[str]:
-    """The operators between a tensor and the layers whose output it is made of."""
-    return {node.op_type for node in _steps(index, tensor)} - LEARNT
+def shares_of(index: GraphIndex, softmax: NodeProto) -> int | None:
+    """How many shares a Softmax makes; None where it is not clear."""
+    axis = attribute(softmax, "axis", -1)
+    return index.size(softmax.output[0], axis) or index.size(softmax.input[0], axis)
 
 
 def _steps(index: GraphIndex, tensor: str) -> Iterator[NodeProto]:
@@ -442,7 +444,7 @@ def centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxDecode | No
     """How boxes are decoded whose centre and size come about separately."""
     if {node.op_type for node in makers(index, centre)} & {"Clip", "Max", "Min"}:
         return None  # they are two sides of a box, which end at the picture's
-    centre_by, size_by = operators(index, centre), operators(index, size)
+    centre_by, size_by = ({node.op_type for node in _steps(index, t)} for t in (centre, size))
     if "Exp" in size_by:
         return BoxDecode.GRID if "Sigmoid" in centre_by else BoxDecode.EXPONENTIAL
     if "Sigmoid" in centre_by and "Sigmoid" in size_by and "Softmax" not in centre_by:
@@ -450,7 +452,7 @@ def centre_and_size(index: GraphIndex, centre: str, size: str) -> BoxDecode | No
     return None
 
 
-def columns(index: GraphIndex, head: str, axis: int) -> list[tuple[int, str]]:
+def columns(index: GraphIndex, head: str, axis: int) -> Parts:
     """The parts that are joined along an axis: number of channels and tensor of each.
 
     Looks behind transposes, reshapes that keep the channels apart, and the join of several scales,
@@ -461,8 +463,7 @@ def columns(index: GraphIndex, head: str, axis: int) -> list[tuple[int, str]]:
         head: A tensor with its channels along `axis`.
         axis: Counted from 0.
     """
-    dims = index.shapes[head]
-    channels = known_size(dims[axis]) if axis < len(dims) else None
+    channels = index.size(head, axis)
     for _ in range(DECODE_DEPTH):
         node = index.producer(head)
         if node is None or channels is None:
@@ -488,14 +489,14 @@ def columns(index: GraphIndex, head: str, axis: int) -> list[tuple[int, str]]:
     return []
 
 
-def _parts(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> list[tuple[int, str]]:
+def _parts(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> Parts:
     """What a Concat joins: number of channels and tensor of each; empty if it is not clear."""
     sizes = [index.size(name, axis) or 0 for name in join.input]
     if sum(sizes) != channels:
         return []
     found = []
     for size, name in zip(sizes, join.input, strict=True):
-        inner, nested = index.producer(name, "Concat"), list[tuple[int, str]]()
+        inner, nested = index.producer(name, "Concat"), Parts()
         if inner is not None and len(inner.input) > 1:
             own = attribute(inner, "axis", 0) % len(index.shapes[name])
             nested = _parts(index, inner, axis, size) if own == axis else []

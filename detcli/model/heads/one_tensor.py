@@ -1,9 +1,12 @@
 """Finds heads of one tensor: boxes and then scores, with or without objectness between."""
 
+import itertools
+from dataclasses import replace
+
 from onnx import NodeProto
 
 from detcli.model.contract import Layout
-from detcli.model.graph import GraphIndex, attribute, integers, known_size
+from detcli.model.graph import GraphIndex, attribute, integers
 from detcli.model.heads.decode import (
     BATCHED,
     BOX_ROWS,
@@ -15,6 +18,7 @@ from detcli.model.heads.decode import (
     Columns,
     Decoded,
     Head,
+    Parts,
     Unrecognised,
     boxes_of,
     columns,
@@ -26,9 +30,6 @@ from detcli.model.heads.decode import (
     scores_of,
 )
 
-Parts = list[tuple[int, str]]
-"""What a tensor is joined from: number of channels and name of each."""
-
 
 def end_to_end(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     """YOLOv10's tail: the head feeds the first of two top-k stages.
@@ -36,28 +37,29 @@ def end_to_end(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     TopK <- ReduceMax over the classes <- Split into boxes and scores (<- Transpose) <- body.
     NaN scores may have been replaced, as in what `detcli convert --end-to-end` appends.
     """
-    for node in index.graph.node:
-        reduced = index.producer(node.input[0], "ReduceMax") if node.op_type == "TopK" else None
+    for node in index.nodes("TopK"):
+        reduced = index.producer(node.input[0], "ReduceMax")
         if reduced is None:
             continue
         guard = index.producer(reduced.input[0], "Where")  # IsNaN(scores), 0, scores
         split = index.producer(guard.input[2] if guard else reduced.input[0])
         if split is None or not _splits_off_boxes(index, split):
             continue
-        head = str(split.input[0])
+        head = split.input[0]
         transpose = index.producer(head)
         if transpose is not None and swaps_last_axes(transpose):
-            head, first = str(transpose.input[0]), False
+            head, first = transpose.input[0], False
         else:
             first = index.axes(reduced) in ([-1], [2])
         if len(split.output) == 3:
-            classes, extra = (_channels(index, split, name) for name in split.output[1:])
+            axis = attribute(split, "axis", 0)
+            classes, extra = (index.size(name, axis) for name in split.output[1:])
             if not boxes_only or classes is None:
                 raise Unrecognised(_task_of(index, extra), BOXES_ONLY)
-            return _boxes_of_more(index, head, classes, anchors_first=first)
+            return _boxes_of_more(index, head, classes, first=first)
         if len(index.graph.output) == 1:
-            scores = str(split.output[-1])
-            return _of_join(index, Layout.END_TO_END, head, scores, anchors_first=first)
+            found = _of_join(index, head, split.output[-1], first=first)
+            return replace(found, layout=Layout.END_TO_END)
     return None
 
 
@@ -66,17 +68,11 @@ def _splits_off_boxes(index: GraphIndex, node: NodeProto) -> bool:
     if node.op_type == "Slice" and len(node.input) > 3:  # data, starts, ends, axes
         start, end, axis = (index.constant(name) for name in node.input[1:4])
         dims = index.shapes[node.input[0]]
-        last = known_size(dims[axis[0]]) if axis and len(dims) == BATCHED else None
+        last = index.size(node.input[0], axis[0]) if axis and len(dims) == BATCHED else None
         return start == [BOX_ROWS] and end is not None and end[0] >= (last or 0)
     if node.op_type != "Split" or len(node.output) not in {2, 3}:
         return False
-    return _channels(index, node, node.output[0]) in {BOX_ROWS, None}
-
-
-def _channels(index: GraphIndex, split: NodeProto, output: str) -> int | None:
-    """The length of one of a Split's outputs, along the axis that it splits."""
-    dims, axis = index.shapes[output], attribute(split, "axis", 0)
-    return known_size(dims[axis]) if -len(dims) <= axis < len(dims) else None
+    return index.size(node.output[0], attribute(node, "axis", 0)) in {BOX_ROWS, None}
 
 
 def single_tensor(index: GraphIndex, names: list[str] | None, *, boxes_only: bool) -> Head | None:
@@ -90,20 +86,14 @@ def single_tensor(index: GraphIndex, names: list[str] | None, *, boxes_only: boo
             found = _of_columns(index, head, axis, boxes_only=boxes_only)
             if found is not None and (len(candidates) == 1 or boxes_only):
                 return found
-    alone = len(candidates) == 1 and not _choices(index)
+    alone = len(candidates) == 1 and not index.nodes(*SELECTION)
     return _unjoined(index, candidates[0], names) if alone else None
 
 
-def _choices(index: GraphIndex) -> list[NodeProto]:
-    return [node for node in index.graph.node if node.op_type in SELECTION]
-
-
-def _are_of_queries(
-    index: GraphIndex, choices: list[NodeProto], boxes: list[str], rest: Parts
-) -> bool:
+def _are_of_queries(index: GraphIndex, boxes: list[str], rest: Parts) -> bool:
     """True if graphs choose queries, not detections: layers behind the choice make the scores."""
     layers = {layer for _, name in rest for layer in layers_of(index, name)}
-    for node in choices:
+    for node in index.nodes(*SELECTION):
         made = index.moved_from(node.output[1]) if node.op_type == "TopK" else set()
         if not layers or not layers <= made or not made.issuperset(boxes):
             return False
@@ -116,41 +106,42 @@ def _unjoined(index: GraphIndex, head: str, names: list[str] | None) -> Head | N
     join, swapped = _join(index, head)
     if join is not None:
         first = (_axis(join) == 2) != swapped
-        return _of_join(index, _layout(first), head, str(join.input[1]), anchors_first=first)
+        return _of_join(index, head, join.input[1], first=first)
     channels = BOX_ROWS + len(names) if names else None
     if len(dims) == BATCHED and channels in dims[1:] and dims[1] != dims[2]:
-        first = channels == dims[2]
-        return _of_join(index, _layout(first), head, head, anchors_first=first)
+        return _of_join(index, head, head, first=channels == dims[2])
     return None
 
 
-def _layout(anchors_first: bool) -> Layout:  # noqa: FBT001 - what it is the layout of
-    return Layout.TRANSPOSED_BODY if anchors_first else Layout.BODY
+def _head(tensor: str, classes: int | None, *, first: bool, stop: int | None = None) -> Head:
+    """A head of four box rows and then the scores, whose making is not known."""
+    return Head(
+        Layout.TRANSPOSED_BODY if first else Layout.BODY,
+        (Columns(tensor, 0, BOX_ROWS),),
+        (Columns(tensor, BOX_ROWS, stop),),
+        class_count=classes,
+        anchors_first=first,
+        decoded=None,
+    )
 
 
-def _of_join(
-    index: GraphIndex, layout: Layout, head: str, scores: str, *, anchors_first: bool
-) -> Head:
+def _of_join(index: GraphIndex, head: str, scores: str, *, first: bool) -> Head:
     """A head of four box rows and then the scores."""
     boxes = box_rows(index, head)
     if boxes == head:  # empty where they cannot be told from the scores
-        parts = columns(index, head, 2 if anchors_first else 1)
+        parts = columns(index, head, 2 if first else 1)
         boxes = parts[0][1] if parts and parts[0][0] == BOX_ROWS else ""
-    return Head(
-        layout,
-        (Columns(head, 0, BOX_ROWS),),
-        (Columns(head, BOX_ROWS),),
-        class_count=_class_count(index, head, scores, anchors_first=anchors_first),
-        anchors_first=anchors_first,
+    return replace(
+        _head(head, _class_count(index, head, scores, first=first), first=first),
         decoded=boxes_of(index, boxes) if boxes else None,
         scores_are=scores_of(index, scores) if scores != head else Activation.SIGMOID,
         layer=layer_of(index, boxes) if boxes else "",
     )
 
 
-def _class_count(index: GraphIndex, head: str, scores: str, *, anchors_first: bool) -> int | None:
+def _class_count(index: GraphIndex, head: str, scores: str, *, first: bool) -> int | None:
     dims = index.shapes[head]
-    channels = dims[2 if anchors_first else 1] if len(dims) == BATCHED else None
+    channels = dims[2 if first else 1] if len(dims) == BATCHED else None
     if isinstance(channels, int):
         return channels - BOX_ROWS if channels > BOX_ROWS else None
     # Where the shape depends on the input's, a Split may still tell, before a sigmoid or not.
@@ -171,7 +162,7 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
     classes].
     """
     boxes, rest = _after_boxes(columns(index, head, axis))
-    if not rest or not _are_of_queries(index, _choices(index), boxes, rest):
+    if not rest or not _are_of_queries(index, boxes, rest):
         return None
     decoded = decoded_from(index, boxes)
     if decoded is None and len(boxes) > 1:
@@ -185,15 +176,13 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
         angle = extra == [1] and len(index.graph.output) == 1  # it turns the boxes
         if not boxes_only or angle:
             raise Unrecognised(_task_of(index, sum(extra)), DETECTORS if angle else BOXES_ONLY)
-        return _boxes_of_more(index, head, classes, anchors_first=axis == 2)
+        return _boxes_of_more(index, head, classes, first=axis == 2)
     classes, objectness = known
     layer = next(filter(None, (layer_of(index, name) for name in boxes)), "")
-    return Head(
-        Layout.ONE_TO_MANY if objectness else _layout(axis == 2),
-        (Columns(head, 0, BOX_ROWS),),
-        (Columns(head, BOX_ROWS),),
-        class_count=classes,
-        anchors_first=axis == 2,
+    found = _head(head, classes, first=axis == 2)
+    return replace(
+        found,
+        layout=Layout.ONE_TO_MANY if objectness else found.layout,
         decoded=decoded,
         scores_are=Activation.SIGMOID if objectness else scores_of(index, rest[0][1]),
         layer=layer,
@@ -204,16 +193,19 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
 def _classes_of(index: GraphIndex, decoded: Decoded | None, rest: Parts) -> tuple[int, bool] | None:
     """C, and whether an objectness comes before the classes; None if there is more than these."""
     size, name = rest[-1]
+    how = None if decoded is None else decoded.how
     if len(rest) == 1:
-        if _is_final(index, name) and _with_objectness(index, decoded, name):
+        if how not in {BoxDecode.GRID, BoxDecode.EXPONENTIAL}:  # those of anchor boxes
+            return size, False
+        # It may have been multiplied into the others before.
+        if _is_final(index, name) and "Mul" not in {n.op_type for n in makers(index, name)}:
             return size - 1, True
-        if scores_of(index, name) is None and _has_anchors(decoded):
+        if scores_of(index, name) is None:
             raise Unrecognised("it is not clear whether its scores begin with an objectness")
         return size, False
     if len(rest) > 2 or rest[0][0] != 1 or not all(_is_final(index, part) for _, part in rest):
         return None
-    distances = decoded is not None and decoded.how is BoxDecode.DISTANCES
-    if distances and computed(index, rest[0][1]):
+    if how is BoxDecode.DISTANCES and computed(index, rest[0][1]):
         raise Unrecognised("it is not clear what the number between its boxes and scores is")
     return size, True
 
@@ -225,39 +217,16 @@ def _is_final(index: GraphIndex, tensor: str) -> bool:
 
 def _after_boxes(parts: Parts) -> tuple[list[str], Parts]:
     """The parts that make up the first four channels, and those that follow; empty if none do."""
-    total = 0
-    for number, (size, _) in enumerate(parts, 1):
-        total += size
-        if total == BOX_ROWS:
-            return [name for _, name in parts[:number]], parts[number:]
-        if total > BOX_ROWS:
-            break
-    return [], []
+    ends = [*itertools.accumulate(size for size, _ in parts)]
+    count = ends.index(BOX_ROWS) + 1 if BOX_ROWS in ends else 0
+    return [name for _, name in parts[:count]], parts[count:] if count else []
 
 
-def _with_objectness(index: GraphIndex, decoded: Decoded | None, scores: str) -> bool:
-    """True if the first of some scores is an objectness, as in heads with anchor boxes.
-
-    Unless it was multiplied into the others before.
-    """
-    return _has_anchors(decoded) and "Mul" not in {n.op_type for n in makers(index, scores)}
-
-
-def _has_anchors(decoded: Decoded | None) -> bool:
-    """True if boxes are decoded as those of heads with anchor boxes."""
-    return decoded is not None and decoded.how in {BoxDecode.GRID, BoxDecode.EXPONENTIAL}
-
-
-def _boxes_of_more(index: GraphIndex, head: str, classes: int, *, anchors_first: bool) -> Head:
+def _boxes_of_more(index: GraphIndex, head: str, classes: int, *, first: bool) -> Head:
     """The boxes and scores of a head that masks or keypoints follow in."""
-    axis = 2 if anchors_first else 1
-    boxes, _ = _after_boxes(columns(index, head, axis))
-    return Head(
-        _layout(anchors_first),
-        (Columns(head, 0, BOX_ROWS),),
-        (Columns(head, BOX_ROWS, BOX_ROWS + classes),),
-        class_count=classes,
-        anchors_first=anchors_first,
+    boxes, _ = _after_boxes(columns(index, head, 2 if first else 1))
+    return replace(
+        _head(head, classes, first=first, stop=BOX_ROWS + classes),
         decoded=decoded_from(index, boxes),
         left_out=True,
     )

@@ -3,11 +3,12 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from onnx import NodeProto
 
 from detcli.model.contract import Layout
-from detcli.model.graph import GraphIndex, attribute, known_size
+from detcli.model.graph import GraphIndex, attribute
 from detcli.model.heads.decode import (
     BATCHED,
     BOX_ROWS,
@@ -36,8 +37,7 @@ def rows(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     Raises:
         Unrecognised: Masks or keypoints come with them.
     """
-    selects = any(node.op_type in SELECTION for node in index.graph.node)
-    head = selected_rows(index) if selects else None
+    head = selected_rows(index) if index.nodes(*SELECTION) else None
     if head is None:
         return None
     axes = len(index.shapes[head.boxes[0].tensor])
@@ -50,68 +50,77 @@ def rows(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     return replace(head, left_out=bool(more))
 
 
+class Piece(NamedTuple):
+    """A part of an output: where it is, the tensor that was joined there, and how many columns."""
+
+    columns: Columns
+    tensor: str
+    size: int
+
+
 def selected_rows(index: GraphIndex) -> Head | None:
     """Boxes, scores and class ids of the detections that a graph ends in, if it does."""
     pieces = [piece for output in index.graph.output for piece in _pieces(index, output.name)]
-    boxes = [(piece, tensor) for piece, tensor, size in pieces if size == BOX_ROWS]
-    if len(boxes) != 1:
-        return None
-    box_piece, box_tensor = boxes[0]
-    others = _others(index, pieces, box_piece)
-    labels = [(piece, tensor) for piece, tensor in others if is_integral(index, tensor)]
-    scores = [piece for piece, tensor in others if (piece, tensor) not in labels]
-    labels = [(p, t) for p, t in labels if suppressed_column(index, t) != PICTURE_COLUMN]
+    boxes = [piece for piece in pieces if piece.size == BOX_ROWS]
+    others = _others(index, pieces, boxes[0].columns) if len(boxes) == 1 else []
+    scores = [one for one in others if not is_integral(index, one.tensor)]
+    labels = [
+        one
+        for one in others
+        if one not in scores and suppressed_column(index, one.tensor) != PICTURE_COLUMN
+    ]
     if len(labels) != 1 or len(scores) != 1:
         return None
     return Head(
         Layout.ROWS,
-        (box_piece,),
-        (scores[0],),
-        class_count=_classes_of_rows(index, labels[0][1]),
+        (boxes[0].columns,),
+        (scores[0].columns,),
+        class_count=_classes_of_rows(index, labels[0].tensor),
         anchors_first=True,
-        decoded=boxes_of(index, box_tensor),
-        layer=layer_of(index, box_tensor),
-        labels=labels[0][0],
+        decoded=boxes_of(index, boxes[0].tensor),
+        layer=layer_of(index, boxes[0].tensor),
+        labels=labels[0].columns,
     )
 
 
-def _others(
-    index: GraphIndex, pieces: list[tuple[Columns, str, int]], boxes: Columns
-) -> list[tuple[Columns, str]]:
+def _others(index: GraphIndex, pieces: list[Piece], boxes: Columns) -> list[Piece]:
     """What may be scores and class ids beside boxes."""
-    seen, rank = _seen(index), len(index.shapes[boxes.tensor])
+    rank = len(index.shapes[boxes.tensor])
+    images = [v.name for v in index.image_inputs() if len(index.shapes[v.name]) >= BATCHED]
+    seen = set().union(*map(index.moved_from, images))
+    inside = [one for one in pieces if one.columns.tensor == boxes.tensor]
     # A column that does not depend on the picture is its number in the batch.
-    beside = [(p, t) for p, t, _ in pieces if p.tensor == boxes.tensor and p != boxes and t in seen]
+    beside = [one for one in inside if one.columns != boxes and one.tensor in seen]
     if len(beside) > 1:
         return beside
     return beside + [  # a count of detections has an axis less, or one of length 1
-        (piece, tensor)
-        for piece, tensor, _ in pieces
-        if piece.tensor != boxes.tensor
-        and len(index.shapes[tensor]) == rank - 1
-        and _last(index, tensor) != 1
+        one
+        for one in pieces
+        if one not in inside
+        and len(index.shapes[one.tensor]) == rank - 1
+        and index.size(one.tensor, -1) != 1
     ]
 
 
-def _pieces(index: GraphIndex, output: str) -> list[tuple[Columns, str, int]]:
+def _pieces(index: GraphIndex, output: str) -> list[Piece]:
     """The parts of an output, as `_joined_rows` gives them; else the whole of it."""
-    width = _last(index, output) or 0
+    width = index.size(output, -1) or 0
     if not width and len(index.shapes[output]) == BATCHED:
         width = _size_of_row(index, output)
     rows = _joined_rows(index, output) if BOX_ROWS < width <= MAX_COLUMNS else []
-    return _with_boxes(index, rows) or [(Columns(output), output, width)]
+    return _with_boxes(index, rows) or [Piece(Columns(output), output, width)]
 
 
-def _with_boxes(
-    index: GraphIndex, parts: list[tuple[Columns, str, int]]
-) -> list[tuple[Columns, str, int]]:
+def _with_boxes(index: GraphIndex, parts: list[Piece]) -> list[Piece]:
     """Parts of rows, with the sides of the boxes as one, if they were cut out of one tensor."""
     for first in range(len(parts) - BOX_ROWS + 1):
         sides = parts[first : first + BOX_ROWS]
-        cuts = [_cut_from(index, tensor) for _, tensor, size in sides if size == 1]
+        cuts = [_cut_from(index, side.tensor) for side in sides if side.size == 1]
         source = cuts[0][0] if cuts else ""
         if source and cuts == [(source, place) for place in range(BOX_ROWS)]:
-            boxes = (Columns(sides[0][0].tensor, sides[0][0].start, sides[-1][0].stop), source, 4)
+            start = sides[0].columns.start
+            columns = Columns(sides[0].columns.tensor, start, start + BOX_ROWS)
+            boxes = Piece(columns, source, BOX_ROWS)
             return [*parts[:first], boxes, *parts[first + BOX_ROWS :]]
     return parts
 
@@ -124,19 +133,14 @@ def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
             continue
         rank = len(index.shapes[node.input[0]])
         axis, place = cut_along(index, node, index.computed_as(name))
-        return (str(node.input[0]), place) if rank and axis == rank - 1 else ("", 0)
+        return (node.input[0], place) if rank and axis == rank - 1 else ("", 0)
     return "", 0
-
-
-def _seen(index: GraphIndex) -> set[str]:
-    images = [v.name for v in index.image_inputs() if len(index.shapes[v.name]) >= BATCHED]
-    return set().union(*map(index.moved_from, images))
 
 
 def usual_rows(index: GraphIndex) -> Head | None:
     """The only output as rows `[B, K, 6]` of corners, score and class id, in this order."""
     output = index.graph.output[0].name
-    if _last(index, output) != BOX_ROWS + 2:
+    if index.size(output, -1) != BOX_ROWS + 2:
         return None
     boxes, scores, labels = (Columns(output, *ends) for ends in ((0, 4), (4, 5), (5, 6)))
     return Head(
@@ -144,30 +148,25 @@ def usual_rows(index: GraphIndex) -> Head | None:
     )
 
 
-def _last(index: GraphIndex, tensor: str) -> int | None:
-    dims = index.shapes[tensor]
-    return known_size(dims[-1]) if dims else None
-
-
-def _joined_rows(index: GraphIndex, output: str) -> list[tuple[Columns, str, int]]:
-    """The parts of rows such as [B, K, 6] or [K, 7]: their columns, tensor and number of each.
+def _joined_rows(index: GraphIndex, output: str) -> list[Piece]:
+    """The parts of rows such as [B, K, 6] or [K, 7].
 
     Looks behind padding to a fixed number of rows.
     """
-    width, tensor = _last(index, output), output
+    width, tensor = index.size(output, -1), output
     for _ in range(16):
         node = index.producer(tensor)
         if node is None or width is None:
-            return []
+            break
         if node.op_type == "Concat" and len(node.input) > 1:
             # Ultralytics joins the masks that a detector has none of, as a part without columns.
             parts = [name for name in node.input if index.shapes[name][-1:] != [0]]
             sizes = [_size_of_row(index, name) for name in parts]
             if 0 not in sizes and sum(sizes) == width:
-                starts = itertools.accumulate(sizes, initial=0)
+                ends = itertools.accumulate(sizes)
                 return [
-                    (Columns(output, start, start + size), name, size)
-                    for start, size, name in zip(starts, sizes, parts, strict=False)
+                    Piece(Columns(output, end - size, end), name, size)
+                    for end, size, name in zip(ends, sizes, parts, strict=True)
                 ]
         tensor = _moved(index, node, tensor)
     return []
@@ -175,7 +174,7 @@ def _joined_rows(index: GraphIndex, output: str) -> list[tuple[Columns, str, int
 
 def _size_of_row(index: GraphIndex, tensor: str) -> int:
     """The length of the last axis, of what it is reshaped from if unknown; 0 if that is, too."""
-    return next((size for name in _trail(index, tensor) if (size := _last(index, name))), 0)
+    return next(filter(None, (index.size(name, -1) for name in _trail(index, tensor))), 0)
 
 
 def _trail(index: GraphIndex, tensor: str) -> Iterator[str]:
@@ -229,9 +228,9 @@ def _classes_of_rows(index: GraphIndex, labels: str) -> int | None:
         if (node := index.producer(name, "ArgMax")) is not None:
             count = index.size(node.input[0], attribute(node, "axis", 0))
     if suppressed_column(index, behind) == CLASS_COLUMN:
-        scores = [n.input[1] for n in index.graph.node if n.op_type == "NonMaxSuppression"]
-        batched = len(index.shapes[scores[0]]) == BATCHED  # [B, C, N]
-        count = index.size(scores[0], 1) if batched else None
+        scores = index.nodes("NonMaxSuppression")[0].input[1]
+        batched = len(index.shapes[scores]) == BATCHED  # [B, C, N]
+        count = index.size(scores, 1) if batched else None
     return count + offset if count else None
 
 
@@ -268,7 +267,7 @@ def row_corners(index: GraphIndex, head: Head) -> tuple[bool, bool] | None:
             factor = index.array(node.input[1])
             large = factor is not None and bool(factor.min() > MAX_FACTOR)
             fractions |= node.op_type == "Div" and large
-            tensor = str(node.input[0])
+            tensor = node.input[0]
             continue
         tensor = _moved(index, node, tensor)
         if not tensor:
@@ -280,4 +279,4 @@ def box_columns(index: GraphIndex, head: Head) -> str:
     """The tensor of the boxes of rows, before a join with scores and class ids."""
     piece = head.boxes[0]
     rows = _joined_rows(index, piece.tensor) if piece.stop is not None else []
-    return next((tensor for part, tensor, _ in rows if part == piece), piece.tensor)
+    return next((one.tensor for one in rows if one.columns == piece), piece.tensor)

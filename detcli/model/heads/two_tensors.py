@@ -1,5 +1,6 @@
 """Finds heads whose boxes and scores are tensors of their own."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from detcli.model.graph import (
     GraphIndex,
     attribute,
     integers,
+    known_sides,
     known_size,
     needed_nodes,
 )
@@ -148,13 +150,12 @@ def _chosen_alike(index: GraphIndex, boxes: str, scores: str) -> bool:
     """
     if boxes in index.moved_from(scores):
         return False
-    for node in index.graph.node:
-        if node.op_type in SELECTION:
-            # The values of a TopK may be a measure of certainty, as in D-FINE; its indices choose.
-            chosen = node.output[1:] if node.op_type == "TopK" else node.output
-            depend = set().union(*(index.moved_from(name) for name in chosen if name))
-            if (boxes in depend) != (scores in depend):
-                return False
+    for node in index.nodes(*SELECTION):
+        # The values of a TopK may be a measure of certainty, as in D-FINE; its indices choose.
+        chosen = node.output[1:] if node.op_type == "TopK" else node.output
+        depend = set().union(*(index.moved_from(name) for name in chosen if name))
+        if (boxes in depend) != (scores in depend):
+            return False
     return True
 
 
@@ -177,12 +178,10 @@ def _tells_apart(
 
 def best_class(index: GraphIndex) -> Head | None:
     """What the best class of each box is taken of, by an ArgMax, as in DeepStream-Yolo."""
-    if any(node.op_type in SELECTION for node in index.graph.node):
-        return None
-    for node in index.graph.node:
-        scores = str(node.input[0]) if node.op_type == "ArgMax" else ""
-        dims = index.shapes[scores]
-        chosen = index.moved_from(node.output[0]) if len(dims) == BATCHED else set()
+    for node in [] if index.nodes(*SELECTION) else index.nodes("ArgMax"):
+        scores = node.input[0]
+        batched = len(index.shapes[scores]) == BATCHED
+        chosen = index.moved_from(node.output[0]) if batched else set()
         if not any(output.name in chosen for output in index.graph.output):
             continue
         for boxes in _box_candidates(index, chosen):
@@ -211,15 +210,13 @@ def queries(index: GraphIndex) -> Head | None:
 
     As DETR and its successors select: TopK <- Flatten (<- Sigmoid) <- scores [B, Q, C].
     """
-    if any(node.op_type in SUPPRESSION for node in index.graph.node):
+    if index.nodes(*SUPPRESSION):
         return None
-    for node in reversed(index.graph.node):
-        scores = _flattened(index, str(node.input[0])) if node.op_type == "TopK" else ""
-        if not scores:
-            continue
+    layers = [node for node in index.nodes(*LEARNT) if not to_corners(index, node)]
+    for node in reversed(index.nodes("TopK")):
+        scores = _flattened(index, node.input[0])
         selected = set().union(*(index.moved_from(name) for name in node.output))
-        layers = (n for n in index.graph.node if n.op_type in LEARNT and not to_corners(index, n))
-        if any({*layer.input} & selected for layer in layers):
+        if not scores or any({*layer.input} & selected for layer in layers):
             continue  # what is chosen are the queries of a decoder
         for extra in index.image_inputs():
             if len(index.shapes[extra.name]) < BATCHED:
@@ -252,7 +249,7 @@ def _flattened(index: GraphIndex, tensor: str) -> str:
         reshapes = node.op_type in {"Flatten", "Reshape"}
         if reshapes and len(index.shapes[node.input[0]]) < BATCHED:
             break
-        tensor = str(node.input[0])
+        tensor = node.input[0]
     else:
         return ""
     # The tensor itself may have another number of axes, where one of length 1 comes and goes.
@@ -260,19 +257,17 @@ def _flattened(index: GraphIndex, tensor: str) -> str:
         node = index.producer(tensor, "Squeeze", "Unsqueeze", "Reshape", "Gather")
         if node is None:
             return ""
-        tensor = str(node.input[0])
+        tensor = node.input[0]
     return tensor
 
 
 def plugin(index: GraphIndex) -> Head | None:
     """What TensorRT's EfficientNMS selects from; only TensorRT has that node."""
-    for node in index.graph.node:
-        if node.op_type != "EfficientNMS_TRT" or len(node.input) < 2:
-            continue
+    for node in index.nodes("EfficientNMS_TRT"):
         left_out = [a for a in node.attribute if a.name == "background_class"]
         if any(number >= 0 for a in left_out for number in (a.ints or [a.i])):
             raise Unrecognised("its EfficientNMS_TRT leaves out a class, that of no object")
-        return _of_pair(index, str(node.input[0]), str(node.input[1]))
+        return _of_pair(index, *map(str, node.input[:2]))
     return None
 
 
@@ -281,13 +276,15 @@ BINS = (16, 1)  # of a distribution of distances
 
 def scales(index: GraphIndex) -> Head | None:
     """Maps of each scale, as RKNN's exporter leaves them: [B, 4 * bins, H, W] and [B, C, H, W]."""
-    by_size: dict[tuple[object, object], list[str]] = {}
+    by_size: dict[tuple[int, int], list[str]] = {}
     for output in index.graph.output:
         dims = index.shapes[output.name]
-        if len(dims) != 4 or not all(isinstance(side, int) for side in dims[1:]):
+        sides = known_sides(*dims[2:]) if len(dims) == 4 else None
+        if sides is None or known_size(dims[1]) is None:
             return None
-        by_size.setdefault((dims[2], dims[3]), []).append(output.name)
-    found = [_scale(index, maps) for _, maps in sorted(by_size.items(), key=_area, reverse=True)]
+        by_size.setdefault(sides, []).append(output.name)
+    largest_first = sorted(by_size, key=math.prod, reverse=True)
+    found = [_scale(index, by_size[sides]) for sides in largest_first]
     pairs = [scale for scale in found if scale is not None]
     if len(pairs) < 2 or len(pairs) < len(found):
         return None
@@ -305,11 +302,6 @@ def scales(index: GraphIndex) -> Head | None:
         decoded=Decoded(BoxDecode.DISTANCES, BoxFormat.XYXY),
         scores_are=kind,
     )
-
-
-def _area(entry: tuple[tuple[object, object], list[str]]) -> int:
-    height, width = entry[0]
-    return int(str(height)) * int(str(width))
 
 
 def _scale(index: GraphIndex, maps: list[str]) -> tuple[str, str] | None:
@@ -362,22 +354,21 @@ def queries_of(index: GraphIndex, boxes: str) -> Queries:
 def _of_maps(index: GraphIndex, choice: NodeProto) -> bool:
     """True if a TopK chooses from feature maps: from convolutions, without attention between."""
     reached = False
-    for node, _ in index.behind_all([choice.input[0]], _between):
+    ends = {*CONVOLUTIONS, "Shape"}
+    behind = index.behind_all(
+        [choice.input[0]], lambda node, _: () if node.op_type in ends else node.input
+    )
+    for node, _ in behind:
         if node.op_type in ATTENTION:
             return False
         reached |= node.op_type in CONVOLUTIONS
     return reached
 
 
-def _between(node: NodeProto, _: str) -> Iterable[str]:
-    return () if node.op_type in {*CONVOLUTIONS, "Shape"} else node.input
-
-
 def has_patches(index: GraphIndex) -> bool:
     """True if a graph begins as a vision transformer does, with a vector for each patch."""
-    for node in index.graph.node:
-        number = CONVOLUTIONS.get(node.op_type)
-        kernel = [] if number is None else index.shapes[node.input[number]]
+    for node in index.nodes(*CONVOLUTIONS):
+        kernel = index.shapes[node.input[CONVOLUTIONS[node.op_type]]]
         if len(kernel) == 4 and kernel[1] == 3 and attribute(node, "group", 1) == 1:
             side = known_size(kernel[-1]) or 0
             if side >= PATCH and kernel[-2:] == integers(node, "strides"):
