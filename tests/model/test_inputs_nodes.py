@@ -4,200 +4,149 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from detcli.model.graph import GraphIndex
 from detcli.model.inputs import find_inputs, read_input_nodes
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SHAPES = {"NCHW": [1, 3, 8, 8], "NHWC": [1, 8, 8, 3], "CHW": [3, 8, 8], "any": [1, 3, "H", "W"]}
+CONSTANTS = f"""<
+    float[1] by0 = {{0}}, float[1] by1 = {{1}}, float[1] by2 = {{2}}, float[1] by255 = {{255}},
+    float[1] by127_5 = {{127.5}}, float[1] share = {{0.003921569}}, float[1] bynan = {{nan}},
+    float[1] red = {{0.485}}, float[1] green = {{0.456}}, float[1] blue = {{0.406}},
+    float[1] red_std = {{0.229}}, float[1] green_std = {{0.224}}, float[1] blue_std = {{0.225}},
+    float[3] gain = {{1, 2, 3}}, float[3] shift = {{0, 1, 2}}, float[3] variance = {{4, 5, 6}},
+    float[3] mean_last = {{0.485, 0.456, 0.406}}, float[4] twice = {{1, 1, 2, 2}},
+    float[3, 1, 1] mean = {{0.485, 0.456, 0.406}}, float[3, 1, 1] std = {{0.229, 0.224, 0.225}},
+    float[3, 1, 1] mean_bgr = {{0.406, 0.456, 0.485}},
+    float[3, 1, 1] std_bgr = {{0.225, 0.224, 0.229}},
+    float[1, 3, 1, 1] std_of_four = {{0.229, 0.224, 0.225}},
+    float[3, 1, 1] levels = {{123.675, 116.28, 103.53}},
+    float[3, 1, 1] levels_bgr = {{103.53, 116.28, 123.675}},
+    float[3, 1, 1] level_std = {{58, 57, 57}}, float[3, 1, 1] less = {{-1, -2, -3}},
+    float[3, 1, 1] one_two_none = {{1, 2, 0}},
+    float[1, 1, 8, 8] many = {{{", ".join(map(str, range(64)))}}},
+    int64[3] bgr = {{2, 1, 0}}, int64[3] same = {{0, 0, 0}}, int64[3] beyond = {{7, 1, 0}},
+    int64[1] at0 = {{0}}, int64[1] at1 = {{1}}, int64[1] at2 = {{2}}, int64[1] at3 = {{3}},
+    int64[1] at8 = {{8}}, int64[1] last = {{-1}}, int64[1] before_all = {{-4}},
+    int64[1] end = {{-9223372036854775808}}, int64 first = {{0}}, int64 second = {{1}},
+    int64 third = {{2}}, int64[4] sides = {{1, 3, 64, 64}}, int64[4] weight = {{4, 3, 3, 3}}
+>"""
 
 
-def graph(steps, layout="NCHW", dtype=TensorProto.FLOAT):
-    """A convolution behind nodes (operator, constants or tensors, attributes)."""
-    nodes, constants, last = [], [], "x"
-    for number, (operator, *rest) in enumerate(steps):
-        attributes = rest.pop() if rest and isinstance(rest[-1], dict) else {}
-        inputs = [last]
-        for place, part in enumerate(rest):
-            name = part if isinstance(part, str) else f"c{number}_{place}"
-            if not isinstance(part, str):
-                constants.append(numpy_helper.from_array(np.asarray(part), name))
-            inputs.append(name)
-        inputs = attributes.pop("inputs", inputs)
-        outputs = attributes.pop("outputs", [f"t{number}"])
-        nodes.append(helper.make_node(operator, inputs, outputs, **attributes))
-        last = outputs[0]
-    weights = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
-    nodes.append(helper.make_node("Conv", [last, "w"], ["y"]))
-    model = helper.make_model(
-        helper.make_graph(
-            nodes,
-            "g",
-            [helper.make_tensor_value_info("x", dtype, SHAPES[layout])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-            [*constants, weights],
-        ),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=9,
-    )
-    model = onnx.shape_inference.infer_shapes(model)
-    return model, last
+def graph(nodes="", layout="NCHW", dtype="float"):
+    """A convolution of `t`, which nodes in the text form of ONNX make of `x`, if there are any."""
+    dims = ", ".join(map(str, SHAPES[layout]))
+    return onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["": 17]> g ({dtype}[{dims}] x) => (float y) {CONSTANTS}
+        {{ w = ConstantOfShape(weight) {nodes} y = Conv({"t" if nodes else "x"}, w) }}
+    """)
 
 
-def nodes_of(model):
-    index = GraphIndex(model.graph)
+def nodes_of(nodes, layout="NCHW"):
+    index = GraphIndex(graph(nodes, layout).graph)
     return read_input_nodes(index, find_inputs(index)[0])
 
 
-def numbers(values, *shape):
-    return np.array(values, np.float32).reshape(shape or (-1, 1, 1))
-
-
-def whole(*values):
-    return np.array(values, np.int64)
-
-
-SPLIT = ("Split", {"axis": 1, "outputs": ["r", "g", "b"]})
+SPLIT = "r, g, b = Split<axis = 1>(x)"
 CASES = {
-    "nothing": [],
-    "division": [("Div", numbers(255, 1))],
-    "product": [("Mul", numbers(1 / 255, 1))],
-    "mean and std": [("Sub", numbers(MEAN)), ("Div", numbers(STD, 1, 3, 1, 1))],
-    "through casts": [
-        ("Cast", {"to": TensorProto.DOUBLE}),
-        ("Cast", {"to": TensorProto.FLOAT}),
-        ("Identity",),
-        ("Add", numbers([-1, -2, -3])),
-    ],
-    "gather": [("Gather", whole(2, 1, 0), {"axis": 1}), ("Sub", numbers(MEAN))],
-    "slice": [
-        ("Mul", numbers(STD)),
-        ("Slice", whole(-1), whole(-(2**63)), whole(1), whole(-1)),
-    ],
-    "split and concat": [SPLIT, ("Concat", {"axis": 1, "inputs": ["b", "g", "r"]})],
-    "each channel apart": [
-        SPLIT,
-        ("Sub", numbers(MEAN[0], 1)),
-        ("Div", numbers(STD[0], 1), {"outputs": ["r2"]}),
-        ("Sub", numbers(MEAN[1], 1), {"inputs": ["g", "c3_0"]}),
-        ("Div", numbers(STD[1], 1), {"outputs": ["g2"]}),
-        ("Sub", numbers(MEAN[2], 1), {"inputs": ["b", "c5_0"]}),
-        ("Div", numbers(STD[2], 1), {"outputs": ["b2"]}),
-        ("Concat", {"axis": 1, "inputs": ["r2", "g2", "b2"]}),
-    ],
-    "gathered one by one": [
-        ("Gather", np.int64(2), {"axis": 1, "outputs": ["b"]}),
-        ("Unsqueeze", whole(1), {"outputs": ["b1"]}),
-        ("Gather", np.int64(1), {"axis": 1, "inputs": ["x", "c2_0"], "outputs": ["g"]}),
-        ("Unsqueeze", whole(1), {"outputs": ["g1"]}),
-        ("Gather", np.int64(0), {"axis": 1, "inputs": ["x", "c4_0"], "outputs": ["r"]}),
-        ("Unsqueeze", whole(1), {"outputs": ["r1"]}),
-        ("Concat", {"axis": 1, "inputs": ["b1", "g1", "r1"]}),
-    ],
-    "batch normalisation": [
-        (
-            "BatchNormalization",
-            *(numbers(part, 3) for part in ([1, 2, 3], [0, 1, 2], MEAN, [4, 5, 6])),
-        )
-    ],
-    "constant first": [("Mul", numbers(2, 1), {"inputs": ["c0_0", "x"]})],
-}
-LAST = {
-    "transposed": [("Div", numbers(255, 1)), ("Transpose", {"perm": [0, 3, 1, 2]})],
-    "after the mean": [
-        ("Sub", numbers(MEAN, 3)),
-        ("Transpose", {"perm": [0, 3, 1, 2]}),
-        ("Div", numbers(STD)),
-    ],
-    "reversed": [
-        ("Slice", whole(2), whole(-4), whole(3), whole(-1)),
-        ("Transpose", {"perm": [0, 3, 1, 2]}),
-    ],
-}
-SINGLE = {
-    "unsqueezed": [("Sub", numbers(MEAN)), ("Unsqueeze", whole(0)), ("Div", numbers(STD))],
+    "nothing": "",
+    "division": "t = Div(x, by255)",
+    "product": "t = Mul(x, share)",
+    "mean and std": "a = Sub(x, mean) t = Div(a, std_of_four)",
+    "through casts": "a = Cast<to = 11>(x) b = Cast<to = 1>(a) c = Identity(b) t = Add(c, less)",
+    "gather": "a = Gather<axis = 1>(x, bgr) t = Sub(a, mean)",
+    "slice": "a = Mul(x, std) t = Slice(a, last, end, at1, last)",
+    "split and concat": f"{SPLIT} t = Concat<axis = 1>(b, g, r)",
+    "each channel apart": f"""{SPLIT} r1 = Sub(r, red) r2 = Div(r1, red_std)
+        g1 = Sub(g, green) g2 = Div(g1, green_std) b1 = Sub(b, blue) b2 = Div(b1, blue_std)
+        t = Concat<axis = 1>(r2, g2, b2)""",
+    "gathered one by one": """b = Gather<axis = 1>(x, third) b1 = Unsqueeze(b, at1)
+        g = Gather<axis = 1>(x, second) g1 = Unsqueeze(g, at1)
+        r = Gather<axis = 1>(x, first) r1 = Unsqueeze(r, at1)
+        t = Concat<axis = 1>(b1, g1, r1)""",
+    "batch normalisation": "t = BatchNormalization(x, gain, shift, mean_last, variance)",
+    "constant first": "t = Mul(by2, x)",
 }
 ALL = [
-    *(("NCHW", name, steps) for name, steps in CASES.items()),
-    *(("NHWC", name, steps) for name, steps in LAST.items()),
-    *(("CHW", name, steps) for name, steps in SINGLE.items()),
+    *(("NCHW", name, nodes) for name, nodes in CASES.items()),
+    ("NHWC", "transposed", "a = Div(x, by255) t = Transpose<perm = [0, 3, 1, 2]>(a)"),
+    (
+        "NHWC",
+        "after the mean",
+        "a = Sub(x, mean_last) b = Transpose<perm = [0, 3, 1, 2]>(a) t = Div(b, std)",
+    ),
+    (
+        "NHWC",
+        "reversed",
+        "a = Slice(x, at2, before_all, at3, last) t = Transpose<perm = [0, 3, 1, 2]>(a)",
+    ),
+    ("CHW", "unsqueezed", "a = Sub(x, mean) b = Unsqueeze(a, at0) t = Div(b, std)"),
 ]
+MOVES = {"nothing", "reversed", "split and concat", "gathered one by one"}
 
 
-@pytest.mark.parametrize(("layout", "name", "steps"), ALL, ids=[f"{a} {b}" for a, b, _ in ALL])
-def test_what_is_read_is_what_is_computed(layout, name, steps, random):
-    model, last = graph([(op, *map(copied, rest)) for op, *rest in steps], layout)
-    entry = nodes_of(model)
+@pytest.mark.parametrize(("layout", "name", "nodes"), ALL, ids=[f"{a} {b}" for a, b, _ in ALL])
+def test_what_is_read_is_what_is_computed(layout, name, nodes, random):
+    entry = nodes_of(nodes, layout)
     fed = random.random(SHAPES[layout], np.float32)
     expected = fed.reshape(8, 8, 3).transpose(2, 0, 1) if layout == "NHWC" else fed.reshape(3, 8, 8)
     gains, offsets = (np.array(part)[:, None, None] for part in (entry.gains, entry.offsets))
     expected = expected * gains + offsets
     expected = expected[::-1] if entry.swaps else expected
-    if last != "x":
-        model.graph.output.append(helper.make_empty_tensor_value_info(last))
+    if nodes:
+        model = graph(nodes, layout)
+        model.graph.output.append(onnx.helper.make_empty_tensor_value_info("t"))
         session = ort.InferenceSession(
             model.SerializeToString(), providers=["CPUExecutionProvider"]
         )
-        (found,) = session.run([last], {"x": fed})
+        (found,) = session.run(["t"], {"x": fed})
         np.testing.assert_allclose(found.reshape(3, 8, 8), expected, rtol=1e-4, atol=1e-5)
-    assert entry.computes == (
-        name not in {"nothing", "reversed"} and "split" not in name and "one by one" not in name
-    )
-
-
-def copied(part):
-    return dict(part) if isinstance(part, dict) else part
+    assert entry.computes == (name not in MOVES)
 
 
 @pytest.mark.parametrize(
-    "steps",
+    "nodes",
     [
-        [("Relu",)],
-        [("Mul", numbers(range(64), 1, 1, 8, 8))],
-        [("Mul", numbers([1, 2, 0]))],
-        [("Div", numbers(0, 1))],
-        [("Sub", numbers(1, 1), {"inputs": ["c0_0", "x"]})],
-        [("Add", "x")],
-        [("Gather", whole(0, 0, 0), {"axis": 1})],
-        [("Gather", whole(7, 1, 0), {"axis": 1})],
-        [("Slice", whole(0), whole(2), whole(1))],
-        [("Slice", whole(0), whole(8), whole(2), whole(2))],  # every other row
-        [("Mul", numbers(float("nan"), 1))],
+        "t = Relu(x)",
+        "t = Mul(x, many)",
+        "t = Mul(x, one_two_none)",
+        "t = Div(x, by0)",
+        "t = Sub(by1, x)",
+        "t = Add(x, x)",
+        "t = Gather<axis = 1>(x, same)",
+        "t = Gather<axis = 1>(x, beyond)",
+        "t = Slice(x, at0, at2, at1)",
+        "t = Slice(x, at0, at8, at2, at2)",  # every other row
+        "t = Mul(x, bynan)",
     ],
-    ids=str,
 )
-def test_what_is_more_than_that_is_the_network(steps):
-    model, _ = graph(steps)
-    entry = nodes_of(model)
+def test_what_is_more_than_that_is_the_network(nodes):
+    entry = nodes_of(nodes)
     assert not entry.computes
     assert not entry.swaps
 
 
 @pytest.mark.parametrize(
-    ("steps", "domain", "bgr"),
+    ("nodes", "domain", "bgr"),
     [
-        ([("Div", numbers(255, 1))], 255, None),
-        ([("Div", numbers(127.5, 1)), ("Sub", numbers(1, 1))], 255, None),
-        ([("Mul", numbers(2, 1)), ("Sub", numbers(1, 1))], 1, None),
-        ([("Mul", numbers(255, 1))], 1, None),
-        ([("Sub", numbers(MEAN)), ("Div", numbers(STD))], 1, False),
-        ([("Sub", numbers(MEAN[::-1])), ("Div", numbers(STD[::-1]))], 1, True),
-        ([("Sub", numbers([123.675, 116.28, 103.53])), ("Div", numbers([58, 57, 57]))], 255, False),
-        ([("Sub", numbers([103.53, 116.28, 123.675]))], 255, True),
-        ([("Sub", numbers(MEAN))], 1, False),
-        ([("Div", numbers(2, 1))], None, None),
+        ("t = Div(x, by255)", 255, None),
+        ("a = Div(x, by127_5) t = Sub(a, by1)", 255, None),
+        ("a = Mul(x, by2) t = Sub(a, by1)", 1, None),
+        ("t = Mul(x, by255)", 1, None),
+        ("a = Sub(x, mean) t = Div(a, std)", 1, False),
+        ("a = Sub(x, mean_bgr) t = Div(a, std_bgr)", 1, True),
+        ("a = Sub(x, levels) t = Div(a, level_std)", 255, False),
+        ("t = Sub(x, levels_bgr)", 255, True),
+        ("t = Sub(x, mean)", 1, False),
+        ("t = Div(x, by2)", None, None),
     ],
 )
-def test_what_white_is_and_which_channel_comes_first(steps, domain, bgr):
-    model, _ = graph(steps)
-    entry = nodes_of(model)
+def test_what_white_is_and_which_channel_comes_first(nodes, domain, bgr):
+    entry = nodes_of(nodes)
     assert (entry.domain, entry.order) == (domain, bgr)
 
 
 def test_a_graph_that_resizes_its_input():
-    sizes = ("Resize", "", "", whole(1, 3, 64, 64))
-    entry = nodes_of(graph([sizes], "any")[0])
-    assert entry.resized
-    doubled = ("Resize", "", numbers([1, 1, 2, 2], 4))
-    assert not nodes_of(graph([doubled], "any")[0]).resized
+    assert nodes_of("t = Resize(x, , , sides)", "any").resized
+    assert not nodes_of("t = Resize(x, , twice)", "any").resized

@@ -6,8 +6,7 @@ from dataclasses import replace
 import onnx
 import pytest
 from model.test_contract import STATIC
-from model.test_inputs_nodes import MEAN, STD, graph, numbers, whole
-from onnx import TensorProto
+from model.test_inputs_nodes import MEAN, STD, graph
 
 from detcli.core.errors import ModelError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
@@ -16,16 +15,17 @@ from detcli.model.inputs import find_inputs, with_preprocessing
 from detcli.model.preprocessing import BY_FAMILY, METADATA_KEY, Sidecar
 
 IMAGENET = {"mean": tuple(MEAN), "std": tuple(STD)}
-DIVIDES = [("Div", numbers(255, 1))]
-NORMALISES = [*DIVIDES, ("Sub", numbers(MEAN)), ("Div", numbers(STD))]
-SWAPS = [("Gather", whole(2, 1, 0), {"axis": 1})]
+DIVIDES = "t = Div(x, by255)"
+NORMALISES = "a = Div(x, by255) b = Sub(a, mean) t = Div(b, std)"
+SWAPS = "t = Gather<axis = 1>(x, bgr)"
+CAST = "t = Cast<to = 1>(x)"
 YOLO = Preprocessing()
 YOLOX = Preprocessing(Resize.CORNER, scale=1.0, bgr=True)
 RAW = Preprocessing(scale=1.0)
 
 
-def resolved(steps=(), family=YOLO, metadata=None, beside=None, **more):
-    return resolved_of(graph(list(steps), **more)[0], family, metadata, beside)
+def resolved(nodes="", family=YOLO, metadata=None, beside=None, **more):
+    return resolved_of(graph(nodes, **more), family, metadata, beside)
 
 
 def resolved_of(model, family, metadata=None, beside=None):
@@ -90,25 +90,29 @@ def test_malformed_metadata_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("steps", "family", "fed"),
+    ("nodes", "family", "fed"),
     [
         (DIVIDES, YOLO, RAW),
         (NORMALISES, YOLO, RAW),
-        (NORMALISES[1:], YOLO, YOLO),
+        ("a = Sub(x, mean) t = Div(a, std)", YOLO, YOLO),
         (SWAPS, YOLO, Preprocessing(bgr=True)),
         (SWAPS, YOLOX, Preprocessing(Resize.CORNER, scale=1.0)),
-        ([*DIVIDES, *SWAPS], YOLO, Preprocessing(scale=1.0, bgr=True)),
+        (
+            "a = Div(x, by255) t = Gather<axis = 1>(a, bgr)",
+            YOLO,
+            Preprocessing(scale=1.0, bgr=True),
+        ),
         (
             SWAPS,
             Preprocessing(**IMAGENET),
             Preprocessing(mean=tuple(MEAN[::-1]), std=tuple(STD[::-1]), bgr=True),
         ),
-        ([("Sub", numbers(MEAN[::-1])), *SWAPS], YOLO, Preprocessing(bgr=True)),
-        ([("Mul", numbers(255, 1))], YOLOX, Preprocessing(Resize.CORNER, bgr=True)),
+        ("a = Sub(x, mean_bgr) t = Gather<axis = 1>(a, bgr)", YOLO, Preprocessing(bgr=True)),
+        ("t = Mul(x, by255)", YOLOX, Preprocessing(Resize.CORNER, bgr=True)),
     ],
 )
-def test_nodes_at_the_input_are_fed_what_they_want(steps, family, fed):
-    assert resolved(steps, family).preprocessing == fed
+def test_nodes_at_the_input_are_fed_what_they_want(nodes, family, fed):
+    assert resolved(nodes, family).preprocessing == fed
 
 
 def test_what_a_graph_does_itself_is_not_done_twice(normalising):
@@ -127,26 +131,25 @@ def test_a_division_alone_leaves_the_rest_to_us(normalising):
 
 
 def test_whole_numbers_are_fed_as_they_are(normalising):
-    cast = [("Cast", {"to": TensorProto.FLOAT})]
-    for steps in (cast, [*cast, *NORMALISES]):
-        found = resolved(steps, beside=normalising, dtype=TensorProto.UINT8)
+    normalised = "c = Cast<to = 1>(x) a = Div(c, by255) b = Sub(a, mean) t = Div(b, std)"
+    for nodes in (CAST, normalised):
+        found = resolved(nodes, beside=normalising, dtype="uint8")
         assert (found.preprocessing.scale, found.preprocessing.mean) == (1.0, (0.0, 0.0, 0.0))
 
 
 @pytest.mark.parametrize("text", ["scale=0.00392156862745098", "mean=1:2:3", "std=2:2:2"])
 def test_whole_numbers_hold_nothing_but_levels(text):
-    steps = [("Cast", {"to": TensorProto.FLOAT})]
     metadata = {METADATA_KEY: f"stretch,{text}"}
     with pytest.raises(ModelError, match=rf"detcli\.preprocess stretch,{text}: .* whole numbers"):
-        resolved(steps, metadata=metadata, dtype=TensorProto.UINT8)
+        resolved(CAST, metadata=metadata, dtype="uint8")
 
 
 def test_a_constant_that_shows_nothing_leaves_values_open():
-    assert resolved([("Div", numbers(2, 1))]).unsettled == ("values",)
+    assert resolved("t = Div(x, by2)").unsettled == ("values",)
 
 
 def test_a_graph_that_resizes_takes_the_whole_picture():
-    resize = [("Resize", "", "", whole(1, 3, 64, 64))]
+    resize = "t = Resize(x, , , sides)"
     assert resolved(resize, layout="any").preprocessing.resize is Resize.NONE
     assert resolved(resize).preprocessing.resize is Resize.LETTERBOX  # its input is fixed
 
