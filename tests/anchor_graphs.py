@@ -20,8 +20,7 @@ def distances(graph, *, centres, pixels=True, bins=16):
 
     YOLO26's are distances themselves: one bin.
     """
-    maps = [graph.flat(graph.convolution(4 * bins, stride), 4 * bins) for stride in STRIDES]
-    sides = graph("Concat", *maps, axis=2)
+    sides = graph.maps(4 * bins)
     if bins > 1:
         apart = graph("Reshape", sides, [0, 4, bins, -1])
         shares = graph("Softmax", graph("Transpose", apart, perm=[0, 2, 1, 3]), axis=1)
@@ -42,8 +41,7 @@ def distances(graph, *, centres, pixels=True, bins=16):
 
 def scores(graph, classes):
     """Final scores [B, C, N]."""
-    maps = [graph.flat(graph.convolution(classes, stride), classes) for stride in STRIDES]
-    return graph("Sigmoid", graph("Concat", *maps, axis=2))
+    return graph("Sigmoid", graph.maps(classes))
 
 
 def body(*, centres, transposed, bins=16):
@@ -59,14 +57,7 @@ def body(*, centres, transposed, bins=16):
     return Ending("YOLO", build, expected)
 
 
-def anchors(
-    graph,
-    classes,
-    *,
-    power=False,
-    logarithm=False,
-    fractions=False,
-):
+def anchors(graph, classes, *, power=False, logarithm=False, fractions=False):
     """YOLOv5's head [B, N, 5 + C], two boxes a cell; v7 squares with Pow, v3 has exponentials.
 
     Its TensorFlow export divides centre and size by the sides of the input.
@@ -144,12 +135,7 @@ def apart(graph, classes):
     return {"boxes": boxes, "scores": graph.swapped(scores(graph, classes))}
 
 
-def cut_apart(
-    family,
-    build,
-    expected,
-    axis=2,
-):
+def cut_apart(family, build, expected, axis=2):
     """A head that was cut behind its boxes, as TensorRT's plug-ins want it."""
 
     def parts(graph, classes):
@@ -164,8 +150,7 @@ def cut_apart(
 
 def logits(graph, classes):
     """YOLOv8's head without the activation of its scores, as accelerators want it."""
-    maps = [graph.flat(graph.convolution(classes, stride), classes) for stride in STRIDES]
-    raw = graph("Concat", *maps, axis=2)
+    raw = graph.maps(classes)
     return {"head": graph("Concat", distances(graph, centres=True), raw, axis=1)}
 
 
@@ -230,15 +215,13 @@ def ssd(graph, classes, *, background=True):
     """UltraFace and its like: corners of fractions, and shares whose first is no object's."""
     cells, strides = grid()
     priors = (cells + np.float32(0.5)) * strides / SIZES[:2]
-    maps = [graph.flat(graph.convolution(4, stride), 4) for stride in STRIDES]
-    change = graph.swapped(graph("Concat", *maps, axis=2))
+    change = graph.swapped(graph.maps(4))
     moved = graph("Mul", graph("Mul", graph.cut(change, 0, 2, 2), np.float32(0.1)), strides / 64)
     centre = graph("Add", moved, priors[None])
     grown = graph("Exp", graph("Mul", graph.cut(change, 2, 4, 2), np.float32(0.2)))
     size = graph("Mul", grown, (strides / 64)[None].astype(np.float32))
     boxes = split_corners(graph, graph("Concat", centre, size, axis=2))
-    maps = [graph.flat(graph.convolution(classes + 1, s), classes + 1) for s in STRIDES]
-    shares = graph("Softmax", graph.swapped(graph("Concat", *maps, axis=2)), axis=2)
+    shares = graph("Softmax", graph.swapped(graph.maps(classes + 1)), axis=2)
     return {
         "scores": shares if background else graph.cut(shares, 1, classes + 1, 2),
         "boxes": boxes,

@@ -60,6 +60,11 @@ class Graph:
         kernel = {"kernel_shape": [stride] * 2, "strides": [stride] * 2}
         return self("Conv", source, weights, bias, **kernel)
 
+    def maps(self, channels):
+        """Maps of all scales, one after the other: [B, channels, N]."""
+        maps = [self.flat(self.convolution(channels, stride), channels) for stride in STRIDES]
+        return self("Concat", *maps, axis=2)
+
     def flat(self, tensor, channels):
         return self("Reshape", tensor, [0, channels, -1])
 

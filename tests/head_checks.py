@@ -1,9 +1,11 @@
 """Runs small detectors as detcli adapts them, and as their family's own postprocessing has them."""
 
+import secrets
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 from graph_builder import HEIGHT, WIDTH
 from head_graphs import ENDINGS
@@ -35,6 +37,22 @@ def run(model, inputs):
             ones = "scale" in value.doc_string or "scale_factor" in value.name
             fed[value.name] = np.array([[1, 1] if ones else [HEIGHT, WIDTH]], kinds[1])
     return session.run(None, fed)
+
+
+def renamed(model):
+    """A copy with other names for all tensors and nodes, and the new names by the old."""
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    graph = copy.graph
+    names = {name for node in graph.node for name in (*node.input, *node.output) if name}
+    inputs = {value.name for value in graph.input if len(shape(value)) == 2}  # told by their names
+    new = {name: f"t{secrets.token_hex(4)}" for name in names - inputs}
+    for node in graph.node:
+        node.name = ""
+        node.input[:] = [new.get(name, name) for name in node.input]
+        node.output[:] = [new.get(name, name) for name in node.output]
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        value.name = new.get(value.name, value.name)
+    return copy, new
 
 
 def file_of(model, **options):

@@ -18,11 +18,15 @@ def chosen(graph, features=None):
     return graph("GatherElements", features, numbers, axis=1)
 
 
+def attended(graph, features):
+    """Features behind an encoder."""
+    products = graph("MatMul", features, graph.swapped(features))
+    return graph("MatMul", graph("Softmax", products, axis=2), features)
+
+
 def encoded(graph):
     """The best of all places behind an encoder, as Deformable DETR in two stages and DINO."""
-    features = graph.queries()
-    products = graph("MatMul", features, graph.swapped(features))
-    return chosen(graph, graph("MatMul", graph("Softmax", products, axis=2), features))
+    return chosen(graph, attended(graph, graph.queries()))
 
 
 def referring(graph, features):
@@ -82,14 +86,7 @@ def plain(graph, features):
 Decode = Callable[[Graph, str], str]
 
 
-def of_queries(
-    family,
-    decode,
-    begin=chosen,
-    *,
-    no_object=False,
-    certainty=False,
-):
+def of_queries(family, decode, begin=chosen, *, no_object=False, certainty=False):
     def build(graph, classes):
         features = begin(graph)
         logits = graph.linear(features, 8, classes + no_object)
@@ -115,9 +112,7 @@ def of_shares(graph, classes):
 
 def in_two_stages(graph, classes):
     """Deformable DETR in two stages: the proposals that the first class likes best are refined."""
-    features = graph.queries()
-    products = graph("MatMul", features, graph.swapped(features))
-    memory = graph("MatMul", graph("Softmax", products, axis=2), features)
+    memory = attended(graph, graph.queries())
     liked = graph("Gather", graph.linear(memory, 8, classes), np.int64(0), axis=2)
     order = graph("Unsqueeze", graph.all("TopK", liked, [20], outputs=2, axis=1)[1], [-1])
 
@@ -137,21 +132,27 @@ def joined_queries(graph, classes):
     return {"head": graph("Concat", refined(graph, features), final, axis=2)}
 
 
-def deployed(family, decode, kept=300):
+def picked(graph, features, classes, scale, decode):
+    """The best of all queries and classes: class ids, two corners in pixels, and scores."""
+    final = graph("Sigmoid", graph.linear(features, 8, classes))
+    boxes = graph("Mul", split_corners(graph, decode(graph, features)), scale)
+    flat = graph("Flatten", final, axis=1)
+    values, order = graph.all("TopK", flat, [24 * classes], outputs=2, axis=-1)
+    labels = graph("Mod", order, np.int64(classes))
+    query = graph("Unsqueeze", graph("Div", order, np.int64(classes)), [-1])
+    chosen_boxes = graph("GatherElements", boxes, graph("Tile", query, [1, 1, 4]), axis=1)
+    return labels, chosen_boxes, values
+
+
+def deployed(family, decode):
     """The authors' deploy graphs: the best of all queries and classes, in pixels of a size fed."""
 
     def build(graph, classes):
         features = chosen(graph)
         sizes = graph.input("orig_target_sizes", TensorProto.INT64, [graph.batch, 2])
-        final = graph("Sigmoid", graph.linear(features, 8, classes))
         scale = graph("Unsqueeze", graph("Tile", graph("Cast", sizes, to=1), [1, 2]), [1])
-        boxes = graph("Mul", split_corners(graph, decode(graph, features)), scale)
-        flat = graph("Flatten", final, axis=1)
-        values, order = graph.all("TopK", flat, [min(kept, 24 * classes)], outputs=2, axis=-1)
-        labels = graph("Mod", order, np.int64(classes))
-        query = graph("Unsqueeze", graph("Div", order, np.int64(classes)), [-1])
-        gathered = graph("GatherElements", boxes, graph("Tile", query, [1, 1, 4]), axis=1)
-        return {"labels": labels, "boxes": gathered, "scores": values}
+        found = picked(graph, features, classes, scale, decode)
+        return dict(zip(("labels", "boxes", "scores"), found, strict=True))
 
     def expected(out):
         return out["boxes"], out["scores"], out["labels"]
@@ -164,18 +165,15 @@ def paddle(graph, classes):
     features = chosen(graph)
     shape = graph.input("im_shape", TensorProto.FLOAT, [graph.batch, 2])
     factor = graph.input("scale_factor", TensorProto.FLOAT, [graph.batch, 2])
-    final = graph("Sigmoid", graph.linear(features, 8, classes))
     whole = graph("Floor", graph("Add", graph("Div", shape, factor), np.float32(0.5)))
     sides = graph("Gather", whole, [1, 0], axis=1)
     scale = graph("Unsqueeze", graph("Concat", sides, sides, axis=1), [1])
-    boxes = graph("Mul", split_corners(graph, refined(graph, features)), scale)
-    values, order = graph.all("TopK", graph("Flatten", final, axis=1), [24], outputs=2, axis=-1)
-    labels = graph("Cast", graph("Mod", order, np.int64(classes)), to=TensorProto.FLOAT)
-    query = graph("Unsqueeze", graph("Div", order, np.int64(classes)), [-1])
-    picked = graph("GatherElements", boxes, graph("Tile", query, [1, 1, 4]), axis=1)
+    labels, boxes, values = picked(graph, features, classes, scale, refined)
+    labels = graph("Cast", labels, to=TensorProto.FLOAT)
     parts = [graph("Unsqueeze", part, [-1]) for part in (labels, values)]
-    rows = graph("Reshape", graph("Concat", *parts, picked, axis=2), [-1, 6])
-    count = graph("Expand", np.array([24], np.int32), graph.cut(graph("Shape", factor), 0, 1, 0))
+    rows = graph("Reshape", graph("Concat", *parts, boxes, axis=2), [-1, 6])
+    kept = np.array([24 * classes], np.int32)
+    count = graph("Expand", kept, graph.cut(graph("Shape", factor), 0, 1, 0))
     return {"rows": rows, "count": count}
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from anchor_graphs import body, distances, plugin, scores
-from graph_builder import HEIGHT, WIDTH, Graph, corners, sigmoid, softmax
+from anchor_graphs import distances, plugin, scores
+from graph_builder import HEIGHT, WIDTH, Graph, corners, softmax
 from head_checks import (
     ALL,
     IMAGE,
@@ -15,7 +15,6 @@ from head_checks import (
     expected_of_all,
     file_of,
     outputs_of,
-    run,
 )
 from head_graphs import model_of, suppressed
 from onnx import TensorProto, helper
@@ -35,13 +34,20 @@ def outputs(model, **fed):
     return ort.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, fed)
 
 
+def found_in(file, **fed):
+    """What detcli finds: boxes, scores and class ids; and the contract."""
+    contract = file.detector()
+    found = detect(outputs(file.body(), **fed)[0][0], ALL, contract)
+    return (found.boxes, found.score, found.class_id), contract
+
+
 def behind(model, steps, dtype, dims):
-    """A model whose picture passes further nodes first: operator and attributes of each."""
+    """A model whose picture passes further nodes first: operator, constants, attributes of each."""
     nodes, name = [], "raw"
-    for number, (operator, attributes) in enumerate(steps):
+    for number, (operator, *constants) in enumerate(steps):
+        attributes = constants.pop() if isinstance(constants[-1], dict) else {}
         made = "images" if number == len(steps) - 1 else f"step{number}"
-        inputs = [name, "axes"] if operator == "Unsqueeze" else [name]
-        nodes.append(helper.make_node(operator, inputs, [made], **attributes))
+        nodes.append(helper.make_node(operator, [name, *constants], [made], **attributes))
         name = made
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
@@ -65,9 +71,9 @@ INPUTS = {
         lambda x: x.transpose(0, 2, 3, 1).astype(np.uint8),
     ),
     "float16": ([CAST], TensorProto.FLOAT16, [1, 3, HEIGHT, WIDTH], lambda x: x.astype(np.float16)),
-    "one picture": ([("Unsqueeze", {})], TensorProto.FLOAT, [3, HEIGHT, WIDTH], lambda x: x[0]),
+    "one picture": ([("Unsqueeze", "axes")], TensorProto.FLOAT, [3, HEIGHT, WIDTH], lambda x: x[0]),
     "one picture, uint8, HWC": (
-        [CAST, ("Unsqueeze", {}), MIX],
+        [CAST, ("Unsqueeze", "axes"), MIX],
         TensorProto.UINT8,
         [HEIGHT, WIDTH, 3],
         lambda x: x[0].transpose(1, 2, 0).astype(np.uint8),
@@ -117,11 +123,9 @@ def test_tensorrts_plugin_is_cut_off(classes):
     del bare.graph.output[:]
     bare.graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.input)
     boxes, final = (part[0] for part in outputs(bare, images=IMAGE))
-    file = file_of(model)
-    contract = file.detector()
+    found, contract = found_in(file_of(model), images=IMAGE)
     assert (contract.class_count, contract.needs_nms) == (classes, True)
-    found = detect(outputs(file.body(), images=IMAGE)[0][0], ALL, contract)
-    assert_same((found.boxes, found.score, found.class_id), expected_of_all(corners(boxes), final))
+    assert_same(found, expected_of_all(corners(boxes), final))
 
 
 def test_a_plugin_that_leaves_out_a_class_is_refused():
@@ -138,63 +142,34 @@ def test_tensorflows_rows_are_y_before_x_and_numbered_from_one():
     boxes = graph("Div", boxes, SIZES[[1, 0, 3, 2]])
     ids = graph("Cast", graph("Add", label, np.int64(1)), to=TensorProto.FLOAT)
     parts = [graph("Unsqueeze", part, [0]) for part in (boxes, ids, score)]
-    plain_model = graph.model(parts)
-    model = behind(plain_model, [CAST, MIX], TensorProto.UINT8, [1, HEIGHT, WIDTH, 3])
+    model = behind(graph.model(parts), [CAST, MIX], TensorProto.UINT8, [1, HEIGHT, WIDTH, 3])
     yx, classes, final = (
         part[0] for part in outputs(model, raw=LEVELS.transpose(0, 2, 3, 1).astype(np.uint8))
     )
-    file = file_of(model)
-    contract = file.detector()
-    assert contract.family == "TensorFlow"
+    (found, *rest), contract = found_in(file_of(model), raw=LEVELS)
+    assert (contract.family, contract.box_fractions) == ("TensorFlow", True)
     assert contract.preprocessing.resize is Resize.STRETCH  # since its size is fixed
-    (rows,) = outputs(file.body(), raw=LEVELS)
-    found = detect(rows[0], ALL, contract)
-    assert contract.box_fractions
-    assert len(found.score) > 3
+    assert len(found) > 3
     theirs = (yx[:, [1, 0, 3, 2]] * SIZES, final, classes.astype(int))
-    assert_same((found.boxes * SIZES, found.score, found.class_id), theirs)
+    assert_same((found * SIZES, *rest), theirs)
 
 
 def test_torchvision_takes_one_picture_of_shares_of_one():
     graph = Graph()
     boxes, score, label, _ = suppressed(graph, 3)
     model = graph.model([boxes, graph("Add", label, np.int64(1)), score])
-    model = behind(model, [("Unsqueeze", {})], TensorProto.FLOAT, [3, HEIGHT, WIDTH])
-    file = file_of(model)
-    contract = file.detector()
+    model = behind(model, [("Unsqueeze", "axes")], TensorProto.FLOAT, [3, HEIGHT, WIDTH])
+    found, contract = found_in(file_of(model), raw=IMAGE)
     assert (contract.family, contract.batch) == ("torchvision", 1)
     assert contract.preprocessing.resize is Resize.STRETCH
     theirs, ids, final = outputs(model, raw=IMAGE[0])
-    found = detect(outputs(file.body(), raw=IMAGE)[0][0], ALL, contract)
-    assert_same((found.boxes, found.score, found.class_id), (theirs, final, ids))
-
-
-@pytest.mark.parametrize(
-    ("name", "classes"), [("RKNN", 64), ("RKNN with sums", 64), ("YOLOv8", 64)]
-)
-def test_as_many_classes_as_there_are_bins_of_all_sides(name, classes):
-    """Maps of scores and of boxes have one shape then."""
-    model, roles = model_of(name, classes)
-    parts = dict(zip(roles, run(model, IMAGE), strict=True))
-    file = file_of(model)
-    contract = file.detector()
-    assert contract.class_count == classes
-    (head,) = outputs(file.body(), images=IMAGE)
-    final = head[0][:, 4:] if contract.anchors_first else head[0][4:].T
-    wanted = (
-        parts["head"][0][4:].T
-        if name == "YOLOv8"
-        else np.concatenate([parts[f"scores{s}"][0].reshape(classes, -1).T for s in (8, 16, 32)])
-    )
-    np.testing.assert_allclose(final, wanted, rtol=1e-5, atol=1e-6)
+    assert_same(found, (theirs, final, ids))
 
 
 def test_the_cells_of_all_scales_lie_one_after_the_other():
     cells, strides = grid((64, 96), 126)
     assert strides.ravel().tolist() == [8] * 96 + [16] * 24 + [32] * 6
-    assert cells[:2].tolist() == [[0, 0], [1, 0]]
-    assert cells[96:98].tolist() == [[0, 0], [1, 0]]
-    assert cells[-1].tolist() == [2, 1]
+    assert cells[[0, 1, 96, 97, -1]].tolist() == [[0, 0], [1, 0], [0, 0], [1, 0], [2, 1]]
 
 
 @pytest.mark.parametrize(
@@ -222,21 +197,6 @@ def test_heads_in_float16_keep_boxes_and_scores():
     np.testing.assert_allclose(head[0], np.concatenate([corners_[0], final[0]], 1), rtol=1e-3)
 
 
-def test_logits_of_a_joined_head_stay_logits():
-    model, _ = model_of("YOLOv8, logits", 2)
-    file = file_of(model)
-    found = detect(outputs(file.body(), images=IMAGE)[0][0], ALL, file.detector())
-    (head,) = outputs(model, images=IMAGE)
-    rows = head[0].T
-    assert_same(
-        (found.boxes, found.score, found.class_id),
-        expected_of_all(
-            body(centres=True, transposed=False).expected({"head": head[0]})[0],
-            sigmoid(rows[:, 4:]),
-        ),
-    )
-
-
 @pytest.mark.parametrize("name", ["RKNN", "RKNN, YOLOv6 with sums"])
 def test_scales_in_float16_are_decoded_in_float16(name):
     whole, _ = model_of(name, 3)
@@ -258,8 +218,7 @@ def with_channels_last(name):
 @pytest.mark.parametrize("name", ["NMS, [K, 7]", "NMS, [1, K, 6]"])
 def test_a_yolo_with_channels_last_is_not_taken_for_tensorflows(name):
     file, wanted = with_channels_last(name)
-    found = detect(outputs(file.body(), raw=IMAGE)[0][0], ALL, file.detector())
-    assert_same((found.boxes, found.score, found.class_id), wanted)
+    assert_same(found_in(file, raw=IMAGE)[0], wanted)
 
 
 def test_a_yolo_with_the_outputs_of_tensorflows_is_refused():

@@ -1,23 +1,24 @@
-"""The table of families."""
+"""The table of families, and those whose graphs select rows, built of their exporters' nodes."""
 
+import numpy as np
+import onnx
 import pytest
-from head_checks import read
-from head_graphs import ENDINGS, model_of
+from anchor_graphs import distances, scores
+from graph_builder import WIDTH, Graph, grid
+from head_checks import IMAGE, assert_same, outputs_of, read
+from model.test_adapt import CAST, MIX, behind, outputs
+from onnx import TensorProto
 
-from detcli.model.contract import Resize
+from detcli.core.errors import ModelError
+from detcli.model.contract import Layout, Resize
 from detcli.model.families import FAMILIES
+from detcli.model.preprocessing import METADATA_KEY, PARTS
 
 BY_NAME = {family.name: family for family in FAMILIES}
 
 
 def test_names_are_of_one_family_each():
     assert len(BY_NAME) == len(FAMILIES)
-
-
-@pytest.mark.parametrize("name", ENDINGS)
-def test_boxes_end_at_the_edges_where_the_familys_own_code_ends_them(name):
-    contract = read(model_of(name, 2)[0])[1]
-    assert contract.clips == BY_NAME[contract.family].clips
 
 
 def test_a_rule_that_follows_the_picture_stretches_to_a_fixed_size():
@@ -37,3 +38,182 @@ def test_a_margin_is_left_free_of_the_longer_side():
 
 def test_a_family_whose_files_differ_has_no_rule():
     assert BY_NAME["SSD"].preprocess((320, 320), (640, 640)) is None
+
+
+LIMITS = np.array([20]), np.array([0.6], np.float32), np.array([0.3], np.float32)
+
+
+def columns_of(triples, graph, *numbers):
+    return [graph("Gather", triples, np.int64(number), axis=1) for number in numbers]
+
+
+def decoded(graph):
+    """EfficientDet's boxes [1, N, 4] of corners, y first, in pixels."""
+    cells, strides = grid()
+    anchors = ((cells + np.float32(0.5)) * strides)[None]
+    change = graph("Mul", graph.swapped(graph.maps(4)), np.float32(0.2))
+    ty, tx, th, tw = (graph.cut(change, side, side + 1, 2) for side in range(4))
+    half = strides[None].astype(np.float32)
+    y, x = (
+        graph("Add", graph("Mul", offset, half), anchors[..., [side]])
+        for offset, side in ((ty, 1), (tx, 0))
+    )
+    height, width = (graph("Mul", graph("Exp", size), half) for size in (th, tw))
+    low = graph("Sub", y, height), graph("Sub", x, width)
+    high = graph("Add", y, height), graph("Add", x, width)
+    return graph("Concat", *low, *high, axis=2)
+
+
+def efficientdet(classes, *, clipped=False):
+    """google/automl: [1, K, 7] rows of picture, y1, x1, y2, x2, score and class, ids from 1.
+
+    Pictures are whole numbers with the channels last, which the graph normalises.
+    """
+    graph = Graph()
+    boxes = decoded(graph)
+    if clipped:
+        boxes = graph("Clip", boxes, np.float32(0), np.float32(WIDTH))
+    final = graph.swapped(scores(graph, classes))
+    best = graph("ReduceMax", final, axes=[2], keepdims=0)
+    label = graph("ArgMax", final, axis=2, keepdims=0)
+    limits = LIMITS[0], np.array([0.5], np.float32), LIMITS[2]
+    triples = graph("NonMaxSuppression", boxes, graph("Unsqueeze", best, [1]), *limits)
+    (anchor,) = columns_of(triples, graph, 2)
+    boxes, score, label = (graph("Gather", part, anchor, axis=1) for part in (boxes, best, label))
+    label = graph("Cast", graph("Add", label, np.int64(1)), to=TensorProto.FLOAT)
+    picture = graph("ConstantOfShape", graph("Shape", score))
+    sides = [graph("Gather", boxes, np.int64(side), axis=2) for side in range(4)]
+    columns = [graph("Unsqueeze", part, [2]) for part in (picture, *sides, score, label)]
+    model = graph.model([graph("Concat", *columns, axis=2)])
+    constants = {"white": 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    for name, value in constants.items():
+        array = np.array(value, np.float32).reshape(-1, 1, 1)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    steps = [CAST, MIX, ("Div", "white"), ("Sub", "mean"), ("Div", "std")]
+    return behind(model, steps, TensorProto.UINT8, [1, *IMAGE.shape[2:], 3])
+
+
+@pytest.mark.parametrize("classes", [1, 3, 4])
+@pytest.mark.parametrize("clipped", [False, True])
+def test_rows_of_efficientdet(classes, clipped):
+    model = efficientdet(classes, clipped=clipped)
+    pixels = np.uint8(IMAGE.transpose(0, 2, 3, 1) * 255)
+    [[rows]] = outputs(model, raw=pixels)
+    assert len(rows) > 3
+    found, contract = read(model, image=np.floor(IMAGE * 255))
+    assert (contract.family, contract.layout) == ("EfficientDet", Layout.ROWS)
+    assert contract.class_count == classes + 1  # ids begin at 1
+    assert_same(found, (rows[:, [2, 1, 4, 3]], rows[:, 5], rows[:, 6].astype(int)))
+    assert (contract.preprocessing.resize, contract.preprocessing.scale) == (Resize.CORNER, 1)
+    assert contract.unsettled == ()
+    assert METADATA_KEY not in dict(contract.settled)
+
+
+def mmdetection(classes, order=("dets", "labels")):
+    """MMDeploy's `multiclass_nms`: `dets` [B, K, 5] and `labels` [B, K].
+
+    Suppressed inside, padded with a row of zeros, and sorted by a TopK. Mean, standard deviation
+    and resizing differ from model to model.
+    """
+    graph = Graph()
+    boxes = graph.swapped(distances(graph, centres=False))
+    final = scores(graph, classes)
+    label, anchor = columns_of(graph("NonMaxSuppression", boxes, final, *LIMITS), graph, 1, 2)
+    pairs = graph("Concat", *(graph("Unsqueeze", p, [1]) for p in (label, anchor)), axis=1)
+    score = graph("Unsqueeze", graph("GatherND", graph("Squeeze", final, [0]), pairs), [0, 2])
+    rows = graph("Concat", graph("Gather", boxes, anchor, axis=1), score, axis=2)
+    rows = graph("Concat", rows, np.zeros((1, 1, 5), np.float32), axis=1)
+    label = graph("Concat", graph("Unsqueeze", label, [0]), np.zeros((1, 1), np.int64), axis=1)
+    column = graph("Squeeze", graph.cut(rows, 4, 5, 2), [2])
+    count = graph("Min", graph.cut(graph("Shape", column), 1, 2, 0), np.array([20]))
+    best = graph("Squeeze", graph.all("TopK", column, count, outputs=2, axis=1)[1], [0])
+    parts = {"dets": rows, "labels": label}
+    return graph.model([graph("Gather", parts[name], best, axis=1) for name in order])
+
+
+@pytest.mark.parametrize("classes", [1, 3, 5])
+@pytest.mark.parametrize("order", [("dets", "labels"), ("labels", "dets")])
+def test_rows_of_mmdetection(classes, order):
+    model = mmdetection(classes, order)
+    found, contract = read(model)
+    assert (contract.family, contract.layout) == ("MMDetection", Layout.ROWS)
+    assert contract.class_count == classes
+    assert contract.unsettled == tuple(PARTS)
+    out = outputs_of(model, order)
+    detected = out["dets"][:, 4] > 0
+    assert 0 < np.count_nonzero(detected) <= 20
+    rows, labels = out["dets"][detected], out["labels"][detected]
+    assert_same(found, (rows[:, :4], rows[:, 4], labels))
+
+
+@pytest.mark.parametrize(
+    ("axes", "task"), [([8, 8], "it segments objects: masks"), ([17, 3], "it finds poses")]
+)
+def test_masks_and_keypoints_are_named_and_boxes_can_be_had(axes, task):
+    """As those of Mask R-CNN, cut out for each detection."""
+    model, dims = mmdetection(3), [1, 20, *axes]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(dims), "more_shape"))
+    model.graph.node.append(onnx.helper.make_node("ConstantOfShape", ["more_shape"], ["more"]))
+    more = onnx.helper.make_tensor_value_info("more", TensorProto.FLOAT, dims)
+    model.graph.output.append(more)
+    with pytest.raises(ModelError, match=task) as caught:
+        read(model)
+    assert "--boxes-only" in caught.value.hint
+    found, contract = read(model, boxes_only=True)
+    assert contract.warnings == ("its masks or keypoints are left out",)
+    assert_same(found, read(mmdetection(3))[0])
+
+
+def paddle(classes, order, *, normalised, limited):
+    """Paddle2ONNX's `multiclass_nms3`: rows [M, 6] of class, score and box, and a count.
+
+    Boxes are divided by the input `scale_factor`; `im_shape` is there where the network asks for
+    it. Models differ in mean and standard deviation, which are in a file beside the export.
+    """
+    graph = Graph()
+    factor = graph.input("scale_factor", TensorProto.FLOAT, [1, 2])
+    flipped = graph("Gather", factor, [1, 0], axis=1)
+    scale = graph("Reshape", graph("Concat", flipped, flipped, axis=1), [-1, 1, 4])
+    boxes = graph("Div", graph.swapped(distances(graph, centres=False)), scale)
+    if limited:  # to the picture, as where the network asks for its size
+        shape = graph.input("im_shape", TensorProto.FLOAT, [1, 2])
+        sides = graph("Reshape", graph("Gather", shape, [1, 0, 1, 0], axis=1), [1, 1, 4])
+        boxes = graph("Max", graph("Min", boxes, sides), np.float32(0))
+    final, compared = scores(graph, classes), boxes
+    if not normalised:
+        sides = graph.all("Split", boxes, np.ones(4, np.int64), outputs=4, axis=2)
+        high = [graph("Add", side, np.ones(1, np.float32)) for side in sides[2:]]
+        compared = graph("Concat", *sides[:2], *high, axis=2)
+    triples = graph("NonMaxSuppression", compared, final, *LIMITS)
+    label, anchor = (graph("Gather", triples, np.array([i]), axis=1) for i in (1, 2))
+    apart = graph("Sub", graph("Squeeze", label, [1]), np.array([classes]))
+    some = graph("NonZero", apart)  # other than the class of no object
+    label, anchor = (graph("Gather", part, some, axis=0) for part in (label, anchor))
+    place = graph("Add", graph("Mul", label, np.array([len(grid()[0])])), anchor)
+    flat = graph("Reshape", final, [-1])
+    score = graph("Gather", flat, graph("Reshape", place, [-1]), axis=0)
+    most = graph("Concat", graph("Shape", score), np.array([20]), axis=0)
+    _, best = graph.all("TopK", score, graph("ReduceMin", most, axes=[0]), outputs=2)
+    score = graph("Gather", score, best, axis=0)
+    label, anchor = (graph("Gather", part, best, axis=1) for part in (label, anchor))
+    chosen = graph("Gather", boxes, graph("Reshape", anchor, [-1]), axis=1)
+    label = graph("Cast", label, to=TensorProto.FLOAT)
+    columns = [graph("Reshape", part, [1, -1, 1]) for part in (label, score)]
+    rows = graph("Squeeze", graph("Concat", *columns, chosen, axis=2), [0])
+    count = graph("Cast", graph("Shape", graph("Reshape", rows, [-1, 6])), to=TensorProto.INT32)
+    made = {"rows": rows, "count": graph.cut(count, 0, 1, 0)}
+    return graph.model([made[role] for role in order])
+
+
+@pytest.mark.parametrize("classes", [1, 3, 4])
+@pytest.mark.parametrize("order", [("rows", "count"), ("count", "rows")])
+@pytest.mark.parametrize(("limited", "normalised"), [(False, True), (True, False), (True, True)])
+def test_rows_of_paddledetection(classes, order, limited, normalised):
+    model = paddle(classes, order, limited=limited, normalised=normalised)
+    found, contract = read(model)
+    assert (contract.family, contract.layout) == ("PaddleDetection", Layout.ROWS)
+    assert (contract.class_count, contract.batch) == (classes, 1)
+    assert contract.unsettled == tuple(PARTS)
+    rows = outputs_of(model, order)["rows"]
+    assert 0 < len(rows) <= 20
+    assert_same(found, (rows[:, 2:], rows[:, 1], rows[:, 0].astype(int)))

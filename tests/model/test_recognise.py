@@ -1,7 +1,6 @@
 """Graphs are recognised by their structure, not by their exporter or their names."""
 
 import itertools
-import secrets
 from dataclasses import replace
 
 import colour_model
@@ -10,6 +9,7 @@ import onnx
 import pytest
 from anchor_graphs import distances, scores
 from graph_builder import Graph
+from head_checks import renamed
 from head_graphs import model_of, suppressed
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, contract_of, parsed
@@ -48,38 +48,20 @@ def after(model, tensor, *operators):
     return model
 
 
-def renamed(model):
-    """The model with every node and tensor renamed, and the new names by the old."""
-    graph = model.graph
-    names = {name for node in graph.node for name in (*node.input, *node.output)}
-    new = {name: secrets.token_hex(4) for name in sorted(names)}
-    for node in graph.node:
-        node.name = secrets.token_hex(4)
-        node.input[:] = [new[name] for name in node.input]
-        node.output[:] = [new[name] for name in node.output]
-    for value in (*graph.input, *graph.output, *graph.initializer):
-        value.name = new.get(value.name, value.name)
-    return model, new
-
-
 @pytest.mark.parametrize("tail", colour_model.TAILS)
 @pytest.mark.parametrize("size", [64, None])
 @pytest.mark.parametrize("opset", [13, 17, 18])
 def test_every_tail_is_recognised(tail, size, opset):
     for batch, dtype in itertools.product([1, 2, None], ["float32", "float16"]):
         options = {"batch": batch, "dtype": np.dtype(dtype).type, "opset": opset}
-        contract = contract_of(colour_model.build(tail, size=size, **options))
-        layout = contract.layout, contract.head, contract.anchors_first, contract.box_format
-        assert layout == EXPECTED[tail]
-        assert contract.class_count == 3
-        assert contract.anchor_count == (64 if size else None)
-        assert contract.input_name == "images"
-        assert contract.input_dtype == dtype
-        assert contract.batch == batch
-        assert contract.input_size == ((64, 64) if size else None)
-        assert contract.names == ("class_0", "class_1", "class_2")
-        assert contract.names_origin == "numbers, since the model names none"
-        assert contract.warnings == ()
+        found = contract_of(colour_model.build(tail, size=size, **options))
+        assert (found.layout, found.head, found.anchors_first, found.box_format) == EXPECTED[tail]
+        assert (found.class_count, found.anchor_count) == (3, 64 if size else None)
+        assert (found.input_name, found.input_dtype, found.batch) == ("images", dtype, batch)
+        assert found.input_size == ((64, 64) if size else None)
+        assert found.names == ("class_0", "class_1", "class_2")
+        assert found.names_origin == "numbers, since the model names none"
+        assert found.warnings == ()
 
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)
