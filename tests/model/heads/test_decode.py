@@ -2,49 +2,22 @@
 
 import numpy as np
 import pytest
-from anchor_graphs import distances, scores
-from graph_builder import HEIGHT, STRIDES, WIDTH, Graph
+from anchor_graphs import scores
+from graph_builder import Graph
 from onnx import TensorProto
-from query_graphs import exponential, refined
 
-from detcli.core.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads.decode import (
     Activation,
-    BoxDecode,
-    bins_of,
-    boxes_of,
-    layer_of,
     layers_of,
     parts_of,
     scores_of,
 )
 
-ANCHORS = sum((HEIGHT // s) * (WIDTH // s) for s in STRIDES)
-
 
 def read(graph, *outputs):
     return GraphIndex(infer_shapes(graph.model(list(outputs))).graph)
-
-
-@pytest.mark.parametrize("bins", [8, 16, 17])
-def test_the_bins_of_distances_are_counted(bins):
-    graph = Graph()
-    boxes = distances(graph, centres=True, bins=bins)
-    index = read(graph, boxes)
-    assert bins_of(index, boxes) == bins
-    assert boxes_of(index, boxes) == (BoxDecode.DISTANCES, BoxFormat.CXCYWH, None)
-    assert layer_of(index, boxes) == "Conv"  # of the maps, not the one that sums up the bins
-
-
-def test_what_is_not_distributed_has_one_bin():
-    graph = Graph()
-    boxes = refined(graph, graph.queries())
-    index = read(graph, boxes)
-    assert bins_of(index, boxes) == 1
-    assert boxes_of(index, boxes) == (BoxDecode.REFINED, BoxFormat.CXCYWH, None)
-    assert layer_of(index, boxes) == "MatMul"
 
 
 @pytest.mark.parametrize("levels", [1, 2, 5])
@@ -79,26 +52,15 @@ def test_a_long_chain_of_cuts_ends_somewhere():
     assert sum(size for size, _ in parts_of(read(graph, last), last)[1]) == 2
 
 
-def test_layers_are_those_that_a_tensor_is_made_of():
-    graph = Graph()
-    features = graph.queries()
-    logits, boxes = graph.linear(features, 8, 3), exponential(graph, features)
-    shared = graph("Sigmoid", logits)
-    index = read(graph, logits, boxes, shared)
-    assert layers_of(index, logits) == layers_of(index, shared)
-    assert not layers_of(index, logits) & layers_of(index, boxes)
-
-
 def test_what_scores_are():
     graph = Graph()
-    final = scores(graph, 3)
-    raw = graph.linear(graph.queries(), 8, 3)
-    shares = graph("Softmax", raw, axis=2)
-    product = graph("Mul", final, final)
-    halved = graph("Div", raw, graph("Abs", raw))
-    index = read(graph, final, raw, shares, product, halved)
-    assert scores_of(index, final) is Activation.SIGMOID
-    assert scores_of(index, product) is Activation.SIGMOID
-    assert scores_of(index, raw) is Activation.LINEAR
-    assert scores_of(index, shares) is Activation.SOFTMAX
-    assert scores_of(index, halved) is None
+    final, raw = scores(graph, 3), graph.linear(graph.queries(), 8, 3)
+    kinds = {
+        final: Activation.SIGMOID,
+        graph("Mul", final, final): Activation.SIGMOID,
+        raw: Activation.LINEAR,
+        graph("Softmax", raw, axis=2): Activation.SOFTMAX,
+        graph("Div", raw, graph("Abs", raw)): None,
+    }
+    index = read(graph, *kinds)
+    assert {name: scores_of(index, name) for name in kinds} == kinds
