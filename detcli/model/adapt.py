@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx
 from onnx import ModelProto, helper
 
-from detcli.model.contract import Layout
+from detcli.model.contract import Layout, Size
 from detcli.model.editing import (
     add_constant,
     copied,
@@ -189,7 +189,7 @@ def _on_grid(add: _Builder, boxes: str, plan: Adaptation) -> str:
 
 
 def grid(
-    canvas: tuple[int, int] | None, count: int | None
+    canvas: Size | None, count: int | None
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """The cells of all scales, the finest first, row by row."""
     if canvas is None or count is None:

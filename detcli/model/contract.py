@@ -29,6 +29,9 @@ import numpy.typing as npt
 from detcli.core.errors import UsageError
 from detcli.core.values import BoxFormat
 
+Size = tuple[int, int]
+"""Height and width, in pixels."""
+
 UNKNOWN_CLASSES = 1000
 """C of rows that do not show how many classes there are; their names are numbers."""
 
@@ -109,9 +112,8 @@ class Contract:
     input_name: str  # name of the image input, `[B, 3, H, W]`, RGB from 0 to 1
     input_dtype: str  # "float32" or "float16"
     batch: int | None  # B, or None where any batch is accepted
-    # height and width in pixels, or None where the graph accepts any
-    input_size: tuple[int, int] | None
-    default_size: tuple[int, int]
+    input_size: Size | None  # None where the graph accepts any
+    default_size: Size
     stride: int  # pixels that height and width must be a multiple of
     names: tuple[str, ...]  # class names by class id, C of them
     names_origin: str
@@ -145,7 +147,7 @@ class Contract:
         """True if the size of the input depends on the picture's."""
         return self.preprocessing.resize in {Resize.SHORTEST_EDGE, Resize.NONE}
 
-    def canvas(self, image_size: int | None = None) -> tuple[int, int]:
+    def canvas(self, image_size: int | None = None) -> Size:
         """Height and width of the input; the most they can be where it follows the picture.
 
         Args:

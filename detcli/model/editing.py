@@ -31,9 +31,8 @@ def cut(model: ModelProto, *heads: str) -> ModelProto:
     body = copied(model)
     del body.graph.output[:]
     body.graph.output.extend(known.get(head, onnx.ValueInfoProto(name=head)) for head in heads)
-    drop_unused(body.graph)
-    read = set().union(*(needed_nodes(model.graph, head)[1] for head in heads))
-    inputs = [value for value in body.graph.input if value.name in read]
+    used = drop_unused(body.graph)
+    inputs = [value for value in body.graph.input if value.name in used]
     del body.graph.input[:]
     body.graph.input.extend(inputs)
     return body
@@ -123,18 +122,17 @@ def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
     graph.node.extend(kept)
 
 
-def drop_unused(graph: GraphProto) -> None:
-    """Drop the nodes, constants and shapes that no output needs."""
+def drop_unused(graph: GraphProto) -> set[str]:
+    """Drop the nodes, constants and shapes that no output needs; returns the tensors in use."""
     outputs = {output.name for output in graph.output}
-    needed = [needed_nodes(graph, output) for output in outputs]
-    names = {name for nodes, _ in needed for node in nodes for name in node.output}
-    used = set().union(*(tensors for _, tensors in needed))
-    replace_nodes(graph, [node for node in graph.node if not names.isdisjoint(node.output)])
+    nodes, used = needed_nodes(graph, *outputs)
+    replace_nodes(graph, nodes)
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     described = [value for value in graph.value_info if value.name in used - outputs]
     del graph.initializer[:], graph.value_info[:]
     graph.initializer.extend(kept)
     graph.value_info.extend(described)
+    return used
 
 
 def sort_nodes(graph: GraphProto) -> None:

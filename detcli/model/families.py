@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from detcli.core.values import BoxFormat
-from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize
+from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize, Size
 from detcli.model.graph import CONVOLUTIONS
 from detcli.model.heads.decode import Activation, BoxDecode, Head, Queries, Unrecognised
 from detcli.model.inputs import ImageInput
@@ -51,9 +51,7 @@ class Family:
         """True if it gives a box for each object, as DETR and its successors."""
         return self.fractions and not self.needs_nms
 
-    def preprocess(
-        self, size: tuple[int, int] | None, default: tuple[int, int]
-    ) -> Preprocessing | None:
+    def preprocess(self, size: Size | None, default: Size) -> Preprocessing | None:
         """What its networks were trained with; None where that differs."""
         if self.preprocessing is None:
             return None

@@ -231,10 +231,10 @@ def branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
             yield from entry.graphs
 
 
-def needed_nodes(graph: GraphProto, tensor: str) -> tuple[list[NodeProto], set[str]]:
-    """The nodes that a tensor depends on, in graph order, and it and all tensors they read."""
+def needed_nodes(graph: GraphProto, *tensors: str) -> tuple[list[NodeProto], set[str]]:
+    """The nodes that tensors depend on, in graph order, and these and all tensors they read."""
     producer = {name: index for index, node in enumerate(graph.node) for name in node.output}
-    wanted, used, chosen = [tensor], {tensor}, set()
+    wanted, used, chosen = [*tensors], {*tensors}, set()
     while wanted:
         index = producer.get(wanted.pop())
         if index is None or index in chosen:

@@ -11,7 +11,7 @@ import onnx
 from onnx import NodeProto, ValueInfoProto
 
 from detcli.core.errors import ModelError, UsageError
-from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
+from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize, Size
 from detcli.model.graph import GraphIndex, attribute, integers, known_sides, known_size, shape
 from detcli.model.heads.decode import Unrecognised, moved_inputs
 from detcli.model.heads.rows import INTEGERS
@@ -25,6 +25,7 @@ from detcli.model.preprocessing import (
     named_parts,
     parse,
     require_levels,
+    settle,
 )
 
 DTYPES: dict[int, str] = {
@@ -43,7 +44,7 @@ class ImageInput:
     name: str
     dtype: str  # float32, float16 or uint8
     batch: int | None  # B, or None where any batch is accepted
-    size: tuple[int, int] | None  # height and width, or None where any are accepted
+    size: Size | None  # height and width, or None where any are accepted
     channels_last: bool = False  # whether it is `[B, H, W, 3]` instead of `[B, 3, H, W]`
     single: bool = False  # whether it is a picture without a batch, `[3, H, W]`
 
@@ -348,13 +349,7 @@ def with_preprocessing(
     if text := metadata.get(METADATA_KEY):
         found = _through_metadata(found, text, levels=levels)
         by |= dict.fromkeys(named_parts(text), METADATA)
-    return replace(
-        contract,
-        preprocessing=found,
-        settled=tuple((part, by[part]) for part in PARTS if part in by),
-        unsettled=tuple(part for part in PARTS if part not in by),
-        default_size=size or contract.default_size,
-    )
+    return settle(replace(contract, default_size=size or contract.default_size), found, by)
 
 
 def _through_metadata(found: Preprocessing, text: str, *, levels: bool) -> Preprocessing:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.files import open_regular
-from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
+from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize, Size
 
 METADATA_KEY = "detcli.preprocess"
 """The metadata entry that holds a preprocessing; it says what the file itself is fed."""
@@ -87,25 +87,27 @@ def overridden(contract: Contract, text: str | None) -> Contract:
     """A contract with the parts of its preprocessing that the user names, if any."""
     if text is None:
         return contract
-    named = named_parts(text)
-    changed = replace(
-        contract,
-        preprocessing=change(contract.preprocessing, text),
-        settled=(
-            *((part, by) for part, by in contract.settled if part not in named),
-            *((part, OPTION) for part in PARTS if part in named),
-        ),
-        unsettled=tuple(part for part in contract.unsettled if part not in named),
-    )
-    if changed.follows_picture and contract.input_size is not None:
+    by = dict(contract.settled) | dict.fromkeys(named_parts(text), OPTION)
+    settled = settle(contract, change(contract.preprocessing, text), by)
+    if settled.follows_picture and contract.input_size is not None:
         height, width = contract.input_size
         raise UsageError(
             f"--preprocess {text}: this graph takes {width}x{height} pictures only",
             "use letterbox, corner or stretch",
         )
-    if changed.takes_levels:
-        require_levels(changed.preprocessing, text)
-    return changed
+    if settled.takes_levels:
+        require_levels(settled.preprocessing, text)
+    return settled
+
+
+def settle(contract: Contract, preprocessing: Preprocessing, by: dict[str, str]) -> Contract:
+    """A contract with another preprocessing, and what settled its parts."""
+    return replace(
+        contract,
+        preprocessing=preprocessing,
+        settled=tuple((part, by[part]) for part in PARTS if part in by),
+        unsettled=tuple(part for part in PARTS if part not in by),
+    )
 
 
 def require_levels(preprocessing: Preprocessing, text: str) -> None:
@@ -135,21 +137,12 @@ def written(preprocessing: Preprocessing) -> str:
     if preprocessing.edges is not None:
         way += "={}:{}".format(*preprocessing.edges)
     entries = [way, preprocessing.interpolation, "bgr" if preprocessing.bgr else "rgb"]
-    entries.append(f"scale={_number(preprocessing.scale)}")
-    for name, three in (("mean", preprocessing.mean), ("std", preprocessing.std)):
-        entries.append(f"{name}={':'.join(map(_number, three))}")
-    entries.append(f"pad={preprocessing.pad}")
-    if preprocessing.longest is not None:
-        entries.append(f"longest={preprocessing.longest}")
-    if preprocessing.enlarge is not None:
-        entries.append(f"enlarge={_number(preprocessing.enlarge)}")
-    if preprocessing.multiple != 1:
-        entries.append(f"multiple={preprocessing.multiple}")
+    for name in ("scale", "mean", "std", "pad", "longest", "enlarge", "multiple"):
+        value = getattr(preprocessing, name)
+        if value is not None and (name, value) != ("multiple", 1):
+            numbers = value if isinstance(value, tuple) else (value,)
+            entries.append(f"{name}={':'.join(repr(one).removesuffix('.0') for one in numbers)}")
     return ",".join(entries)
-
-
-def _number(value: float) -> str:
-    return repr(value).removesuffix(".0")
 
 
 def _read(entry: str, text: str) -> dict[str, Any]:
@@ -210,7 +203,7 @@ class Sidecar:
 
     sha256: str  # of the content of all files; what was made of them depends on it
     parts: Parts  # that are settled; none without a preprocessor_config.json
-    size: tuple[int, int] | None  # height and width of the input, where that is given
+    size: Size | None  # height and width of the input, where that is given
     # class names by class id; None where config.json does not give all
     names: tuple[str, ...] | None
     # of all files, by name
@@ -223,7 +216,7 @@ class Sidecar:
         places = (folder, folder.parent) if folder.name == "onnx" else (folder,)
         return next(filter(None, map(cls._read, places)), None)
 
-    def settles(self, *, fixed: bool) -> tuple[Parts, tuple[int, int] | None]:
+    def settles(self, *, fixed: bool) -> tuple[Parts, Size | None]:
         """What the files settle, and the size of the input, which may be fixed already."""
         way = self.parts.get("resize", {}).get("resize")
         if fixed and way in {Resize.SHORTEST_EDGE, Resize.NONE}:  # it cannot follow the picture
@@ -279,7 +272,7 @@ def _names(labels: object) -> tuple[str, ...] | None:
     return found if len(found) == len(names) else None
 
 
-def _settled(fields: dict[str, Any]) -> tuple[Parts, tuple[int, int] | None]:
+def _settled(fields: dict[str, Any]) -> tuple[Parts, Size | None]:
     """What a preprocessor_config.json settles, by its part, and the size of the input."""
     scale = 1.0
     if _flag(fields, "do_rescale"):
@@ -308,7 +301,7 @@ def _settled(fields: dict[str, Any]) -> tuple[Parts, tuple[int, int] | None]:
     return {part: own for part, own in parts.items() if own}, size
 
 
-Resizing = tuple[dict[str, Any], tuple[int, int] | None]
+Resizing = tuple[dict[str, Any], Size | None]
 """Fields of a preprocessing, and height and width of the input."""
 UNCLEAR: Resizing = {}, None
 

@@ -20,6 +20,7 @@ from detcli.model.contract import (
     Layout,
     Preprocessing,
     ScoreForm,
+    Size,
     class_names,
     parse_names,
 )
@@ -275,7 +276,7 @@ def _check_task(task: str, *, boxes_only: bool) -> None:
     raise Unrecognised(f"{does}: its metadata says task '{task}'", hint)
 
 
-def _sizes(metadata: dict[str, str]) -> tuple[tuple[int, int], int]:
+def _sizes(metadata: dict[str, str]) -> tuple[Size, int]:
     """The size of inputs that are free, and the stride."""
     default = known_sides(*_integers(metadata.get("imgsz"), 2))
     if default is None or math.prod(default) > MAX_INPUT:

@@ -457,11 +457,6 @@ def columns(index: GraphIndex, head: str, axis: int) -> Parts:
 
     Looks behind transposes, reshapes that keep the channels apart, and the join of several scales,
     whose first then stands for all.
-
-    Args:
-        index: The graph.
-        head: A tensor with its channels along `axis`.
-        axis: Counted from 0.
     """
     channels = index.size(head, axis)
     for _ in range(DECODE_DEPTH):

@@ -153,22 +153,18 @@ def _joined_rows(index: GraphIndex, output: str) -> list[Piece]:
 
     Looks behind padding to a fixed number of rows.
     """
-    width, tensor = index.size(output, -1), output
-    for _ in range(16):
-        node = index.producer(tensor)
-        if node is None or width is None:
-            break
-        if node.op_type == "Concat" and len(node.input) > 1:
-            # Ultralytics joins the masks that a detector has none of, as a part without columns.
-            parts = [name for name in node.input if index.shapes[name][-1:] != [0]]
-            sizes = [_size_of_row(index, name) for name in parts]
-            if 0 not in sizes and sum(sizes) == width:
-                ends = itertools.accumulate(sizes)
-                return [
-                    Piece(Columns(output, end - size, end), name, size)
-                    for end, size, name in zip(ends, sizes, parts, strict=True)
-                ]
-        tensor = _moved(index, node, tensor)
+    width = index.size(output, -1)
+    for tensor in _trail(index, output):
+        join = index.producer(tensor, "Concat")
+        # Ultralytics joins the masks that a detector has none of, as a part without columns.
+        parts = [name for name in join.input if index.shapes[name][-1:] != [0]] if join else []
+        sizes = [_size_of_row(index, name) for name in parts]
+        if sizes and 0 not in sizes and sum(sizes) == width:
+            ends = itertools.accumulate(sizes)
+            return [
+                Piece(Columns(output, end - size, end), name, size)
+                for end, size, name in zip(ends, sizes, parts, strict=True)
+            ]
     return []
 
 
