@@ -2,12 +2,11 @@
 
 import json
 import os
-from dataclasses import replace
 
 import pytest
 
 from detcli.core.errors import ModelError
-from detcli.model.contract import Interpolation, Preprocessing, Resize
+from detcli.model.contract import Interpolation, Resize
 from detcli.model.preprocessing import MAX_BYTES, Sidecar
 
 DETR = {
@@ -54,67 +53,64 @@ def test_the_nearer_folder_counts(folder):
 
 FITTED = {"height": 640, "width": 640}
 LIMITED = {"size": {"max_height": 640, "max_width": 640}}
+PADDED = LIMITED | {"do_pad": True, "pad_size": FITTED}
+AS_THEY_ARE = {"do_normalize": False}
+HALVES = {"image_mean": 0.5, "image_std": 0.5}
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+PLAIN = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
 
 def edges(shortest, longest, multiple=1):
     return {"resize": "shortest-edge", "edges": (shortest, longest), "multiple": multiple}
 
 
+def values(mean_and_std, scale=1 / 255):
+    return dict(zip(("scale", "mean", "std"), (scale, *mean_and_std), strict=True))
+
+
 @pytest.mark.parametrize(
-    ("changed", "fields", "size"),
+    ("changed", "part", "fields"),
     [
-        ({}, edges(800, 1333), None),
-        ({"image_processor_type": "YolosImageProcessor"}, edges(800, 1333, 16), None),
-        ({"size": {"shortest_edge": 480}}, edges(480, 1333), None),
-        ({"size": 600, "max_size": 700}, edges(600, 700), None),
-        ({"size": 600, "image_processor_type": "ViTImageProcessor"}, None, None),
-        ({"size": {"height": 320, "width": 640}}, {"resize": "stretch"}, (320, 640)),
-        (LIMITED | {"do_pad": True, "pad_size": FITTED}, {"resize": "corner", "pad": 114}, FITTED),
-        (LIMITED, None, None),
-        ({"size": {"longest_edge": 640}}, None, None),
-        ({"size": None}, None, None),
-        ({"do_resize": False}, {"resize": "none"}, None),
+        ({}, "resize", edges(800, 1333)),
+        ({"image_processor_type": "YolosImageProcessor"}, "resize", edges(800, 1333, 16)),
+        ({"size": {"shortest_edge": 480}}, "resize", edges(480, 1333)),
+        ({"size": 600, "max_size": 700}, "resize", edges(600, 700)),
+        ({"size": 600, "image_processor_type": "ViTImageProcessor"}, "resize", None),
+        ({"size": {"height": 320, "width": 640}}, "resize", {"resize": "stretch"}),
+        (PADDED, "resize", {"resize": "corner", "pad": 114}),
+        (LIMITED, "resize", None),
+        ({"size": {"longest_edge": 640}}, "resize", None),
+        ({"size": None}, "resize", None),
+        ({"do_resize": False}, "resize", {"resize": "none"}),
+        ({}, "values", values(IMAGENET)),
+        (AS_THEY_ARE, "values", values(PLAIN)),
+        (AS_THEY_ARE | {"do_rescale": False}, "values", values(PLAIN, 1.0)),
+        (AS_THEY_ARE | {"rescale_factor": 0.5}, "values", values(PLAIN, 0.5)),
+        ({"image_mean": None, "image_std": None}, "values", values(IMAGENET)),
+        (HALVES, "values", values(((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)))),
+        ({}, "channels", {"bgr": False}),
+        ({"do_flip_channel_order": True}, "channels", {"bgr": True}),
+        ({"resample": 2}, "interpolation", {"interpolation": Interpolation.BILINEAR}),
+        ({"resample": 3}, "interpolation", {"interpolation": Interpolation.BICUBIC}),
+        ({"resample": 1}, "interpolation", None),
+        ({"resample": 0}, "interpolation", None),
     ],
 )
-def test_how_pictures_are_fitted(folder, changed, fields, size):
-    found = beside(folder, DETR | changed)
-    assert found.parts.get("resize") == fields
-    assert found.size == (tuple(size.values()) if isinstance(size, dict) else size)
-
-
-IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+def test_how_pictures_are_prepared(folder, changed, part, fields):
+    assert beside(folder, DETR | changed).parts.get(part) == fields
 
 
 @pytest.mark.parametrize(
-    ("changed", "values"),
+    ("changed", "size"),
     [
-        ({}, Preprocessing(**IMAGENET)),
-        ({"do_normalize": False}, Preprocessing()),
-        ({"do_rescale": False, "do_normalize": False}, Preprocessing(scale=1.0)),
-        (
-            {"do_normalize": False, "do_flip_channel_order": True},
-            Preprocessing(bgr=True),
-        ),
-        ({"rescale_factor": 0.5, "do_normalize": False}, Preprocessing(scale=0.5)),
-        ({"image_mean": None, "image_std": None}, Preprocessing(**IMAGENET)),
-        (
-            {"image_mean": 0.5, "image_std": 0.5},
-            Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)),
-        ),
+        ({}, None),
+        ({"size": {"height": 320, "width": 640}}, (320, 640)),
+        (PADDED, (640, 640)),
+        (LIMITED, None),
     ],
 )
-def test_values(folder, changed, values):
-    parts = beside(folder, DETR | changed).parts
-    assert replace(Preprocessing(), **parts["values"], **parts["channels"]) == values
-
-
-@pytest.mark.parametrize(
-    ("number", "interpolation"),
-    [(2, Interpolation.BILINEAR), (3, Interpolation.BICUBIC), (1, None), (0, None)],
-)
-def test_filters(folder, number, interpolation):
-    found = beside(folder, DETR | {"resample": number}).parts.get("interpolation", {})
-    assert found.get("interpolation") is interpolation
+def test_the_size_of_the_input(folder, changed, size):
+    assert beside(folder, DETR | changed).size == size
 
 
 @pytest.mark.parametrize(

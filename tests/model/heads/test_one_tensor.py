@@ -25,22 +25,20 @@ def keypoints(graph, count):
 def built(task, *, nested=True, transposed=False, metadata=None):
     """A graph as Ultralytics exports it for a task, of one scale."""
     graph = Graph()
-    boxes = graph.cut(distances(graph, centres=task != "end2end"), 0, 96, 2)
+    boxes = graph.cut(distances(graph, centres=True), 0, 96, 2)
     final = graph.cut(scores(graph, CLASSES), 0, 96, 2)
-    outputs = {}
+    more = {}
     if task == "segment":
         extra = graph.flat(graph.convolution(32, 8), 32)
-        outputs["masks"] = graph.convolution(32, 4)
+        more["masks"] = graph.convolution(32, 4)
     elif task == "pose":
         extra = keypoints(graph, 12)
     else:
         turn = graph("Sigmoid", graph.flat(graph.convolution(1, 8), 1))
         extra = graph("Mul", graph("Sub", turn, np.float32(0.25)), np.float32(np.pi))
-    if nested:
-        head = graph("Concat", graph("Concat", boxes, final, axis=1), extra, axis=1)
-    else:
-        head = graph("Concat", boxes, final, extra, axis=1)
-    outputs = {"head": graph.swapped(head) if transposed else head} | outputs
+    parts = [graph("Concat", boxes, final, axis=1)] if nested else [boxes, final]
+    head = graph("Concat", *parts, extra, axis=1)
+    outputs = {"head": graph.swapped(head) if transposed else head} | more
     return graph.model(list(outputs.values()), metadata), list(outputs)
 
 
