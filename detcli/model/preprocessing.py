@@ -193,7 +193,7 @@ LONGEST_EDGE = 1333  # their default, where a file gives the shortest edge alone
 YOLOS_MULTIPLE = 16  # YolosImageProcessor rounds both sides down to a multiple of it
 
 
-Parts = dict[str, dict[str, Any]]
+SettledParts = dict[str, dict[str, Any]]
 """Fields of a preprocessing by the part that they belong to."""
 
 
@@ -202,7 +202,7 @@ class Sidecar:
     """What the files beside a model say."""
 
     sha256: str  # of the content of all files; what was made of them depends on it
-    parts: Parts  # that are settled; none without a preprocessor_config.json
+    parts: SettledParts  # that are settled; none without a preprocessor_config.json
     size: Size | None  # height and width of the input, where that is given
     # class names by class id; None where config.json does not give all
     names: tuple[str, ...] | None
@@ -216,7 +216,7 @@ class Sidecar:
         places = (folder, folder.parent) if folder.name == "onnx" else (folder,)
         return next(filter(None, map(cls._read, places)), None)
 
-    def settles(self, *, fixed: bool) -> tuple[Parts, Size | None]:
+    def settles(self, *, fixed: bool) -> tuple[SettledParts, Size | None]:
         """What the files settle, and the size of the input, which may be fixed already."""
         way = self.parts.get("resize", {}).get("resize")
         if fixed and way in {Resize.SHORTEST_EDGE, Resize.NONE}:  # it cannot follow the picture
@@ -272,7 +272,7 @@ def _names(labels: object) -> tuple[str, ...] | None:
     return found if len(found) == len(names) else None
 
 
-def _settled(fields: dict[str, Any]) -> tuple[Parts, Size | None]:
+def _settled(fields: dict[str, Any]) -> tuple[SettledParts, Size | None]:
     """What a preprocessor_config.json settles, by its part, and the size of the input."""
     scale = 1.0
     if _flag(fields, "do_rescale"):

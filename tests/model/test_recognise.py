@@ -75,6 +75,21 @@ def test_names_of_nodes_and_tensors_do_not_matter(tail, size):
         )
 
 
+def with_nodes(model, output, nodes, **constants):
+    """A model with nodes in the text form of ONNX in place of the one that makes a tensor."""
+    old = list(model.graph.node)
+    place = next(number for number, node in enumerate(old) if output in node.output)
+    made = onnx.parser.parse_graph(f"nodes () => () {{ {nodes} }}").node
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in old]
+    del model.graph.node[:]
+    model.graph.node.extend([*kept[:place], *made, *kept[place + 1 :]])
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array(value), name) for name, value in constants.items()
+    )
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
 CASTS = [("Cast", [], {"to": TensorProto.DOUBLE}), ("Cast", [], {"to": TensorProto.FLOAT})]
 QUANTISED = [(f"{kind}Linear", ["scale", "zero_point"], {}) for kind in ("Quantize", "Dequantize")]
 
@@ -104,34 +119,21 @@ def test_a_cut_graph_is_recognised_as_a_body():
 
 @pytest.mark.parametrize("opset", [17, 18])  # axes are an attribute, then an input
 def test_an_end_to_end_head_may_be_anchors_first(opset):
-    model = colour_model.build("authors", opset=opset)
-    nodes = {node.output[0]: node for node in model.graph.node}
-    for half in ("boxes", "scores"):
-        node = helper.make_node("Transpose", [half], [f"{half}_rows"], perm=[0, 2, 1])
-        model.graph.node.insert(list(model.graph.node).index(nodes["head"]), node)
-    joined = helper.make_node("Concat", ["boxes_rows", "scores_rows"], ["rows"], axis=-1)
-    nodes["rows"].CopyFrom(joined)
-    model.graph.node.remove(nodes["head"])
-    onnx.checker.check_model(model, full_check=True)
-    contract = contract_of(model)
-    assert contract == replace(
-        contract_of(colour_model.build("authors")), head="rows", anchors_first=True
-    )
+    turned = "Transpose <perm = [0, 2, 1]>"
+    nodes = f"b = {turned} (boxes) s = {turned} (scores) rows = Concat <axis = -1> (b, s)"
+    contract = contract_of(with_nodes(colour_model.build("authors", opset=opset), "rows", nodes))
+    expected = contract_of(colour_model.build("authors"))
+    assert contract == replace(expected, head="rows", anchors_first=True)
 
 
 @pytest.mark.parametrize("size", [64, None])
 def test_boxes_and_scores_may_be_sliced_instead_of_split(size):
-    model = colour_model.build("authors", size=size)
-    split = next(node for node in model.graph.node if node.op_type == "Split")
-    bounds = {"zero_1": 0, "four": 4, "seven": 7, "axis_2": 2}
-    model.graph.initializer.extend(
-        numpy_helper.from_array(np.array([value]), name) for name, value in bounds.items()
-    )
-    index = list(model.graph.node).index(split)
-    scores = helper.make_node("Slice", ["rows", "four", "seven", "axis_2"], ["class_scores"])
-    model.graph.node.insert(index, scores)
-    split.CopyFrom(helper.make_node("Slice", ["rows", "zero_1", "four", "axis_2"], ["class_boxes"]))
-    onnx.checker.check_model(model, full_check=True)
+    nodes = """
+        class_boxes = Slice (rows, none, four, last_axis)
+        class_scores = Slice (rows, four, seven, last_axis)
+    """
+    ends = {"none": [0], "four": [4], "seven": [7], "last_axis": [2]}
+    model = with_nodes(colour_model.build("authors", size=size), "class_boxes", nodes, **ends)
     assert contract_of(model) == contract_of(colour_model.build("authors", size=size))
 
 

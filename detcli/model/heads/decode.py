@@ -271,49 +271,46 @@ def to_corners(index: GraphIndex, node: NodeProto) -> bool:
     return matrix is not None and matrix.shape == (4, 4) and np.allclose(matrix, TO_CORNERS)
 
 
-def boxes_of(index: GraphIndex, tensor: str, joins: int = 2) -> Decoded | None:
+def boxes_of(index: GraphIndex, tensor: str) -> Decoded | None:
     """How boxes are decoded, looking back from their columns; None if not recognised."""
-    level: list[tuple[str, bool | None]] = [(tensor, None)]
+    found = _decoded(index, tensor, 2)
+    return None if found is None else found._replace(fractions=_unit_of(index, tensor))
+
+
+def _decoded(index: GraphIndex, tensor: str, joins: int) -> Decoded | None:
+    level = [tensor]
     for _ in range(DECODE_DEPTH):
-        following: list[tuple[str, bool | None]] = []
-        for behind, fractions in level:
+        following = list[str]()
+        for behind in level:
             name, parts = parts_of(index, behind)
             if [size for size, _ in parts] == [2, 2]:
-                return _in_unit(_of_halves(index, parts[0][1], parts[1][1]), fractions)
+                return _of_halves(index, parts[0][1], parts[1][1])
             name = parts[0][1] if len(parts) == 1 else name
             node = index.producer(name)
             if node is None:
                 continue
             if (found := _decoded_by(index, node)) is not None:
-                return _in_unit(found, fractions)
+                return found
             if to_corners(index, node):
-                inner = _in_unit(boxes_of(index, node.input[0], joins), fractions)
+                inner = _decoded(index, node.input[0], joins)
                 return None if inner is None else inner._replace(box_format=BoxFormat.XYXY)
             if node.op_type == "Concat" and len(node.input) > 1:
-                return _in_unit(_boxes_of_all(index, node, joins), fractions)
+                return _decoded_alike(index, node, joins)
             # Scaling, reshaping and joining boxes that were decoded separately keep the format;
             # any other arithmetic changes it.
-            if node.op_type in {"Mul", "Div"}:
-                unit = _unit(index, node) if fractions is None else fractions
-                following += [(entry, unit) for entry in node.input if entry]
-            else:
-                following += [(entry, fractions) for entry in moved_inputs(node, name) or []]
-        level = list(dict.fromkeys(following))
+            scales = node.op_type in {"Mul", "Div"}
+            following += node.input if scales else moved_inputs(node, name) or []
+        level = list(dict.fromkeys(filter(None, following)))
     return None
 
 
-def _boxes_of_all(index: GraphIndex, join: NodeProto, joins: int) -> Decoded | None:
+def _decoded_alike(index: GraphIndex, join: NodeProto, joins: int) -> Decoded | None:
     """How the boxes are decoded that are joined, if all are in one way."""
     if not joins or len(join.input) > MAX_JOINED:
         return None
     # Constants fill up a number of rows.
-    found = {boxes_of(index, part, joins - 1) for part in join.input if computed(index, part)}
+    found = {_decoded(index, part, joins - 1) for part in join.input if computed(index, part)}
     return found.pop() if len(found) == 1 else None
-
-
-def _in_unit(found: Decoded | None, fractions: bool | None) -> Decoded | None:  # noqa: FBT001
-    """What is decoded, in the unit that nodes behind it make, if they make any."""
-    return found if found is None or fractions is None else found._replace(fractions=fractions)
 
 
 def _unit(index: GraphIndex, node: NodeProto) -> bool | None:
@@ -346,7 +343,8 @@ def _decoded_by(index: GraphIndex, node: NodeProto) -> Decoded | None:
 
 def decoded_from(index: GraphIndex, parts: list[str]) -> Decoded | None:
     """How boxes are decoded, from the tensors of their four columns."""
-    return boxes_of(index, parts[0]) if len(parts) == 1 else _joined_by(index, parts)
+    found = _decoded(index, parts[0], 2) if len(parts) == 1 else _joined_by(index, parts)
+    return None if found is None else found._replace(fractions=_unit_of(index, parts[0]))
 
 
 def _by_sigmoid(index: GraphIndex, node: NodeProto) -> BoxDecode:
@@ -380,21 +378,22 @@ def _kind(nodes: list[NodeProto]) -> str:
 
 def _of_halves(index: GraphIndex, centre: str, size: str) -> Decoded | None:
     how = centre_and_size(index, centre, size)
-    return None if how is None else Decoded(how, BoxFormat.CXCYWH, _unit_of(index, centre))
+    return None if how is None else Decoded(how, BoxFormat.CXCYWH)
 
 
 def _unit_of(index: GraphIndex, tensor: str) -> bool | None:
-    """True if the products and quotients behind a tensor make fractions or pixels of it."""
-    for _ in range(DECODE_DEPTH):
+    """True if the products and quotients behind boxes make fractions of them, False if pixels."""
+    for _ in range(2 * DECODE_DEPTH):
         node = index.producer(tensor)
         if node is None:
             break
         scales = node.op_type in {"Div", "Mul"}
         if scales and (unit := _unit(index, node)) is not None:
             return unit
+        scales |= to_corners(index, node)
         inputs = node.input if scales else moved_inputs(node, tensor) or []
         following = [name for name in inputs if computed(index, name)]
-        if len(following) != 1:
+        if not following:
             break
         tensor = following[0]
     return None

@@ -50,7 +50,7 @@ def rows(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     return replace(head, left_out=bool(more))
 
 
-class Piece(NamedTuple):
+class RowPart(NamedTuple):
     """A part of an output: where it is, the tensor that was joined there, and how many columns."""
 
     columns: Columns
@@ -83,7 +83,7 @@ def selected_rows(index: GraphIndex) -> Head | None:
     )
 
 
-def _others(index: GraphIndex, pieces: list[Piece], boxes: Columns) -> list[Piece]:
+def _others(index: GraphIndex, pieces: list[RowPart], boxes: Columns) -> list[RowPart]:
     """What may be scores and class ids beside boxes."""
     rank = len(index.shapes[boxes.tensor])
     images = [v.name for v in index.image_inputs() if len(index.shapes[v.name]) >= BATCHED]
@@ -102,16 +102,16 @@ def _others(index: GraphIndex, pieces: list[Piece], boxes: Columns) -> list[Piec
     ]
 
 
-def _pieces(index: GraphIndex, output: str) -> list[Piece]:
+def _pieces(index: GraphIndex, output: str) -> list[RowPart]:
     """The parts of an output, as `_joined_rows` gives them; else the whole of it."""
     width = index.size(output, -1) or 0
     if not width and len(index.shapes[output]) == BATCHED:
         width = _size_of_row(index, output)
     rows = _joined_rows(index, output) if BOX_ROWS < width <= MAX_COLUMNS else []
-    return _with_boxes(index, rows) or [Piece(Columns(output), output, width)]
+    return _with_boxes(index, rows) or [RowPart(Columns(output), output, width)]
 
 
-def _with_boxes(index: GraphIndex, parts: list[Piece]) -> list[Piece]:
+def _with_boxes(index: GraphIndex, parts: list[RowPart]) -> list[RowPart]:
     """Parts of rows, with the sides of the boxes as one, if they were cut out of one tensor."""
     for first in range(len(parts) - BOX_ROWS + 1):
         sides = parts[first : first + BOX_ROWS]
@@ -120,7 +120,7 @@ def _with_boxes(index: GraphIndex, parts: list[Piece]) -> list[Piece]:
         if source and cuts == [(source, place) for place in range(BOX_ROWS)]:
             start = sides[0].columns.start
             columns = Columns(sides[0].columns.tensor, start, start + BOX_ROWS)
-            boxes = Piece(columns, source, BOX_ROWS)
+            boxes = RowPart(columns, source, BOX_ROWS)
             return [*parts[:first], boxes, *parts[first + BOX_ROWS :]]
     return parts
 
@@ -148,7 +148,7 @@ def usual_rows(index: GraphIndex) -> Head | None:
     )
 
 
-def _joined_rows(index: GraphIndex, output: str) -> list[Piece]:
+def _joined_rows(index: GraphIndex, output: str) -> list[RowPart]:
     """The parts of rows such as [B, K, 6] or [K, 7].
 
     Looks behind padding to a fixed number of rows.
@@ -162,7 +162,7 @@ def _joined_rows(index: GraphIndex, output: str) -> list[Piece]:
         if sizes and 0 not in sizes and sum(sizes) == width:
             ends = itertools.accumulate(sizes)
             return [
-                Piece(Columns(output, end - size, end), name, size)
+                RowPart(Columns(output, end - size, end), name, size)
                 for end, size, name in zip(ends, sizes, parts, strict=True)
             ]
     return []
