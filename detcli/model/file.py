@@ -222,15 +222,7 @@ def damage_reported(path: Path) -> Iterator[None]:
 
 
 def open_external(model: Path, location: str) -> BufferedReader:
-    """Open a file of external data.
-
-    Args:
-        model: The model file; the external data is beside it or in a folder below.
-        location: Path of the external data, relative to the model's folder.
-
-    Raises:
-        ModelError: The file is missing, not a regular file, or outside the model's folder.
-    """
+    """Open a file of external data, which is beside a model or in a folder below."""
     # Windows paths have all that POSIX paths have, and drives and backslashes besides. A model
     # that is refused on one system is to be refused on all.
     parts = PureWindowsPath(location)

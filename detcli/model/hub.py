@@ -95,15 +95,7 @@ class HubFile:
     def fetch(self, title: str, licence: str, show: Show | None = None) -> Path:
         """Fetch the file into the cache, unless its content is there already.
 
-        Args:
-            title: What to call it in messages.
-            licence: The licence to name in messages.
-            show: Called with the progress of the download.
-
-        Raises:
-            ModelError: The hub cannot be reached, does not answer, does not have the file, or
-                sends content that differs from its record.
-            OutputError: The cache cannot be written to.
+        Messages name it by its title, with its licence.
         """
         for name in ("TELEMETRY", "XET", "SYMLINKS_WARNING"):  # read at its import
             os.environ.setdefault(f"HF_HUB_DISABLE_{name}", "1")

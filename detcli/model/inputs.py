@@ -115,15 +115,16 @@ def _other(index: GraphIndex, value: ValueInfoProto) -> OtherInput:
     of DETR on Hugging Face has an entry for each pixel.
     """
     dims, dtype = shape(value), value.type.tensor_type.elem_type
+    pairs = len(dims) == 2 and (dims[1] == 2 or not isinstance(dims[1], int))
     if len(dims) == 3 and dtype in INTEGERS | {onnx.TensorProto.BOOL}:
-        return OtherInput(value.name, dtype, Role.MASK)
-    if len(dims) == 2 and (dims[1] == 2 or not isinstance(dims[1], int)):
-        if dtype in INTEGERS:
-            return OtherInput(value.name, dtype, Role.WIDTH_HEIGHT)
-        if dtype in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16):
-            divides = _divides(index, value.name)
-            return OtherInput(value.name, dtype, Role.SCALE if divides else Role.HEIGHT_WIDTH)
-    raise Unrecognised(f"it is not clear what its input {value.name} is for")
+        role = Role.MASK
+    elif pairs and dtype in INTEGERS:
+        role = Role.WIDTH_HEIGHT
+    elif pairs and dtype in {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16}:
+        role = Role.SCALE if _divides(index, value.name) else Role.HEIGHT_WIDTH
+    else:
+        raise Unrecognised(f"it is not clear what its input {value.name} is for")
+    return OtherInput(value.name, dtype, role)
 
 
 def _divides(index: GraphIndex, tensor: str) -> bool:

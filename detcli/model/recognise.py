@@ -393,20 +393,18 @@ def recommended(
 ) -> tuple[float | None, float | None, list[str]]:
     """The confidence and the IoU that the metadata recommends, and what is ignored of it."""
     conf, nms = _share(metadata.get(CONF_KEY)), _share(metadata.get(NMS_KEY)) or None
-    ignored = []
-    for key, value, what in (
-        (CONF_KEY, conf, "a number from 0 to 1"),
-        (NMS_KEY, nms, "a number above 0 and at most 1"),
-    ):
-        if value is None and key in metadata:
-            said = f"its metadata {key} is {metadata[key]!r:.80}"
-            ignored.append(f"{said}, not {what}, so it is ignored")
-    if nms is not None and not needs_nms:
-        ignored.append(
-            f"its metadata {NMS_KEY} is ignored: its head gives one box for each object; use --nms"
+    ignored = [
+        f"its metadata {key} is {metadata[key]!r:.80}, not {what}, so it is ignored"
+        for key, value, what in (
+            (CONF_KEY, conf, "a number from 0 to 1"),
+            (NMS_KEY, nms, "a number above 0 and at most 1"),
         )
-        nms = None
-    return conf, nms, ignored
+        if value is None and key in metadata
+    ]
+    if nms is None or needs_nms:
+        return conf, nms, ignored
+    unused = f"its metadata {NMS_KEY} is ignored: its head gives one box for each object; use --nms"
+    return conf, None, [*ignored, unused]
 
 
 def _share(text: str | None) -> float | None:

@@ -32,11 +32,7 @@ PICTURE_COLUMN, CLASS_COLUMN = 0, 1
 
 
 def rows(index: GraphIndex, *, boxes_only: bool) -> Head | None:
-    """The detections of a graph that selects them itself.
-
-    Raises:
-        Unrecognised: Masks or keypoints come with them.
-    """
+    """The detections of a graph that selects them itself."""
     head = selected_rows(index) if index.nodes(*SELECTION) else None
     if head is None:
         return None

@@ -51,11 +51,7 @@ ARITHMETIC = frozenset({BoxDecode.DISTANCES, BoxDecode.EXPONENTIAL, BoxDecode.GR
 
 
 def pair(index: GraphIndex) -> Head | None:
-    """Two outputs with an entry for each anchor: boxes [B, N, 4] and scores [B, N, C].
-
-    Raises:
-        Unrecognised: They cannot be told apart, or masks come with them.
-    """
+    """Two outputs with an entry for each anchor: boxes [B, N, 4] and scores [B, N, C]."""
     outputs = [output.name for output in index.graph.output]
     pairs = [
         head
@@ -215,8 +211,10 @@ def queries(index: GraphIndex) -> Head | None:
     layers = [node for node in index.nodes(*LEARNT) if not to_corners(index, node)]
     for node in reversed(index.nodes("TopK")):
         scores = _flattened(index, node.input[0])
+        if not scores:
+            continue
         selected = set().union(*(index.moved_from(name) for name in node.output))
-        if not scores or any({*layer.input} & selected for layer in layers):
+        if any({*layer.input} & selected for layer in layers):
             continue  # what is chosen are the queries of a decoder
         for extra in index.image_inputs():
             if len(index.shapes[extra.name]) < BATCHED:
@@ -229,10 +227,8 @@ def queries(index: GraphIndex) -> Head | None:
 
 def _kept(index: GraphIndex, top_k: NodeProto) -> int | None:
     """How many a TopK keeps: an attribute before opset 10, an input since then."""
-    if len(top_k.input) == 1:
-        return attribute(top_k, "k", 0) or None
-    count = index.constant(top_k.input[1])
-    return count[0] if count else None
+    count = index.constant(top_k.input[1]) if len(top_k.input) > 1 else None
+    return count[0] if count else attribute(top_k, "k", 0) or None
 
 
 PASSED = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
