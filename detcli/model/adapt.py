@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx
 from onnx import ModelProto, helper
 
-from detcli.model.contract import Layout, Size
+from detcli.model.contract import Layout, ScoreForm, Size
 from detcli.model.editing import (
     add_constant,
     copied,
@@ -57,6 +57,18 @@ class Adaptation:
         head = self.head
         one = len(head.tensors) == 1 and head.layout is not Layout.ROWS
         return one and not (head.objectness or head.left_out) and self.no_object is None
+
+    @property
+    def made(self) -> tuple[str, tuple[str, ...]]:
+        """The head in the graph that runs, and what it is made of, if it is none of the file's."""
+        tensors = self.head.tensors
+        return (HEAD, tensors) if self.is_needed else (tensors[0], ())
+
+    @property
+    def score_form(self) -> ScoreForm:
+        """What the score rows of the head that is made are."""
+        raw = self.head.scores_are is Activation.LINEAR and self.no_object is None
+        return ScoreForm.LOGITS if raw else ScoreForm.FINAL
 
     @property
     def anchors_first(self) -> bool:
@@ -299,7 +311,7 @@ def _fed(add: _Builder, image: ImageInput) -> onnx.ValueInfoProto:
     if image.single:
         tensor = add("Reshape", tensor, [*sides, 3] if image.channels_last else [3, *sides])
     add("Identity", tensor, output=fed)
-    floats = onnx.TensorProto.FLOAT16 if image.dtype == "float16" else FLOAT
+    floats = helper.np_dtype_to_tensor_dtype(np.dtype(image.floats))
     batch = 1 if image.single else image.batch or "batch"
     dims = [batch, 3, *(image.size or ("height", "width"))]
     return helper.make_tensor_value_info(image.name, floats, dims)

@@ -49,6 +49,11 @@ class ImageInput:
     single: bool = False  # whether it is a picture without a batch, `[3, H, W]`
 
     @property
+    def floats(self) -> str:
+        """The type that pictures are given in."""
+        return "float16" if self.dtype == "float16" else "float32"
+
+    @property
     def is_unusual(self) -> bool:
         """True if nodes have to be put before it."""
         return self.channels_last or self.single or self.dtype == "uint8"

@@ -32,7 +32,6 @@ from detcli.model.heads.decode import (
     BATCHED,
     BOXES_ONLY,
     DETECTORS,
-    Activation,
     BoxDecode,
     Head,
     Unrecognised,
@@ -231,17 +230,17 @@ def _reading(
     needs_nms = several or bool(family.needs_nms)
     conf, nms, ignored = recommended(metadata, needs_nms=needs_nms)
     adaptation = Adaptation(head, image, others, no_object, swapped)
-    logits = head.scores_are is Activation.LINEAR and no_object is None
+    made, parts = adaptation.made
     preprocessing = family.preprocess(image.size, default)
     contract = Contract(
         layout=layout,
-        head=HEAD if adaptation.is_needed else head.tensors[0],
+        head=made,
         anchors_first=adaptation.anchors_first,
         box_format=box_format,
         class_count=count,
         anchor_count=_anchor_count(index, head),
         input_name=image.name,
-        input_dtype="float16" if image.dtype == "float16" else "float32",
+        input_dtype=image.floats,
         batch=_batch(index, head, image),
         input_size=image.size,
         default_size=default,
@@ -250,9 +249,9 @@ def _reading(
         names_origin=names_origin,
         counts_classes=head.class_count is not None,
         family=family.name,
-        heads=head.tensors if adaptation.is_needed else (),
+        heads=parts,
         box_fractions=fractions,
-        score_form=ScoreForm.LOGITS if logits else ScoreForm.FINAL,
+        score_form=adaptation.score_form,
         one_class=head.one_class or family.one_class,
         most=_most(index, head, family),
         clips=family.clips,

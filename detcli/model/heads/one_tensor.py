@@ -169,14 +169,7 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
         return None
     known = _classes_of(index, decoded, rest)
     if known is None:
-        (classes, first), *more = rest
-        extra = [size for size, _ in more]
-        if not extra or not _is_final(index, first):
-            return None
-        angle = extra == [1] and len(index.graph.output) == 1  # it turns the boxes
-        if not boxes_only or angle:
-            raise Unrecognised(_task_of(index, sum(extra)), DETECTORS if angle else BOXES_ONLY)
-        return _boxes_of_more(index, head, classes, first=axis == 2)
+        return _of_more(index, head, rest, first=axis == 2, boxes_only=boxes_only)
     classes, objectness = known
     layer = next(filter(None, (layer_of(index, name) for name in boxes)), "")
     found = _head(head, classes, first=axis == 2)
@@ -188,6 +181,20 @@ def _of_columns(index: GraphIndex, head: str, axis: int, *, boxes_only: bool) ->
         layer=layer,
         objectness=objectness,
     )
+
+
+def _of_more(
+    index: GraphIndex, head: str, rest: Parts, *, first: bool, boxes_only: bool
+) -> Head | None:
+    """A head whose scores are followed by something else, if only its boxes are wanted."""
+    (classes, name), *more = rest
+    if not more or not _is_final(index, name):
+        return None
+    extra = [size for size, _ in more]
+    angle = extra == [1] and len(index.graph.output) == 1  # it turns the boxes
+    if not boxes_only or angle:
+        raise Unrecognised(_task_of(index, sum(extra)), DETECTORS if angle else BOXES_ONLY)
+    return _boxes_of_more(index, head, classes, first=first)
 
 
 def _classes_of(index: GraphIndex, decoded: Decoded | None, rest: Parts) -> tuple[int, bool] | None:
