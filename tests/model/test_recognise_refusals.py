@@ -1,5 +1,7 @@
 """Graphs that are not detectors are refused, with a list of their inputs and outputs."""
 
+import importlib
+import inspect
 import re
 
 import colour_model
@@ -9,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, IMAGES, contract_of, parsed
 
+from detcli.cli.app import COMMANDS
 from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
 from detcli.model.contract import COCO
@@ -206,3 +209,11 @@ def test_of_many_outputs_some_are_listed():
     with pytest.raises(ModelError, match=r"Outputs: .* and 92 more$") as error:
         recognise(model, "many")
     assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize("name", ["predict", "inspect", "bench", "eval", "convert", "verify"])
+def test_the_hint_names_the_commands_that_have_the_option(name):
+    module = importlib.import_module(f"detcli.commands.{COMMANDS[name].module}")
+    commands = [one for one in vars(module).values() if inspect.isfunction(one)]
+    options = {option for one in commands for option in inspect.signature(one).parameters}
+    assert ("boxes_only" in options) == (name in BOXES_ONLY)
