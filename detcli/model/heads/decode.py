@@ -123,21 +123,19 @@ def parts_of(index: GraphIndex, tensor: str, depth: int = DECODE_DEPTH) -> tuple
 
 def cut_along(index: GraphIndex, node: NodeProto, output: str) -> tuple[int | None, int]:
     """The axis that a Gather, Slice or Split cuts along, and the first entry of an output."""
-    rank = len(index.shapes[node.input[0]])
-    if not rank:
-        return None, 0
+    axis, starts = attribute(node, "axis", 0), list[int]()
     if node.op_type == "Split":
-        axis, number = attribute(node, "axis", 0), list(node.output).index(output)
-        before = [index.size(name, axis) for name in node.output[:number]]
-        return (axis % rank if None not in before else None), sum(filter(None, before))
-    if node.op_type == "Gather":
-        chosen = index.constant(node.input[1]) or []
-        return (attribute(node, "axis", 0) % rank, chosen[0]) if len(chosen) == 1 else (None, 0)
-    entries = [index.constant(name) for name in node.input[1:5]]
-    if len(entries) < 3 or any(entry is None or len(entry) != 1 for entry in entries):
-        return None, 0
-    starts, _, axes = (entry[0] for entry in entries[:3] if entry)
-    return axes % rank, starts
+        before = node.output[: list(node.output).index(output)]
+        sizes = [size for name in before if (size := index.size(name, axis)) is not None]
+        starts = [sum(sizes)] if len(sizes) == len(before) else []
+    elif node.op_type == "Gather":
+        starts = index.constant(node.input[1]) or []
+    else:
+        entries = [index.constant(name) or [] for name in node.input[1:5]]
+        if len(entries) > 2 and all(len(entry) == 1 for entry in entries):
+            starts, axis = entries[0], entries[2][0]
+    rank = len(index.shapes[node.input[0]])
+    return (axis % rank, starts[0]) if rank and len(starts) == 1 else (None, 0)
 
 
 def moved_inputs(node: NodeProto, output: str) -> list[str] | None:

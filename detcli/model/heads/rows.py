@@ -196,7 +196,7 @@ def is_integral(index: GraphIndex, tensor: str) -> bool:
             return True
         node = index.producers.get(name)
         if node is not None and node.op_type in {"Add", "Mod", "Sub"}:
-            return any(is_integral(index, entry) for entry in node.input[:1])
+            return is_integral(index, node.input[0])
     return False
 
 
