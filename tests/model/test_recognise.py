@@ -149,22 +149,42 @@ def test_classes_are_counted_in_the_split_if_shapes_are_unknown(as_node):
     assert contract.class_count == 3
 
 
+def named(*names, warned=None):
+    warning = f"the metadata names {warned} classes, the graph has 3"
+    found = {"names": names, "names_origin": "the model's metadata"}
+    return found | ({"warnings": (warning,)} if warned else {})
+
+
+def sized(height, width, stride=32):
+    return {"default_size": (height, width), "stride": stride}
+
+
+SEVERAL = {"layout": Layout.ONE_TO_MANY, "needs_nms": True}
+
+
 @pytest.mark.parametrize(
-    ("tail", "end2end", "layout"),
+    ("tail", "metadata", "changed"),
     [
-        ("body", "False", Layout.ONE_TO_MANY),
-        ("transposed", "False", Layout.ONE_TO_MANY),
-        ("one-to-many", "False", Layout.ONE_TO_MANY),
-        ("one-to-many", "True", Layout.BODY),
-        ("body", "True", Layout.BODY),
-        ("authors", "False", Layout.END_TO_END),
+        *((tail, {"end2end": "False"}, SEVERAL) for tail in ("body", "transposed", "one-to-many")),
+        ("one-to-many", {"end2end": "True"}, {"layout": Layout.BODY, "needs_nms": False}),
+        ("body", {"end2end": "True"}, {}),
+        ("authors", {"end2end": "False"}, {}),
+        ("authors", {"imgsz": "[320, 416]", "stride": "16"}, sized(320, 416, 16)),
+        ("authors", {"imgsz": "(320, 416)", "stride": "[64]"}, sized(320, 416, 64)),
+        ("authors", {"imgsz": "320"}, sized(320, 320)),
+        ("authors", {"imgsz": "rubbish", "stride": "-1"}, sized(640, 640)),
+        ("authors", {"imgsz": "", "stride": "0"}, sized(640, 640)),
+        ("authors", {"imgsz": "[1000000000, 1000000000]", "stride": "1000000000"}, {}),
+        ("authors", {"names": "{0: 'red', 1: 'green', 2: 'blue'}"}, named("red", "green", "blue")),
+        ("authors", {"names": "{0: 'red'}"}, named("red", "class_1", "class_2", warned=1)),
+        ("authors", {"names": "['r', 'g', 'b', 'w']"}, named("r", "g", "b", warned=4)),
     ],
 )
-def test_metadata_tells_whether_a_body_needs_suppression(tail, end2end, layout):
-    contract = contract_of(colour_model.build(tail, metadata={"end2end": end2end}))
-    several = layout is Layout.ONE_TO_MANY
-    expected = replace(contract_of(colour_model.build(tail)), layout=layout, needs_nms=several)
-    assert contract == expected
+def test_the_metadata_changes_what_it_names_and_nothing_else(tail, metadata, changed):
+    plain = contract_of(colour_model.build(tail, size=None))
+    assert (plain.default_size, plain.stride) == ((640, 640), 32)
+    found = contract_of(colour_model.build(tail, size=None, metadata=metadata))
+    assert found == replace(plain, **changed)
 
 
 NAMED = {"names": str(dict(enumerate(colour_model.NAMES)))}
@@ -197,26 +217,6 @@ def test_what_is_no_recommendation_is_a_warning(key, text):
     assert len(warning) < 200
 
 
-@pytest.mark.parametrize(
-    ("names", "expected", "warning"),
-    [
-        (["red", "green", "blue"], ("red", "green", "blue"), ()),
-        (
-            ["red"],
-            ("red", "class_1", "class_2"),
-            ("the metadata names 1 classes, the graph has 3",),
-        ),
-        (list("rgbw"), ("r", "g", "b"), ("the metadata names 4 classes, the graph has 3",)),
-    ],
-)
-def test_names_come_from_the_metadata_and_a_wrong_count_is_a_warning(names, expected, warning):
-    metadata = {"names": str(dict(enumerate(names)))}
-    contract = contract_of(colour_model.build("authors", metadata=metadata))
-    assert contract.names == expected
-    assert contract.warnings == warning
-    assert contract.names_origin == "the model's metadata"
-
-
 BY_NUMBER = tuple(
     COCO[COCO_IDS.index(number)] if number in COCO_IDS else f"class_{number}"
     for number in range(91)
@@ -242,23 +242,6 @@ def test_unnamed_classes_get_the_names_of_coco(classes, names, metadata):
     assert contract.names[: len(names)] == names
     assert len(contract.names) == classes
     assert ("COCO" in contract.names_origin) == (classes in {80, 90, 91})
-
-
-@pytest.mark.parametrize(
-    ("metadata", "default_size", "stride"),
-    [
-        ({}, (640, 640), 32),
-        ({"imgsz": "[320, 416]", "stride": "16"}, (320, 416), 16),
-        ({"imgsz": "(320, 416)", "stride": "[64]"}, (320, 416), 64),
-        ({"imgsz": "320"}, (320, 320), 32),
-        ({"imgsz": "rubbish", "stride": "-1"}, (640, 640), 32),
-        ({"imgsz": "", "stride": "0"}, (640, 640), 32),
-        ({"imgsz": "[1000000000, 1000000000]", "stride": "1000000000"}, (640, 640), 32),
-    ],
-)
-def test_default_size_and_stride_come_from_the_metadata(metadata, default_size, stride):
-    contract = contract_of(colour_model.build("authors", size=None, metadata=metadata))
-    assert (contract.default_size, contract.stride) == (default_size, stride)
 
 
 def test_a_head_without_a_join_is_recognised_by_the_number_of_names():
