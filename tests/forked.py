@@ -14,12 +14,7 @@ from detcli.commands.bench import sampling
 
 IMPORTED = [
     *("cv2", "onnx", "onnxruntime", "simplejpeg", "rich.progress", "rich.table", "tomllib"),
-    *(
-        "detcli.cli.app",
-        "detcli.run.pipeline",
-        "detcli.backend.cpu",
-        "detcli.backend.runtime.session",
-    ),
+    *("detcli.cli.app", "detcli.run.pipeline", "detcli.backend.cpu", "detcli.backend.session"),
     *("detcli.commands.convert.run", "detcli.commands.inspect.examine"),
     *("detcli.commands.predict.run", "detcli.sink", "detcli.commands.inspect"),
     *("detcli.run", "detcli.model.editing", "detcli.model.recognise"),

@@ -187,8 +187,8 @@ def skip_without_what_the_page_assumes(block):
 
 
 def lacks_cuda():
-    from detcli.backend.runtime import onnxruntime
-    from detcli.backend.runtime.libraries import CUDA, unloadable_libraries
+    from detcli.backend.libraries import CUDA, unloadable_libraries
+    from detcli.backend.session import onnxruntime
 
     if CUDA not in onnxruntime.get_available_providers():
         return False

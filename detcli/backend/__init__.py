@@ -4,7 +4,8 @@
     preprocess.py                 the specification, in NumPy: from a picture to the input,
     postprocess.py                and from the head to rows
     cpu.py, cuda/, openvino/      the backends
-    runtime/                      ONNX Runtime, for all of them
+    session.py                    ONNX Runtime, strictly, for all of them
+    libraries.py                  the shared libraries of GPUs; where a graph would run
     nvidia.py                     which GPUs there are, and what runs on them
 
 Importing this is cheap; what a device needs is imported when one is opened.
@@ -24,8 +25,8 @@ from detcli.core.errors import (
 )
 
 if TYPE_CHECKING:
+    from detcli.backend.libraries import Placement
     from detcli.backend.protocol import Backend, Engine, Tensors
-    from detcli.backend.runtime.session import Placement
     from detcli.model.file import PreparedModel
 
 __all__ = [
@@ -98,7 +99,7 @@ def survey(graph: bytes, title: str) -> "tuple[Placement, ...]":
     Returns:
         ONNX Runtime's preferred provider comes first, its CPU last.
     """
-    from detcli.backend.runtime.session import survey
+    from detcli.backend.libraries import survey
 
     placements = survey(graph, title)
     if not has_openvino():

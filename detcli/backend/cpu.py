@@ -6,7 +6,7 @@ from detcli.backend import postprocess
 from detcli.backend.postprocess import HeadArray, SelectionOptions
 from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import Observer, Pending
-from detcli.backend.runtime.session import CPU, TensorSession
+from detcli.backend.session import CPU, TensorSession
 from detcli.core.device import Device, DeviceOptions, available_cores
 from detcli.core.geometry import Image, Letterbox, new_image
 from detcli.core.timing import Stage

@@ -25,7 +25,7 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
 
     It names neither the machine nor its user. `precision` is the lowest that the network uses.
     """
-    from detcli.backend.runtime import onnxruntime
+    from detcli.backend.session import onnxruntime
 
     devices = tuple(devices)
     gpus = tuple(device for device in devices if device.is_gpu)

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from detcli.backend import cuda, nvidia, open_backend, open_tensors, openvino
-from detcli.backend.runtime import libraries
+from detcli.backend import cuda, libraries, nvidia, open_backend, open_tensors, openvino
 from detcli.core.device import Device, DeviceKind, DeviceOptions
 from detcli.core.errors import (
     DependencyError,

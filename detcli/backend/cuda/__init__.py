@@ -23,7 +23,7 @@ from detcli.model.file import PreparedModel
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Gpu
-    from detcli.backend.runtime.session import TensorSession
+    from detcli.backend.session import TensorSession
 
 __all__ = ["DeviceArray", "open_backend", "open_tensors", "top_k"]
 
@@ -46,15 +46,14 @@ def open_tensors(
 ) -> "TensorSession":
     """Load any graph on a GPU, see `backend.open_tensors`."""
     _require_runtime(device)
-    from detcli.backend.runtime.providers import tensor_providers
-    from detcli.backend.runtime.session import TensorSession
+    from detcli.backend.session import TensorSession, tensor_providers
 
     return TensorSession(str(device), tensor_providers(device, options), graph, title)
 
 
 def _require_runtime(device: Device) -> None:
     """Make sure that ONNX Runtime can run networks on a GPU, those in float32 in float32."""
-    from detcli.backend.runtime import libraries
+    from detcli.backend import libraries
 
     libraries.require_code(device.ordinal or 0)
     libraries.require_provider(device.provider)

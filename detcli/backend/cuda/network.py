@@ -18,15 +18,16 @@ import numpy as np
 
 from detcli.backend.postprocess import HeadArray
 from detcli.backend.protocol import closed_error, is_out_of_memory, out_of_memory, run_error
-from detcli.backend.runtime import onnxruntime
-from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
-from detcli.backend.runtime.session import (
+from detcli.backend.session import (
     FAILURES,
     FATAL,
     CaptureRefusedError,
     Provider,
+    cuda_provider,
+    onnxruntime,
     open_session,
     reason,
+    tensorrt_provider,
 )
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, ModelError

@@ -11,7 +11,7 @@ import numpy as np
 
 from detcli.backend.postprocess import HeadArray
 from detcli.backend.preprocess import to_tensors
-from detcli.backend.runtime.session import CPU, TensorSession
+from detcli.backend.session import CPU, TensorSession
 from detcli.core.errors import InferenceError, ModelError
 from detcli.core.geometry import Letterbox
 from detcli.model.contract import Layout

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
+from detcli.backend.libraries import LeftNode, Placement
 from detcli.backend.openvino.library import open_core, reason
-from detcli.backend.runtime.session import LeftNode, Placement
 from detcli.core.device import Device
 from detcli.core.errors import DetcliError
 

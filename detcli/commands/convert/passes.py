@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from detcli.backend.runtime import onnxruntime
+from detcli.backend.session import onnxruntime
 from detcli.core.errors import ModelError
 from detcli.model.editing import (
     add_constant,

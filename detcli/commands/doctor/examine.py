@@ -269,7 +269,7 @@ def evaluate(expression: str) -> Outcome:
 
 def describe_nvidia() -> dict[str, Any]:
     """The fields of Nvidia."""
-    from detcli.backend.runtime import libraries
+    from detcli.backend import libraries
 
     facts = ask_driver()
     return asdict(Nvidia(driver_version(), facts.cuda, libraries.runtime_cuda(), facts.gpus))
@@ -309,7 +309,8 @@ def _lacking(device: Device) -> list[DoctorProblem]:
         return [DoctorProblem("OpenVINO is not installed", OPENVINO_EXTRA)]
     if not device.is_gpu:
         return []
-    from detcli.backend.runtime import libraries, onnxruntime
+    from detcli.backend import libraries
+    from detcli.backend.session import onnxruntime
 
     facts, version, provider = ask_driver(), onnxruntime.__version__, device.provider
     facts = replace(facts, load_error=facts.load_error and scrub(facts.load_error))

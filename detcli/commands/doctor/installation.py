@@ -24,7 +24,7 @@ from detcli.backend.nvidia import (
 from detcli.core.device import Device
 
 if TYPE_CHECKING:
-    from detcli.backend.runtime.libraries import Unloadable
+    from detcli.backend.libraries import Unloadable
 
 CPU_INSTEAD = "use --device cpu"
 
@@ -330,7 +330,7 @@ def provider_problems(
     """
     if provider not in failures:
         return (find_mixture() or _not_built_in(provider, version),)
-    from detcli.backend.runtime.libraries import summary
+    from detcli.backend.libraries import summary
 
     groups: dict[str, list[Unloadable]] = {}
     # TensorRT's provider needs everything that CUDA's needs, and more.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from detcli.backend.runtime.session import Placement
+    from detcli.backend.libraries import Placement
     from detcli.commands.inspect.advice import CutPoint
     from detcli.commands.inspect.examine import (
         DetectorFacts,

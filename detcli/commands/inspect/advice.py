@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
-from detcli.backend.runtime.session import refusal
+from detcli.backend.session import refusal
 from detcli.model.contract import Contract, parse_names
 from detcli.model.file import ExternalFile
 from detcli.model.graph import bare_transposes

@@ -12,7 +12,8 @@ import onnx.inliner
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from detcli.backend import survey
-from detcli.backend.runtime.session import Placement, simplified
+from detcli.backend.libraries import Placement
+from detcli.backend.session import simplified
 from detcli.commands.inspect.advice import (
     CutPoint,
     ModelAdvice,

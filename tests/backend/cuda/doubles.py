@@ -6,8 +6,8 @@ from backend.cuda.libcuda import FakeDriver
 
 from detcli.backend.cuda.backend import CudaBackend
 from detcli.backend.cuda.network import Network
+from detcli.backend.libraries import CUDA, require_provider
 from detcli.backend.nvidia import count_gpus
-from detcli.backend.runtime.libraries import CUDA, require_provider
 from detcli.core.errors import DeviceError
 from detcli.model.file import PreparedModel
 

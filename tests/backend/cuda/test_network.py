@@ -6,7 +6,7 @@ import pytest
 
 from detcli.backend.cuda import network as module
 from detcli.backend.cuda.network import Network
-from detcli.backend.runtime.session import CPU, open_session
+from detcli.backend.session import CPU, open_session
 from detcli.core.errors import DeviceMemoryError, InferenceError
 from detcli.model.file import prepare
 

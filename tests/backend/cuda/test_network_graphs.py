@@ -8,8 +8,8 @@ import pytest
 
 from detcli.backend.cuda import network as module
 from detcli.backend.cuda.network import MAX_BINDINGS, MAX_GRAPHS, Network, open_network
-from detcli.backend.runtime.libraries import CUDA, TENSORRT
-from detcli.backend.runtime.session import CaptureRefusedError
+from detcli.backend.libraries import CUDA, TENSORRT
+from detcli.backend.session import CaptureRefusedError
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, DeviceMemoryError, ModelError
 from detcli.model.file import prepare

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.gpu import PROVIDER_OPTIONS, letterbox, nms, selection, top_k
 from benchmarks.gpu.clock import GpuClock
 from benchmarks.gpu.measure import Plan, failures, measure
-from detcli.backend.runtime.providers import cuda_provider
+from detcli.backend.session import cuda_provider
 from detcli.commands.bench.run import measure as measure_model
 from detcli.core.config import Config, Inputs, Running
 from detcli.core.device import Device

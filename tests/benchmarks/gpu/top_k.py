@@ -15,8 +15,8 @@ from benchmarks.gpu.measure import Case, Way
 from benchmarks.gpu.peers import DisagreementError, MissingError, import_optional, on_host, torch_on
 from detcli.backend.cuda import topk
 from detcli.backend.cuda.topk import DeviceArray, upload
-from detcli.backend.runtime import onnxruntime
-from detcli.backend.runtime.libraries import CUDA, require_provider
+from detcli.backend.libraries import CUDA, require_provider
+from detcli.backend.session import onnxruntime
 from detcli.core.errors import DetcliError
 
 KEEP = 300

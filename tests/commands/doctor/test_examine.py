@@ -12,9 +12,11 @@ from backend.cuda.doubles import open_on_host
 from commands.doctor.fakes import compile_library, fake_driver
 
 import detcli.backend
+import detcli.core.device
+from detcli.backend import libraries
+from detcli.backend.libraries import CUDA, Unloadable
 from detcli.backend.nvidia import DriverFacts, GpuFacts
-from detcli.backend.runtime import libraries, onnxruntime
-from detcli.backend.runtime.libraries import CUDA, Unloadable
+from detcli.backend.session import onnxruntime
 from detcli.commands.doctor import examine, installation
 from detcli.commands.doctor.examine import Outcome, ask, evaluate, load
 from detcli.commands.doctor.installation import DoctorProblem

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from detcli.backend.libraries import CUDA, TENSORRT
+from detcli.backend.libraries import explain as explain_library
 from detcli.backend.nvidia import DriverFacts, GpuFacts
-from detcli.backend.runtime.libraries import CUDA, TENSORRT
-from detcli.backend.runtime.libraries import explain as explain_library
 from detcli.commands.doctor import installation
 from detcli.commands.doctor.installation import (
     INSTALL,

@@ -14,7 +14,7 @@ import query_model
 from onnx import TensorProto, helper
 from rich.console import Console
 
-from detcli.backend.runtime.session import LeftNode, Placement
+from detcli.backend.libraries import LeftNode, Placement
 from detcli.commands.inspect import render
 from detcli.commands.inspect.examine import (
     ModelProblem,

@@ -8,9 +8,8 @@ import onnxruntime
 import pytest
 from commands.doctor.fakes import compile_library
 
-from detcli.backend.nvidia import DriverFacts, GpuFacts
-from detcli.backend.runtime import libraries
-from detcli.backend.runtime.libraries import (
+from detcli.backend import libraries
+from detcli.backend.libraries import (
     CUDA,
     TENSORRT,
     explain,
@@ -18,6 +17,7 @@ from detcli.backend.runtime.libraries import (
     require_one_cuda,
     require_provider,
 )
+from detcli.backend.nvidia import DriverFacts, GpuFacts
 from detcli.core.errors import DeviceError
 
 NEED_CUBLAS = ("providers_cuda.so", "providers_tensorrt.so")

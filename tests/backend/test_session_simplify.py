@@ -4,7 +4,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from detcli.backend.runtime.session import simplified
+from detcli.backend.session import simplified
 
 
 def test_constants_are_folded_and_the_head_stays(random):

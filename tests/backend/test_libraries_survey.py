@@ -6,9 +6,9 @@ import colour_model
 import onnxruntime
 import pytest
 
-from detcli.backend.runtime import libraries
-from detcli.backend.runtime import session as survey
-from detcli.backend.runtime.session import LeftNode, Placement
+from detcli.backend import libraries as survey
+from detcli.backend.libraries import LeftNode, Placement
+from detcli.backend.session import refusal
 from detcli.core.errors import DeviceError, ModelError
 
 CUDA, TENSORRT, CPU = (f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "CPU"))
@@ -49,7 +49,7 @@ def runtime(monkeypatch):
             ]
             return SimpleNamespace(get_provider_graph_assignment_info=lambda: info)
 
-        monkeypatch.setattr(libraries, "require_provider", require)
+        monkeypatch.setattr(survey, "require_provider", require)
         monkeypatch.setattr(survey, "open_session", open_session)
         return opened
 
@@ -113,9 +113,9 @@ def test_every_provider_of_this_runtime_is_reported():
 
 def test_a_graph_that_the_runtime_refuses_is_refused_with_its_reason():
     model = colour_model.build()
-    assert survey.refusal(model.SerializeToString(), "colours") is None
+    assert refusal(model.SerializeToString(), "colours") is None
     model.graph.node[0].op_type = "NoSuchOperator"
-    error = survey.refusal(model.SerializeToString(), "colours")
+    error = refusal(model.SerializeToString(), "colours")
     assert isinstance(error, ModelError)
     assert "NoSuchOperator" in str(error)
     assert survey.survey(model.SerializeToString(), "colours")[-1] == Placement(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import onnxruntime
 import pytest
 
-from detcli.backend.runtime.session import RECORD_PLACEMENT, check_placement
+from detcli.backend.session import RECORD_PLACEMENT, check_placement
 from detcli.core.errors import DeviceError
 
 CUDA, TENSORRT, CPU = (f"{name}ExecutionProvider" for name in ("CUDA", "Tensorrt", "CPU"))

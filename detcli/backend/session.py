@@ -1,16 +1,19 @@
 """Sessions that run where they were asked to, or raise an error that says why not.
 
 `InferenceSession(providers=["CUDAExecutionProvider"])` alone raises nothing when CUDA does not
-load: it logs a message and runs on the CPU. `survey` asks each provider what it makes of a graph.
+load: it logs a message and runs on the CPU. ONNX Runtime is imported here, and from here by all.
 """
 
 import contextlib
+import ctypes
+import hashlib
 import logging
+import os
 import re
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,14 +30,38 @@ from detcli.backend.protocol import (
     run_error,
     run_with_timeout,
 )
-from detcli.backend.runtime import onnxruntime, runtime_errors
-from detcli.core.errors import DetcliError, DeviceError, DeviceMemoryError, ModelError
+from detcli.core.cache import cache_folder, is_cache_trusted, make_cache_folders
+from detcli.core.device import Device, DeviceOptions
+from detcli.core.errors import (
+    DetcliError,
+    DeviceError,
+    DeviceMemoryError,
+    ModelError,
+    OutputError,
+    loading,
+)
+
+# ONNX Runtime 1.31 keeps a device id and a database of telemetry in the user's cache folder. Only
+# this variable, set before the import, keeps it from doing so; a value that is set already stays.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+HINT = (
+    "onnxruntime and onnxruntime-gpu overwrite each other's files: pip uninstall both, then "
+    "install one of them again"
+)
+
+with loading("ONNX Runtime", HINT):
+    import onnxruntime as onnxruntime  # noqa: PLC0414 - all import it from here
+    from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
 Tensor = npt.NDArray[Any]
 Provider = tuple[str, dict[str, str]]
 """An execution provider, as ONNX Runtime names it, and its options."""
 
 CPU: Sequence[Provider] = (("CPUExecutionProvider", {}),)
+CUDA, TENSORRT = (Device.parse(name).provider for name in ("cuda", "tensorrt"))
+
+STDOUT, STDERR = 1, 2  # file descriptors
 
 FATAL = 4  # log severity: failures are reported once, as detcli's errors
 
@@ -76,9 +103,6 @@ def open_session(graph: bytes, providers: Sequence[Provider], title: str, thread
     options.intra_op_num_threads = threads
     quiet: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if providers is not CPU:
-        # Imported here to keep the CPU's start fast.
-        from detcli.backend.runtime.libraries import stdout_to_stderr
-
         quiet = stdout_to_stderr()
         options.add_session_config_entry(RECORD_PLACEMENT, "1")
         onnxruntime.set_default_logger_severity(FATAL)  # the providers use the default logger
@@ -208,42 +232,6 @@ def reason(error: Exception) -> str:
     return said.partition(" ; GPU=")[0]  # host name, file, line and expression follow
 
 
-LEAST_EFFORT = {"trt_builder_optimization_level": "0"}
-"""Builds TensorRT's engine in seconds instead of minutes; nodes are placed the same way."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeftNode:
-    """A node that the provider in question leaves to another."""
-
-    name: str
-    operator: str
-    provider: str
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where the nodes of a graph would run if a provider was asked for."""
-
-    provider: str  # its name in ONNX Runtime
-    usable: bool  # whether it accepts the graph here
-    reason: str = ""  # why it does not; empty if it does
-    hint: str = ""  # what to do about that
-    # number of nodes it runs by operator, after ONNX Runtime's own simplifications; None if it does
-    # not accept the graph, or ONNX Runtime does not report it
-    taken: dict[str, int] | None = None
-    # nodes that it leaves to other providers; None where `taken` is
-    left: tuple[LeftNode, ...] | None = None
-
-
-def survey(graph: bytes, title: str) -> tuple[Placement, ...]:
-    """Load a serialised ONNX graph with each provider that this ONNX Runtime was built with.
-
-    `title` names the graph in errors. ONNX Runtime's preferred provider comes first, the CPU last.
-    """
-    return tuple(_place(graph, name, title) for name in onnxruntime.get_available_providers())
-
-
 def refusal(graph: bytes, title: str) -> DetcliError | None:
     """Why the CPU does not accept a graph; None if it does."""
     try:
@@ -279,25 +267,118 @@ def simplified(graph: bytes) -> bytes | None:
             return None
 
 
-def _place(graph: bytes, name: str, title: str) -> Placement:
-    # Imported here: it searches for a GPU's libraries.
-    from detcli.backend.runtime.libraries import CUDA, TENSORRT, require_provider
+def cuda_provider(
+    ordinal: int, stream: int | None, options: DeviceOptions, *, graph: bool = False
+) -> Provider:
+    """The CUDA provider with its options."""
+    chosen = {
+        "device_id": str(ordinal),
+        # The default asks cuDNN for its slower heuristic (before cuDNN 9 it timed every algorithm,
+        # so two runs could choose differently). This one plans each new shape quickly, which short
+        # runs feel, and always chooses the same.
+        "cudnn_conv_algo_search": "HEURISTIC",
+        # The default rounds the factors of float32 convolutions to 10 bits of mantissa, but the
+        # boxes must equal the CPU's. A float16 model gives the speed.
+        "use_tf32": "0",
+    }
+    if stream is not None:
+        chosen["user_compute_stream"] = str(stream)
+    if options.gpu_mem_limit is not None:
+        chosen["gpu_mem_limit"] = str(options.gpu_mem_limit)
+        # The default grows in doubling steps, and so takes more of the limit than it needs.
+        chosen["arena_extend_strategy"] = "kSameAsRequested"
+    if graph:
+        chosen["enable_cuda_graph"] = "1"
+    return CUDA, chosen
 
-    providers: list[Provider] = [(name, {})]
-    if name == TENSORRT:
-        providers = [(TENSORRT, LEAST_EFFORT), (CUDA, {})]
+
+def tensorrt_provider(
+    ordinal: int, stream: int, options: DeviceOptions, graph: bytes, input_dtype: str
+) -> Provider:
+    """The TensorRT provider with its options.
+
+    Its CUDA graphs stay off: it keeps a single one, and replays it with the addresses of its
+    capture even if a run is bound to others.
+    """
+    half = options.half or input_dtype == "float16"
+    chosen = {
+        "device_id": str(ordinal),
+        "user_compute_stream": str(stream),
+        "trt_fp16_enable": str(half),  # it only reads True and False
+    }
+    if options.gpu_mem_limit is not None:
+        chosen["trt_max_workspace_size"] = str(options.gpu_mem_limit)
     try:
-        if name in {CUDA, TENSORRT}:
-            require_provider(name)
-        nodes = placement(open_session(graph, providers, title))
-    except DetcliError as error:
-        return Placement(name, usable=False, reason=str(error), hint=error.hint)
-    if nodes is None:
-        return Placement(name, usable=True)
-    taken = Counter(map(operator_of, nodes.pop(name, ())))
-    left = tuple(
-        LeftNode(node.name, operator_of(node), provider)
-        for provider, placed in nodes.items()
-        for node in placed
-    )
-    return Placement(name, usable=True, taken=dict(taken.most_common()), left=left)
+        # The provider names an engine after the graph's tensors, not its weights, so two trainings
+        # of one architecture would share it: each file content gets a folder.
+        folder = cache_folder()
+        timings = folder / "tensorrt"
+        engines = timings / hashlib.sha256(graph).hexdigest()
+        make_cache_folders(folder, timings, engines)
+        # An engine is code, which TensorRT runs unchecked.
+        trusted = is_cache_trusted(
+            folder, timings, engines, *timings.glob("*.timing"), *engines.glob("*")
+        )
+    except (OutputError, OSError) as error:
+        log.info("TensorRT builds its engine at every start: %s", error)
+        return TENSORRT, chosen
+    if trusted:
+        chosen |= {
+            "trt_engine_cache_enable": "True",
+            "trt_engine_cache_path": str(engines),
+            "trt_timing_cache_enable": "True",
+            "trt_timing_cache_path": str(timings),
+        }
+    return TENSORRT, chosen
+
+
+def tensor_providers(device: Device, options: DeviceOptions) -> Sequence[Provider]:
+    """Providers of a `TensorSession` on a GPU; of the options, memory limit and precision count."""
+    ordinal = device.ordinal or 0
+    cuda = cuda_provider(ordinal, None, options)  # the runtime copies the arrays itself
+    if not device.uses_tensorrt:
+        return (cuda,)
+    # No cache of engines: each call loads another graph, once.
+    engine = {"device_id": str(ordinal), "trt_fp16_enable": str(options.half)}
+    return (TENSORRT, engine), cuda
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Send everything written to standard output to standard error, from C or Python.
+
+    The file descriptor belongs to the whole process, so only do this while a library is loaded or
+    set up, before any result is written.
+    """
+    _flush()
+    # This one first: a closed descriptor is the next to be handed out.
+    try:
+        elsewhere = os.dup(STDERR)
+    except OSError:
+        elsewhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        try:
+            kept = os.dup(STDOUT)  # if it was closed, it is `elsewhere` by now
+        except OSError:  # unless standard input was closed too, and became `elsewhere`
+            kept = None
+        try:
+            os.dup2(elsewhere, STDOUT)
+            with contextlib.redirect_stdout(sys.stderr):
+                yield
+        finally:
+            _flush()
+            if kept is None:
+                os.close(STDOUT)
+            else:
+                os.dup2(kept, STDOUT)
+                os.close(kept)
+    finally:
+        os.close(elsewhere)
+
+
+def _flush() -> None:
+    """Flush Python's and C's buffers; the rest would come out once the descriptor is restored."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
+    library.fflush(None)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from detcli.backend.runtime.providers import cuda_provider, tensorrt_provider
+from detcli.backend.session import cuda_provider, tensorrt_provider
 from detcli.core.device import DeviceOptions
 
 GIB = 1 << 30

@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
-from detcli.backend.runtime import libraries
-from detcli.backend.runtime.session import CPU, CaptureRefusedError, open_session
+from detcli.backend import libraries
+from detcli.backend.session import CPU, CaptureRefusedError, open_session
 from detcli.core.errors import DeviceError, DeviceMemoryError, ModelError
 
 CUDA = (("CUDAExecutionProvider", {"device_id": "0"}),)
@@ -125,7 +125,7 @@ def test_the_cpu_imports_nothing_that_only_a_gpu_needs(make_model):
     script = (
         "import sys; from detcli import Detector; Detector(sys.argv[1], 'auto'); "
         "print([name for name in sys.modules if name.startswith(('cuda', 'detcli.backend.cuda', "
-        "'detcli.backend.runtime.libraries'))])"
+        "'detcli.backend.libraries'))])"
     )
     command = [sys.executable, "-c", script, str(make_model())]
     finished = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import ctypes, os, sys
-from detcli.backend.runtime.libraries import stdout_to_stderr
+from detcli.backend.libraries import stdout_to_stderr
 
 libc = ctypes.CDLL(None)
 libc.printf(b"1 C before\\n")

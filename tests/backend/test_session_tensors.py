@@ -4,8 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from detcli.backend import open_tensors
-from detcli.backend.runtime import libraries, session
+from detcli.backend import libraries, open_tensors, session
 from detcli.core.device import DeviceOptions
 from detcli.core.errors import DeviceError, InferenceError, ModelError
 

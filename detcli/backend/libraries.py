@@ -1,6 +1,7 @@
 """The shared libraries of a GPU: whether they load, and what installs those that do not.
 
-Only GPU backends and `detcli doctor` import this.
+`survey` asks each provider what it makes of a graph. Only GPU backends and commands that look into
+an installation or a graph import this.
 """
 
 import contextlib
@@ -8,21 +9,26 @@ import ctypes
 import importlib.metadata
 import importlib.util
 import io
-import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from detcli.backend.nvidia import DRIVER, ask_driver, cuda_command, fitting_extra, lacking_code
-from detcli.backend.runtime import onnxruntime
-from detcli.core.device import Device
-from detcli.core.errors import DeviceError
+from detcli.backend.session import (
+    CUDA,
+    TENSORRT,
+    Provider,
+    onnxruntime,
+    open_session,
+    operator_of,
+    placement,
+    stdout_to_stderr,
+)
+from detcli.core.errors import DetcliError, DeviceError
 
-CUDA, TENSORRT = (Device.parse(name).provider for name in ("cuda", "tensorrt"))
-
-STDOUT, STDERR = 1, 2  # file descriptors
 CUDA_EXTRA = "the extra that fits the driver"
 TENSORRT_PACKAGE = "pip install 'tensorrt-cu13-libs>=10.13,<11'"  # 11 has libnvinfer.so.11
 
@@ -176,42 +182,58 @@ def _provider_file(name: str) -> Path:
     return Path(onnxruntime.__file__).parent / "capi" / file
 
 
-@contextlib.contextmanager
-def stdout_to_stderr() -> Iterator[None]:
-    """Send everything written to standard output to standard error, from C or Python.
+LEAST_EFFORT = {"trt_builder_optimization_level": "0"}
+"""Builds TensorRT's engine in seconds instead of minutes; nodes are placed the same way."""
 
-    The file descriptor belongs to the whole process, so only do this while a library is loaded or
-    set up, before any result is written.
+
+@dataclass(frozen=True, slots=True)
+class LeftNode:
+    """A node that the provider in question leaves to another."""
+
+    name: str
+    operator: str
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the nodes of a graph would run if a provider was asked for."""
+
+    provider: str  # its name in ONNX Runtime
+    usable: bool  # whether it accepts the graph here
+    reason: str = ""  # why it does not; empty if it does
+    hint: str = ""  # what to do about that
+    # number of nodes it runs by operator, after ONNX Runtime's own simplifications; None if it does
+    # not accept the graph, or ONNX Runtime does not report it
+    taken: dict[str, int] | None = None
+    # nodes that it leaves to other providers; None where `taken` is
+    left: tuple[LeftNode, ...] | None = None
+
+
+def survey(graph: bytes, title: str) -> tuple[Placement, ...]:
+    """Load a serialised ONNX graph with each provider that this ONNX Runtime was built with.
+
+    `title` names the graph in errors. ONNX Runtime's preferred provider comes first, the CPU last.
     """
-    _flush()
-    # This one first: a closed descriptor is the next to be handed out.
-    try:
-        elsewhere = os.dup(STDERR)
-    except OSError:
-        elsewhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        try:
-            kept = os.dup(STDOUT)  # if it was closed, it is `elsewhere` by now
-        except OSError:  # unless standard input was closed too, and became `elsewhere`
-            kept = None
-        try:
-            os.dup2(elsewhere, STDOUT)
-            with contextlib.redirect_stdout(sys.stderr):
-                yield
-        finally:
-            _flush()
-            if kept is None:
-                os.close(STDOUT)
-            else:
-                os.dup2(kept, STDOUT)
-                os.close(kept)
-    finally:
-        os.close(elsewhere)
+    return tuple(_place(graph, name, title) for name in onnxruntime.get_available_providers())
 
 
-def _flush() -> None:
-    """Flush Python's and C's buffers; the rest would come out once the descriptor is restored."""
-    if sys.stdout is not None:
-        sys.stdout.flush()
-    library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
-    library.fflush(None)
+def _place(graph: bytes, name: str, title: str) -> Placement:
+    providers: list[Provider] = [(name, {})]
+    if name == TENSORRT:
+        providers = [(TENSORRT, LEAST_EFFORT), (CUDA, {})]
+    try:
+        if name in {CUDA, TENSORRT}:
+            require_provider(name)
+        nodes = placement(open_session(graph, providers, title))
+    except DetcliError as error:
+        return Placement(name, usable=False, reason=str(error), hint=error.hint)
+    if nodes is None:
+        return Placement(name, usable=True)
+    taken = Counter(map(operator_of, nodes.pop(name, ())))
+    left = tuple(
+        LeftNode(node.name, operator_of(node), provider)
+        for provider, placed in nodes.items()
+        for node in placed
+    )
+    return Placement(name, usable=True, taken=dict(taken.most_common()), left=left)
