@@ -60,7 +60,7 @@ SLOW = {
     "backend/cuda/test_backend.py",
     "backend/cuda/test_barriers.py",
     "backend/cuda/test_letterbox_resize.py",
-    "backend/cuda/test_program.py",
+    "backend/cuda/test_driver_program.py",
     "backend/cuda/test_selection.py",
     "backend/cuda/test_shim.py",
     "backend/cuda/test_topk.py",

@@ -267,14 +267,14 @@ def test_there_is_one_branch_on_the_kind_of_a_device():
     assert branches[0].end_lineno - branches[0].lineno < 24  # a screen
 
 
-def test_only_the_driver_and_the_compiler_talk_to_cuda():
+def test_only_the_driver_talks_to_cuda():
     importers = {
         path.name
         for path in FILES
         for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "cuda"
     }
-    assert importers == {"driver.py", "program.py"}
+    assert importers == {"driver.py"}
 
 
 def test_only_the_command_line_prints():

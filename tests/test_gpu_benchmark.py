@@ -191,7 +191,7 @@ def cuda(monkeypatch):
     for name, fake in fakes.items():
         monkeypatch.setattr(driver, name, fake)
     monkeypatch.setattr(core, "launch", gpu.launch)
-    monkeypatch.setattr("detcli.backend.cuda.program.compile_file", lambda _path, _arch: gpu)
+    monkeypatch.setattr("detcli.backend.cuda.driver.compile_file", lambda _path, _arch: gpu)
     return gpu
 
 

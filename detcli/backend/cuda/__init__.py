@@ -5,8 +5,7 @@
     selection.py   the network's head -> rows            kernels/class_max.cu, select.cu, nms.cu
     topk.py        detcli.top_k for arrays on the GPU    kernels/top_k.cu
     memory.py      page-locked memory of pictures, and what a batch in flight owns
-    program.py     .cu files -> machine code for this GPU, cached
-    driver.py      the GPU itself: memory, copies, launches
+    driver.py      the GPU itself: memory, copies, launches; .cu files -> machine code, cached
     backend.py     all of it as a Backend
 
 Each kernel equals its NumPy specification bit for bit; docs/kernels.md says why it is exact.

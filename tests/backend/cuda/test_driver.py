@@ -14,7 +14,7 @@ from detcli.core.errors import DeviceError, InferenceError
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
 
 from detcli.backend.cuda import driver as module
-from detcli.backend.cuda.program import KERNELS
+from detcli.backend.cuda.driver import KERNELS
 
 HEAD = HeadShape(1, 6, 10, anchors_first=False, cxcywh=False, dtype="float32")
 INVALID_VALUE, OUT_OF_MEMORY, ILLEGAL_ADDRESS = 1, 2, 700

@@ -46,7 +46,7 @@ class GpuClock:
     def __init__(self, gpu):
         from cuda.bindings import driver
 
-        from detcli.backend.cuda.program import compile_file
+        from detcli.backend.cuda.driver import compile_file
 
         self._gpu, self._driver = gpu, driver
         self._events = []

@@ -99,8 +99,7 @@ def _letterboxes(gpu, generator):
 
 def main() -> int:
     """Launch on the first GPU."""
-    from detcli.backend.cuda.driver import Gpu
-    from detcli.backend.cuda.program import entry_points
+    from detcli.backend.cuda.driver import Gpu, entry_points
 
     gpu = Gpu(0)
     wrong = launch_all(gpu, entry_points())

@@ -93,7 +93,7 @@ def test_files_written_by_a_detector_are_counted(cache, make_model):
 
 def test_compiled_kernels_are_counted(cache):
     pytest.importorskip("cuda.core")
-    from detcli.backend.cuda.program import KERNELS, compile_file
+    from detcli.backend.cuda.driver import KERNELS, compile_file
 
     compile_file(KERNELS / "letterbox.cu", "sm_90")
     assert sizes(describe_cache())["kernels"][0] == 1

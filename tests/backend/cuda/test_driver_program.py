@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
 
-from detcli.backend.cuda import program
-from detcli.backend.cuda.program import KERNELS, compile_file, entry_points
+from detcli.backend.cuda import driver as program
+from detcli.backend.cuda.driver import KERNELS, compile_file, entry_points
 from detcli.core.errors import DependencyError, DeviceError, OutputError
 
 ARCHITECTURES = ["sm_75", "sm_120"]  # the oldest and the newest; the tests below take one between
