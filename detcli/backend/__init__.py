@@ -104,7 +104,7 @@ def survey(graph: bytes, title: str) -> "tuple[Placement, ...]":
     placements = survey(graph, title)
     if not has_openvino():
         return placements
-    from detcli.backend.openvino.survey import place
+    from detcli.backend.openvino import place
 
     return (*placements[:-1], place(graph, title), *placements[-1:])
 

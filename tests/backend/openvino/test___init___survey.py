@@ -1,8 +1,8 @@
 """Which nodes OpenVINO takes."""
 
+from detcli.backend import openvino as module
 from detcli.backend import survey
-from detcli.backend.openvino import survey as module
-from detcli.backend.openvino.survey import place
+from detcli.backend.openvino import place
 from detcli.core.errors import DeviceError
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from detcli import DetcliWarning
 from detcli.backend import open_backend
-from detcli.backend.openvino import proof
+from detcli.backend import openvino as proof
 from detcli.core.errors import ModelError
 from detcli.model.file import prepare
 
@@ -52,7 +52,7 @@ def test_what_onnx_runtime_cannot_load_is_not_compared(make_model, monkeypatch):
     def fail(*_):
         raise ModelError("the opset is too new")
 
-    monkeypatch.setattr(proof, "TensorSession", fail)
+    monkeypatch.setattr("detcli.backend.session.TensorSession", fail)
     assert not refuses(prepare(make_model()))
 
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from detcli.backend import open_backend
-from detcli.backend.openvino import library as module
-from detcli.backend.openvino.library import open_core, reason
+from detcli.backend.openvino import network as module
+from detcli.backend.openvino.network import open_core, reason
 from detcli.core.device import Device
 from detcli.core.errors import DeviceError
 from detcli.model.file import prepare
@@ -101,7 +101,7 @@ def in_a_process(code):
 def test_the_converter_and_its_telemetry_are_imported_when_they_are_called():
     loaded = in_a_process(
         "import sys\n"
-        "from detcli.backend.openvino.library import library\n"
+        "from detcli.backend.openvino.network import library\n"
         "found = library()\n"
         "print(*(name for name in sys.modules if name.startswith('openvino')))\n"
     )
@@ -110,7 +110,7 @@ def test_the_converter_and_its_telemetry_are_imported_when_they_are_called():
         name for name in loaded if name.startswith(("openvino_telemetry", "openvino.tools."))
     ]
     kept = in_a_process(
-        "from detcli.backend.openvino.library import library\n"
+        "from detcli.backend.openvino.network import library\n"
         "try:\n"
         "    library().convert_model('no-such-file')\n"
         "except Exception as error:\n"
@@ -126,7 +126,7 @@ def test_a_converter_that_is_imported_already_stays():
     kept = in_a_process(
         "import openvino\n"
         "before = openvino.convert_model\n"
-        "from detcli.backend.openvino.library import library\n"
+        "from detcli.backend.openvino.network import library\n"
         "print(library().convert_model is before)\n"
     )
     assert kept == ["True"]
