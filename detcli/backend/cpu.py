@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-from detcli.backend import postprocess
-from detcli.backend.postprocess import HeadArray, SelectionOptions
-from detcli.backend.preprocess import in_batches, to_tensors
-from detcli.backend.protocol import Observer, Pending
+from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
+from detcli.backend.preprocess import in_batches
+from detcli.backend.protocol import HostBackend, Pending
 from detcli.backend.session import CPU, TensorSession
 from detcli.core.device import Device, DeviceOptions, available_cores
-from detcli.core.geometry import Image, Letterbox, new_image
+from detcli.core.geometry import Letterbox
 from detcli.core.timing import Stage
 from detcli.model.file import PreparedModel
 
@@ -23,11 +22,10 @@ def open_tensors(graph: bytes, title: str, device: Device, options: DeviceOption
     return TensorSession(str(device), CPU, graph, title)
 
 
-class CpuBackend:
+class CpuBackend(HostBackend):
     """Runs a model on the CPU; its buffers are NumPy arrays.
 
-    Larger batches are not faster here, so a batch is one picture. Several sessions with one core
-    each process more pictures than one session on all cores.
+    Several sessions with one core each process more pictures than one session on all cores.
     """
 
     device = "cpu"
@@ -35,27 +33,12 @@ class CpuBackend:
     in_flight = 1
 
     def __init__(self, model: PreparedModel, options: DeviceOptions) -> None:
-        self._contract = model.contract
+        super().__init__(model.contract)
         self.workers = options.workers
-        self._observer: Observer | None = None
         shared = options.workers > 1 or options.cores
         cores = options.cores or available_cores()
         threads = max(1, cores // options.workers) if shared else 0
         self._session = TensorSession(self.device, CPU, model.graph, model.name, threads)
-
-    def best_batch(self, canvas: tuple[int, int]) -> int:  # noqa: ARG002 - of any size
-        """As many pictures as the graph takes; one where it takes any number."""
-        return self._contract.batch or 1
-
-    def allocate(self, size: tuple[int, int]) -> Image:
-        """An array for a picture, in ordinary memory."""
-        return new_image(size)
-
-    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> HeadArray:
-        """Turn pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""
-        tensors: HeadArray = to_tensors(images, letterboxes, self._contract)
-        self._ended(Stage.PREPROCESS)
-        return tensors
 
     def infer(self, buffer: HeadArray) -> list[HeadArray]:
         """Run the network body: `(B, 3, H, W)` -> the output of each picture.
@@ -73,17 +56,9 @@ class CpuBackend:
         self, buffer: list[HeadArray], letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
         """Select detections of each picture, see `backend.postprocess`."""
-        found = postprocess.detect_all(buffer, letterboxes, options, self._contract)
+        found = detect_all(buffer, letterboxes, options, self._contract)
         self._ended(Stage.SELECTION)
         return lambda: found
-
-    def observe(self, observer: Observer | None) -> None:
-        """Tell an observer when preprocessing, network and selection end."""
-        self._observer = observer
-
-    def _ended(self, stage: Stage) -> None:
-        if self._observer is not None:
-            self._observer(stage)
 
     def close(self) -> None:
         self._session.close()

@@ -161,8 +161,6 @@ def resize(image: Image, size: tuple[int, int], interpolation: Interpolation) ->
         return image
     if interpolation is Interpolation.LINEAR:
         return cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR)  # type: ignore[return-value]
-    from detcli.backend.preprocess import resample  # what most networks do without
-
     return resample(image, size, interpolation)
 
 
@@ -192,11 +190,13 @@ def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> npt.NDArray[An
 
 
 def to_tensors(
-    images: Sequence[Image], letterboxes: Sequence[Letterbox], contract: Contract
+    images: Sequence[Image],
+    letterboxes: Sequence[Letterbox],
+    preprocessing: Preprocessing,
+    dtype: npt.DTypeLike,
 ) -> npt.NDArray[Any]:
-    """Pictures that share a canvas as the network's input: `(B, 3, H, W)` of its dtype."""
-    preprocessing = contract.preprocessing
-    tensors = np.empty((len(images), 3, *letterboxes[0].canvas), contract.input_dtype)
+    """Pictures that share a canvas as the network's input: `(B, 3, H, W)`."""
+    tensors = np.empty((len(images), 3, *letterboxes[0].canvas), dtype)
     for image, letterbox, out in zip(images, letterboxes, tensors, strict=True):
         to_tensor(letterbox_image(image, letterbox, preprocessing), out, preprocessing)
     return tensors
@@ -223,6 +223,5 @@ def to_batch(
     count: int,
 ) -> npt.NDArray[Any]:
     """One picture as the network's input, repeated: `(count, 3, H, W)`."""
-    tensor = np.empty((1, 3, *letterbox.canvas), dtype)
-    to_tensor(letterbox_image(picture.pixels, letterbox, preprocessing), tensor[0], preprocessing)
-    return np.repeat(tensor, count, axis=0)
+    tensors = to_tensors([picture.pixels], [letterbox], preprocessing, dtype)
+    return np.repeat(tensors, count, axis=0)

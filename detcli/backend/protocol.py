@@ -6,11 +6,13 @@ from typing import Any, Protocol, TypeVar
 import numpy.typing as npt
 
 from detcli.backend.postprocess import SelectionOptions
+from detcli.backend.preprocess import to_tensors
 from detcli.core.detections import Detections
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import DeviceMemoryError, InferenceError, ModelError
-from detcli.core.geometry import Image, Letterbox
+from detcli.core.geometry import Image, Letterbox, new_image
 from detcli.core.timing import LateError, Stage, within
+from detcli.model.contract import Contract
 from detcli.model.file import PreparedModel
 
 Buffer = Any
@@ -77,6 +79,39 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release the device's memory; `infer` raises InferenceError from then on."""
+
+
+class HostBackend:
+    """What backends share that prepare pictures in ordinary memory, one for each batch.
+
+    Larger batches are not faster there.
+    """
+
+    def __init__(self, contract: Contract) -> None:
+        self._contract = contract
+        self._observer: Observer | None = None
+
+    def best_batch(self, canvas: tuple[int, int]) -> int:  # noqa: ARG002 - of any size
+        return self._contract.batch or 1
+
+    def allocate(self, size: tuple[int, int]) -> Image:
+        return new_image(size)
+
+    def prepare(
+        self, images: Sequence[Image], letterboxes: Sequence[Letterbox]
+    ) -> npt.NDArray[Any]:
+        tensors = to_tensors(
+            images, letterboxes, self._contract.preprocessing, self._contract.input_dtype
+        )
+        self._ended(Stage.PREPROCESS)
+        return tensors
+
+    def observe(self, observer: Observer | None) -> None:
+        self._observer = observer
+
+    def _ended(self, stage: Stage) -> None:
+        if self._observer is not None:
+            self._observer(stage)
 
 
 class Tensors(Protocol):

@@ -9,29 +9,28 @@ Runtime's, once.
 import functools
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from detcli.backend.openvino.network import (
-    FAILURES,
-    OpenvinoNetwork,
+    REQUESTS,
     OpenvinoTensors,
     Tensor,
+    library,
     open_core,
     open_network,
     reason,
+    translated,
 )
 from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
 from detcli.backend.preprocess import in_batches, to_tensors
-from detcli.backend.protocol import Observer, Pending, closed_error, run_error
+from detcli.backend.protocol import HostBackend, Pending, closed_error
 from detcli.core.detections import Detections
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import DetcliError, InferenceError, ModelError
-from detcli.core.geometry import Image, Letterbox, new_image
+from detcli.core.geometry import Letterbox
 from detcli.core.timing import Stage
 from detcli.model.contract import Contract, Layout
 from detcli.model.file import PreparedModel
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
     from detcli.backend.libraries import Placement
 
 log = logging.getLogger(__name__)
+
+Started = list[tuple[Any, Tensor]]
+"""The runs of a batch: each has a request, which owns its output, and its input."""
 
 TOLERANCE = 0.02
 """Mean difference of the sorted values of a head's rows, as a share of the largest, or of 1.
@@ -63,8 +65,8 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
     def check(compiled: Any) -> None:  # noqa: ANN401 - openvino's types are incomplete
         require_same_head(compiled, model)
 
-    network = open_network(model.graph, model.name, device, options, check)
-    return OpenvinoBackend(network, model.contract, str(device))
+    compiled, precision = open_network(model.graph, model.name, device, options, check)
+    return OpenvinoBackend(compiled, precision, model.contract, str(device))
 
 
 def open_tensors(
@@ -74,76 +76,52 @@ def open_tensors(
     return OpenvinoTensors(graph, title, device, options)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Runs:
-    """The runs of a batch: each has a request, which owns its output, and its input."""
-
-    pictures: int
-    started: list[tuple[Any, Tensor]]
-
-
-class OpenvinoBackend:
+class OpenvinoBackend(HostBackend):
     """Runs a model with OpenVINO, as many batches at once as its device has streams.
 
-    A batch is one picture, as on the CPU. It has a request, and with it an input and an output of
-    its own, until its detections are read.
+    A batch has a request, and with it an input and an output of its own, until its detections are
+    read.
     """
 
     workers = 1
 
-    def __init__(self, network: OpenvinoNetwork, contract: Contract, device: str) -> None:
-        self.device = device
-        self.precision = network.precision
-        self.in_flight = network.requests + 1  # one is prepared while the others run
-        self.network: OpenvinoNetwork | None = network
-        self._contract = contract
+    def __init__(self, compiled: Any, precision: str, contract: Contract, device: str) -> None:  # noqa: ANN401 - openvino's types are incomplete
+        super().__init__(contract)
+        self.device, self.precision = device, precision
+        # One is prepared while the others run.
+        self.in_flight: int = compiled.get_property(REQUESTS) + 1
+        self._network = compiled
         self.idle: list[Any] = []  # requests, whose outputs have been read
-        self._observer: Observer | None = None
 
-    def best_batch(self, canvas: tuple[int, int]) -> int:  # noqa: ARG002 - of any size
-        """As many pictures as the graph takes; one where it takes any number."""
-        return self._contract.batch or 1
-
-    def allocate(self, size: tuple[int, int]) -> Image:
-        """An array for a picture, in ordinary memory."""
-        return new_image(size)
-
-    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Tensor:
-        """Turn pictures into a tensor `(B, 3, H, W)`, see `backend.preprocess`."""
-        tensors = to_tensors(images, letterboxes, self._contract)
-        self._ended(Stage.PREPROCESS)
-        return tensors
-
-    def infer(self, buffer: Tensor) -> Runs:
+    def infer(self, buffer: Tensor) -> Started:
         """Start the network body on `(B, 3, H, W)`."""
-        if self.network is None:
+        if self._network is None:
             raise closed_error()
-        runs = Runs(len(buffer), [])
+        started = []
         for part in in_batches(buffer, self._contract):
-            request = self.idle.pop() if self.idle else self.network.request()
-            self.network.start(request, part)
-            runs.started.append((request, part))
+            request = self.idle.pop() if self.idle else self._network.create_infer_request()
+            with translated(part):
+                request.set_input_tensor(library().Tensor(part, shared_memory=True))
+                request.start_async()
+            started.append((request, part))
         if self._observer is not None:
-            for request, part in runs.started:
-                with _failures(part):
-                    request.wait()
+            _wait_for(started)
         self._ended(Stage.NETWORK)
-        return runs
+        return started
 
     def select(
-        self, buffer: Runs, letterboxes: Sequence[Letterbox], options: SelectionOptions
+        self, buffer: Started, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
         """Select detections of each picture as soon as the network has ended."""
 
         @functools.cache
         def wait() -> list[Detections]:
+            _wait_for(buffer)
             outputs: list[HeadArray] = []
-            for request, part in buffer.started:
-                with _failures(part):
-                    request.wait()
+            for request, _ in buffer:
                 outputs.extend(request.get_output_tensor().data)  # views
-            found = detect_all(outputs[: buffer.pictures], letterboxes, options, self._contract)
-            self.idle.extend(request for request, _ in buffer.started)
+            found = detect_all(outputs[: len(letterboxes)], letterboxes, options, self._contract)
+            self.idle.extend(request for request, _ in buffer)
             return found
 
         if self._observer is not None:
@@ -151,26 +129,15 @@ class OpenvinoBackend:
         self._ended(Stage.SELECTION)
         return wait
 
-    def observe(self, observer: Observer | None) -> None:
-        """Tell an observer which stage has ended; the network is then waited for."""
-        self._observer = observer
-
-    def _ended(self, stage: Stage) -> None:
-        if self._observer is not None:
-            self._observer(stage)
-
     def close(self) -> None:
-        self.network = None
+        self._network = None
         self.idle.clear()
 
 
-@contextmanager
-def _failures(tensor: Tensor) -> Iterator[None]:
-    """Translate what a run of this tensor raises."""
-    try:
-        yield
-    except FAILURES as error:
-        raise run_error(tensor.shape, reason(error)) from error
+def _wait_for(started: Started) -> None:
+    for request, part in started:
+        with translated(part):
+            request.wait()
 
 
 def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN401
@@ -186,7 +153,12 @@ def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN
     size = contract.canvas(None)
     noise = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
     count = contract.batch or 1
-    tensors = to_tensors([noise] * count, [Letterbox.fit(size, size)] * count, contract)
+    tensors = to_tensors(
+        [noise] * count,
+        [Letterbox.fit(size, size)] * count,
+        contract.preprocessing,
+        contract.input_dtype,
+    )
     try:
         session = TensorSession("cpu", CPU, model.graph, model.name)
         (expected,) = session.run(contract.input_name, tensors).values()

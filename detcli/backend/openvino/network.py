@@ -4,6 +4,7 @@ Strictly: OpenVINO loads, has the device, and computes in the precision that was
 error says why not.
 """
 
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -12,7 +13,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -62,6 +63,8 @@ CAPABILITY = {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
 
 MULTIPLYING = {"Convolution", "Deconvolution", "FullyConnected", "GroupConvolution", "MatMul"}
 """Layers that take nearly all of the time, and whose precision counts."""
+
+REQUESTS = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
 
 NAMES = {"i8": "int8", "u8": "int8"}
 
@@ -133,25 +136,13 @@ def reason(error: Exception) -> str:
     return LIBRARY.sub("", said)
 
 
-class OpenvinoNetwork:
-    """A compiled network with one input and one output."""
-
-    def __init__(self, compiled: Any) -> None:  # noqa: ANN401 - openvino's types are incomplete
-        self.compiled = compiled
-        self.precision = precision_of(compiled)
-        self.requests: int = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")
-
-    def start(self, request: Any, tensor: Tensor) -> None:  # noqa: ANN401
-        """Start a run; until it has ended, the tensor is shared and must not change."""
-        try:
-            request.set_input_tensor(library().Tensor(tensor, shared_memory=True))
-            request.start_async()
-        except FAILURES as error:
-            raise run_error(tensor.shape, reason(error)) from error
-
-    def request(self) -> Any:  # noqa: ANN401
-        """A new request, which owns the output of its runs."""
-        return self.compiled.create_infer_request()
+@contextlib.contextmanager
+def translated(tensor: Tensor) -> Iterator[None]:
+    """Translate what a run of this tensor raises."""
+    try:
+        yield
+    except FAILURES as error:
+        raise run_error(tensor.shape, reason(error)) from error
 
 
 def open_network(
@@ -160,24 +151,25 @@ def open_network(
     device: Device,
     options: DeviceOptions,
     check: Callable[[Any], None] | None = None,
-) -> OpenvinoNetwork:
-    """Compile a network, or read it from the cache."""
+) -> tuple[Any, str]:
+    """Compile a network, or read it from the cache; and the precision that it computes in."""
     core, unit = open_core(device), str(device.unit)
     precision = choose_precision(core, unit, half=options.half)
     config = {"INFERENCE_PRECISION_HINT": precision, **scheduling(device, options)}
     load = partial(_load, core, graph, unit, config, check)
-    network = OpenvinoNetwork(_compiled(load, title))
-    if precision == "f32" and not {"f16", "bf16"}.isdisjoint(network.precision.split("+")):
+    compiled = _compiled(load, title)
+    found = precision_of(compiled)
+    if precision == "f32" and not {"f16", "bf16"}.isdisjoint(found.split("+")):
         raise DeviceError(
-            f"OpenVINO runs {title} in {network.precision} on {unit}, though float32 was asked for",
+            f"OpenVINO runs {title} in {found} on {unit}, though float32 was asked for",
             "use --half to run it so on purpose, or --device cpu",
         )
     log.info(
         "%s: OpenVINO computes in %s, %d at once; asked for %s",
-        *(title, network.precision, network.requests),
+        *(title, found, compiled.get_property(REQUESTS)),
         ", ".join(f"{name}={value}" for name, value in config.items()),
     )
-    return network
+    return compiled, found
 
 
 def _load(
@@ -295,7 +287,7 @@ def scheduling(device: Device, options: DeviceOptions) -> dict[str, str]:
 
 
 def precision_of(compiled: Any) -> str:  # noqa: ANN401
-    """What the layers of a compiled network compute in, see `OpenvinoNetwork.precision`."""
+    """What the layers of a compiled network compute in, the most frequent first: "int8+bf16"."""
     asked: str = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     try:
         layers = _layers(compiled)
@@ -344,10 +336,8 @@ class OpenvinoTensors:
 
     def run(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
         """Feed the named input and return copies of all outputs by name."""
-        try:
+        with translated(tensor):
             self._request.infer({name: tensor}, share_inputs=False)
-        except FAILURES as error:
-            raise run_error(tensor.shape, reason(error)) from error
         return {
             name: self._request.get_output_tensor(index).data.copy()
             for index, name in enumerate(self._names)
