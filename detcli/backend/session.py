@@ -99,27 +99,26 @@ class CaptureRefusedError(ModelError):
 def open_session(graph: bytes, providers: Sequence[Provider], title: str, threads: int = 0) -> Any:  # noqa: ANN401 - onnxruntime has no types
     """Create a session that runs on the first provider."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = FATAL
     options.intra_op_num_threads = threads
-    quiet: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if providers is not CPU:
-        quiet = stdout_to_stderr()
+    create = partial(_create, graph, options, providers)
+    on_cpu = providers is CPU
+    try:
+        if on_cpu:
+            return run_with_timeout(LOAD_TIMEOUT_S, title, create)
         options.add_session_config_entry(RECORD_PLACEMENT, "1")
         onnxruntime.set_default_logger_severity(FATAL)  # the providers use the default logger
-    try:
-        with quiet:
-            # Without `enable_fallback=0` it prints the failure and tries again on the CPU.
-            create = partial(
-                onnxruntime.InferenceSession, graph, options, list(providers), enable_fallback=0
-            )
-            # TensorRT takes minutes to build an engine.
-            on_cpu = providers is CPU
-            session = run_with_timeout(LOAD_TIMEOUT_S, title, create) if on_cpu else create()
+        with stdout_to_stderr():
+            session = create()  # TensorRT takes minutes to build an engine
     except (*FAILURES, ValueError) as error:
-        raise _creation_error(reason(error), title, on_cpu=providers is CPU) from error
-    if providers is not CPU:
-        check_placement(session, [name for name, _ in providers], title)
+        raise _creation_error(reason(error), title, on_cpu=on_cpu) from error
+    check_placement(session, [name for name, _ in providers], title)
     return session
+
+
+def _create(graph: bytes, options: Any, providers: Sequence[Provider]) -> Any:  # noqa: ANN401
+    options.log_severity_level = FATAL
+    # Without `enable_fallback=0` it prints the failure and tries again on the CPU.
+    return onnxruntime.InferenceSession(graph, options, list(providers), enable_fallback=0)
 
 
 def _creation_error(why: str, title: str, *, on_cpu: bool) -> Exception:
@@ -164,8 +163,12 @@ def check_placement(session: Any, providers: Sequence[str], title: str) -> None:
         )
     for provider, placed in nodes.items():
         if provider != wanted:
-            log.info("%s: %d of %d nodes run on %s: %s", title, len(placed), count, provider,
-                     _summary(placed))  # fmt: skip
+            operators = Counter(map(operator_of, placed)).most_common()
+            told = ", ".join(f"{count} {operator}" for operator, count in operators)
+            names = [node.name for node in placed if node.name][:MAX_EXAMPLES]
+            such = f" (such as {', '.join(names)})" if names else ""
+            place = (title, len(placed), count, provider)
+            log.info("%s: %d of %d nodes run on %s: %s%s", *place, told, such)
 
 
 def placement(session: Any) -> dict[str, list[Any]] | None:  # noqa: ANN401
@@ -181,14 +184,6 @@ def placement(session: Any) -> dict[str, list[Any]] | None:  # noqa: ANN401
 def operator_of(node: Any) -> str:  # noqa: ANN401
     """A node's operator, with its domain unless it is ONNX's own."""
     return f"{node.domain}.{node.op_type}".lstrip(".")
-
-
-def _summary(nodes: Sequence[Any]) -> str:
-    """Operators with their counts, the most frequent first, and the names of a few nodes."""
-    operators = Counter(map(operator_of, nodes)).most_common()
-    counts = ", ".join(f"{count} {operator}" for operator, count in operators)
-    names = [node.name for node in nodes if node.name][:MAX_EXAMPLES]
-    return f"{counts} (such as {', '.join(names)})" if names else counts
 
 
 class TensorSession:
@@ -248,20 +243,12 @@ def simplified(graph: bytes) -> bytes | None:
     if the graph does not load.
     """
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = FATAL
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
         file = Path(folder) / "simplified.onnx"  # it only writes to files
         options.optimized_model_filepath = str(file)
         try:
-            create = partial(
-                onnxruntime.InferenceSession,
-                graph,
-                options,
-                providers=["CPUExecutionProvider"],
-                enable_fallback=0,
-            )
-            run_with_timeout(LOAD_TIMEOUT_S, "the graph", create)
+            run_with_timeout(LOAD_TIMEOUT_S, "the graph", partial(_create, graph, options, CPU))
             return file.read_bytes()
         except (*FAILURES, DetcliError, ValueError, OSError):
             return None
