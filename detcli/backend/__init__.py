@@ -17,25 +17,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from detcli.core.device import Device, DeviceKind, DeviceOptions, has_openvino
-from detcli.core.errors import (
-    DependencyError,
-    DetcliError,
-    DetcliWarning,
-    DeviceError,
-)
+from detcli.core.errors import DependencyError, DetcliError, DetcliWarning, DeviceError
 
 if TYPE_CHECKING:
     from detcli.backend.libraries import Placement
     from detcli.backend.protocol import Backend, Engine, Tensors
     from detcli.model.file import PreparedModel
 
-__all__ = [
-    "Device",
-    "DeviceOptions",
-    "open_backend",
-    "open_tensors",
-    "survey",
-]
+__all__ = ["Device", "DeviceOptions", "open_backend", "open_tensors", "survey"]
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +39,8 @@ def open_backend(
 ) -> "Backend":
     """Load a model on a device.
 
-    Args:
-        device: A name of `device.DEVICE_NAMES`; or "auto": the first of NVIDIA's GPUs if the model
-            loads there, else OpenVINO if it is installed and takes the model, else the CPU. A
-            device that is named is used or refused, never replaced.
-        model: The model.
-        options: How to use the device.
+    "auto" is the first of NVIDIA's GPUs if the model loads there, else OpenVINO if it is installed
+    and takes the model, else the CPU. A device that is named is used or refused, never replaced.
 
     Raises:
         UsageError: No device has this name, or it cannot do what the options ask.
@@ -71,19 +56,9 @@ def open_backend(
 def open_tensors(
     device: str | Device, graph: bytes, title: str, options: DeviceOptions | None = None
 ) -> "Tensors":
-    """Load any graph on a device, to look at its tensors.
+    """Load any serialised ONNX graph on a device, to look at its tensors; see `open_backend`.
 
-    Args:
-        device: As for `open_backend`.
-        graph: A serialised ONNX graph.
-        title: What to call it in errors.
-        options: Of these, the memory limit and TensorRT's precision.
-
-    Raises:
-        UsageError: No device has this name.
-        DeviceError: The device cannot be used here; the message says why.
-        DeviceMemoryError: The graph does not fit into the device's memory.
-        ModelError: The runtime refuses the graph.
+    `title` names it in errors. Of the options, the memory limit and the precision count.
     """
     wanted, given = Device.parse(device), options or DeviceOptions()
     return _open(wanted, lambda engine, device: engine.open_tensors(graph, title, device, given))
@@ -92,12 +67,7 @@ def open_tensors(
 def survey(graph: bytes, title: str) -> "tuple[Placement, ...]":
     """What each execution provider of ONNX Runtime makes of a graph, and OpenVINO if installed.
 
-    Args:
-        graph: A serialised ONNX graph.
-        title: What to call it in errors.
-
-    Returns:
-        ONNX Runtime's preferred provider comes first, its CPU last.
+    ONNX Runtime's preferred provider comes first, its CPU last. `title` names the graph in errors.
     """
     from detcli.backend.libraries import survey
 

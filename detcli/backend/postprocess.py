@@ -56,16 +56,11 @@ INFINITY = 0x7F800000
 
 
 def sigmoid(logits: npt.ArrayLike) -> Floats:
-    """1 / (1 + exp(-x)) in float64, with an error below 2^-45, rounded to float32.
+    """1 / (1 + exp(-x)) of float32 in float64, with an error below 2^-45, rounded to float32.
 
     Only additions, multiplications and divisions, which IEEE 754 settles to the last bit: NumPy's
-    own exp rounds differently with AVX-512 and without. It never falls as the logit rises.
-
-    Args:
-        logits: Of any shape, taken as float32. NaN stays NaN.
-
-    Returns:
-        Float32 of that shape, from 0 to 1.
+    own exp rounds differently with AVX-512 and without. It never falls as the logit rises, and NaN
+    stays NaN.
 
     Examples:
         >>> sigmoid([-np.inf, 0, 2, np.inf]).tolist()
@@ -146,10 +141,7 @@ class SelectedRows(NamedTuple):
 def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> SelectedRows:
     """Select the detections of one picture from what the network gave, as the contract reads it.
 
-    Args:
-        output: `(4 + C, N)`, or as the contract says `(N, 4 + C)` or rows `(R, 6)`.
-        options: See `select` and `select_rows`.
-        contract: What the output means.
+    The output is `(4 + C, N)`, or as the contract says `(N, 4 + C)` or rows `(R, 6)`.
     """
     cxcywh = contract.box_format is BoxFormat.CXCYWH
     if contract.layout is Layout.ROWS:
@@ -174,21 +166,18 @@ def detect_all(
 def select(
     head: HeadArray, options: SelectionOptions, *, cxcywh: bool = False, logits: bool = False
 ) -> SelectedRows:
-    """Select the detections of one picture.
+    """Select the detections of one picture from its head, `(4 + C, N)`: at most `max_det` rows.
 
-    Args:
-        head: `(4 + C, N)`.
-        options: With `class_ids`, other classes are treated as if the head lacked them. With
-            `nms_iou`, non-maximum suppression is used.
-        cxcywh: The box rows are centre and size instead of two corners.
-        logits: The scores are logits.
-
-    Returns:
-        At most `max_det` rows.
+    With `class_ids`, other classes are treated as if the head lacked them. With `cxcywh`, the box
+    rows are centre and size instead of two corners.
     """
     if logits:
         options = on_logits(options)
-    scores, classes = _class_scores(head, options)  # (C, N), (C,)
+    scores, classes = head[4:], np.arange(len(head) - 4)  # (C, N), (C,)
+    if options.class_ids is not None:
+        classes = np.array(sorted(options.class_ids), np.int64)
+        scores = scores[classes]
+    scores = scores.astype(np.float32, copy=False)
     if options.suppresses_every_class:
         choose = _every_class
     elif options.unique or options.nms_iou is not None:
@@ -216,11 +205,7 @@ def select_rows(
     class does not exist is dropped with a warning. That several rows are one anchor's is not known,
     so `unique` changes nothing.
 
-    Args:
-        rows: `(R, 6)` x1, y1, x2, y2, score, class id; others than detections have a score of 0.
-        options: What to keep.
-        class_count: C; class ids are from 0 to C - 1.
-        cxcywh: The boxes are centre and size instead of two corners.
+    Rows `(R, 6)` are x1, y1, x2, y2, score, class id; padding has a score of 0.
     """
     rows = confident_rows(rows, options.confidence, class_count)
     if options.class_ids is not None:
@@ -235,11 +220,20 @@ def select_rows(
 def confident_rows(rows: HeadArray, confidence: float, class_count: int) -> Floats:
     """The rows `(R, 6)` strictly above a confidence, in their order, as float32.
 
-    A row whose class does not exist is dropped with a warning.
+    A row whose class does not exist, as a broken graph makes, is dropped with a warning.
     """
-    rows = rows.astype(np.float32, copy=False)
-    warn_about_nan(int(np.count_nonzero(np.isnan(rows[:, 4]))), len(rows))
-    return _of_known_classes(rows[rows[:, 4] > np.float32(confidence)], class_count)
+    found: Floats = rows.astype(np.float32, copy=False)
+    warn_about_nan(int(np.count_nonzero(np.isnan(found[:, 4]))), len(found))
+    found = found[found[:, 4] > np.float32(confidence)]
+    class_id = found[:, 5]
+    known = (class_id >= 0) & (class_id < class_count) & (class_id == np.floor(class_id))
+    if not known.all():
+        _warn(
+            f"{np.count_nonzero(~known)} rows have an unknown class id, such as "
+            f"{class_id[~known][0]:g}, and were dropped; --names FILE names all classes"
+        )
+    kept: Floats = found[known]
+    return kept
 
 
 def as_selection(rows: Floats, *, logits: bool = False) -> SelectedRows:
@@ -255,13 +249,7 @@ def warn_about_nan(count: int, scores: int) -> None:
 
 
 def to_detections(selection: SelectedRows, letterbox: Letterbox, contract: Contract) -> Detections:
-    """Map the rows back to the picture; boxes that hold a NaN are dropped with a warning.
-
-    Args:
-        selection: Rows of one picture.
-        letterbox: Where the picture lies on the network's input.
-        contract: Says what the boxes are, and the names of the classes.
-    """
+    """Map a picture's rows back to it; boxes that hold a NaN are dropped with a warning."""
     boxes = selection.boxes
     if contract.box_fractions:
         height, width = letterbox.canvas
@@ -348,15 +336,6 @@ def _every_class(scores: Floats, options: SelectionOptions) -> tuple[Indices, Fl
     return anchors[order], score[order], classes[order]
 
 
-def _class_scores(head: HeadArray, options: SelectionOptions) -> tuple[Floats, Indices]:
-    """Scores (C, N) as float32, and the class id of each row."""
-    scores, classes = head[4:], np.arange(len(head) - 4)
-    if options.class_ids is not None:
-        classes = np.array(sorted(options.class_ids), np.int64)
-        scores = scores[classes]
-    return scores.astype(np.float32, copy=False), classes
-
-
 def _anchor_score(scores: Floats) -> Floats:
     """Maximum over the classes, NaN ignored: (C, N) -> (N,)."""
     best: Floats = scores.max(axis=0)
@@ -364,19 +343,6 @@ def _anchor_score(scores: Floats) -> Floats:
         warn_about_nan(int(np.count_nonzero(np.isnan(scores))), scores.size)
         best = np.fmax.reduce(scores, axis=0)
     return best
-
-
-def _of_known_classes(rows: Floats, class_count: int) -> Floats:
-    """The rows (R, 6) of classes that exist; a broken graph makes others."""
-    class_id = rows[:, 5]
-    known = (class_id >= 0) & (class_id < class_count) & (class_id == np.floor(class_id))
-    if not known.all():
-        _warn(
-            f"{np.count_nonzero(~known)} rows have an unknown class id, such as "
-            f"{class_id[~known][0]:g}, and were dropped; --names FILE names all classes"
-        )
-    found: Floats = rows[known]
-    return found
 
 
 def _corners(boxes: Floats, *, cxcywh: bool) -> Floats:
@@ -398,16 +364,9 @@ def _without_duplicates(chosen: SelectedRows, options: SelectionOptions) -> Sele
 def non_maximum_suppression(
     boxes: Floats, class_id: Indices, iou_threshold: float, limit: int
 ) -> Indices:
-    """Greedy NMS: drop a box that overlaps a better, kept box of its own class too much.
+    """Greedy NMS: drop a box whose IoU with a better, kept box of its class is above a threshold.
 
-    Args:
-        boxes: `(N, 4)` x1, y1, x2, y2, best first.
-        class_id: `(N,)`.
-        iou_threshold: Boxes with an IoU strictly above it are duplicates.
-        limit: Maximum number of boxes to keep.
-
-    Returns:
-        `(M,)` indices of the kept boxes, ascending, M <= limit.
+    Boxes are `(N, 4)` x1, y1, x2, y2, best first. Gives `(M,)` ascending indices, M <= limit.
     """
     side = np.maximum(boxes[:, 2:] - boxes[:, :2], np.float32(0))  # 0 for an inverted box
     area = side[:, 0] * side[:, 1]

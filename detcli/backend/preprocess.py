@@ -13,7 +13,7 @@ looks at two pixels along each axis, however much it shrinks a picture.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,23 +42,19 @@ def _resample_rows(image: Image, target: int, interpolation: Interpolation) -> I
     """Resize along the first axis: `(H, W, 3)` -> `(target, W, 3)`."""
     rows = image.reshape(len(image), -1)  # (H, W * 3)
     out = np.empty((target, rows.shape[1]), np.uint8)
-    for block in _weights(len(image), target, interpolation):
-        source = rows[block.start : block.start + block.weights.shape[1]]
-        step = max(1, PRODUCTS // block.weights.size)
+    for made, needed, weights in _weights(len(image), target, interpolation):
+        step = max(1, PRODUCTS // weights.size)
         for first in range(0, rows.shape[1], step):
             part = np.s_[first : first + step]
-            level = block.weights @ source[:, part].astype(np.float64)  # (ROWS, step)
+            level = weights @ rows[needed, part].astype(np.float64)  # (ROWS, step)
             level += 0.5
-            out[block.rows, part] = np.clip(level, 0, 255, out=level)
+            out[made, part] = np.clip(level, 0, 255, out=level)
     return out.reshape(target, *image.shape[1:])
 
 
-class _Block(NamedTuple):
-    """How a few neighbouring rows of the output are made."""
-
-    rows: slice  # which they are, at most `ROWS`
-    start: int  # the first row of the source that they need
-    weights: Doubles  # `(len(rows), source rows)` float64, multiples of 1 / `PRECISION`
+_Block = tuple[slice, slice, Doubles]
+"""At most `ROWS` rows of the output, the rows of the source that they need, and their weights:
+float64, multiples of 1 / `PRECISION`."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -79,11 +75,11 @@ def _weights(source: int, target: int, interpolation: Interpolation) -> tuple[_B
     blocks = []
     for begin in range(0, target, ROWS):
         rows = slice(begin, min(begin + ROWS, target))
-        start, stop = first[rows][0], last[rows][-1]
+        start, stop = int(first[rows][0]), int(last[rows][-1])
         dense = np.zeros((rows.stop - begin, stop - start))
         inside = position[rows] < last[rows, np.newaxis]
         dense[np.nonzero(inside)[0], position[rows][inside] - start] = weight[rows][inside]
-        blocks.append(_Block(rows, int(start), dense))
+        blocks.append((rows, slice(start, stop), dense))
     return tuple(blocks)
 
 
@@ -117,13 +113,9 @@ def place(
     preprocessing: Preprocessing,
     stride: int | None = None,
 ) -> Letterbox:
-    """Where a picture of (height, width) lies on the network's input.
+    """Where a picture of (height, width) lies on the network's input, the canvas.
 
-    Args:
-        picture: Its height and width.
-        canvas: Height and width of the input, where it does not follow the picture.
-        preprocessing: How the picture is fitted.
-        stride: If given, the input is made as small as its sides can be: multiples of this.
+    If a stride is given, the input is made as small as its sides can be: multiples of this.
     """
     match preprocessing.resize:
         case Resize.STRETCH:
@@ -149,8 +141,8 @@ def letterbox_image(
     """Resize a picture and pad it: `(H, W, 3)` -> canvas `(H, W, 3)`, uint8 BGR."""
     height, width = letterbox.resized
     image = resize(image, letterbox.resized, preprocessing.interpolation)
-    canvas = np.full((*letterbox.canvas, 3), preprocessing.pad, np.uint8)
     top, left = letterbox.top, letterbox.left
+    canvas = np.full((*letterbox.canvas, 3), preprocessing.pad, np.uint8)
     canvas[top : top + height, left : left + width] = image
     return canvas
 
@@ -182,9 +174,8 @@ def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> npt.NDArray[An
     """
     levels = np.arange(LEVELS) * preprocessing.scale  # (256,)
     mean, std = (np.array(part)[:, np.newaxis] for part in (preprocessing.mean, preprocessing.std))
-    table: npt.NDArray[Any] = ((levels - mean) / std).astype(np.float32).astype(dtype) + dtype.type(
-        0
-    )
+    table: npt.NDArray[Any] = ((levels - mean) / std).astype(np.float32).astype(dtype)
+    table += dtype.type(0)
     table.flags.writeable = False  # all callers share it
     return table
 

@@ -52,11 +52,7 @@ class LetterboxBatch:
     ) -> None:
         """Lay out the staging area; nothing is copied yet.
 
-        Args:
-            images: `(H, W, 3)` uint8 BGR each; they may be views.
-            letterboxes: One for each picture, all on the same canvas.
-            dtype: The tensor's, float32 or float16.
-            preprocessing: How the pictures become the tensor.
+        Pictures are `(H, W, 3)` uint8 BGR, may be views, and share a canvas.
         """
         self.shape = (len(images), 3, *letterboxes[0].canvas)
         self.size = 0
@@ -146,12 +142,7 @@ class LetterboxBatch:
 
 @functools.lru_cache(maxsize=256)  # a few KiB each; most pictures share a few sizes
 def column_taps(source: int, target: int) -> Taps:
-    """Taps along x, from a width of `source` pixels to one of `target`.
-
-    Examples:
-        >>> column_taps(2, 4).tolist()
-        [[0, 0, 2048, 0], [0, 1, 1536, 512], [0, 1, 512, 1536], [1, 1, 2048, 0]]
-    """
+    """Taps along x, from a width of `source` pixels to one of `target`."""
     near, fraction = _positions(source, target)
     # Beyond the centre of the first or last pixel, that pixel has full weight.
     fraction[(near < 0) | (near >= source - 1)] = 0
@@ -164,10 +155,6 @@ def row_taps(source: int, target: int) -> Taps:
 
     Beyond the first or last row both taps are that row and the weights stay, which need not round
     to the same result as one tap of full weight.
-
-    Examples:
-        >>> row_taps(2, 4).tolist()
-        [[0, 0, 512, 1536], [0, 1, 1536, 512], [0, 1, 512, 1536], [1, 1, 1536, 512]]
     """
     return _taps(*_positions(source, target), source)
 

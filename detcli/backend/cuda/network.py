@@ -96,18 +96,20 @@ class Network:
     def output_shape(self, shape: InputShape) -> tuple[int, int, int]:
         """Shape of the output for an input of shape `(B, 3, H, W)`, unless `rows_vary`.
 
-        If the graph does not say N, an ordinary run finds it, once for each H and W.
-
-        Returns:
-            `(B, 4 + C, N)`, or `(B, N, 4 + C)` where the contract says `anchors_first`, or
-            `(B, R, 6)` where the graph selects for itself.
+        That is `(B, 4 + C, N)`, or as the contract says `(B, N, 4 + C)` or rows `(B, R, 6)`. If the
+        graph does not say N, an ordinary run finds it, once for each H and W.
         """
         batch, _, height, width = shape
         anchors = self._contract.anchor_count
         if anchors is None:
             anchors = self._anchors.get((height, width))
         if anchors is None:
-            anchors = self._anchors[height, width] = self._count_anchors(height, width)
+            zeros = np.zeros((self.batch or 1, 3, height, width), self.input_dtype)
+            with self._failures(zeros.shape):
+                waiting = self._run_options(NO_GRAPH, wait=True)
+                (head,) = self._session.run(None, {self._contract.input_name: zeros}, waiting)
+            anchors = int(head.shape[1 if self._contract.anchors_first else 2])
+            self._anchors[height, width] = anchors
         if self._contract.layout is Layout.ROWS:
             return batch, anchors, 6
         rows = 4 + self._contract.class_count
@@ -119,20 +121,18 @@ class Network:
         The first run of a pair of addresses is an ordinary one, so a single picture need not wait
         for a capture. If graphs are used, the second run captures one and later runs replay it;
         with `only_repeated`, the first later run that ends a row of runs of its shape captures.
-
-        Args:
-            input_address: Address of `shape` values of `input_dtype`, C-contiguous.
-            output_address: Address for `output_shape(shape)` values of `output_dtype`.
-            shape: `(B, 3, H, W)`; B is `batch` unless that is None.
+        Shape is `(B, 3, H, W)`; B is `batch` unless that is None.
         """
         key = (input_address, output_address, shape)
         self._repeats = self._repeats + 1 if shape == self._last_shape else 0
         self._last_shape = shape
+        repeated = self._repeats >= REPEATS or not self._only_repeated
+        captures = self.uses_graph and repeated and self._captured < MAX_GRAPHS
         with self._failures(shape):
             binding = self._bindings.get(key)
             if binding is None:
                 binding = self._bind(*key)
-            elif binding.graph == NO_GRAPH and self._wants_capture():
+            elif binding.graph == NO_GRAPH and captures:
                 binding.graph, self._captured = self._captured, self._captured + 1
                 binding.options = self._run_options(binding.graph)
             self._bindings.pop(key, None)  # not kept if it fails
@@ -142,9 +142,7 @@ class Network:
     def run_to_host(self, input_address: int, shape: InputShape) -> HeadArray:
         """Run the network and wait for its output, of whatever size."""
         with self._failures(shape):
-            io = self._session.io_binding()
-            taken = self.input_dtype.type
-            io.bind_input(self._contract.input_name, *self._device, taken, shape, input_address)
+            io = self._bound_input(input_address, shape)
             io.bind_output(self._output_name, "cpu")
             self._session.run_with_iobinding(io, self._run_options(NO_GRAPH, wait=True))
             output: HeadArray = io.copy_outputs_to_cpu()[0]
@@ -153,11 +151,6 @@ class Network:
     def close(self) -> None:
         self._bindings.clear()
         self._session = None
-
-    def _wants_capture(self) -> bool:
-        """Whether to capture the run at hand, of a pair of addresses that was run before."""
-        repeated = self._repeats >= REPEATS or not self._only_repeated
-        return self.uses_graph and repeated and self._captured < MAX_GRAPHS
 
     def _execute(self, binding: _Binding) -> None:
         """Run; if a graph cannot be captured or replayed, stop using graphs and run again."""
@@ -177,12 +170,15 @@ class Network:
             if len(self._bindings) < MAX_BINDINGS:
                 break
             del self._bindings[key]
-        io = self._session.io_binding()
-        taken, given = self.input_dtype.type, self.output_dtype.type
         output = self.output_shape(shape)
-        io.bind_input(self._contract.input_name, *self._device, taken, shape, input_address)
+        io, given = self._bound_input(input_address, shape), self.output_dtype.type
         io.bind_output(self._output_name, *self._device, given, output, output_address)
         return _Binding(io, self._run_options(NO_GRAPH))
+
+    def _bound_input(self, address: int, shape: InputShape) -> Any:  # noqa: ANN401
+        io, taken = self._session.io_binding(), self.input_dtype.type
+        io.bind_input(self._contract.input_name, *self._device, taken, shape, address)
+        return io
 
     def _run_options(self, graph: int, *, wait: bool = False) -> Any:  # noqa: ANN401
         """Options of a run: its graph, and whether the host waits for the end."""
@@ -193,14 +189,6 @@ class Network:
         if self._can_capture:
             options.add_run_config_entry("gpu_graph_id", str(graph))
         return options
-
-    def _count_anchors(self, height: int, width: int) -> int:
-        """N for an input size, from a run on the smallest batch of zeros."""
-        zeros = np.zeros((self.batch or 1, 3, height, width), self.input_dtype)
-        with self._failures(zeros.shape):
-            options = self._run_options(NO_GRAPH, wait=True)
-            (head,) = self._session.run(None, {self._contract.input_name: zeros}, options)
-        return int(head.shape[1 if self._contract.anchors_first else 2])
 
     @contextlib.contextmanager
     def _failures(self, shape: tuple[int, ...]) -> Iterator[None]:

@@ -14,7 +14,7 @@ itself need no kernel, see `HostSelection`.
 import math
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,7 @@ from detcli.backend.postprocess import (
 from detcli.model.contract import Contract
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Argument, Gpu, Graph
-
-    Arguments = tuple[Argument, ...]
+    from detcli.backend.cuda.driver import Gpu, Graph
 
 ANCHORS_IN_A_BLOCK = 32
 ALIGNMENT = 256  # bytes
@@ -54,11 +52,9 @@ class HeadShape:
     logits: bool = False  # the scores are logits
 
 
-class Rows(NamedTuple):
-    """The rows that were selected from one picture."""
-
-    values: npt.NDArray[np.float32]  # (M, 6) x1, y1, x2, y2 in canvas pixels, score, class id
-    nan_count: int  # scores that are NaN
+Rows = tuple[npt.NDArray[np.float32], int]
+"""What was selected from one picture: `(M, 6)` x1, y1, x2, y2 in canvas pixels, score, class id;
+and how many scores are NaN."""
 
 
 class SelectionKernels:
@@ -118,56 +114,47 @@ class SelectionKernels:
         graph.enqueue()
 
     def _launch(self, graph: "Graph", heads: int) -> None:
-        """Append the kernels."""
-        head, unsigned, at = self._head, np.uint32, self._address
+        """Append the kernels: step 1 of the specification, then steps 2 to 4 or suppression."""
+        head, options, unsigned, at = self._head, self._options, np.uint32, self._address
         shape = (
             *(heads, unsigned(head.rows), unsigned(head.anchors), unsigned(head.anchors_first)),
             *(self._class_ids.address if self._class_ids else 0, unsigned(self._class_count)),
         )
-        blocks = -(-head.anchors // ANCHORS_IN_A_BLOCK)
         best = (at("best_key"), at("second_key"), at("best_class"))
+        blocks = -(-head.anchors // ANCHORS_IN_A_BLOCK)
         maxima = (*shape, *best, at("nan_count"))
         graph.launch(f"class_max_{head.dtype}", (blocks, head.batch, 1), 256, *maxima)
-        rest = self._select if self._options.nms_iou is None else self._suppress
-        rest(graph, shape, (at("nan_count"), at("result"), at("result") + 8 * head.batch))
-
-    def _select(self, graph: "Graph", shape: "Arguments", found: tuple[int, int, int]) -> None:
-        """Steps 2 to 4 of the specification; `found` is NaN counts, counts, rows."""
-        head, options, unsigned, at = self._head, self._options, np.uint32, self._address
-        wanted = (unsigned(self.max_det), unsigned(options.unique), np.float32(options.confidence))
-        best = (at("best_key"), at("second_key"), at("best_class"))
-        space = (at("ranked"), at("wide"), at("spill"), unsigned(self._spill))
-        arguments = (*shape, unsigned(head.cxcywh), *wanted, *best, *space, *found)
-        graph.launch(f"select_{head.dtype}", (head.batch, 1, 1), 1024, *arguments)
-
-    def _suppress(self, graph: "Graph", shape: "Arguments", found: tuple[int, int, int]) -> None:
-        """Non-maximum suppression instead."""
-        head, options, unsigned, at = self._head, self._options, np.uint32, self._address
         grid = (head.batch, 1, 1)
+        least, wanted = np.float32(options.confidence), (*shape, unsigned(head.cxcywh))
+        found = (at("nan_count"), at("result"), at("result") + 8 * head.batch)
+        spill, max_det = (at("spill"), unsigned(self._spill)), unsigned(self.max_det)
+        if options.nms_iou is None:
+            rule = (*wanted, max_det, unsigned(options.unique), least)
+            space = (at("ranked"), at("wide"), *spill)
+            graph.launch(f"select_{head.dtype}", grid, 1024, *rule, *best, *space, *found)
+            return
         ranked = (at("ranked"), at("ranked_count"))
-        spill = (at("spill"), unsigned(self._spill))
-        least = np.float32(options.confidence)
-        candidates = (unsigned(head.anchors), least, at("best_key"), *ranked, *spill)
-        wanted = (unsigned(head.cxcywh), unsigned(self.max_det), np.float32(options.nms_iou or 0))
-        best = (at("best_key"), at("best_class"))
-        arguments = (*shape, *wanted, *ranked, *best, at("row_class"), *found)
+        candidates = (unsigned(head.anchors), least, best[0], *ranked, *spill)
         graph.launch("rank_anchors", grid, 1024, *candidates)
-        graph.launch(f"nms_{head.dtype}", grid, 1024, *arguments)
+        limits = (*wanted, max_det, np.float32(options.nms_iou))
+        classes = (best[0], best[2], at("row_class"))
+        graph.launch(f"nms_{head.dtype}", grid, 1024, *limits, *ranked, *classes, *found)
 
-    def read(self, result: npt.NDArray[np.uint8]) -> list["Rows"]:
+    def read(self, result: npt.NDArray[np.uint8]) -> list[Rows]:
         """Copy the rows of each picture out of a downloaded result."""
         counts, found = self._counts.unpack_from(result.data), []
         for picture in range(self._head.batch):
             count, nan_count = counts[2 * picture : 2 * picture + 2]
             start = self._counts.size + 24 * picture * self.max_det
             own = np.ndarray((count, 6), np.float32, result, start)
-            found.append(Rows(own.copy(), nan_count))
+            found.append((own.copy(), nan_count))
         return found
 
     def choose(self, rows: Rows) -> SelectedRows:
         """What was selected from one picture, with a warning about NaN."""
-        warn_about_nan(rows.nan_count, self._score_count)
-        return as_selection(rows.values, logits=self._head.logits)
+        values, nan_count = rows
+        warn_about_nan(nan_count, self._score_count)
+        return as_selection(values, logits=self._head.logits)
 
     def close(self) -> None:
         self._memory.close()
@@ -179,12 +166,10 @@ class SelectionKernels:
 
 
 class HostSelection:
-    """Selection on the host, of what the kernels do not select from.
+    """Selection on the host, used as `SelectionKernels`, of what they do not select from.
 
     That is the rows of a graph that selects for itself, which are few; and heads where an anchor
     may be several candidates for suppression.
-
-    Used as `SelectionKernels`; it holds no memory.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ def _selection_is_right(gpu, head, options) -> bool:
     selection.enqueue(uploaded.address, result.address)
     gpu.record().wait()
     [found] = selection.read(result.array)
-    got, wanted = postprocess.as_selection(found.values), postprocess.select(head, options)
+    got, wanted = postprocess.as_selection(found[0]), postprocess.select(head, options)
     return all(np.array_equal(*pair) for pair in zip(got, wanted, strict=True))
 
 

@@ -79,12 +79,12 @@ def assert_as_specified(found, heads, options, *, cxcywh=False, logits=False):
         warnings.simplefilter("ignore", DetcliWarning)
         for rows, head in zip(found, heads, strict=True):
             expected = postprocess.select(head, options, cxcywh=cxcywh, logits=logits)
-            own_rows = postprocess.as_selection(rows.values, logits=logits)
+            own_rows = postprocess.as_selection(rows[0], logits=logits)
             for own, wanted in zip(own_rows, expected, strict=True):
                 assert own.shape == wanted.shape
                 assert own.tobytes() == wanted.tobytes()
             classes = slice(None) if options.class_ids is None else sorted(options.class_ids)
-            assert rows.nan_count == np.count_nonzero(np.isnan(head[4:][classes]))
+            assert rows[1] == np.count_nonzero(np.isnan(head[4:][classes]))
 
 
 @pytest.mark.parametrize("anchors", ANCHORS)
@@ -158,7 +158,7 @@ def test_a_negative_confidence_keeps_negative_scores(gpu, random):
     heads = make_head(random, 1, 3, 100) - np.float32(0.5)
     options = SelectionOptions(-0.25, 300, None, None)
     found = select(gpu, heads, options)
-    assert found[0].values[-1, 4] < 0
+    assert found[0][0][-1, 4] < 0
     assert_as_specified(found, heads, options)
 
 
