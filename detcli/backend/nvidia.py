@@ -29,7 +29,7 @@ class CudaExtra:
     cuda: int  # the major version
     driver: int  # the first that runs it, from NVIDIA's release notes
     runtime: tuple[int, int, int]  # the newest onnxruntime-gpu that was looked into
-    architectures: tuple[str, ...]  # what that has code for, in NVIDIA's names
+    architectures: str  # what that has code for, in NVIDIA's names
 
     @property
     def command(self) -> str:
@@ -43,7 +43,7 @@ class CudaExtra:
         on exactly one ("sm_90a"). The driver compiles "compute_90" for every later GPU.
         """
         gpu = tuple(map(int, capability.split(".")))
-        for code in filter(None, map(ARCHITECTURE.fullmatch, self.architectures)):
+        for code in ARCHITECTURE.finditer(self.architectures):
             built_for = int(code["major"]), int(code["minor"])
             same = code["form"] == "compute" or gpu[0] == built_for[0]
             if gpu == built_for if code["only"] else gpu >= built_for and same:
@@ -52,13 +52,8 @@ class CudaExtra:
 
 
 CUDA_EXTRAS = (
-    CudaExtra(
-        "cuda", 13, 580, (1, 31, 1), ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_120a")
-    ),
-    CudaExtra(
-        *("cuda12", 12, 525, (1, 26, 0)),
-        ("sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "compute_90", "sm_90a"),
-    ),
+    CudaExtra("cuda", 13, 580, (1, 31, 1), "sm_75 sm_80 sm_86 sm_89 sm_90a sm_120a"),
+    CudaExtra("cuda12", 12, 525, (1, 26, 0), "sm_60 sm_70 sm_75 sm_80 sm_86 compute_90 sm_90a"),
 )
 """The newest first."""
 
@@ -122,22 +117,16 @@ def fitting_extra(facts: DriverFacts) -> CudaExtra | None:
 
 
 def lacking_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> str | None:
-    """Say that ONNX Runtime has no code for any of these GPUs.
+    """Say that this ONNX Runtime, built for a CUDA, has no code for any of these GPUs.
 
-    Args:
-        gpus: The GPUs.
-        runtime: ONNX Runtime's version.
-        cuda: The CUDA that it was built for, such as "13.0"; None if unknown.
-
-    Returns:
-        None if it has code, or if nothing is known about this ONNX Runtime.
+    None if it has code, or if nothing is known about it.
     """
     version = tuple(map(int, re.findall(r"\d+", runtime)[:3]))
     for extra in CUDA_EXTRAS:
         if cuda and int(cuda.partition(".")[0]) == extra.cuda and version <= extra.runtime:
             if not gpus or any(extra.runs_on(gpu.capability) for gpu in gpus):
                 return None
-            codes = filter(None, map(ARCHITECTURE.fullmatch, extra.architectures))
+            codes = ARCHITECTURE.finditer(extra.architectures)
             found = {f"{code['major']}.{code['minor']}" for code in codes}
             return (
                 f"this ONNX Runtime has no code for {gpus[0].name}, of compute capability "
@@ -166,11 +155,7 @@ def _describe(driver: ctypes.CDLL, ordinal: int) -> GpuFacts:
 
 
 def driver_version(root: Path = Path("/")) -> str | None:
-    """Version of the driver's kernel module; None where it is not loaded, and outside Linux.
-
-    Args:
-        root: Root of the file system.
-    """
+    """Version of the driver's kernel module; None where it is not loaded, and outside Linux."""
     try:
         text = (root / "proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -180,11 +165,7 @@ def driver_version(root: Path = Path("/")) -> str | None:
 
 
 def gpu_uuid(ordinal: int) -> str:
-    """UUID of a GPU by its CUDA ordinal: "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", for example.
-
-    Raises:
-        DeviceError: There is no such GPU, or the driver does not work.
-    """
+    """UUID of a GPU by its CUDA ordinal, such as "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"."""
     import uuid  # takes 2 ms
 
     if ordinal >= count_gpus():

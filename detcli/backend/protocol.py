@@ -26,19 +26,12 @@ Observer = Callable[[Stage], None]
 
 
 class Backend(Protocol):
-    """From pictures to detections in three stages on one device, with the same rows on each.
+    """From pictures to detections in three stages on one device, with the same rows on each."""
 
-    Attributes:
-        device: The device's name.
-        precision: What the network computes in, where that is for the device to choose; else empty.
-        in_flight: How many batches to start before waiting for the first.
-        workers: How many backends to run side by side, one per thread.
-    """
-
-    device: str
-    precision: str
-    in_flight: int
-    workers: int
+    device: str  # its name
+    precision: str  # what the network computes in, where the device chooses that; else empty
+    in_flight: int  # how many batches to start before waiting for the first
+    workers: int  # how many backends to run side by side, one per thread
 
     def best_batch(self, canvas: tuple[int, int]) -> int:
         """Best number of pictures in a batch, for an input of this height and width."""
@@ -115,13 +108,9 @@ class HostBackend:
 
 
 class Tensors(Protocol):
-    """Any graph on one device, with arrays as its inputs and outputs.
+    """Any graph on one device, with arrays as its inputs and outputs."""
 
-    Attributes:
-        device: The device's name.
-    """
-
-    device: str
+    device: str  # its name
 
     def run_watched(self, name: str, tensor: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         """Feed the named input and return all outputs by name.
@@ -169,10 +158,7 @@ T = TypeVar("T")
 def run_with_timeout(limit_s: int, title: str, task: Callable[[], T]) -> T:
     """Run a task on a network that may never finish, such as folding its constants.
 
-    Args:
-        limit_s: Seconds that it may take; those in which the process is suspended do not count.
-        title: The model's name in errors.
-        task: The task; its errors are raised as they are.
+    `title` is the model's name in errors. Seconds in which the process is suspended do not count.
 
     Raises:
         ModelError: The task did not finish within the limit.

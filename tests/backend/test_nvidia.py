@@ -171,7 +171,7 @@ def test_the_command_that_installs_cuda(version, command, install):
     ],
 )
 def test_what_code_runs_on(architectures, capabilities, others):
-    extra = replace(CUDA_EXTRAS[0], architectures=tuple(architectures))
+    extra = replace(CUDA_EXTRAS[0], architectures=" ".join(architectures))
     assert [one for one in capabilities if not extra.runs_on(one)] == []
     assert [one for one in others if extra.runs_on(one)] == []
 

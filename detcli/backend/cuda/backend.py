@@ -98,7 +98,6 @@ class CudaBackend:
         return largest_batch(self._gpu.multiprocessors, room, canvas)
 
     def allocate(self, size: tuple[int, int]) -> Image:
-        """An array for a picture, in page-locked memory if there is some; it may outlive this."""
         return self._pictures.allocate(size)
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Batch:
@@ -199,7 +198,6 @@ class CudaBackend:
         return found
 
     def observe(self, observer: Observer | None) -> None:
-        """Tell an observer which stage has ended, once the GPU is idle."""
         self._observer = observer
 
     def _ended(self, stage: Stage) -> None:

@@ -105,7 +105,6 @@ class Event:
         self._event, self._gpu = event, gpu
 
     def record(self) -> None:
-        """Move it behind what has been enqueued so far."""
         self._gpu.call(self._gpu.queue.record, self._event)
 
     def wait(self) -> None:
@@ -129,7 +128,6 @@ class Graph:
         self._last = self._gpu.call(self._last.launch, config, code, *arguments)
 
     def copy(self, target: int, source: int, size: int) -> None:
-        """Append a copy, see `Gpu.copy`."""
         self._last = self._gpu.call(self._last.memcpy, target, source, size)
 
     def clear(self, target: int, size: int) -> None:
@@ -144,10 +142,7 @@ class Graph:
 
 
 class Gpu:
-    """A GPU as the backend uses it."""
-
     def __init__(self, ordinal: int) -> None:
-        """Open a device."""
         # Device.get_all_devices() asks NVML, which also counts GPUs that CUDA_VISIBLE_DEVICES
         # hides, and is missing in some containers.
         count = count_gpus()
@@ -375,9 +370,8 @@ def _compile(source: str, options: ProgramOptions) -> bytes:
 
 
 def _compile_error(report: str, options: ProgramOptions) -> DeviceError:
-    """The error for the first of the compiler's errors, as file:line: reason."""
     where, reason = str(options.name), report
-    if found := SOURCE_ERROR.search(report):
+    if found := SOURCE_ERROR.search(report):  # the first
         where, reason = f"{found['file']}:{found['line']}", found["reason"]
     elif found := OTHER_ERROR.search(report):  # from the assembler, or about an option
         reason = found["reason"]

@@ -1,14 +1,11 @@
 """Memory of batches: pictures in page-locked memory, and a ring of slots from upload to rows.
 
 The GPU reads page-locked memory directly, so the host need not copy pictures that are decoded into
-it. Locking pages is slow, so memory is used again and again: an array's comes back when the array
-and all its views are gone.
+it. Locking pages is slow, so memory is used again: when an array and all its views are gone.
 
-A slot is the memory that one batch owns from its upload to its rows. While the host reads the rows
-of one batch, the GPU works on the next, and the pictures of the one after that are uploaded.
-Batches in flight share nothing, so no replay of a CUDA graph, which writes where the previous one
-wrote, can reach memory that is still being read. A slot is only handed out again when its rows were
-copied.
+A slot is the memory that one batch owns from its upload to its rows, which are copied before it is
+handed out again. Batches in flight share nothing, so no replay of a CUDA graph, which writes where
+the previous one wrote, can reach memory that is still being read.
 """
 
 import contextlib
@@ -96,10 +93,7 @@ class PictureMemory:
 
 
 class Loan:
-    """Page-locked memory that is an array's; NumPy keeps it as long as the array or a view of it.
-
-    Its only use is `numpy.asarray(loan)`.
-    """
+    """Page-locked memory for `numpy.asarray`, which keeps it as long as the array or a view."""
 
     def __init__(self, owner: PictureMemory, memory: "PinnedMemory", size: tuple[int, int]) -> None:
         self._owner, self._memory = owner, memory
@@ -145,11 +139,10 @@ class Slot:
         self.pictures: Sequence[Image] = ()
 
     def device(self, part: str, size: int) -> "DeviceMemory":
-        """Device memory of at least `size` bytes, reused while it is large enough."""
+        """At least `size` bytes, reused while there are enough."""
         return _grown(self._device, part, size, self._gpu.allocate)
 
     def pinned(self, part: str, size: int) -> "PinnedMemory":
-        """Page-locked memory of at least `size` bytes."""
         return _grown(self._pinned, part, size, self._gpu.pin)
 
     @contextlib.contextmanager
@@ -180,8 +173,6 @@ class Slot:
 
 
 class Ring:
-    """Slots in turn."""
-
     def __init__(self, gpu: "Gpu", size: int) -> None:
         self._slots = [Slot(gpu) for _ in range(size)]
         self._next = 0

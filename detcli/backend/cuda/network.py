@@ -71,7 +71,6 @@ class Network:
         uses_graph: bool = False,
         only_repeated: bool = False,
     ) -> None:
-        """Take over a session."""
         (output,) = session.get_outputs()
         if output.type not in ELEMENT_TYPES:
             raise ModelError(

@@ -65,7 +65,6 @@ class SelectionKernels:
     """
 
     def __init__(self, gpu: "Gpu", head: HeadShape, options: SelectionOptions) -> None:
-        """Allocate the workspace."""
         self._gpu, self._head = gpu, head
         self._options = on_logits(options) if head.logits else options
         chosen = None if options.class_ids is None else sorted(options.class_ids)
