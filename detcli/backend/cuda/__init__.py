@@ -21,7 +21,6 @@ from detcli.core.device import Device, DeviceOptions
 from detcli.model.file import PreparedModel
 
 if TYPE_CHECKING:
-    from detcli.backend.cuda.driver import Gpu
     from detcli.backend.session import TensorSession
 
 __all__ = ["DeviceArray", "open_backend", "open_tensors", "top_k"]
@@ -30,11 +29,13 @@ __all__ = ["DeviceArray", "open_backend", "open_tensors", "top_k"]
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> CudaBackend:
     """Load a model on a GPU, see `backend.open_backend`."""
     _require_runtime(device)
+    from detcli.backend.cuda.driver import Gpu  # needs cuda-core
     from detcli.backend.cuda.network import open_network
 
     with contextlib.ExitStack() as stack:
-        gpu = _open_gpu(device)
+        gpu = Gpu(device.ordinal or 0)
         stack.callback(gpu.close)
+        gpu.load_kernels()  # now, instead of in the first picture
         network = open_network(model, device, gpu.stream, options)
         stack.pop_all()
     return CudaBackend(gpu, network, model.contract, str(device), options.gpu_mem_limit)
@@ -61,15 +62,3 @@ def _require_runtime(device: Device) -> None:
         # From Ampere on it would round factors to TF32. The provider has no option against that,
         # and NVIDIA's libraries read this when the first session is made.
         os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
-
-
-def _open_gpu(device: Device) -> "Gpu":
-    """Open the GPU and load its kernels now, instead of in the first picture."""
-    from detcli.backend.cuda.driver import Gpu  # needs cuda-core
-
-    with contextlib.ExitStack() as stack:
-        gpu = Gpu(device.ordinal or 0)
-        stack.callback(gpu.close)
-        gpu.load_kernels()
-        stack.pop_all()
-    return gpu

@@ -95,9 +95,11 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
     gpu.record().wait()
     if not on_host:
         return best
-    if array.owner is not None:
-        array.owner.close()
-    return take(gpu, best[0]), take(gpu, best[1])
+    found = [download(gpu, one.address, one.shape, one.dtype) for one in best]
+    for one in (array, *best):
+        if one.owner is not None:
+            one.owner.close()
+    return found[0], found[1]
 
 
 def spill_capacity(k: int) -> int:
@@ -126,14 +128,6 @@ def download(
     array = staging.array[:size].view(dtype).reshape(shape).copy()
     staging.close()
     return array
-
-
-def take(gpu: "Gpu", array: DeviceArray) -> npt.NDArray[Any]:
-    """Copy an array from device memory and free what it owns."""
-    values = download(gpu, array.address, array.shape, array.dtype)
-    if array.owner is not None:
-        array.owner.close()
-    return values
 
 
 def _enqueue(

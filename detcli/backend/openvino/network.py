@@ -71,14 +71,9 @@ NAMES = {"i8": "int8", "u8": "int8"}
 
 @functools.cache
 def library() -> Any:  # noqa: ANN401 - its types are incomplete
-    """Import OpenVINO, without its converter of models.
+    """Import OpenVINO, without its converter of models, which is imported when it is called.
 
-    That is two thirds of the import's time, brings telemetry, and is a part that OpenVINO does
-    without itself. It is imported after all as soon as it is called.
-
-    Raises:
-        DependencyError: It is not installed, or does not load.
-        DeviceError: It is older than what this package is tested with.
+    That takes two thirds of the import's time and brings telemetry.
     """
     # Where there is no /sys, as in a chroot, its threads' library would say so on stderr.
     os.environ.setdefault("HWLOC_HIDE_ERRORS", "2")
@@ -230,7 +225,8 @@ def choose_precision(core: Any, unit: str, *, half: bool) -> str:  # noqa: ANN40
     OpenVINO's own default is half precision wherever the device has it.
     """
     wanted = HALF[unit.partition(".")[0]] if half else "f32"
-    has = CAPABILITY[wanted] in core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
+    capabilities = core.get_property(unit, "OPTIMIZATION_CAPABILITIES")
+    has = CAPABILITY[wanted] in capabilities
     if wanted == "bf16" and not (has and _multiplies_bf16(core)):
         raise DeviceError(
             "--half would be slower: this processor does not multiply in bfloat16, which OpenVINO "
@@ -239,8 +235,7 @@ def choose_precision(core: Any, unit: str, *, half: bool) -> str:  # noqa: ANN40
         )
     if not has:
         raise DeviceError(
-            f"OpenVINO's {unit} does not compute in {wanted}, but in "
-            f"{', '.join(core.get_property(unit, 'OPTIMIZATION_CAPABILITIES'))}",
+            f"OpenVINO's {unit} does not compute in {wanted}, but in {', '.join(capabilities)}",
             "leave --half out" if half else "use --half, or --device openvino:CPU",
         )
     return wanted
@@ -307,16 +302,14 @@ def precision_of(compiled: Any) -> str:  # noqa: ANN401
 
 def _layers(compiled: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401
     """Kind, precision and kernel of each layer that runs."""
-    entries = ("layerType", "runtimePrecision", "primitiveType")
-    facts = [node.get_rt_info() for node in compiled.get_runtime_model().get_ops()]
-    # The names of precisions differ by plug-in: f16, FP16.
-    return [
-        (kind, precision.lower().replace("fp", "f"), kernel)
-        for kind, precision, kernel in (
-            [info[entry].astype(str) if entry in info else "" for entry in entries]
-            for info in facts
-        )
-    ]
+    entries, found = ("layerType", "runtimePrecision", "primitiveType"), []
+    for node in compiled.get_runtime_model().get_ops():
+        info = node.get_rt_info()
+        told = (info[entry].astype(str) if entry in info else "" for entry in entries)
+        kind, precision, kernel = told
+        # The names of precisions differ by plug-in: f16, FP16.
+        found.append((kind, precision.lower().replace("fp", "f"), kernel))
+    return found
 
 
 class OpenvinoTensors:
@@ -334,15 +327,12 @@ class OpenvinoTensors:
         self._names = [output.any_name for output in compiled.outputs]
         self._request = compiled.create_infer_request()
 
-    def run(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
+    def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
         """Feed the named input and return copies of all outputs by name."""
+        infer = partial(self._request.infer, {name: tensor}, share_inputs=False)
         with translated(tensor):
-            self._request.infer({name: tensor}, share_inputs=False)
+            run_with_timeout(RUN_TIMEOUT_S, self._title, infer)
         return {
             name: self._request.get_output_tensor(index).data.copy()
             for index, name in enumerate(self._names)
         }
-
-    def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
-        """As `run`; raises ModelError after ten minutes, for callers outside the pipeline."""
-        return run_with_timeout(RUN_TIMEOUT_S, self._title, partial(self.run, name, tensor))
