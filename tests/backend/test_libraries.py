@@ -1,24 +1,30 @@
-"""Why a provider does not load, with a double of the loader."""
+"""Why a provider does not load, and what it would take of a graph, with doubles and without."""
 
 import ctypes
 import importlib.metadata
 import sys
 
+import colour_model
 import onnxruntime
 import pytest
+from backend.test_session import CPU_NAME, node, session_of
 from commands.doctor.fakes import compile_library
 
 from detcli.backend import libraries
 from detcli.backend.libraries import (
     CUDA,
     TENSORRT,
+    LeftNode,
+    Placement,
     explain,
     require_code,
     require_one_cuda,
     require_provider,
+    survey,
 )
 from detcli.backend.nvidia import DriverFacts, GpuFacts
-from detcli.core.errors import DeviceError
+from detcli.backend.session import refusal
+from detcli.core.errors import DeviceError, ModelError
 
 NEED_CUBLAS = ("providers_cuda.so", "providers_tensorrt.so")
 
@@ -27,8 +33,7 @@ class Loader:
     """A double of ctypes.CDLL that loads neither what is `missing` nor what depends on it."""
 
     def __init__(self):
-        self.missing = []
-        self.loaded = []
+        self.missing, self.loaded = [], []
 
     def __call__(self, name, mode=0):  # noqa: ARG002 - ctypes' signature
         if name is None or "vcruntime" in name:
@@ -72,12 +77,21 @@ def test_a_missing_library_is_named_with_its_package(provider, library, owner, h
         require_provider(CUDA)
 
 
-def test_each_missing_library_is_named_once(loader):
+def test_missing_libraries_are_named_once_and_before_faulty_ones(loader, monkeypatch):
+    def load(name, mode=0):
+        if "libcudnn" in (name or ""):
+            raise OSError("/x/libcudnn.so.9: file too short")
+        return loader(name, mode)
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
     loader.missing.extend(["libcuda.so.1", "libcublas.so.13"])
     with pytest.raises(DeviceError) as caught:
         require_provider(TENSORRT)
-    assert str(caught.value).count("libcuda.so.1") == 1
-    assert str(caught.value).count("libcublas.so.13") == 1
+    assert str(caught.value) == (
+        "TensorrtExecutionProvider cannot be loaded, "
+        "missing: libcuda.so.1 (NVIDIA's driver), libcublas.so.13 (the CUDA runtime); "
+        "faulty: libcudnn.so.9 (cuDNN: file too short)"
+    )
 
 
 def test_nothing_missing_passes_and_nothing_is_printed(loader, capfd):
@@ -120,36 +134,12 @@ def test_a_build_without_the_provider_is_named(monkeypatch):
         ("/a/libcudnn.so.9: file too short", "libcudnn.so.9", "file too short"),
         ("/a/libcudnn.so.9: cannot open shared object file: Permission denied", "libcudnn.so.9",
          "cannot open shared object file: Permission denied"),
+        ("Could not find module 'C:\\x\\p.dll' (or one of its dependencies).", "p.dll", ""),
     ],
 )  # fmt: skip
 def test_messages_of_the_loader(said, library, reason):
-    found = explain("p.so", said)
+    found = explain(library if library.endswith("dll") else "p.so", said)
     assert (found.library, found.reason) == (library, reason)
-
-
-def test_windows_names_only_the_requested_library():
-    found = explain("p.dll", "Could not find module 'C:\\x\\p.dll' (or one of its dependencies).")
-    assert (found.library, found.reason) == ("p.dll", "")
-
-
-def test_faulty_and_missing_libraries_are_listed_separately(loader, monkeypatch):
-    fails = {"libcudnn": "/x/libcudnn.so.9: file too short"}
-
-    def load(name, mode=0):
-        for part, said in fails.items():
-            if name is not None and part in name:
-                raise OSError(said)
-        return loader(name, mode)
-
-    loader.missing.append("libcublasLt.so.13")
-    monkeypatch.setattr(ctypes, "CDLL", load)
-    with pytest.raises(DeviceError) as caught:
-        require_provider(CUDA)
-    assert str(caught.value) == (
-        "CUDAExecutionProvider cannot be loaded, "
-        "missing: libcublasLt.so.13 (the CUDA runtime); "
-        "faulty: libcudnn.so.9 (cuDNN: file too short)"
-    )
 
 
 @pytest.mark.skipif(
@@ -222,11 +212,86 @@ def test_a_runtime_that_is_newer_than_what_was_looked_into_refuses_nothing(machi
     require_code(0)
 
 
-@pytest.mark.parametrize(("runtime", "bindings"), [("12.8", "13.5.0"), ("13.0", "12.9.10")])
-@pytest.mark.parametrize(("driver", "extra"), [("13.0", "cuda"), ("12.4", "cuda12")])
+@pytest.mark.parametrize(
+    ("runtime", "bindings", "driver", "extra"),
+    [("12.8", "13.5.0", "13.0", "cuda"), ("13.0", "12.9.10", "12.4", "cuda12")],
+)
 def test_both_extras_at_once_are_refused(machine, runtime, bindings, driver, extra):
     machine(driver, runtime, bindings)
     with pytest.raises(DeviceError, match="the extras cuda and cuda12 are mixed: ") as caught:
         require_one_cuda()
     assert f"CUDA {runtime}, cuda-bindings is {bindings}" in str(caught.value)
     assert caught.value.hint == f"pip install 'detcli[{extra}]'; or use --device cpu"
+
+
+# ---------------------------------------------------------------- what a provider takes of a graph
+
+
+@pytest.fixture
+def runtime(monkeypatch):
+    """A runtime with these providers and the nodes they run; None fails to load."""
+
+    def fake(**parts):
+        opened, placed = [], {f"{name}ExecutionProvider": told for name, told in parts.items()}
+        monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: list(placed))
+
+        def require(name):
+            if placed[name] is None:
+                raise DeviceError(f"{name} is missing", "install it")
+
+        def open_session(_graph, providers, title):
+            opened.append((providers, title))
+            told = placed[providers[0][0]]
+            return object() if told == "nothing" else session_of(*told)
+
+        monkeypatch.setattr(libraries, "require_provider", require)
+        monkeypatch.setattr(libraries, "open_session", open_session)
+        return opened
+
+    return fake
+
+
+def test_nodes_taken_are_counted_and_nodes_left_are_named(runtime):
+    placed = [(CUDA, [node("Conv")] * 3 + [node("Mul")]), (CPU_NAME, [node("Odd", "/odd", "my")])]
+    runtime(CUDA=[*placed, (CUDA, [node("Mul")])], CPU="nothing")
+    left = (LeftNode("/odd", "my.Odd", CPU_NAME),)
+    assert survey(b"", "model") == (
+        Placement(CUDA, usable=True, taken={"Conv": 3, "Mul": 2}, left=left),
+        Placement(CPU_NAME, usable=True),  # an older ONNX Runtime, which reports no nodes
+    )
+
+
+def test_a_provider_that_does_not_load_is_reported_and_not_opened(runtime):
+    opened = runtime(Tensorrt=None, CUDA=None, CPU=[(CPU_NAME, [node("Conv")])])
+    *missing, cpu = survey(b"", "model")
+    assert missing == [
+        Placement(name, usable=False, reason=f"{name} is missing", hint="install it")
+        for name in (TENSORRT, CUDA)
+    ]
+    assert cpu == Placement(CPU_NAME, usable=True, taken={"Conv": 1}, left=())
+    assert [providers for providers, _ in opened] == [[(CPU_NAME, {})]]
+
+
+def test_tensorrt_falls_back_to_cuda_and_builds_with_the_least_effort(runtime):
+    opened = runtime(Tensorrt=[(TENSORRT, [node("Conv")]), (CUDA, [node("Mod")])])
+    (placement,) = survey(b"", "model")
+    assert placement.left == (LeftNode("", "Mod", CUDA),)
+    assert opened == [([(TENSORRT, libraries.LEAST_EFFORT), (CUDA, {})], "model")]
+
+
+def test_a_real_runtime():
+    model = colour_model.build("authors")
+    placements = survey(model.SerializeToString(), "colours")
+    assert [placement.provider for placement in placements] == onnxruntime.get_available_providers()
+    for placement in placements:
+        assert placement.usable == (not placement.reason) == (not placement.hint)
+    cpu = placements[-1]
+    assert (cpu.provider, cpu.usable) == (CPU_NAME, True)
+    if hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info"):
+        assert (cpu.left, cpu.taken["TopK"]) == ((), 2)
+    model.graph.node[0].op_type = "NoSuchOperator"
+    error = refusal(model.SerializeToString(), "colours")
+    assert isinstance(error, ModelError)
+    assert survey(model.SerializeToString(), "colours")[-1] == Placement(
+        CPU_NAME, usable=False, reason=str(error), hint=error.hint
+    )

@@ -1,63 +1,71 @@
 """The strict session: what was asked for, or an error that says what went wrong."""
 
-import logging
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import colour_model
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
-from detcli.backend import libraries
-from detcli.backend.session import CPU, CaptureRefusedError, open_session
-from detcli.core.errors import DeviceError, DeviceMemoryError, ModelError
+from detcli.backend import libraries, open_tensors, session
+from detcli.backend.session import (
+    CPU,
+    CUDA,
+    TENSORRT,
+    CaptureRefusedError,
+    check_placement,
+    open_session,
+    refusal,
+    simplified,
+)
+from detcli.core.device import DeviceOptions
+from detcli.core.errors import DeviceError, DeviceMemoryError, InferenceError, ModelError
 
-CUDA = (("CUDAExecutionProvider", {"device_id": "0"}),)
-
-
-class FallenBack:
-    """ONNX Runtime's fallback: CUDA was requested, nothing is raised, and the CPU is used."""
-
-    def get_providers(self):
-        return ["CPUExecutionProvider"]
+ON_CUDA = ((CUDA, {"device_id": "0"}),)
+CPU_NAME = "CPUExecutionProvider"
+ONES = np.ones((1, 3, 64, 64), np.float32)
 
 
 @pytest.fixture
 def made(monkeypatch):
-    """The arguments of each session; `made.result` is what opening one calls."""
-    calls = []
+    """The arguments of each session; `made.result` is what opening one calls.
+
+    By default that is ONNX Runtime's fallback: nothing is raised, and the CPU is used.
+    """
+    made = SimpleNamespace(
+        calls=[], result=lambda: SimpleNamespace(get_providers=lambda: [CPU_NAME])
+    )
 
     def make(graph, options, providers, **more):
-        calls.append((graph, options, providers, more))
+        made.calls.append((graph, options, providers, more))
         return made.result()
 
-    def made():
-        return calls
-
-    made.result = FallenBack
     monkeypatch.setattr(libraries, "require_provider", lambda _: None)
     monkeypatch.setattr(onnxruntime, "InferenceSession", make)
     yield made
     onnxruntime.set_default_logger_severity(2)  # its default
 
 
-def failing(error):
-    def result():
-        sys.stdout.write("noise")
+def failing(error, noise=""):
+    def fail(*_, **__):
+        sys.stdout.write(noise)
         raise error
 
-    return result
+    return fail
 
 
 def test_a_session_on_another_provider_is_refused(made):
     with pytest.raises(DeviceError, match="chose CPUExecutionProvider instead of CUDA"):
-        open_session(b"graph", CUDA, "model")
-    ((graph, options, providers, more),) = made()
-    assert (graph, providers) == (b"graph", list(CUDA))
+        open_session(b"graph", ON_CUDA, "model")
+    ((graph, options, providers, more),) = made.calls
+    assert (graph, providers) == (b"graph", list(ON_CUDA))
     assert more == {"enable_fallback": 0}
-    assert options.get_session_config_entry("session.record_ep_graph_assignment_info") == "1"
+    assert options.get_session_config_entry(session.RECORD_PLACEMENT) == "1"
 
 
 @pytest.mark.parametrize(
@@ -69,23 +77,22 @@ def test_a_session_on_another_provider_is_refused(made):
         ("CUDNN_STATUS_NOT_INITIALIZED", DeviceError, "the GPU failed while model was loaded"),
         (
             "This session cannot use the graph capture feature as the model has control flow",
-            CaptureRefusedError,
-            "control flow",
+            *(CaptureRefusedError, "control flow"),
         ),
         ("This is an invalid model", ModelError, "cannot load model"),
     ],
 )
-@pytest.mark.parametrize("kind", [RuntimeError, runtime_errors.Fail, runtime_errors.EPFail])
-def test_why_a_session_cannot_be_made(message, error, words, kind, made, capfd):  # noqa: PLR0913, PLR0917
-    made.result = failing(kind(f"[ONNXRuntimeError] : 1 : FAIL : {message}"))
-    with pytest.raises(error, match=words) as caught:
-        open_session(b"", CUDA, "model")
-    assert type(caught.value) is error
-    assert "hostname" not in str(caught.value)
-    if error is DeviceMemoryError:
-        assert str(caught.value).startswith("model does not fit into the GPU's memory: ")
-        assert "nvidia-smi" in caught.value.hint
-    assert capfd.readouterr().out == ""
+def test_why_a_session_cannot_be_made(message, error, words, made, capfd):
+    for kind in (RuntimeError, runtime_errors.Fail, runtime_errors.EPFail):
+        made.result = failing(kind(f"[ONNXRuntimeError] : 1 : FAIL : {message}"), "noise")
+        with pytest.raises(error, match=words) as caught:
+            open_session(b"", ON_CUDA, "model")
+        assert type(caught.value) is error
+        assert "hostname" not in str(caught.value)
+        if error is DeviceMemoryError:
+            assert str(caught.value).startswith("model does not fit into the GPU's memory: ")
+            assert "nvidia-smi" in caught.value.hint
+        assert capfd.readouterr().out == ""
 
 
 def test_the_runtimes_source_lines_are_left_out_of_errors(make_model, capfd):
@@ -101,24 +108,222 @@ def test_the_runtimes_source_lines_are_left_out_of_errors(make_model, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_where_a_real_session_runs_is_checked(make_model, monkeypatch, caplog):
+# ---------------------------------------------------------------- where nodes run
+
+
+def node(operator, name="", domain=""):
+    return SimpleNamespace(op_type=operator, name=name, domain=domain)
+
+
+def session_of(*parts, providers=(TENSORRT, CUDA, CPU_NAME)):
+    """A double of a session; parts are a provider and its nodes."""
+    info = [
+        SimpleNamespace(ep_name=name, get_nodes=lambda nodes=nodes: nodes) for name, nodes in parts
+    ]
+    return SimpleNamespace(
+        get_providers=lambda: list(providers), get_provider_graph_assignment_info=lambda: info
+    )
+
+
+@pytest.fixture
+def info(caplog):
+    caplog.set_level("INFO", "detcli")
+    return caplog
+
+
+LEFT = (
+    "model: 5 of 12 nodes run on CPUExecutionProvider: 4 Shape, 1 my.Odd "
+    "(such as /0/Shape, /1/Shape, /2/Shape)"
+)
+SHAPES = [node("Shape", f"/{number}/Shape") for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "wanted", "told"),
+    [
+        ([(CUDA, [node("Conv")]), (CUDA, [node("Mul")])], [CUDA], []),
+        (
+            [
+                *((CUDA, [node("Conv")] * 7), (CPU_NAME, SHAPES[:3])),
+                *((CPU_NAME, [node("Odd", "", "my")]), (CPU_NAME, SHAPES[3:])),
+            ],
+            [CUDA],
+            [LEFT],
+        ),
+        (
+            [(TENSORRT, [node("Conv")]), (CUDA, [node("Mod")])],
+            [TENSORRT, CUDA],
+            ["model: 1 of 2 nodes run on CUDAExecutionProvider: 1 Mod"],
+        ),
+    ],
+)
+def test_nodes_elsewhere_are_listed(parts, wanted, told, info):
+    check_placement(session_of(*parts), wanted, "model")
+    assert info.messages == told
+
+
+@pytest.mark.parametrize("provider", [CUDA, CPU_NAME])
+def test_a_wanted_provider_without_a_node_is_refused(provider):
+    with pytest.raises(DeviceError, match="TensorrtExecutionProvider runs none of the 1 nodes"):
+        check_placement(session_of((provider, [node("Conv")])), [TENSORRT, CUDA], "model")
+
+
+@pytest.mark.parametrize("providers", [[CPU_NAME], [CUDA, CPU_NAME], [TENSORRT, CPU_NAME]])
+def test_a_provider_that_did_not_load_is_refused(providers):
+    session = session_of((providers[0], [node("Conv")]), providers=providers)
+    with pytest.raises(DeviceError, match=f"chose {providers[0]} instead of"):
+        check_placement(session, [TENSORRT, CUDA], "model")
+
+
+def test_an_older_onnxruntime_is_trusted(info):
+    session = SimpleNamespace(get_providers=lambda: [CUDA, CPU_NAME])
+    check_placement(session, [CUDA], "model")
+    assert "from version 1.24 on" in info.text
+
+
+def test_where_a_real_session_runs_is_checked(make_model, monkeypatch, info):
     """A session that claims to have loaded CUDA but runs its nodes on the CPU."""
     real = onnxruntime.InferenceSession
 
-    def make(graph, options, providers, **more):  # noqa: ARG001 - as it is called
-        session = real(graph, options, ["CPUExecutionProvider"])
-        session.get_providers = lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    def make(graph, options, providers, **_):
+        session = real(graph, options, [CPU_NAME])
+        session.get_providers = lambda: [name for name, _ in providers] + [CPU_NAME]
         return session
 
-    monkeypatch.setattr(libraries, "require_provider", lambda _: None)
     monkeypatch.setattr(onnxruntime, "InferenceSession", make)
-    caplog.set_level(logging.INFO, "detcli")
+    graph = make_model().read_bytes()
     if hasattr(real, "get_provider_graph_assignment_info"):
+        open_session(graph, [(CPU_NAME, {})], "model")
+        assert info.messages == []
         with pytest.raises(DeviceError, match=r"runs none of the \d\d nodes of model"):
-            open_session(make_model().read_bytes(), CUDA, "model")
+            open_session(graph, ON_CUDA, "model")
     else:
-        open_session(make_model().read_bytes(), CUDA, "model")
-        assert "from version 1.24 on" in caplog.text
+        open_session(graph, ON_CUDA, "model")
+        assert "from version 1.24 on" in info.text
+
+
+# ---------------------------------------------------------------- tensors of any graph
+
+
+@pytest.fixture
+def graph(make_model):
+    """All tensors of a small network as outputs."""
+    model = onnx.load(make_model())
+    model.graph.output.extend(
+        onnx.ValueInfoProto(name=name) for name in ("cells", "scores", "anchors")
+    )
+    return model.SerializeToString()
+
+
+def test_all_outputs_by_name_or_errors(graph):
+    tensors = open_tensors("cpu", graph, "m")
+    assert tensors.device == "cpu"
+    found = tensors.run("images", ONES)
+    assert {name: tensor.shape for name, tensor in found.items()} == {
+        "head": (1, 7, 64),
+        "cells": (1, 3, 8, 8),
+        "scores": (1, 3, 64),
+        "anchors": (1, 2, 64),
+    }
+    assert (found["cells"] == 1).all()
+    with pytest.raises(InferenceError, match="batch of shape"):
+        tensors.run("images", ONES[:, :, :32, :32])
+    with pytest.raises(ModelError, match="cannot load m"):
+        open_tensors("cpu", b"\x08\x01", "m")
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """How a session would be opened on a GPU."""
+    opened = []
+
+    def open_session(graph, providers, title, threads):
+        assert threads == 0
+        opened.append((graph, providers, title))
+        return SimpleNamespace(get_outputs=list)
+
+    monkeypatch.setattr(session, "open_session", open_session)
+    monkeypatch.setattr(libraries, "require_provider", opened.append)
+    return opened
+
+
+def test_tensors_on_a_gpu(opened, monkeypatch):
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    open_tensors("cuda:2", b"graph", "m")
+    assert "NVIDIA_TF32_OVERRIDE" not in os.environ  # it has an option
+    required, (graph, ((name, told),), title) = opened
+    assert (required, graph, name, title) == (CUDA, b"graph", CUDA, "m")
+    assert (told["device_id"], told["use_tf32"]) == ("2", "0")
+    assert "user_compute_stream" not in told
+
+
+def test_tensors_with_tensorrt(opened, monkeypatch):
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    open_tensors("tensorrt:0", b"graph", "m", DeviceOptions(half=True))
+    required, (_, (engine, (second, _)), _) = opened
+    assert required == TENSORRT
+    assert engine == (TENSORRT, {"device_id": "0", "trt_fp16_enable": "True"})
+    assert second == CUDA
+    assert os.environ["NVIDIA_TF32_OVERRIDE"] == "0"
+
+
+FULL = "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Expand node. "
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        runtime_errors.Fail(f"{FULL}Failed to allocate memory for requested buffer of size 14400"),
+        runtime_errors.RuntimeException(f"{FULL}Status Message: std::bad_alloc"),
+        MemoryError("std::bad_alloc"),
+        MemoryError("Unable to allocate 13.4 GiB for an array with shape (60000, 60000)"),
+        MemoryError(),
+    ],
+)
+def test_running_out_of_memory_on_the_cpu(failure, make_model, monkeypatch):
+    tensors = open_tensors("cpu", make_model().read_bytes(), "m")
+    monkeypatch.setattr(tensors, "_session", SimpleNamespace(run=failing(failure)))
+    told = r"shape \[1, 3, 64, 64\] does not fit into memory: "
+    with pytest.raises(DeviceMemoryError, match=told) as caught:
+        tensors.run("images", ONES)
+    assert "GPU" not in str(caught.value)
+    assert "--imgsz" in caught.value.hint
+    monkeypatch.setattr(onnxruntime, "InferenceSession", failing(failure))
+    with pytest.raises(ModelError, match=r"^m does not fit into memory: .") as caught:
+        open_tensors("cpu", b"", "m")
+    assert "gpu" not in f"{caught.value}{caught.value.hint}"
+
+
+# ---------------------------------------------------------------- simplified graphs
+
+
+def test_constants_are_folded_and_the_head_stays(random):
+    model = colour_model.build("body").SerializeToString()
+    small = simplified(model)
+    assert len(onnx.load_from_string(small).graph.node) < len(
+        onnx.load_from_string(model).graph.node
+    )
+    picture = random.random(ONES.shape).astype(np.float32)
+    heads = [
+        open_tensors("cpu", graph, "m").run("images", picture)["head"] for graph in (model, small)
+    ]
+    np.testing.assert_allclose(*heads, rtol=1e-6)
+
+
+def test_a_graph_that_does_not_load_has_a_reason_and_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    model = colour_model.build()
+    assert refusal(model.SerializeToString(), "colours") is None
+    assert simplified(model.SerializeToString()) is not None
+    model.graph.node[0].op_type = "NoSuchOperator"
+    for damage in (b"", b"no model", model.SerializeToString()):
+        assert simplified(damage) is None
+        assert isinstance(refusal(damage, "colours"), ModelError)
+    assert "NoSuchOperator" in str(refusal(model.SerializeToString(), "colours"))
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------- what a start loads and leaves
 
 
 def test_the_cpu_imports_nothing_that_only_a_gpu_needs(make_model):
@@ -152,3 +357,36 @@ def test_nothing_is_left_in_the_users_home(detcli, make_model, make_picture, tmp
     finished = detcli("predict", make_picture("a.png"), "-m", make_model(), env=environment)
     assert finished.returncode == 0
     assert list(home.rglob("*")) == []
+
+
+SCRIPT = """
+import ctypes, os, sys
+from detcli.backend.session import stdout_to_stderr
+
+libc = ctypes.CDLL(None)
+libc.printf(b"1 C before\\n")
+print("2 Python before")
+with stdout_to_stderr():
+    libc.printf(b"3 C inside\\n")
+    print("4 Python inside")
+    if sys.stderr:
+        os.write(1, b"5 system call inside\\n")
+libc.printf(b"6 C after\\n")
+print("7 Python after")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it needs a Unix shell, and its C library")
+@pytest.mark.parametrize(
+    ("closed", "stdout"),
+    [("", "1267"), ("2>&-", "1267"), (">&-", ""), (">&- 2>&-", ""), ("<&- >&-", "")],
+)
+def test_nothing_that_a_library_prints_reaches_stdout(closed, stdout):
+    """Into a pipe, where both buffers are large and an unflushed one is written too late."""
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", SCRIPT]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    finished = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert finished.returncode == 0, finished.stderr
+    assert "".join(line[0] for line in sorted(finished.stdout.splitlines())) == stdout
+    if not closed:
+        assert [line[0] for line in sorted(finished.stderr.splitlines())] == ["3", "4", "5"]
