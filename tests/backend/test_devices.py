@@ -17,8 +17,6 @@ from detcli.core.errors import (
 )
 from detcli.model.file import prepare
 
-LIMIT = DeviceOptions(gpu_mem_limit=1 << 30)
-
 
 @pytest.fixture
 def model(make_model):
@@ -26,15 +24,29 @@ def model(make_model):
 
 
 @pytest.fixture
-def gpu(monkeypatch):
-    """A machine with GPUs; `found` holds the arguments of each opening, `failure` its error."""
-    gpu = SimpleNamespace(count=1, found=[], failure=None)
+def machine(monkeypatch):
+    """A double of an engine: `found` holds the arguments of each opening, `failure` its error."""
 
-    def open_engine(*arguments):
-        if gpu.failure:
-            raise gpu.failure
-        gpu.found.append(arguments)
-        return SimpleNamespace(device="cuda:0")
+    def engine(module, name):
+        engine = SimpleNamespace(count=1, found=[], failure=None)
+
+        def open_engine(*arguments):
+            if engine.failure:
+                raise engine.failure
+            engine.found.append(arguments)
+            return SimpleNamespace(device=name)
+
+        monkeypatch.setattr(module, "open_backend", open_engine)
+        monkeypatch.setattr(module, "open_tensors", open_engine)
+        return engine
+
+    return engine
+
+
+@pytest.fixture
+def gpu(machine, monkeypatch):
+    """A machine with GPUs, and without OpenVINO."""
+    gpu = machine(cuda, "cuda:0")
 
     def count_gpus():
         if isinstance(gpu.count, Exception):
@@ -43,9 +55,14 @@ def gpu(monkeypatch):
 
     monkeypatch.setattr("detcli.backend.has_openvino", lambda: False)
     monkeypatch.setattr(nvidia, "count_gpus", count_gpus)
-    monkeypatch.setattr(cuda, "open_backend", open_engine)
-    monkeypatch.setattr(cuda, "open_tensors", open_engine)
     return gpu
+
+
+@pytest.fixture
+def intel(machine, monkeypatch):
+    """A machine with OpenVINO."""
+    monkeypatch.setattr("detcli.backend.has_openvino", lambda: True)
+    return machine(openvino, "openvino:CPU")
 
 
 @pytest.mark.parametrize(
@@ -56,45 +73,20 @@ def gpu(monkeypatch):
         ("tensorrt", "tensorrt:0"),
         (Device(DeviceKind.TENSORRT, 1), "tensorrt:1"),
         ("auto", "cuda:0"),
-    ],
-)
-def test_the_requested_gpu_is_opened(device, opened, gpu, model):
-    assert open_backend(device, model, LIMIT).device == "cuda:0"
-    assert gpu.found == [(model, Device.parse(opened), LIMIT)]
-    assert open_tensors(device, b"graph", "m", LIMIT).device == "cuda:0"
-    assert gpu.found[1:] == [(b"graph", "m", Device.parse(opened), LIMIT)]
-
-
-@pytest.fixture
-def intel(monkeypatch):
-    """A machine with OpenVINO; `found` and `failure` as of the GPUs."""
-    intel = SimpleNamespace(found=[], failure=None)
-
-    def open_engine(*arguments):
-        if intel.failure:
-            raise intel.failure
-        intel.found.append(arguments)
-        return SimpleNamespace(device="openvino:CPU")
-
-    monkeypatch.setattr("detcli.backend.has_openvino", lambda: True)
-    monkeypatch.setattr(openvino, "open_backend", open_engine)
-    monkeypatch.setattr(openvino, "open_tensors", open_engine)
-    return intel
-
-
-@pytest.mark.parametrize(
-    ("device", "opened"),
-    [
         ("openvino", "openvino:CPU"),
         ("openvino:GPU.1", "openvino:GPU.1"),
         (Device(DeviceKind.OPENVINO, unit="NPU"), "openvino:NPU"),
     ],
 )
-def test_the_requested_device_of_openvino_is_opened(device, opened, intel, model):
-    assert open_backend(device, model, DeviceOptions(half=True)).device == "openvino:CPU"
-    assert intel.found == [(model, Device.parse(opened), DeviceOptions(half=True))]
-    assert open_tensors(device, b"graph", "m").device == "openvino:CPU"
-    assert intel.found[1:] == [(b"graph", "m", Device.parse(opened), DeviceOptions())]
+def test_the_requested_device_is_opened(device, opened, gpu, intel, model):
+    engine = intel if opened.startswith("openvino") else gpu
+    for options in (DeviceOptions(gpu_mem_limit=1 << 30), DeviceOptions(cores=2)):
+        engine.found.clear()
+        name = open_backend(device, model, options).device
+        assert name == open_tensors(device, b"graph", "m", options).device
+        assert name == ("openvino:CPU" if engine is intel else "cuda:0")
+        asked = Device.parse(opened), options
+        assert engine.found == [(model, *asked), (b"graph", "m", *asked)]
 
 
 def test_auto_prefers_a_gpu_then_openvino(gpu, intel, model, caplog):
@@ -117,14 +109,6 @@ def test_auto_warns_about_what_is_installed_but_does_not_work(gpu, intel, model)
         assert open_backend("auto", model).device == "cpu"
 
 
-@pytest.mark.parametrize("failure", [DeviceError("no plug-in"), DependencyError("it is broken")])
-def test_openvino_is_never_replaced_where_it_is_asked_for(failure, intel, model):
-    intel.failure = failure
-    with pytest.raises(DeviceError, match=str(failure)) as caught:
-        open_backend("openvino", model)
-    assert caught.value.exit_code == 5
-
-
 FAILURES = [
     DeviceError("no libcublas", "install it"),
     DependencyError("cuda-core does not load", "install it"),
@@ -141,15 +125,16 @@ def test_auto_warns_about_an_unusable_gpu(failure, where, gpu, model):
         assert open_backend("auto", model).device == "cpu"
 
 
-@pytest.mark.parametrize("device", ["cuda", "tensorrt"])
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_requested_gpu_is_never_replaced(device, failure, gpu, model):
-    gpu.failure = failure
+def test_a_requested_device_is_never_replaced(failure, gpu, intel, model):
+    gpu.failure = intel.failure = failure
     kept = isinstance(failure, (DeviceMemoryError, ModelError))
     expected = type(failure) if kept else DeviceError
-    with pytest.raises(expected, match=str(failure)) as caught:
-        open_backend(device, model)
-    assert caught.value.hint == "install it"
+    for device in ("cuda", "tensorrt", "openvino"):
+        with pytest.raises(expected, match=str(failure)) as caught:
+            open_backend(device, model)
+        assert caught.value.hint == "install it"
+        assert kept or caught.value.exit_code == 5
 
 
 def test_unsupported_options_are_refused_first(gpu, model):
@@ -177,14 +162,12 @@ def test_gpu_options_are_ignored_on_the_cpu(gpu, model, caplog):
 
 @pytest.mark.parametrize("device", ["cuda", "tensorrt"])
 def test_gpu_libraries_are_checked_first(device, model, monkeypatch):
-    required = []
-
     def missing(provider):
-        required.append(provider)
-        raise DeviceError("no libcudnn", "install it")
+        raise DeviceError(f"no {provider}")
 
     monkeypatch.setattr(libraries, "require_provider", missing)
-    for opening in (open_backend, lambda device, _: open_tensors(device, b"graph", "m")):
-        with pytest.raises(DeviceError, match="no libcudnn"):
-            opening(device, model)
-    assert required == [Device.parse(device).provider] * 2
+    told = f"no {Device.parse(device).provider}"
+    with pytest.raises(DeviceError, match=told):
+        open_backend(device, model)
+    with pytest.raises(DeviceError, match=told):
+        open_tensors(device, b"graph", "m")
