@@ -294,22 +294,3 @@ def test_the_driver_on_the_cpu_runs_streams_apart_as_far_as_events_allow(early, 
     assert done == ["second a", "first a", "second b"]
     first.sync()
     assert done[3:] == ["first b"]
-
-
-def test_the_driver_on_the_cpu_notices_a_wrong_kernel(fake_gpu, driver):
-    fake_gpu.launch("rank_anchors", (1, 1, 1), 1025, *[0] * 2, *[0] * 5)
-    fake_gpu.synchronize()
-    with pytest.raises(AssertionError, match=r"rank_anchors: .*CUDA refuses a grid"):
-        driver.stop()
-    driver.start()
-
-
-def test_the_driver_on_the_cpu_has_as_much_memory_as_it_is_told(fake_gpu, driver):
-    driver.start(capacity=100)
-    fake_gpu.allocate(100).close()
-    fake_gpu.pin(100)
-    fake_gpu.synchronize()
-    memory = fake_gpu.allocate(60)
-    with pytest.raises(MemoryError):
-        fake_gpu.allocate(41)
-    memory.close()

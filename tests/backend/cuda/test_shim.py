@@ -27,32 +27,6 @@ extern "C" __global__ void __launch_bounds__(256) sum(const unsigned* values, un
 VALUES = np.arange(3 * 2 * 256, dtype=np.uint32)
 SUMS = VALUES.reshape(3, 2, 256).sum(axis=2)
 
-WARP = """
-extern "C" __global__ void warp(const unsigned* values, unsigned* out) {
-  unsigned own = values[threadIdx.x], all = 0xffffffff, lane = threadIdx.x % 32;
-  unsigned* row = out + threadIdx.x;
-  row[0] = __shfl_sync(all, own, 5);
-  row[64] = __shfl_up_sync(all, own, 3);
-  row[128] = __shfl_down_sync(all, own, 3);
-  row[192] = __shfl_xor_sync(all, own, 6);
-  row[256] = __ballot_sync(all, own % 3 == 0);
-  row[320] = (unsigned)(__shfl_xor_sync(all, (unsigned long long)own << 32, 1) >> 32);
-  row[384] = (unsigned)__shfl_sync(all, (float)own, (int)(31 - lane));
-}
-"""
-
-INTRINSICS = """
-extern "C" __global__ void intrinsics(int* out, unsigned* number, unsigned long long* wide) {
-  out[0] = __popc(0xF0F0u), out[1] = __clz(1), out[2] = __clz(0), out[3] = __ffs(8);
-  out[4] = __ffs(0), out[5] = (int)__float_as_uint(-2.0f);
-  out[6] = (int)__uint_as_float(0x40400000), out[7] = min(-1, 2);
-  out[8] = (int)max(1u, 0xFFFFFFFFu);
-  out[9] = (int)atomicAdd(number, 5), out[10] = (int)atomicOr(number, 8u);
-  out[11] = (int)atomicMax(number, 3u), atomicMax(wide, 1ull << 40);
-  out[12] = __popcll(0xF0F0ull << 28), out[13] = __ffsll(1ll << 35), out[14] = __ffsll(0);
-}
-"""
-
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory):
@@ -67,18 +41,12 @@ def run_sum(shim, *, reverse):
     return out
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_barriers_hold(build, reverse):
-    np.testing.assert_array_equal(
-        run_sum(build(SUM), reverse=reverse), SUMS[:, :, None].repeat(256, axis=2)
-    )
-
-
-@pytest.mark.parametrize("deleted", range(3))
-def test_a_missing_barrier_is_noticed_in_one_order_at_least(build, deleted):
-    place = list(re.finditer(r"__syncthreads\(\);", SUM))[deleted]
-    shim = build(SUM[: place.start()] + SUM[place.end() :])
-    assert any((run_sum(shim, reverse=reverse) != SUMS[:, :, None]).any() for reverse in (0, 1))
+def test_a_missing_barrier_is_noticed_in_one_order_at_least(build):
+    shim = build(SUM)
+    assert all((run_sum(shim, reverse=reverse) == SUMS[:, :, None]).all() for reverse in (0, 1))
+    for place in re.finditer(r"__syncthreads\(\);", SUM):
+        shim = build(SUM[: place.start()] + SUM[place.end() :])
+        assert any((run_sum(shim, reverse=reverse) != SUMS[:, :, None]).any() for reverse in (0, 1))
 
 
 @pytest.mark.parametrize(
@@ -104,61 +72,6 @@ def test_divergence_is_an_error_and_the_next_launch_works(build, body, complaint
     assert out.all()
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_lanes_exchange_as_in_cuda(build, reverse):
-    values = np.arange(64, dtype=np.uint32) ** 2 + 7
-    out = np.zeros((7, 64), np.uint32)
-    shim = build(WARP)
-    shim.launch("warp", (1, 1, 1), 64, values.ctypes.data, out.ctypes.data, reverse=reverse)
-    warps, lane = values.reshape(2, 32), np.arange(32)
-    ballot = [sum(1 << i for i in lane.tolist() if warp[i] % 3 == 0) for warp in warps]
-    expected = [
-        warps[:, np.full(32, 5)],
-        warps[:, np.where(lane < 3, lane, lane - 3)],
-        warps[:, np.where(lane > 28, lane, lane + 3)],
-        warps[:, lane ^ 6],
-        np.repeat(ballot, 32),
-        warps[:, lane ^ 1],
-        warps[:, 31 - lane],
-    ]
-    for got, wanted in zip(out, expected, strict=True):
-        np.testing.assert_array_equal(got, wanted.ravel())
-
-
-def test_a_short_last_warp_votes_with_the_lanes_it_has(build):
-    out = np.zeros(40, np.uint32)
-    shim = build(
-        'extern "C" __global__ void vote(unsigned* out) {'
-        " out[threadIdx.x] = __ballot_sync(0xffffffff, 1); }"
-    )
-    shim.launch("vote", (1, 1, 1), 40, out.ctypes.data)
-    assert out.tolist() == [0xFFFFFFFF] * 32 + [0xFF] * 8
-
-
-def test_intrinsics(build):
-    out, number, wide = np.zeros(15, np.int32), np.array([2], np.uint32), np.zeros(1, np.uint64)
-    build(INTRINSICS).launch(
-        "intrinsics", (1, 1, 1), 1, out.ctypes.data, number.ctypes.data, wide.ctypes.data
-    )
-    minus_two = int(np.array([-2], np.float32).view(np.int32)[0])
-    assert out.tolist() == [8, 31, 32, 4, 0, minus_two, 3, -1, -1, 2, 7, 15, 8, 36, 0]
-    assert number[0] == 15
-    assert wide[0] == 1 << 40
-
-
-def test_every_block_starts_with_rubbish_in_shared_memory(build):
-    shim = build("""
-extern "C" __global__ void read(unsigned* out) {
-  __shared__ unsigned value;
-  if (threadIdx.x == 0) out[(blockIdx.z * 3 + blockIdx.y) * 2 + blockIdx.x] = value;
-  __syncthreads();
-  value = 0;
-}""")
-    out = np.zeros(12, np.uint32)
-    shim.launch("read", (2, 3, 2), 32, out.ctypes.data)
-    assert out.tolist() == [0xCDCDCDCD] * 12
-
-
 @pytest.mark.parametrize(
     ("grid", "block"), [((1, 1, 1), 1025), ((1, 65536, 1), 32), ((0, 1, 1), 1)]
 )
@@ -171,21 +84,6 @@ def test_arguments_of_another_type_are_refused(build):
     shim = build('extern "C" __global__ void test(unsigned* out, unsigned, float) { out[0] = 1; }')
     with pytest.raises(ShimError, match="takes PIf, but was given PIi"):
         shim.launch("test", (1, 1, 1), 1, 0, np.uint32(1), np.int32(2))
-
-
-def test_a_kernel_that_does_not_compile_shows_file_and_line(build):
-    with pytest.raises(ShimError, match=r"test\.cu:2:"):
-        build('extern "C" __global__ void test() {\n  nothing();\n}').launch("test", (1, 1, 1), 1)
-
-
-def test_an_included_file_counts_and_others_do_not(tmp_path):
-    kernel = '#include "value.cuh"\nextern "C" __global__ void test(int* out) { *out = VALUE; }'
-    out = np.zeros(1, np.int32)
-    for value, other in [(1, ""), (2, ""), (2, "more")]:
-        sources = {"test.cu": kernel, "value.cuh": f"#define VALUE {value}", "other.cuh": other}
-        Shim(sources, tmp_path).launch("test", (1, 1, 1), 1, out.ctypes.data)
-        assert out[0] == value
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 # ---------------------------------------------------------------- watched
