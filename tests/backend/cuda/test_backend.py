@@ -20,13 +20,28 @@ from detcli.backend.cuda.topk import top_k
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import DeviceMemoryError, InferenceError
 from detcli.model.contract import Layout
-from detcli.model.file import prepare
+from detcli.model.file import PreparedModel, prepare
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
 
 from detcli.backend.cuda.driver import Gpu
 
 EVERYTHING = SelectionOptions(confidence=-1, max_det=20, class_ids=None, nms_iou=None)
+
+
+@pytest.fixture
+def host(driver):
+    """Open a model on the tests' driver, until the end of the test."""
+    opened = []
+
+    def open_model(file, *given, **options):
+        model = file if isinstance(file, PreparedModel) else prepare(file)
+        opened.append(open_on_host(driver, model, *given, **options))
+        return opened[-1]
+
+    yield open_model
+    for backend in opened:
+        backend.close()
 
 
 def noise(random, count, size=(64, 64)):
@@ -58,12 +73,12 @@ def on_cpu(model, batches, **options):
         {"tail": "transposed", "batch": None, "dtype": np.float16},
     ],
 )
-def test_batches_in_flight_do_not_share_memory(driver, make_model, random, options):
+def test_batches_in_flight_do_not_share_memory(host, make_model, random, options):
     """Each batch is read only when the next one is enqueued, as a pipeline does."""
     model = make_model(**options)
     sizes = ((64, 64), (100, 50), (31, 90))
     batches = [noise(random, count, sizes[count % 3]) for count in (3, 1, 2, 4, 4, 1)]
-    backend = open_on_host(driver, prepare(model))
+    backend = host(model)
     found, waiting = [], None
     for images in batches:
         following = enqueue(backend, images)
@@ -79,23 +94,22 @@ COMPUTE, UPLOADS = 0, 1  # the streams of a Gpu, in the order in which it makes 
 
 
 @pytest.mark.parametrize("early", [[COMPUTE], [UPLOADS]])
-def test_one_stream_may_run_ahead_of_the_other(early, driver, make_model, random):
+def test_one_stream_may_run_ahead_of_the_other(host, early, driver, make_model, random):
     """As far as events allow; in the test above, neither does."""
     model = make_model(batch=None)
     batches = [noise(random, count, (50, 60)) for count in (1, 3, 2, 3, 1, 3, 3, 1)]
     driver.start(early=early)
-    backend = open_on_host(driver, prepare(model))
+    backend = host(model)
     assert backend.in_flight == 3
     pending = [enqueue(backend, images) for images in batches]
     assert [rows(one()) for one in pending] == on_cpu(model, batches)
-    backend.close()
 
 
 def test_pictures_are_uploaded_while_the_network_runs_on_the_batch_before(
-    driver, make_model, random
+    host, driver, make_model, random
 ):
     driver.start(early=[UPLOADS])
-    backend, runs = open_on_host(driver, prepare(make_model()), NotingSession), []
+    backend, runs = host(make_model(), NotingSession), []
     backend._network._session.runs = runs  # noqa: SLF001
     images = noise(random, 1)
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
@@ -114,12 +128,12 @@ def test_pictures_are_uploaded_while_the_network_runs_on_the_batch_before(
 
 
 @pytest.mark.parametrize("early", [[], [COMPUTE], [UPLOADS]])
-def test_decoded_pictures_are_kept_until_they_are_uploaded(early, driver, make_model, random):
+def test_decoded_pictures_are_kept_until_they_are_uploaded(host, early, driver, make_model, random):
     """Their owner drops them at once, and the next are decoded into any memory that is free."""
     model = make_model(batch=None)
     batches = [noise(random, 3, (50, 60)) for _ in range(8)]
     driver.start(early=early)
-    backend, pending, seen = open_on_host(driver, prepare(model)), [], set()
+    backend, pending, seen = host(model), [], set()
     for images in batches:
         decoded = []
         for image in images:
@@ -136,43 +150,31 @@ def test_decoded_pictures_are_kept_until_they_are_uploaded(early, driver, make_m
     assert driver.held == 0
 
 
-def test_rows_can_be_read_in_any_order_and_twice(driver, make_model, random):
-    model = make_model()
-    batches = [noise(random, 1) for _ in range(7)]
-    backend = open_on_host(driver, prepare(model))
-    pending = [enqueue(backend, images) for images in batches]
-    found = [rows(pending[index]()) for index in (6, 0, 3, 3, 1, 5, 2, 4)]
-    expected = on_cpu(model, batches)
-    assert found == [expected[index] for index in (6, 0, 3, 3, 1, 5, 2, 4)]
-    backend.close()
-
-
-@pytest.mark.parametrize(("count", "batch"), [(16, 1), (None, 2), (16, None), (None, None)])
-def test_rows_of_graphs_that_select_for_themselves(driver, make_model, random, count, batch):
-    """In flight, in any order, twice: as many as the contract says, or as only a run tells."""
-    file = make_model(tail="authors", batch=batch)
+@pytest.mark.parametrize("layout", [{}, {"anchor_count": 16}, {"anchor_count": None}])
+@pytest.mark.parametrize("batch", [1, 2, None])
+def test_rows_can_be_read_in_any_order_and_twice(layout, batch, host, make_model, random):
+    """Those of graphs that select, too: as many as the contract says, or as only a run tells."""
+    file = make_model(tail="authors" if layout else "body", batch=batch)
     model = prepare(file)
-    contract = replace(model.contract, layout=Layout.ROWS, anchor_count=count)
-    model = replace(model, contract=contract, graph=file.read_bytes())
-    batches = [noise(random, size) for size in (3, 1, 2)]
-    backend, on_the_cpu = open_on_host(driver, model), CpuBackend(model, DeviceOptions())
+    if layout:
+        contract = replace(model.contract, layout=Layout.ROWS, **layout)
+        model = replace(model, contract=contract, graph=file.read_bytes())
+    on_the_cpu = CpuBackend(model, DeviceOptions())
+    batches = [noise(random, size) for size in (3, 1, 2, 1, 1, 2, 3)]
     expected = [rows(enqueue(on_the_cpu, images)()) for images in batches]
-    assert [len(score) for found in expected for _, score, _ in found] == [16] * 6
+    backend = host(model)
     pending = [enqueue(backend, images) for images in batches]
-    assert [rows(pending[index]()) for index in (2, 0, 0, 1)] == [
-        expected[index] for index in (2, 0, 0, 1)
-    ]
-    backend.close()
+    for index in (6, 0, 3, 3, 1, 5, 2, 4):
+        assert rows(pending[index]()) == expected[index]
 
 
-def test_a_batch_can_be_selected_from_twice(driver, make_model, random):
-    backend = open_on_host(driver, prepare(make_model()))
+def test_a_batch_can_be_selected_from_twice(host, make_model, random):
+    backend = host(make_model())
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
     head = backend.infer(backend.prepare(noise(random, 1), letterboxes))
     options = [SelectionOptions(-1, count, None, None) for count in (20, 3, 100)]
     pending = [backend.select(head, letterboxes, one) for one in options]
     assert [len(wait()[0]) for wait in pending] == [20, 3, 100]
-    backend.close()
 
 
 class NotingSession(StreamSession):
@@ -190,21 +192,11 @@ class GraphSession(StreamSession):
         super().__init__(*given)
         self.captured = {}
 
-    def graph_of(self, options):
-        return options.get_run_config_entry("gpu_graph_id")
-
     def run_with_iobinding(self, binding, options):
-        graph = self.graph_of(options)
+        graph = options.get_run_config_entry("gpu_graph_id")
         if graph != "-1":
             binding = self.captured.setdefault(graph, binding)
         super().run_with_iobinding(binding, options)
-
-
-class OneGraphSession(GraphSession):
-    """Has one graph, whatever id is asked for."""
-
-    def graph_of(self, options):
-        return min(super().graph_of(options), "0")
 
 
 class OneSharedBuffer(Ring):
@@ -216,7 +208,9 @@ class OneSharedBuffer(Ring):
         return slot
 
 
-def test_a_frame_is_not_overwritten_by_the_next_replay(driver, make_model, random, monkeypatch):
+def test_a_frame_is_not_overwritten_by_the_next_replay(
+    host, driver, make_model, random, monkeypatch
+):
     """Frame t is read after frame t + 1 has run; with one shared buffer it is frame t + 1's."""
     model = make_model()
     frames = [noise(random, 1) for _ in range(4)]
@@ -224,7 +218,7 @@ def test_a_frame_is_not_overwritten_by_the_next_replay(driver, make_model, rando
 
     def read_one_late():
         driver.start(late=False)
-        backend = open_on_host(driver, prepare(model), GraphSession, uses_graph=True)
+        backend = host(model, GraphSession, uses_graph=True)
         pending = [enqueue(backend, frame) for frame in frames]
         return [rows(one()) for one in pending]
 
@@ -248,20 +242,8 @@ def test_no_frame_is_overwritten_on_a_gpu(make_model, random, cuda_graph):
     backend.close()
 
 
-def test_each_pair_of_addresses_has_a_graph(driver, make_model, random):
-    """The slots take turns; if all replayed one graph, every other frame would be wrong."""
-    model = make_model()
-    frames = [noise(random, 1) for _ in range(6)]
-    expected = on_cpu(model, frames)
-    backend = open_on_host(driver, prepare(model), GraphSession, uses_graph=True)
-    assert [rows(enqueue(backend, frame)()) for frame in frames] == expected
-    backend.close()
-    other = open_on_host(driver, prepare(model), OneGraphSession, uses_graph=True)
-    assert [rows(enqueue(other, frame)()) for frame in frames] != expected
-
-
-def test_a_batch_whose_slot_was_reused_is_refused(driver, make_model, random):
-    backend = open_on_host(driver, prepare(make_model()))
+def test_a_batch_whose_slot_was_reused_is_refused(host, make_model, random):
+    backend = host(make_model())
     images = noise(random, 1)
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
     first, second, *_rest = (backend.prepare(images, letterboxes) for _ in range(4))
@@ -271,14 +253,13 @@ def test_a_batch_whose_slot_was_reused_is_refused(driver, make_model, random):
     backend.prepare(images, letterboxes)
     with pytest.raises(InferenceError, match="given to a later one"):
         backend.select(head, letterboxes, EVERYTHING)
-    backend.close()
 
 
 @pytest.mark.parametrize("batch", [None, 4])
-def test_a_batch_that_does_not_fit_is_named(driver, make_model, random, batch):
+def test_a_batch_that_does_not_fit_is_named(host, driver, make_model, random, batch):
     model = make_model(batch=batch)
     driver.start(capacity=100_000)
-    backend = open_on_host(driver, prepare(model))
+    backend = host(model)
     with pytest.raises(DeviceMemoryError, match=r"4 pictures, shape \[4, 3, 64, 64\]") as caught:
         enqueue(backend, noise(random, 4))
     assert caught.value.exit_code == 1
@@ -291,16 +272,9 @@ def test_a_batch_that_does_not_fit_is_named(driver, make_model, random, batch):
 @pytest.mark.parametrize(
     ("multiprocessors", "gib", "canvas", "batch"),
     [
-        (128, 32, (640, 640), 32),
-        (1000, 1000, (640, 640), 32),
-        (127, 80, (640, 640), 16),
-        (148, 31, (640, 640), 16),
-        (64, 16, (640, 640), 16),
-        (64, 15, (640, 640), 8),
-        (63, 80, (640, 640), 8),
-        (1, 0, (640, 640), 8),
-        (128, 80, (1280, 1280), 16),
-        (128, 8, (320, 320), 32),
+        *((128, 32, (640, 640), 32), (127, 80, (640, 640), 16), (148, 31, (640, 640), 16)),
+        *((64, 16, (640, 640), 16), (64, 15, (640, 640), 8), (63, 80, (640, 640), 8)),
+        *((1, 0, (640, 640), 8), (128, 80, (1280, 1280), 16), (128, 8, (320, 320), 32)),
     ],
 )
 def test_a_batch_follows_multiprocessors_and_memory(multiprocessors, gib, canvas, batch):
@@ -337,10 +311,10 @@ def test_a_detectors_batch_suits_the_gpu_and_the_input(  # noqa: PLR0913, PLR091
 
 
 def test_the_device_is_made_current_before_the_network_runs(
-    driver, make_model, random, monkeypatch
+    host, driver, make_model, random, monkeypatch
 ):
     """Another detector's may be current in this thread."""
-    backend = open_on_host(driver, prepare(make_model()))
+    backend = host(make_model())
     letterboxes = [Letterbox.fit((64, 64), (64, 64))]
     buffer = backend.prepare(noise(random, 1), letterboxes)
     backend.infer(buffer)  # from here on, nothing is allocated
@@ -356,11 +330,10 @@ def test_the_device_is_made_current_before_the_network_runs(
     backend.infer(buffer)
     assert told == ["cuCtxSetCurrent 0"]
     other.close()
-    backend.close()
 
 
-def test_nan_is_counted_and_left_out(driver, make_model, random):
-    backend = open_on_host(driver, prepare(make_model()))
+def test_nan_is_counted_and_left_out(host, driver, make_model, random):
+    backend = host(make_model())
     images = noise(random, 2)
     letterboxes = [Letterbox.fit((64, 64), (64, 64))] * 2
     buffer = backend.infer(backend.prepare(images, letterboxes))
@@ -374,11 +347,10 @@ def test_nan_is_counted_and_left_out(driver, make_model, random):
     with pytest.warns(DetcliWarning, match="5 of 192 scores are NaN"):
         found = pending()
     assert not np.isnan(found[1].score).any()
-    backend.close()
 
 
-def test_closing_frees_all_memory(driver, make_model, random):
-    backend = open_on_host(driver, prepare(make_model(batch=None)))
+def test_closing_frees_all_memory(host, driver, make_model, random):
+    backend = host(make_model(batch=None))
     images = noise(random, 3)
     pending = [
         enqueue(backend, images[:count], SelectionOptions(0, 5, None, None)) for count in (1, 2, 3)
@@ -391,8 +363,8 @@ def test_closing_frees_all_memory(driver, make_model, random):
         enqueue(backend, images)
 
 
-def test_a_gpu_that_fails_on_close_is_still_released(driver, make_model, random):
-    backend = open_on_host(driver, prepare(make_model()))
+def test_a_gpu_that_fails_on_close_is_still_released(host, driver, make_model, random):
+    backend = host(make_model())
     enqueue(backend, noise(random, 1))()
     driver.fail("cuCtxSynchronize", 700)
     with pytest.raises(InferenceError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
@@ -403,20 +375,19 @@ def test_a_gpu_that_fails_on_close_is_still_released(driver, make_model, random)
     assert backend._network._session is None  # noqa: SLF001
 
 
-def test_few_workspaces_are_kept(driver, make_model, random, monkeypatch):
+def test_few_workspaces_are_kept(host, make_model, random, monkeypatch):
     monkeypatch.setattr(module, "MAX_SELECTIONS", 2)
     model = make_model(batch=None)
-    backend = open_on_host(driver, prepare(model))
+    backend = host(model)
     batches = [noise(random, count) for count in (1, 2, 3, 1, 2, 3)]
     assert [rows(enqueue(backend, images)()) for images in batches] == on_cpu(model, batches)
     assert len(backend._selections) == 2  # noqa: SLF001
-    backend.close()
 
 
-def test_each_stage_is_reported_once_the_gpu_is_idle(driver, make_model, random):
+def test_each_stage_is_reported_once_the_gpu_is_idle(host, driver, make_model, random):
     order = ["preprocess", "upload", "preprocess", "network", "selection", "download", "selection"]
     for batch in (None, 2):  # of 2, the second is padded
-        backend = open_on_host(driver, prepare(make_model(batch=batch)))
+        backend = host(make_model(batch=batch))
         images, told = noise(random, 3), []
         expected = rows(enqueue(backend, images)())
         backend.observe(lambda part, told=told: told.append((part, driver.waiting)))
@@ -427,24 +398,22 @@ def test_each_stage_is_reported_once_the_gpu_is_idle(driver, make_model, random)
         assert driver.waiting > 0
         pending()
         assert len(told) == len(order)
-        backend.close()
 
 
-def test_every_kernel_is_launched(driver, shim, make_model, random):
+def test_every_kernel_is_launched(host, driver, shim, make_model, random):
     """A kernel that nothing launches is dead code."""
     for dtype, nms_iou in itertools.product([np.float32, np.float16], [None, 0.5]):
         tail = "body" if nms_iou is None else "one-to-many"
-        backend = open_on_host(driver, prepare(make_model(tail=tail, dtype=dtype)))
+        backend = host(make_model(tail=tail, dtype=dtype))
         enqueue(backend, noise(random, 1), SelectionOptions(0.5, 300, None, nms_iou))()
         top_k(random.random(20_000).astype(dtype), 3, gpu=backend._gpu)  # noqa: SLF001
     assert driver.launched == shim.kernels
 
 
 @pytest.mark.parametrize("name", ["yolov10n-raw.onnx", "yolov10n-raw-fp16.onnx"])
-def test_real_pictures_give_the_cpus_boxes(driver, shared, name):
+def test_real_pictures_give_the_cpus_boxes(host, shared, name):
     model = shared(f"models/{name}")
     images = [cv2.imread(str(shared(f"data/images/{one}.jpg"))) for one in ("bus", "zidane")]
     options = {"options": SelectionOptions(0.25, 300, None, None), "canvas": (640, 640)}
-    backend = open_on_host(driver, prepare(model))
+    backend = host(model)
     assert rows(enqueue(backend, images, **options)()) == on_cpu(model, [images], **options)[0]
-    backend.close()
