@@ -26,47 +26,26 @@ from detcli.core.files import (
 )
 
 
-def test_nothing_has_the_name_before_commit(tmp_path):
-    path = tmp_path / "a.json"
-    file = AtomicFile(path)
-    file.write("half")
-    assert not path.exists()
-    file.write(" whole")
-    file.commit()
-    assert path.read_text() == "half whole"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_library_can_write_the_file_by_name(tmp_path):
-    path = tmp_path / "a.mp4"
-    file = AtomicFile(path, suffix=".mp4")
-    assert file.written.parent == tmp_path
-    assert file.written.name.endswith(".part.mp4")
-    file.written.write_bytes(b"whole")
-    assert not path.exists()
-    file.commit()
-    assert path.read_bytes() == b"whole"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_an_existing_file_stays_until_commit(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text("old")
-    file = AtomicFile(path)
-    file.write("new")
-    assert path.read_text() == "old"
-    file.commit()
-    assert path.read_text() == "new"
-
-
-def test_discard_leaves_the_existing_file_alone(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text("old")
-    file = AtomicFile(path)
-    file.write("new")
-    file.discard()
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
+@pytest.mark.parametrize("old", [None, "old"])
+@pytest.mark.parametrize("suffix", ["", ".mp4"])
+def test_a_file_has_its_name_from_its_commit_on(tmp_path, old, suffix):
+    """Written by us or, by its temporary name, by a library."""
+    path = tmp_path / "a"
+    if old:
+        path.write_text(old)
+    for commits in (False, True):
+        file = AtomicFile(path, suffix=suffix)
+        assert file.written.parent == tmp_path
+        assert file.written.name.endswith(f".part{suffix}")
+        if suffix:
+            file.written.write_text("half whole")
+        else:
+            file.write("half")
+            file.write(" whole")
+        assert [*map(Path.read_text, tmp_path.glob("a"))] == [old] * bool(old)
+        (file.commit if commits else file.discard)()
+        after = "half whole" if commits else old
+        assert [*map(Path.read_text, tmp_path.iterdir())] == [after] * bool(after)
 
 
 def test_a_failed_commit_leaves_no_file(tmp_path):
@@ -97,15 +76,6 @@ def test_a_partial_write_on_a_full_disk_is_undone(tmp_path, binary):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_leaves_the_existing_file_alone(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_bytes(b"old")
-    with small_disk(), pytest.raises(OutputError, match=r"a\.json"):
-        write_file(path, bytes(5000))
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize(
     ("code", "remedy"),
     [(errno.EISDIR, "name a file"), (errno.ENOSPC, "free space"), (errno.EIO, "check the folder")],
@@ -128,18 +98,14 @@ def test_a_link_is_followed_and_stays_a_link(tmp_path):
     assert list(target.parent.iterdir()) == [target]
 
 
-@pytest.mark.parametrize("data", [b"\0\r\n\xff", b"", bytes(100_000)])
-def test_write_file_writes_these_bytes(tmp_path, data):
-    path = tmp_path / "a.bin"
-    write_file(path, data)
-    assert path.read_bytes() == data
-
-
-def test_text_is_utf8_with_its_line_ends(tmp_path):
-    file = AtomicFile(tmp_path / "a.txt")
+def test_content_is_written_as_it_is(tmp_path):
+    for data in (b"\0\r\n\xff", b"", bytes(100_000)):
+        write_file(tmp_path / "a", data)
+        assert (tmp_path / "a").read_bytes() == data
+    file = AtomicFile(tmp_path / "a")
     file.write("é\n\r\n\udcff")
     file.commit()
-    assert (tmp_path / "a.txt").read_bytes() == b"\xc3\xa9\n\r\n\\udcff"
+    assert (tmp_path / "a").read_bytes() == b"\xc3\xa9\n\r\n\\udcff"
 
 
 def test_a_named_pipe_is_written_directly(tmp_path):
@@ -153,6 +119,8 @@ def test_a_named_pipe_is_written_directly(tmp_path):
     os.close(reader)
     assert path.is_fifo()
     assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(OutputError, match="no process reads it"):
+        open_output(path)  # which would wait for one
 
 
 def test_in_the_file_of_standard_output_all_stays_that_is_written_to_it(tmp_path, monkeypatch):
@@ -165,12 +133,6 @@ def test_in_the_file_of_standard_output_all_stays_that_is_written_to_it(tmp_path
         file.commit()
         stdout.write(b"after\n")
     assert path.read_text() == "before\nrecords\nafter\n"
-
-
-def test_a_pipe_that_nobody_reads_is_refused_and_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OutputError, match="no process reads it"):
-        open_output(tmp_path / "pipe")
 
 
 def test_a_process_substitution_is_written_directly():
@@ -291,12 +253,16 @@ def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_afterwards(
     assert done == ["fsync", "replace", "fsync"]
 
 
-def test_a_disk_that_does_not_take_the_data_leaves_the_existing_file_alone(tmp_path, monkeypatch):
+def test_a_disk_that_is_full_leaves_the_existing_file_alone(tmp_path, monkeypatch):
+    """As it turns out at a write, or when the data is sent to the disk."""
+
     def full(_):
         raise OSError(28, "No space left on device")
 
     path = tmp_path / "a.jpg"
     path.write_bytes(b"old")
+    with small_disk(), pytest.raises(OutputError, match=r"a\.jpg"):
+        write_file(path, bytes(5000))
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OutputError, match="No space"):
         write_file(path, b"new")
@@ -335,20 +301,16 @@ def test_permissions_follow_the_umask(tmp_path, umask, mode):
     assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == mode
 
 
-def test_make_folder_makes_parents_and_accepts_an_existing_folder(tmp_path):
+def test_make_folder(tmp_path):
+    """It makes parents, accepts a folder, and refuses a file."""
     folder = tmp_path / "a" / "b"
     make_folder(folder)
-    (folder / "kept").write_text("")
+    (folder / "kept").write_text("kept")
     make_folder(folder)
-    assert [path.name for path in folder.iterdir()] == ["kept"]
-
-
-@pytest.mark.parametrize("name", ["file", "file/below"])
-def test_make_folder_over_a_file_is_an_output_error(tmp_path, name):
-    (tmp_path / "file").write_text("kept")
-    with pytest.raises(OutputError, match="file"):
-        make_folder(tmp_path / name)
-    assert (tmp_path / "file").read_text() == "kept"
+    for path in (folder / "kept", folder / "kept" / "below"):
+        with pytest.raises(OutputError, match="kept"):
+            make_folder(path)
+    assert [path.read_text() for path in folder.iterdir()] == ["kept"]
 
 
 def test_standard_output_is_flushed_utf8_and_escapes():
@@ -363,26 +325,21 @@ def test_standard_output_is_flushed_utf8_and_escapes():
     assert finished.stdout == "é猫\\udcff\n".encode()
 
 
-def test_a_full_disk_behind_standard_output_is_an_output_error(monkeypatch):
+def test_standard_output_that_takes_nothing(monkeypatch):
+    """On a full disk, closed as with `>&-`, or a pipe without a reader."""
     with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:  # closing flushes
         monkeypatch.setattr(sys, "stdout", full)
         with pytest.raises(OutputError, match="standard output: No space left"):
             StandardOutput().write("more")
-
-
-def test_standard_output_without_a_reader_is_a_broken_pipe(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(OutputError, match="standard output"):
+        StandardOutput().write("more")
     reader, writer = os.pipe()
     os.close(reader)
     with contextlib.suppress(BrokenPipeError), open(writer, "w") as pipe:  # noqa: PTH123
         monkeypatch.setattr(sys, "stdout", pipe)
         with pytest.raises(BrokenPipeError):
             StandardOutput().write("more")
-
-
-def test_closed_standard_output_is_an_output_error(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", None)  # as with `>&-`
-    with pytest.raises(OutputError, match="standard output"):
-        StandardOutput().write("more")
 
 
 def test_what_is_added_is_whole(tmp_path):
