@@ -77,7 +77,7 @@ def test_a_warm_start_loads_neither_onnx_nor_rich(cache, make_model, make_pictur
     assert imported_by(*arguments) & unwanted == set()
 
 
-def test_a_fetched_model_loads_no_more(hub, make_model, make_picture):
+def test_a_fetched_model_loads_no_more_and_a_list_asks_no_hub(hub, make_model, make_picture):
     hub.add("yolov10n", make_model(tail="authors").read_bytes())
     arguments = ["predict", "-q", make_picture("a.png")]
     assert "huggingface_hub" in imported_by(*arguments)
@@ -99,10 +99,10 @@ def test_public_names_are_complete():
         _ = package.nonsense
 
 
-@pytest.mark.parametrize("option", ["--version", "-V"])
-def test_version(option):
-    result = CliRunner().invoke(app_module.app, [option])
-    assert (result.exit_code, result.stdout) == (0, f"detcli {package.__version__}\n")
+def test_version():
+    for option in ("--version", "-V"):
+        result = CliRunner().invoke(app_module.app, [option])
+        assert (result.exit_code, result.stdout) == (0, f"detcli {package.__version__}\n")
 
 
 def refused(*arguments):
@@ -165,11 +165,12 @@ def test_refusals_hide_passwords(line):
     assert "secret" not in refused(*line.split(), "rtsp://admin:secret@10.0.0.7/cam")
 
 
-def test_no_command_shows_the_help(detcli):
+def test_no_command_shows_the_help_and_that_completion_is_offered(detcli):
     finished = detcli()
     assert "Commands:" in finished.stdout + finished.stderr
     assert "--install-completion" in finished.stdout + finished.stderr
     assert finished.returncode == 2
+    assert "--install-completion" in detcli("--help").stdout
 
 
 def test_a_bug_is_reported_without_a_traceback(monkeypatch):

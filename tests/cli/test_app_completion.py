@@ -136,24 +136,20 @@ def words(line):
     ).stdout.splitlines()
 
 
+MODELS = {
+    "cod": "codes", "my": "my model.onnx", "my\\ m": "my model.onnx", '"my m': "my model.onnx",
+    "'my m": "my model.onnx", "it": "it's $5.onnx", "ru": "run:1.onnx", "run:": "run:1.onnx",
+    "run\\:": "run:1.onnx", "猫": "猫.onnx", "su\tde": "sub dir/deep.onnx",
+}  # fmt: skip
 CASES = [
     ("detcli pre\t", ["detcli", "predict"]),
     ("detcli predict --format=p\t", ["detcli", "predict", "--format=parquet"]),
     ("detcli predict --device c\t", ["detcli", "predict", "--device", "cpu"]),
     ("detcli predict --device=cpu,c\t", ["detcli", "predict", "--device=cpu,cpu"]),
-    ("detcli predict -m cod\t", ["detcli", "predict", "-m", "codes"]),
-    ("detcli predict -m my\t", ["detcli", "predict", "-m", "my model.onnx"]),
-    ("detcli predict -m my\\ m\t", ["detcli", "predict", "-m", "my model.onnx"]),
-    ('detcli predict -m "my m\t', ["detcli", "predict", "-m", "my model.onnx"]),
-    ("detcli predict -m 'my m\t", ["detcli", "predict", "-m", "my model.onnx"]),
-    ("detcli predict -m it\t", ["detcli", "predict", "-m", "it's $5.onnx"]),
-    ("detcli predict -m ru\t", ["detcli", "predict", "-m", "run:1.onnx"]),
-    ("detcli predict -m run:\t", ["detcli", "predict", "-m", "run:1.onnx"]),
-    ("detcli predict -m run\\:\t", ["detcli", "predict", "-m", "run:1.onnx"]),
-    ("detcli predict -m 猫\t", ["detcli", "predict", "-m", "猫.onnx"]),
-    ("detcli predict -m su\tde\t", ["detcli", "predict", "-m", "sub dir/deep.onnx"]),
     ("detcli predict str\t", ["detcli", "predict", "street.jpg"]),
-]
+    *((f"detcli predict -m {typed}\t", ["detcli", "predict", "-m", name])
+      for typed, name in MODELS.items()),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -12,19 +12,23 @@ SIDES = st.integers(1, 5000)
 
 
 @pytest.mark.parametrize(
-    ("picture", "canvas", "resized", "top", "left"),
+    ("picture", "canvas", "longest", "resized", "top", "left"),
     [
-        ((640, 640), (640, 640), (640, 640), 0, 0),
-        ((1080, 810), (640, 640), (640, 480), 0, 80),
-        ((720, 1280), (640, 640), (360, 640), 140, 0),
-        ((720, 1280), (384, 640), (360, 640), 12, 0),
-        ((427, 640), (640, 640), (427, 640), 106, 0),  # 213 rows of padding: 106 above, 107 below
-        ((1, 5000), (640, 640), (1, 640), 319, 0),
-        ((1, 1), (640, 640), (640, 640), 0, 0),
+        ((640, 640), (640, 640), None, (640, 640), 0, 0),
+        ((1080, 810), (640, 640), None, (640, 480), 0, 80),
+        ((720, 1280), (640, 640), None, (360, 640), 140, 0),
+        ((720, 1280), (384, 640), None, (360, 640), 12, 0),
+        ((427, 640), (640, 640), None, (427, 640), 106, 0),  # 106 rows above, 107 below
+        ((1, 5000), (640, 640), None, (1, 640), 319, 0),
+        ((1, 1), (640, 640), None, (640, 640), 0, 0),
+        ((480, 640), (640, 640), 636, (477, 636), 81, 2),  # as YOLO-NAS's processing places it
+        ((640, 480), (640, 640), 636, (636, 477), 2, 81),
+        ((100, 100), (640, 640), 636, (636, 636), 2, 2),
+        ((100, 100), (640, 640), 700, (640, 640), 0, 0),
     ],
 )
-def test_placement(picture, canvas, resized, top, left):
-    letterbox = Letterbox.fit(picture, canvas)
+def test_placement(picture, canvas, longest, resized, top, left):  # noqa: PLR0913, PLR0917
+    letterbox = Letterbox.fit(picture, canvas, longest)
     assert (letterbox.resized, letterbox.top, letterbox.left) == (resized, top, left)
 
 
@@ -56,41 +60,21 @@ def test_boxes_are_clipped_to_the_picture():
         clipped(letterbox.to_picture(outside), (100, 200)),
         [[0, 0, 200, 100], [0, 0, np.float32(1 / 0.32), 0]],
     )
+    none = letterbox.to_picture(np.empty((0, 4), np.float32))
+    assert (none.shape, none.dtype) == ((0, 4), np.float32)
 
 
 @pytest.mark.parametrize(
-    ("box", "shows"),
+    ("shows", "boxes"),
     [
-        ((-50, -50, 900, 900), True),
-        ((-5, 10, 0.01, 20), True),
-        ((-5, 10, 0, 20), False),
-        ((-5, 10, -1, 20), False),
-        ((200, 10, 210, 20), False),
-        ((10, -9, 20, -1), False),
-        ((10, 100, 20, 101), False),
-        ((0, 10, 0, 20), True),
-        ((200, 10, 200, 20), True),
-        ((30, 10, 30, 10), True),
-        ((30, 10, 20, 20), False),
-        ((-np.inf, 0, np.inf, 1), True),
+        (True, [(-50, -50, 900, 900), (-5, 10, 0.01, 20), (0, 10, 0, 20), (200, 10, 200, 20)]),
+        (True, [(30, 10, 30, 10), (-np.inf, 0, np.inf, 1)]),
+        (False, [(-5, 10, 0, 20), (-5, 10, -1, 20), (200, 10, 210, 20), (10, -9, 20, -1)]),
+        (False, [(10, 100, 20, 101), (30, 10, 20, 20)]),
     ],
 )
-def test_what_shows_of_a_box(box, shows):
-    assert shown(np.array([box], np.float32), (100, 200)).tolist() == [shows]
-
-
-@pytest.mark.parametrize(
-    ("picture", "longest", "resized", "top", "left"),
-    [
-        ((480, 640), 636, (477, 636), 81, 2),  # as YOLO-NAS's processing places it
-        ((640, 480), 636, (636, 477), 2, 81),
-        ((100, 100), 636, (636, 636), 2, 2),
-        ((100, 100), 700, (640, 640), 0, 0),
-    ],
-)
-def test_a_longest_side(picture, longest, resized, top, left):
-    letterbox = Letterbox.fit(picture, (640, 640), longest)
-    assert (letterbox.resized, letterbox.top, letterbox.left) == (resized, top, left)
+def test_what_shows_of_a_box(shows, boxes):
+    assert shown(np.array(boxes, np.float32), (100, 200)).tolist() == [shows] * len(boxes)
 
 
 def test_in_the_corner_sides_are_rounded_down():
@@ -133,12 +117,6 @@ def test_by_shortest_edge_as_published():
     assert Letterbox.by_shortest_edge((480, 640), 800, 1333).canvas == (800, 1066)
 
 
-def test_no_boxes():
-    mapped = Letterbox.fit((10, 10), (64, 64)).to_picture(np.empty((0, 4), np.float32))
-    assert mapped.shape == (0, 4)
-    assert mapped.dtype == np.float32
-
-
 @pytest.mark.parametrize(
     ("one", "other", "shared", "iou"),
     [
@@ -156,7 +134,4 @@ def test_what_two_boxes_share(one, other, shared, iou):
     rows = overlap(np.stack([left, right])[:, None], right)
     assert (rows.shape, rows.dtype) == ((2, 1), np.float32)
     assert area(common(left, right)) <= area(left)
-
-
-def test_a_box_of_swapped_corners_has_no_area():
     assert area(np.array([[4, 4, 0, 0], [0, 0, 4, 4]])).tolist() == [0, 16]

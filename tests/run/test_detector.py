@@ -27,13 +27,7 @@ def test_one_picture(make_model):
 
 @pytest.mark.parametrize(
     ("asked", "recommended", "conf"),
-    [
-        (None, None, 0.25),
-        (None, "0.6", 0.6),
-        (0.4, "0.6", 0.4),
-        (0.0, "0.6", 0.0),
-        (None, "0", 0.0),
-    ],
+    [(None, None, 0.25), (None, "0.6", 0.6), (0.4, "0.6", 0.4), (0.0, "0.6", 0), (None, "0", 0)],
 )
 def test_the_confidence_is_the_one_asked_for_or_recommended_or_the_usual_one(
     make_model, asked, recommended, conf
@@ -132,25 +126,16 @@ def test_a_list_of_pictures_of_different_sizes(make_model):
         assert detector([]) == []
 
 
-def test_a_view_of_a_picture(make_model):
+def test_a_view_of_a_picture_and_what_is_none(make_model):
     wide = np.concatenate([picture(("red", 1, 1)), picture(("blue", 1, 1))], axis=1)
     with Detector(make_model(), settings=STRICT) as detector:
         assert detector(wide[:, 64:]).class_name == ["blue"]
         assert detector(wide[:, :64][::-1]).xyxy.tolist() == [cell_box(1, 6)]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        np.zeros((4, 4), np.uint8),
-        np.zeros((4, 4, 4), np.uint8),
-        np.zeros((4, 4, 3), np.float32),
-        np.zeros((0, 4, 3), np.uint8),
-    ],
-)
-def test_arrays_that_are_not_pictures_are_refused(wrong, make_model):
-    with Detector(make_model()) as detector, pytest.raises(ValueError, match="uint8 BGR"):
-        detector(wrong)
+        for shape in ((4, 4), (4, 4, 4), (0, 4, 3)):
+            with pytest.raises(ValueError, match="uint8 BGR"):
+                detector(np.zeros(shape, np.uint8))
+        with pytest.raises(ValueError, match="uint8 BGR"):
+            detector(np.zeros((4, 4, 3), np.float32))
 
 
 def test_settings_reach_the_selection(make_model):
@@ -209,11 +194,14 @@ def test_odd_names_are_warned_about(make_model):
     assert detector.contract.names == ("red", "class_1", "class_2")
 
 
-def test_a_name_shared_by_two_classes_selects_both(make_model):
+def test_names_that_classes_share_or_that_a_file_has(make_model, tmp_path):
     model = make_model(metadata={"names": "['x', 'y', 'x']"})
     with Detector(model, settings=Settings(conf=0.6, classes=("x",))) as detector:
         found = detector(picture(("red", 0, 0), ("green", 1, 1), ("blue", 2, 2)))
     assert sorted(found.class_id.tolist()) == [0, 2]
+    (tmp_path / "names.txt").write_text("a\nb\nc\n")
+    settings = Settings(names=str(tmp_path / "names.txt"))
+    assert Detector(make_model(), settings=settings).contract.names == ("a", "b", "c")
 
 
 def test_a_closed_detector_refuses_to_run(make_model):
@@ -221,12 +209,6 @@ def test_a_closed_detector_refuses_to_run(make_model):
         detector.close()
     with pytest.raises(InferenceError, match="closed"):
         detector(picture())
-
-
-def test_names_from_a_file_given_as_text(make_model, tmp_path):
-    (tmp_path / "names.txt").write_text("a\nb\nc\n")
-    settings = Settings(names=str(tmp_path / "names.txt"))
-    assert Detector(make_model(), settings=settings).contract.names == ("a", "b", "c")
 
 
 def test_an_observer_is_called_for_each_stage_until_removed(make_model):
