@@ -31,10 +31,8 @@ def rows(detections):
 @pytest.mark.parametrize(
     ("text", "tiling"),
     [
-        ("640", Tiling(640, 0.2)),
-        ("640,overlap=0.5", Tiling(640, 0.5)),
-        (" 320 , overlap = .25 ", Tiling(320, 0.25)),
-        ("1,overlap=0", Tiling(1, 0.0)),
+        *(("640", Tiling(640, 0.2)), ("640,overlap=0.5", Tiling(640, 0.5))),
+        *((" 320 , overlap = .25 ", Tiling(320, 0.25)), ("1,overlap=0", Tiling(1, 0.0))),
         ("640,overlap=0.9", Tiling(640, 0.9)),
     ],
 )
@@ -44,27 +42,18 @@ def test_the_option_is_read_and_written(text, tiling):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("says", "texts"),
     [
-        ("", "not a size"),
-        ("0", "not a size"),
-        ("-640", "not a size"),
-        ("640x480", "not a size"),
-        ("640.5", "not a size"),
-        ("640,0.2", "not a size"),
-        ("640,overlap=", "not a size"),
-        ("640,overlap=0.91", "between 0 and 0.9"),
-        ("640,overlap=1", "between 0 and 0.9"),
-        ("640,overlap=-0.1", "between 0 and 0.9"),
-        ("640,overlap=nan", "not a size"),
-        ("٦٤٠", "not a size"),
-        ("9" * 400, "not a size"),
+        ("not a size", ["", "0", "-640", "640x480", "640.5", "640,0.2", "٦٤٠", "9" * 400]),
+        ("not a size", ["640,overlap=", "640,overlap=nan"]),
+        ("between 0 and 0.9", ["640,overlap=0.91", "640,overlap=1", "640,overlap=-0.1"]),
     ],
 )
-def test_what_is_no_tiling_is_refused_with_what_to_write(text, says):
-    with pytest.raises(UsageError, match=says) as refused:
-        Tiling.parse(text)
-    assert "640" in refused.value.hint or "overlap=0.2" in refused.value.hint
+def test_what_is_no_tiling_is_refused_with_what_to_write(says, texts):
+    for text in texts:
+        with pytest.raises(UsageError, match=says) as refused:
+            Tiling.parse(text)
+        assert "640" in refused.value.hint or "overlap=0.2" in refused.value.hint
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(32, 700), st.floats(0, 0.9))
@@ -90,81 +79,98 @@ PAIR = Tiling(100, 0.2).areas((100, 180))
 LEFT, RIGHT, WHOLE = PAIR
 
 
-def test_the_areas_of_these_tests():
-    assert PAIR == [(0, 0, 100, 100), (80, 0, 180, 100), (0, 0, 180, 100)]
-
-
 def test_one_area_stays_as_it_is():
+    assert PAIR == [(0, 0, 100, 100), (80, 0, 180, 100), (0, 0, 180, 100)]
     one = found((-5, 0, 10, 10, 0.5))
     assert merge([one], [(0, 0, 50, 50)]) is one
 
 
-def test_nothing_is_nothing():
-    assert rows(merge([found(), found(), found()], PAIR)) == []
-
-
-def test_rows_are_moved_to_where_their_area_is():
-    merged = merge([found((10, 20, 30, 40, 0.5)), found((50, 20, 70, 40, 0.6)), found()], PAIR)
-    assert rows(merged) == [(130, 20, 150, 40, 0.6, 0), (10, 20, 30, 40, 0.5, 0)]
-
-
-def test_an_object_that_several_areas_show_whole_is_the_best_of_their_rows():
-    merged = merge(
-        [
-            found((82, 20, 96, 40, 0.5)),
-            found((3, 20, 16, 40, 0.9)),
-            found((82, 21, 97, 41, 0.7)),
-        ],
-        PAIR,
-    )
-    assert rows(merged) == [(83, 20, 96, 40, 0.9, 0)]
-
-
-def test_other_classes_are_other_objects():
-    merged = merge([found((82, 20, 96, 40, 0.5, 1)), found(), found((82, 20, 96, 40, 0.7))], PAIR)
-    assert rows(merged) == [(82, 20, 96, 40, 0.7, 0), (82, 20, 96, 40, 0.5, 1)]
-
-
-def test_an_area_shows_an_object_once():
-    """Two people close together, seen by both: there are two, whatever their overlap."""
-    merged = merge(
-        [
-            found((20, 20, 40, 60, 0.9), (24, 20, 44, 60, 0.8)),
-            found(),
-            found((20, 20, 40, 60, 0.7), (24, 20, 44, 60, 0.6)),
-        ],
-        PAIR,
-    )
-    assert rows(merged) == [(20, 20, 40, 60, 0.9, 0), (24, 20, 44, 60, 0.8, 0)]
-
-
-def test_a_row_cut_at_a_seam_is_a_piece_of_the_object_that_another_area_shows():
-    merged = merge(
-        [found((60, 20, 100, 60, 0.9)), found((0, 20, 30, 60, 0.3)), found((60, 20, 110, 60, 0.5))],
-        PAIR,
-    )
-    assert rows(merged) == [(60, 20, 110, 60, 0.9, 0)]
-
-
-def test_a_piece_within_an_object_is_part_of_it():
-    """A tile shows a head at its edge, and takes it for a person."""
-    merged = merge([found((85, 20, 100, 30, 0.9)), found(), found((60, 18, 120, 90, 0.5))], PAIR)
-    assert rows(merged) == [(60, 18, 120, 90, 0.9, 0)]
-
-
-def test_a_small_object_before_a_large_one_is_not_a_piece():
-    merged = merge([found((70, 20, 85, 30, 0.4)), found(), found((60, 18, 120, 90, 0.5))], PAIR)
-    assert len(merged) == 2
-
-
-def test_pieces_on_both_sides_of_a_seam_are_one_object():
-    merged = merge([found((40, 20, 100, 60, 0.6)), found((0, 20, 60, 61, 0.7)), found()], PAIR)
-    assert rows(merged) == [(40, 20, 140, 61, 0.7, 0)]
-
-
-def test_pieces_that_differ_where_both_areas_see_are_two_objects():
-    merged = merge([found((40, 20, 100, 50, 0.6)), found((0, 60, 60, 90, 0.7)), found()], PAIR)
-    assert len(merged) == 2
+@pytest.mark.parametrize(
+    ("left", "right", "whole", "merged"),
+    [
+        pytest.param([], [], [], [], id="nothing"),
+        pytest.param(
+            [(10, 20, 30, 40, 0.5)],
+            [(50, 20, 70, 40, 0.6)],
+            [],
+            [(130, 20, 150, 40, 0.6), (10, 20, 30, 40, 0.5)],
+            id="rows are moved to where their area is",
+        ),
+        pytest.param(
+            [(82, 20, 96, 40, 0.5)],
+            [(3, 20, 16, 40, 0.9)],
+            [(82, 21, 97, 41, 0.7)],
+            [(83, 20, 96, 40, 0.9)],
+            id="an object that several show whole is the best of their rows",
+        ),
+        pytest.param(
+            [(82, 20, 96, 40, 0.5, 1)],
+            [],
+            [(82, 20, 96, 40, 0.7)],
+            [(82, 20, 96, 40, 0.7), (82, 20, 96, 40, 0.5, 1)],
+            id="other classes are other objects",
+        ),
+        pytest.param(
+            [(20, 20, 40, 60, 0.9), (24, 20, 44, 60, 0.8)],
+            [],
+            [(20, 20, 40, 60, 0.7), (24, 20, 44, 60, 0.6)],
+            [(20, 20, 40, 60, 0.9), (24, 20, 44, 60, 0.8)],
+            id="an area shows an object once, so these are two people close together",
+        ),
+        pytest.param(
+            [(60, 20, 100, 60, 0.9)],
+            [(0, 20, 30, 60, 0.3)],
+            [(60, 20, 110, 60, 0.5)],
+            [(60, 20, 110, 60, 0.9)],
+            id="a row cut at a seam is a piece of the object that another area shows",
+        ),
+        pytest.param(
+            [(85, 20, 100, 30, 0.9)],
+            [],
+            [(60, 18, 120, 90, 0.5)],
+            [(60, 18, 120, 90, 0.9)],
+            id="a piece within an object is part of it, as a head is of a person",
+        ),
+        pytest.param(
+            [(70, 20, 85, 30, 0.4)],
+            [],
+            [(60, 18, 120, 90, 0.5)],
+            [(60, 18, 120, 90, 0.5), (70, 20, 85, 30, 0.4)],
+            id="a small object before a large one is not a piece",
+        ),
+        pytest.param(
+            [(40, 20, 100, 60, 0.6)],
+            [(0, 20, 60, 61, 0.7)],
+            [],
+            [(40, 20, 140, 61, 0.7)],
+            id="pieces on both sides of a seam are one object",
+        ),
+        pytest.param(
+            [(40, 20, 100, 50, 0.6)],
+            [(0, 60, 60, 90, 0.7)],
+            [],
+            [(80, 60, 140, 90, 0.7), (40, 20, 100, 50, 0.6)],
+            id="pieces that differ where both areas see are two objects",
+        ),
+        pytest.param(
+            [(0, 0, 30, 30, 0.9)],
+            [],
+            [(0, 0, 90, 90, 0.5)],
+            [(0, 0, 30, 30, 0.9), (0, 0, 90, 90, 0.5)],
+            id="the edge of the picture is no seam",
+        ),
+        pytest.param(
+            [(-9, 20, 30, 40, 0.9), (-9, 20, -2, 40, 0.8)],
+            [],
+            [],
+            [(0, 20, 30, 40, 0.9)],
+            id="boxes end with their area",
+        ),
+    ],
+)
+def test_what_several_areas_show(left, right, whole, merged):
+    seen = rows(merge([found(*left), found(*right), found(*whole)], PAIR))
+    assert seen == [(*row, 0)[:6] for row in merged]
 
 
 @pytest.mark.parametrize("scores", [(0.9, 0.5, 0.7), (0.5, 0.9, 0.7), (0.7, 0.5, 0.9)])
@@ -182,17 +188,6 @@ def test_pieces_in_a_row_are_one_object(scores):
         areas,
     )
     assert rows(merged) == [(50, 20, 230, 60, 0.9, 0)]
-
-
-def test_the_edge_of_the_picture_is_no_seam():
-    """A row at the picture's own edge is whole, and an object of its own."""
-    merged = merge([found((0, 0, 30, 30, 0.9)), found(), found((0, 0, 90, 90, 0.5))], PAIR)
-    assert len(merged) == 2
-
-
-def test_boxes_end_with_their_area():
-    merged = merge([found((-9, 20, 30, 40, 0.9), (-9, 20, -2, 40, 0.8)), found(), found()], PAIR)
-    assert rows(merged) == [(0, 20, 30, 40, 0.9, 0)]
 
 
 def test_without_overlap_the_whole_joins():

@@ -1,5 +1,6 @@
 """`top_k` against a slow and obviously correct implementation."""
 
+import itertools
 import math
 
 import numpy as np
@@ -10,8 +11,6 @@ from hypothesis.extra import numpy as st_numpy
 
 from detcli import top_k
 from detcli.core.topk import LONG
-
-LENGTHS = [1, 1023, 1024, 1025, 8400, 33600, 1_000_000]
 
 
 def plain_top_k(row, k):
@@ -73,16 +72,15 @@ def test_integers_up_to_the_ends_of_their_range(values, k):
     assert_top_k(values, k)
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("k", [1, 300])
-@pytest.mark.parametrize("levels", [1, 3, 1 << 20])
-def test_any_row_length(length, k, levels, random):
-    values = random.integers(0, levels, length).astype(np.float32)
-    # A stable sort of the whole row gives the same, also for rows too long for plain_top_k.
-    expected = np.argsort(-values, kind="stable")[:k]
-    found, indices = top_k(values, k)
-    np.testing.assert_array_equal(indices, expected)
-    np.testing.assert_array_equal(found, values[expected])
+@pytest.mark.parametrize("length", [1, 1023, 1024, 1025, 8400, 33600, 1_000_000])
+def test_any_row_length(length, random):
+    for levels, k in itertools.product((1, 3, 1 << 20), (1, 300)):
+        values = random.integers(0, levels, length).astype(np.float32)
+        # A stable sort of the whole row gives the same, also for rows too long for plain_top_k.
+        expected = np.argsort(-values, kind="stable")[:k]
+        found, indices = top_k(values, k)
+        np.testing.assert_array_equal(indices, expected)
+        np.testing.assert_array_equal(found, values[expected])
 
 
 def test_a_row_is_never_sorted_as_a_whole(monkeypatch, random):
@@ -123,20 +121,13 @@ def test_most_of_a_long_row_is_left_out_first(monkeypatch, random):
     assert max(sizes) < 70_000
 
 
-def test_values_keep_their_nan_and_negative_zero():
-    values, _ = top_k(np.array([np.nan, -0.0], np.float32), 2)
+def test_values_keep_their_nan_and_negative_zero_and_the_input_stays():
+    given = np.array([np.nan, -0.0], np.float32)
+    before = given.tobytes()
+    values, _ = top_k(given, 2)
     assert np.signbit(values[0])
     assert np.isnan(values[1])
-
-
-def test_the_input_is_not_modified(random):
-    values = random.random(100)
-    before = values.copy()
-    top_k(values, 5)
-    np.testing.assert_array_equal(values, before)
-
-
-def test_lists_are_accepted():
+    assert given.tobytes() == before
     assert top_k([3, 1, 2], 2)[1].tolist() == [0, 2]
 
 

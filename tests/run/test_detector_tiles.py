@@ -28,8 +28,7 @@ def boxes(found):
 EXPECTED = sorted((name, *cell_box(*at)) for name, *at in SQUARES)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
-@pytest.mark.parametrize("batch", [1, 4, None])
+@pytest.mark.parametrize(("workers", "batch"), [(1, 4), (2, 1), (2, None), (5, 4), (5, 1)])
 def test_all_objects_are_found_whoever_shares_the_work(make_model, workers, batch):
     with opened(make_model(batch=batch), workers) as detector:
         assert boxes(detector(LARGE)) == EXPECTED
@@ -94,12 +93,9 @@ def test_a_clone_has_helpers_of_its_own(make_model):
         assert boxes(other(LARGE)) == EXPECTED
 
 
-def test_max_det_is_that_of_a_tile(make_model):
+def test_max_det_and_confidences_of_classes_are_those_of_a_tile(make_model):
     with opened(make_model(), max_det=1) as detector:
         assert len(detector(LARGE)) > 1
-
-
-def test_confidences_of_classes_hold_in_tiles(make_model):
     with opened(make_model(), class_conf=(("red", 1.0),)) as detector:
         assert {name for *_, name in detector(LARGE)} == {"blue", "green"}
 
