@@ -30,12 +30,12 @@ def keys(bucket, folder=""):
     return [key for page in bucket.list(folder) for key, _ in page]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_object_is_read_and_written_by_its_very_name(s3, bucket, name):
-    s3.put(name, b"read")
-    assert read(bucket, name) == b"read"
-    bucket.write(name, b"written")
-    assert s3.get(name) == b"written"
+def test_an_object_is_read_and_written_by_its_very_name(s3, bucket):
+    for name in NAMES:
+        s3.put(name, b"read")
+        assert read(bucket, name) == b"read"
+        bucket.write(name, b"written")
+        assert s3.get(name) == b"written"
 
 
 def test_a_listing_has_all_names_in_the_order_of_their_bytes(s3, bucket):
@@ -48,11 +48,10 @@ def test_a_listing_has_all_names_in_the_order_of_their_bytes(s3, bucket):
     assert keys(bucket, "pic/") == keys(bucket, "gone/") == []
 
 
-@pytest.mark.parametrize("size", [0, 1, module.CHUNK - 1, module.CHUNK, module.CHUNK + 1])
-def test_objects_of_all_sizes_are_read(s3, bucket, size):
-    content = bytes(size)
-    s3.put("sized", content)
-    assert read(bucket, "sized") == content
+def test_objects_of_all_sizes_are_read(s3, bucket):
+    for size in (0, 1, module.CHUNK - 1, module.CHUNK, module.CHUNK + 1):
+        s3.put("sized", bytes(size))
+        assert read(bucket, "sized") == bytes(size)
 
 
 def test_requests_are_repeated_and_torn_bodies_completed(s3, bucket):
@@ -102,13 +101,10 @@ def test_a_file_is_sent_in_parts(s3, bucket, tmp_path, monkeypatch):
     assert sum(method == "PUT" for method, _ in s3.requests) > 2
 
 
-@pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", "../a", "a/./b"])
-def test_keys_that_would_become_others_are_refused(bucket, key):
-    with pytest.raises(ObjectError, match="empty part"):
-        bucket.read(key)
-
-
-def test_such_a_key_in_a_listing_is_named(s3, bucket):
+def test_keys_that_would_become_others_are_refused(s3, bucket):
+    for key in ("", "/a", "a/", "a//b", "../a", "a/./b"):
+        with pytest.raises(ObjectError, match="empty part"):
+            bucket.read(key)
     s3.put("odd/../a.jpg")
     with pytest.raises(ObjectError, match="has an empty part"):
         keys(bucket)
@@ -137,25 +133,17 @@ def test_what_is_not_there_is_missing(bucket):
 )
 def test_a_refusal_has_its_reason(s3, bucket, status, reason):
     s3.faults.status = status
-    for use in (
-        lambda: keys(bucket),
-        lambda: bucket.read("a"),
-        lambda: bucket.write("a", b""),
-    ):
+    for use in (lambda: keys(bucket), lambda: bucket.read("a"), lambda: bucket.write("a", b"")):
         with pytest.raises(ObjectError, match=reason) as caught:
             use()
         assert caught.value.hint
 
 
-def test_a_store_that_always_fails_is_an_error(s3, monkeypatch):
+def test_a_store_that_always_fails_or_hangs_is_an_error(s3, monkeypatch):
     monkeypatch.setattr("detcli.core.objects.RETRY_S", 1)
     s3.faults.refuse_each = 1
     with pytest.raises(ObjectError, match="the store answers 503"):
         Bucket("s3", "photos").read("a")
-
-
-def test_a_store_that_hangs_is_an_error(s3, monkeypatch):
-    monkeypatch.setattr("detcli.core.objects.RETRY_S", 1)
     s3.faults.hang.set()
     with pytest.raises(ObjectError, match="does not answer"):
         Bucket("s3", "photos", timeout_s=0.5).read("a")

@@ -14,7 +14,6 @@ from detcli.core.geometry import Picture
 from detcli.core.record import Clip, Origin
 from detcli.core.timing import StageTimes
 from detcli.run import pipeline as module
-from detcli.run import pipeline as worker_module
 from detcli.run.pipeline import Pipeline
 from detcli.source.loading import Item, failed
 
@@ -72,9 +71,13 @@ def counts(records):
     return [None if one.error else len(one.detections) for one in records]
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3, 100])
-@pytest.mark.parametrize("clones", [(), ("cpu",), ("cuda:1", "cuda:2")])
-@pytest.mark.parametrize("in_flight", [1, 2])
+@pytest.mark.parametrize(
+    ("batch", "clones", "in_flight"),
+    [
+        *((1, (), 2), (1, ("cuda:1", "cuda:2"), 1), (2, ("cpu",), 1), (2, ("cuda:1", "cuda:2"), 2)),
+        *((3, (), 1), (3, ("cpu",), 2), (100, ("cpu",), 1), (100, (), 2)),
+    ],
+)
 def test_each_item_gets_a_record_in_order(batch, clones, in_flight):
     slow_now_and_then = lambda counts: time.sleep(0.002 * (sum(counts) % 3))  # noqa: E731
     detector = Double(work=slow_now_and_then, in_flight=in_flight)
@@ -82,10 +85,7 @@ def test_each_item_gets_a_record_in_order(batch, clones, in_flight):
     assert counts(records) == list(range(50))
     assert [one.index for one in records] == list(range(50))
     assert [one.origin.source for one in records] == [f"item {i}" for i in range(50)]
-
-
-def test_no_items_no_records():
-    assert list(Pipeline(Double(), 1).run([])) == []
+    assert list(Pipeline(detector, batch).run([])) == []
 
 
 def test_all_batches_but_the_last_are_full():
@@ -129,20 +129,14 @@ def test_as_many_batches_are_in_flight_as_suit_the_device():
 def test_each_detector_runs_on_its_own_thread():
     """CUDA graphs are captured on a thread."""
     both = threading.Barrier(2)
-    detector = Double(work=lambda _: both.wait(10))
-    list(Pipeline(detector, 1, ["cuda:1"]).run(items(range(10))))
+    detector = Double(device="cuda:0", work=lambda _: both.wait(10))
+    records = list(Pipeline(detector, 1, ["cuda:1"]).run(items(range(10))))
+    assert {one.device for one in records} == {"cuda:0", "cuda:1"}
     clone = detector.clones["cuda:1"]
     assert len(detector.threads) == len(clone.threads) == 1
     assert detector.threads != clone.threads
     assert clone.closed
     assert not detector.closed  # the caller closes it
-
-
-def test_records_name_model_and_device():
-    both = threading.Barrier(2)
-    detector = Double(device="cuda:0", work=lambda _: both.wait(10))
-    records = list(Pipeline(detector, 1, ["cuda:1"]).run(items(range(10))))
-    assert {one.device for one in records} == {"cuda:0", "cuda:1"}
 
 
 def test_an_item_that_cannot_be_loaded_becomes_an_error_record():
@@ -165,31 +159,23 @@ def test_a_failing_batch_becomes_error_records_and_the_rest_completes(error):
     assert counts(records) == [0, 1, 2, None, None, None, *range(6, 12)]
 
 
-def test_a_failure_while_waiting_becomes_an_error_record():
+@pytest.mark.parametrize(
+    ("read", "told"),
+    [(lambda _: 1 / 0, "ZeroDivisionError"), (lambda found: found[1:], "1 results for 2 pictures")],
+)
+def test_a_failure_while_waiting_becomes_error_records(read, told):
     class Late(Double):
-        def submit(self, pictures):  # noqa: ARG002 - as a detector
-            def wait():
-                raise InferenceError("the GPU went away")
-
-            return wait
-
-    records = list(Pipeline(Late(), 2).run(items(range(3))))
-    assert [str(one.error) for one in records] == ["the GPU went away"] * 3
-
-
-def test_a_batch_with_a_missing_result_becomes_error_records():
-    class Careless(Double):
         def submit(self, pictures):
             wait = super().submit(pictures)
-            return lambda: wait()[1:]
+            return lambda: read(wait())
 
-    records = list(Pipeline(Careless(), 2).run(items(range(4))))
+    records = list(Pipeline(Late(), 2).run(items(range(4))))
     assert counts(records) == [None] * 4
-    assert "1 results for 2 pictures" in str(records[0].error)
+    assert told in str(records[0].error)
 
 
 def test_a_worker_that_dies_ends_the_run_at_once(monkeypatch):
-    monkeypatch.setattr(worker_module.Worker, "_finish", lambda *_: 1 / 0)
+    monkeypatch.setattr(module.Worker, "_finish", lambda *_: 1 / 0)
     with pytest.raises(InferenceError, match="ZeroDivisionError"):
         list(Pipeline(Double(), 1).run(items([1])))
 
@@ -226,9 +212,14 @@ def test_a_source_that_breaks_raises_after_its_last_record():
         next(records)
 
 
-def test_a_device_that_hangs_is_given_up(monkeypatch):
+@pytest.fixture
+def _impatient(monkeypatch):
     monkeypatch.setattr(module, "STALL_TIMEOUT_S", 0.05)
     monkeypatch.setattr(module, "POLL_S", 0.02)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_device_that_hangs_is_given_up():
     released = threading.Event()
     records = Pipeline(Double(work=lambda _: released.wait(20)), 1).run(items([1]))
     with pytest.raises(InferenceError, match="has finished nothing"):
@@ -236,18 +227,16 @@ def test_a_device_that_hangs_is_given_up(monkeypatch):
     released.set()
 
 
+@pytest.mark.usefixtures("_impatient")
 def test_a_device_that_is_busy_with_many_tiles_is_waited_for(monkeypatch):
-    monkeypatch.setattr(module, "STALL_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(module, "POLL_S", 0.02)
     monkeypatch.setattr(Double, "finished", property(lambda self: next(self.tiles)), raising=False)
     detector = Double(work=lambda _: time.sleep(0.5))
     detector.tiles = itertools.count(1)
     assert counts(Pipeline(detector, 1).run(items([1]))) == [1]
 
 
-def test_a_load_that_hangs_is_not_the_fault_of_the_device(monkeypatch):
-    monkeypatch.setattr(module, "STALL_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(module, "POLL_S", 0.02)
+@pytest.mark.usefixtures("_impatient")
+def test_a_load_that_hangs_is_not_the_fault_of_the_device():
     released = threading.Event()
     hang = Item(Origin("hang"), lambda: released.wait(60) and shade(1))
     source = [*items([3]), hang, *items([4])]
@@ -291,15 +280,10 @@ def test_closing_stops_the_threads():
 
 def test_skipped_items_are_counted_but_not_loaded():
     source = items(range(6))
+    source.append(Item(Origin("a.mp4", frame=7, time_s=0.28, clip=Clip(25.0)), lambda: shade(1)))
     records = list(Pipeline(Double(), 2).run(source, skip=lambda item: item in source[1:3]))
-    assert [one.index for one in records] == [0, 3, 4, 5]
-
-
-def test_a_record_keeps_the_origin_of_its_item():
-    clip = Clip(25.0)
-    origin = Origin("a.mp4", frame=7, time_s=0.28, clip=clip)
-    (record,) = Pipeline(Double(), 1).run([Item(origin, lambda: shade(1))])
-    assert record.origin == origin
+    assert [one.index for one in records] == [0, 3, 4, 5, 6]
+    assert records[-1].origin == source[-1].origin
 
 
 def test_two_cpu_detectors_agree_with_one(make_model, random):
