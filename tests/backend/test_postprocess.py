@@ -1,5 +1,6 @@
-"""The selection against a slow, plainly right implementation of its four steps."""
+"""The selection and its parts, against slow, plainly right implementations."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ from detcli import DetcliWarning, Letterbox
 from detcli.backend.postprocess import (
     SelectedRows,
     SelectionOptions,
+    logit_threshold,
+    non_maximum_suppression,
     select,
     sigmoid,
     to_detections,
@@ -134,13 +137,11 @@ def test_the_two_stages_find_the_flat_top_k_of_detr(logits, k):
 
 
 @pytest.mark.parametrize("anchors", [1, 31, 1023, 1024, 1025, 2100])
-@pytest.mark.parametrize("confidence", [-math.inf, 0.25, 0.9])
-@pytest.mark.parametrize("levels", [3, 1000])
-def test_real_sizes(anchors, confidence, levels, random):
-    scores = random.integers(0, levels, (8, anchors)) / np.float32(levels)
-    head = head_of(scores)
-    wanted = options(confidence, max_det=30)
-    assert rows(select(head, wanted)) == plain_select(head, wanted)
+def test_real_sizes(anchors, random):
+    for levels, confidence in ((3, 0.25), (3, -math.inf), (1000, 0.25), (1000, 0.9)):
+        head = head_of(random.integers(0, levels, (8, anchors)) / np.float32(levels))
+        wanted = options(confidence, max_det=30)
+        assert rows(select(head, wanted)) == plain_select(head, wanted)
 
 
 def test_confidence_is_strict_and_compared_as_float32():
@@ -173,26 +174,20 @@ def test_logits_with_nms_and_with_one_class_for_each_anchor():
         assert chosen.score.tolist() == sigmoid(logits).tolist()
 
 
-@pytest.mark.parametrize("logits", [False, True])
-@pytest.mark.parametrize("nms_iou", [None, 0.5])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_a_head_without_anchors(logits, nms_iou, dtype):
-    head = np.zeros((7, 0), dtype)
-    for class_ids in (None, frozenset({2})):
-        found = select(head, options(0.25, 300, class_ids, nms_iou), logits=logits)
+def test_a_head_without_anchors():
+    kinds = (np.float32, np.float16), (None, frozenset({2})), (None, 0.5), (False, True)
+    for dtype, class_ids, nms_iou, logits in itertools.product(*kinds):
+        wanted = options(0.25, 300, class_ids, nms_iou)
+        found = select(np.zeros((7, 0), dtype), wanted, logits=logits)
         assert [part.shape for part in found] == [(0, 4), (0,), (0,)]
         assert found.boxes.dtype == found.score.dtype == np.float32
 
 
-def test_scores_above_one_are_clipped_after_selection():
-    chosen = select(head_of([[1.01, 1.02]]), ALL)
-    assert rows(chosen) == [(1, 0, 1.0), (0, 0, 1.0)]
-
-
-def test_centre_and_size_become_corners():
-    head = head_of([[1.0]])
-    head[:4, 0] = [10, 20, 4, 6]
-    np.testing.assert_array_equal(select(head, ALL, cxcywh=True).boxes, [[8, 17, 12, 23]])
+def test_scores_above_one_are_clipped_and_centre_and_size_become_corners():
+    head = head_of([[1.01, 1.02]])
+    assert rows(select(head, ALL)) == [(1, 0, 1.0), (0, 0, 1.0)]
+    head[:4, 1] = [10, 20, 4, 6]
+    np.testing.assert_array_equal(select(head, ALL, cxcywh=True).boxes[0], [8, 17, 12, 23])
 
 
 def test_nms_takes_the_best_class_of_each_anchor():
@@ -233,3 +228,116 @@ def test_odd_boxes_are_warned_about(boxes, side, clips, said, kept):
     with pytest.warns(DetcliWarning, match=said):
         found = to_detections(selection, letterbox, replace(CONTRACT, clips=clips))
     np.testing.assert_array_equal(found.xyxy, np.float32(kept))
+
+
+# ---------------------------------------------------------------- suppression
+
+
+def plain_iou(one, other):
+    width = max(min(one[2], other[2]) - max(one[0], other[0]), np.float32(0))
+    height = max(min(one[3], other[3]) - max(one[1], other[1]), np.float32(0))
+    areas = [
+        max(box[2] - box[0], np.float32(0)) * max(box[3] - box[1], np.float32(0))
+        for box in (one, other)
+    ]
+    union = areas[0] + areas[1] - width * height
+    return width * height / union if union > 0 else np.float32(0)
+
+
+def plain_nms(boxes, class_id, threshold, limit):
+    kept = []
+    for index in range(len(boxes)):
+        if len(kept) < limit and not any(
+            class_id[index] == class_id[better]
+            and plain_iou(boxes[better], boxes[index]) > np.float32(threshold)
+            for better in kept
+        ):
+            kept.append(index)
+    return kept
+
+
+BOXES = st_numpy.arrays(
+    np.float32, st.tuples(st.integers(0, 12), st.just(4)), elements=st.integers(0, 6)
+)
+
+
+@given(BOXES, st.data(), st.sampled_from([0.1, 0.5, 1 / 3, 1.0]), st.integers(1, 14))
+def test_greedy_and_by_class(boxes, data, threshold, limit):
+    class_id = data.draw(st_numpy.arrays(np.int64, len(boxes), elements=st.integers(0, 1)))
+    kept = non_maximum_suppression(boxes, class_id, threshold, limit)
+    assert kept.tolist() == plain_nms(boxes, class_id, threshold, limit)
+
+
+def test_overlap_at_the_threshold_stays():
+    boxes = np.array([[0, 0, 2, 1], [1, 0, 3, 1]], np.float32)  # IoU 1/3
+    both = np.zeros(2, np.int64)
+    assert non_maximum_suppression(boxes, both, 1 / 3, 9).tolist() == [0, 1]
+    assert non_maximum_suppression(boxes, both, 0.33, 9).tolist() == [0]
+    assert len(non_maximum_suppression(boxes[[0] * 4], both[[0] * 4], 1.0, 9)) == 4
+
+
+# ---------------------------------------------------------------- logits
+
+
+def float32(first, last, step=1):
+    """Numbers at places of float32, counted from 0 towards -inf and inf."""
+    places = np.arange(first, last, step, np.int64)
+    magnitude = np.abs(places).astype(np.uint32).view(np.float32)
+    return np.where(places < 0, -magnitude, magnitude)
+
+
+INFINITY = 0x7F800000
+HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+HALVES = np.sort(HALVES[~np.isnan(HALVES)]).astype(np.float32)
+
+
+def assert_monotone(logits):
+    scores = sigmoid(logits)
+    assert (np.diff(scores) >= 0).all()
+    assert scores[0] >= 0
+    assert scores[-1] <= 1
+
+
+def test_it_never_falls():
+    """A prime step over all float32 numbers, and runs without a step where something changes."""
+    assert_monotone(float32(-INFINITY, INFINITY + 1, 4999))
+    turns = [0.0, 2.0**-24, 2.0**-23, 17.0, 88.0, 103.97, 110.0, 200.0]
+    turns += [(doublings + 0.5) * math.log(2) for doublings in range(150)]  # exp's other argument
+    for turn in np.array(turns, np.float32).view(np.uint32).astype(int).tolist():
+        assert_monotone(float32(turn - 1000, turn + 1000))
+        assert_monotone(float32(-turn - 1000, -turn + 1000))
+
+
+def test_of_every_float16():
+    assert_monotone(HALVES)
+    with np.errstate(over="ignore"):
+        exact = 1 / (1 + np.exp(-HALVES.astype(np.longdouble)))
+    np.testing.assert_array_max_ulp(sigmoid(HALVES), exact.astype(np.float32), maxulp=1)
+
+
+def test_each_value_has_one_sigmoid_alone_and_in_any_array(random):
+    assert sigmoid([-np.inf, -104, 0, -0.0, 18, np.inf]).tolist() == [0, 0, 0.5, 0.5, 1, 1]
+    assert np.isnan(sigmoid(np.nan))
+    assert sigmoid(np.zeros((0, 3))).shape == (0, 3)
+    logits = random.normal(0, 5, 1000).astype(np.float32)
+    whole = sigmoid(logits)
+    assert whole.tolist() == [float(sigmoid(one)) for one in logits]
+    np.testing.assert_array_equal(sigmoid(logits[::7]), whole[::7])
+
+
+@given(st.floats(0, 1, width=32) | st.floats(0, 1))
+def test_the_threshold_is_exact(confidence):
+    least = np.float32(confidence)
+    threshold = np.float32(logit_threshold(confidence))
+    assert not sigmoid(threshold) > least
+    if threshold < np.inf:
+        assert sigmoid(np.nextafter(threshold, np.float32(np.inf))) > least
+
+
+def test_thresholds_of_all_halves_and_at_the_ends():
+    for confidence in (0, 0.001, 0.25, 0.3, 0.5, 0.999, 1):
+        above = np.float32(logit_threshold(confidence)) < HALVES
+        np.testing.assert_array_equal(sigmoid(HALVES) > np.float32(confidence), above)
+    assert logit_threshold(1.0) == math.inf
+    assert logit_threshold(-1.0) == -math.inf
+    assert -104 < logit_threshold(0.0) < -103.9
