@@ -91,16 +91,14 @@ def test_the_tests_are_counted_with_their_reasons(runner, tmp_path):
     assert "test_wrong" in (tmp_path / "gpu-check.log").read_text()
 
 
-def test_no_test_at_all_is_a_failure(runner, tmp_path):
-    (tmp_path / "test_none.py").write_text("import nothing_of_that_name\n")
-    part = check.run_tests(runner, 60, [str(tmp_path / "test_none.py")])
+def test_no_test_at_all_is_a_failure_and_what_passed_before_a_crash_is_kept(runner, tmp_path):
+    tests = tmp_path / "test_some.py"
+    tests.write_text("import nothing_of_that_name\n")
+    part = check.run_tests(runner, 60, [str(tests)])
     assert part.outcome == "failed"
     assert "nothing_of_that_name" in part.more["failed"][0]
-
-
-def test_what_has_passed_before_a_crash_is_kept(runner, tmp_path):
-    (tmp_path / "test_some.py").write_text(CRASHING)
-    part = check.run_tests(runner, 60, [str(tmp_path / "test_some.py")])
+    tests.write_text(CRASHING)
+    part = check.run_tests(runner, 60, [str(tests)])
     assert (part.outcome, part.more["counts"]["passed"]) == ("failed", 1)
     assert "status -9" in part.reason
 
@@ -109,6 +107,8 @@ def test_a_part_is_ended_when_its_time_is_up(runner, tmp_path):
     status, output, _ = runner.run(["sh", "-c", "echo asleep; sleep 1000"], 2)
     assert (status, output) == (None, "asleep\n")
     assert "status None" in (tmp_path / "gpu-check.log").read_text()
+    part = check.in_time(check.Runner(tmp_path, 1), "nms", pytest.fail, 10)
+    assert (part.outcome, part.reason) == ("not run", "no time was left")
 
 
 MEMCHECK = "========= COMPUTE-SANITIZER\n{}\n========= ERROR SUMMARY: {} errors\n"
@@ -157,12 +157,6 @@ def test_everything_is_reported_where_the_gpu_fails(tmp_path, monkeypatch, capsy
     assert "| name | Some GPU |" in table
     assert "no GPU number 0" in table
     assert table in capsys.readouterr().out
-
-
-def test_no_part_is_begun_when_the_time_is_up(tmp_path):
-    runner = check.Runner(tmp_path, 1)
-    part = check.in_time(runner, "nms", pytest.fail, 10)
-    assert (part.outcome, part.reason) == ("not run", "no time was left")
 
 
 def figures(**seconds):

@@ -46,13 +46,16 @@ def found_in(picture, model, settings):
         return detector(cv2.imread(picture))
 
 
-@pytest.mark.parametrize("model", [*SINGLE, HALF])
-def test_the_bus_picture(model, shared):
-    found = detect(shared, model)
+def assert_bus(found, *, half):
     assert found.class_name == [name for name, *_ in BUS]
     np.testing.assert_allclose(found.score, [score for _, score, *_ in BUS], atol=0.01)
-    tolerance = 1.5 if model == HALF else 0.02
+    tolerance = 1.5 if half else 0.02
     np.testing.assert_allclose(found.xyxy, [box for _, _, *box in BUS], atol=tolerance)
+
+
+@pytest.mark.parametrize("model", [*SINGLE, HALF])
+def test_the_bus_picture(model, shared):
+    assert_bus(detect(shared, model), half=model == HALF)
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -65,29 +68,18 @@ def test_the_bus_picture_by_the_models_name(half, hub, shared):
     hub.add("yolov10n", path.read_bytes(), half=smaller.SerializeToString())
     image = cv2.imread(shared("data/images/bus.jpg"))
     with Detector("yolov10n", device="cpu", options=DeviceOptions(half=half)) as detector:
-        found = detector(image)
-    assert found.class_name == [name for name, *_ in BUS]
-    np.testing.assert_allclose(found.score, [score for _, score, *_ in BUS], atol=0.01)
-    tolerance = 1.5 if half else 0.02
-    np.testing.assert_allclose(found.xyxy, [box for _, _, *box in BUS], atol=tolerance)
+        assert_bus(detector(image), half=half)
 
 
-@pytest.mark.parametrize("model", SINGLE[1:])
+@pytest.mark.parametrize("model", [*SINGLE[1:], HALF])
 @pytest.mark.parametrize("picture", ["bus.jpg", "zidane.jpg"])
-def test_all_single_precision_files_agree(model, picture, shared):
-    one = detect(shared, SINGLE[0], f"data/images/{picture}", conf=0.01)
-    other = detect(shared, model, f"data/images/{picture}", conf=0.01)
+def test_all_files_agree_within_their_precision(model, picture, shared):
+    conf, scores, boxes = (0.25, 0.01, 1.5) if model == HALF else (0.01, 1e-5, 0.01)
+    one = detect(shared, SINGLE[0], f"data/images/{picture}", conf=conf)
+    other = detect(shared, model, f"data/images/{picture}", conf=conf)
     assert one.class_name == other.class_name
-    np.testing.assert_allclose(one.score, other.score, atol=1e-5)
-    np.testing.assert_allclose(one.xyxy, other.xyxy, atol=0.01)
-
-
-def test_half_precision_agrees_within_its_precision(shared):
-    single = detect(shared, "yolov10n-raw", "data/images/zidane.jpg")
-    half = detect(shared, HALF, "data/images/zidane.jpg")
-    assert single.class_name == half.class_name
-    np.testing.assert_allclose(single.score, half.score, atol=0.01)
-    np.testing.assert_allclose(single.xyxy, half.xyxy, atol=1.5)
+    np.testing.assert_allclose(one.score, other.score, atol=scores)
+    np.testing.assert_allclose(one.xyxy, other.xyxy, atol=boxes)
 
 
 @pytest.mark.parametrize("model", ["yolov10n-thu", "yolov10n-ultralytics"])
