@@ -1,14 +1,17 @@
-"""OpenvinoBackend: runs in flight, and what they share."""
+"""OpenVINO: runs in flight, the comparison with ONNX Runtime, and which nodes it takes."""
 
+import convolution_model
 import numpy as np
+import onnx
 import pytest
 from colour_model import NAMES, cell_box, picture
 
-from detcli import Letterbox
-from detcli.backend import open_backend
+from detcli import DetcliWarning, Letterbox
+from detcli.backend import open_backend, openvino, survey
+from detcli.backend.openvino import place
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.device import DeviceOptions
-from detcli.core.errors import InferenceError
+from detcli.core.errors import DeviceError, InferenceError, ModelError
 from detcli.core.timing import Stage
 from detcli.model.file import prepare
 
@@ -28,11 +31,10 @@ def start(backend, *squares):
     return backend.select(buffer, PLACED, WANTED)
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_batches_in_flight_share_nothing(order, backend):
+def test_batches_in_flight_share_nothing(backend):
     """Far more than there are streams, waited for in any order, some of them twice."""
     cells = [(column, row) for row in range(8) for column in range(8)]
-    for _ in range(2):
+    for order in (1, -1):
         pending = [start(backend, (NAMES[sum(cell) % 3], *cell)) for cell in cells]
         for cell, wait in [*zip(cells, pending, strict=True)][::order]:
             for _ in range(2):
@@ -56,9 +58,7 @@ def test_the_input_is_not_copied(backend):
     ((request, part),) = backend.infer(tensor)
     request.wait()
     assert request.get_input_tensor().data.ctypes.data == tensor.ctypes.data == part.ctypes.data
-
-
-def test_one_more_batch_than_streams_is_in_flight(backend):
+    # One more batch than streams is in flight.
     assert backend.workers == 1
     requests = backend._network.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")  # noqa: SLF001
     assert backend.in_flight == requests + 1
@@ -97,3 +97,86 @@ def test_a_failed_run_is_an_inference_error(backend):
     runs[0] = (Request(), np.zeros((1, 3, 64, 64)))
     with pytest.raises(InferenceError, match=r"shape \[1, 3, 64, 64\]: the device is gone"):
         backend.select(runs, PLACED, WANTED)()
+
+
+# ---------------------------------------------------------------- compared once
+
+
+@pytest.fixture
+def mistranslated(tmp_path):
+    """HardSigmoid with `beta = 0`, which OpenVINO 2026.4 takes for the default 0.5."""
+    path = tmp_path / "hard.onnx"
+    onnx.save_model(convolution_model.build(size=64), path)
+    return prepare(path)
+
+
+def test_a_wrong_translation_is_refused_at_every_start(mistranslated, cache):
+    for _ in range(2):
+        with pytest.raises(ModelError, match="something else from hard than ONNX Run") as caught:
+            open_backend("openvino", mistranslated)
+    assert "--device cpu" in caught.value.hint
+    assert list(cache.rglob("*.openvino")) == []
+
+
+def test_auto_does_not_take_it(mistranslated, monkeypatch):
+    monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 0)
+    with pytest.warns(DetcliWarning, match="the CPU is used: OpenVINO computes something else"):
+        assert open_backend("auto", mistranslated).device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("tail", "batch", "size"),
+    [("body", 1, None), ("body", 2, 64), ("transposed", None, 64), ("transposed", 2, None)],
+)
+def test_right_networks_pass(tail, batch, size, make_model):
+    open_backend("openvino", prepare(make_model(tail=tail, batch=batch, size=size))).close()
+
+
+def test_what_onnx_runtime_cannot_load_is_not_compared(make_model, monkeypatch):
+    def fail(*_):
+        raise ModelError("the opset is too new")
+
+    monkeypatch.setattr("detcli.backend.session.TensorSession", fail)
+    open_backend("openvino", prepare(make_model())).close()
+
+
+def test_a_start_from_the_cache_is_not_compared_again(make_model, monkeypatch, cache):
+    model = prepare(make_model())
+    asked = []
+    monkeypatch.setattr(openvino, "require_same_head", lambda *_: asked.append(1))
+    for _ in range(2):
+        open_backend("openvino", model).close()
+    assert asked == [1]
+    assert len(list(cache.rglob("*.openvino"))) == 1
+
+
+# ---------------------------------------------------------------- what it takes of a graph
+
+
+def test_a_graph_is_taken_as_a_whole(make_model, monkeypatch):
+    graph = make_model().read_bytes()
+    found = place(graph, "m")
+    assert (found.provider, found.usable, found.left) == ("OpenVINO", True, ())
+    assert found.taken["AvgPool"] == 1
+    assert "Constant" not in found.taken
+    *_, own, cpu = survey(graph, "m")
+    assert own == found
+    assert cpu.provider == "CPUExecutionProvider"
+    monkeypatch.setattr("detcli.backend.has_openvino", lambda: False)
+    assert all(one.provider.endswith("ExecutionProvider") for one in survey(graph, "m"))
+
+
+def test_a_graph_that_it_cannot_read(make_model):
+    found = place(make_model().read_bytes().replace(b"AveragePool", b"AverageFool"), "m")
+    assert not found.usable
+    assert found.reason.startswith("OpenVINO cannot load m: ")
+    assert "AverageFool" in found.reason
+
+
+def test_a_device_that_cannot_be_used(make_model, monkeypatch):
+    def fail(_):
+        raise DeviceError("no plug-in", "install it")
+
+    monkeypatch.setattr(openvino, "open_core", fail)
+    found = place(make_model().read_bytes(), "m")
+    assert (found.usable, found.reason, found.hint) == (False, "no plug-in", "install it")
