@@ -113,14 +113,9 @@ def test_the_network_section_is_detcli_bench(make_model, make_picture, monkeypat
     assert {"host", "preprocess", "network", "selection"} <= set(ours)
     assert failures([right]) == []
     assert failures([broken])
-
-
-def test_options_of_the_provider_are_ways_of_their_own(make_model, make_picture, monkeypatch):
-    """Here, on the CPU, they change nothing."""
-    shorten(monkeypatch)
-    case = {"float32": make_model(batch=None)}, [make_picture("a.png", ("red", 1, 1))]
-    plan = Plan(seconds=0.05)
-    [record] = bench.network_records("cpu", *case, plan, (1,), switches=("use_tf32",))
+    [record] = bench.network_records(
+        "cpu", {"float32": make_model(batch=None)}, pictures, plan, (1,), switches=("use_tf32",)
+    )
     assert [way["way"] for way in record["ways"]] == ["detcli", "detcli, use_tf32"]
     assert all(way["pictures_a_second"] > 0 for way in record["ways"])
 

@@ -125,17 +125,10 @@ def test_uuids_are_written_as_in_nvidia_smi(install):
 @pytest.mark.parametrize(
     ("cuda", "capabilities", "extra"),
     [
-        ("13.0", ["9.0"], "cuda"),
-        ("13.2", ["6.0", "12.0"], "cuda"),
-        ("13.0", [], "cuda"),
-        (None, [], "cuda"),
-        ("12.9", ["9.0"], "cuda12"),
-        ("12.0", ["7.0"], "cuda12"),
-        ("13.0", ["6.0"], "cuda12"),
-        ("13.0", ["10.0"], "cuda12"),
-        ("13.0", ["10.3"], "cuda12"),
-        ("11.8", ["9.0"], None),
-        ("13.0", ["5.2"], None),
+        *(("13.0", ["9.0"], "cuda"), ("13.2", ["6.0", "12.0"], "cuda"), ("13.0", [], "cuda")),
+        *((None, [], "cuda"), ("12.9", ["9.0"], "cuda12"), ("12.0", ["7.0"], "cuda12")),
+        *(("13.0", [gpu], "cuda12") for gpu in ("6.0", "10.0", "10.3")),
+        *(("11.8", ["9.0"], None), ("13.0", ["5.2"], None)),
     ],
 )
 def test_the_extra_that_fits_driver_and_gpus(cuda, capabilities, extra):
@@ -144,13 +137,10 @@ def test_the_extra_that_fits_driver_and_gpus(cuda, capabilities, extra):
     assert (fitting and fitting.name) == extra
 
 
-@pytest.mark.parametrize(
-    ("version", "command"),
-    [(13020, "detcli[cuda]"), (12020, "detcli[cuda12]"), (11080, "detcli[cuda]")],
-)
-def test_the_command_that_installs_cuda(version, command, install):
-    install(Driver(version=version))
-    assert cuda_command() == f"pip install '{command}'"
+def test_the_command_that_installs_cuda(install):
+    for version, extra in ((13020, "cuda"), (12020, "cuda12"), (11080, "cuda")):
+        install(Driver(version=version))
+        assert cuda_command() == f"pip install 'detcli[{extra}]'"
 
 
 @pytest.mark.parametrize(

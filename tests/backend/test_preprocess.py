@@ -1,5 +1,7 @@
 """Preprocessing against its description, a step at a time."""
 
+import itertools
+
 import cv2
 import numpy as np
 import pytest
@@ -38,21 +40,17 @@ def plain_tensor(image, canvas):
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("canvas", [(640, 640), (384, 640), (64, 64)])
-def test_floats_are_exact(size, canvas, random):
-    """Those of float16 are float32's, rounded."""
+def test_floats_are_exact(size, random):
+    """Those of float16 are float32's, rounded; the picture stays as it is."""
     image = random.integers(0, 256, (*size, 3), np.uint8)
-    for dtype in (np.float32, np.float16):
-        tensor = np.full((3, *canvas), np.nan, dtype)
-        to_tensor(letterbox_image(image, Letterbox.fit(size, canvas)), tensor)
-        np.testing.assert_array_equal(tensor, plain_tensor(image, canvas).astype(dtype))
-
-
-def test_the_picture_is_not_changed(random):
-    image = random.integers(0, 256, (64, 64, 3), np.uint8)
     before = image.copy()
-    canvas = letterbox_image(image, Letterbox.fit((64, 64), (64, 64)))
-    canvas[:] = 0
+    kinds = ((640, 640), (384, 640), (64, 64), size), (np.float32, np.float16)
+    for canvas, dtype in itertools.product(*kinds):
+        tensor = np.full((3, *canvas), np.nan, dtype)
+        made = letterbox_image(image, Letterbox.fit(size, canvas))
+        to_tensor(made, tensor)
+        np.testing.assert_array_equal(tensor, plain_tensor(image, canvas).astype(dtype))
+        made[:] = 0
     np.testing.assert_array_equal(image, before)
 
 
@@ -61,14 +59,12 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_the_default_divides_by_255(dtype):
-    """A division in float32, not a product with 1 / 255, which rounds differently."""
+    """A division in float32, not a product with 1 / 255, which rounds differently.
+
+    No value is a negative zero: the kernel shares one table where all channels are equal.
+    """
     expected = (np.arange(256, dtype=np.float32) / np.float32(255)).astype(dtype)
     np.testing.assert_array_equal(values(DEFAULT, np.dtype(dtype)), [expected] * 3)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_no_value_is_a_negative_zero(dtype):
-    """The kernel shares one table where all channels have equal values."""
     tiny = Preprocessing(mean=(1e-300, 2e-90, 0.0))
     assert not np.signbit(values(tiny, np.dtype(dtype))).any()
 

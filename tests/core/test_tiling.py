@@ -85,89 +85,43 @@ def test_one_area_stays_as_it_is():
     assert merge([one], [(0, 0, 50, 50)]) is one
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "whole", "merged"),
-    [
-        pytest.param([], [], [], [], id="nothing"),
-        pytest.param(
-            [(10, 20, 30, 40, 0.5)],
-            [(50, 20, 70, 40, 0.6)],
-            [],
-            [(130, 20, 150, 40, 0.6), (10, 20, 30, 40, 0.5)],
-            id="rows are moved to where their area is",
-        ),
-        pytest.param(
-            [(82, 20, 96, 40, 0.5)],
-            [(3, 20, 16, 40, 0.9)],
-            [(82, 21, 97, 41, 0.7)],
-            [(83, 20, 96, 40, 0.9)],
-            id="an object that several show whole is the best of their rows",
-        ),
-        pytest.param(
-            [(82, 20, 96, 40, 0.5, 1)],
-            [],
-            [(82, 20, 96, 40, 0.7)],
-            [(82, 20, 96, 40, 0.7), (82, 20, 96, 40, 0.5, 1)],
-            id="other classes are other objects",
-        ),
-        pytest.param(
-            [(20, 20, 40, 60, 0.9), (24, 20, 44, 60, 0.8)],
-            [],
-            [(20, 20, 40, 60, 0.7), (24, 20, 44, 60, 0.6)],
-            [(20, 20, 40, 60, 0.9), (24, 20, 44, 60, 0.8)],
-            id="an area shows an object once, so these are two people close together",
-        ),
-        pytest.param(
-            [(60, 20, 100, 60, 0.9)],
-            [(0, 20, 30, 60, 0.3)],
-            [(60, 20, 110, 60, 0.5)],
-            [(60, 20, 110, 60, 0.9)],
-            id="a row cut at a seam is a piece of the object that another area shows",
-        ),
-        pytest.param(
-            [(85, 20, 100, 30, 0.9)],
-            [],
-            [(60, 18, 120, 90, 0.5)],
-            [(60, 18, 120, 90, 0.9)],
-            id="a piece within an object is part of it, as a head is of a person",
-        ),
-        pytest.param(
-            [(70, 20, 85, 30, 0.4)],
-            [],
-            [(60, 18, 120, 90, 0.5)],
-            [(60, 18, 120, 90, 0.5), (70, 20, 85, 30, 0.4)],
-            id="a small object before a large one is not a piece",
-        ),
-        pytest.param(
-            [(40, 20, 100, 60, 0.6)],
-            [(0, 20, 60, 61, 0.7)],
-            [],
-            [(40, 20, 140, 61, 0.7)],
-            id="pieces on both sides of a seam are one object",
-        ),
-        pytest.param(
-            [(40, 20, 100, 50, 0.6)],
-            [(0, 60, 60, 90, 0.7)],
-            [],
-            [(80, 60, 140, 90, 0.7), (40, 20, 100, 50, 0.6)],
-            id="pieces that differ where both areas see are two objects",
-        ),
-        pytest.param(
-            [(0, 0, 30, 30, 0.9)],
-            [],
-            [(0, 0, 90, 90, 0.5)],
-            [(0, 0, 30, 30, 0.9), (0, 0, 90, 90, 0.5)],
-            id="the edge of the picture is no seam",
-        ),
-        pytest.param(
-            [(-9, 20, 30, 40, 0.9), (-9, 20, -2, 40, 0.8)],
-            [],
-            [],
-            [(0, 20, 30, 40, 0.9)],
-            id="boxes end with their area",
-        ),
-    ],
-)
+MERGED = {
+    "nothing": ([], [], [], []),
+    "rows are moved to where their area is": (
+        [(10, 20, 30, 40, 0.5)], [(50, 20, 70, 40, 0.6)], [],
+        [(130, 20, 150, 40, 0.6), (10, 20, 30, 40, 0.5)]),
+    "an object that several show whole is the best of their rows": (
+        [(82, 20, 96, 40, 0.5)], [(3, 20, 16, 40, 0.9)], [(82, 21, 97, 41, 0.7)],
+        [(83, 20, 96, 40, 0.9)]),
+    "other classes are other objects": (
+        [(82, 20, 96, 40, 0.5, 1)], [], [(82, 20, 96, 40, 0.7)],
+        [(82, 20, 96, 40, 0.7), (82, 20, 96, 40, 0.5, 1)]),
+    "an area shows an object once, so these are two people close together": (
+        [(20, 20, 40, 60, 0.9), (24, 20, 44, 60, 0.8)], [],
+        [(20, 20, 40, 60, 0.7), (24, 20, 44, 60, 0.6)],
+        [(20, 20, 40, 60, 0.9), (24, 20, 44, 60, 0.8)]),
+    "a row cut at a seam is a piece of the object that another area shows": (
+        [(60, 20, 100, 60, 0.9)], [(0, 20, 30, 60, 0.3)], [(60, 20, 110, 60, 0.5)],
+        [(60, 20, 110, 60, 0.9)]),
+    "a piece within an object is part of it, as a head is of a person": (
+        [(85, 20, 100, 30, 0.9)], [], [(60, 18, 120, 90, 0.5)], [(60, 18, 120, 90, 0.9)]),
+    "a small object before a large one is not a piece": (
+        [(70, 20, 85, 30, 0.4)], [], [(60, 18, 120, 90, 0.5)],
+        [(60, 18, 120, 90, 0.5), (70, 20, 85, 30, 0.4)]),
+    "pieces on both sides of a seam are one object": (
+        [(40, 20, 100, 60, 0.6)], [(0, 20, 60, 61, 0.7)], [], [(40, 20, 140, 61, 0.7)]),
+    "pieces that differ where both areas see are two objects": (
+        [(40, 20, 100, 50, 0.6)], [(0, 60, 60, 90, 0.7)], [],
+        [(80, 60, 140, 90, 0.7), (40, 20, 100, 50, 0.6)]),
+    "the edge of the picture is no seam": (
+        [(0, 0, 30, 30, 0.9)], [], [(0, 0, 90, 90, 0.5)],
+        [(0, 0, 30, 30, 0.9), (0, 0, 90, 90, 0.5)]),
+    "boxes end with their area": (
+        [(-9, 20, 30, 40, 0.9), (-9, 20, -2, 40, 0.8)], [], [], [(0, 20, 30, 40, 0.9)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "right", "whole", "merged"), MERGED.values(), ids=MERGED)
 def test_what_several_areas_show(left, right, whole, merged):
     seen = rows(merge([found(*left), found(*right), found(*whole)], PAIR))
     assert seen == [(*row, 0)[:6] for row in merged]

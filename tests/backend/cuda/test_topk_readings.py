@@ -101,24 +101,13 @@ def test_how_often_a_source_is_read(readings, scores, k, floor, expected):
         assert readings(keys, k, floor, reverse=reverse)[0] == expected
 
 
-@pytest.mark.parametrize(
-    ("count", "k", "expected"),
-    [
-        (64, 1, False),
-        (65, 1, True),
-        (512, 300, False),
-        (513, 300, True),
-        (2048, 1024, True),
-        (2048, 1025, False),
-    ],
-)
-def test_a_list_that_is_long_for_k_is_narrowed(readings, count, k, expected):
+def test_a_list_that_is_long_for_k_is_narrowed(readings):
     """The next power of two from its length up is sorted."""
-    assert readings(keys_of(SPREAD[:count]), k) == (1, expected)
-
-
-def test_scores_that_only_the_last_digit_tells_apart(readings):
-    """It has 9 bits of its own, so a list of equal scores is narrowed by it."""
+    for count, k in ((65, 1), (513, 300), (2048, 1024)):
+        assert readings(keys_of(SPREAD[:count]), k) == (1, True)
+    for count, k in ((64, 1), (512, 300), (2048, 1025)):
+        assert readings(keys_of(SPREAD[:count]), k) == (1, False)
+    # The last digit has 9 bits of its own, so a list of equal scores is narrowed by it.
     for reverse in (False, True):
         assert readings(keys_of(EQUAL[:512]), 64, reverse=reverse) == (1, True)
 

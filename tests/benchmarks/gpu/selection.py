@@ -143,7 +143,7 @@ def ours(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:  # noqa: PLR
 
     def fetch(_):
         gpu.record().wait()
-        return [found.values for found in selection.read(download.array)]
+        return [found for found, _ in selection.read(download.array)]
 
     twin = Watched(gpu)
     workspace = SelectionKernels(twin, shape, options)
