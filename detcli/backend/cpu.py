@@ -13,12 +13,10 @@ from detcli.model.file import PreparedModel
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "CpuBackend":  # noqa: ARG001 - an Engine's function
-    """Load a model, see `backend.open_backend`."""
     return CpuBackend(model, options)
 
 
 def open_tensors(graph: bytes, title: str, device: Device, options: DeviceOptions) -> TensorSession:  # noqa: ARG001
-    """Load any graph, see `backend.open_tensors`."""
     return TensorSession(str(device), CPU, graph, title)
 
 
@@ -55,7 +53,6 @@ class CpuBackend(HostBackend):
     def select(
         self, buffer: list[HeadArray], letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
-        """Select detections of each picture, see `backend.postprocess`."""
         found = detect_all(buffer, letterboxes, options, self._contract)
         self._ended(Stage.SELECTION)
         return lambda: found

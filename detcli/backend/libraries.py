@@ -114,10 +114,10 @@ def runtime_cuda() -> str | None:
 
 def summary(failures: Sequence[Unloadable]) -> str:
     """List the missing libraries, then the faulty ones."""
-    missing = [str(failure) for failure in failures if not failure.reason]
-    faulty = [str(failure) for failure in failures if failure.reason]
-    named = (("missing", missing), ("faulty", faulty))
-    return "; ".join(f"{title}: {', '.join(entries)}" for title, entries in named if entries)
+    listed: dict[str, list[str]] = {"missing": [], "faulty": []}
+    for failure in failures:
+        listed["faulty" if failure.reason else "missing"].append(str(failure))
+    return "; ".join(f"{title}: {', '.join(named)}" for title, named in listed.items() if named)
 
 
 def unloadable_libraries(provider: str) -> tuple[Unloadable, ...]:

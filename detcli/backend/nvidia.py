@@ -33,7 +33,6 @@ class CudaExtra:
 
     @property
     def command(self) -> str:
-        """What installs it."""
         return f"pip install 'detcli[{self.name}]'"
 
     def runs_on(self, capability: str) -> bool:
@@ -49,6 +48,10 @@ class CudaExtra:
             if gpu == built_for if code["only"] else gpu >= built_for and same:
                 return True
         return False
+
+    def suits(self, gpus: Sequence["GpuFacts"]) -> bool:
+        """Whether it runs on one of these GPUs, if there are any."""
+        return not gpus or any(self.runs_on(gpu.capability) for gpu in gpus)
 
 
 CUDA_EXTRAS = (
@@ -109,9 +112,7 @@ def fitting_extra(facts: DriverFacts) -> CudaExtra | None:
     newest = None if facts.cuda is None else int(facts.cuda.partition(".")[0])
     for extra in CUDA_EXTRAS:
         too_new = newest is not None and newest < extra.cuda
-        if not too_new and (
-            not facts.gpus or any(extra.runs_on(gpu.capability) for gpu in facts.gpus)
-        ):
+        if not too_new and extra.suits(facts.gpus):
             return extra
     return None
 
@@ -124,7 +125,7 @@ def lacking_code(gpus: Sequence[GpuFacts], runtime: str, cuda: str | None) -> st
     version = tuple(map(int, re.findall(r"\d+", runtime)[:3]))
     for extra in CUDA_EXTRAS:
         if cuda and int(cuda.partition(".")[0]) == extra.cuda and version <= extra.runtime:
-            if not gpus or any(extra.runs_on(gpu.capability) for gpu in gpus):
+            if extra.suits(gpus):
                 return None
             codes = ARCHITECTURE.finditer(extra.architectures)
             found = {f"{code['major']}.{code['minor']}" for code in codes}

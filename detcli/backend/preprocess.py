@@ -148,7 +148,6 @@ def letterbox_image(
 
 
 def resize(image: Image, size: tuple[int, int], interpolation: Interpolation) -> Image:
-    """Resize a picture `(H, W, 3)` uint8 to (height, width)."""
     if image.shape[:2] == size:
         return image
     if interpolation is Interpolation.LINEAR:

@@ -178,12 +178,10 @@ def timeout_error(title: str, limit_s: int) -> ModelError:
 
 
 def closed_error() -> InferenceError:
-    """The error for a session that has been closed."""
     return InferenceError("the detector has been closed", "use it inside its with block")
 
 
 def run_error(shape: tuple[int, ...], why: str) -> InferenceError:
-    """The error for a run that failed on an input of this shape."""
     if is_out_of_memory(why):
         return DeviceMemoryError(
             f"a batch of shape {list(shape)} does not fit into memory: {why}", MORE_MEMORY

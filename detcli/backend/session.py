@@ -197,7 +197,6 @@ class TensorSession:
         self._names = [output.name for output in self._session.get_outputs()]
 
     def run(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
-        """Feed the named input and return all outputs by name."""
         if self._session is None:
             raise closed_error()
         try:
@@ -257,7 +256,6 @@ def simplified(graph: bytes) -> bytes | None:
 def cuda_provider(
     ordinal: int, stream: int | None, options: DeviceOptions, *, graph: bool = False
 ) -> Provider:
-    """The CUDA provider with its options."""
     chosen = {
         "device_id": str(ordinal),
         # The default asks cuDNN for its slower heuristic (before cuDNN 9 it timed every algorithm,

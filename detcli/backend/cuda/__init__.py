@@ -27,7 +27,6 @@ __all__ = ["DeviceArray", "open_backend", "open_tensors", "top_k"]
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> CudaBackend:
-    """Load a model on a GPU, see `backend.open_backend`."""
     _require_runtime(device)
     from detcli.backend.cuda.driver import Gpu  # needs cuda-core
     from detcli.backend.cuda.network import open_network
@@ -44,7 +43,6 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
 def open_tensors(
     graph: bytes, title: str, device: Device, options: DeviceOptions
 ) -> "TensorSession":
-    """Load any graph on a GPU, see `backend.open_tensors`."""
     _require_runtime(device)
     from detcli.backend.session import TensorSession, tensor_providers
 

@@ -53,8 +53,6 @@ MAX_SELECTIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch on the GPU, between two stages."""
-
     slot: Slot  # the memory that the batch owns
     generation: int  # the slot's when the batch took it
     shape: tuple[int, int, int, int]  # (B, 3, H, W); B is a multiple of the graph's batch size
@@ -189,7 +187,6 @@ class CudaBackend:
     def _detections(
         self, chosen: Iterable[SelectedRows], letterboxes: Sequence[Letterbox]
     ) -> list[Detections]:
-        """Map rows back to their pictures."""
         found = [
             to_detections(rows, letterbox, self._contract)
             for rows, letterbox in zip(chosen, letterboxes, strict=True)

@@ -217,11 +217,9 @@ class Gpu:
         self.call(launch, self.queue, config, self.kernel(kernel), *arguments)
 
     def graph(self) -> Graph:
-        """Begin a graph, for work that is enqueued often."""
         return Graph(self)
 
     def load_kernels(self) -> None:
-        """Compile the kernels, or take them from the cache."""
         for name in entry_points():
             self.kernel(name)
 
@@ -295,7 +293,6 @@ class Gpu:
 
 
 def _check(result: tuple[Any, ...]) -> None:
-    """Raise the failure that a call of cuda-bindings returned."""
     if result[0] != SUCCESS:
         raise _failure(result[0].name)
 

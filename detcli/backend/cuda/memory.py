@@ -58,8 +58,8 @@ class PictureMemory:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            for memory in [one for group in self._idle.values() for one in group]:
-                self._gpu.call(memory.close)
+            for group in self._idle.values():
+                self._returned.extend(group)
             self._idle.clear()
         self._free_returned()
 
@@ -158,7 +158,6 @@ class Slot:
             self._waits = True
 
     def wait(self) -> None:
-        """Wait until the slot's work is done."""
         if self._event is not None and self._waits:
             self._event.wait()
             self._waits = False

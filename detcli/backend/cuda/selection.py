@@ -41,8 +41,6 @@ MAX_GRAPHS = 16  # pairs of addresses; each slot has one
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """Shape and format of the network's output."""
-
     batch: int  # B
     rows: int  # 4 + C
     anchors: int  # N

@@ -73,8 +73,7 @@ def top_k(values: Any, k: int, sorted: bool = True, gpu: "Gpu | None" = None) ->
         InferenceError: The GPU failed.
     """
     if on_host := not hasattr(values, "__cuda_array_interface__"):
-        gpu = gpu or _gpu(0)
-        values = np.asarray(values)
+        gpu, values = gpu or _gpu(0), np.asarray(values)
         memory = upload(gpu, values)
         array = DeviceArray(memory.address, values.shape, values.dtype, memory)
     else:

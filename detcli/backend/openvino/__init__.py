@@ -60,7 +60,6 @@ UNCOUNTED = {"Constant", "Parameter", "Result"}
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "OpenvinoBackend":
-    """Load a model, see `backend.open_backend`."""
 
     def check(compiled: Any) -> None:  # noqa: ANN401 - openvino's types are incomplete
         require_same_head(compiled, model)
@@ -72,7 +71,6 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
 def open_tensors(
     graph: bytes, title: str, device: Device, options: DeviceOptions
 ) -> OpenvinoTensors:
-    """Load any graph, see `backend.open_tensors`."""
     return OpenvinoTensors(graph, title, device, options)
 
 
@@ -94,7 +92,6 @@ class OpenvinoBackend(HostBackend):
         self.idle: list[Any] = []  # requests, whose outputs have been read
 
     def infer(self, buffer: Tensor) -> Started:
-        """Start the network body on `(B, 3, H, W)`."""
         if self._network is None:
             raise closed_error()
         started = []
@@ -112,7 +109,6 @@ class OpenvinoBackend(HostBackend):
     def select(
         self, buffer: Started, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
-        """Select detections of each picture as soon as the network has ended."""
 
         @functools.cache
         def wait() -> list[Detections]:

@@ -133,7 +133,6 @@ def reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def translated(tensor: Tensor) -> Iterator[None]:
-    """Translate what a run of this tensor raises."""
     try:
         yield
     except FAILURES as error:
@@ -328,7 +327,6 @@ class OpenvinoTensors:
         self._request = compiled.create_infer_request()
 
     def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
-        """Feed the named input and return copies of all outputs by name."""
         infer = partial(self._request.infer, {name: tensor}, share_inputs=False)
         with translated(tensor):
             run_with_timeout(RUN_TIMEOUT_S, self._title, infer)
