@@ -15,6 +15,7 @@ from detcli.core.errors import DetcliWarning
 ANCHORS = (1, 31, 32, 33, 1023, 1024, 1025, 8192, 8193, 8400, 33600)
 CLASSES = (1, 2, 80, 365)
 WANTED = (1, 300, 1000)
+THREE = np.array([0.26, 0.5, 0.75], np.float32)
 ODDITIES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 0.3, 0.5, 2.0], np.float32)
 
 
@@ -22,38 +23,24 @@ def noise(random, shape):
     return random.random(shape, np.float32)
 
 
-def all_equal(random, shape):  # noqa: ARG001 - one signature for all
-    return np.full(shape, 0.5, np.float32)
+SCORES = {
+    "noise": noise,
+    "all equal": lambda _, shape: np.full(shape, 0.5, np.float32),
+    "three levels": lambda random, shape: THREE[random.integers(0, 3, shape, np.int8)],
+    "oddities": lambda random, shape: ODDITIES[random.integers(0, len(ODDITIES), shape, np.int8)],
+    "all low": lambda random, shape: noise(random, shape) * np.float32(0.2),
+    # A few objects above noise.
+    "like a detector": lambda random, shape: np.where(
+        noise(random, shape) < 0.002, noise(random, shape), noise(random, shape) ** 8
+    ),
+}
+SCORES_OF_LARGE_HEADS = {"three levels", "like a detector"}
 
 
-def three_levels(random, shape):
-    return np.array([0.26, 0.5, 0.75], np.float32)[random.integers(0, 3, shape, np.int8)]
-
-
-def oddities(random, shape):
-    return ODDITIES[random.integers(0, len(ODDITIES), shape, np.int8)]
-
-
-def all_low(random, shape):
-    return random.random(shape, np.float32) * np.float32(0.2)
-
-
-def like_a_detector(random, shape):
-    """A few objects above noise."""
-    background = random.random(shape, np.float32) ** 8
-    return np.where(
-        random.random(shape, np.float32) < 0.002, random.random(shape, np.float32), background
-    )
-
-
-SCORES = (noise, all_equal, three_levels, oddities, all_low, like_a_detector)
-SCORES_OF_LARGE_HEADS = (three_levels, like_a_detector)
-
-
-def make_head(random, batch, classes, anchors, scores=noise):
+def make_head(random, batch, classes, anchors, scores="noise"):
     """A head (B, 4 + C, N), float32, with boxes in a 640 canvas."""
     boxes = random.random((batch, 4, anchors), np.float32) * np.float32(640)
-    return np.concatenate([boxes, scores(random, (batch, classes, anchors))], axis=1)
+    return np.concatenate([boxes, SCORES[scores](random, (batch, classes, anchors))], axis=1)
 
 
 def select(  # noqa: PLR0913 - one argument for each property of the head
