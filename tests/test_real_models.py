@@ -11,11 +11,10 @@ from pathlib import Path
 import cv2
 import forked
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 
-from detcli import Detector, DeviceOptions, Settings
+from detcli import Detector, Settings
 from detcli.core.errors import ModelError
 
 # bus.jpg, from the PyTorch reference: class, score, x1, y1, x2, y2
@@ -56,19 +55,6 @@ def assert_bus(found, *, half):
 @pytest.mark.parametrize("model", [*SINGLE, HALF])
 def test_the_bus_picture(model, shared):
     assert_bus(detect(shared, model), half=model == HALF)
-
-
-@pytest.mark.parametrize("half", [False, True])
-def test_the_bus_picture_by_the_models_name(half, hub, shared):
-    """The files on Hugging Face: the authors' export, and its conversion to float16."""
-    from onnxruntime.transformers.float16 import convert_float_to_float16
-
-    path = shared("models/yolov10n-thu.onnx")
-    smaller = convert_float_to_float16(onnx.load(path), keep_io_types=True)
-    hub.add("yolov10n", path.read_bytes(), half=smaller.SerializeToString())
-    image = cv2.imread(shared("data/images/bus.jpg"))
-    with Detector("yolov10n", device="cpu", options=DeviceOptions(half=half)) as detector:
-        assert_bus(detector(image), half=half)
 
 
 @pytest.mark.parametrize("model", [*SINGLE[1:], HALF])

@@ -99,15 +99,12 @@ def test_nms_among_the_wanted():
     assert places(select_rows(rows, wanted, CLASSES)) == [1, 103]
 
 
-def test_centre_and_size_become_corners():
+def test_no_rows_and_rows_of_centre_and_size(recwarn):
+    for nms_iou in (None, 0.5):
+        wanted = SelectionOptions(0.25, 300, frozenset({0}), nms_iou)
+        found = select_rows(np.zeros((0, 6), np.float16), wanted, CLASSES)
+        assert [part.shape for part in found] == [(0, 4), (0,), (0,)]
     rows = np.array([[10, 20, 4, 6, 0.5, 1]], np.float32)
     chosen = select_rows(rows, ANY, CLASSES, cxcywh=True)
     np.testing.assert_array_equal(chosen.boxes, [[8, 17, 12, 23]])
-
-
-@pytest.mark.parametrize("nms_iou", [None, 0.5])
-def test_no_rows(nms_iou, recwarn):
-    wanted = SelectionOptions(0.25, 300, frozenset({0}), nms_iou)
-    found = select_rows(np.zeros((0, 6), np.float16), wanted, CLASSES)
-    assert [part.shape for part in found] == [(0, 4), (0,), (0,)]
     assert not recwarn

@@ -45,28 +45,19 @@ def _cases(gpu) -> Iterator[tuple[str, Callable[[], bool]]]:
     random = np.random.default_rng(0)
     yield "letterbox", partial(_letterbox_is_right, gpu)
     for length, k, order in [
-        (1000, 10, True),
-        (5000, 300, False),
-        (3000, 2500, True),
-        (9000, 2500, False),
+        *((1000, 10, True), (5000, 300, False), (3000, 2500, True), (9000, 2500, False)),
         (17000, 10, True),
     ]:
         values = random.integers(0, 3, length).astype(np.float32)
         name = f"top_k, {k} of {length}, sorted={order}"
         yield name, partial(_top_k_is_right, gpu, values, k, order)
-    for anchors, max_det, levels in [
-        (30, 30, 1 << 20),
-        (100, 30, 11),
-        (3000, 300, 11),
-        (3000, 2100, 11),
-    ]:
+    for anchors, max_det, levels in [(30, 30, 1 << 20), (100, 30, 11), (3000, 300, 11),
+                                     (3000, 2100, 11)]:  # fmt: skip
         head = _head(random, anchors, levels)
         for iou in (None, 0.5):
+            options = SelectionOptions(0.25, max_det, None, iou)
             name = f"selection, {max_det} of {anchors} anchors, nms={iou}"
-            yield (
-                name,
-                partial(_selection_is_right, gpu, head, SelectionOptions(0.25, max_det, None, iou)),
-            )
+            yield name, partial(_selection_is_right, gpu, head, options)
 
 
 def _top_k_is_right(gpu, values, k, order) -> bool:

@@ -22,12 +22,7 @@ UNLIMITED = (1 << 64) - 1
 
 
 class FakeDriver:
-    """The driver of this process.
-
-    Args:
-        shim: The kernels.
-        folder: Where the library is kept.
-    """
+    """The driver of this process, with its kernels; its library is kept in a folder."""
 
     def __init__(self, shim: Shim, folder: Path) -> None:
         content = repr(COMPILE).encode() + SOURCE.read_bytes()
@@ -60,12 +55,9 @@ class FakeDriver:
     ) -> None:
         """Have two GPUs.
 
-        Args:
-            late: Do work only when it is waited for, instead of at once.
-            early: Streams, by the order in which they are made, whose work is done at once all the
-                same: as soon as the events that they wait for have come.
-            reverse: Says for each launch whether blocks and threads run from the last to the first.
-            capacity: Bytes of device memory; None for no limit.
+        Work is done when it is waited for unless `late` is False; that of early streams, by the
+        order in which they are made, as soon as the events that they wait for have come. `reverse`
+        says for each launch whether threads run from the last to the first.
         """
         order = ctypes.CFUNCTYPE(ctypes.c_bool)(reverse)
         self._kept[1:] = [order]
@@ -74,11 +66,7 @@ class FakeDriver:
         self._library.fake_reset(2, ctypes.c_uint64(streams), size, order)
 
     def stop(self) -> None:
-        """Have no GPU.
-
-        Raises:
-            AssertionError: A kernel or its caller did what is not allowed, since `start`.
-        """
+        """Have no GPU; fails if a kernel or its caller did what is not allowed, since `start`."""
         self._library.fake_finish()
         faults = self.faults
         self._library.fake_free_kept()

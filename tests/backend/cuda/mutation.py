@@ -23,17 +23,9 @@ SECONDS = 60  # of processor time, for kernels that never end; all cases take ab
 
 
 class Barrier(NamedTuple):
-    """A barrier in the kernels' sources.
-
-    Attributes:
-        name: File, function, and the number of the barrier in that function, from 1.
-        file: Its name.
-        line: From 1.
-    """
-
-    name: str
+    name: str  # file, function, and the number of the barrier in that function, from 1
     file: str
-    line: int
+    line: int  # from 1
 
 
 def barriers(sources: Mapping[str, str]) -> Iterator[Barrier]:

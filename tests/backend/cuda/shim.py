@@ -63,17 +63,10 @@ def kernel_sources() -> dict[str, str]:
 
 
 class Shim:
-    """Kernels that run on the CPU.
+    """Kernels that run on the CPU; their libraries are kept in a folder.
 
-    Attributes:
-        checks: The library of shim/checks.cpp; None where accesses are not watched.
-
-    Args:
-        sources: File name -> text.
-        folder: Where libraries are kept.
-        skipped: File and line of a barrier at which no thread waits. It holds for a library as
-            long as the process lives, so it takes a process of its own.
-        watched: Whether each access to memory is checked, see shim/checks.cpp; ten times slower.
+    No thread waits at a barrier that is skipped, in any library for as long as the process lives.
+    Where accesses are watched, `checks` is the library of shim/checks.cpp; ten times slower.
     """
 
     def __init__(
@@ -111,18 +104,7 @@ class Shim:
         *arguments: object,
         reverse: bool = False,
     ) -> None:
-        """Run a kernel to its end.
-
-        Args:
-            kernel: Name of an entry point.
-            grid: Blocks along x, y, z.
-            block: Threads in a block.
-            arguments: As `Gpu.launch` takes them.
-            reverse: Run blocks and threads from the last to the first.
-
-        Raises:
-            ShimError: It does not compile, or it is launched or written wrongly.
-        """
+        """Run a kernel to its end, as `Gpu.launch`; `reverse` begins with the last thread."""
         library = self._library(self._file_of[kernel])
         letters, values = [], []
         for argument in arguments:

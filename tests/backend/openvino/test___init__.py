@@ -1,5 +1,7 @@
 """OpenVINO: runs in flight, the comparison with ONNX Runtime, and which nodes it takes."""
 
+from unittest import mock
+
 import convolution_model
 import numpy as np
 import onnx
@@ -88,13 +90,10 @@ def test_a_closed_backend_runs_nothing_but_keeps_what_was_started(make_model):
 
 
 def test_a_failed_run_is_an_inference_error(backend):
-    class Request:
-        def wait(self):
-            raise RuntimeError("Exception from src/a.cpp:1:\nthe device is gone\n")
-
+    failure = RuntimeError("Exception from src/a.cpp:1:\nthe device is gone\n")
     runs = backend.infer(backend.prepare([picture()], PLACED))
     runs[0][0].wait()
-    runs[0] = (Request(), np.zeros((1, 3, 64, 64)))
+    runs[0] = (mock.Mock(**{"wait.side_effect": failure}), np.zeros((1, 3, 64, 64)))
     with pytest.raises(InferenceError, match=r"shape \[1, 3, 64, 64\]: the device is gone"):
         backend.select(runs, PLACED, WANTED)()
 
@@ -133,10 +132,8 @@ def test_right_networks_pass(tail, batch, size, make_model):
 
 
 def test_what_onnx_runtime_cannot_load_is_not_compared(make_model, monkeypatch):
-    def fail(*_):
-        raise ModelError("the opset is too new")
-
-    monkeypatch.setattr("detcli.backend.session.TensorSession", fail)
+    refuse = mock.Mock(side_effect=ModelError("the opset is too new"))
+    monkeypatch.setattr("detcli.backend.session.TensorSession", refuse)
     open_backend("openvino", prepare(make_model())).close()
 
 
@@ -174,9 +171,7 @@ def test_a_graph_that_it_cannot_read(make_model):
 
 
 def test_a_device_that_cannot_be_used(make_model, monkeypatch):
-    def fail(_):
-        raise DeviceError("no plug-in", "install it")
-
-    monkeypatch.setattr(openvino, "open_core", fail)
+    refuse = mock.Mock(side_effect=DeviceError("no plug-in", "install it"))
+    monkeypatch.setattr(openvino, "open_core", refuse)
     found = place(make_model().read_bytes(), "m")
     assert (found.usable, found.reason, found.hint) == (False, "no plug-in", "install it")
