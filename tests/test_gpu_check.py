@@ -197,9 +197,6 @@ def test_the_report_shows_figures_and_aims():
     ):
         assert line in lines
     json.dumps(content)
-
-
-def test_the_chosen_cases_are_those_of_the_aims():
     assert {report.SELECTION, report.BATCH} <= set(map(str, selection.ALL))
     assert str(selection.QUICK[0]) == report.SELECTION
     assert (1, "float32", (1080, 1920), (640, 640)) in letterbox.QUICK

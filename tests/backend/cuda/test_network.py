@@ -1,13 +1,17 @@
-"""The network on memory addresses, with ONNX Runtime's CPU, whose memory NumPy can read."""
+"""The network on memory addresses: with ONNX Runtime's CPU, and a double that knows CUDA graphs."""
+
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
 import pytest
 
 from detcli.backend.cuda import network as module
-from detcli.backend.cuda.network import Network
-from detcli.backend.session import CPU, open_session
-from detcli.core.errors import DeviceMemoryError, InferenceError
+from detcli.backend.cuda.network import MAX_BINDINGS, MAX_GRAPHS, Network, open_network
+from detcli.backend.session import CPU, CUDA, TENSORRT, CaptureRefusedError, open_session
+from detcli.core.device import Device, DeviceOptions
+from detcli.core.errors import DetcliWarning, DeviceMemoryError, InferenceError, ModelError
 from detcli.model.file import prepare
 
 SHAPE = (1, 3, 64, 64)
@@ -90,18 +94,297 @@ def test_a_closed_network_is_an_error(on_cpu):
             use()
 
 
-def test_a_failing_run_names_its_shape(on_cpu):
-    network, *_ = on_cpu()
-    tensor = np.zeros((1, 3, 32, 32), np.float32)
-    head = np.zeros((1, 7, 64), np.float32)
-    with pytest.raises(InferenceError, match=r"batch of shape \[1, 3, 32, 32\]") as caught:
-        network.run(address(tensor), address(head), tensor.shape)
-    assert not isinstance(caught.value, DeviceMemoryError)
-
-
 def test_element_types_are_named_as_in_onnxruntime(make_model):
-    """The double of test_network_graphs.py would not notice another spelling."""
+    """The double below would not notice another spelling."""
     for dtype in (np.float32, np.float16):
         model = make_model(dtype=dtype)
         session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
         assert module.ELEMENT_TYPES[session.get_outputs()[0].type] == dtype
+
+
+# ---------------------------------------------------------------- CUDA graphs
+
+WAITS_NOT = "disable_synchronize_execution_providers"
+
+
+class Session:
+    """A double that captures at the first run with a graph id, then replays.
+
+    A replay silently writes to the addresses of its capture, whatever is bound, as in
+    ONNX Runtime. `runs` holds the kind of each run and the address it wrote to.
+    """
+
+    def __init__(self, fail=()):
+        self.captured = {}
+        self.runs = []
+        self.failures = list(fail)
+        self.options = []
+
+    def get_outputs(self):
+        return [SimpleNamespace(name="head", type="tensor(float16)")]
+
+    def io_binding(self):
+        bound = {}
+        return SimpleNamespace(
+            bound=bound,
+            bind_input=lambda name, *where: bound.update(input=(name, *where)),
+            bind_output=lambda name, *where: bound.update(output=(name, *where)),
+        )
+
+    def run_with_iobinding(self, binding, options):
+        if self.failures and (failure := self.failures.pop(0)):
+            raise failure
+        self.options.append(options)
+        bound = binding.bound
+        number = entry(options, "gpu_graph_id")
+        if number in (None, "-1"):
+            self.runs.append(("ordinary", bound["output"][-1]))
+        elif number not in self.captured:
+            self.captured[number] = bound["output"][-1]
+            self.runs.append(("captured", bound["output"][-1]))
+        else:
+            self.runs.append(("replayed", self.captured[number]))
+        self.bound = bound
+
+
+def entry(options, name):
+    try:
+        return options.get_run_config_entry(name)
+    except RuntimeError:  # not set
+        return None
+
+
+@pytest.fixture
+def contract(make_model):
+    return prepare(make_model(dtype=np.float16)).contract
+
+
+@pytest.fixture
+def pair(contract):
+    """The double, and the network that captures with it."""
+    session = Session()
+    return session, Network(session, contract, uses_graph=True)
+
+
+def test_a_graph_is_captured_at_the_second_use_and_replayed_from_the_third(contract):
+    session = Session()
+    network = Network(session, contract, ("cuda", 2), uses_graph=True)
+    for _ in range(4):
+        network.run(1000, 2000, SHAPE)
+    assert [kind for kind, _ in session.runs] == ["ordinary", "captured", "replayed", "replayed"]
+    assert {entry(one, WAITS_NOT) for one in session.options} == {"1"}
+    assert session.bound == {
+        "input": ("images", "cuda", 2, np.float16, SHAPE, 1000),
+        "output": ("head", "cuda", 2, np.float16, (1, 7, 64), 2000),
+    }
+
+
+def test_other_addresses_are_never_written_by_a_replay(pair):
+    """Fails if all pairs share a graph id."""
+    session, network = pair
+    asked = [(1000, 2000), (1000, 3000), (4000, 2000)] * 3
+    for addresses in asked:
+        network.run(*addresses, SHAPE)
+    assert [written for _, written in session.runs] == [output for _, output in asked]
+    assert len(session.captured) == 3
+    assert session.runs[-1][0] == "replayed"
+
+
+def test_of_a_dynamic_graph_only_shapes_that_repeat_are_captured(make_model):
+    """Full batches, on each pair of addresses; neither the short last one nor sizes in turns."""
+    full, short, other = (8, 3, 64, 64), (5, 3, 64, 64), (8, 3, 64, 32)
+    contract = replace(prepare(make_model(batch=None)).contract, input_size=None)
+    session = Session()
+    network = Network(session, contract, uses_graph=True, only_repeated=True)
+
+    def run(*shapes):
+        del session.runs[:]
+        for number, shape in enumerate(shapes):
+            network.run(number % 3, 1000 + number % 3, shape)
+        return [kind for kind, _ in session.runs]
+
+    assert run(full, full, full, short) == ["ordinary"] * 4
+    assert run(*[full, other] * 4) == ["ordinary"] * 8
+    assert run(*[full] * 8) == ["ordinary"] * 3 + ["captured"] * 3 + ["replayed"] * 2
+    assert run(full, short, full, short) == ["replayed", "ordinary", "replayed", "ordinary"]
+    assert len(session.captured) == 3
+
+
+def test_without_graphs_every_run_is_ordinary_and_bound_once(contract):
+    session = Session()
+    network = Network(session, contract)
+    made = []
+    bind = session.io_binding
+    session.io_binding = lambda: made.append(1) or bind()
+    for _ in range(3):
+        network.run(1000, 2000, SHAPE)
+    assert session.runs == [("ordinary", 2000)] * 3
+    assert len(made) == 1
+    assert {entry(one, "gpu_graph_id") for one in session.options} == {None}
+    assert {entry(one, WAITS_NOT) for one in session.options} == {"1"}
+
+
+def test_the_run_that_counts_anchors_is_not_captured(make_model):
+    contract = prepare(make_model(size=None, batch=None)).contract
+    session = Session()
+    seen = []
+
+    def run(names, feed, options):
+        seen.append((names, feed["images"].shape, entry(options, "gpu_graph_id")))
+        assert entry(options, WAITS_NOT) is None
+        return [np.zeros((1, 7, 64), np.float16)]
+
+    session.run = run
+    network = Network(session, contract, uses_graph=True)
+    network.run(1000, 2000, (4, 3, 64, 64))
+    assert seen == [(None, (1, 3, 64, 64), "-1")]
+
+
+def test_neither_graphs_nor_bindings_grow_without_bound(pair):
+    session, network = pair
+    for count in [2 * MAX_BINDINGS] * 3 + [1] + [MAX_GRAPHS + 5] * 3:
+        for number in range(count):
+            network.run(number, 1_000_000 + number, SHAPE)
+    assert len(session.captured) <= MAX_GRAPHS
+    assert len(network._bindings) <= MAX_BINDINGS  # noqa: SLF001 - what is counted
+    for kind, written in session.runs[-(MAX_GRAPHS + 5) :]:
+        assert kind in ("ordinary", "replayed")
+        assert written >= 1_000_000
+
+
+def test_a_captured_pair_stays_bound(pair):
+    session, network = pair
+    for _ in range(2):
+        network.run(1, 2, SHAPE)
+    for number in range(2 * MAX_BINDINGS):
+        network.run(number, 1000 + number, SHAPE)
+    network.run(1, 2, SHAPE)
+    assert session.runs[-1] == ("replayed", 2)
+
+
+@pytest.mark.parametrize(
+    ("message", "batch", "advice"),
+    [
+        ("Available memory of 5 is smaller than requested bytes of 6", 2, "with a smaller batch"),
+        ("CUDA failure 2: out of memory ; GPU=0 ; hostname=box ; line=1", None, "a batch of 4"),
+    ],
+)
+def test_running_out_of_memory(message, batch, advice, make_model):
+    contract = prepare(make_model(batch=batch)).contract
+    session = Session([RuntimeError(f"[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : {message}")])
+    shape = (batch or 8, 3, 64, 64)
+    with pytest.raises(DeviceMemoryError) as caught:
+        Network(session, contract).run(1, 2, shape)
+    assert f"shape {list(shape)}" in str(caught.value)
+    assert "hostname" not in str(caught.value)
+    assert advice in caught.value.hint
+
+
+def test_running_out_of_memory_while_counting_anchors(make_model):
+    contract = prepare(make_model(size=None)).contract
+    session = Session()
+
+    def run(*_):
+        raise RuntimeError("Failed to allocate memory for requested buffer of size 1")
+
+    session.run = run
+    with pytest.raises(DeviceMemoryError, match=r"\[1, 3, 4096, 4096\]"):
+        Network(session, contract).output_shape((1, 3, 4096, 4096))
+
+
+def test_a_failed_capture_continues_without_graphs(contract):
+    """The batch is not lost, and no other capture is tried."""
+    failure = RuntimeError("CUDA failure 900: operation not permitted when stream is capturing")
+    session = Session([None, failure])
+    network = Network(session, contract, uses_graph=True)
+    network.run(1, 2, SHAPE)
+    with pytest.warns(DetcliWarning, match="without CUDA graphs: CUDA failure 900"):
+        network.run(1, 2, SHAPE)
+    assert not network.uses_graph
+    network.run(1, 2, SHAPE)
+    network.run(3, 4, SHAPE)
+    network.run(3, 4, SHAPE)
+    assert [kind for kind, _ in session.runs] == ["ordinary"] * 5
+
+
+def test_a_head_of_another_type_is_a_model_error(contract):
+    session = Session()
+    session.get_outputs = lambda: [SimpleNamespace(name="head", type="tensor(double)")]
+    with pytest.raises(ModelError, match=r"tensor\(double\)"):
+        Network(session, contract)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The providers of each session; with `refuse`, those that capture are refused."""
+    asked = []
+
+    def open_double(graph, providers, title):
+        assert graph
+        asked.append(providers)
+        if opened.refuse and any("enable_cuda_graph" in told for _, told in providers):
+            raise CaptureRefusedError(f"{title}: it has control flow")
+        opened.session = Session()
+        return opened.session
+
+    def opened():
+        return [[(name, "enable_cuda_graph" in told) for name, told in one] for one in asked]
+
+    opened.refuse = False
+    opened.asked = asked
+    monkeypatch.setattr(module, "open_session", open_double)
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("wish", "properties", "uses_graph"),
+    [
+        (None, {}, True),
+        (None, {"batch": 4}, True),
+        (None, {"batch": None}, True),
+        (None, {"size": None}, True),
+        (True, {"size": None, "batch": None}, True),
+        (False, {}, False),
+        (False, {"batch": None}, False),
+    ],
+)
+def test_graphs_are_used_unless_refused(wish, properties, uses_graph, opened, make_model):
+    model = prepare(make_model(**properties))
+    network = open_network(model, Device.parse("cuda:1"), 32512, DeviceOptions(cuda_graph=wish))
+    assert network.uses_graph is uses_graph
+    assert opened() == [[(CUDA, uses_graph)]]
+    opened.session.run = lambda *_: [np.zeros((1, 7, 64), np.float16)]
+    for _ in range(2):
+        network.run(1, 2, (4, 3, 64, 64))
+    at_once = uses_graph and (wish or None not in properties.values())
+    assert [kind for kind, _ in opened.session.runs[-1:]] == [("ordinary", "captured")[at_once]]
+    ((_, told),) = opened.asked[0]
+    assert (told["device_id"], told["user_compute_stream"]) == ("1", "32512")
+
+
+@pytest.mark.parametrize("wish", [None, True])
+def test_a_refused_capture_is_warned_about_if_graphs_were_requested(
+    wish, opened, make_model, caplog, recwarn
+):
+    opened.refuse = True
+    caplog.set_level("INFO", "detcli")
+    options = DeviceOptions(cuda_graph=wish)
+    network = open_network(prepare(make_model()), Device.parse("cuda"), 1, options)
+    assert opened() == [[(CUDA, True)], [(CUDA, False)]]
+    assert not network.uses_graph
+    said = "without CUDA graphs: colours: it has control flow"
+    assert [said in str(one.message) for one in recwarn] == [True] * bool(wish)
+    assert wish or said in caplog.text
+
+
+def test_tensorrt_leaves_the_rest_to_cuda_and_captures_nothing(opened, make_model, cache):
+    options = DeviceOptions(gpu_mem_limit=1 << 30, half=True)
+    network = open_network(prepare(make_model()), Device.parse("tensorrt:1"), 32512, options)
+    assert opened() == [[(TENSORRT, False), (CUDA, False)]]
+    assert not network.uses_graph
+    (_, engine), (_, rest) = opened.asked[0]
+    assert engine["trt_fp16_enable"] == "True"
+    assert engine["trt_engine_cache_path"].startswith(str(cache))
+    assert engine["user_compute_stream"] == rest["user_compute_stream"] == "32512"
+    assert engine["device_id"] == rest["device_id"] == "1"
+    assert rest["gpu_mem_limit"] == str(1 << 30)

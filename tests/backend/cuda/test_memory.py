@@ -1,5 +1,6 @@
-"""Page-locked memory of pictures: whose it is, when it comes back, how much there is."""
+"""Memory of pictures: whose it is, when it comes back, how much there is; and slots in turn."""
 
+import contextlib
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from detcli.backend.cuda.memory import PictureMemory, is_page_locked
+from detcli.backend.cuda.memory import PictureMemory, Ring, is_page_locked
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
 
@@ -27,16 +28,11 @@ def memory(fake_gpu):
     memory.close()
 
 
-def test_a_picture_is_an_array_of_its_size(memory, driver):
-    image = memory.allocate(SIZE)
-    assert (image.shape, image.dtype, image.strides) == ((40, 60, 3), np.uint8, (180, 3, 1))
-    assert image.flags.writeable
-    image[:] = 1
-    assert driver.held == 1
-
-
 def test_memory_is_used_again_when_the_last_view_is_gone(memory, driver):
     image = memory.allocate(SIZE)
+    assert (image.shape, image.dtype, image.strides) == ((40, 60, 3), np.uint8, (180, 3, 1))
+    image[:] = 1
+    assert driver.held == 1
     first, view = address(image), image[3:5, ::2].T
     del image
     other = memory.allocate(SIZE)
@@ -133,3 +129,31 @@ def test_only_arrays_that_were_lent_count_as_page_locked(memory):
     ordinary = np.zeros((4, 4, 3), np.uint8)
     for one in (ordinary, ordinary[1:], image.copy(), image[::2], image[:, 5:20], image[..., ::-1]):
         assert not is_page_locked(one)
+
+
+def enqueue(gpu, slot, value):
+    """Let the GPU copy a value from one part of the slot to another."""
+    staging, result = slot.pinned("staging", 1), slot.pinned("result", 1)
+    staging.array[0] = value
+    with slot.marked():
+        gpu.copy(result.address, staging.address, 1)
+    return result.array
+
+
+@pytest.mark.parametrize(("size", "fails"), [(1, True), (2, False), (3, True)])
+def test_a_slots_work_is_done_before_it_is_handed_out_again(fake_gpu, driver, size, fails):
+    """Also if nobody reads its rows, or the block that enqueued the work failed."""
+    ring = Ring(fake_gpu, size)
+    for value in range(1, 3 * size + 1):
+        slot = ring.take()
+        if value > size:
+            assert slot.pinned("result", 1).array[0] == value - size
+            assert driver.waiting == size - 1
+        with contextlib.suppress(KeyError), slot.marked():
+            enqueue(fake_gpu, slot, value)
+            if fails:
+                raise KeyError
+    assert driver.waiting == size
+    fake_gpu.synchronize()
+    ring.close()
+    assert driver.held == 0
