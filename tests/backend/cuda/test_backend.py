@@ -26,6 +26,7 @@ pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install
 
 from detcli.backend.cuda.driver import Gpu
 
+PLACED = [Letterbox.fit((64, 64), (64, 64))]
 EVERYTHING = SelectionOptions(confidence=-1, max_det=20, class_ids=None, nms_iou=None)
 
 
@@ -60,9 +61,14 @@ def rows(found):
     return [(one.xyxy.tolist(), one.score.tolist(), one.class_id.tolist()) for one in found]
 
 
+def detected(*given, **options):
+    return rows(enqueue(*given, **options)())
+
+
 def on_cpu(model, batches, **options):
-    backend = CpuBackend(prepare(model), DeviceOptions())
-    return [rows(enqueue(backend, images, **options)()) for images in batches]
+    model = model if isinstance(model, PreparedModel) else prepare(model)
+    backend = CpuBackend(model, DeviceOptions())
+    return [detected(backend, images, **options) for images in batches]
 
 
 @pytest.mark.parametrize(
@@ -79,15 +85,12 @@ def test_batches_in_flight_do_not_share_memory(host, make_model, random, options
     sizes = ((64, 64), (100, 50), (31, 90))
     batches = [noise(random, count, sizes[count % 3]) for count in (3, 1, 2, 4, 4, 1)]
     backend = host(model)
-    found, waiting = [], None
+    found, waiting = [], list
     for images in batches:
-        following = enqueue(backend, images)
-        if waiting:
-            found.append(rows(waiting()))
-        waiting = following
+        waiting, before = enqueue(backend, images), waiting
+        found.append(rows(before()))
     found.append(rows(waiting()))
-    backend.close()
-    assert found == on_cpu(model, batches)
+    assert found[1:] == on_cpu(model, batches)
 
 
 COMPUTE, UPLOADS = 0, 1  # the streams of a Gpu, in the order in which it makes them
@@ -112,13 +115,12 @@ def test_pictures_are_uploaded_while_the_network_runs_on_the_batch_before(
     backend, runs = host(make_model(), NotingSession), []
     backend._network._session.runs = runs  # noqa: SLF001
     images = noise(random, 1)
-    letterboxes = [Letterbox.fit((64, 64), (64, 64))]
     for _ in range(backend.in_flight):  # from here on, nothing is allocated
         enqueue(backend, images)()
     runs.clear()
-    backend.infer(backend.prepare(images, letterboxes))
+    backend.infer(backend.prepare(images, PLACED))
     images = noise(random, 1)
-    batch = backend.prepare(images, letterboxes)
+    batch = backend.prepare(images, PLACED)
     uploaded = batch.slot.device("pictures", 1)
     content = ctypes.string_at(uploaded.address, uploaded.size)
     assert images[0].tobytes() in content
@@ -159,9 +161,8 @@ def test_rows_can_be_read_in_any_order_and_twice(layout, batch, host, make_model
     if layout:
         contract = replace(model.contract, layout=Layout.ROWS, **layout)
         model = replace(model, contract=contract, graph=file.read_bytes())
-    on_the_cpu = CpuBackend(model, DeviceOptions())
     batches = [noise(random, size) for size in (3, 1, 2, 1, 1, 2, 3)]
-    expected = [rows(enqueue(on_the_cpu, images)()) for images in batches]
+    expected = on_cpu(model, batches)
     backend = host(model)
     pending = [enqueue(backend, images) for images in batches]
     for index in (6, 0, 3, 3, 1, 5, 2, 4):
@@ -170,10 +171,9 @@ def test_rows_can_be_read_in_any_order_and_twice(layout, batch, host, make_model
 
 def test_a_batch_can_be_selected_from_twice(host, make_model, random):
     backend = host(make_model())
-    letterboxes = [Letterbox.fit((64, 64), (64, 64))]
-    head = backend.infer(backend.prepare(noise(random, 1), letterboxes))
+    head = backend.infer(backend.prepare(noise(random, 1), PLACED))
     options = [SelectionOptions(-1, count, None, None) for count in (20, 3, 100)]
-    pending = [backend.select(head, letterboxes, one) for one in options]
+    pending = [backend.select(head, PLACED, one) for one in options]
     assert [len(wait()[0]) for wait in pending] == [20, 3, 100]
 
 
@@ -235,7 +235,7 @@ def test_no_frame_is_overwritten_on_a_gpu(make_model, random, cuda_graph):
     options = DeviceOptions(cuda_graph=cuda_graph)
     backend = open_backend("cuda:0", prepare(make_model()), options)
     frames = [noise(random, 1) for _ in range(6)]
-    at_once = [rows(enqueue(backend, frame)()) for frame in frames]
+    at_once = [detected(backend, frame) for frame in frames]
     pending = [enqueue(backend, frame) for frame in frames]
     assert [rows(one()) for one in pending] == at_once
     assert all(one != other for one, other in itertools.combinations(at_once, 2))
@@ -245,14 +245,13 @@ def test_no_frame_is_overwritten_on_a_gpu(make_model, random, cuda_graph):
 def test_a_batch_whose_slot_was_reused_is_refused(host, make_model, random):
     backend = host(make_model())
     images = noise(random, 1)
-    letterboxes = [Letterbox.fit((64, 64), (64, 64))]
-    first, second, *_rest = (backend.prepare(images, letterboxes) for _ in range(4))
+    first, second, *_rest = (backend.prepare(images, PLACED) for _ in range(4))
     with pytest.raises(InferenceError, match="given to a later one"):
         backend.infer(first)
     head = backend.infer(second)
-    backend.prepare(images, letterboxes)
+    backend.prepare(images, PLACED)
     with pytest.raises(InferenceError, match="given to a later one"):
-        backend.select(head, letterboxes, EVERYTHING)
+        backend.select(head, PLACED, EVERYTHING)
 
 
 @pytest.mark.parametrize("batch", [None, 4])
@@ -266,7 +265,7 @@ def test_a_batch_that_does_not_fit_is_named(host, driver, make_model, random, ba
     assert ("a batch of 2" in caught.value.hint) == (batch is None)
     if batch is None:  # the smaller batch does fit
         images = noise(random, 1)
-        assert rows(enqueue(backend, images)()) == on_cpu(model, [images])[0]
+        assert detected(backend, images) == on_cpu(model, [images])[0]
 
 
 @pytest.mark.parametrize(
@@ -315,8 +314,7 @@ def test_the_device_is_made_current_before_the_network_runs(
 ):
     """Another detector's may be current in this thread."""
     backend = host(make_model())
-    letterboxes = [Letterbox.fit((64, 64), (64, 64))]
-    buffer = backend.prepare(noise(random, 1), letterboxes)
+    buffer = backend.prepare(noise(random, 1), PLACED)
     backend.infer(buffer)  # from here on, nothing is allocated
     other, told = Gpu(1), []
     run = backend._network.run  # noqa: SLF001
@@ -335,15 +333,14 @@ def test_the_device_is_made_current_before_the_network_runs(
 def test_nan_is_counted_and_left_out(host, driver, make_model, random):
     backend = host(make_model())
     images = noise(random, 2)
-    letterboxes = [Letterbox.fit((64, 64), (64, 64))] * 2
-    buffer = backend.infer(backend.prepare(images, letterboxes))
+    buffer = backend.infer(backend.prepare(images, PLACED * 2))
     scores = buffer.output + (7 + 4) * 64 * 4  # of the second picture: (4 + 3 rows, 64 anchors)
     nan = np.full(5, np.nan, np.float32)
     driver.enqueue(
         lambda: ctypes.memmove(scores, nan.ctypes.data, nan.nbytes),
         backend._gpu.stream,  # noqa: SLF001
     )
-    pending = backend.select(buffer, letterboxes, EVERYTHING)
+    pending = backend.select(buffer, PLACED * 2, EVERYTHING)
     with pytest.warns(DetcliWarning, match="5 of 192 scores are NaN"):
         found = pending()
     assert not np.isnan(found[1].score).any()
@@ -380,7 +377,7 @@ def test_few_workspaces_are_kept(host, make_model, random, monkeypatch):
     model = make_model(batch=None)
     backend = host(model)
     batches = [noise(random, count) for count in (1, 2, 3, 1, 2, 3)]
-    assert [rows(enqueue(backend, images)()) for images in batches] == on_cpu(model, batches)
+    assert [detected(backend, images) for images in batches] == on_cpu(model, batches)
     assert len(backend._selections) == 2  # noqa: SLF001
 
 
@@ -389,9 +386,9 @@ def test_each_stage_is_reported_once_the_gpu_is_idle(host, driver, make_model, r
     for batch in (None, 2):  # of 2, the second is padded
         backend = host(make_model(batch=batch))
         images, told = noise(random, 3), []
-        expected = rows(enqueue(backend, images)())
+        expected = detected(backend, images)
         backend.observe(lambda part, told=told: told.append((part, driver.waiting)))
-        assert rows(enqueue(backend, images)()) == expected
+        assert detected(backend, images) == expected
         assert told == [(part, 0) for part in order]
         backend.observe(None)
         pending = enqueue(backend, images)
@@ -416,4 +413,4 @@ def test_real_pictures_give_the_cpus_boxes(host, shared, name):
     images = [cv2.imread(str(shared(f"data/images/{one}.jpg"))) for one in ("bus", "zidane")]
     options = {"options": SelectionOptions(0.25, 300, None, None), "canvas": (640, 640)}
     backend = host(model)
-    assert rows(enqueue(backend, images, **options)()) == on_cpu(model, [images], **options)[0]
+    assert detected(backend, images, **options) == on_cpu(model, [images], **options)[0]
