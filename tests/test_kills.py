@@ -120,14 +120,12 @@ def test_a_resumed_run_that_saves(scenario, folder, kill_every, tmp_path):
 @both_ways
 def test_a_resumed_run_over_a_video(scenario, folder, kill_every, tmp_path):
     command = ["predict", "clip.mp4", "-m", "m.onnx", "--resume", JOURNAL, "--save", "out"]
-    video = cv2.VideoWriter(
-        str(tmp_path / "clip.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64)
-    )
+    path = str(tmp_path / "clip.mp4")
+    video = cv2.VideoWriter(path, cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64))
     for _ in range(3):
         video.write(np.zeros((64, 64, 3), np.uint8))
     video.release()
-    files = {"clip.mp4": tmp_path / "clip.mp4"}
-    resumed = scenario(*command, files=files, journals=[JOURNAL], code=0)
+    resumed = scenario(*command, files={"clip.mp4": path}, journals=[JOURNAL], code=0)
     check(kills.examine(resumed, folder, kill_every))
 
 
@@ -158,24 +156,16 @@ def unreadable(before, after, here):  # noqa: ARG001 - as for `torn`
 @both_ways
 def test_a_resumed_run_with_a_page(scenario, folder, kill_every):
     resumed = scenario("--resume", JOURNAL, "--report", "page")
-    check(
-        kills.examine(
-            replace(resumed, state=page_state, torn=unreadable),
-            folder,
-            kill_every,
-        )
-    )
+    resumed = replace(resumed, state=page_state, torn=unreadable)
+    check(kills.examine(resumed, folder, kill_every))
 
 
-@pytest.mark.parametrize("name", ["r.jsonl", "r.json"])
-def test_a_file_of_records(scenario, folder, name, tmp_path):
+@pytest.mark.parametrize("command", ["-o r.jsonl", "-o r.json", "--save-coco r.json"])
+def test_a_file_of_records(scenario, folder, command, tmp_path):
     old = tmp_path / "old"
     old.write_text("of an earlier run")
-    check(kills.examine(scenario("-o", name, files={name: old}), folder))
-
-
-def test_coco_results(scenario, folder):
-    check(kills.examine(scenario("--save-coco", "r.json"), folder))
+    option, name = command.split()
+    check(kills.examine(scenario(option, name, files={name: old}), folder))
 
 
 def test_a_converted_model(scenario, folder):

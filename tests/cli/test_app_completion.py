@@ -128,12 +128,8 @@ def terminal(environment, folder):
 
 def words(line):
     """What a shell makes of a line."""
-    return subprocess.run(
-        ["bash", "-c", f"printf '%s\\n' {line}"],  # noqa: S607
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.splitlines()
+    command = ["bash", "-c", f"printf '%s\\n' {line}"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
 MODELS = {

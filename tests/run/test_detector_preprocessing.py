@@ -43,23 +43,17 @@ def save(tmp_path):
     return write
 
 
-def test_a_stretched_picture(make_model):
+def test_a_picture_that_is_stretched_in_the_corner_or_blue_first(make_model):
     stretched = found(make_model(), WIDE, "stretch")
     assert stretched.class_name == ["red"]  # in half a cell of the canvas, half red
     np.testing.assert_allclose(stretched.xyxy, [[16, 24, 32, 32]], atol=1e-4)
-
-
-def test_a_picture_in_the_corner(make_model):
+    assert found(make_model(), picture(("red", 2, 3)), "bgr").class_name == ["blue"]
     image = np.full((32, 64, 3), 114, np.uint8)
     image[8:16, 16:24] = (0, 0, 255)
     for way, row in (("letterbox", 1), ("corner", 1)):
         assert found(make_model(), image, way).xyxy.tolist() == [cell_box(2, row)]
     white = found(make_model(), image, "corner,pad=255")
     assert set(white.xyxy[:, 3]) == {16.0, 32.0}  # cells of padding, clipped to the picture
-
-
-def test_blue_first(make_model):
-    assert found(make_model(), picture(("red", 2, 3)), "bgr").class_name == ["blue"]
 
 
 def test_an_input_that_follows_the_picture(make_model):
@@ -85,9 +79,6 @@ def test_an_input_that_follows_the_picture(make_model):
 def test_what_does_not_go_together(make_model, settings, problem):
     with pytest.raises(UsageError, match=problem):
         Detector(make_model(size=None), "cpu", Settings(**settings))
-
-
-def test_a_fixed_input_cannot_follow_the_picture(make_model):
     with pytest.raises(UsageError, match="this graph takes 64x64 pictures only"):
         Detector(make_model(), "cpu", Settings(preprocess="none"))
 
