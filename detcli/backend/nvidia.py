@@ -10,14 +10,9 @@ from pathlib import Path
 from detcli.core.errors import DeviceError
 
 DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE; also if CUDA_VISIBLE_DEVICES hides all GPUs
-
-# Device attributes, numbered as in cuda.h.
-CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
-
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # device attributes, numbered as in cuda.h
 MAX_NAME = 256  # bytes, with the final NUL
-
 ARCHITECTURE = re.compile(r"(?P<form>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>a?)")
 
 

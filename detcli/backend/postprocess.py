@@ -45,14 +45,12 @@ from detcli.model.contract import Contract, Layout, ScoreForm
 
 Floats = npt.NDArray[np.float32]
 
+# Beyond it, float32 knows the sigmoids 0 and 1 only; up to it, exp does not overflow float64.
 FARTHEST = 200.0
-"""Beyond it, float32 knows the sigmoids 0 and 1 only; up to it, exp does not overflow float64."""
-
+# Of the Taylor series of exp, highest power first: enough up to half of ln 2, see `sigmoid`.
 EXP_TERMS = tuple(1 / math.factorial(power) for power in range(11, -1, -1))
-"""Of the Taylor series of exp, highest power first: enough up to half of ln 2, see `sigmoid`."""
-
+# The bits of float32's infinity, and its place among the float32 numbers counted from 0.
 INFINITY = 0x7F800000
-"""The bits of float32's infinity, and its place among the float32 numbers counted from 0."""
 
 
 def sigmoid(logits: npt.ArrayLike) -> Floats:

@@ -102,7 +102,6 @@ KERNELS: dict[Interpolation, tuple[Callable[[Doubles], Doubles], int]] = {
 }
 """Each kernel, and the distance beyond which it is zero."""
 
-
 LEVELS = 256
 DEFAULT = Preprocessing()
 

@@ -55,8 +55,7 @@ with loading("ONNX Runtime", HINT):
     from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
 
 Tensor = npt.NDArray[Any]
-Provider = tuple[str, dict[str, str]]
-"""An execution provider, as ONNX Runtime names it, and its options."""
+Provider = tuple[str, dict[str, str]]  # an execution provider's name, and its options
 
 CPU: Sequence[Provider] = (("CPUExecutionProvider", {}),)
 CUDA, TENSORRT = (Device.parse(name).provider for name in ("cuda", "tensorrt"))
@@ -65,6 +64,7 @@ STDOUT, STDERR = 1, 2  # file descriptors
 
 FATAL = 4  # log severity: failures are reported once, as detcli's errors
 
+# What ONNX Runtime raises.
 FAILURES = (
     runtime_errors.EPFail,
     runtime_errors.Fail,
@@ -76,7 +76,6 @@ FAILURES = (
     RuntimeError,  # a dtype that NumPy lacks; bound buffers that do not fit
     MemoryError,
 )
-"""Exceptions that ONNX Runtime raises."""
 
 CODE = re.compile(r"^\d+ : \w+ : ")
 SOURCE_LINE = re.compile(r"^/\S+:\d+ .*?\) ")  # "/source/model.cc:256 Model(const Path&) "
@@ -84,9 +83,7 @@ SOURCE_LINE = re.compile(r"^/\S+:\d+ .*?\) ")  # "/source/model.cc:256 Model(con
 REFUSED_CAPTURE = "cannot use the graph capture feature"
 DEVICE_FAILURES = ("cuda failure", "cuda error", "cudnn", "cublas", "tensorrt", "invalid device id")
 
-RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
-"""Session configuration that makes ONNX Runtime record what `placement` reads."""
-
+RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"  # what `placement` reads
 MAX_EXAMPLES = 3
 
 log = logging.getLogger(__name__)

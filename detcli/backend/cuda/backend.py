@@ -37,18 +37,10 @@ SLOTS = 3
 """Batches in flight: the host reads the rows of one, the GPU works on the next, and the pictures of
 the third are staged and uploaded."""
 
-BATCHES = (32, 16, 8)
-"""Pictures in a batch for a graph that takes any number, see `largest_batch`."""
-
-MULTIPROCESSORS = 4
-"""For each picture of a larger batch; fewer have enough to do with a smaller one."""
-
-BYTES_A_PIXEL = 2560
-"""Device memory for each pixel of a larger batch's input: 1 GiB for a picture of 640x640. A
-generous estimate; not measured."""
-
-MAX_SELECTIONS = 8
-"""Workspaces to keep; a short last batch or another canvas needs its own."""
+BATCHES = (32, 16, 8)  # pictures in one, for a graph that takes any number
+MULTIPROCESSORS = 4  # for each picture of a larger batch; fewer are busy with a smaller one
+BYTES_A_PIXEL = 2560  # of a larger batch's input: 1 GiB for 640x640; generous, not measured
+MAX_SELECTIONS = 8  # workspaces to keep; a short last batch or another canvas needs its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +96,8 @@ class CudaBackend:
         Pictures in the GPU's memory are not uploaded; what fills them has to be done. A graph with
         a fixed batch size gets empty pictures at the end, up to a multiple of it.
         """
-        self._require_open()
+        if self._closed:
+            raise closed_error()
         slot = self._ring.take()
         dtype = self._network.input_dtype
         pictures = LetterboxBatch(images, letterboxes, dtype, self._contract.preprocessing)
@@ -215,13 +208,10 @@ class CudaBackend:
             stack.callback(self._ring.close)
             stack.callback(self._gpu.synchronize)
 
-    def _require_open(self) -> None:
-        if self._closed:
-            raise closed_error()
-
     def _owned(self, buffer: Batch) -> Slot:
         """The batch's slot, unless it has been handed out again."""
-        self._require_open()
+        if self._closed:
+            raise closed_error()
         if buffer.generation != buffer.slot.generation:
             raise InferenceError(
                 f"this batch's memory was given to a later one; at most {SLOTS} are in flight",

@@ -47,11 +47,9 @@ with loading("cuda-core", cuda_command()):
 
 SUCCESS = driver.CUresult.CUDA_SUCCESS
 
+# Bytes of freed memory that stay ours; cuda-core's choice, all of it, leaves ONNX Runtime none.
 POOL_KEEPS = 64 << 20
-"""Bytes of freed memory that stay ours; cuda-core's choice, all of it, leaves ONNX Runtime none."""
-
-FEW_CORES = 4
-"""Where threads share so few, one that waits for the GPU sleeps: it would take a core to spin."""
+FEW_CORES = 4  # where so few are shared, a thread that waits for the GPU sleeps instead of spinning
 
 KERNELS = Path(__file__).parent.resolve() / "kernels"
 

@@ -28,7 +28,6 @@ Taps = npt.NDArray[np.int32]
 their weights, which add up to `ONE`; OpenCV's INTER_LINEAR, bit for bit."""
 
 ONE = 2048
-
 ALIGNMENT = 16  # bytes; a tap is read at once
 BLOCK = 256  # threads: a tile of 32 by 8 pixels
 TILE_WIDTH, TILE_HEIGHT = 32, 8

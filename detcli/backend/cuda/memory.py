@@ -21,9 +21,7 @@ from detcli.core.geometry import Image, new_image
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory
 
-LIMIT = 1 << 30
-"""Bytes that are page-locked for pictures; the system can use them for nothing else."""
-
+LIMIT = 1 << 30  # bytes that are page-locked for pictures, which the system cannot use otherwise
 PAGE = 12  # bits of an address within one
 
 

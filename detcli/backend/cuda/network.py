@@ -35,10 +35,9 @@ from detcli.model.contract import Contract, Layout
 from detcli.model.file import PreparedModel
 
 MAX_GRAPHS = 32  # each takes memory, and some runs to capture
+# Runs of one shape in a row that a graph with dynamic axes is captured after: these are full
+# batches, or a camera's single frames, and not the short batch at the end.
 REPEATS = 3
-"""Runs of one shape in a row that a graph with dynamic axes is captured after: these are full
-batches, or a camera's single frames, and not the short batch at the end."""
-
 MAX_BINDINGS = 128  # creating one again takes microseconds
 NO_GRAPH = -1  # keeps ONNX Runtime from capturing a run
 

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Started = list[tuple[Any, Tensor]]
-"""The runs of a batch: each has a request, which owns its output, and its input."""
+Started = list[tuple[Any, Tensor]]  # a batch's requests, which own their outputs, and inputs
 
 TOLERANCE = 0.02
 """Mean difference of the sorted values of a head's rows, as a share of the largest, or of 1.
@@ -54,9 +53,7 @@ HardSigmoid by 0.5.
 
 OPENVINO = "OpenVINO"
 NOWHERE = "none"
-
-UNCOUNTED = {"Constant", "Parameter", "Result"}
-"""What every graph has, and nothing computes."""
+UNCOUNTED = {"Constant", "Parameter", "Result"}  # what every graph has, and nothing computes
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "OpenvinoBackend":

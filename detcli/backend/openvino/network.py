@@ -49,9 +49,7 @@ DRIVERS = {
 SOURCE = re.compile(r"^(Exception from \S+:\d+:|Check '.*' failed at \S+:\d+:)$")
 LIBRARY = re.compile(r'Cannot load library "[^"]*": ')
 
-FAILURES = (RuntimeError, MemoryError)
-"""Exceptions that OpenVINO raises."""
-
+FAILURES = (RuntimeError, MemoryError)  # what OpenVINO raises
 SETTING = "configuration key"  # of the NPU's plug-in, which does not say that there is no NPU
 
 
@@ -61,8 +59,8 @@ HALF = {"CPU": "bf16", "GPU": "f16", "NPU": "f16"}
 CAPABILITY = {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
 """What OpenVINO calls a precision among the capabilities of a device."""
 
+# Layers that take nearly all of the time, and whose precision counts.
 MULTIPLYING = {"Convolution", "Deconvolution", "FullyConnected", "GroupConvolution", "MatMul"}
-"""Layers that take nearly all of the time, and whose precision counts."""
 
 REQUESTS = "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
 
