@@ -178,13 +178,14 @@ class Gpu:
 
     def allocate(self, size: int) -> DeviceMemory:
         """Allocate device memory; its content is undefined."""
-        memory = DeviceMemory(self.call(partial(self._device.allocate, size, stream=self.queue)))
+        some = max(size, 1)  # CUDA has no empty memory
+        memory = DeviceMemory(self.call(partial(self._device.allocate, some, stream=self.queue)))
         self._has_allocated = True
         return memory
 
     def pin(self, size: int) -> PinnedMemory:
         """Allocate page-locked host memory; its content is undefined."""
-        return PinnedMemory(self.call(self._page_locked.allocate, size))
+        return PinnedMemory(self.call(self._page_locked.allocate, max(size, 1)))
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy bytes between two addresses, of the device or page-locked."""

@@ -197,5 +197,5 @@ def _grown(held: dict[str, M], part: str, size: int, allocate: Callable[[int], M
         if memory is not None:
             del held[part]
             memory.close()
-        memory = held[part] = allocate(max(size, 1))  # CUDA has no empty memory
+        memory = held[part] = allocate(size)
     return memory

@@ -108,7 +108,7 @@ def spill_capacity(k: int) -> int:
 
 def upload(gpu: "Gpu", array: npt.NDArray[Any]) -> "DeviceMemory":
     """Copy an array to new device memory of at least one byte, and wait for it."""
-    memory, staging = gpu.allocate(max(array.nbytes, 1)), gpu.pin(max(array.nbytes, 1))
+    memory, staging = gpu.allocate(array.nbytes), gpu.pin(array.nbytes)
     staging.array[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     gpu.copy(memory.address, staging.address, array.nbytes)
     gpu.record().wait()
@@ -121,7 +121,7 @@ def download(
 ) -> npt.NDArray[Any]:
     """Copy an array from device memory, and wait for it."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    staging = gpu.pin(max(size, 1))
+    staging = gpu.pin(size)
     gpu.copy(staging.address, address, size)
     gpu.record().wait()
     array = staging.array[:size].view(dtype).reshape(shape).copy()
@@ -140,7 +140,7 @@ def _enqueue(
     chunks = -(-length // chunk)
     kept = chunks * k if chunks > 1 else 0  # keys that the chunks of a row leave
     step = min(rows, MAX_GRID)
-    workspace = gpu.allocate(8 * step * (kept + spill) or 8)
+    workspace = gpu.allocate(8 * step * (kept + spill))
     keys, spilled = workspace.address if kept else 0, workspace.address + 8 * step * kept
     for first in range(0, rows, step):
         count = min(step, rows - first)
@@ -186,7 +186,7 @@ def _device_array(gpu: "Gpu | None", values: Any) -> "tuple[Gpu, DeviceArray]": 
 
 
 def _empty(gpu: "Gpu", shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
-    memory = gpu.allocate(max(math.prod(shape) * dtype.itemsize, 1))
+    memory = gpu.allocate(math.prod(shape) * dtype.itemsize)
     return DeviceArray(memory.address, shape, dtype, memory)
 
 

@@ -52,7 +52,6 @@ HardSigmoid by 0.5.
 
 
 OPENVINO = "OpenVINO"
-NOWHERE = "none"
 UNCOUNTED = {"Constant", "Parameter", "Result"}  # what every graph has, and nothing computes
 
 
@@ -190,7 +189,7 @@ def place(graph: bytes, title: str) -> "Placement":
     They are counted as OpenVINO reads them, by its own names of operators. `title` names the graph
     in errors.
     """
-    from detcli.backend.libraries import LeftNode, Placement
+    from detcli.backend.libraries import Placement
 
     try:
         core = open_core(Device.parse("openvino"))
@@ -207,9 +206,8 @@ def place(graph: bytes, title: str) -> "Placement":
         for node in model.get_ops()
         if node.get_type_name() not in UNCOUNTED
     ]
-    counts = Counter(kind for name, kind in nodes if name in taken)
-    left = tuple(LeftNode(name, kind, NOWHERE) for name, kind in nodes if name not in taken)
-    if left:
-        why = f"OpenVINO cannot load {title}: it has no {left[0].operator}"
+    if missing := [kind for name, kind in nodes if name not in taken]:
+        why = f"OpenVINO cannot load {title}: it has no {missing[0]}"
         return Placement(OPENVINO, usable=False, reason=why, hint="use --device cpu")
+    counts = Counter(kind for _, kind in nodes)
     return Placement(OPENVINO, usable=True, taken=dict(counts.most_common()), left=())

@@ -112,6 +112,13 @@ def test_a_list_that_is_long_for_k_is_narrowed(readings):
         assert readings(keys_of(EQUAL[:512]), 64, reverse=reverse) == (1, True)
 
 
+@pytest.mark.parametrize("k", [1, 63, 64, 65, 300, 1023, 1024, 1025, 2048, 2049])
+def test_counts_around_each_limit(readings, k):
+    generator = np.random.default_rng(k)
+    for count in (1, 64, 65, 1024, 1025, SHARED_LIST, SHARED_LIST + 1, 4096, 4097):
+        readings(keys_of(generator.random(count)), k, above(0.1))
+
+
 @st.composite
 def key_lists(draw):
     """Unique keys that differ in any of their digits, in any order."""
