@@ -2,7 +2,8 @@
 
     sources -> pipeline: decode -> detector -> watcher -> records
 
-detector.py   pictures to detections, on any device
+detector.py   the library's Detector, a front of batches.py
+batches.py    batches of pictures to detections, on any device
 pipeline.py   items to records, in order
 counts.py     counts of records, and --fail-if
 sides.py      the two sides of a comparison
@@ -31,7 +32,7 @@ from detcli.model.file import ModelFile
 from detcli.model.hub import Show
 from detcli.model.preprocessing import parse, written
 from detcli.model.zoo import find
-from detcli.run.detector import Detector
+from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import STDIN, SourceOptions
@@ -53,7 +54,7 @@ class Run:
 
     config: Config
     model: ModelFile
-    detector: Detector  # the first of the run's detectors
+    detector: BatchDetector  # the first of the run's detectors
     # what is found out about detections; tracks begin at the run's confidence if --track says
     # nothing else
     watched: Watched
@@ -136,7 +137,7 @@ def open_run(
     # One picture is fastest with a detector on all cores, but many tiles are not.
     alone = is_one_picture(config) and config.settings.tile is None
     options = config.running.options(cores or (1 if alone else available_cores()), cores)
-    with Detector(located, config.running.device[0], config.settings, options) as detector:
+    with BatchDetector(located, config.running.device[0], config.settings, options) as detector:
         if watched.track is not None and watched.track.conf is None:
             track = replace(watched.track, conf=detector.least_conf)
             watched = replace(watched, track=track)

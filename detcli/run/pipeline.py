@@ -32,7 +32,7 @@ from detcli.core.errors import (
 )
 from detcli.core.record import Record
 from detcli.core.timing import Stage, StageTimes
-from detcli.run.detector import Detector
+from detcli.run.batches import BatchDetector
 from detcli.source.decode import TIMEOUT_S
 from detcli.source.fetch import Ahead
 from detcli.source.loading import Item, Loaders
@@ -82,7 +82,7 @@ class Pipeline:
 
     def __init__(
         self,
-        detector: Detector,
+        detector: BatchDetector,
         batch: int,
         clones: Sequence[str] = (),
         input_timeout_s: float = TIMEOUT_S,
@@ -137,7 +137,7 @@ class Pipeline:
                 for stage, seconds in worker.times.items():
                     self.times[stage] += seconds
 
-    def _open(self, device: str | None) -> AbstractContextManager[Detector]:
+    def _open(self, device: str | None) -> AbstractContextManager[BatchDetector]:
         """The caller's detector, which it closes itself, or a clone on a device."""
         if device is None:
             return nullcontext(self._detector)
@@ -233,14 +233,14 @@ class Worker:
 
     def __init__(
         self,
-        opening: Callable[[], AbstractContextManager[Detector]],
+        opening: Callable[[], AbstractContextManager[BatchDetector]],
         batches: "queue.SimpleQueue[list[Entry] | None]",
         inbox: "queue.SimpleQueue[Message]",
         over: threading.Event,
     ) -> None:
         self.times = StageTimes()  # of the detector; complete when the thread has ended
         self.opened = threading.Event()  # set when it is open, or cannot be opened
-        self._detector: Detector | None = None
+        self._detector: BatchDetector | None = None
         self._opening = opening
         self._batches, self._inbox, self._over = batches, inbox, over
 
@@ -261,7 +261,7 @@ class Worker:
         finally:
             self.opened.set()
 
-    def _work(self, detector: Detector) -> None:
+    def _work(self, detector: BatchDetector) -> None:
         running: deque[tuple[list[Entry], Pending | DetcliError]] = deque()
         while True:
             try:
@@ -278,7 +278,7 @@ class Worker:
         while running:
             self._finish(detector, *running.popleft())
 
-    def _start(self, detector: Detector, batch: list[Entry]) -> Pending | DetcliError:
+    def _start(self, detector: BatchDetector, batch: list[Entry]) -> Pending | DetcliError:
         """Start on the entries of a batch that could be loaded."""
         for entry in batch:
             while not entry.item.settled.wait(POLL_S) and not self._over.is_set():
@@ -292,7 +292,7 @@ class Worker:
             return as_error(error)
 
     def _finish(
-        self, detector: Detector, batch: list[Entry], pending: Pending | DetcliError
+        self, detector: BatchDetector, batch: list[Entry], pending: Pending | DetcliError
     ) -> None:
         """Wait for a batch, and set the records of its entries."""
         results: list[Detections] = []

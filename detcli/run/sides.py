@@ -18,7 +18,7 @@ from detcli.core.geometry import Picture
 from detcli.core.values import BoxFormat
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex, is_quantised, known_size
-from detcli.run.detector import Detector
+from detcli.run.batches import BatchDetector
 
 COLUMNS = 6  # x1, y1, x2, y2, score, class id
 
@@ -26,7 +26,7 @@ COLUMNS = 6  # x1, y1, x2, y2, score, class id
 class DetectorSide:
     """A model with detcli's selection on any device, as `detcli predict` runs it."""
 
-    def __init__(self, detector: Detector) -> None:
+    def __init__(self, detector: BatchDetector) -> None:
         # Pictures at a time: all that may be in flight, so that they can disturb one another.
         self.chunk = detector.batch * detector.in_flight
         self._detector = detector

@@ -98,7 +98,7 @@ def test_tiles_give_the_same_detections(open_model, make_model, monkeypatch):
         backend.device = "cpu"
         return backend
 
-    monkeypatch.setattr("detcli.run.detector.open_backend", opened)
+    monkeypatch.setattr("detcli.run.batches.open_backend", opened)
     squares = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
     image = picture(*squares, size=(112, 160), grey=40)
     settings = Settings(conf=0.6, tile=Tiling(64, 0.25))

@@ -16,9 +16,9 @@ import cv2
 import numpy as np
 from in_turns import take_turns
 
-from detcli import Detector
 from detcli.core.config import Settings
 from detcli.run import keep_freed_memory
+from detcli.run.batches import BatchDetector
 from detcli.source.decode import DecodeOptions, load_bytes
 
 
@@ -73,7 +73,7 @@ def compare(files, arguments):
     """Print how many boxes of either decoder the other finds too."""
     settings = Settings(conf=arguments.conf, imgsz=arguments.side if arguments.resizable else None)
     counts = np.zeros(4, int)
-    with Detector(arguments.model, "cpu", settings) as detector:
+    with BatchDetector(arguments.model, "cpu", settings) as detector:
         options = DecodeOptions(fast_for=detector.canvas)
         for data in files:
             pictures = [load_bytes(data), load_bytes(data, options)]

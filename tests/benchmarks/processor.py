@@ -21,11 +21,12 @@ import numpy as np
 import openvino
 from in_turns import take_turns
 
-from detcli import Detector, DeviceOptions, Letterbox
+from detcli import DeviceOptions, Letterbox
 from detcli.backend.preprocess import letterbox_image, to_tensor
 from detcli.core.device import available_cores
 from detcli.core.errors import DeviceError
 from detcli.run import keep_freed_memory
+from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
@@ -36,7 +37,7 @@ ALONE = 32  # runs of the network in a sample
 def detcli(model: Path, folder: Path, device: str, *, half: bool = False) -> Callable[[], int]:
     """The pipeline of `detcli predict`."""
     options = DeviceOptions(workers=available_cores(), half=half)
-    detector = Detector(model, device, options=options)
+    detector = BatchDetector(model, device, options=options)
 
     def run() -> int:
         with Sources([str(folder)], SourceOptions()) as sources:

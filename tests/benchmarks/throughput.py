@@ -18,10 +18,11 @@ import numpy as np
 import onnxruntime
 from in_turns import take_turns
 
-from detcli import Detector, DeviceOptions, Letterbox
+from detcli import DeviceOptions, Letterbox
 from detcli.backend.preprocess import letterbox_image, to_tensor
 from detcli.core.device import available_cores
 from detcli.run import keep_freed_memory
+from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.source.fetch import load_file
 from detcli.source.loading import SourceOptions
@@ -48,7 +49,7 @@ def plain_loop(model: Path, paths: list[Path]) -> Callable[[], int]:
 
 def detcli(model: Path, folder: Path, workers: int) -> Callable[[], int]:
     """The pipeline of `detcli predict`."""
-    detector = Detector(model, "cpu", options=DeviceOptions(workers=workers))
+    detector = BatchDetector(model, "cpu", options=DeviceOptions(workers=workers))
 
     def run() -> int:
         with Sources([str(folder)], SourceOptions()) as sources:
@@ -60,7 +61,7 @@ def detcli(model: Path, folder: Path, workers: int) -> Callable[[], int]:
 
 def stages_alone(model: Path, paths: list[Path]) -> Callable[[], int]:
     """Decode, preprocess, network of one detector, with nothing between them."""
-    detector = Detector(model, "cpu")
+    detector = BatchDetector(model, "cpu")
     backend = detector._backend  # noqa: SLF001 - the network without what detcli puts around it
 
     def run() -> int:

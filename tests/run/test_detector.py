@@ -51,7 +51,7 @@ def promise(monkeypatch):
             model = prepare(*args, **options)
             return replace(model, contract=replace(model.contract, **contract))
 
-        monkeypatch.setattr("detcli.run.detector.prepare", prepared)
+        monkeypatch.setattr("detcli.run.batches.prepare", prepared)
 
     return replaced
 
@@ -184,7 +184,6 @@ def test_suppression_is_the_one_asked_for_or_recommended(make_model, asked, reco
     model = make_model(tail="one-to-many", metadata=metadata, reach=1.5)
     with Detector(model, "cpu", Settings(conf=0.6, nms=asked)) as detector:
         assert len(detector(picture(("red", 2, 3), ("red", 3, 3)))) == count
-        assert detector.nms == (asked or float(recommended))
 
 
 def test_odd_names_are_warned_about(make_model):
@@ -209,20 +208,3 @@ def test_a_closed_detector_refuses_to_run(make_model):
         detector.close()
     with pytest.raises(InferenceError, match="closed"):
         detector(picture())
-
-
-def test_an_observer_is_called_for_each_stage_until_removed(make_model):
-    told = []
-    images = [picture(("red", 2, 3)), picture(("blue", 0, 1))]
-    with Detector(make_model(batch=None), device="cpu", settings=STRICT) as detector:
-        expected = [found.xyxy.tolist() for found in detector(images)]
-        detector.observe(told.append)
-        assert [found.xyxy.tolist() for found in detector(images)] == expected
-        assert told == ["remainder", "preprocess", "network", "selection", "remainder"]
-        detector.observe(None)
-        detector(images)
-        assert len(told) == 5
-        detector.observe(told.append)
-        with detector.clone() as other:
-            other(images)
-        assert len(told) == 5  # a clone has no observer

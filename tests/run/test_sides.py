@@ -9,7 +9,7 @@ from detcli.core.config import Settings
 from detcli.core.errors import DetcliWarning, ModelError
 from detcli.core.geometry import Picture
 from detcli.model.file import ModelFile
-from detcli.run.detector import Detector
+from detcli.run.batches import BatchDetector
 from detcli.run.sides import DetectorSide, GraphSide, precision_of, rows_of
 
 RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
@@ -40,7 +40,7 @@ def test_a_graphs_own_selection(make_model, tail, batch):
 def test_its_rows_come_back_into_the_picture(make_model):
     large = Picture.whole(np.kron(RED.pixels, np.ones((4, 2, 1), np.uint8)))  # 256 x 128
     (found,) = graph_side(make_model(tail="authors"), Settings(conf=0.6)).detect([large])
-    with Detector(make_model(tail="authors"), "cpu", Settings(conf=0.6)) as detector:
+    with BatchDetector(make_model(tail="authors"), "cpu", Settings(conf=0.6)) as detector:
         (own,) = DetectorSide(detector).detect([large])
     assert len(own)
     assert summary(found) == summary(own)
@@ -54,7 +54,7 @@ def test_float16_rows(make_model):
 
 
 def test_any_number_of_pictures_with_our_own_selection(make_model):
-    with Detector(make_model(batch=2), "cpu", STRICT) as detector:
+    with BatchDetector(make_model(batch=2), "cpu", STRICT) as detector:
         side = DetectorSide(detector)
         assert side.chunk == 2
         assert [len(found) for found in side.detect([RED, GREY, RED])] == [2, 0, 2]

@@ -60,7 +60,7 @@ from detcli.core.timing import POLL_S, RunningTime, Stage, StageTimes
 from detcli.core.values import BenchMode
 from detcli.model.file import ModelFile
 from detcli.run import locate, open_run
-from detcli.run.detector import Detector
+from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.sink.draw import annotate
 from detcli.source.decode import BUILT_IN, TIMEOUT_S, too_slow
@@ -155,7 +155,7 @@ def check(config: Config, mode: BenchMode) -> None:
             )
 
 
-def conditions_of(config: Config, mode: BenchMode, detector: Detector) -> Conditions:
+def conditions_of(config: Config, mode: BenchMode, detector: BatchDetector) -> Conditions:
     """How the opened detector is measured, without passwords in addresses."""
     usual = detector.batch if mode is BenchMode.THROUGHPUT else detector.contract.batch or 1
     return Conditions(
@@ -368,7 +368,7 @@ class BatchRunner:
     """
 
     def __init__(
-        self, detector: Detector, batch: int, names: tuple[str, ...], time_limit: TimeLimit
+        self, detector: BatchDetector, batch: int, names: tuple[str, ...], time_limit: TimeLimit
     ) -> None:
         self._detector, self._batch, self._limit = detector, batch, time_limit
         self._timed, self._untimed = repeat(names), repeat(names)

@@ -31,7 +31,7 @@ from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import BOX_FORMAT_KEY, recognise
-from detcli.run.detector import Detector
+from detcli.run.batches import BatchDetector
 from detcli.run.sides import COLUMNS, DetectorSide, GraphSide, precision_of, rows_of
 from detcli.source.decode import BUILT_IN
 from detcli.source.fetch import load_file
@@ -251,12 +251,12 @@ def _compare_detections(
     max_det = min(most, old.detector().most or most)
     rules = Rules(settings.confidence(None), LEAST_IOU, max_det, tolerance)
     settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
-    with Detector(old.path, "cpu", settings) as detector:
+    with BatchDetector(old.path, "cpu", settings) as detector:
         [left] = DetectorSide(detector).detect([picture])
     if ends:  # the selection is part of the new file; a detector would cut it off
         [right] = GraphSide(new, settings).detect([picture])
     else:
-        with Detector(new.path, "cpu", settings) as detector:
+        with BatchDetector(new.path, "cpu", settings) as detector:
             [right] = DetectorSide(detector).detect([picture])
     return summarise([picture_report(item.origin, compare(left, right, rules), rules)], rules)
 

@@ -35,7 +35,7 @@ from detcli.model.graph import known_size, shape
 from detcli.model.preprocessing import written
 from detcli.model.zoo import find
 from detcli.run import source_options
-from detcli.run.detector import Detector, prepare_for
+from detcli.run.batches import BatchDetector, prepare_for
 from detcli.run.machine import describe_run
 from detcli.run.sides import DetectorSide, GraphSide, precision_in, rows_of
 from detcli.sink.page import render
@@ -66,7 +66,7 @@ class SidePlan:
     def open(self, settings: Settings, stack: ExitStack) -> Side:
         if self.selected_by is SelectedBy.GRAPH:
             return GraphSide(self.file, settings)
-        detector = Detector(self.file, self.where, settings, self.options)
+        detector = BatchDetector(self.file, self.where, settings, self.options)
         return DetectorSide(stack.enter_context(detector))
 
     def report(self) -> SideReport:

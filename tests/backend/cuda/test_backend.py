@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from backend.cuda.doubles import StreamSession, open_on_host, skip_without_network_on_gpu
 
-from detcli import DetcliWarning, Detector, Letterbox, Settings
+from detcli import DetcliWarning, Letterbox, Settings
 from detcli.backend import DeviceOptions, cuda, open_backend
 from detcli.backend.cpu import CpuBackend
 from detcli.backend.cuda import backend as module
@@ -21,6 +21,7 @@ from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import DeviceMemoryError, InferenceError
 from detcli.model.contract import Layout
 from detcli.model.file import PreparedModel, prepare
+from detcli.run.batches import BatchDetector
 
 pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
 
@@ -305,7 +306,7 @@ def test_a_detectors_batch_suits_the_gpu_and_the_input(  # noqa: PLR0913, PLR091
         ),
     )
     settings, limited = Settings(imgsz=imgsz), DeviceOptions(gpu_mem_limit=limit)
-    with Detector(make_model(**options), "cuda:0", settings, limited) as detector:
+    with BatchDetector(make_model(**options), "cuda:0", settings, limited) as detector:
         assert (detector.batch, detector.in_flight) == (batch, 3)
 
 

@@ -12,7 +12,7 @@ from detcli.commands.bench import run
 from detcli.core.errors import ModelError, SourceError, UsageError
 from detcli.core.record import Origin
 from detcli.core.values import BenchMode
-from detcli.run.detector import Detector
+from detcli.run.batches import BatchDetector
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item
 
@@ -73,6 +73,6 @@ def test_a_picture_that_never_loads_is_an_error(
 
 def test_a_network_that_never_ends_is_an_error(make_model, make_picture, monkeypatch, hang):
     monkeypatch.setattr(run, "RUN_TIMEOUT_S", 1)
-    monkeypatch.setattr(Detector, "submit", hang)
+    monkeypatch.setattr(BatchDetector, "submit", hang)
     with pytest.raises(ModelError, match="colours did not finish within 1 seconds"):
         measure(make_model(), source=(str(make_picture("a.png")),))

@@ -8,14 +8,14 @@ from detcli.commands.bench import run as module
 from detcli.commands.bench import sampling
 from detcli.commands.bench.run import BatchRunner, TimeLimit, measure_latency
 from detcli.commands.bench.sampling import WALL
-from detcli.run.detector import Detector
+from detcli.run.batches import BatchDetector
 
 CPU_STAGES = ["decode", "preprocess", "network", "selection", "draw", "remainder"]
 
 
 def test_batches_of_two(make_model, make_picture):
     names = tuple(str(make_picture(f"{n}.png", ("red", n, n))) for n in range(3))
-    with Detector(make_model(batch=None), "cpu") as detector:
+    with BatchDetector(make_model(batch=None), "cpu") as detector:
         runner = BatchRunner(detector, 2, names, TimeLimit())
         found, samples = measure_latency(runner, 0.05)
     means = [stage.summary.mean_s for stage in found.stages if stage.summary is not None]
@@ -61,7 +61,7 @@ def test_timed_and_untimed_runs_see_the_same_pictures(make_model, make_picture, 
     names = tuple(str(make_picture(f"{n}.png", ("red", n, n))) for n in range(3))
     drawn = []
     monkeypatch.setattr(module, "annotate", lambda _, found: drawn.append(found.xyxy.tolist()))
-    with Detector(make_model(), "cpu") as detector:
+    with BatchDetector(make_model(), "cpu") as detector:
         runner = BatchRunner(detector, 1, names, TimeLimit())
         for number in range(4):
             runner.run_both(timed_first=number % 2 == 1)
@@ -70,7 +70,7 @@ def test_timed_and_untimed_runs_see_the_same_pictures(make_model, make_picture, 
 
 
 def test_the_observer_is_removed_after_a_failure(make_model, tmp_path):
-    with Detector(make_model(), "cpu") as detector:
+    with BatchDetector(make_model(), "cpu") as detector:
         runner = BatchRunner(detector, 1, (str(tmp_path / "none.jpg"),), TimeLimit())
         with pytest.raises(Exception, match="no such file"):
             runner.run_timed()

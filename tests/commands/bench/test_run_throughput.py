@@ -12,14 +12,14 @@ from detcli.commands.bench.run import measure_throughput, repeat
 from detcli.commands.bench.sampling import WALL
 from detcli.core.errors import DecodeError, InferenceError
 from detcli.core.timing import Stage
-from detcli.run.detector import Detector
+from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 
 
 def test_pictures_a_second(make_model, make_picture):
     names = (str(make_picture("a.png", ("red", 1, 1))),)
     options = DeviceOptions(workers=2)
-    with Detector(make_model(batch=None), "cpu", options=options) as detector:
+    with BatchDetector(make_model(batch=None), "cpu", options=options) as detector:
         found, samples = measure_throughput(Pipeline(detector, 2, ["cpu"]), 4, repeat(names), 0.3)
     assert found.pictures_per_second == found.pictures / found.seconds
     assert found.pictures % 4 == 0
@@ -33,7 +33,7 @@ def test_pictures_a_second(make_model, make_picture):
 def test_a_picture_or_a_network_that_fails_ends_the_run(make_model, make_picture, tmp_path):
     torn = tmp_path / "torn.jpg"
     torn.write_bytes(b"\xff\xd8\xff torn")
-    with Detector(make_model(), "cpu") as detector:
+    with BatchDetector(make_model(), "cpu") as detector:
         with pytest.raises(DecodeError, match=r"torn\.jpg: "):
             measure_throughput(Pipeline(detector, 1), 1, repeat((str(torn),)), 0.1)
         detector._backend.close()  # noqa: SLF001 - a network that fails
@@ -93,6 +93,6 @@ def test_decoding_a_video_counts_as_decoding(make_model, make_picture):
             time.sleep(0.01)
             yield item
 
-    with Detector(make_model(), "cpu") as detector:
+    with BatchDetector(make_model(), "cpu") as detector:
         found, _ = measure_throughput(Pipeline(detector, 1), 1, slow(), 0.1)
     assert found.work_s["decode"] >= 0.01

@@ -19,7 +19,7 @@ from detcli.core.errors import DetcliWarning, DeviceError, ModelError, UsageErro
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
 from detcli.model.editing import cut, infer_shapes
-from detcli.run.detector import Detector
+from detcli.run.batches import BatchDetector
 from detcli.source.loading import Item
 
 
@@ -87,7 +87,7 @@ def test_batches_and_a_rest(make_model):
     assert found == [("grey", 0), ("red", 1), ("two", 2)]
 
 
-class Overwriting(Detector):
+class Overwriting(BatchDetector):
     """A device whose buffer the next batch overwrites, as CUDA graphs do without a copy."""
 
     def __init__(self, path, device, settings, options):
@@ -106,9 +106,11 @@ def cuda_is(monkeypatch):
 
     def replace(kind):
         def choose(path, device, settings, options):
-            return (Detector if str(device) == "cpu" else kind)(path, device, settings, options)
+            return (BatchDetector if str(device) == "cpu" else kind)(
+                path, device, settings, options
+            )
 
-        monkeypatch.setattr(module, "Detector", choose)
+        monkeypatch.setattr(module, "BatchDetector", choose)
 
     return replace
 

@@ -12,7 +12,7 @@ from detcli.core.config import Config, Inputs, Running, Settings, Writing
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import OutputError
 from detcli.model.zoo import find
-from detcli.run.detector import Detector
+from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.run.shards.manifest import Unusable
 from detcli.run.shards.parts import Merge
@@ -79,7 +79,7 @@ def in_one_run(names, model, batch, workers):
     """The records of one run on one machine."""
     options = DeviceOptions(workers=workers)
     with (
-        Detector(find(str(model)), CPU, Settings(conf=0.5), options) as detector,
+        BatchDetector(find(str(model)), CPU, Settings(conf=0.5), options) as detector,
         Sources(names) as sources,
     ):
         pipeline = Pipeline(detector, batch or detector.batch, ["cpu"] * (workers - 1))

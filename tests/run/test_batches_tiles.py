@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from colour_model import cell_box, picture
 
-from detcli import Detector, DeviceOptions, Settings
+from detcli import DeviceOptions, Settings
 from detcli.core.errors import InferenceError, UsageError
 from detcli.core.geometry import Picture
 from detcli.core.tiling import Tiling, merge
+from detcli.run.batches import BatchDetector
 
 TILES = Tiling(64, 0.25)
 SQUARES = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
@@ -18,7 +19,14 @@ LARGE = picture(*SQUARES, size=(112, 160), grey=40)
 
 def opened(model, workers=1, **settings):
     settings = Settings(**{"conf": 0.6, "tile": TILES} | settings)
-    return Detector(model, "cpu", settings, DeviceOptions(workers=workers))
+    return BatchDetector(model, "cpu", settings, DeviceOptions(workers=workers))
+
+
+def detect(detector, images):
+    """What is found in a picture, or in each of a list."""
+    if isinstance(images, list):
+        return detector.submit([*map(Picture.whole, images)])()
+    return detect(detector, [images])[0]
 
 
 def boxes(found):
@@ -31,8 +39,8 @@ EXPECTED = sorted((name, *cell_box(*at)) for name, *at in SQUARES)
 @pytest.mark.parametrize(("workers", "batch"), [(1, 4), (2, 1), (2, None), (5, 4), (5, 1)])
 def test_all_objects_are_found_whoever_shares_the_work(make_model, workers, batch):
     with opened(make_model(batch=batch), workers) as detector:
-        assert boxes(detector(LARGE)) == EXPECTED
-        several = detector([LARGE, picture(), LARGE[:64, :64], LARGE])
+        assert boxes(detect(detector, LARGE)) == EXPECTED
+        several = detect(detector, [LARGE, picture(), LARGE[:64, :64], LARGE])
     assert [len(found) for found in several] == [4, 0, 3, 4]
     assert boxes(several[3]) == EXPECTED
 
@@ -44,8 +52,8 @@ def test_it_is_what_merging_the_areas_gives(make_model, random):
         opened(make_model(), conf=0.52) as detector,
         opened(make_model(), tile=None, conf=0.52) as plain,
     ):
-        found = detector(image)
-        parts = [plain(image[top:bottom, left:right]) for left, top, right, bottom in areas]
+        found = detect(detector, image)
+        parts = [detect(plain, image[top:bottom, left:right]) for left, top, right, bottom in areas]
     expected = merge(parts, areas)
     assert len(found) > 10
     np.testing.assert_array_equal(found.xyxy, expected.xyxy)
@@ -67,7 +75,7 @@ def test_the_work_is_shared_and_a_picture_after_the_other_is_read(make_model, mo
         together = threading.Barrier(
             3, action=lambda: monkeypatch.setattr(together, "wait", lambda _: 0)
         )
-        assert boxes(detector(LARGE)) == EXPECTED
+        assert boxes(detect(detector, LARGE)) == EXPECTED
         assert len(threads) == 3
         assert detector.finished == len(TILES.areas((112, 160)))
         assert detector.times
@@ -90,14 +98,14 @@ def test_an_error_in_one_thread_ends_the_work(make_model, monkeypatch, failing):
 def test_a_clone_has_helpers_of_its_own(make_model):
     with opened(make_model(), 2) as detector, detector.clone() as other:
         assert not {*map(id, detector._helpers)} & {*map(id, other._helpers)}  # noqa: SLF001
-        assert boxes(other(LARGE)) == EXPECTED
+        assert boxes(detect(other, LARGE)) == EXPECTED
 
 
 def test_max_det_and_confidences_of_classes_are_those_of_a_tile(make_model):
     with opened(make_model(), max_det=1) as detector:
-        assert len(detector(LARGE)) > 1
+        assert len(detect(detector, LARGE)) > 1
     with opened(make_model(), class_conf=(("red", 1.0),)) as detector:
-        assert {name for *_, name in detector(LARGE)} == {"blue", "green"}
+        assert {name for *_, name in detect(detector, LARGE)} == {"blue", "green"}
 
 
 def test_pictures_in_tiles_are_decoded_in_full(make_model):
@@ -113,7 +121,7 @@ def test_tiles_may_go_with_rect(make_model):
         metadata={"names": str({0: "red", 1: "green", 2: "blue"}), "stride": "8"},
     )
     with opened(model, imgsz=64, rect=True) as detector:
-        assert boxes(detector(LARGE)) == EXPECTED
+        assert boxes(detect(detector, LARGE)) == EXPECTED
 
 
 def test_a_tile_smaller_than_the_stride_is_refused(make_model):

@@ -1,0 +1,357 @@
+"""Batches of pictures on a device: what the pipeline, `verify`, `bench` and `Detector` run."""
+
+import contextlib
+import copy
+import itertools
+import logging
+import queue
+import threading
+import warnings
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from detcli.backend import Device, DeviceOptions, open_backend
+from detcli.backend.postprocess import SelectionOptions
+from detcli.backend.preprocess import place
+from detcli.backend.protocol import Backend, Observer, Pending
+from detcli.core.config import Settings
+from detcli.core.detections import Detections
+from detcli.core.errors import DetcliWarning, ModelError, UsageError
+from detcli.core.geometry import Image, Letterbox, Picture
+from detcli.core.tiling import merge
+from detcli.core.timing import Stage, StageTimes
+from detcli.model.contract import Layout, Resize, class_ids, class_thresholds, read_names
+from detcli.model.file import ModelFile, PreparedModel, prepare
+from detcli.model.preprocessing import written
+from detcli.model.zoo import find
+
+log = logging.getLogger(__name__)
+
+
+class BatchDetector:
+    """A model on a device, which batches of pictures are started on, see `submit`.
+
+    A context manager, which releases the device's memory on exit. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | ModelFile,
+        device: str | Device = "auto",
+        settings: Settings | None = None,
+        options: DeviceOptions | None = None,
+    ) -> None:
+        """Load a model, see `Detector`; a ModelFile is one that `zoo.find` located."""
+        settings, wanted = settings or Settings(), Device.parse(device)
+        if not isinstance(model, ModelFile):
+            model = find(model, half=options is not None and options.wants_half_file(wanted))
+        if options is not None and model.half:
+            options = replace(options, half=False)  # the file is float16 already
+        prepared = prepare_for(model, settings)
+        contract = prepared.contract
+        for warning in contract.warnings:
+            warnings.warn(f"{prepared.name}: {warning}", DetcliWarning, stacklevel=3)
+        if contract.unsettled:
+            raise ModelError(
+                f"{prepared.name} does not say how pictures are prepared for it; unknown: "
+                f"{', '.join(contract.unsettled)}",
+                "pass --preprocess (in Python, Settings(preprocess=...)), for example "
+                "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225",
+            )
+        self.nms = settings.suppression(contract.nms)
+        if contract.needs_nms and self.nms is None:
+            raise ModelError(
+                f"{prepared.name} has a one-to-many head (several boxes for each object), which "
+                "needs non-maximum suppression",
+                "pass --nms 0.45 (in Python, Settings(nms=0.45))",
+            )
+        if contract.layout is Layout.ROWS and settings.unique:
+            raise UsageError(
+                f"--unique: {prepared.name} selects its detections itself, and does not say which "
+                "of them are one anchor's",
+                "omit it",
+            )
+        if settings.names is not None:
+            contract = contract.with_names(read_names(Path(settings.names)), str(settings.names))
+        self.contract = contract  # what the model promises: layout, classes, input size
+        self.model_name = prepared.name
+        self.canvas = contract.canvas(settings.imgsz)  # height and width of the input
+        if settings.rect and contract.input_size is not None:
+            height, width = contract.input_size
+            raise UsageError(
+                f"--rect: this graph takes {width}x{height} pictures only",
+                "omit it, or export the model with dynamic axes",
+            )
+        self._keeps_proportions = contract.preprocessing.resize in {Resize.LETTERBOX, Resize.CORNER}
+        if settings.rect and not self._keeps_proportions:
+            raise UsageError(
+                f"--rect: pictures are fitted by {contract.preprocessing.resize}, not padded",
+                "omit it",
+            )
+        self._rect = settings.rect
+        self._tiling = settings.tile
+        self._require_large_tiles()
+        self.conf = settings.confidence(contract.conf)  # but for classes with one of their own
+        self._thresholds = class_thresholds(self.conf, settings.class_conf, contract.names)
+        self.least_conf = float(self._thresholds.min()) if settings.class_conf else self.conf
+        self._selection = SelectionOptions(
+            confidence=self.least_conf,
+            max_det=min(settings.max_det, contract.most or settings.max_det),
+            class_ids=class_ids(settings.classes, contract.names),
+            nms_iou=self.nms,
+            unique=settings.unique or contract.one_class,
+            every_class=contract.every_class,
+        )
+        self._model = replace(prepared, contract=contract)
+        self._options = options
+        self._open(wanted)
+        log.info(
+            "%s on %s: %s, %s boxes, %d classes (names: %s), input %dx%d %s",
+            *(self.model_name, self.device, contract.layout, contract.box_format),
+            *(contract.class_count, contract.names_origin),
+            *(self.canvas[1], self.canvas[0], contract.input_dtype),
+        )
+        log.info(
+            "confidence: above %g (%s); non-maximum suppression: %s (%s)",
+            *(self.conf, _origin(settings.conf, contract.conf)),
+            "none" if self.nms is None else f"IoU above {self.nms:g}",
+            _origin(settings.nms, contract.nms),
+        )
+        log.info(
+            "preprocessing: %s (%s)",
+            written(contract.preprocessing),
+            ", ".join(f"{part}: {by}" for part, by in contract.settled) or "nothing settles it",
+        )
+
+    def _require_large_tiles(self) -> None:
+        """Refuse tiles that the network cannot see anything in."""
+        tiling, stride = self._tiling, self.contract.stride
+        if tiling is not None and tiling.size < stride:
+            raise UsageError(
+                f"--tile {tiling.size}: smaller than the model's stride, {stride}",
+                f"use the side of its input, --tile {max(self.canvas)}, or more",
+            )
+
+    def _open(self, device: str | Device) -> None:
+        self._backend: Backend = open_backend(device, self._model, self._options)
+        self.where = Device.parse(self._backend.device)
+        precision = self._backend.precision
+        # As in records: "cuda:0", or "openvino:CPU (bf16)" where the device chooses the precision.
+        self.device = f"{self.where} ({precision})" if precision else str(self.where)
+        self.in_flight = self._backend.in_flight  # batches worth starting before the first is done
+        self.batch = self._backend.best_batch(self.canvas)  # pictures in one that suit the device
+        self.workers = self._backend.workers  # detectors to run side by side, one per thread
+        self.times = StageTimes()
+        self._batches = 0
+        self._observer: Observer | None = None
+        self._helpers: list[BatchDetector] = []
+        if self._tiling is not None:  # a picture's tiles use all backends, so one is read at a time
+            self._helpers = [self._helper() for _ in range(self.workers - 1)]
+            self.batch, self.workers = self.batch * self.workers, 1
+
+    def _helper(self) -> "BatchDetector":
+        """Another detector on the same device, for tiles."""
+        other = copy.copy(self)
+        other._tiling = None  # noqa: SLF001 - the same class
+        other._open(self.where)  # noqa: SLF001
+        return other
+
+    @property
+    def finished(self) -> int:
+        """Batches that the device has finished so far; a large picture in tiles is many."""
+        return self._batches + sum(helper.finished for helper in self._helpers)
+
+    def clone(self, device: str | Device | None = None) -> "BatchDetector":
+        """Open the same model with the same settings again, for another thread or device.
+
+        Args:
+            device: As for the constructor; by default this detector's device.
+
+        Raises:
+            DeviceError: The device cannot be used.
+            DeviceMemoryError: The model does not fit into the device's memory.
+        """
+        other = copy.copy(self)
+        other._open(device or self.where)  # noqa: SLF001 - the same class
+        return other
+
+    def observe(self, observer: Observer | None) -> None:
+        """Call an observer whenever a stage ends, from now on; None stops that.
+
+        The backend's stages, see `Backend.observe`, and `Stage.REMAINDER` before a batch goes to
+        the device and when its detections are back.
+        """
+        self._observer = observer
+        self._backend.observe(observer)
+
+    def _ended(self, stage: Stage) -> None:
+        if self._observer is not None:
+            self._observer(stage)
+
+    def allocate(self, size: tuple[int, int]) -> Image:
+        """An array for a picture of (height, width) to be decoded into, where it suits the device.
+
+        May be called on any thread; the array may outlive the detector.
+        """
+        return self._backend.allocate(size)
+
+    def submit(self, pictures: Sequence[Picture]) -> Pending:
+        """Start on a batch; the returned function waits for its detections.
+
+        A GPU works asynchronously: up to `in_flight` batches are worth starting before waiting for
+        the first. Any number of batches may be started, and waited for in any order.
+
+        With tiles, it returns when all are done. A picture whose array `allocate` made must stay as
+        it is until its detections are there; others may change when this returns.
+
+        Raises:
+            InferenceError: The runtime failed.
+        """
+        if self._tiling is None:
+            return self._start(pictures)
+        areas = [self._tiling.areas(picture.pixels.shape[:2]) for picture in pictures]
+        views = [
+            Picture.whole(picture.pixels[top:bottom, left:right])
+            for picture, parts in zip(pictures, areas, strict=True)
+            for left, top, right, bottom in parts
+        ]
+        for_each = self.batch // (1 + len(self._helpers))
+        rows = iter(self._detect_side_by_side(views, for_each))
+        with self.times.stage(Stage.SELECTION):
+            found = [merge([*itertools.islice(rows, len(parts))], parts) for parts in areas]
+        return lambda: found
+
+    def _detect_side_by_side(self, views: Sequence[Picture], size: int) -> list[Detections]:
+        """Detect on many pictures in batches, on this detector and its helpers."""
+        work = SharedWork(views, size)
+        threads = [
+            threading.Thread(target=work.run, args=[helper._start, helper.in_flight], daemon=True)  # noqa: SLF001
+            for helper in self._helpers
+        ]
+        for thread in threads:
+            thread.start()
+        work.run(self._start, self.in_flight)
+        for thread in threads:
+            thread.join()
+        for helper in self._helpers:
+            for stage, seconds in helper.times.items():
+                self.times[stage] += seconds
+            helper.times.clear()
+        return work.results()
+
+    def _start(self, pictures: Sequence[Picture]) -> Pending:
+        """Start on a batch, as `submit` does without tiles."""
+        letterboxes = [self.letterbox(picture.size) for picture in pictures]
+        groups = defaultdict(list)  # pictures that share a canvas
+        for index, letterbox in enumerate(letterboxes):
+            groups[letterbox.canvas].append(index)
+        started = []
+        for group in groups.values():
+            images = [pictures[index].pixels for index in group]
+            placed = [letterboxes[index] for index in group]
+            self._ended(Stage.REMAINDER)
+            with self.times.stage(Stage.PREPROCESS):
+                buffer = self._backend.prepare(images, placed)
+            with self.times.stage(Stage.NETWORK):
+                buffer = self._backend.infer(buffer)
+            with self.times.stage(Stage.SELECTION):
+                started.append((group, self._backend.select(buffer, placed, self._selection)))
+
+        def wait() -> list[Detections]:
+            found: dict[int, Detections] = {}
+            with self.times.stage(Stage.WAIT):
+                for group, pending in started:
+                    found.update(zip(group, pending(), strict=True))
+            self._batches += 1
+            in_order = [found[index] for index in range(len(pictures))]
+            if not (self._thresholds == self._thresholds[0]).all():
+                # The backend applied the lowest confidence of all classes.
+                in_order = [one[one.score > self._thresholds[one.class_id]] for one in in_order]
+            self._ended(Stage.REMAINDER)
+            return in_order
+
+        return wait
+
+    def letterbox(self, size: tuple[int, int]) -> Letterbox:
+        """Where a picture of (height, width) lies on the network's input."""
+        stride = self.contract.stride if self._rect else None
+        return place(size, self.canvas, self.contract.preprocessing, stride)
+
+    @property
+    def fast_for(self) -> tuple[int, int] | None:
+        """Height and width for which a picture may be decoded at reduced size.
+
+        None where its proportions are not kept, the input is as large as the picture, or tiles of
+        it are looked at.
+        """
+        reducible = self._keeps_proportions and self._tiling is None
+        return self.canvas if reducible else None
+
+    def close(self) -> None:
+        """Release the device's memory."""
+        for detector in (self, *self._helpers):
+            detector._backend.close()  # noqa: SLF001 - the same class
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SharedWork:
+    """Pictures in batches, of which several threads take the next one that is left."""
+
+    def __init__(self, pictures: Sequence[Picture], size: int) -> None:
+        self._pictures, self._size = pictures, size
+        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()  # the first of each batch
+        for first in range(0, len(pictures), size):
+            self._waiting.put(first)
+        self._found: dict[int, list[Detections]] = {}
+        self._errors: list[BaseException] = []
+
+    def run(self, start: Callable[[Sequence[Picture]], Pending], in_flight: int) -> None:
+        """Run batches, up to `in_flight` at a time, until none is left or one has failed."""
+        running: deque[tuple[int, Pending]] = deque()
+        try:
+            while (first := self._next()) is not None:
+                running.append((first, start(self._pictures[first : first + self._size])))
+                if len(running) == in_flight:
+                    done, pending = running.popleft()
+                    self._found[done] = pending()
+            for done, pending in running:
+                self._found[done] = pending()
+        except BaseException as error:  # noqa: BLE001 - raised by results
+            self._errors.append(error)
+
+    def _next(self) -> int | None:
+        if not self._errors:
+            with contextlib.suppress(queue.Empty):
+                return self._waiting.get_nowait()
+        return None
+
+    def results(self) -> list[Detections]:
+        """The detections of each picture, or the first error."""
+        if self._errors:
+            raise self._errors[0]
+        return [one for first in sorted(self._found) for one in self._found[first]]
+
+
+def _origin(asked: float | None, recommended: float | None) -> str:
+    if asked is not None:
+        return "as asked for"
+    return "usual" if recommended is None else "recommended by the model"
+
+
+def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
+    """Prepare a model as the settings say, see `model.prepared.prepare`."""
+    return prepare(
+        model.path,
+        settings.box_format,
+        model.name,
+        settings.preprocess,
+        boxes_only=settings.boxes_only,
+    )
