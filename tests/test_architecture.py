@@ -73,11 +73,11 @@ def test_the_structure_is_printed(capsys):
 
 
 HEAVIEST = {
-    "files": 150,
-    "lines": 37_700,
-    "tokens": 233_000,
+    "files": 142,
+    "lines": 35_800,
+    "tokens": 225_000,
     "functions above 10 parameters": 0,
-    "functions above 15 branches": 20,
+    "functions above 15 branches": 8,
     "tokens a code line": 9.0,
     "lines of JSON": 1_500,
 }

@@ -11,7 +11,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, IMAGES, contract_of, parsed
 
-from detcli.cli.app import COMMANDS
 from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
 from detcli.model.contract import COCO
@@ -213,7 +212,7 @@ def test_of_many_outputs_some_are_listed():
 
 @pytest.mark.parametrize("name", ["predict", "inspect", "bench", "eval", "convert", "verify"])
 def test_the_hint_names_the_commands_that_have_the_option(name):
-    module = importlib.import_module(f"detcli.commands.{COMMANDS[name].module}")
+    module = importlib.import_module(f"detcli.commands.{name}")
     commands = [one for one in vars(module).values() if inspect.isfunction(one)]
     options = {option for one in commands for option in inspect.signature(one).parameters}
     assert ("boxes_only" in options) == (name in BOXES_ONLY)

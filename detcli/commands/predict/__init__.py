@@ -38,7 +38,6 @@ def predict(config: Config) -> None:
     limit_pixels(config.inputs.max_pixels)
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.predict.run import predict_here
-    from detcli.commands.predict.shards import predict_shards
     from detcli.run import set_up_process
 
     inputs, in_shards = config.inputs, config.writing.in_shards
@@ -51,6 +50,11 @@ def predict(config: Config) -> None:
         load_trackers()
     if config.watched.read:
         import detcli.watch.codes  # noqa: F401
-    counts = predict_shards(config) if in_shards else predict_here(config)
+    if in_shards:
+        from detcli.commands.predict.shards import predict_shards
+
+        counts = predict_shards(config)
+    else:
+        counts = predict_here(config)
     if counts.failed:
         raise typer.Exit(InputError.exit_code)
