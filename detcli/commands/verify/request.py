@@ -272,6 +272,8 @@ def read_certificate(path: Path, given: VerifyRequest) -> tuple[VerifyRequest, d
     model, images = asked.get("model"), asked.get("images")
     if not isinstance(images, list) or not all(isinstance(one, str) for one in (model, *images)):
         raise _unusable(path, "its request has no usable model or images")
+    if asked.get("iou") is None or not isinstance(asked.get("tolerance"), dict):
+        raise _unusable(path, "its request has no usable iou or tolerance")
     request = VerifyRequest.of({name: asked.get(name) for name in CERTIFIED})
     config = replace(request.config, writing=given.config.writing, messages=given.config.messages)
     return replace(request, config=config, check=path), content
