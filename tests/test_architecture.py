@@ -75,7 +75,7 @@ def test_the_structure_is_printed(capsys):
 HEAVIEST = {
     "files": 142,
     "lines": 35_800,
-    "tokens": 225_000,
+    "tokens": 225_100,
     "functions above 10 parameters": 0,
     "functions above 15 branches": 8,
     "tokens a code line": 9.0,

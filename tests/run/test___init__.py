@@ -1,0 +1,19 @@
+"""A run, opened."""
+
+from detcli.core.config import Config
+from detcli.core.options import rows
+from detcli.core.record import SettingsJson
+
+UNNOTED = {
+    *("start", "end", "max_pixels", "strict"),  # a manifest has them
+    "boxes_only",  # without it, a model that needs it is refused
+}
+"""What journals do not note, though boxes depend on it."""
+
+
+def test_what_boxes_depend_on_is_noted():
+    noted = {"zone" if name == "zones" else "line" if name == "lines" else name
+             for name in SettingsJson.__annotations__}  # fmt: skip
+    depended = {name for name, row in rows(Config).items() if row.boxes}
+    assert depended - noted == UNNOTED
+    assert noted - depended == {"model_sha256"}
