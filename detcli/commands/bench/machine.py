@@ -59,8 +59,8 @@ def describe_software() -> Software:
         "detcli": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "opencv": package_version("opencv-python"),
-        "onnxruntime": package_version("onnxruntime-gpu") or package_version("onnxruntime"),
+        "opencv": package_version("opencv-python", "opencv-python-headless"),
+        "onnxruntime": package_version("onnxruntime-gpu", "onnxruntime"),
         "openvino": package_version("openvino"),
     }
 
