@@ -7,7 +7,7 @@ import pytest
 from colour_model import NAMES, cell_box, picture
 
 from detcli import DetcliWarning, Detections, Detector, DeviceOptions, Settings
-from detcli.core.errors import InferenceError, ModelError, UsageError
+from detcli.core.errors import InferenceError, UsageError
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.file import prepare
 
@@ -136,54 +136,6 @@ def test_a_view_of_a_picture_and_what_is_none(make_model):
                 detector(np.zeros(shape, np.uint8))
         with pytest.raises(ValueError, match="uint8 BGR"):
             detector(np.zeros((4, 4, 3), np.float32))
-
-
-def test_settings_reach_the_selection(make_model):
-    image = picture(("red", 2, 3), ("green", 4, 4))
-    settings = Settings(conf=0.6, classes=("green", 2), max_det=5)
-    with Detector(make_model(), settings=settings) as detector:
-        assert detector(image).class_name == ["green"]
-
-
-@pytest.mark.parametrize("size", [64, 96, 192])
-def test_image_size_of_a_dynamic_graph(size, make_model):
-    metadata = {"stride": "8", "names": str(list(NAMES))}
-    settings = Settings(conf=0.6, imgsz=size)
-    with Detector(make_model(size=None, metadata=metadata), settings=settings) as detector:
-        canvas = np.kron(picture(("red", 1, 1)), np.ones((3, 3, 1), np.uint8))
-        found = detector(canvas)
-    assert found.class_name
-    assert set(found.class_name) == {"red"}
-
-
-def test_unknown_classes_are_refused_with_close_matches(make_model):
-    with pytest.raises(UsageError, match="no class 'gren'") as caught:
-        Detector(make_model(), settings=Settings(classes=("gren",)))
-    assert caught.value.hint == "did you mean green?"
-    with pytest.raises(UsageError) as caught:
-        Detector(make_model(), settings=Settings(classes=("7",)))
-    assert "red, green, blue" in caught.value.hint
-
-
-def test_a_one_to_many_head_needs_nms(make_model):
-    model = make_model(tail="one-to-many")
-    with pytest.raises(ModelError, match="one-to-many") as caught:
-        Detector(model)
-    assert "--nms" in caught.value.hint
-    with Detector(model, settings=Settings(conf=0.6, nms=0.5)) as detector:
-        assert detector(picture(("red", 2, 3))).xyxy.tolist() == [cell_box(2, 3)]
-
-
-@pytest.mark.parametrize(
-    ("asked", "recommended", "count"),
-    [(None, "0.4", 1), (None, "0.6", 2), (0.6, "0.4", 2), (0.4, "0.6", 1)],
-)
-def test_suppression_is_the_one_asked_for_or_recommended(make_model, asked, recommended, count):
-    """Boxes of three by three cells, one cell apart: their IoU is 0.5."""
-    metadata = {"names": str(dict(enumerate(NAMES))), "detcli.nms": recommended}
-    model = make_model(tail="one-to-many", metadata=metadata, reach=1.5)
-    with Detector(model, "cpu", Settings(conf=0.6, nms=asked)) as detector:
-        assert len(detector(picture(("red", 2, 3), ("red", 3, 3)))) == count
 
 
 def test_odd_names_are_warned_about(make_model):

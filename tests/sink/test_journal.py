@@ -46,12 +46,6 @@ def run(path, names):
     journal.close()
 
 
-def test_a_second_run_continues(path):
-    run(path, ["a", "b"])
-    run(path, ["a", "b", "c"])
-    assert sources(path) == ["a", "b", "c"]
-
-
 def test_failures_are_tried_again(path):
     write(path, picture("a"), failure("b"), picture("c"))
     run(path, ["a", "b", "c"])

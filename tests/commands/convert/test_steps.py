@@ -142,11 +142,7 @@ def test_metadata_is_updated():
         converted(convolution_model.build(size=None, metadata=METADATA), imgsz=100)
 
 
-def test_names(tmp_path):
-    (tmp_path / "names.txt").write_text("one\ntwo\nthree\n")
-    steps = converted(convolution_model.build(metadata=METADATA), names=tmp_path / "names.txt")
-    assert contract_of(steps.model).names == ("one", "two", "three")
-    assert contract_of(steps.model).names_origin == "the model's metadata"
+def test_names_of_other_classes_are_refused(tmp_path):
     (tmp_path / "names.txt").write_text("one\ntwo\n")
     with pytest.raises(UsageError, match="has 2 names, the model has 3"):
         converted(convolution_model.build(), names=tmp_path / "names.txt")

@@ -84,22 +84,6 @@ def test_defaults_that_cannot_be_used_are_a_problem(invoke, tmp_path, monkeypatc
     assert problem["advice"].startswith("did you mean model?")
 
 
-@pytest.mark.usefixtures("_asked_once")
-def test_two_wheels_over_each_other(invoke, tmp_path, monkeypatch):
-    for name, version in (("onnxruntime", "1.0.0"), ("onnxruntime-directml", "1.1.0")):
-        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
-        folder.mkdir()
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}")
-        (folder / "top_level.txt").write_text("onnxruntime\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    report = report_of(invoke("doctor", "--device", "cpu"))  # exits with 0: it is usable
-    (problem,) = report["problems"]
-    assert "onnxruntime and onnxruntime-directml" in problem["reason"]
-    assert "installed over each other" in problem["reason"]
-    assert problem["command"].startswith("pip uninstall -y onnxruntime onnxruntime-directml ")
-    assert report["devices"]["cpu"]["usable"]
-
-
 @pytest.mark.parametrize(
     ("file", "code", "said", "command"),
     [

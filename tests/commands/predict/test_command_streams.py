@@ -4,9 +4,8 @@ import json
 import os
 import subprocess
 
-import cv2
 import pytest
-from colour_model import NAMES, picture
+from colour_model import NAMES
 from json_lines import lines
 
 
@@ -47,17 +46,6 @@ def test_a_video_has_frames_with_times(predict, make_video):
     assert [bool(record["detections"]) for record in records] == [False, False, True, True]
     records = predict("clip.mp4 --start 0.5 --end 0.8").records
     assert [record["frame"] for record in records] == [5, 6, 7]
-
-
-def test_a_stream_of_jpegs_on_stdin(detcli, make_model):
-    jpegs = b"".join(
-        cv2.imencode(".jpg", picture(("red", 1, 1)) if red else picture())[1].tobytes()
-        for red in (True, False, True)
-    )
-    finished = detcli("predict", "-", "-m", make_model(), "--conf", "0.6", input=jpegs)
-    records = lines(finished.stdout.decode())
-    assert [record["frame"] for record in records] == [0, 1, 2]
-    assert [len(record["detections"]) for record in records] == [1, 0, 1]
 
 
 def test_a_list_of_files(detcli, make_model, make_pictures):

@@ -27,18 +27,6 @@ def test_small_things_in_a_large_picture_are_found(predict, large, tmp_path):
     assert whole["detections"] == []
 
 
-def test_small_pictures_are_looked_at_once(predict, make_pictures):
-    make_pictures(5)
-    plain = predict("pics --conf 0.3").stdout
-    assert predict("pics --conf 0.3 --tile 64").stdout == plain
-
-
-def test_tiles_smaller_than_the_stride_are_refused(predict, make_model):
-    make_model(metadata={"stride": "32"})
-    says = "smaller than the model's stride, 32\n  hint: use the side of its input, --tile 64"
-    predict("a.png --tile 8", code=2, says=says)
-
-
 @pytest.mark.usefixtures("large")
 def test_a_manifest_knows_the_tiles(predict, in_shards):
     whole, merged = in_shards(f"large.png --conf 0.6 {TILE}")

@@ -123,18 +123,6 @@ def test_a_request_that_cannot_be_met(verify, make_model, pictures, arguments, c
     assert not (pictures / "x").exists()
 
 
-def test_without_a_gpu(verify, make_model, pictures):
-    from detcli.backend.nvidia import count_gpus
-
-    if count_gpus():
-        pytest.skip("this machine has a GPU")
-    for device in ("cuda", "tensorrt"):
-        done = verify(make_model(), "--against", device, "--images", pictures)
-        assert done.returncode == 5
-        assert "hint:" in done.stderr
-        assert done.stdout == ""
-
-
 def test_two_that_find_nothing(verify, make_model, make_picture):
     grey = make_picture("grey.png")
     done = verify(make_model(tail="authors"), "--images", grey, "--conf", 0.9)
