@@ -118,25 +118,6 @@ def test_logits_are_ordered_by_themselves_and_kept_by_their_sigmoids(
     assert rows(select(head, wanted, logits=True)) == expected
 
 
-@given(
-    st_numpy.arrays(
-        np.float32,
-        st.tuples(st.integers(1, 6), st.integers(1, 20)),
-        elements=st.floats(-20, 15, width=16) | st.sampled_from([-1.0, 0.0, 2.0]),
-    ),
-    st.integers(1, 130),
-)
-def test_the_two_stages_find_the_flat_top_k_of_detr(logits, k):
-    """`topk(sigmoid(logits).flatten(), k)`: the same scores, and without ties the same places."""
-    flat = sigmoid(logits.T).ravel()  # (N * C,), a query's classes side by side
-    best = np.sort(flat)[::-1][:k]
-    chosen = select(head_of(logits), options(0.0, k), logits=True)
-    assert chosen.score.tolist() == best.tolist()
-    if len(np.unique(flat)) == flat.size:
-        place = chosen.boxes[:, 0].astype(int) * len(logits) + chosen.class_id
-        assert sorted(place.tolist()) == sorted(np.argsort(-flat)[:k].tolist())
-
-
 @pytest.mark.parametrize("anchors", [1, 31, 1023, 1024, 1025, 2100])
 def test_real_sizes(anchors, random):
     for levels, confidence in ((3, 0.25), (3, -math.inf), (1000, 0.25), (1000, 0.9)):

@@ -204,7 +204,7 @@ def queries(hub, monkeypatch):
 def test_what_belongs_to_a_model_is_fetched_with_it(hub):
     found = find("queries")
     contract = ModelFile.read(found.path).detector()
-    assert contract.names == ("r", "g", "b")
+    assert (contract.names, contract.names_origin) == (("r", "g", "b"), "config.json")
     assert contract.preprocessing.interpolation is Interpolation.BICUBIC
     hub.requests.clear()
     assert find("queries") == found

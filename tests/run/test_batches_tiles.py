@@ -2,14 +2,13 @@
 
 import threading
 
-import numpy as np
 import pytest
 from colour_model import cell_box, picture
 
 from detcli import DeviceOptions, Settings
 from detcli.core.errors import InferenceError, UsageError
 from detcli.core.geometry import Picture
-from detcli.core.tiling import Tiling, merge
+from detcli.core.tiling import Tiling
 from detcli.run.batches import BatchDetector
 
 TILES = Tiling(64, 0.25)
@@ -43,21 +42,6 @@ def test_all_objects_are_found_whoever_shares_the_work(make_model, workers, batc
         several = detect(detector, [LARGE, picture(), LARGE[:64, :64], LARGE])
     assert [len(found) for found in several] == [4, 0, 3, 4]
     assert boxes(several[3]) == EXPECTED
-
-
-def test_it_is_what_merging_the_areas_gives(make_model, random):
-    image = random.integers(0, 256, (150, 230, 3), np.uint8)
-    areas = TILES.areas((150, 230))
-    with (
-        opened(make_model(), conf=0.52) as detector,
-        opened(make_model(), tile=None, conf=0.52) as plain,
-    ):
-        found = detect(detector, image)
-        parts = [detect(plain, image[top:bottom, left:right]) for left, top, right, bottom in areas]
-    expected = merge(parts, areas)
-    assert len(found) > 10
-    np.testing.assert_array_equal(found.xyxy, expected.xyxy)
-    np.testing.assert_array_equal(found.score, expected.score)
 
 
 def test_the_work_is_shared_and_a_picture_after_the_other_is_read(make_model, monkeypatch):

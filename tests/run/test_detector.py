@@ -95,14 +95,6 @@ def test_unique_needs_anchors(make_model, promise):
         Detector(make_model(), "cpu", Settings(unique=True))
 
 
-def test_a_model_by_its_name(hub, make_model):
-    hub.add("yolov10n", make_model().read_bytes(), half=b"not this one")
-    with Detector("yolov10n", device="cpu", settings=STRICT) as detector:
-        assert detector.model_name == "yolov10n"
-        assert detector.contract.input_dtype == "float32"
-        assert detector(picture(("red", 2, 3))).class_name == ["red"]
-
-
 def test_half_uses_the_float16_file_of_a_named_model(hub, make_model):
     half = make_model("half.onnx", dtype=np.float16)
     hub.add("yolov10n", make_model().read_bytes(), half=half.read_bytes())

@@ -1,7 +1,5 @@
 """Detectors whose pictures are prepared in other ways than a YOLO's."""
 
-import json
-
 import colour_model
 import numpy as np
 import onnx
@@ -83,19 +81,6 @@ def test_what_does_not_go_together(make_model, settings, problem):
         Detector(make_model(), "cpu", Settings(preprocess="none"))
 
 
-def test_graphs_that_prepare_their_input_themselves(save):
-    image = picture(("red", 2, 3))
-    for operator, constant, attributes in (
-        ("Div", np.float32(255), None),
-        ("Mul", np.float32(1 / 255), None),
-        ("Gather", np.array([2, 1, 0]), {"axis": 1}),
-    ):
-        model = with_node(colour_model.build(metadata=NAMES), operator, constant, attributes)
-        detections = found(save(model), image)
-        assert detections.class_name == ["red"]
-        assert detections.xyxy.tolist() == [cell_box(2, 3)]
-
-
 def test_values_that_nothing_settles_are_asked_for(save):
     model = save(with_node(colour_model.build(metadata=NAMES), "Div", np.float32(2)))
     with pytest.raises(ModelError, match=r"how pictures are prepared .* unknown: values") as caught:
@@ -103,16 +88,3 @@ def test_values_that_nothing_settles_are_asked_for(save):
     assert "--preprocess" in caught.value.hint
     scale = 2 / 255
     assert found(model, picture(("red", 2, 3)), f"scale={scale}").class_name == ["red"]
-
-
-def test_a_folder_as_hugging_face_lays_it_out(save, tmp_path):
-    model = save(colour_model.build(size=None, metadata={"stride": "8"}), "onnx/model.onnx")
-    processor = {"size": {"height": 64, "width": 64}, "do_normalize": False, "resample": 3}
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
-    labels = {"0": "rot", "1": "grün", "2": "blau"}
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "x", "id2label": labels}))
-    detections = found(model, WIDE)
-    assert detections.class_name == ["rot"]
-    with Detector(model, "cpu") as detector:
-        assert detector.canvas == (64, 64)
-        assert detector.contract.names_origin == "config.json"

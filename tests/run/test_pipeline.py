@@ -7,14 +7,12 @@ import time
 import numpy as np
 import pytest
 
-from detcli import DeviceOptions, Settings
 from detcli.core.detections import Detections
 from detcli.core.errors import DeviceError, DeviceMemoryError, InferenceError, SourceError
 from detcli.core.geometry import Picture
 from detcli.core.record import Clip, Origin
 from detcli.core.timing import StageTimes
 from detcli.run import pipeline as module
-from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.source.loading import Item, failed
 
@@ -285,16 +283,3 @@ def test_skipped_items_are_counted_but_not_loaded():
     records = list(Pipeline(Double(), 2).run(source, skip=lambda item: item in source[1:3]))
     assert [one.index for one in records] == [0, 3, 4, 5, 6]
     assert records[-1].origin == source[-1].origin
-
-
-def test_two_cpu_detectors_agree_with_one(make_model, random):
-    pictures = [Picture.whole(random.integers(0, 256, (64, 64, 3), np.uint8)) for _ in range(40)]
-    source = [Item(Origin(str(i)), lambda one=one: one) for i, one in enumerate(pictures)]
-    with BatchDetector(
-        make_model(), "cpu", Settings(conf=0.1), DeviceOptions(workers=2)
-    ) as detector:
-        expected = [detector.submit([picture])()[0] for picture in pictures]
-        records = list(Pipeline(detector, 3, ["cpu"]).run(source))
-        assert [one.detections.score.tolist() for one in records] == [
-            one.score.tolist() for one in expected
-        ]

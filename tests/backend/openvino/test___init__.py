@@ -123,14 +123,6 @@ def test_auto_does_not_take_it(mistranslated, monkeypatch):
         assert open_backend("auto", mistranslated).device == "cpu"
 
 
-@pytest.mark.parametrize(
-    ("tail", "batch", "size"),
-    [("body", 1, None), ("body", 2, 64), ("transposed", None, 64), ("transposed", 2, None)],
-)
-def test_right_networks_pass(tail, batch, size, make_model):
-    open_backend("openvino", prepare(make_model(tail=tail, batch=batch, size=size))).close()
-
-
 def test_what_onnx_runtime_cannot_load_is_not_compared(make_model, monkeypatch):
     refuse = mock.Mock(side_effect=ModelError("the opset is too new"))
     monkeypatch.setattr("detcli.backend.session.TensorSession", refuse)

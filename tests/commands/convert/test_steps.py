@@ -19,9 +19,8 @@ from detcli.commands.convert.steps import (
 )
 from detcli.core.errors import ModelError, SourceError, UsageError
 from detcli.core.geometry import Picture
-from detcli.model.contract import Layout
 from detcli.model.editing import infer_shapes
-from detcli.model.graph import GraphIndex, bare_transposes
+from detcli.model.graph import GraphIndex
 from detcli.model.recognise import recognise
 
 METADATA = {"names": "['red', 'green', 'blue']", "imgsz": "[64, 64]", "batch": "1", "stride": "8"}
@@ -88,14 +87,6 @@ def test_any_conversion_is_valid_and_twice_is_once(tail, options):
     assert [step.changed for step in again.done] == [False] * len(steps.done)
 
 
-def test_a_model_that_needs_no_change_stays_byte_for_byte():
-    model = convolution_model.build("body")
-    steps = converted(model, cut=True, guard_transpose=True, batch=1)
-    assert same_bytes(steps.model, model)
-    done = [(step.name, step.changed) for step in steps.done]
-    assert done == [("cut", False), ("batch", False), ("guard-transpose", False)]
-
-
 def test_what_a_step_reports():
     large = colour_model.build(size=128)
     for model, options, finding in (
@@ -119,13 +110,6 @@ def test_a_selection_that_is_cut_off_does_not_limit_the_size():
     assert "\n" not in str(caught.value)
     assert str(caught.value).count("op_type") == 1
     assert contract_of(converted(model, imgsz=24, cut=True).model).anchor_count == 9
-
-
-def test_the_guard_follows_a_cut():
-    model = colour_model.build("transposed")
-    steps = converted(model, cut=True, guard_transpose=True)
-    assert bare_transposes(steps.model.graph) == []
-    assert contract_of(steps.model).layout is Layout.TRANSPOSED_BODY
 
 
 def test_metadata_is_updated():

@@ -7,7 +7,6 @@ import sys
 import cv2
 import pytest
 from colour_model import NAMES
-from comparisons import figures, pycocotools
 from labelled import MIXED, Scene, edit_json, write_coco, write_yolo
 from report_schemas import validator
 
@@ -68,16 +67,6 @@ def test_coco_and_yolo_of_the_same_data_give_the_same(evaluate, tmp_path):
     assert 0 < coco["metrics"]["map50_95"] < 1
     for part in ("metrics", "confusions", "advice", "findings"):
         assert coco[part] == yolo[part]
-
-
-def test_the_figures_are_those_of_pycocotools_on_what_is_saved(evaluate, tmp_path):
-    data, saved = write_coco(tmp_path, MIXED), tmp_path / "results.json"
-    report, _ = evaluate(data, "--save-coco", saved)
-    content = json.loads(data.read_text())
-    images, categories = ([one["id"] for one in content[key]] for key in ("images", "categories"))
-    results = json.loads(saved.read_text())
-    evaluator = pycocotools(images, categories, content["annotations"], results)
-    assert list(report["metrics"].values()) == figures(evaluator.stats)
 
 
 def test_eval_saves_the_same_results_as_predict(evaluate, invoke, make_model, tmp_path):

@@ -69,21 +69,6 @@ def test_other_settings_need_force(resume, options, tmp_path):
     assert len(resume(f"--force {options}")) == 4
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "says"),
-    [
-        ("--tile 64,overlap=0.25", "", 'tile "64,overlap=0.25" instead of'),
-        ("--tile 64,overlap=0.25", "--tile 64", 'tile "64,overlap=0.25" instead of'),
-        (ZONE, ZONE.replace("0.5", "0.4"), "zones"),
-        (ZONE, "", "zones"),
-    ],
-)
-def test_a_journal_has_one_set_of_tiles_and_zones(resume, first, second, says):
-    resume(first)
-    assert len(resume(first.replace(",0,", ",0.0,"))) == 2
-    resume(second, code=2, says=says)
-
-
 def test_another_model_of_the_same_name_needs_force(resume, make_model):
     resume()
     make_model("colours.onnx", "transposed")
