@@ -5,6 +5,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
+from serving import running
+
 REFUSALS = {"gs": 412, "az": 409}
 """What a store answers where the object is there: PreconditionFailed, BlobAlreadyExists."""
 
@@ -59,11 +61,5 @@ def serve(scheme):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=[0.02])
-    thread.start()
-    try:
+    with running(server):
         yield f"http://127.0.0.1:{server.server_port}", kept
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

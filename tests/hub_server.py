@@ -16,6 +16,7 @@ import threading
 from dataclasses import dataclass, field
 
 import forked
+from serving import running
 
 COMMIT = "57657320425ee34056408a57ad9d29c4d4815bd8"  # the one that yolov10n is pinned to
 NEWER = "0123456789abcdef0123456789abcdef01234567"
@@ -181,19 +182,8 @@ class StorageHandler(Handler):
 def serve():
     """Run a hub, and end it with all that hangs on it."""
     hub = Hub()
-    servers = hub, hub.storage
-    threads = [threading.Thread(target=server.serve_forever, args=[0.02]) for server in servers]
-    for thread in threads:
-        thread.start()
-    try:
+    with running(hub, hub.storage):
         yield hub
-    finally:
-        hub.over.set()
-        for server in servers:
-            server.shutdown()
-            server.server_close()
-        for thread in threads:
-            thread.join()
 
 
 def fetch(name, content, folder):

@@ -10,6 +10,7 @@ import struct
 import threading
 
 import cv2
+from serving import running
 
 USER = "user:password"
 FRAMES_PER_SECOND = 25
@@ -20,16 +21,12 @@ PACKET = 1400  # bytes of a picture
 @contextlib.contextmanager
 def serve(image):
     """Serve a picture (H, W, 3), sides divisible by 8; yields `HOST:PORT`."""
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Camera) as server:
-        server.daemon_threads = True
-        server.packets = [*packets(image)]
-        server.over = threading.Event()
-        thread = threading.Thread(target=server.serve_forever, args=[0.02])
-        thread.start()
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Camera)
+    server.daemon_threads = True
+    server.packets = [*packets(image)]
+    server.over = threading.Event()
+    with running(server):
         yield f"127.0.0.1:{server.server_address[1]}"
-        server.over.set()
-        server.shutdown()
-        thread.join()
 
 
 def packets(image):

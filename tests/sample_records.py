@@ -34,6 +34,12 @@ def picture(  # noqa: PLR0913 - one argument a property
     return Record(Origin(source), index, "m", "cpu", pixels, found)
 
 
+def detected(*rows, names=("person", "car")):
+    """Rows of x1, y1, x2, y2, score and class id as detections."""
+    table = np.array(rows, np.float32).reshape(-1, 6)
+    return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int64), names)
+
+
 def damaged(record, *warnings):
     """The same record of a picture that could be decoded all the same."""
     return replace(record, picture=replace(record.picture, warnings=warnings))

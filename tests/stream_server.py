@@ -7,6 +7,7 @@ import threading
 
 import cv2
 import number_video
+from serving import running
 
 BOUNDARY = "frame"
 
@@ -106,12 +107,5 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def serve():
     """Run a server, and end it with all that hangs on it."""
     server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=[0.02])
-    thread.start()
-    try:
+    with running(server):
         yield server
-    finally:
-        server.over.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -1,6 +1,17 @@
-"""Pseudo-terminals, read from outside."""
+"""What terminals show: pseudo-terminals, read from outside, and what rich prints."""
 
+import io
 import os
+
+from rich.console import Console
+
+
+def printed(parts, width=100):
+    """What rich prints on so many columns, without blanks at the ends of lines."""
+    console = Console(file=io.StringIO(), width=width)
+    for part in parts:
+        console.print(part)
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 
 
 def read_all(descriptor):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from colour_model import build, picture
 from commands.doctor.fakes import fake_driver
+from documentation.shells import skip_without_jq
 from onnx import helper, numpy_helper
 
 PAGE = Path(__file__).parents[1] / "docs/troubleshooting.md"
@@ -176,8 +177,7 @@ def run(block, environment):
 def skip_without_what_the_page_assumes(block):
     import onnxruntime
 
-    if "jq" in block and shutil.which("jq") is None and not os.environ.get("CI"):
-        pytest.skip("jq is not installed")
+    skip_without_jq(block)
     if "CUDA 13.0" in block and getattr(onnxruntime, "cuda_version", None) != "13.0":
         pytest.skip("this ONNX Runtime was built for another CUDA")
     if "libcublasLt.so.13" in block and not lacks_cuda():

@@ -1,24 +1,9 @@
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_records import detected as detections
 
 from detcli.core.comparison import Rules, Tolerance, compare, match
-from detcli.core.detections import Detections
-
-NAMES = ("person", "car")
-
-
-def detections(*rows):
-    """From rows of x1, y1, x2, y2, score, class id."""
-    table = np.array(rows, np.float64).reshape(-1, 6)
-    return Detections(
-        table[:, :4].astype(np.float32),
-        table[:, 4].astype(np.float32),
-        table[:, 5].astype(np.int64),
-        NAMES,
-    )
-
 
 BOX = (10, 10, 50, 50)
 FAR = (100, 100, 150, 150)

@@ -8,17 +8,12 @@ import jsonschema
 import numpy as np
 import pytest
 from report_schemas import validator
+from sample_records import detected as detections
 
 from detcli.core.detections import Detections
 from detcli.core.errors import DecodeError, InferenceError, SourceError
 from detcli.core.geometry import Picture
 from detcli.core.record import SCHEMA_VERSION, Origin, Record
-
-
-def detections(*rows, names=("person", "car")):
-    """Rows of (x1, y1, x2, y2, score, class id)."""
-    table = np.array(rows, np.float32).reshape(-1, 6)
-    return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int64), names)
 
 
 def record(found, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noqa: B008 - frozen

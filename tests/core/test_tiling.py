@@ -6,19 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_records import detected
 
-from detcli.core.detections import Detections
 from detcli.core.errors import UsageError
 from detcli.core.tiling import Tiling, merge
-
-NAMES = ("person", "car")
 
 
 def found(*rows):
     """Rows x1, y1, x2, y2, score and maybe a class, in pixels of an area."""
-    table = np.array([(*row, 0)[:6] for row in rows], np.float32).reshape(-1, 6)
-    table = table[np.argsort(-table[:, 4], kind="stable")]
-    return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int64), NAMES)
+    return detected(*sorted(((*row, 0)[:6] for row in rows), key=lambda row: -row[4]))
 
 
 def rows(detections):

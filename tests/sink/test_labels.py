@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
-from sample_records import Film, failed_frame, failure, feed, frame, picture
+from sample_records import Film, detected, failed_frame, failure, feed, frame, picture
 
-from detcli.core.detections import Detections
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.files import AtomicFile, StandardOutput
 from detcli.core.geometry import Picture
@@ -31,9 +30,7 @@ SIZE = 40, 60  # height, width
 
 def found(source, *rows, names=("dog", "cat", "yeti")):
     """A picture of a size, with rows x1, y1, x2, y2, score, class id."""
-    table = np.array(rows, np.float32).reshape(-1, 6)
-    detections = Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int64), names)
-    return replace(picture(source), detections=detections)
+    return replace(picture(source), detections=detected(*rows, names=names))
 
 
 def reduced(record):

@@ -1,9 +1,7 @@
 """Tables of made-up measurements."""
 
-import io
-
 import pytest
-from rich.console import Console
+from terminals import printed
 
 from detcli.cli.report import seconds
 from detcli.commands.bench.report import (
@@ -66,10 +64,7 @@ RUN = RunReport(
 
 
 def test_a_run():
-    console = Console(width=120, file=io.StringIO())
-    for part in render_run(RUN):
-        console.print(part)
-    text = console.file.getvalue()
+    text = printed(render_run(RUN), 120)
     for said in (
         "on cuda:0, latency, batch 8, workers 1, 480x640",
         "Made Up 9, 4 cores, 8.0 GB, NVIDIA H200",

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from colour_model import build
-from rich.console import Console
+from terminals import printed
 
 from detcli.commands.convert import render
 from detcli.commands.convert.run import Conversion, Difference, File
@@ -230,11 +230,7 @@ written: out.onnx, 4.7 MB, any size, any batch (cdcdcdcdcdcd)
 
 
 def text_of(report):
-    console = Console(width=100, color_system=None)
-    with console.capture() as captured:
-        for part in render(report):
-            console.print(part)
-    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+    return printed(render(report))
 
 
 def test_what_people_see():

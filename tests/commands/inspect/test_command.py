@@ -1,6 +1,5 @@
 """`detcli inspect` as a user runs it."""
 
-import io
 import json
 import os
 import subprocess
@@ -12,7 +11,7 @@ import onnx
 import pytest
 import query_model
 from onnx import TensorProto, helper
-from rich.console import Console
+from terminals import printed
 
 from detcli.backend.libraries import LeftNode, Placement
 from detcli.commands.inspect import render
@@ -202,10 +201,7 @@ them, other programs do not
 
 
 def shown(inspection, width=200):
-    console = Console(file=io.StringIO(), width=width)
-    for part in render(inspection):
-        console.print(part)
-    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
+    return printed(render(inspection), width)
 
 
 def lines(path, **changed):

@@ -58,6 +58,19 @@ def make_pictures(tmp_path):
 
 
 @pytest.fixture
+def stored(s3, make_pictures):
+    """Put pictures onto the server; returns their folder on the disk."""
+
+    def put(count):
+        folder = make_pictures(count)
+        for path in folder.iterdir():
+            s3.put(f"pics/{path.name}", path.read_bytes())
+        return folder
+
+    return put
+
+
+@pytest.fixture
 def in_shards(predict, invoke, shards_here):  # noqa: ARG001 - it only has to be there
     """What one run of a command prints, and what its merged parts are."""
 

@@ -4,19 +4,6 @@ import pytest
 from json_lines import lines
 
 
-@pytest.fixture
-def stored(s3, make_pictures):
-    """Put pictures onto the server; returns their folder on the disk."""
-
-    def put(count):
-        folder = make_pictures(count)
-        for path in folder.iterdir():
-            s3.put(f"pics/{path.name}", path.read_bytes())
-        return folder
-
-    return put
-
-
 def test_records_are_those_of_a_local_run_whatever_the_server_does(s3, stored, predict, tmp_path):
     folder = stored(120)
     predict(f"{folder} --workers 2 -o local.jsonl")

@@ -1,10 +1,9 @@
-import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from made_detections import RULES, TOLERANCE, report_on
-from rich.console import Console
+from terminals import printed
 
 from detcli.commands.verify.report import (
     BisectReport,
@@ -102,10 +101,7 @@ def test_a_node_that_differs():
 
 
 def text(**parts):
-    console = Console(file=io.StringIO(), width=100)
-    for part in render(verified(**parts)):
-        console.print(part)
-    return console.file.getvalue()
+    return printed(render(verified(**parts)))
 
 
 def test_the_table():
