@@ -137,14 +137,11 @@ def test_odd_names_are_warned_about(make_model):
     assert detector.contract.names == ("red", "class_1", "class_2")
 
 
-def test_names_that_classes_share_or_that_a_file_has(make_model, tmp_path):
+def test_names_that_classes_share(make_model):
     model = make_model(metadata={"names": "['x', 'y', 'x']"})
     with Detector(model, settings=Settings(conf=0.6, classes=("x",))) as detector:
         found = detector(picture(("red", 0, 0), ("green", 1, 1), ("blue", 2, 2)))
     assert sorted(found.class_id.tolist()) == [0, 2]
-    (tmp_path / "names.txt").write_text("a\nb\nc\n")
-    settings = Settings(names=str(tmp_path / "names.txt"))
-    assert Detector(make_model(), settings=settings).contract.names == ("a", "b", "c")
 
 
 def test_a_closed_detector_refuses_to_run(make_model):

@@ -13,7 +13,7 @@ from small_disk import small_disk
 
 from detcli.commands.convert import run as module
 from detcli.commands.convert.run import load_pictures
-from detcli.core.errors import DecodeError, DetcliWarning, ModelError, OutputError, UsageError
+from detcli.core.errors import DecodeError, DetcliWarning, OutputError, UsageError
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
 from detcli.source.loading import Item, failed
@@ -88,23 +88,6 @@ def test_an_output_that_cannot_be_written_is_reported_before_the_work(
     monkeypatch.setattr(module, "ModelFile", None)
     with pytest.raises((UsageError, OutputError)):
         converted(model, tmp_path / name, **CUT)
-
-
-def test_a_file_that_cannot_be_converted(tmp_path):
-    other = onnx.parser.parse_model("""
-        <ir_version: 8, opset_import: ["": 17]>
-        other (float[1, 4] given) => (float[1, 4] result) { result = Neg(given) }
-    """)
-    path = tmp_path / "model.onnx"
-    for content, why in (
-        (b"", "not an ONNX model"),
-        (b"\x08\x08\x12\x00", "it names no operator set"),
-        (other.SerializeToString(), "is not a detector"),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(ModelError, match=why):
-            converted(path, tmp_path / "out.onnx", **CUT)
-        assert listing(tmp_path) == ["model.onnx"]
 
 
 def test_external_data_moves_into_the_file(tmp_path):
