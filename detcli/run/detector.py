@@ -10,7 +10,7 @@ import numpy as np
 from detcli.core.config import Settings
 from detcli.core.detections import Detections
 from detcli.core.device import Device, DeviceOptions
-from detcli.core.geometry import Image, Picture
+from detcli.core.geometry import Image, Letterbox, Picture
 from detcli.run.batches import BatchDetector
 
 
@@ -100,6 +100,10 @@ class Detector:
         if isinstance(images, np.ndarray):
             return self._detector.submit([_checked(images)])()[0]
         return self._detector.submit([_checked(image) for image in images])()
+
+    def letterbox(self, size: tuple[int, int]) -> Letterbox:
+        """Where a picture of (height, width) lies on the network's input."""
+        return self._detector.letterbox(size)
 
     def close(self) -> None:
         """Release the device's memory."""
