@@ -2,27 +2,27 @@
 
 from sample_records import picture
 
+from detcli.core.config import Inputs
 from detcli.core.record import Record
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import VideoSink
-from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 NOTHING = picture(count=0).detections
 
 
-def annotate(source, folder, *, options=SourceOptions(), kept=bool, **sink_options):  # noqa: B008
+def annotate(source, folder, *, inputs=Inputs(), kept=bool, **sink_options):  # noqa: B008
     """Write the video of a source, and return its path.
 
     Args:
         source: A file or an address.
         folder: Where the video is made.
-        options: How the source is read.
+        inputs: How the source is read.
         kept: Which of its records the sink gets.
         sink_options: Of `VideoSink`.
     """
     sink = VideoSink(OutputFolder(folder), **sink_options)
-    with Sources([str(source)], options) as sources:
+    with Sources([str(source)], inputs) as sources:
         for index, item in enumerate(sources):
             record = Record(item.origin, index, "m", "cpu", item.load(), NOTHING)
             if kept(record):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from detcli.core.config import Inputs
 from detcli.core.errors import InputError, SourceError
 from detcli.core.record import Origin
-from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 
@@ -16,18 +16,18 @@ def touch(*names):
         Path(name).write_bytes(b"x")
 
 
-def found(*names, **options):
+def found(*names, written=(), **inputs):
     """The sources of the items, all of them files; the final total is checked."""
-    with Sources(names, SourceOptions(**options)) as sources:
+    with Sources(names, Inputs(**inputs), written) as sources:
         items = list(sources)
         assert sources.progress.total == len(items)
     assert [item.origin.path for item in items] == [Path(item.origin.source) for item in items]
     return [item.origin.source for item in items]
 
 
-def failure(name, kind=SourceError, **options):
+def failure(name, kind=SourceError, **inputs):
     """The error message for a name without an input."""
-    with Sources([name], SourceOptions(**options)) as sources:
+    with Sources([name], Inputs(**inputs)) as sources:
         (item,) = sources
         assert sources.progress.total in {1, None}
     assert item.origin == Origin(name, time=item.origin.time)  # which live sources have
@@ -37,9 +37,9 @@ def failure(name, kind=SourceError, **options):
     return str(caught.value)
 
 
-def frames(*names, **options):
+def frames(*names, **inputs):
     """Source and number of each frame."""
-    with Sources(names, SourceOptions(**options)) as sources:
+    with Sources(names, Inputs(**inputs)) as sources:
         items = [(item.origin.source, item.origin.frame) for item in sources]
         assert sources.progress.total == len(items)
     return items

@@ -184,7 +184,7 @@ def report(
     blur = _Blur(config.writing.blur, config.writing.blur_with)
     reading = read_records(records)
     first = [*islice(reading, 1)]  # before a page is begun
-    decode = DecodeOptions(max_pixels=config.inputs.max_pixels)
+    decode = DecodeOptions(config.inputs)
     finder = Finder(images, decode, blur.pixels if config.writing.blur else None)
     settings = first[0].get("settings", {}) if first else {}
     conf = settings.get("conf")  # any JSON may stand there

@@ -5,6 +5,7 @@ of defaults, and what shards send to each other follow from it. A `Config` that 
 """
 
 # Not `from __future__ import annotations`: the rows read the types.
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -113,6 +114,11 @@ class Inputs:
         "Decode large JPEGs at reduced size; boxes may differ slightly.",
         boxes=True,
     )
+
+    @property
+    def end_s(self) -> float:
+        """From this time on, a video's frames are left out."""
+        return math.inf if self.end is None else self.end
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ shards/       a run in parts, each published once
 """
 
 import ctypes
-import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -35,7 +34,7 @@ from detcli.model.zoo import find
 from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.source.decode import DecodeOptions
-from detcli.source.loading import STDIN, SourceOptions
+from detcli.source.loading import STDIN
 from detcli.source.names import is_video
 from detcli.source.sources import Sources
 from detcli.watch import Watcher
@@ -58,7 +57,7 @@ class Run:
     # what is found out about detections; tracks begin at the run's confidence if --track says
     # nothing else
     watched: Watched
-    source: SourceOptions  # how inputs are read
+    decode: DecodeOptions  # how pictures are decoded
 
     @property
     def devices(self) -> list[Device]:
@@ -67,7 +66,8 @@ class Run:
 
     def sources(self, names: Sequence[str] | None = None) -> Sources:
         """The inputs, or others that are read in the same way."""
-        return Sources(self.config.inputs.source if names is None else names, self.source)
+        inputs, written = self.config.inputs, self.config.writing.written
+        return Sources(inputs.source if names is None else names, inputs, written, self.decode)
 
     def pipeline(self) -> Pipeline:
         """A pipeline over the detector and its clones, on all devices."""
@@ -103,7 +103,7 @@ class Run:
             "nms": detector.nms,
             "preprocess": written(detector.contract.preprocessing),
             "names": None if config.settings.names is None else list(names),
-            "fast_decode": self.source.decode.fast_for is not None,
+            "fast_decode": self.decode.fast_for is not None,
             "zones": [*map(str, watched.zone)] or None,
             "lines": [*map(str, watched.line)] or None,
             "track": None if watched.track is None else str(watched.track),
@@ -133,7 +133,7 @@ def open_run(
     The model's file may have been located already; `cores` of the CPU are for this process, by
     default all that are available.
     """
-    located, inputs, watched = model or locate(config), config.inputs, config.watched
+    located, watched = model or locate(config), config.watched
     # One picture is fastest with a detector on all cores, but many tiles are not.
     alone = is_one_picture(config) and config.settings.tile is None
     options = config.running.options(cores or (1 if alone else available_cores()), cores)
@@ -141,29 +141,9 @@ def open_run(
         if watched.track is not None and watched.track.conf is None:
             track = replace(watched.track, conf=detector.least_conf)
             watched = replace(watched, track=track)
-        decode = DecodeOptions(
-            max_pixels=inputs.max_pixels,
-            strict=inputs.strict,
-            timeout_s=inputs.input_timeout,
-            allocate=detector.allocate,
-            fast_for=detector.fast_for if config.decodes_fast else None,
-        )
-        yield Run(config, located, detector, watched, source_options(config, decode))
-
-
-def source_options(config: Config, decode: DecodeOptions | None = None) -> SourceOptions:
-    """How the inputs of a run are found and read."""
-    inputs = config.inputs
-    return SourceOptions(
-        recursive=inputs.recursive,
-        stride=inputs.vid_stride,
-        start_s=inputs.start,
-        end_s=math.inf if inputs.end is None else inputs.end,
-        files_from=inputs.files_from,
-        null_separated=inputs.null,
-        decode=decode or DecodeOptions(),
-        written=config.writing.written,
-    )
+        fast_for = detector.fast_for if config.decodes_fast else None
+        decode = DecodeOptions(config.inputs, fast_for, detector.allocate)
+        yield Run(config, located, detector, watched, decode)
 
 
 def is_one_picture(config: Config) -> bool:

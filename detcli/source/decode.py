@@ -8,41 +8,38 @@ other formats are left to OpenCV, which refuses what is too large before it allo
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError, SourceError
 from detcli.core.geometry import Allocate, Image, Letterbox, Picture, new_image
-from detcli.core.opencv import MAX_PIXELS, PIXEL_LIMIT, cv2, pixel_limit
+from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
 
 Size = tuple[int, int]  # height and width in pixels
 
 # The picture that is part of detcli.
 BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
-TIMEOUT_S = 60.0  # default time limit for reading and decoding one input
+TIMEOUT_S = Inputs().input_timeout  # default time limit for reading and decoding one input
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
     """How pictures are decoded."""
 
-    max_pixels: int = (
-        MAX_PIXELS  # larger pictures are refused, see `detcli.core.opencv.limit_pixels`
-    )
+    inputs: Inputs = field(default_factory=Inputs)  # with the limits of size and time
     # Height and width of a network's input. A JPEG that is at least twice as large is decoded at a
     # half, a quarter or an eighth of its size, which is faster.
     fast_for: Size | None = None
-    strict: bool = False  # a damaged picture is an error even if it can be decoded
-    timeout_s: float = TIMEOUT_S  # to read and decode an input; 0 for no limit
     allocate: Allocate = new_image  # makes the arrays that JPEGs are decoded into
 
     @property
     def max_bytes(self) -> int:
         """More than any format needs for a picture of the maximum size and its metadata."""
-        return 8 * self.max_pixels + 2**24
+        return 8 * self.inputs.max_pixels + 2**24
 
 
 DEFAULTS = DecodeOptions()
@@ -113,7 +110,7 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
         raise DecodeError("empty", "fetch or copy the file again")
     header = read_header(data) if data.startswith(JPEG) else None
     if header is not None:
-        check_size(header.size, options.max_pixels)
+        check_size(header.size, options.inputs.max_pixels)
     elif data.startswith(JPEG) or not format_of(data):
         raise _not_a_picture(data)
     check_complete(data)
@@ -127,8 +124,8 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
         except ValueError as error:  # what libjpeg says; OpenCV decides whether it is a picture
             if not str(error).startswith(_NO_DAMAGE):
                 damage = f"damaged: {str(error).removeprefix('Corrupt JPEG data: ')}"
-    picture = _decode_by_opencv(data, options.max_pixels)
-    if damage and options.strict:
+    picture = _decode_by_opencv(data, options.inputs.max_pixels)
+    if damage and options.inputs.strict:
         raise DecodeError(damage, "fetch it again, or leave out --strict")
     return replace(picture, warnings=(damage,)) if damage else picture
 

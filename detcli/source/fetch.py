@@ -114,7 +114,7 @@ def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
                 data = gather(chunks, options.max_bytes, status.st_size)
             else:
                 chunks = descriptor_chunks(descriptor, Event())
-                data = gather(chunks, options.max_bytes, limit_s=options.timeout_s)
+                data = gather(chunks, options.max_bytes, limit_s=options.inputs.input_timeout)
     except FileNotFoundError:
         raise SourceError("no such file", "check the path") from None
     except (OSError, ValueError) as error:
@@ -208,7 +208,7 @@ class Fetches:
             place = address.scheme, address.bucket
             if place not in self._buckets:
                 try:
-                    self._buckets[place] = Bucket(*place, self.options.timeout_s)
+                    self._buckets[place] = Bucket(*place, self.options.inputs.input_timeout)
                 except ObjectError as error:
                     self._buckets[place] = error
             bucket = self._buckets[place]
@@ -252,7 +252,7 @@ class Fetch:
         with self._shared.changed:
             self._shared.changed.notify_all()
         self.begin()
-        limit_s, running = self._shared.options.timeout_s, RunningTime()
+        limit_s, running = self._shared.options.inputs.input_timeout, RunningTime()
         while not self._done.wait(POLL_S):
             if self._shared.stop.is_set():
                 raise SourceError("interrupted")
@@ -269,7 +269,7 @@ class Fetch:
             size, chunks = self._request()
             with contextlib.closing(chunks), self._shared.reserved(size, self._wanted):
                 wanted = itertools.takewhile(lambda _: not stop.is_set(), chunks)
-                self._data = gather(wanted, options.max_bytes, size, options.timeout_s)
+                self._data = gather(wanted, options.max_bytes, size, options.inputs.input_timeout)
                 if stop.is_set():
                     raise SourceError("interrupted")  # noqa: TRY301 - as any other
                 self._done.set()

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Self
 
+from detcli.core.config import Inputs
 from detcli.core.errors import InputError, SourceError
 from detcli.core.geometry import Picture
 from detcli.core.opencv import cv2
@@ -21,12 +22,13 @@ from detcli.core.record import Clip, Origin
 from detcli.core.text import public_name
 from detcli.core.timing import POLL_S
 from detcli.source.decode import check_size
-from detcli.source.loading import Item, SourceOptions, SourceProgress, failed
+from detcli.source.loading import Item, SourceProgress, failed
 from detcli.source.names import camera_number, check_address, is_camera
 from detcli.source.video import Reopen, frame_count, frame_size, open_address, retrieve
 
 # Waiting time before a lost source is opened again; it doubles each time.
 MIN_DELAY_S, MAX_DELAY_S = 0.5, 30.0
+RECONNECT_S = 300.0  # for so long a lost source is opened again
 # After this many damaged frames in a row, or this delay, a source counts as lost.
 MAX_FAILED_GRABS, GRAB_TIMEOUT_S = 30, 1.0
 JOIN_TIMEOUT_S = 6.0  # wait for a thread: a little longer than a capture waits for a frame
@@ -68,7 +70,7 @@ class LiveSource:
 
 def watch(
     sources: Sequence[LiveSource],
-    options: SourceOptions,
+    inputs: Inputs,
     progress: SourceProgress,
 ) -> Iterator[Item]:
     """Yield the newest frame of each source, in turns, and an error for each that is lost.
@@ -77,7 +79,7 @@ def watch(
     """
     news = threading.Condition()
     stop = threading.Event()
-    watchers = [_Watcher(source, options, progress, news, stop) for source in sources]
+    watchers = [_Watcher(source, inputs, progress, news, stop) for source in sources]
     # With all its keys, as it may be read while the watchers count.
     progress.dropped = Counter({source.name: 0 for source in sources})
     try:
@@ -111,13 +113,13 @@ class _Watcher(threading.Thread):
     def __init__(
         self,
         source: LiveSource,
-        options: SourceOptions,
+        inputs: Inputs,
         progress: SourceProgress,
         news: threading.Condition,
         stop: threading.Event,
     ) -> None:
         super().__init__(daemon=True)
-        self._source, self._options, self._progress = source, options, progress
+        self._source, self._inputs, self._progress = source, inputs, progress
         self._news, self._over = news, stop
         self._clip = Clip(0.0, live=True)
         self._number = 0  # of the next frame
@@ -159,7 +161,7 @@ class _Watcher(threading.Thread):
             if self._number > before:
                 delay_s = MIN_DELAY_S
                 log.warning("%s: lost, reconnecting", self._source.name)
-            if (silence := time.monotonic() - self._last_s) > self._options.reconnect_s:
+            if (silence := time.monotonic() - self._last_s) > RECONNECT_S:
                 problem = f"lost, and not back after {silence:.0f} s"
                 raise SourceError(problem, "check the camera and the network")
             self._over.wait(delay_s)
@@ -169,7 +171,7 @@ class _Watcher(threading.Thread):
         """Open the source once, and read for as long as frames come."""
         capture = self._source.open()
         try:
-            check_size(frame_size(capture), self._options.decode.max_pixels)
+            check_size(frame_size(capture), self._inputs.max_pixels)
             if self._source.may_be_file and (frame_count(capture) or 0) > 1:
                 raise SourceError(
                     "a video file, not a stream, although its address does not look like one",
@@ -203,8 +205,8 @@ class _Watcher(threading.Thread):
         if self._first_s is None:
             self._first_s = self._last_s
         time_s = self._last_s - self._first_s
-        options = self._options
-        if not options.start_s <= time_s < options.end_s or number % options.stride:
+        inputs = self._inputs
+        if not inputs.start <= time_s < inputs.end_s or number % inputs.vid_stride:
             return
         image = retrieve(capture)
         if image is None:
@@ -218,4 +220,4 @@ class _Watcher(threading.Thread):
 
     def _is_over(self) -> bool:
         seen_s = 0.0 if self._first_s is None else time.monotonic() - self._first_s
-        return self._over.is_set() or seen_s >= self._options.end_s
+        return self._over.is_set() or seen_s >= self._inputs.end_s

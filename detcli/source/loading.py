@@ -6,7 +6,6 @@ its place, and whatever it returns later is ignored.
 """
 
 import logging
-import math
 import queue
 import threading
 import time
@@ -15,13 +14,12 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
 from detcli.core.errors import DetcliError, InputError, SourceError, as_error
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
 from detcli.core.timing import POLL_S, LateError, RunningTime, within
-from detcli.source.decode import TIMEOUT_S, DecodeOptions, too_slow
+from detcli.source.decode import TIMEOUT_S, too_slow
 
 log = logging.getLogger(__name__)
 
@@ -75,21 +73,6 @@ def failed(
         raise error
 
     return Item(Origin(source, frame=frame, time=time), load)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """How sources are read."""
-
-    recursive: bool = False  # search the folders in a folder, too
-    stride: int = 1  # use every stride-th frame of a video, from the first one on
-    start_s: float = 0.0  # leave out frames before this time
-    end_s: float = math.inf  # leave out frames from this time on
-    files_from: str | None = None  # a file with names of pictures and videos; - is standard input
-    null_separated: bool = False  # names in it end with NUL instead of a newline
-    decode: DecodeOptions = field(default_factory=DecodeOptions)
-    written: tuple[Path, ...] = ()  # folders that this run writes into, which a search leaves out
-    reconnect_s: float = 300.0  # for how long a lost live source is opened again
 
 
 @dataclass(slots=True)

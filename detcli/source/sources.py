@@ -18,16 +18,17 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
+from detcli.core.config import Inputs
 from detcli.core.device import available_cores
 from detcli.core.errors import InputError, SourceError, StoreError, UsageError
 from detcli.core.objects import Address, is_object, require_obstore
 from detcli.core.record import Origin
 from detcli.core.text import public_name
+from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import Fetches, http_request, load_file
 from detcli.source.loading import (
     STDIN,
     Item,
-    SourceOptions,
     SourceProgress,
     failed,
     read_in_time,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 # `close` waits this long for another thread, which checks regularly whether to stop.
 CLOSE_TIMEOUT_S = 7.0
-DEFAULTS = SourceOptions()
+DEFAULTS = Inputs()
 
 # The name or address of a picture or a video; or the item with the error for what is neither.
 SourceEntry = str | Item
@@ -63,27 +64,37 @@ SourceEntry = str | Item
 class Sources(contextlib.AbstractContextManager["Sources"]):
     """The inputs that names stand for; iterated over once, by one thread.
 
+    `written` are folders that this run writes into, which a search leaves out. `decode` is how
+    pictures are decoded, if not only `inputs` says it.
+
     Raises:
         UsageError: Standard input is named twice, a number is out of range, or the list cannot be
             read.
         DeviceError: What reads object stores is not installed.
     """
 
-    def __init__(self, names: Sequence[str], options: SourceOptions = DEFAULTS) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        inputs: Inputs = DEFAULTS,
+        written: Sequence[Path] = (),
+        decode: DecodeOptions | None = None,
+    ) -> None:
         if any(map(is_object, names)):
             require_obstore()
-        if [*names, options.files_from].count(STDIN) > 1:
+        if [*names, inputs.files_from].count(STDIN) > 1:
             raise UsageError("standard input can be read only once", "name - once")
-        if not options.start_s < options.end_s:
+        if not inputs.start < inputs.end_s:
             raise UsageError(
-                f"a video cannot end at {options.end_s} s and start at {options.start_s} s",
+                f"a video cannot end at {inputs.end_s} s and start at {inputs.start} s",
                 "choose an end after the start",
             )
-        if options.files_from is not None:
-            check_list(options.files_from)
-        self._names, self._options = names, options
-        self.progress = SourceProgress(len(names) if options.files_from is None else None)
-        self._fetches = Fetches(options.decode, self.progress.stop)
+        if inputs.files_from is not None:
+            check_list(inputs.files_from)
+        self._names, self._inputs, self._written = names, inputs, written
+        self._decode = decode or DecodeOptions(inputs)
+        self.progress = SourceProgress(len(names) if inputs.files_from is None else None)
+        self._fetches = Fetches(self._decode, self.progress.stop)
         self._ended = Event()
         self._items = self._iterate()
 
@@ -113,7 +124,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             if name == STDIN:
                 from detcli.source.stdin import read_stdin
 
-                yield from read_stdin(self._options.decode, self.progress, self._options.stride)
+                yield from read_stdin(self._decode, self.progress)
                 continue
             try:
                 for entry in self._find(name):
@@ -168,7 +179,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             return self._fetches.object(entry)
         if is_address(entry):
             return self._fetches.item(public, partial(http_request, entry))
-        return Item(Origin(public, Path(entry)), partial(load_file, entry, self._options.decode))
+        return Item(Origin(public, Path(entry)), partial(load_file, entry, self._decode))
 
     def _video(self, public: str, entry: str) -> Iterator[Item]:
         from detcli.source import video
@@ -178,14 +189,14 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 return video.open_address(self._fetches.video(entry))
             return (video.open_address if is_address(entry) else video.open_file)(entry)
 
-        options, sound = self._options, entry if is_address(entry) else os.path.abspath(entry)
+        inputs, sound = self._inputs, entry if is_address(entry) else os.path.abspath(entry)
         address = None if is_object(entry) else sound
-        read = partial(video.read_video, public, reopen, options, address=address)
-        yield from read_in_time(public, read, self.progress, options.decode.timeout_s)
+        read = partial(video.read_video, public, reopen, inputs, address=address)
+        yield from read_in_time(public, read, self.progress, inputs.input_timeout)
 
     def _find(self, name: str) -> Iterator[SourceEntry]:
         """The pictures and videos that a name stands for."""
-        recursive = self._options.recursive
+        recursive = self._inputs.recursive
         nothing = SourceError(
             "no pictures or videos in this folder",
             "check the files' suffixes" if recursive else "search its folders with --recursive",
@@ -200,7 +211,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         elif not _is_path(name):
             yield name
         elif os.path.isdir(name):
-            omit = {identity(path) for path in self._options.written}
+            omit = {identity(path) for path in self._written}
             yield from self._counted(search(name, recursive=recursive, omit=omit), nothing)
         elif os.path.exists(name):
             yield name
@@ -217,7 +228,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 address
                 for address, name in page
                 if is_media(name)
-                and (self._options.recursive or "/" not in name)
+                and (self._inputs.recursive or "/" not in name)
                 and not name.startswith(".")
                 and "/." not in name
             ]
@@ -244,11 +255,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
     def _listed(self) -> Iterator[SourceEntry]:
         """The names in the list, if there is one."""
-        name = self._options.files_from
+        name = self._inputs.files_from
         if name is None:
             return
-        null_separated = self._options.null_separated
-        for entry in read_list(name, self.progress.stop, null_separated=null_separated):
+        for entry in read_list(name, self.progress.stop, null_separated=self._inputs.null):
             yield failed(name, entry) if isinstance(entry, SourceError) else entry
 
     def _watch(self, names: Sequence[str]) -> Iterator[Item]:
@@ -270,7 +280,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             if (number := known[source.name]) > 1:  # they may differ in what is not shown
                 source = replace(source, name=f"{source.name} ({number})")
             sources.append(source)
-        yield from watch(sources, self._options, self.progress)
+        yield from watch(sources, self._inputs, self.progress)
 
 
 class InputGuard:
@@ -280,8 +290,10 @@ class InputGuard:
     such a file can be lost. The names in a list are not known in advance.
     """
 
-    def __init__(self, names: Sequence[str], options: SourceOptions = DEFAULTS) -> None:
-        self._given, self._options = frozenset(names), options
+    def __init__(
+        self, names: Sequence[str], inputs: Inputs = DEFAULTS, written: Sequence[Path] = ()
+    ) -> None:
+        self._given, self._inputs, self._written = frozenset(names), inputs, written
         self._names = list(filter(_is_path, names))
 
     def __contains__(self, path: object) -> bool:
@@ -299,7 +311,7 @@ class InputGuard:
         Raises:
             UsageError: An output is one of the inputs.
         """
-        has_list = self._options.files_from is not None
+        has_list = self._inputs.files_from is not None
         for path in outputs:
             listed = has_list and isinstance(path, Path) and _is_media_file(path)
             if path in self or listed:
@@ -309,19 +321,19 @@ class InputGuard:
     def _named(self) -> frozenset[FileIdentity | None]:
         """Files that are named or match a pattern."""
         names = [name for name in self._names if not os.path.isdir(name)]
-        if self._options.files_from not in {None, STDIN}:
-            names.append(str(self._options.files_from))
+        if self._inputs.files_from not in {None, STDIN}:
+            names.append(str(self._inputs.files_from))
         files = ([name] if os.path.lexists(name) else match(name) for name in names)
         return frozenset(map(identity, itertools.chain.from_iterable(files)))
 
     @cached_property
     def _in_folders(self) -> frozenset[FileIdentity | None]:
         """Pictures and videos in folders."""
-        omit = {identity(path) for path in self._options.written}
+        omit = {identity(path) for path in self._written}
         return frozenset(
             identity(file)
             for folder in filter(os.path.isdir, self._names)
-            for part in search(folder, recursive=self._options.recursive, omit=omit)
+            for part in search(folder, recursive=self._inputs.recursive, omit=omit)
             if not isinstance(part, Item)
             for file in part
         )

@@ -195,12 +195,12 @@ OTHERS = (b"\x89PNG", b"BM", b"P")
 HEAD = 12  # bytes at their beginning that no single one of them repeats
 
 
-def read_stdin(options: DecodeOptions, progress: SourceProgress, stride: int = 1) -> Iterator[Item]:
+def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Item]:
     """Yield the picture on standard input, or the pictures of a stream as each is complete.
 
-    The pictures of a stream are numbered, and every stride-th is used. The first one waits until
-    the next one follows or a second has passed, because only then is it clear whether this is a
-    stream, whose total is unknown.
+    The pictures of a stream are numbered, and every Nth is used, as of a video. The first one waits
+    until the next one follows or a second has passed, because only then is it clear whether this is
+    a stream, whose total is unknown.
     """
     try:
         chunks = stdin_chunks(progress.stop)
@@ -211,7 +211,7 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress, stride: int = 1
                 break
         chunks = itertools.chain([head], chunks)
         if head.startswith(JPEG):
-            yield from _split(chunks, options, progress, stride)
+            yield from _split(chunks, options, progress)
         else:
             data = gather(chunks, options.max_bytes)
             if data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0:  # decoders take one
@@ -228,7 +228,7 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress, stride: int = 1
 
 
 def _split(
-    chunks: Iterable[bytes], options: DecodeOptions, progress: SourceProgress, stride: int
+    chunks: Iterable[bytes], options: DecodeOptions, progress: SourceProgress
 ) -> Iterator[Item]:
     splitter = JpegSplitter(options.max_bytes)
     begin = bytearray()  # everything, until it is clear whether this is a stream
@@ -238,7 +238,7 @@ def _split(
 
     def chosen(parts: Iterable[bytes | DecodeError]) -> Iterator[Item]:
         for part, number in zip(parts, numbers, strict=False):
-            if isinstance(part, DecodeError) or number % stride == 0:
+            if isinstance(part, DecodeError) or number % options.inputs.vid_stride == 0:
                 yield _item(part, options, number)
 
     for chunk in chunks:

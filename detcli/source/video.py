@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError, InputError, SourceError, system_reason
 from detcli.core.geometry import Image, Picture
 from detcli.core.opencv import cv2
 from detcli.core.record import Clip, Origin
 from detcli.source.decode import check_size
-from detcli.source.loading import Item, SourceOptions, SourceProgress, failed
+from detcli.source.loading import Item, SourceProgress, failed
 
 OPEN_TIMEOUT_MS = 10_000
 READ_TIMEOUT_MS = 5_000
@@ -121,7 +122,7 @@ def position_s(capture: cv2.VideoCapture) -> float:
 def read_video(
     source: str,
     reopen: Reopen,
-    options: SourceOptions,
+    inputs: Inputs,
     progress: SourceProgress,
     address: str | None = None,
 ) -> Generator[Item]:
@@ -136,14 +137,14 @@ def read_video(
     frames: _Frames | None = None
     try:
         frames = _Frames(reopen, progress)
-        check_size(frame_size(frames.capture), options.decode.max_pixels)
+        check_size(frame_size(frames.capture), inputs.max_pixels)
         progress.steps += 1
-        if options.start_s >= SEEK_FROM_S and not frames.seek(options.start_s):
+        if inputs.start >= SEEK_FROM_S and not frames.seek(inputs.start):
             frames.capture.release()
             frames = _Frames(reopen, progress)
-        expected = _expected(frames, options)
+        expected = _expected(frames, inputs)
         progress.expect(None if expected is None else expected - 1)
-        for item in _select(source, frames, options, address):
+        for item in _select(source, frames, inputs, address):
             given += 1
             yield item
         if not progress.stop.is_set():
@@ -159,30 +160,28 @@ def read_video(
     progress.expect(None if expected is None else given - expected)
 
 
-def _expected(frames: "_Frames", options: SourceOptions) -> int | None:
+def _expected(frames: "_Frames", inputs: Inputs) -> int | None:
     """The number of frames that are used; None if it is unknown."""
     if frames.declared is None:
         return None
     first, end = 0, frames.declared
     if frames.rate:
-        first = math.ceil(min(end, options.start_s * frames.rate - _EPSILON_S))
-        end = math.ceil(min(end, options.end_s * frames.rate - _EPSILON_S))
-    return len(range(first, end, options.stride))
+        first = math.ceil(min(end, inputs.start * frames.rate - _EPSILON_S))
+        end = math.ceil(min(end, inputs.end_s * frames.rate - _EPSILON_S))
+    return len(range(first, end, inputs.vid_stride))
 
 
-def _select(
-    source: str, frames: "_Frames", options: SourceOptions, address: str | None
-) -> Iterator[Item]:
-    clip = Clip(frames.rate / options.stride, address=address)
+def _select(source: str, frames: "_Frames", inputs: Inputs, address: str | None) -> Iterator[Item]:
+    clip = Clip(frames.rate / inputs.vid_stride, address=address)
     first = None
     while frames.advance():
-        if frames.time_s < options.start_s - _EPSILON_S:
+        if frames.time_s < inputs.start - _EPSILON_S:
             continue
-        if frames.time_s >= options.end_s - _EPSILON_S:
+        if frames.time_s >= inputs.end_s - _EPSILON_S:
             frames.at_end = False
             return
         first = frames.number if first is None else first
-        if (frames.number - first) % options.stride:
+        if (frames.number - first) % inputs.vid_stride:
             continue
         image = frames.retrieve()
         if image is not None:

@@ -28,7 +28,6 @@ from detcli.core.errors import DeviceError
 from detcli.run import keep_freed_memory
 from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
-from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 ALONE = 32  # runs of the network in a sample
@@ -40,7 +39,7 @@ def detcli(model: Path, folder: Path, device: str, *, half: bool = False) -> Cal
     detector = BatchDetector(model, device, options=options)
 
     def run() -> int:
-        with Sources([str(folder)], SourceOptions()) as sources:
+        with Sources([str(folder)]) as sources:
             clones = [device] * (detector.workers - 1)
             return sum(1 for _ in Pipeline(detector, detector.batch, clones).run(sources))
 

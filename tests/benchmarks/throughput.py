@@ -25,7 +25,6 @@ from detcli.run import keep_freed_memory
 from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.source.fetch import load_file
-from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 
@@ -52,7 +51,7 @@ def detcli(model: Path, folder: Path, workers: int) -> Callable[[], int]:
     detector = BatchDetector(model, "cpu", options=DeviceOptions(workers=workers))
 
     def run() -> int:
-        with Sources([str(folder)], SourceOptions()) as sources:
+        with Sources([str(folder)]) as sources:
             clones = ["cpu"] * (workers - 1)
             return sum(1 for _ in Pipeline(detector, detector.batch, clones).run(sources))
 

@@ -10,10 +10,10 @@ from annotated import annotate
 from made_videos import DOOR, film, live, play, record_film, rotate, watch
 from sample_records import Film, failed_frame, feed, frame
 
+from detcli.core.config import Inputs
 from detcli.core.geometry import Picture
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, VideoSink
-from detcli.source.loading import SourceOptions
 
 TICK_S = 1e-5
 """How far a time may be off: the clock has 120,000 ticks a second."""
@@ -46,8 +46,8 @@ def test_uneven_frames_keep_their_times_from_the_first_one_on(tmp_path, suffix):
     assert written.times == pytest.approx(UNEVEN, abs=TICK_S)
     assert UNEVEN[-1] < written.length_s < UNEVEN[-1] + 1
     assert written.seen_s == pytest.approx(1.0, abs=TICK_S)
-    options = SourceOptions(start_s=0.2, end_s=2.55, stride=2)
-    written = watch(annotate(source, tmp_path / "later", options=options))
+    inputs = Inputs(start=0.2, end=2.55, vid_stride=2)
+    written = watch(annotate(source, tmp_path / "later", inputs=inputs))
     assert written.times == pytest.approx([0, 0.7, 0.8, 2.21], abs=TICK_S)
 
 

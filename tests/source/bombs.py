@@ -186,14 +186,12 @@ def _videos() -> Iterator[tuple[str, bytes]]:
 
 def read(path: Path) -> str:
     """Read all items of a file, and tell what came out."""
+    from detcli.core.config import Inputs
     from detcli.core.errors import InputError
-    from detcli.source.decode import DecodeOptions
-    from detcli.source.loading import SourceOptions
     from detcli.source.sources import Sources
 
     said = set()
-    options = SourceOptions(decode=DecodeOptions(max_pixels=MAX_PIXELS))
-    with Sources([str(path)], options) as sources:
+    with Sources([str(path)], Inputs(max_pixels=MAX_PIXELS)) as sources:
         for item in sources:
             try:
                 said.add(f"picture {item.load().size}")

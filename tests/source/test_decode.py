@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from made_jpegs import exif, insert, orientation
 
+from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError, SourceError
 from detcli.core.opencv import PIXEL_LIMIT
 from detcli.source.decode import DecodeOptions, load_bytes
@@ -65,7 +66,7 @@ def test_formats_are_decoded_in_blue_green_red(suffix, tolerance):
     image[:, 28:] = BLUE
     data = encode(suffix, image)
     assert_close(decode_bytes(data)[:, :24], image[:, :24], tolerance)
-    assert load_bytes(data, DecodeOptions(strict=True)).warnings == ()
+    assert load_bytes(data, DecodeOptions(Inputs(strict=True))).warnings == ()
     assert_close(decode_bytes(encode(suffix, gradient())), gradient(), tolerance)
 
 
@@ -165,7 +166,7 @@ def test_damage_that_can_be_decoded_is_a_warning(kind):
     fast = load_bytes(data, DecodeOptions(fast_for=(16, 16)))
     assert (fast.warnings, fast.size) == (picture.warnings, fast.pixels.shape[:2])
     with pytest.raises(DecodeError, match=f"^damaged: .*({reason})") as caught:
-        load_bytes(data, DecodeOptions(strict=True))
+        load_bytes(data, DecodeOptions(Inputs(strict=True)))
     assert "--strict" in caught.value.hint
 
 
@@ -192,7 +193,7 @@ def test_odd_metadata_and_rare_subsampling_are_not_damage():
     for sampling in (0x41, 0x31):
         jpeg[jpeg.index(b"\xff\xc0") + 11] = sampling
         odd.append(bytes(jpeg))
-    strict = [load_bytes(data, DecodeOptions(strict=True)) for data in odd]
+    strict = [load_bytes(data, DecodeOptions(Inputs(strict=True))) for data in odd]
     assert [(one.size, one.warnings) for one in strict] == [((1, 2), ()), *[((8, 32), ())] * 2]
 
 
@@ -223,11 +224,11 @@ def no_decoder(monkeypatch):
 def test_a_picture_with_too_many_pixels_is_refused(request, suffix):
     image = gradient()[..., 0].copy() if suffix in {"pgm", "pbm"} else gradient()
     data = encode(suffix, image.astype(np.float32) if suffix in {"hdr", "pfm"} else image)
-    assert load_bytes(data, DecodeOptions(max_pixels=40 * 56)).size == (40, 56)
+    assert load_bytes(data, DecodeOptions(Inputs(max_pixels=40 * 56))).size == (40, 56)
     if suffix == "jpg":  # of other formats, OpenCV refuses those that are too large for it
         request.getfixturevalue("no_decoder")
     with pytest.raises(DecodeError) as caught:
-        load_bytes(data, DecodeOptions(max_pixels=40 * 56 - 1))
+        load_bytes(data, DecodeOptions(Inputs(max_pixels=40 * 56 - 1)))
     assert "56x40" in str(caught.value)
     assert str(40 * 56 - 1) in str(caught.value)
     assert "--max-pixels" in caught.value.hint
@@ -236,9 +237,10 @@ def test_a_picture_with_too_many_pixels_is_refused(request, suffix):
 LOAD = """
 import sys
 from detcli.core.errors import DecodeError
+from detcli.core.config import Inputs
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import load_file
-try: print(load_file(sys.argv[1], DecodeOptions(int(sys.argv[2]))).size)
+try: print(load_file(sys.argv[1], DecodeOptions(Inputs(max_pixels=int(sys.argv[2])))).size)
 except DecodeError as error: print(error, error.hint)
 """
 

@@ -12,6 +12,7 @@ from made_jpegs import encode, exif, insert, orientation, picture, segment, with
 
 from detcli import Letterbox
 from detcli.backend.preprocess import letterbox_image
+from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError
 from detcli.source.decode import DecodeOptions, load_bytes, read_header
 
@@ -157,7 +158,7 @@ def test_cmyk_decodes_as_in_opencv():
     assert simplejpeg.decode_jpeg_header(jpeg)[2] in {"CMYK", "YCCK"}
     for one in (jpeg, patched(jpeg, 0xEE, 11, 0)):
         assert_as_opencv(one)
-        assert load_bytes(one, DecodeOptions(strict=True)).warnings == ()
+        assert load_bytes(one, DecodeOptions(Inputs(strict=True))).warnings == ()
 
 
 UPRIGHT = {

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import stream_server
 
+from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError, SourceError
 from detcli.core.record import Origin
 from detcli.source import fetch as module
@@ -24,8 +25,8 @@ def chunks(*parts):
     yield from parts
 
 
-def shared(stop=None, **options):
-    return Fetches(DecodeOptions(**options), stop or threading.Event())
+def shared(stop=None, **inputs):
+    return Fetches(DecodeOptions(Inputs(**inputs)), stop or threading.Event())
 
 
 def in_background(work):
@@ -67,9 +68,9 @@ def test_what_goes_wrong_is_raised_where_the_bytes_are_taken():
 
 
 def test_what_never_comes_is_given_up_after_the_time_limit_or_with_the_run():
-    release, run = threading.Event(), shared(timeout_s=0)
+    release, run = threading.Event(), shared(input_timeout=0)
     with pytest.raises(SourceError, match=r"not read and decoded after 0.3 s"):
-        Fetch(shared(timeout_s=0.3), lambda: release.wait(LIMIT_S)).take()
+        Fetch(shared(input_timeout=0.3), lambda: release.wait(LIMIT_S)).take()
     run.stop.set()
     with pytest.raises(SourceError, match="interrupted"):
         Fetch(run, lambda: release.wait(LIMIT_S)).take()
@@ -185,8 +186,8 @@ def server():
         yield server
 
 
-def load(url, stop=None, **options):
-    return shared(stop, **options).item(url, lambda: http_request(url)).load()
+def load(url, stop=None, **inputs):
+    return shared(stop, **inputs).item(url, lambda: http_request(url)).load()
 
 
 @pytest.mark.parametrize("path", ["/a%20b.png?size=1", "/a b.png?size=1#there", "/ä.png"])
@@ -240,4 +241,4 @@ def test_what_is_too_large_or_comes_too_late_is_refused(server):
         load(server.url("/a.png"), stop)
     server.drip_s = 0.05
     with pytest.raises(SourceError, match=r"not read and decoded after 0\.5 s"):
-        load(server.url("/a.png"), timeout_s=0.5)
+        load(server.url("/a.png"), input_timeout=0.5)

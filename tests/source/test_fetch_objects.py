@@ -6,17 +6,16 @@ import cv2
 import numpy as np
 import pytest
 
+from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError, DeviceError, SourceError
-from detcli.source.decode import DecodeOptions
-from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 PNG = cv2.imencode(".png", np.full((24, 32, 3), 50, np.uint8))[1].tobytes()
 
 
-def items(*names, max_pixels=10**6, **options):
+def items(*names, max_pixels=10**6, **inputs):
     """The items of sources that stay open, as an item is loaded while they are."""
-    sources = Sources(names, SourceOptions(decode=DecodeOptions(max_pixels=max_pixels), **options))
+    sources = Sources(names, Inputs(max_pixels=max_pixels, **inputs))
     found = list(sources)
     if sources.progress.total is not None:
         assert sources.progress.total == len(found)

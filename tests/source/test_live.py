@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 
 import cv2
 import number_video
@@ -14,12 +15,13 @@ import pytest
 import stream_server
 from source_items import error_of
 
+from detcli.core.config import Inputs
 from detcli.core.errors import SourceError
 from detcli.core.record import Clip
 from detcli.source import live
 from detcli.source import video as capture
 from detcli.source.live import LiveSource, watch
-from detcli.source.loading import SourceOptions, SourceProgress
+from detcli.source.loading import SourceProgress
 from detcli.source.sources import Sources
 
 WAIT_S = 60
@@ -83,15 +85,21 @@ class Shelf:
 @pytest.fixture(autouse=True)
 def _no_delay(monkeypatch):
     monkeypatch.setattr(live, "MIN_DELAY_S", 0.01)
+    monkeypatch.setattr(live, "RECONNECT_S", 0.0)
+
+
+@pytest.fixture
+def reconnect(monkeypatch):
+    """For so many seconds a lost source is opened again."""
+    return partial(monkeypatch.setattr, live, "RECONNECT_S")
 
 
 def source(*captures, name="camera:0", **options):
     return LiveSource(name, Shelf(*captures), **options)
 
 
-def follow(*sources, progress=None, **options):
-    options = SourceOptions(**{"reconnect_s": 0.0} | options)
-    return watch(sources, options, progress or SourceProgress())
+def follow(*sources, progress=None, **inputs):
+    return watch(sources, Inputs(**inputs), progress or SourceProgress())
 
 
 def eventually(condition):
@@ -133,37 +141,40 @@ def test_overtaken_frames_are_dropped_and_counted():
 
 def test_the_stride_counts_all_frames():
     camera, progress = Camera(1000, free=False), SourceProgress()
-    found = taken(camera, follow(source(camera), progress=progress, stride=3), 3, 3, 3)
+    found = taken(camera, follow(source(camera), progress=progress, vid_stride=3), 3, 3, 3)
     assert [item.origin.frame for item in found] == [0, 3, 6]
     assert progress.dropped == {"camera:0": 0}
 
 
-def test_a_live_source_can_be_watched_for_a_while():
+def test_a_live_source_can_be_watched_for_a_while(reconnect):
     camera = Camera(10**6)
-    found = list(follow(source(camera), start_s=0.1, end_s=0.6))
+    found = list(follow(source(camera), start=0.1, end=0.6))
     assert all(item.origin.clip for item in found)  # no error
     assert all(0.1 <= item.origin.time_s < 0.6 for item in found)
     assert found[0].origin.frame > 0
     assert camera.released.is_set()
     # The time is up whether or not frames come.
-    found = list(follow(source(Camera(1)), reconnect_s=1000, end_s=0.2))
+    reconnect(1000)
+    found = list(follow(source(Camera(1)), end=0.2))
     assert [item.origin.frame for item in found] == [0]
 
 
-def test_what_is_not_there_or_sends_nothing_is_an_error_at_once():
+def test_what_is_not_there_or_sends_nothing_is_an_error_at_once(reconnect):
+    reconnect(1000)
     shelf, camera = source(), Camera(0)
-    (item,) = follow(shelf, reconnect_s=1000)
+    (item,) = follow(shelf)
     assert (item.origin.source, error_of(item)) == ("camera:0", "cannot be opened")
     assert shelf.open.opened == 1
-    (item,) = follow(source(camera), reconnect_s=1000)
+    (item,) = follow(source(camera))
     assert error_of(item) == "sends no picture"
     assert camera.released.is_set()
 
 
-def test_a_lost_source_is_opened_again(caplog):
+def test_a_lost_source_is_opened_again(caplog, reconnect):
+    reconnect(WAIT_S)
     cameras = [Camera(40), None, None, Camera(10**6)]
     shelf = source(*cameras)
-    items = follow(shelf, reconnect_s=WAIT_S)
+    items = follow(shelf)
     numbers = list(itertools.takewhile(lambda number: number < 45, (i.origin.frame for i in items)))
     items.close()
     assert numbers == sorted(set(numbers))  # numbering continues
@@ -173,7 +184,7 @@ def test_a_lost_source_is_opened_again(caplog):
     assert caplog.messages.count("camera:0: lost, reconnecting") == 1
 
 
-def test_the_delay_between_attempts_doubles(monkeypatch):
+def test_the_delay_between_attempts_doubles(monkeypatch, reconnect):
     monkeypatch.setattr(live, "MAX_DELAY_S", 0.08)
     waits = []
 
@@ -185,8 +196,9 @@ def test_the_delay_between_attempts_doubles(monkeypatch):
             return self.is_set()
 
     shelf = source(Camera(1), *[None] * 5, Camera(2), *[None] * 5)
-    options, news = SourceOptions(reconnect_s=WAIT_S), threading.Condition()
-    watcher = live._Watcher(shelf, options, SourceProgress(), news, Stop())  # noqa: SLF001
+    reconnect(WAIT_S)
+    news = threading.Condition()
+    watcher = live._Watcher(shelf, Inputs(), SourceProgress(), news, Stop())  # noqa: SLF001
     watcher.start()
     watcher.join(WAIT_S)
     assert waits == [0.01, 0.02, 0.04, 0.08, 0.08, 0.08, 0.01, 0.02, 0.04]
@@ -203,9 +215,10 @@ def test_an_error_does_not_hide_the_last_frame():
     assert [item.origin.frame for item in found if item.origin.source == "camera:0"] == [0, None]
 
 
-def test_a_source_that_stays_lost_is_an_error_and_every_item_says_when_it_came():
+def test_a_source_that_stays_lost_is_an_error_and_every_item_says_when_it_came(reconnect):
+    reconnect(0.05)
     before = datetime.now(UTC)
-    found = list(follow(source(Camera(3)), reconnect_s=0.05))
+    found = list(follow(source(Camera(3))))
     assert found[-2].origin.frame == 2
     assert "lost, and not back after" in error_of(found[-1])
     times = [before, *(item.origin.time for item in found), datetime.now(UTC)]
@@ -276,10 +289,11 @@ def test_waiting_for_frames_can_be_stopped():
     assert progress.stop.is_set()
 
 
-def test_waiting_for_a_lost_source_can_be_stopped(monkeypatch):
+def test_waiting_for_a_lost_source_can_be_stopped(monkeypatch, reconnect):
     monkeypatch.setattr(live, "MIN_DELAY_S", 1000.0)
     monkeypatch.setattr(live, "MAX_DELAY_S", 1000.0)
-    items = follow(source(Camera(1)), reconnect_s=1000)
+    reconnect(1000)
+    items = follow(source(Camera(1)))
     assert next(items).origin.frame == 0
     before = threading.active_count()
     items.close()
@@ -287,7 +301,8 @@ def test_waiting_for_a_lost_source_can_be_stopped(monkeypatch):
 
 
 @pytest.fixture
-def server():
+def server(reconnect):
+    reconnect(WAIT_S)
     with stream_server.serve() as server:
         yield server
 
@@ -312,14 +327,17 @@ def test_a_stream_uses_a_password_without_showing_it(server):
     assert (item.origin.source, error_of(item)) == (server.url(), "cannot be opened")
 
 
-def test_a_stream_that_ends_is_opened_again_and_one_that_stalls_is_lost(server, monkeypatch):
+def test_a_stream_that_ends_is_opened_again_and_one_that_stalls_is_lost(
+    server, monkeypatch, reconnect
+):
     server.frames = 5
     with Sources([server.url()]) as sources:
         assert any(item.origin.frame >= 12 for item in sources)
     assert len(server.requests) >= 3
     server.frames = None
     monkeypatch.setattr(capture, "READ_TIMEOUT_MS", 300)
-    with Sources([server.url()], SourceOptions(reconnect_s=0)) as sources:
+    reconnect(0)
+    with Sources([server.url()]) as sources:
         items = iter(sources)
         next(items)
         server.stall.set()
@@ -349,7 +367,7 @@ def test_a_video_without_a_suffix_is_refused(server, tmp_path, path):
 def test_a_video_over_http_is_read_frame_by_frame(server, tmp_path):
     path = number_video.write(tmp_path / "v.mp4", 20)
     server.files["/v.mp4?key=secret"] = path.read_bytes()
-    with Sources([server.url("/v.mp4?key=secret")], SourceOptions(stride=3)) as sources:
+    with Sources([server.url("/v.mp4?key=secret")], Inputs(vid_stride=3)) as sources:
         items = list(sources)
         assert sources.progress.total == len(items)
     assert [item.origin.frame for item in items] == list(range(0, 20, 3))

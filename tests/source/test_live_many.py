@@ -14,7 +14,6 @@ from detcli.core.opencv import open_streams_in_parallel
 from detcli.source import live
 from detcli.source import sources as module
 from detcli.source import video as capture
-from detcli.source.loading import SourceOptions
 from detcli.source.sources import Sources
 
 SERVERS = 50
@@ -59,13 +58,14 @@ def collect(items, wanted, count):
 def test_streams_that_hang_delay_no_other(servers, monkeypatch):
     """Of fifty, some never answer, some have gone, some stand still, some end again and again."""
     monkeypatch.setattr(capture, "OPEN_TIMEOUT_MS", 60_000)
+    monkeypatch.setattr(live, "RECONNECT_S", 60)
     silent, gone, stalled, ending, sound = (servers[at::5] for at in range(5))
     for server in silent:
         server.silent = True
     for server in ending:
         server.frames = 3
     names = [server.url("/gone" if server in gone else "/stream") for server in servers]
-    with Sources(names, SourceOptions(reconnect_s=60)) as sources:
+    with Sources(names) as sources:
         items = iter(sources)
         first = collect(items, names_of([*stalled, *ending, *sound]), 1)
         for server in stalled:

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from source_items import touch
 
+from detcli.core.config import Inputs
 from detcli.core.errors import SourceError, UsageError
 from detcli.source import fetch
-from detcli.source.loading import Item, SourceOptions
+from detcli.source.loading import Item
 from detcli.source.names import (
     MAX_NAME_BYTES,
     camera_number,
@@ -262,7 +263,7 @@ def test_the_first_name_comes_before_the_list_ends(tmp_path):
 
     writer = threading.Thread(target=write)
     writer.start()
-    with Sources([], SourceOptions(files_from=str(fifo))) as sources:
+    with Sources([], Inputs(files_from=str(fifo))) as sources:
         items = iter(sources)
         first = [next(items).origin.source for _ in range(2)]
         taken.set()
@@ -294,10 +295,10 @@ def test_a_list_may_come_from_standard_input_if_there_is_one(monkeypatch, tmp_pa
 
 PEAK_MEMORY = """
 import sys, tracemalloc
-from detcli.source.loading import SourceOptions
+from detcli.core.config import Inputs
 from detcli.source.sources import Sources
 
-items = Sources([], SourceOptions(files_from=sys.argv[1]))
+items = Sources([], Inputs(files_from=sys.argv[1]))
 tracemalloc.start()
 print(sum(1 for _ in items), tracemalloc.get_traced_memory()[1])
 """

@@ -12,9 +12,9 @@ import number_video
 import pytest
 from source_items import failure, found, frames, touch
 
+from detcli.core.config import Inputs
 from detcli.core.errors import InputError, SourceError, UsageError
 from detcli.core.objects import Address
-from detcli.source.loading import SourceOptions
 from detcli.source.names import IMAGE_SUFFIXES
 from detcli.source.sources import InputGuard, Sources
 
@@ -68,7 +68,7 @@ def test_what_is_not_there_is_an_error(reason):
 def test_pictures_load_nothing_that_other_sources_need(make_picture):
     code = """
 import sys
-from detcli.source.loading import SourceOptions
+from detcli.core.config import Inputs
 from detcli.source.sources import Sources
 for item in Sources(sys.argv[1:]):
     item.load()
@@ -111,7 +111,7 @@ def test_a_list_names_files(here):
     number_video.write(here / "c.mp4", 2)
     names = ["a.jpg", "-", "gone.jpg", "c.mp4", "in", "camera:0", "a[1].jpg", "http://x/y", "*"]
     Path("list").write_text("".join(f"{name}\n" for name in names))
-    with Sources(["first.jpg"], SourceOptions(files_from="list")) as sources:
+    with Sources(["first.jpg"], Inputs(files_from="list")) as sources:
         items = [(item.origin.source, item.origin.frame) for item in sources]
         assert sources.progress.total is None
     names[3:4] = ["c.mp4", "c.mp4"]
@@ -133,7 +133,7 @@ IN_LIST = {  # what is said of a name in a list, and what to do
 def test_what_no_list_can_name_is_an_error(here):
     (here / "in").mkdir()
     Path("list").write_text("".join(f"{name}\n" for name in IN_LIST))
-    with Sources([], SourceOptions(files_from="list")) as sources:
+    with Sources([], Inputs(files_from="list")) as sources:
         for item, (name, (reason, hint)) in zip(sources, IN_LIST.items(), strict=True):
             assert item.origin.source == (name if len(name) < 140_000 else "list")
             with pytest.raises(SourceError, match=reason) as caught:
@@ -142,18 +142,18 @@ def test_what_no_list_can_name_is_an_error(here):
 
 
 @pytest.mark.parametrize(
-    ("names", "options"),
+    ("names", "inputs"),
     [
         (["-", "-"], {}),
         (["-"], {"files_from": "-"}),
         (["a.jpg"], {"files_from": "gone"}),
-        (["a.jpg"], {"start_s": 2, "end_s": 2}),
-        (["a.jpg"], {"end_s": math.nan}),
+        (["a.jpg"], {"start": 2, "end": 2}),
+        (["a.jpg"], {"end": math.nan}),
     ],
 )
-def test_invalid_requests_are_refused(names, options):
+def test_invalid_requests_are_refused(names, inputs):
     with pytest.raises(UsageError) as caught:
-        Sources(names, SourceOptions(**options))
+        Sources(names, Inputs(**inputs))
     assert caught.value.hint
 
 
@@ -200,7 +200,7 @@ def test_errors_and_sources_contain_no_secrets(caplog):
 def test_totals_grow_as_inputs_are_found(here):
     touch("in/a.jpg", "in/b.jpg", "in/x/c.jpg", "d.jpg")
     number_video.write(here / "v.mp4", 30)
-    with Sources(["in", "v.mp4", "d*.jpg"], SourceOptions(recursive=True, stride=7)) as sources:
+    with Sources(["in", "v.mp4", "d*.jpg"], Inputs(recursive=True, vid_stride=7)) as sources:
         totals = [
             sources.progress.total,
             *((sources.progress.total, item.origin.source)[0] for item in sources),
@@ -232,7 +232,7 @@ def test_closing_ends_another_thread_that_waits(here, monkeypatch):  # noqa: ARG
     inlet, outlet = os.pipe()
     with os.fdopen(inlet) as stdin, os.fdopen(outlet, "wb"):
         monkeypatch.setattr(sys, "stdin", stdin)
-        sources = Sources([], SourceOptions(files_from="-"))
+        sources = Sources([], Inputs(files_from="-"))
         reader = threading.Thread(target=list, args=[sources])
         reader.start()
         sources.close()
@@ -290,9 +290,9 @@ def test_the_guard_recognises_the_inputs():
 
 @pytest.mark.usefixtures("inputs")
 def test_folders_count_only_as_deep_as_they_are_searched_with_their_links():
-    assert Path("in/deep/d.jpg") in InputGuard(["in"], SourceOptions(recursive=True))
-    written = SourceOptions(recursive=True, written=(Path("in/deep"),))
-    assert Path("in/deep/d.jpg") not in InputGuard(["in"], written)
+    assert Path("in/deep/d.jpg") in InputGuard(["in"], Inputs(recursive=True))
+    guard = InputGuard(["in"], Inputs(recursive=True), [Path("in/deep")])
+    assert Path("in/deep/d.jpg") not in guard
     touch("originals/a.jpg")
     Path("in/link.jpg").symlink_to("../originals/a.jpg")
     assert Path("originals/a.jpg") in InputGuard(["in"])
@@ -303,7 +303,7 @@ def test_with_a_list_any_picture_or_video_may_be_an_input(inputs, files_from):
     touch("list.txt", "old.parquet", "old")
     (inputs / "picture.csv").symlink_to("in/b.jpg")
     os.mkfifo("pipe.jpg")
-    guard = InputGuard(["in/x.csv"], SourceOptions(files_from=files_from))
+    guard = InputGuard(["in/x.csv"], Inputs(files_from=files_from))
     for name in ("in/a.jpg", "in/v.mp4", "picture.csv", "in/x.csv"):
         with pytest.raises(UsageError, match=f"{name} is one of the inputs"):
             guard.refuse([None, Path(name)])
@@ -325,7 +325,7 @@ def test_a_new_file_needs_no_lookup(monkeypatch):
     def refuse(path):
         raise AssertionError(path)
 
-    guard = InputGuard(["in", "in/*.jpg"], SourceOptions(recursive=True))
+    guard = InputGuard(["in", "in/*.jpg"], Inputs(recursive=True))
     with monkeypatch.context() as patch:
         patch.setattr(os, "scandir", refuse)
         assert Path("out/a.jpg") not in guard

@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
+from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError, SourceError
 from detcli.core.record import Origin
 from detcli.source import fetch as reading
@@ -68,12 +69,12 @@ def writer(monkeypatch):
 def read(monkeypatch, tmp_path):
     """Frame number and grey of the pictures in some bytes, and the total."""
 
-    def read(data, stride=1, **options):
+    def read(data, **inputs):
         (tmp_path / "stdin").write_bytes(data)
         progress = SourceProgress(1)
         with (tmp_path / "stdin").open() as stdin:
             monkeypatch.setattr(sys, "stdin", stdin)
-            items = list(read_stdin(DecodeOptions(**options), progress, stride))
+            items = list(read_stdin(DecodeOptions(Inputs(**inputs)), progress))
         assert all(item.origin == Origin("-", frame=item.origin.frame) for item in items)
         return [(item.origin.frame, grey(item)) for item in items], progress.total
 
@@ -82,11 +83,11 @@ def read(monkeypatch, tmp_path):
 
 def test_every_nth_picture_of_a_stream_is_used_and_every_error(read):
     stream = b"".join(map(encode, (50, 60, 70, 80))) + encode(90)[:-2] + encode(100)
-    pictures, _ = read(stream, stride=3)
+    pictures, _ = read(stream, vid_stride=3)
     assert [(frame, isinstance(found, str)) for frame, found in pictures] == [
         *((0, False), (3, False), (4, True)),
     ]
-    assert read(encode(50), stride=3) == ([(None, 50)], 1)
+    assert read(encode(50), vid_stride=3) == ([(None, 50)], 1)
 
 
 STREAMS = [

@@ -12,18 +12,19 @@ from made_videos import record_film
 from number_video import CODES
 from source_items import error_of
 
+from detcli.core.config import Inputs
 from detcli.core.errors import InputError
 from detcli.core.record import Clip
-from detcli.source.loading import SourceOptions, SourceProgress
+from detcli.source.loading import SourceProgress
 from detcli.source.sources import Sources
 from detcli.source.video import open_file, read_video
 
 
-def read(path, **options):
+def read(path, **inputs):
     """The items of a video; the final total is checked."""
     progress = SourceProgress(1)
     name = str(path)
-    items = list(read_video(name, partial(open_file, name), SourceOptions(**options), progress))
+    items = list(read_video(name, partial(open_file, name), Inputs(**inputs), progress))
     assert {item.origin.source for item in items} <= {name}
     assert progress.total in {len(items), None}
     return items
@@ -42,8 +43,8 @@ def split(items):
     return shown, str(error) if error else None
 
 
-def numbers(path, **options):
-    shown, error = split(read(path, **options))
+def numbers(path, **inputs):
+    shown, error = split(read(path, **inputs))
     assert error is None
     return shown
 
@@ -55,26 +56,26 @@ def test_all_frames_come_or_those_that_are_requested(video, suffix):
     assert [item.origin.time_s for item in items] == pytest.approx([n / 25 for n in range(300)])
     assert {item.origin.clip for item in items} == {Clip(25.0)}
     assert not any(item.origin.path for item in items)
-    for options, expected in (
+    for inputs, expected in (
         ({}, range(300)),
-        ({"stride": 7}, range(0, 300, 7)),
-        ({"end_s": 1}, range(25)),
-        ({"end_s": 1.01}, range(26)),
-        ({"start_s": 2}, range(50, 300)),
-        ({"start_s": 2.01, "end_s": 2.2}, range(51, 55)),
-        ({"start_s": 9.01, "end_s": 10.01, "stride": 10}, range(226, 251, 10)),
-        ({"start_s": 11.96}, [299]),
-        ({"end_s": 1000}, range(300)),
+        ({"vid_stride": 7}, range(0, 300, 7)),
+        ({"end": 1}, range(25)),
+        ({"end": 1.01}, range(26)),
+        ({"start": 2}, range(50, 300)),
+        ({"start": 2.01, "end": 2.2}, range(51, 55)),
+        ({"start": 9.01, "end": 10.01, "vid_stride": 10}, range(226, 251, 10)),
+        ({"start": 11.96}, [299]),
+        ({"end": 1000}, range(300)),
     ):
-        assert numbers(path, **options) == list(expected), options
-    assert split(read(path, end_s=1e-9))[0] == []
-    assert split(read(path, start_s=1e308))[0] == []
+        assert numbers(path, **inputs) == list(expected), inputs
+    assert split(read(path, end=1e-9))[0] == []
+    assert split(read(path, start=1e308))[0] == []
 
 
 def test_a_start_after_the_end_is_an_error(video):
     path = video()
     for start_s in (3, 20):
-        shown, error = split(read(path, start_s=start_s))
+        shown, error = split(read(path, start=start_s))
         assert shown == []
         assert "it ends at 1.96 s" in error
     assert "cannot be read" in split(read(path.with_name("gone.mp4")))[1]
@@ -83,8 +84,8 @@ def test_a_start_after_the_end_is_an_error(video):
 def test_the_total_and_the_rate_are_known_at_the_first_frame(video):
     progress = SourceProgress(3)
     path = str(video(frames=50))
-    options = SourceOptions(stride=2, start_s=0.4, end_s=1.2)
-    items = read_video(path, partial(open_file, path), options, progress)
+    inputs = Inputs(vid_stride=2, start=0.4, end=1.2)
+    items = read_video(path, partial(open_file, path), inputs, progress)
     assert next(items).origin.clip.frames_per_second == 25 / 2
     assert progress.total == 2 + len(range(10, 30, 2))
     list(items)
@@ -138,8 +139,8 @@ def test_a_truncated_video_gives_its_frames_and_an_error(video, suffix):
     assert shown == list(range(len(shown)))
     if suffix != "ts":  # which declares no number of frames
         assert f"breaks off: {len(shown)} of 200 frames are there" in error
-        assert split(read(path, end_s=1)) == (list(range(25)), None)
-        assert "breaks off" in split(read(path, start_s=100))[1]
+        assert split(read(path, end=1)) == (list(range(25)), None)
+        assert "breaks off" in split(read(path, start=100))[1]
 
 
 def test_damaged_frames_are_left_out_and_counted(video):
@@ -209,8 +210,8 @@ ODD_TIMES = {  # what a capture says, the frames, and their times
 }
 
 
-def read_double(double, progress=None, **options):
-    return read_video("v", lambda: double, SourceOptions(**options), progress or SourceProgress(1))
+def read_double(double, progress=None, **inputs):
+    return read_video("v", lambda: double, Inputs(**inputs), progress or SourceProgress(1))
 
 
 def test_times_are_plausible():
@@ -240,7 +241,7 @@ def test_seeking_to_the_start_can_be_stopped():
     progress = SourceProgress(1)
     double = Double([0.0] * 10**6, rate=0.0)
     double.grab = lambda: progress.stop.set() or True
-    assert list(read_double(double, progress, start_s=10)) == []
+    assert list(read_double(double, progress, start=10)) == []
     assert double.released == 2  # opened again from the beginning after seeking failed
 
 
@@ -254,7 +255,7 @@ def test_numbers_after_a_start_count_the_frames_at_a_variable_rate(tmp_path, suf
     whole = numbered(read(path))
     assert len(whole) == 250
     for start_s in (5.01, 7, 8.4, 10.01):
-        assert numbered(read(path, start_s=start_s)) == {
+        assert numbered(read(path, start=start_s)) == {
             number: at for number, at in whole.items() if at >= start_s
         }
     opened = []
@@ -263,7 +264,7 @@ def test_numbers_after_a_start_count_the_frames_at_a_variable_rate(tmp_path, suf
         opened.append(open_file(str(path)))
         return opened[-1]
 
-    items = read_video("v", reopen, SourceOptions(start_s=10.01), SourceProgress(1))
+    items = read_video("v", reopen, Inputs(start=10.01), SourceProgress(1))
     next(items)
     sought, counted = opened
     assert sought.isOpened()
@@ -294,7 +295,7 @@ def test_where_packets_have_no_times_frames_are_counted_up_to_the_start(position
         opened.append(Seekable(positions))
         return opened[-1]
 
-    items = list(read_video("v", reopen, SourceOptions(start_s=11), SourceProgress(1)))
+    items = list(read_video("v", reopen, Inputs(start=11), SourceProgress(1)))
     assert [item.origin.frame for item in items] == list(range(110, 120))
     assert [double.released for double in opened] == [1, 1, 1]
 
@@ -316,7 +317,7 @@ def test_a_cut_begins_with_its_first_whole_picture(tmp_path, codec, begin_s):
                 target.mux(packet)
     items = read(cut)
     assert items[0].origin.time_s > 0
-    assert numbered(read(cut, start_s=9)).items() <= numbered(items).items()
+    assert numbered(read(cut, start=9)).items() <= numbered(items).items()
 
 
 @pytest.mark.parametrize("suffix", ["h264", "mjpeg", "mjpg", "vob", "y4m"])
@@ -334,5 +335,5 @@ def test_streams_in_files_are_videos(tmp_path, suffix):
         output.mux(video.encode(None))
     with Sources([str(path)]) as sources:
         assert split([*sources]) == (list(range(200)), None)
-    with Sources([str(path)], SourceOptions(start_s=6, end_s=6.4)) as sources:
+    with Sources([str(path)], Inputs(start=6, end=6.4)) as sources:
         assert split([*sources]) == (list(range(150, 160)), None)

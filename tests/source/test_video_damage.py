@@ -11,9 +11,9 @@ DAMAGE = """
     import random, sys
     from functools import partial
     from pathlib import Path
+    from detcli.core.config import Inputs
     from detcli.core.errors import InputError
     from detcli.core.opencv import silence_opencv
-    from detcli.source.loading import SourceOptions
     from detcli.source.sources import Sources
 
     silence_opencv()
@@ -38,8 +38,8 @@ DAMAGE = """
                 mutation[start:start] = data[: chance.randrange(len(data))]
         name = str(folder / ("v" + source.suffix))
         Path(name).write_bytes(mutation)
-        options = SourceOptions(start_s=6 if seed % 8 > 3 else 0)
-        with Sources([name], options) as sources:
+        inputs = Inputs(start=6 if seed % 8 > 3 else 0)
+        with Sources([name], inputs) as sources:
             count = 0
             for item in sources:
                 count += 1

@@ -40,7 +40,7 @@ def convert(
     from detcli.commands.convert.run import built_in, load_pictures
     from detcli.commands.convert.run import convert as run
     from detcli.core.opencv import silence_opencv
-    from detcli.run import locate, source_options
+    from detcli.run import locate
     from detcli.source.sources import InputGuard, Sources
 
     silence_opencv()
@@ -52,13 +52,13 @@ def convert(
         )
     if calibrate and not conversion.int8 and not conversion.half:
         raise UsageError("--calibrate needs --int8 or --half", "leave it out, or add one")
-    pictured, read = [conversion.image] if conversion.image else [], source_options(config)
-    InputGuard([*pictured, *calibrate], read).refuse([output])
+    pictured = [conversion.image] if conversion.image else []
+    InputGuard([*pictured, *calibrate], config.inputs).refuse([output])
     with fetching() as show:
         located = locate(config, show)
     with (
         Sources(pictured) as picture,
-        Sources(calibrate, read) as sources,
+        Sources(calibrate, config.inputs) as sources,
         progress(lambda: sources.progress.total, wanted=bool(calibrate) and not quiet) as advance,
     ):
         compared_on = next(iter(picture)) if pictured else built_in()

@@ -130,7 +130,7 @@ class Evaluation(CocoIds):
     def _items(self) -> Iterator[Item]:
         for sample in self.samples:
             if sample.path is not None:
-                load = partial(load_file, sample.path, self._run.source.decode)
+                load = partial(load_file, sample.path, self._run.decode)
                 yield Item(Origin(str(sample.path), sample.path), load)
 
     def add(self, record: Record) -> None:

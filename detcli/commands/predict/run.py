@@ -15,7 +15,7 @@ from detcli.core.record import AddedJson, Record, SettingsJson
 from detcli.core.text import count
 from detcli.core.timing import Stage, StageTimes
 from detcli.model.contract import class_ids
-from detcli.run import Run, is_one_picture, locate, open_run, source_options
+from detcli.run import Run, is_one_picture, locate, open_run
 from detcli.run.counts import Counts, check_conditions, parse_condition
 from detcli.sink import Destination, Skip, choose_destination, is_special, open_sinks
 from detcli.sink.protocol import Sink, Stopped
@@ -39,7 +39,8 @@ def predict_here(config: Config) -> Counts:
     with fetching() as show:
         model = locate(config, show)
     files = [model.path, *filter(None, (config.settings.names, writing.coco_images))]
-    guard = InputGuard([*config.inputs.source, *map(str, files)], source_options(config))
+    inputs = config.inputs
+    guard = InputGuard([*inputs.source, *map(str, files)], inputs, writing.written)
     guard.refuse(writing.files)
     with open_run(config, model) as run:
         names, places = run.detector.contract.names, run.watched.places

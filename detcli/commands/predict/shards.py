@@ -10,7 +10,7 @@ from detcli.core.errors import UsageError
 from detcli.core.objects import is_object
 from detcli.core.text import count
 from detcli.core.values import Format, Share
-from detcli.run import locate, set_up_process, source_options
+from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts
 from detcli.run.shards import open_engine
 from detcli.run.shards.manifest import HeaderJson, Manifest, OpenedRun, begin, source_of
@@ -58,7 +58,7 @@ def predict_shards(config: Config) -> Counts:
                 "strict": inputs.strict,
             },
         }
-        with Sources(inputs.source, source_options(config)) as sources:
+        with Sources(inputs.source, inputs, config.writing.written) as sources:
             named = inputs.source or inputs.files_from is not None
             entries = sources.entries() if named else None
             opened = begin(store, header, entries, shards.shard_size, extend=shards.extend)

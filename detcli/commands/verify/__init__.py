@@ -126,14 +126,13 @@ def _require_only_check(origins: Mapping[str, str]) -> None:
 
 def _compare(request: VerifyRequest) -> "Certificate":
     """Compare two sides that run, or that were saved, and write the certificate."""
-    from detcli.run import source_options
     from detcli.sink.page.folder import require_apart
     from detcli.source.sources import InputGuard
 
-    certificate = request.certificate
-    named = filter(None, [request.other, request.coco_images])
-    inputs = InputGuard([*request.images, request.model, *named], source_options(request.config))
-    require_apart(request.config.writing.report, [certificate])
+    certificate, config = request.certificate, request.config
+    named = [*request.images, request.model, *filter(None, [request.other, request.coco_images])]
+    inputs = InputGuard(named, config.inputs, config.writing.written)
+    require_apart(config.writing.report, [certificate])
     inputs.refuse([certificate])
     with ExitStack() as stack:
         file = None if certificate is None else open_output(certificate)  # before all the work
@@ -150,7 +149,7 @@ def _compare(request: VerifyRequest) -> "Certificate":
         if file is not None:
             file.write((encode(made) + "\n").encode("utf-8", "backslashreplace"))
             file.commit()
-            if not request.config.messages.quiet:
+            if not config.messages.quiet:
                 say(f"wrote a certificate: {certificate}")
     return made
 

@@ -34,7 +34,6 @@ from detcli.model.file import ModelFile
 from detcli.model.graph import known_size, shape
 from detcli.model.preprocessing import written
 from detcli.model.zoo import find
-from detcli.run import source_options
 from detcli.run.batches import BatchDetector, prepare_for
 from detcli.run.machine import describe_run
 from detcli.run.sides import DetectorSide, GraphSide, precision_in, rows_of
@@ -240,7 +239,7 @@ def verify_running(request: VerifyRequest, inputs: InputGuard) -> Certificate:
     plan, config, seed = plan_running(request), request.config, request.random
     with (
         open_results(request, inputs, plan.rules, plan.reports) as results,
-        Sources(request.images, source_options(config)) as sources,
+        Sources(request.images, config.inputs, config.writing.written) as sources,
         progress(lambda: sources.progress.total, wanted=not config.messages.quiet) as advance,
     ):
         items = sources if seed is None else [random_item(seed, plan.input_size)]

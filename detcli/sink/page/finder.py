@@ -16,7 +16,7 @@ from detcli.core.record import Origin, RecordJson
 from detcli.sink.page import Rendering, render
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import load_file
-from detcli.source.loading import STDIN, Item, SourceOptions, load_in_time
+from detcli.source.loading import STDIN, Item, load_in_time
 from detcli.source.names import is_address, is_camera
 from detcli.source.sources import Sources
 
@@ -104,7 +104,7 @@ class Finder:
             return None
         item = Item(Origin(record["source"], path), partial(load_file, path, self.options))
         try:
-            return _same(record, load_in_time(item, self.options.timeout_s))
+            return _same(record, load_in_time(item, self.options.inputs.input_timeout))
         except InputError:
             return None
 
@@ -134,7 +134,7 @@ class _FrameReader:
     def __init__(self, path: Path, options: DecodeOptions) -> None:
         self.path = path
         self.number = -1  # of the frame read last
-        self._sources = Sources([str(path)], SourceOptions(decode=options))
+        self._sources = Sources([str(path)], options.inputs)
         self._items = iter(self._sources)
 
     def at(self, number: int) -> Picture | None:
