@@ -176,7 +176,6 @@ def report(
     from detcli.run.saved import read_records
     from detcli.sink.page import About, Page, settings_facts, settings_places
     from detcli.sink.page.finder import Finder  # these load OpenCV
-    from detcli.source.decode import DecodeOptions
 
     set_up_process()
     if images is not None and not images.is_dir():
@@ -184,8 +183,7 @@ def report(
     blur = _Blur(config.writing.blur, config.writing.blur_with)
     reading = read_records(records)
     first = [*islice(reading, 1)]  # before a page is begun
-    decode = DecodeOptions(config.inputs)
-    finder = Finder(images, decode, blur.pixels if config.writing.blur else None)
+    finder = Finder(images, config.inputs, blur.pixels if config.writing.blur else None)
     settings = first[0].get("settings", {}) if first else {}
     conf = settings.get("conf")  # any JSON may stand there
     source = "standard input" if records == "-" else public_name(records)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import UsageError
+from detcli.core.opencv import MAX_PIXELS
 from detcli.core.options import build, check_values, flat, option, panel, require_partners, rows
 from detcli.core.values import (
     Actors,
@@ -92,7 +93,7 @@ class Inputs:
         None, "--end SECONDS", "Stop at this time in a video.", boxes=True, range=(0, None)
     )
     max_pixels: int = option(
-        200_000_000,
+        MAX_PIXELS,
         "--max-pixels N",
         "Refuse pictures with more pixels.",
         boxes=True,

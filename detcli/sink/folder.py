@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Generic, TypeVar
 
-from detcli.core.files import LEFTOVER, make_folder, unwritable, write_file
+from detcli.core.files import LEFTOVER, make_folder, write_file, writing
 from detcli.core.record import Origin, Record
 
 State = TypeVar("State")
@@ -182,13 +182,11 @@ def claim(folder: Path, mark: str) -> bool:
     What a killed run has left before it could mark the folder does not count.
     """
     path = folder / mark
-    try:
+    with writing(folder):
         if path.is_file() and not path.is_symlink():
             return True
         if any(not LEFTOVER.fullmatch(one.name) for one in folder.iterdir()):
             return False
-    except OSError as error:
-        raise unwritable(folder, error) from error
     write_file(path, b"")
     return True
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from detcli.core.cache import warn_once
 from detcli.core.errors import DependencyError, OutputError
-from detcli.core.files import AtomicFile, unwritable
+from detcli.core.files import AtomicFile, writing
 from detcli.core.geometry import Image
 from detcli.core.opencv import cv2
 from detcli.core.record import Clip, Origin, Record
@@ -180,10 +180,8 @@ class VideoFile:
                 f"cannot write {self._part.path}: no space left on the disk",
                 "make room; the video ends here, and can be played",
             )
-        try:
+        with writing(self._part.path):
             self._encoder.write(picture, time_s)
-        except OSError as error:
-            raise unwritable(self._part.path, error) from error
         self._last = picture
 
     def repeat(self, time_s: float) -> None:

@@ -41,7 +41,6 @@ from detcli.model.contract import COCO, COCO_IDS
 from detcli.run.saved import MAX_CLASS, MAX_NUMBER, is_folder, open_lines, read_records
 from detcli.sink.labels import COCO_ID_OF, CocoIds, CocoIdsFromFile
 from detcli.sink.page.finder import Finder
-from detcli.source.decode import DecodeOptions
 from detcli.source.sources import InputGuard
 
 MAX_NOTED = 100  # settings of one run that are remembered
@@ -369,7 +368,7 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         results.report.unlike += different
         quiet = request.config.messages.quiet
         advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
-        finder = stack.enter_context(closing(Finder(folder, DecodeOptions())))
+        finder = stack.enter_context(closing(Finder(folder, request.config.inputs)))
         names = _by_id(left.classes), _by_id(right.classes)
         for one, counterpart in right.pairs(left):
             if one is not None and counterpart is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePath
 
+from detcli.core.config import Inputs
 from detcli.core.device import available_cores
 from detcli.core.errors import InputError
 from detcli.core.geometry import Image, Picture
@@ -32,12 +33,13 @@ class Finder:
 
     Attributes:
         folder: Where to look first; None to look only where the records say.
+        inputs: How pictures are read.
         edit: Changes the pixels of a record's picture.
         lost: How many records have a picture that was not found, or is another one.
     """
 
     folder: Path | None
-    options: DecodeOptions
+    inputs: Inputs
     edit: Callable[[RecordJson, Image], Image] | None = None
     lost: int = 0
     _video: "_FrameReader | None" = field(default=None, init=False)
@@ -91,7 +93,7 @@ class Finder:
             return None
         if self._video is None or self._video.path != path or self._video.number > record["frame"]:
             self.close()
-            self._video = _FrameReader(path, self.options)
+            self._video = _FrameReader(path, self.inputs)
         picture = self._video.at(record["frame"])
         return None if picture is None else _same(record, picture)
 
@@ -102,9 +104,10 @@ class Finder:
         path = self.path_of(record["source"])
         if path is None:
             return None
-        item = Item(Origin(record["source"], path), partial(load_file, path, self.options))
+        load = partial(load_file, path, DecodeOptions(self.inputs))
+        item = Item(Origin(record["source"], path), load)
         try:
-            return _same(record, load_in_time(item, self.options.inputs.input_timeout))
+            return _same(record, load_in_time(item, self.inputs.input_timeout))
         except InputError:
             return None
 
@@ -131,10 +134,10 @@ def _same(record: RecordJson, picture: Picture) -> Picture | None:
 class _FrameReader:
     """The frames of a video, one after the other."""
 
-    def __init__(self, path: Path, options: DecodeOptions) -> None:
+    def __init__(self, path: Path, inputs: Inputs) -> None:
         self.path = path
         self.number = -1  # of the frame read last
-        self._sources = Sources([str(path)], options.inputs)
+        self._sources = Sources([str(path)], inputs)
         self._items = iter(self._sources)
 
     def at(self, number: int) -> Picture | None:

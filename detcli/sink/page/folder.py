@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from detcli.core.errors import OutputError, UsageError
-from detcli.core.files import NO_WAIT, AppendedFile, lock, make_folder, unwritable, write_file
+from detcli.core.files import NO_WAIT, AppendedFile, lock, make_folder, write_file, writing
 from detcli.sink.folder import claim
 
 MARK = ".detcli-page"  # the file by which a folder is known to be ours; locked while a run writes
@@ -45,10 +45,8 @@ class PageFolder:
                 "name an empty folder, or one that does not exist",
             )
         flags = os.O_RDWR | NO_WAIT | getattr(os, "O_NOFOLLOW", 0)
-        try:
+        with writing(mark):
             self._lock = FileIO(os.open(mark, flags), "r+")
-        except OSError as error:
-            raise unwritable(mark, error) from error
         with contextlib.ExitStack() as stack:
             stack.callback(self._lock.close)
             if lock(self._lock) is False:
@@ -129,12 +127,11 @@ class PageFolder:
 
     def _earlier(self) -> list[dict[str, Any]]:
         path = self._real / "data/runs.js"
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise unwritable(path, error) from error
+        with writing(path):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                return []
         try:
             known, runs = json.loads(data.replace(b"runs(", b"[", 1).replace(b");\n", b"]"))
             if known == FORMAT and all(isinstance(run["chunks"], int) for run in runs):
