@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from detcli.core.errors import DeviceError, OutputError, loading
 from detcli.core.files import AtomicFile
-from detcli.core.text import OBJECT_SCHEMES, public_text
+from detcli.core.text import public_text
 
 CHUNK = 1 << 20
 """Bytes that a read yields at once."""
@@ -153,11 +153,6 @@ class Address:
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.bucket}/{self.key}"
-
-
-def is_object(name: str) -> bool:
-    """True for the address of an object, or of a bucket or a folder in one."""
-    return name.lower().startswith(OBJECT_SCHEMES)
 
 
 def require_obstore() -> None:

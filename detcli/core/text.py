@@ -31,6 +31,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
+def is_object(name: str) -> bool:
+    """True for the address of an object, or of a bucket or a folder in one."""
+    return name.lower().startswith(OBJECT_SCHEMES)
+
+
 def public_name(name: str) -> str:
     """The name of an input or model; an address without user, password and possible secrets.
 

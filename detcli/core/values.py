@@ -340,7 +340,8 @@ def read_target(output: str | None) -> "Target | None":
     """The value of `--output`; None for standard output."""
     if output is None or output == "-":
         return None
-    from detcli.core.objects import Address, ObjectError, is_object
+    from detcli.core.objects import Address, ObjectError
+    from detcli.core.text import is_object
 
     if not is_object(output):
         return Path(output)

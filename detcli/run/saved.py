@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
-from detcli.core.objects import is_object
 from detcli.core.record import SCHEMA_VERSION, RecordJson
+from detcli.core.text import is_object
 from detcli.source.loading import STDIN
 
 MAX_CLASS = 1_000_000

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 from detcli.core.config import Inputs
 from detcli.core.device import available_cores
 from detcli.core.errors import InputError, SourceError, StoreError, UsageError
-from detcli.core.objects import Address, is_object, require_obstore
+from detcli.core.objects import Address, require_obstore
 from detcli.core.record import Origin
-from detcli.core.text import public_name
+from detcli.core.text import is_object, public_name
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import Fetches, http_request, load_file
 from detcli.source.loading import (

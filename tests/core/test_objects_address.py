@@ -2,7 +2,8 @@
 
 import pytest
 
-from detcli.core.objects import Address, ObjectError, is_object
+from detcli.core.objects import Address, ObjectError
+from detcli.core.text import is_object
 
 
 @pytest.mark.parametrize("name", ["s3://a/b", "S3://a/b", "gs://a", "az://a/"])

@@ -7,8 +7,7 @@ from detcli import __version__
 from detcli.cli.messages import fetching, progress, protect_stderr, say, set_verbosity, tell
 from detcli.core.config import Config
 from detcli.core.errors import UsageError
-from detcli.core.objects import is_object
-from detcli.core.text import count
+from detcli.core.text import count, is_object
 from detcli.core.values import Format, Share
 from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts

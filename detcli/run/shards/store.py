@@ -17,8 +17,8 @@ from typing import BinaryIO, Protocol, cast
 
 from detcli.core.errors import OutputError, StoreError, UsageError, system_reason
 from detcli.core.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder, unwritable
-from detcli.core.objects import Address, Bucket, ObjectError, ObjectExistsError, checked, is_object
-from detcli.core.text import public_name
+from detcli.core.objects import Address, Bucket, ObjectError, ObjectExistsError, checked
+from detcli.core.text import is_object, public_name
 
 CHUNK = 1 << 20
 

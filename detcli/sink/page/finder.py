@@ -12,8 +12,8 @@ from detcli.core.config import Inputs
 from detcli.core.device import available_cores
 from detcli.core.errors import InputError
 from detcli.core.geometry import Image, Picture
-from detcli.core.objects import is_object
 from detcli.core.record import Origin, RecordJson
+from detcli.core.text import is_object
 from detcli.sink.page import Rendering, render
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import load_file
