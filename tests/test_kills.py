@@ -46,7 +46,7 @@ def torn(before, after, here, *, journals=()):
     return [
         f"{name} is torn"
         for name, content in contents(here).items()
-        if not LEFTOVER.fullmatch(Path(name).name)
+        if not re.fullmatch(LEFTOVER, Path(name).name)
         and Path(name).name not in journals
         and content not in [state.get(name) for state in states]
     ]

@@ -17,13 +17,11 @@ import typer
 
 from detcli import __version__
 from detcli.cli.completion import words_of_bash
+from detcli.cli.groups import Group
 from detcli.cli.messages import report
-from detcli.cli.options import Command, Group
-from detcli.core.config import Config
 from detcli.core.errors import DetcliError, OutputError, UsageError, as_error
 from detcli.core.files import StandardOutput
 from detcli.core.interrupts import EXIT_CODE, interrupts
-from detcli.core.options import rows
 from detcli.core.text import public_name
 
 log = logging.getLogger(__name__)
@@ -105,6 +103,9 @@ class Commands(Group):
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
+            from detcli.core.config import Config  # only errors need them
+            from detcli.core.options import rows
+
             unknown = getattr(error, "option_name", None)
             known = any(unknown in row.names for row in rows(Config).values())
             if known and not ctx.resilient_parsing:
@@ -167,6 +168,8 @@ def _load(name: str) -> Any:  # noqa: ANN401 - private to Typer
     module, _, function = PLACES.get(name, f"{name}.{name}").partition(".")
     found = getattr(importlib.import_module(f"detcli.commands.{module}"), function)
     if not isinstance(found, typer.Typer):
+        from detcli.cli.options import Command  # loads what options may hold
+
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         alone.command(name, cls=Command, epilog=found.examples)(found)
         found = alone

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterator
 
-from detcli.core.device import Device, DeviceKind, has_openvino
 from detcli.core.errors import DeviceError
 
 VARIABLE = "_DETCLI_COMPLETE"
@@ -17,6 +16,7 @@ VARIABLE = "_DETCLI_COMPLETE"
 def complete_device(incomplete: str) -> list[str]:
     """The devices of this machine, whether they work or not, and the same after a comma."""
     from detcli.backend.nvidia import count_gpus
+    from detcli.core.device import Device, DeviceKind, has_openvino
 
     try:
         gpus = range(count_gpus())

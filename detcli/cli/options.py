@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand
 
 from detcli.cli.completion import complete_device, complete_model
+from detcli.cli.groups import Help
 from detcli.core.config import PANELS, Config
 from detcli.core.errors import DetcliError, UsageError, system_reason
-from detcli.core.files import StandardOutput
 from detcli.core.options import REQUIRED, Option, build, placed, require_partners, rows
 
 LINE = "the command line"
@@ -287,49 +287,7 @@ def _unusable(path: Path, reason: str) -> UsageError:
     )
 
 
-# What Typer shows
-
-
-class _Help:
-    """A command whose help is written as its results are: what cannot be written is an error."""
-
-    def get_help_option(self, ctx: Any) -> TyperOption | None:
-        """The option --help."""
-        found: TyperOption | None = super().get_help_option(ctx)  # type: ignore[misc]
-        if found is not None:  # Typer from 0.29 on would load pydantic to read its value
-            vars(found)["process_value"] = _show_help
-        return found
-
-    def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 - as in Typer
-        """The first paragraph, whole: Typer would cut it to fit into a line."""
-        help_text: str = self.help or ""  # type: ignore[attr-defined]
-        return " ".join(inspect.cleandoc(help_text).partition("\n\n")[0].split())
-
-
-def _show_help(context: Any, value: Any) -> Any:
-    if value and not context.resilient_parsing:
-        StandardOutput().write(f"{context.get_help()}\n")
-        raise typer.Exit
-    return value
-
-
-class Group(_Help, TyperGroup):
-    """A group of commands, whose own options are flags."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Its options, with those of completion that Typer adds."""
-        found = super().get_params(ctx)
-        for param in found:
-            vars(param).setdefault("process_value", _called(param))
-        return found
-
-
-def _called(param: Any) -> Callable[[Any, Any], Any]:
-    """What reads a flag of a group: its callback, without pydantic before it."""
-    return lambda context, value: param.callback(context, param, value)
-
-
-class Command(_Help, TyperCommand):
+class Command(Help, TyperCommand):
     """A command whose help shows its options in panels; its epilog is a list of examples."""
 
     def __init__(self, *args: Any, **more: Any) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from detcli.cli.groups import Group
 from detcli.cli.messages import fetching, say, set_verbosity
-from detcli.cli.options import Command, Group, command
+from detcli.cli.options import Command, command
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core.config import Config, Messages
 from detcli.core.errors import ModelError, UsageError

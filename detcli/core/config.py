@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from detcli.core.device import Device, DeviceOptions
+from detcli.core.device import AUTO, Device, DeviceOptions
 from detcli.core.errors import UsageError
 from detcli.core.opencv import MAX_PIXELS
 from detcli.core.options import build, check_values, flat, option, panel, require_partners, rows
@@ -136,7 +136,7 @@ class Running:
         shared=True,
     )
     device: tuple[Device, ...] = option(
-        (Device.parse("auto"),),
+        (AUTO,),
         "--device DEVICE",
         "Where to run: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:GPU or "
         "openvino:NPU; a comma-separated list uses all of them.",

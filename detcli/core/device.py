@@ -18,9 +18,7 @@ DEVICE_NAMES = (
 )
 """What `--device` accepts besides auto."""
 
-NAME = re.compile(
-    r"(auto|cpu)|(cuda|tensorrt)(?::([0-9]+))?|(openvino)(?::(CPU|NPU|GPU(?:\.[0-9]+)?))?"
-)
+NAME = r"(auto|cpu)|(cuda|tensorrt)(?::([0-9]+))?|(openvino)(?::(CPU|NPU|GPU(?:\.[0-9]+)?))?"
 """OpenVINO's names of its devices are in capitals; of several GPUs of Intel, GPU.N is one."""
 
 MIN_MEMORY, MAX_MEMORY = 1 << 20, 1 << 50  # bytes; others were meant in another unit
@@ -63,7 +61,7 @@ class Device:
         """Parse "auto" or one of DEVICE_NAMES; "openvino" is "openvino:CPU"."""
         if isinstance(name, Device):
             return name
-        if found := NAME.fullmatch(name):
+        if found := re.fullmatch(NAME, name):
             plain, gpu, ordinal, openvino, unit = found.groups()
             kind = DeviceKind(plain or gpu or openvino)
             return cls(kind, int(ordinal or 0) if gpu else None, openvino and (unit or "CPU"))
@@ -110,6 +108,9 @@ class Device:
     def provider(self) -> str:
         """ONNX Runtime's execution provider for it; `auto` and OpenVINO have none."""
         return PROVIDERS[self.kind]
+
+
+AUTO = Device(DeviceKind.AUTO)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 STDOUT = 1
 """The descriptor of standard output."""
 
-LEFTOVER = re.compile(r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?")
+LEFTOVER = r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?"
 """Names of temporary files."""
 
 
@@ -301,7 +301,7 @@ class Folder:
 
     def _remove_leftovers(self) -> None:
         with os.scandir(self._descriptor) as entries:
-            found = [entry.name for entry in entries if LEFTOVER.fullmatch(entry.name)]
+            found = [entry.name for entry in entries if re.fullmatch(LEFTOVER, entry.name)]
         for name in found:
             with contextlib.suppress(OSError):  # not ours, or gone by now
                 flags = os.O_RDWR | os.O_NOFOLLOW | NO_WAIT

@@ -25,7 +25,7 @@ REQUIRED: Any = ...
 WORDS = {"true": True, "false": False}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Option:
     """What a field is on the command line, and everywhere else; see `rows`."""
 

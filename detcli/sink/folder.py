@@ -185,7 +185,7 @@ def claim(folder: Path, mark: str) -> bool:
     with writing(folder):
         if path.is_file() and not path.is_symlink():
             return True
-        if any(not LEFTOVER.fullmatch(one.name) for one in folder.iterdir()):
+        if any(not re.fullmatch(LEFTOVER, one.name) for one in folder.iterdir()):
             return False
     write_file(path, b"")
     return True

@@ -7,6 +7,7 @@ does no harm.
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -92,7 +93,7 @@ class LocalFolder:
         try:
             with os.scandir(self._path) as entries:
                 for entry in entries:
-                    if not LEFTOVER.fullmatch(entry.name):
+                    if not re.fullmatch(LEFTOVER, entry.name):
                         yield entry.name
         except FileNotFoundError:
             return
