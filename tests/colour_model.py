@@ -206,3 +206,20 @@ class _Graph:
     def _constant(self, name, array):
         self.initializers.append(numpy_helper.from_array(array, name))
         return name
+
+
+def save_external(path, stride=CELL, location="weights.bin", **options):
+    """Write a body whose constants are all in a file beside it."""
+    model = build("body")
+    scale = next(tensor for tensor in model.graph.initializer if tensor.name == "stride")
+    scale.CopyFrom(numpy_helper.from_array(np.array(stride, np.float32), "stride"))
+    if options:  # constants as nodes instead
+        for tensor in model.graph.initializer:
+            node = onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
+            model.graph.node.insert(0, node)
+        del model.graph.initializer[:]
+    (path.parent / location).unlink(missing_ok=True)
+    onnx.save_model(
+        model, path, save_as_external_data=True, location=location, size_threshold=0, **options
+    )
+    return path

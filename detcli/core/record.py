@@ -98,7 +98,8 @@ class SettingsJson(TypedDict):
     """What the detections of a run depend on."""
 
     model: str
-    model_sha256: str  # of the model's file
+    # of the model's file, with external weights and what was read beside it where there are any
+    model_sha256: str
     conf: float  # scores are above it
     class_conf: dict[str, float]  # confidences of single classes, by class id
     max_det: int

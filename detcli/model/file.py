@@ -9,9 +9,10 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from io import BufferedReader
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Self
@@ -44,6 +45,13 @@ Other programs may fetch more of such a repository into the same cache at any ti
 """
 
 
+class ChangedError(ModelError):
+    """A file of a model was written while it was read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} changed while it was read", "wait until it is complete")
+
+
 @dataclass(frozen=True, slots=True)
 class ExternalFile:
     """A file beside the model that holds some of its weights."""
@@ -56,8 +64,14 @@ class ExternalFile:
     def read(cls, model: Path, name: str) -> Self:
         """Hash a file of external data."""
         with open_external(model, name) as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return cls(name, file.tell(), digest)
+            return cls.of(name, file)
+
+    @classmethod
+    def of(cls, name: str, file: BufferedReader) -> Self:
+        """Hash an open file."""
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return cls(name, file.tell(), digest)
 
 
 @dataclass(frozen=True)
@@ -110,8 +124,13 @@ class ModelFile:
         """SHA-256 of the file's bytes."""
         return hashlib.sha256(self.content).hexdigest()
 
+    @property
+    def identity(self) -> str:
+        """The hash of all that decides its answers, see `identity_of`."""
+        return identity_of(self.sha256, self.external, self.sidecar)
+
     @cached_property
-    def _loaded(self) -> "tuple[ModelProto, list[str]]":
+    def _loaded(self) -> "tuple[ModelProto, tuple[ExternalFile, ...]]":
         return load(self.path, self.content)
 
     @property
@@ -128,10 +147,10 @@ class ModelFile:
         with damage_reported(self.path):
             return infer_shapes(original)
 
-    @cached_property
+    @property
     def external(self) -> tuple[ExternalFile, ...]:
-        """The files beside the model that hold its weights."""
-        return tuple(ExternalFile.read(self.path, name) for name in self._loaded[1])
+        """The files beside the model that hold its weights, as they were read."""
+        return self._loaded[1]
 
     @cached_property
     def sidecar(self) -> Sidecar | None:
@@ -201,6 +220,19 @@ class ModelFile:
             return reading.body(model)
 
 
+def identity_of(
+    sha256: str, external: Iterable[ExternalFile] = (), sidecar: Sidecar | None = None
+) -> str:
+    """SHA-256 of a model: its file, the external data, and what lies beside it.
+
+    A model in one file without anything beside it has the file's own.
+    """
+    parts = [sha256, *(f"{one.sha256} {one.name}" for one in external)]
+    if sidecar is not None:
+        parts.append(sidecar.sha256)
+    return sha256 if len(parts) == 1 else hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
 @contextlib.contextmanager
 def damage_reported(path: Path) -> Iterator[None]:
     """Report what breaks on a damaged graph as a damaged file.
@@ -253,8 +285,8 @@ def _external_error(model: Path, why: str, hint: str) -> ModelError:
     return ModelError(f"the external data of {model} cannot be read: {why}", hint)
 
 
-def load(path: Path, content: bytes) -> "tuple[ModelProto, list[str]]":
-    """Parse a model, with its weights."""
+def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, ...]]":
+    """Parse a model, with its weights, and hash the files that hold them."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -277,8 +309,8 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, list[str]]":
         return model, _load_external(model, path, MAX_BYTES - len(content))
 
 
-def _load_external(model: "ModelProto", path: Path, limit: int) -> list[str]:
-    """Move external data into the model; returns the names of its files.
+def _load_external(model: "ModelProto", path: Path, limit: int) -> tuple[ExternalFile, ...]:
+    """Move external data into the model; returns its files.
 
     onnx has a function for this, but what it refuses depends on its version, it ignores sparse
     tensors, and it reads as much as a file claims.
@@ -287,7 +319,7 @@ def _load_external(model: "ModelProto", path: Path, limit: int) -> list[str]:
 
     from detcli.model.graph import model_tensors
 
-    names = set()
+    beside = defaultdict[str, list["TensorProto"]](list)
     for tensor in model_tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
             _check_size(tensor)
@@ -295,9 +327,20 @@ def _load_external(model: "ModelProto", path: Path, limit: int) -> list[str]:
         limit -= _byte_size(tensor)
         if limit < 0:
             raise _external_error(path, "it is more than 2 GiB", "check what the file is")
-        names.add(_load_tensor(tensor, path))
-        tensor.data_location = TensorProto.DEFAULT
-    return sorted(names)
+        place = {entry.key: entry.value for entry in tensor.external_data}
+        beside[place.get("location", "")].append(tensor)
+    found = []
+    for location, tensors in sorted(beside.items()):
+        with open_external(path, location) as file:
+            before = os.fstat(file.fileno())
+            for tensor in tensors:
+                _load_tensor(tensor, path, location, file)
+                tensor.data_location = TensorProto.DEFAULT
+            found.append(ExternalFile.of(location, file))
+            after = os.fstat(file.fileno())
+        if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
+            raise ChangedError(path)
+    return tuple(found)
 
 
 def _check_size(tensor: "TensorProto") -> None:
@@ -312,27 +355,24 @@ def _check_size(tensor: "TensorProto") -> None:
         raise ValueError(f"{tensor.name} of shape {list(tensor.dims)} has {there} entries")
 
 
-def _load_tensor(tensor: "TensorProto", path: Path) -> str:
-    """Move the data of one tensor into the model; returns the name of its file."""
+def _load_tensor(tensor: "TensorProto", path: Path, location: str, file: BufferedReader) -> None:
+    """Move the data of one tensor into the model."""
     place: dict[str, str] = {entry.key: entry.value for entry in tensor.external_data}
-    location = place.get("location", "")
     size, start = _byte_size(tensor), int(place.get("offset") or 0)
     stop = start + int(place.get("length") or size)
     if start < 0:
         raise ValueError(f"{tensor.name} begins at byte {start} of {location}")
-    with open_external(path, location) as file:
-        there = max(0, min(stop, os.fstat(file.fileno()).st_size) - start)
-        if there != size:
-            raise _external_error(
-                path,
-                f"{location} is truncated or another model's: of {tensor.name}, "
-                f"which takes {size} bytes, it has {there}",
-                f"fetch {location} again, together with the model",
-            )
-        file.seek(start)
-        tensor.raw_data = file.read(size)
+    there = max(0, min(stop, os.fstat(file.fileno()).st_size) - start)
+    if there != size:
+        raise _external_error(
+            path,
+            f"{location} is truncated or another model's: of {tensor.name}, "
+            f"which takes {size} bytes, it has {there}",
+            f"fetch {location} again, together with the model",
+        )
+    file.seek(start)
+    tensor.raw_data = file.read(size)
     del tensor.external_data[:]
-    return location
 
 
 def _byte_size(tensor: "TensorProto") -> int:
@@ -352,8 +392,12 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 19
+VERSION = 20
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
+
+
+ATTEMPTS = 5
+"""How often a model is read that changes meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +407,7 @@ class PreparedModel:
     name: str  # the name in records: that of the zoo, else the file's without its suffix
     contract: Contract
     graph: bytes  # serialised ONNX graph whose only output is the head
+    sha256: str = ""  # of all that decides its answers, as it was read; see `identity_of`
 
 
 def prepare(
@@ -386,30 +431,58 @@ def prepare(
         ModelError: The file cannot be read, or is not a detector.
         UsageError: The preprocessing is malformed.
     """
-    file = ModelFile.read(path, box_format, boxes_only=boxes_only)
+    for attempt in range(1, ATTEMPTS + 1):
+        file = ModelFile.read(path, box_format, boxes_only=boxes_only)
+        try:
+            prepared = _prepared(file)
+            break
+        except ChangedError:
+            if attempt == ATTEMPTS:
+                raise
+    contract = overridden(prepared.contract, preprocess)
+    return replace(prepared, name=name or path.stem, contract=contract)
+
+
+def _prepared(file: ModelFile) -> PreparedModel:
+    """Prepare a model, whose entries in the cache are named by all that they are made of.
+
+    Raises:
+        ChangedError: What an entry would be made of is not what it is named by.
+    """
 
     def describe() -> bytes:  # all that a warm start needs to know, as JSON
         contract, outputs = file.detector(), file.model.graph.output
-        with damage_reported(path):  # a name that is not text cannot be JSON
+        with damage_reported(file.path):  # a name that is not text cannot be JSON
             described = {
                 "contract": asdict(contract),
                 "output": outputs[0].name if len(outputs) == 1 else "",
-                "external": [external.name for external in file.external],
+                "external": [asdict(one) for one in file.external],
             }
             return json.dumps(described).encode()
+
+    def with_these(build: Callable[[], bytes]) -> bytes:
+        if file.external != external:
+            raise ChangedError(file.path)
+        return build()
 
     def body() -> bytes:
         serialised: bytes = file.body().SerializeToString(deterministic=True)
         return serialised
 
-    key = f"{file.sha256}-{VERSION}"
-    beside = None if file.sidecar is None else file.sidecar.sha256
-    variant = "-".join(filter(None, (key, box_format, beside, "boxes" if boxes_only else None)))
-    described = json.loads(cached(f"prepared/{variant}.contract", describe))
-    hashes = {name: ExternalFile.read(path, name).sha256 for name in described["external"]}
-    if hashes:  # the graph that is cached holds these weights
-        key = hashlib.sha256(f"{key} {hashes}".encode()).hexdigest()
-    contract = overridden(Contract.from_json(described["contract"]), preprocess)
-    whole = described["output"] == contract.head and not hashes  # no cut is needed
-    graph = file.content if whole else cached(f"prepared/{key}.graph", body)
-    return PreparedModel(name or path.stem, contract, graph)
+    beside = file.sidecar.sha256 if file.sidecar else None
+    variant = [f"{VERSION}", file.box_format, beside, "boxes" if file.boxes_only else None]
+    entry = "-".join(filter(None, variant))
+    described = json.loads(cached(f"prepared/{file.sha256}-{entry}.contract", describe))
+    noted = [ExternalFile(**one) for one in described["external"]]
+    external = tuple(ExternalFile.read(file.path, one.name) for one in noted)
+    weights = identity_of(file.sha256, external)  # which the cached graph holds
+    if external != (*noted,):  # what the graph promises may depend on them
+        described = json.loads(
+            cached(f"prepared/{weights}-{entry}.contract", partial(with_these, describe))
+        )
+    contract = Contract.from_json(described["contract"])
+    name = f"prepared/{weights}-{VERSION}.graph"
+    whole = described["output"] == contract.head and not external  # no cut is needed
+    graph = file.content if whole else cached(name, partial(with_these, body))
+    identity = identity_of(file.sha256, external, file.sidecar)
+    return PreparedModel(file.name, contract, graph, identity)

@@ -22,7 +22,6 @@ from typing import Any, cast
 
 from detcli.core.config import Config, Watched
 from detcli.core.device import Device, available_cores
-from detcli.core.files import sha256
 from detcli.core.opencv import open_streams_in_parallel, silence_opencv
 from detcli.core.options import flat, rows
 from detcli.core.record import SettingsJson
@@ -92,7 +91,7 @@ class Run:
         return {
             **asked,
             "model": detector.model_name,
-            "model_sha256": sha256(self.model.path),
+            "model_sha256": detector.model_sha256,
             "conf": detector.conf,
             "class_conf": {
                 str(class_id): least

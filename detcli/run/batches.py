@@ -77,7 +77,7 @@ class BatchDetector:
         if settings.names is not None:
             contract = contract.with_names(read_names(Path(settings.names)), str(settings.names))
         self.contract = contract  # what the model promises: layout, classes, input size
-        self.model_name = prepared.name
+        self.model_name, self.model_sha256 = prepared.name, prepared.sha256
         self.canvas = contract.canvas(settings.imgsz)  # height and width of the input
         if settings.rect and contract.input_size is not None:
             height, width = contract.input_size
@@ -347,7 +347,7 @@ def _origin(asked: float | None, recommended: float | None) -> str:
 
 
 def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
-    """Prepare a model as the settings say, see `model.prepared.prepare`."""
+    """Prepare a model as the settings say, see `model.file.prepare`."""
     return prepare(
         model.path,
         settings.box_format,

@@ -54,9 +54,9 @@ def loaded(tmp_path):
 def test_a_tensor_is_read_from_its_part_of_the_file(loaded):
     tensor = tensor_of()
     data = outside(tensor, offset=8, length=24, checksum="?", unknown="key")
-    model, names = loaded(model_of(weights=[tensor]), b"somebody" + data + b"more")
+    model, external = loaded(model_of(weights=[tensor]), b"somebody" + data + b"more")
     np.testing.assert_array_equal(numpy_helper.to_array(model.graph.initializer[0]), WEIGHT)
-    assert names == ["weights"]
+    assert [one.name for one in external] == ["weights"]
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def in_a_function(tensor):
 def test_external_data_is_loaded_wherever_its_tensor_is(loaded, place):
     tensor = tensor_of()
     data = outside(tensor)
-    model, names = loaded(place(tensor), data)
-    assert names == ["weights"]
+    model, external = loaded(place(tensor), data)
+    assert [one.name for one in external] == ["weights"]
     assert data in model.SerializeToString()
     assert b"weights" not in model.SerializeToString()
     tensor = tensor_of()
@@ -186,7 +186,7 @@ def test_a_wrong_number_of_entries_is_damage(loaded, tensor, dims, place):
 def test_a_model_without_external_data_is_unchanged(loaded):
     empty = helper.make_tensor("empty", TensorProto.FLOAT, [0], [])
     model = model_of(weights=[tensor_of(), empty])
-    assert loaded(model, None) == (model, [])
+    assert loaded(model, None) == (model, ())
 
 
 def test_a_file_that_ends_after_its_graph_is_truncated(loaded):

@@ -1,5 +1,8 @@
 """Prepared models: every file gives a contract and a graph or a ModelError, cached or not."""
 
+import itertools
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,17 +12,19 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, numpy_helper
+from colour_model import save_external
+from onnx import TensorProto
 
 from detcli.core.errors import ModelError
+from detcli.core.files import sha256
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize
-from detcli.model.file import prepare
+from detcli.model.file import ExternalFile, ModelFile, prepare
 
 PICTURE = colour_model.picture(("red", 1, 2)).transpose(2, 0, 1)[None, ::-1] / np.float32(255)
 PREPARE = """
 import hashlib, pathlib, sys
-from detcli.model.file import prepare
+from detcli.model.file import ExternalFile, ModelFile, prepare
 print("ready", flush=True)
 sys.stdin.readline()
 model = prepare(pathlib.Path(sys.argv[1]))
@@ -54,23 +59,6 @@ def started(*models):
     printed = [process.communicate(timeout=60)[0].split() for process in processes]
     assert [process.returncode for process in processes] == [0] * len(models)
     return printed
-
-
-def save_external(path, stride=colour_model.CELL, location="weights.bin", **options):
-    """Write a body whose constants are all in a file beside it."""
-    model = colour_model.build("body")
-    scale = next(tensor for tensor in model.graph.initializer if tensor.name == "stride")
-    scale.CopyFrom(numpy_helper.from_array(np.array(stride, np.float32), "stride"))
-    if options:  # constants as nodes instead
-        for tensor in model.graph.initializer:
-            node = onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
-            model.graph.node.insert(0, node)
-        del model.graph.initializer[:]
-    (path.parent / location).unlink(missing_ok=True)
-    onnx.save_model(
-        model, path, save_as_external_data=True, location=location, size_threshold=0, **options
-    )
-    return path
 
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)
@@ -291,3 +279,74 @@ def test_an_option_changes_what_is_cached_without_an_entry_of_its_own(tmp_path, 
         "channels": "--preprocess",
     }
     assert entries(cache) == before
+
+
+def test_the_hash_of_a_single_file_is_its_own(make_model):
+    path = make_model(tail="authors")
+    assert prepare(path).sha256 == ModelFile.read(path).identity == sha256(path)
+
+
+def test_the_hash_is_of_all_that_decides(tmp_path):
+    """Weights and names beside an unchanged file."""
+    path, beside = save_external(tmp_path / "model.onnx"), tmp_path / "config.json"
+    content, found = path.read_bytes(), [prepare(path).sha256]
+    for label in ("red", "blue"):
+        beside.write_text(json.dumps({"id2label": {"0": label, "1": "a", "2": "b"}}))
+        found.append(prepare(path).sha256)
+    save_external(path, 16)
+    found += [prepare(path).sha256, ModelFile.read(path).identity]
+    beside.unlink()
+    save_external(path)
+    found.append(prepare(path).sha256)
+    assert path.read_bytes() == content
+    assert found[0] == found[5]
+    assert found[3] == found[4]
+    assert len({*found}) == 4
+    assert sha256(path) not in found
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+@pytest.mark.parametrize("name", ["model.onnx", "weights.bin"])
+def test_files_that_are_renamed_over_during_a_start(tmp_path, cache, monkeypatch, name, calls):
+    """The graph, its hash and what the cache keeps are of the same bytes, whenever it happens."""
+    clean = {}
+    for stride in (8, 16):
+        folder = tmp_path / f"{stride}"
+        folder.mkdir()
+        clean[stride] = save_external(folder / "model.onnx", stride)
+    expected = {prepare(path).sha256: prepare(path).graph for path in clean.values()}
+    for path in [*cache.rglob("*")]:
+        path.unlink() if path.is_file() else None
+    (tmp_path / "now").mkdir()
+    save_external(tmp_path / "now" / "model.onnx", 8)
+    read, seen = ExternalFile.of, []
+
+    def exchange(own, file):
+        seen.append(own)
+        if len(seen) == calls:
+            (clean[16].parent / name).replace(tmp_path / "now" / name)
+        return read(own, file)
+
+    monkeypatch.setattr(ExternalFile, "of", exchange)
+    for _ in range(3):
+        found = prepare(tmp_path / "now" / "model.onnx")
+        assert found.graph == expected[found.sha256]
+    assert len(seen) > calls
+
+
+def test_a_file_that_is_written_while_it_is_read(tmp_path, cache, monkeypatch):
+    """It is read again, and in the end refused; nothing is kept of it."""
+    assert entries(cache) == {}
+    path = save_external(tmp_path / "model.onnx")
+    read = ExternalFile.of
+
+    def touch(own, file):
+        os.utime(tmp_path / own, (1, next(times)))
+        return read(own, file)
+
+    times = itertools.count()
+    monkeypatch.setattr(ExternalFile, "of", touch)
+    with pytest.raises(ModelError, match="changed while it was read"):
+        prepare(path)
+    monkeypatch.undo()
+    assert prepare(path).sha256 == ModelFile.read(path).identity

@@ -58,9 +58,9 @@ from detcli.core.record import Record
 from detcli.core.text import public_name
 from detcli.core.timing import POLL_S, RunningTime, Stage, StageTimes
 from detcli.core.values import BenchMode
-from detcli.model.file import ModelFile
+from detcli.model.file import ChangedError
 from detcli.run import locate, open_run
-from detcli.run.batches import BatchDetector
+from detcli.run.batches import BatchDetector, prepare_for
 from detcli.run.pipeline import Pipeline
 from detcli.sink.draw import annotate
 from detcli.source.decode import BUILT_IN, TIMEOUT_S, too_slow
@@ -91,8 +91,7 @@ def measure(
     time_limit.run(lambda: time_limit.load(next(repeat(names))))
     with fetching() as show:
         located = locate(config, show)
-    # Read anew: `located` would keep the bytes, which count as memory of the measurement.
-    model = BenchModel(running.model, ModelFile.read(located.path).sha256)
+    model = BenchModel(running.model, prepare_for(located, config.settings).sha256)
     if baseline is not None:
         baseline.require_same(identity_of(describe_machine(None), model))
     cold_start = measure_cold_start(config, cold_starts)
@@ -102,6 +101,8 @@ def measure(
         gpu = GpuWatch(running.device[0])
         stack.callback(gpu.stop)
         run = stack.enter_context(open_run(config, located))
+        if run.detector.model_sha256 != model.sha256:
+            raise ChangedError(located.path)
         conditions = conditions_of(config, mode, run.detector)
         machine = describe_machine(gpu.before if run.detector.where.is_gpu else None)
         identity = identity_of(machine, model, conditions)

@@ -38,7 +38,7 @@ from detcli.commands.eval.report import (
 )
 from detcli.core.config import USUAL_CONF, Config
 from detcli.core.errors import loading
-from detcli.core.files import make_folder, open_output, sha256
+from detcli.core.files import make_folder, open_output
 from detcli.core.record import Origin, Record
 from detcli.core.timing import Stage, StageTimes
 from detcli.model.file import ModelFile
@@ -196,11 +196,14 @@ class Evaluation(CocoIds):
         if advised:
             curves = {index: score.curve for index, score in by_category.items()}
             advice = advise(overall.curve, curves, mapping, names, conf)
-        digest = sha256(run.model.path)
         report = EvalReport(
             require_evaluator(),
             EvalModel(
-                run.config.running.model, digest, detector.device, detector.canvas, len(names)
+                run.config.running.model,
+                detector.model_sha256,
+                detector.device,
+                detector.canvas,
+                len(names),
             ),
             EvalData(
                 data,

@@ -30,7 +30,7 @@ from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin, Record
 from detcli.model.contract import METADATA
-from detcli.model.file import ModelFile
+from detcli.model.file import ChangedError, ModelFile
 from detcli.model.graph import known_size, shape
 from detcli.model.preprocessing import written
 from detcli.model.zoo import find
@@ -66,12 +66,14 @@ class SidePlan:
         if self.selected_by is SelectedBy.GRAPH:
             return GraphSide(self.file, settings)
         detector = BatchDetector(self.file, self.where, settings, self.options)
+        if detector.model_sha256 != self.file.identity:  # which the report names
+            raise ChangedError(self.file.path)
         return DetectorSide(stack.enter_context(detector))
 
     def report(self) -> SideReport:
         file, device = self.file, str(self.where)
         precision = precision_in(file.model, self.where, half=self.options.half)
-        return SideReport(str(file.path), file.sha256, device, self.selected_by, precision)
+        return SideReport(str(file.path), file.identity, device, self.selected_by, precision)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -41,8 +41,8 @@ def test_passwords_are_not_reported(make_model):
     assert "secret" not in told.sources[0]
 
 
-def test_a_baseline_was_measured_under_the_same_conditions(make_model, tmp_path):
-    model, broken = make_model(batch=2), tmp_path / "broken.onnx"
+def test_a_baseline_was_measured_under_the_same_conditions(make_model, monkeypatch):
+    model = make_model(batch=2)
     _, old = measure(model)
     report, own = measure(model, baseline=old)
     assert report.conditions.batch == 2
@@ -52,9 +52,9 @@ def test_a_baseline_was_measured_under_the_same_conditions(make_model, tmp_path)
         other = replace(old, identity=old.identity | {changed: "another"})
         with pytest.raises(UsageError, match=f"{changed} was another"):
             measure(model, baseline=other)
-    broken.write_bytes(b"no model")  # which is not opened
+    monkeypatch.setattr(run, "measure_cold_start", None)  # another model is refused before it
     with pytest.raises(UsageError, match="model was"):
-        measure(broken, baseline=old)
+        measure(make_model("another.onnx", "transposed"), baseline=old)
 
 
 @pytest.mark.parametrize("healthy", [0, 3])

@@ -3,8 +3,12 @@
 import hashlib
 
 import pytest
+from colour_model import save_external
 from json_lines import lines
 from report_schemas import validator
+
+from detcli.backend import open_backend
+from detcli.core.files import sha256
 
 ZONE = "--zone left=0,0,0.5,0,0.5,1,0,1"
 
@@ -74,6 +78,35 @@ def test_another_model_of_the_same_name_needs_force(resume, make_model):
     make_model("colours.onnx", "transposed")
     with pytest.raises(AssertionError, match="another file of the model"):
         resume()
+
+
+@pytest.mark.parametrize("changed", ["weights", "names"])
+def test_what_lies_beside_a_model_is_part_of_it(resume, tmp_path, changed):
+    model, beside = tmp_path / "colours.onnx", tmp_path / "config.json"
+    save_external(model)
+    beside.write_text('{"id2label": {"0": "a", "1": "b", "2": "c"}}')
+    content = model.read_bytes()
+    resume()
+    if changed == "names":
+        beside.write_text('{"id2label": {"0": "c", "1": "b", "2": "a"}}')
+    else:
+        save_external(model, 16)
+    assert model.read_bytes() == content
+    resume(code=2, says="another file of the model")
+
+
+def test_the_hash_is_of_the_model_that_ran(resume, make_model, tmp_path, monkeypatch):
+    """Another one takes its place as soon as the first is open."""
+    mine = sha256(tmp_path / "colours.onnx")
+
+    def opened(*given):
+        backend = open_backend(*given)
+        make_model("colours.onnx", "transposed")
+        return backend
+
+    monkeypatch.setattr("detcli.run.batches.open_backend", opened)
+    [first] = resume()
+    assert first["settings"]["model_sha256"] == mine != sha256(tmp_path / "colours.onnx")
 
 
 def test_what_changes_no_detection_may_differ(resume):
