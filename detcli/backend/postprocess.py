@@ -148,6 +148,7 @@ def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> 
     return select(head, options, cxcywh=cxcywh, logits=contract.score_form is ScoreForm.LOGITS)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of boxes as far as float32 reaches
 def detect_all(
     outputs: Iterable[HeadArray],
     letterboxes: Sequence[Letterbox],
@@ -247,7 +248,7 @@ def warn_about_nan(count: int, scores: int) -> None:
 
 
 def to_detections(selection: SelectedRows, letterbox: Letterbox, contract: Contract) -> Detections:
-    """Map a picture's rows back to it; boxes that hold a NaN are dropped with a warning."""
+    """Map a picture's rows back to it; those without an area, or a NaN, go with a warning."""
     boxes = selection.boxes
     if contract.box_fractions:
         height, width = letterbox.canvas
@@ -255,15 +256,18 @@ def to_detections(selection: SelectedRows, letterbox: Letterbox, contract: Contr
     elif boxes.size and boxes.max() <= NORMALISED:
         _warn("no box reaches beyond 1.5 pixels, as if the model's boxes were fractions")
     boxes = letterbox.to_picture(boxes)
-    if contract.clips:
+    empty = (boxes[:, 2:] <= boxes[:, :2]).any(axis=1)
+    if contract.clips:  # of a box beside the picture, nothing is left
         boxes = clipped(boxes, letterbox.picture)
     found = Detections(boxes, selection.score, selection.class_id, contract.names)
-    unsound = ~np.isfinite(boxes).all(axis=1)
-    if count := np.count_nonzero(unsound):
+    finite = np.isfinite(boxes).all(axis=1)
+    if count := np.count_nonzero(~finite):
         what = "a NaN" if np.isnan(boxes).any() else "an infinity"
         _warn(f"{count} of {len(boxes)} boxes hold {what} and were dropped{WHY_NAN}")
-        found = found[np.flatnonzero(~unsound)]
-    return found
+    if count := np.count_nonzero(finite & empty):
+        _warn(f"{count} of {len(boxes)} boxes have no width or height and were dropped")
+    sound = finite & (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
+    return found if sound.all() else found[np.flatnonzero(sound)]
 
 
 def _reported(chosen: SelectedRows, *, logits: bool = False) -> SelectedRows:

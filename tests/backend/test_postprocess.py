@@ -201,6 +201,10 @@ def test_nms_ignores_nan_scores():
             *([[-9, 0, 5, 5], [0, 0, np.inf, 5]], 8, False),
             *("1 of 2 boxes hold an infinity", [[-9, 0, 5, 5]]),
         ),
+        (
+            *([[5, 0, 0, 5], [0, 3, 5, 3], [1, 1, 2, 2], [-9, 0, -1, 5]], 8, True),
+            *("2 of 4 boxes have no width or height", [[1, 1, 2, 2]]),
+        ),
     ],
 )
 def test_odd_boxes_are_warned_about(boxes, side, clips, said, kept):
