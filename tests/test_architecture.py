@@ -54,8 +54,8 @@ def test_no_modules_import_each_other():
 
 HEAVIEST = {
     "files": 143,
-    "lines": 35_700,
-    "tokens": 225_050,
+    "lines": 35_800,
+    "tokens": 225_700,
     "functions above 10 parameters": 0,
     "functions above 15 branches": 8,
     "tokens a code line": 9.0,

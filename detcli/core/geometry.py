@@ -30,8 +30,8 @@ class Picture:
     pixels: Image  # `(H, W, 3)` uint8 BGR, upright
     size: tuple[int, int]  # height and width of the full picture; boxes are in its pixels
     warnings: tuple[str, ...] = ()  # what is wrong with it, although it could be decoded
-    # whether the pixels are not those of its file, which then shows what they must not
-    edited: bool = False
+    # what its file held, where that was to be kept and shows nothing that the pixels must not
+    file: bytes | None = None
 
     @classmethod
     def whole(cls, image: Image) -> Self:

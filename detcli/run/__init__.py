@@ -141,7 +141,9 @@ def open_run(
             track = replace(watched.track, conf=detector.least_conf)
             watched = replace(watched, track=track)
         fast_for = detector.fast_for if config.decodes_fast else None
-        decode = DecodeOptions(config.inputs, fast_for, detector.allocate)
+        decode = DecodeOptions(
+            config.inputs, fast_for, detector.allocate, keep=config.writing.need_files
+        )
         yield Run(config, located, detector, watched, decode)
 
 

@@ -1,6 +1,7 @@
 """What a run is made with: versions, processor, GPU and driver, and the hashes of its inputs."""
 
 import contextlib
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -16,6 +17,7 @@ from detcli import __version__
 from detcli.backend.nvidia import ask_driver, driver_version
 from detcli.core.device import Device
 from detcli.core.files import sha256
+from detcli.core.geometry import Picture
 from detcli.core.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
 from detcli.source.loading import STDIN
 
@@ -83,8 +85,13 @@ class FileHashes:
     def __init__(self) -> None:
         self._last: tuple[Path, str] | None = None
 
-    def of(self, origin: Origin) -> str | None:
-        """The hash of the file of a picture or video; None where there is none any more."""
+    def of(self, origin: Origin, picture: Picture | None = None) -> str | None:
+        """The hash of the file of a picture or video; None where there is none any more.
+
+        A picture that kept what its file held is that, whatever the file is now.
+        """
+        if picture is not None and picture.file is not None:
+            return hashlib.sha256(picture.file).hexdigest()
         path = origin.path
         if path is None and origin.frame is not None and origin.source != STDIN:
             path = Path(origin.source)  # a video file; an address does not exist as a path
@@ -109,6 +116,6 @@ class Provenance:
     def __call__(self, record: Record) -> Record:
         """The record with what is added."""
         added, self._run = self._run, {}
-        if (digest := self._hashes.of(record.origin)) is not None:
+        if (digest := self._hashes.of(record.origin, record.picture)) is not None:
             added = {"sha256": digest, **added}
         return replace(record, added=added) if added else record

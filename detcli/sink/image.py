@@ -129,7 +129,7 @@ class PrivateSinks:
                     symbols = found.symbols.copy()
                     symbols[hides] = None
                     found = replace(found, symbols=symbols)
-                picture = replace(record.picture, pixels=pixels, edited=True)
+                picture = replace(record.picture, pixels=pixels, file=None)
                 record = replace(record, picture=picture, detections=found)
         for sink in self._sinks:
             sink.write(record)

@@ -194,13 +194,10 @@ def _plain_name(record: Record) -> str:
 
 def _picture_file(record: Record, picture: Picture) -> tuple[bytes, str]:
     """The bytes of a picture's file as they are, or its pixels encoded; and the suffix."""
-    path = record.origin.path
-    if path is not None and path.is_file() and not picture.edited:
-        with contextlib.suppress(OSError):  # it has been removed meanwhile, but it is in memory
-            data = path.read_bytes()
-            for start, suffix in FORMATS.items():
-                if start.match(data):
-                    return data, suffix
+    if picture.file is not None:
+        for start, suffix in FORMATS.items():
+            if start.match(picture.file):
+                return picture.file, suffix
     return encode(picture.pixels, record)
 
 

@@ -35,6 +35,7 @@ class DecodeOptions:
     # half, a quarter or an eighth of its size, which is faster.
     fast_for: Size | None = None
     allocate: Allocate = new_image  # makes the arrays that JPEGs are decoded into
+    keep: bool = False  # whether pictures of files keep what these held
 
     @property
     def max_bytes(self) -> int:

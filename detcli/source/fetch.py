@@ -12,6 +12,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from io import BytesIO, UnsupportedOperation
 from pathlib import Path
@@ -121,7 +122,8 @@ def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
         raise SourceError(
             f"cannot be read: {system_reason(error)}", "check the path, and its permissions"
         ) from error
-    return load_bytes(data, options)
+    picture = load_bytes(data, options)
+    return replace(picture, file=data) if options.keep else picture
 
 
 def stdin_problem() -> str:

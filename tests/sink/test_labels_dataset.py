@@ -46,7 +46,8 @@ def stored(folder, name="a.png", shade=0, **options):
     suffix = options.pop("suffix", path.suffix)
     path.write_bytes(cv2.imencode(suffix, pixels)[1].tobytes())
     record = picture(str(path), **options)
-    return replace(record, origin=Origin(str(path), path), picture=Picture.whole(pixels))
+    kept = replace(Picture.whole(pixels), file=path.read_bytes())
+    return replace(record, origin=Origin(str(path), path), picture=kept)
 
 
 def test_the_layout(place, tmp_path):
@@ -54,7 +55,7 @@ def test_the_layout(place, tmp_path):
     assert save(place, record) == (["a.png"], ["a"])
     assert sorted(path.name for path in place.iterdir()) == ["data.yaml", "images", "labels"]
     assert (place / "images/a.png").read_bytes() == record.origin.path.read_bytes()
-    record.origin.path.unlink()  # and what has been removed is encoded
+    record.origin.path.unlink()  # which changes nothing
     assert save(tmp_path / "other", record) == (["a.png"], ["a"])
     assert (place / "labels/a.txt").read_text() == "0 0.033333 0.081250 0.033333 0.062500\n"
     description = yaml.safe_load((place / "data.yaml").read_text())

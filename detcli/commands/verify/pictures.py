@@ -29,6 +29,7 @@ from detcli.core.comparison import (
 )
 from detcli.core.detections import Detections
 from detcli.core.errors import InputError
+from detcli.core.geometry import Picture
 from detcli.core.record import Origin, Record, RecordJson, iso_time
 from detcli.run.machine import FileHashes
 from detcli.sink.page import About, BoxKind, Page, Rendering, Row, versions
@@ -94,13 +95,15 @@ class Results:
         if self._page is not None:
             self._page.add(Record(origin, 0, "", "", error=error).to_json(), None)
 
-    def certify(self, origin: Origin, digest: str | None = None) -> None:
+    def certify(
+        self, origin: Origin, digest: str | None = None, picture: Picture | None = None
+    ) -> None:
         """Note the hash of a file, of a video once; None if it is not known yet."""
         if not self.certifies or origin.source in self._videos:
             return
         if origin.frame is not None:
             self._videos.add(origin.source)
-        digest = digest or self._hashes.of(origin)
+        digest = digest or self._hashes.of(origin, picture)
         self.made.pictures.append(CertifiedPicture(origin.source, digest))
 
     def finish(self, more: Iterable[str] = ()) -> Certificate:

@@ -38,6 +38,7 @@ from detcli.run.batches import BatchDetector, prepare_for
 from detcli.run.machine import describe_run
 from detcli.run.sides import DetectorSide, GraphSide, precision_in, rows_of
 from detcli.sink.page import render
+from detcli.source.decode import DecodeOptions
 from detcli.source.loading import Item, load_in_time
 from detcli.source.sources import InputGuard, Sources
 
@@ -239,9 +240,10 @@ def _choose_device(device: Device, file: ModelFile, settings: Settings) -> Devic
 def verify_running(request: VerifyRequest, inputs: InputGuard) -> Certificate:
     """Run both sides and compare, with a bar on a terminal."""
     plan, config, seed = plan_running(request), request.config, request.random
+    decode = DecodeOptions(config.inputs, keep=request.certifies)
     with (
         open_results(request, inputs, plan.rules, plan.reports) as results,
-        Sources(request.images, config.inputs, config.writing.written) as sources,
+        Sources(request.images, config.inputs, config.writing.written, decode) as sources,
         progress(lambda: sources.progress.total, wanted=not config.messages.quiet) as advance,
     ):
         items = sources if seed is None else [random_item(seed, plan.input_size)]
@@ -288,7 +290,7 @@ def compare_running(
             found = [side.detect([picture for _, picture in loaded]) for side in sides]
             for (item, picture), *pair in zip(loaded, *found, strict=True):
                 if pair:
-                    results.certify(item.origin)
+                    results.certify(item.origin, picture=picture)
                     fields = Record(item.origin, 0, "", "", picture, pair[0]).to_json()
                     results.add(fields, pair, partial(render, picture.pixels))
                 else:

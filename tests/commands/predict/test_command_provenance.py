@@ -10,6 +10,7 @@ from json_lines import lines
 from report_schemas import validator
 
 from detcli import __version__
+from detcli.source.fetch import load_file
 
 
 @pytest.fixture
@@ -79,3 +80,24 @@ def test_the_head_of_a_run_goes_to_the_next_record(run, make_picture, tmp_path):
     kept = {one["source"]: one.get("provenance") for one in run("run.jsonl", code=0)}
     assert second["source"] == "pics/b.png"
     assert kept == {"pics/b.png": made, "pics/c.png": None, "pics/a.png": None}
+
+
+def test_a_picture_is_the_one_that_was_looked_at(predict, make_picture, tmp_path, monkeypatch):
+    """Each is replaced as soon as it has been read: what is written is of what was read."""
+    names = [f"{number}.png" for number in range(4)]
+    held = {one: make_picture(one, ("red", 2, int(one[0]))).read_bytes() for one in names}
+    other = make_picture("other.png", ("blue", 5, 5)).read_bytes()
+
+    def loaded(path, options):
+        picture = load_file(path, options)
+        (tmp_path / path).write_bytes(other)
+        return picture
+
+    monkeypatch.setattr("detcli.source.sources.load_file", loaded)
+    done = predict("--conf 0.6 --provenance --save-dataset set", *names)
+    assert [record["sha256"] for record in done.records] == [
+        hashlib.sha256(held[name]).hexdigest() for name in names
+    ]
+    for name, data in held.items():
+        assert (tmp_path / name).read_bytes() == other
+        assert (tmp_path / "set/images" / name).read_bytes() == data
