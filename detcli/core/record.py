@@ -174,7 +174,7 @@ class RecordJson(TypedDict):
     model: NotRequired[str]  # the model's name
     device: NotRequired[str]  # where it ran
     warnings: NotRequired[list[str]]  # what is wrong with the input, although there are detections
-    error: NotRequired[FailureJson]  # why there are no detections
+    error: NotRequired[FailureJson]  # why the input failed
     saved: NotRequired[list[str]]  # files that were made for it: pictures, videos, labels, crops
     sha256: NotRequired[str]  # of the file of the picture or video; with --provenance
     # what the detections depend on; in the first record of a run with --resume or --provenance
@@ -195,7 +195,7 @@ class Record:
     device: str  # where it ran, with the precision if that chooses it: "openvino:CPU (bf16)"
     picture: Picture | None = None  # like detections, None in case of an error
     detections: Detections | None = None
-    error: DetcliError | None = None  # why there are no detections
+    error: DetcliError | None = None  # why the input failed
     # files that were made for it; each sink that makes some adds them
     saved: list[Path] = field(default_factory=list)
     scene: Scene = field(default_factory=Scene)  # what pictures show besides its detections

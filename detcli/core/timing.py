@@ -73,7 +73,7 @@ def within(limit_s: float, task: Callable[[], T]) -> T:
     """Run a task on a thread of its own, which is abandoned if it takes too long: LateError.
 
     Nothing can interrupt a library or a system call; meanwhile Ctrl-C works. `limit_s` counts while
-    the process runs; 0 is no limit.
+    the process runs; 0 means no limit.
     """
     done: list[T] = []
     failed: list[BaseException] = []

@@ -246,7 +246,7 @@ class Sidecar:
 
 
 def _object(path: Path, contents: dict[str, bytes]) -> dict[str, Any] | None:
-    """The JSON object in a file, whose content is noted; None if there is no file."""
+    """Read a JSON object and keep the file's bytes in `contents`; None if the file is missing."""
     try:
         with open_regular(path, MAX_BYTES) as file:
             content = file.read()

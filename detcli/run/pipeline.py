@@ -91,7 +91,7 @@ class Pipeline:
 
         Clones of the detector, on devices such as "cpu" or "cuda:1", are opened on their own
         threads while it is already running; all share the batches. An item that takes longer than
-        `input_timeout_s` to load becomes a record with an error; 0 is no limit.
+        `input_timeout_s` to load becomes a record with an error; 0 means no limit.
         """
         self.times = StageTimes()  # summed over the threads
         self._batch = batch

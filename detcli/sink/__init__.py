@@ -157,7 +157,7 @@ def open_sinks(
 
     Raises:
         UsageError: An output is in the folder of the page, or a class cannot be hidden.
-        OutputError: A file or folder cannot be written, or there is no display.
+        OutputError: A file or folder cannot be written, or no display is available.
     """
     writing = config.writing
     hidden = hidden_classes(writing.blur, config.settings.classes, tuple(class_names))

@@ -164,7 +164,7 @@ def open_sound(address: str, start_s: float) -> Sound | None:
     try:
         source = av.open(address, timeout=TIMEOUTS_S, metadata_errors="ignore")
         track = source.streams.best("audio")
-        # Without a codec there is no context, which PyAV's types do not say.
+        # The context is None without a codec, which PyAV's types do not say.
         if isinstance(track, av.AudioStream) and track.codec_context is not None:
             return Sound(name, source, track, start_s)
         source.close()

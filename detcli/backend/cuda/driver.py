@@ -359,9 +359,7 @@ def _compile(source: str, options: ProgramOptions) -> bytes:
     if report := DEPRECATED.sub("", warnings.getvalue()).strip(BLANK):
         log.warning("%s", report)
     if not compiled.code:  # as "compute_90" gives, without an error
-        raise DeviceError(
-            f"{options.name}: there is no machine code for {options.arch}", "use --device cpu"
-        )
+        raise DeviceError(f"{options.name}: no machine code for {options.arch}", "use --device cpu")
     return bytes(compiled.code)
 
 

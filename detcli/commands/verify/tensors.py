@@ -102,7 +102,7 @@ class Probe:
         wanted = [*dict.fromkeys(names)]
         if self._session is None or self._session[0] != wanted:
             self._session = None  # frees its memory before the next one takes more
-            # The runtime infers the types of tensors that are no outputs yet.
+            # The runtime infers the types of tensors that are not outputs yet.
             known = {value.name: value for value in self.outputs}
             del self._model.graph.output[:]
             self._model.graph.output.extend(
