@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from detcli.core.detections import Detections
 from detcli.core.errors import DetcliWarning
-from detcli.core.geometry import Letterbox, clipped
+from detcli.core.geometry import Letterbox, clipped, non_maximum_suppression
 from detcli.core.topk import top_k
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Contract, Layout, ScoreForm
@@ -361,34 +361,3 @@ def _without_duplicates(chosen: SelectedRows, options: SelectionOptions) -> Sele
         return chosen
     kept = non_maximum_suppression(chosen.boxes, chosen.class_id, options.nms_iou, options.max_det)
     return SelectedRows(chosen.boxes[kept], chosen.score[kept], chosen.class_id[kept])
-
-
-def non_maximum_suppression(
-    boxes: Floats, class_id: Indices, iou_threshold: float, limit: int
-) -> Indices:
-    """Greedy NMS: drop a box whose IoU with a better, kept box of its class is above a threshold.
-
-    Boxes are `(N, 4)` x1, y1, x2, y2, best first. Gives `(M,)` ascending indices, M <= limit.
-    """
-    side = np.maximum(boxes[:, 2:] - boxes[:, :2], np.float32(0))  # 0 for an inverted box
-    area = side[:, 0] * side[:, 1]
-    remaining = np.arange(len(boxes))
-    kept: list[int] = []
-    while len(remaining) and len(kept) < limit:
-        best, remaining = remaining[0], remaining[1:]
-        kept.append(int(best))
-        overlap = _iou(boxes[best], area[best], boxes[remaining], area[remaining])
-        duplicate = (overlap > np.float32(iou_threshold)) & (class_id[remaining] == class_id[best])
-        remaining = remaining[~duplicate]
-    return np.array(kept, np.int64)
-
-
-def _iou(box: Floats, area: np.float32, others: Floats, areas: Floats) -> Floats:
-    """Intersection over union of one box with others, 0 where both are empty: (N,)."""
-    low = np.maximum(box[:2], others[:, :2])
-    high = np.minimum(box[2:], others[:, 2:])
-    side = np.maximum(high - low, np.float32(0))
-    intersection = side[:, 0] * side[:, 1]
-    union = area + areas - intersection
-    overlap: Floats = np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
-    return overlap

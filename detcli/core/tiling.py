@@ -15,7 +15,7 @@ import numpy as np
 
 from detcli.core.detections import Detections
 from detcli.core.errors import UsageError
-from detcli.core.geometry import area, common, overlap
+from detcli.core.geometry import area, common, non_maximum_suppression, overlap
 
 Area = tuple[int, int, int, int]
 """Left, top, right, bottom in whole pixels of the picture."""
@@ -27,6 +27,9 @@ SAME = 0.5
 
 COVERED = 0.7
 """Part of a cut row within another from which it is a piece of that object."""
+
+TWICE = 0.9
+"""Intersection over union above which two rows of a class are one object, whatever tiles say."""
 
 EDGE = 0.01
 """Part of a tile's side; a row that comes this close to a seam may be cut there."""
@@ -108,14 +111,19 @@ def merge(found: Sequence[Detections], areas: Sequence[Area]) -> Detections:
     3. Cut rows that are pieces of none but agree in what both areas see, the best with the best,
        are pieces of one object, whose box is around them all.
 
-    An object has the highest score of its rows.
+    An object has the highest score of its rows. Of objects of a class with an intersection over
+    union above TWICE, which even one area may show, the best is left.
 
     Args:
         found: What was found in each area, in pixels of the area; boxes may reach beyond.
         areas: As from `Tiling.areas`; one that holds another comes later.
     """
-    if len(found) == 1:
-        return found[0]
+    merged = found[0] if len(found) == 1 else _merged(found, areas)
+    return merged[non_maximum_suppression(merged.xyxy, merged.class_id, TWICE, len(merged))]
+
+
+def _merged(found: Sequence[Detections], areas: Sequence[Area]) -> Detections:
+    """A row for each object by the rules of `merge`, but for objects that are there twice."""
     rows = _Rows(found, areas)
     ranked = np.lexsort([-rows.score, rows.cut]).tolist()  # stable: of equals, the lower tile first
     partners = defaultdict(list)  # of each row: rows of other areas, the most alike first

@@ -75,10 +75,17 @@ PAIR = Tiling(100, 0.2).areas((100, 180))
 LEFT, RIGHT, WHOLE = PAIR
 
 
-def test_one_area_stays_as_it_is():
+def test_one_area_stays_as_it_is_but_for_what_is_there_twice():
     assert PAIR == [(0, 0, 100, 100), (80, 0, 180, 100), (0, 0, 180, 100)]
-    one = found((-5, 0, 10, 10, 0.5))
-    assert merge([one], [(0, 0, 50, 50)]) is one
+    best, alike, of_another_class = (
+        (-5, 0, 10, 20, 0.6),
+        (-5, 0, 10, 18, 0.5),
+        (-5, 0, 10, 19, 0.4, 1),
+    )
+    kept = rows(merge([found(best, alike, of_another_class)], [(0, 0, 50, 50)]))
+    assert kept == [(*best, 0), (*alike, 0), of_another_class]  # 0.9 is not above 0.9
+    kept = rows(merge([found(best, (-5, 0, 10, 18.5, 0.5))], [(0, 0, 50, 50)]))
+    assert kept == [(*best, 0)]
 
 
 MERGED = {
@@ -112,6 +119,10 @@ MERGED = {
     "the edge of the picture is no seam": (
         [(0, 0, 30, 30, 0.9)], [], [(0, 0, 90, 90, 0.5)],
         [(0, 0, 30, 30, 0.9), (0, 0, 90, 90, 0.5)]),
+    "what one area shows twice is one object": (
+        [(20, 20, 40, 60, 0.7), (20, 20, 40, 58, 0.6)], [],
+        [(20, 20, 40, 60, 0.69), (21, 20, 40, 60, 0.59)],
+        [(20, 20, 40, 60, 0.7)]),
     "boxes end with their area": (
         [(-9, 20, 30, 40, 0.9), (-9, 20, -2, 40, 0.8)], [], [], [(0, 20, 30, 40, 0.9)]),
 }  # fmt: skip
