@@ -74,6 +74,7 @@ SLOW = {
     "commands/eval/test_figures.py",
     "commands/test_models.py",
     "commands/predict/test_command_config.py",
+    "commands/predict/test_command_exchanges.py",
     "commands/predict/test_command_faults.py",
     "commands/predict/test_command_object_store.py",
     "commands/predict/test_run.py",

@@ -1,0 +1,100 @@
+"""Files that are exchanged while a run starts: each record names what it was made of."""
+
+import hashlib
+import json
+import shutil
+import sys
+from contextlib import contextmanager
+
+import pytest
+from colour_model import save_external
+from json_lines import lines
+
+from detcli.model.file import ModelFile
+
+MOMENTS = 20  # over the calls that the main thread makes
+FILES = {"model": "m.onnx", "weights": "weights.bin", "names": "config.json", "picture": "a.png"}
+
+
+@pytest.fixture
+def versions(tmp_path, make_model, make_picture):
+    """Write two folders that differ in one file, and return them."""
+
+    def write(what):
+        folders = [tmp_path / "mine", tmp_path / "theirs"]
+        for folder in folders:
+            theirs = folder.name if folder is folders[1] else None
+            folder.mkdir()
+            make_picture(
+                f"{folder.name}/a.png", ("green" if theirs and what == "picture" else "red", 2, 3)
+            )
+            if what == "model":
+                make_model(
+                    f"{folder.name}/m.onnx",
+                    "authors",
+                    metadata={"names": f"['{folder.name}', 'g', 'b']"},
+                )
+            else:
+                save_external(folder / "m.onnx", 16 if theirs and what == "weights" else 8)
+            label = theirs if theirs and what == "names" else "red"
+            labels = {"0": label, "1": "g", "2": "b"}
+            (folder / "config.json").write_text(json.dumps({"id2label": labels}))
+        return folders
+
+    return write
+
+
+@contextmanager
+def exchange_at(moment, act):
+    """Act at a call of Python's on this thread; gives a list that grows with each call."""
+    calls = []
+
+    def called(_, event, __):
+        if event == "call":
+            calls.append(None)
+            if len(calls) == moment:
+                act()
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(before)
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_records_name_what_they_were_made_of(what, invoke, versions, tmp_path, monkeypatch):
+    folders, now = versions(what), tmp_path / "now"
+
+    def run(folder, moment=0):
+        theirs = tmp_path / "next"
+        shutil.copy(folders[1] / FILES[what], theirs)
+        with exchange_at(moment, lambda: theirs.replace(now / FILES[what])) as calls:
+            done = invoke("predict", "a.png", "-m", "m.onnx", "--provenance", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        (record,) = lines(done.stdout)
+        made = record["detections"], record["width"]
+        return json.dumps(made), (record["settings"]["model_sha256"], record["sha256"]), len(calls)
+
+    def hashes(folder):
+        picture = (folder / "a.png").read_bytes()
+        return ModelFile.read(folder / "m.onnx").identity, hashlib.sha256(picture).hexdigest()
+
+    def fresh(name):
+        monkeypatch.setenv("DETCLI_CACHE_DIR", str(tmp_path / "cache" / name))
+
+    fresh("clean")
+    known = {run(folder)[0]: hashes(folder) for folder in folders}
+    assert len({*known.values()}) == len(known) == 2
+    fresh("counted")
+    calls = run(folders[0])[2]
+    seen = set()
+    for number in range(MOMENTS):
+        fresh(f"{number}")
+        shutil.copytree(folders[0], now, dirs_exist_ok=True)
+        made, named, _ = run(now, 1 + calls * number // MOMENTS)
+        assert named == known[made]
+        seen.add(named)
+        assert run(now)[:2] == run(folders[1])[:2]  # nothing else was kept
+    assert len(seen) == 2
