@@ -32,6 +32,7 @@ class Picture:
     warnings: tuple[str, ...] = ()  # what is wrong with it, although it could be decoded
     # what its file held, where that was to be kept and shows nothing that the pixels must not
     file: bytes | None = None
+    is_plain: bool = True  # whether OpenCV alone, as in trainers, makes these pixels of its file
 
     @classmethod
     def whole(cls, image: Image) -> Self:

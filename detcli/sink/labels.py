@@ -194,7 +194,7 @@ def _plain_name(record: Record) -> str:
 
 def _picture_file(record: Record, picture: Picture) -> tuple[bytes, str]:
     """The bytes of a picture's file as they are, or its pixels encoded; and the suffix."""
-    if picture.file is not None:
+    if picture.file is not None and picture.is_plain:
         for start, suffix in FORMATS.items():
             if start.match(picture.file):
                 return picture.file, suffix

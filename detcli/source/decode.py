@@ -75,6 +75,9 @@ _SCAN_MARKER = b"\xff\xda"
 _EXIF = b"Exif\0\0"
 TIFF = frozenset({b"II*\0", b"MM\0*"})
 
+_ORIENTATION, _LONG = 0x112, 4  # a field of EXIF, and a type that it may have instead of SHORT
+_AS_LONG = struct.pack(">HHI", _ORIENTATION, _LONG, 1)
+
 # EXIF orientation -> code of cv2.flip; from 5 on, the picture is transposed first.
 _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 _SCALES = (8, 4, 2)  # those with vector code in libjpeg-turbo
@@ -100,9 +103,9 @@ class JpegHeader(NamedTuple):
 def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     """Decode the bytes of a picture file.
 
-    The EXIF orientation is applied, grey becomes colour, transparency is dropped, and 16 bits
-    become 8. The pixels are those of `cv2.imdecode`. A damaged picture that can be decoded has
-    warnings.
+    The orientation is applied, grey becomes colour, transparency is dropped, and 16 bits
+    become 8. The pixels are those of `cv2.imdecode`, where it shows
+    what viewers do. A damaged picture that can be decoded has warnings.
 
     Raises:
         DecodeError: The picture is incomplete or too large, or not in a known format.
@@ -205,8 +208,11 @@ def check_scans(data: bytes) -> None:
 
 
 def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
+    buffer, flags = np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR
+    if format_of(data) == "AVIF":  # whose EXIF says again what its properties do
+        flags |= cv2.IMREAD_IGNORE_ORIENTATION
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        image = cv2.imdecode(buffer, flags)
     except cv2.error as error:
         reason, hint = " ".join(str(error.err).split()), RESAVE
         if "CV_IO_MAX_IMAGE_PIXELS" not in reason:
@@ -222,7 +228,76 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
     check_size((image.shape[0], image.shape[1]), max_pixels)
     if image.ndim == 2:  # grey PFM ignores the flag
         image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
-    return Picture.whole(np.asarray(image, np.uint8))
+    decoded: Image = np.asarray(image, np.uint8)
+    shown = _as_shown(decoded, data)
+    return replace(Picture.whole(shown), is_plain=shown is decoded)
+
+
+def _as_shown(image: Image, data: bytes) -> Image:
+    """An upright picture, where OpenCV leaves it otherwise."""
+    if format_of(data) == "AVIF":
+        return _turn_avif(image, data)
+    if data.startswith((JPEG, _PNG, b"RIFF")) and _AS_LONG in data:
+        flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+        lying, kinds, found = cv2.imdecodeWithMetadata(np.frombuffer(data, np.uint8), flags)
+        exif = dict(zip(kinds, found, strict=True)).get(cv2.IMAGE_METADATA_EXIF)
+        if exif is not None and (orientation := _orientation(_EXIF + exif.tobytes())):
+            return _upright(np.asarray(lying, np.uint8), orientation)
+    return image
+
+
+def _turn_avif(image: Image, data: bytes) -> Image:
+    """Turn and then mirror a picture as libavif tells viewers to."""
+    if data[8:12] == b"avis":  # a sequence, whose first frame OpenCV decodes
+        return image
+    try:
+        properties = _avif_properties(data)
+        quarters = properties.get(b"irot", b"\0")[0] & 3
+        mirrored = properties[b"imir"][0] & 1 if b"imir" in properties else None
+    except (IndexError, KeyError, StopIteration, struct.error):
+        raise DecodeError("a damaged AVIF: its orientation cannot be read", RESAVE) from None
+    if quarters:
+        image = np.asarray(cv2.rotate(image, 3 - quarters), np.uint8)  # to the left
+    return image if mirrored is None else np.asarray(cv2.flip(image, mirrored), np.uint8)
+
+
+def _avif_properties(data: bytes) -> dict[bytes, memoryview]:
+    """Contents of the properties of the primary item, by their kinds."""
+    content = next(content for kind, content in _boxes(memoryview(data)) if kind == b"meta")
+    meta = dict(_boxes(content[4:]))
+    (primary,) = struct.unpack_from(">I" if meta[b"pitm"][0] else ">H", meta[b"pitm"], 4)
+    parts = [*_boxes(meta[b"iprp"])]
+    known = [*_boxes(dict(parts)[b"ipco"])]
+    properties: dict[bytes, memoryview] = {}
+    for places in (places for kind, ipma in parts if kind == b"ipma"
+                   for item, places in _associations(ipma) if item == primary):  # fmt: skip
+        for kind, content in (known[place - 1] for place in places if place):
+            properties.setdefault(kind, content)  # the first of a kind counts
+    return properties
+
+
+def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """Kind and content of the boxes of an AVIF file, or of those in a box."""
+    while data:
+        size, kind = struct.unpack_from(">I4s", data)
+        start = 8
+        if size == 1:
+            (size,), start = struct.unpack_from(">Q", data, 8), 16
+        end = max(size, start) if size else len(data)
+        yield kind, data[start:end]
+        data = data[end:]
+
+
+def _associations(ipma: memoryview) -> Iterator[tuple[int, list[int]]]:
+    """Items, and the places of their properties, from 1."""
+    head, wide = f">{'I' if ipma[0] else 'H'}B", ipma[3] & 1
+    (count,), position = struct.unpack_from(">I", ipma, 4), 8
+    for _ in range(count):
+        item, length = struct.unpack_from(head, ipma, position)
+        position += struct.calcsize(head)
+        places = struct.unpack_from(f">{length}{'BH'[wide]}", ipma, position)
+        position += length * (1 + wide)
+        yield item, [place & (0x7FFF if wide else 0x7F) for place in places]
 
 
 def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Picture | None:
@@ -245,12 +320,16 @@ def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Pic
     image: Image = simplejpeg.decode_jpeg(
         data, "BGR", min_height=height // scale, min_width=width // scale, buffer=buffer
     )
-    if header.orientation >= 5:
+    return Picture(_upright(image, header.orientation, options.allocate), header.size)
+
+
+def _upright(image: Image, orientation: int, allocate: Allocate = new_image) -> Image:
+    if orientation >= 5:
         image = np.asarray(cv2.transpose(image), np.uint8)
-    if header.orientation in _FLIPS:
-        target = options.allocate((image.shape[0], image.shape[1]))
-        image = np.asarray(cv2.flip(image, _FLIPS[header.orientation], target), np.uint8)
-    return Picture(image, header.size)
+    if orientation in _FLIPS:
+        target = allocate((image.shape[0], image.shape[1]))
+        image = np.asarray(cv2.flip(image, _FLIPS[orientation], target), np.uint8)
+    return image
 
 
 def read_header(data: bytes) -> JpegHeader | None:
@@ -309,9 +388,11 @@ def _orientation(exif: bytes) -> int | None:
         return None
     tiff, before = exif[6:], 0
     try:
-        for tag, _, length, value in tiff_fields(tiff):
-            if tag == 0x112:
+        for tag, kind, length, value in tiff_fields(tiff):
+            if tag == _ORIENTATION:
                 short = value & 0xFFFF if tiff.startswith(b"I") else value >> 16
+                if kind == _LONG and value <= 8:  # in big endian, OpenCV takes the wrong half
+                    short = value
                 known = short if 1 <= short <= 8 else 1
                 return None if tiff[:4] not in TIFF or before > tag else known
             if length > 4 and tag in {0x10E, 0x10F, 0x110} and value + length > len(tiff):

@@ -197,7 +197,6 @@ EXIF = {
     "behind xmp": [segment(0xE1, XMP), exif(orientation(6))],
     "in an odd place": [exif(orientation(6), gap=100)],
     "as a long": [exif(orientation(6, kind=4))],
-    "as a long in big endian": [exif(orientation(6, kind=4), order=">")],
     "twice in one field": [exif(orientation(6, count=2))],
     "0": [exif(orientation(0))],
     "9": [exif(orientation(9))],

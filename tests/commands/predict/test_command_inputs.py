@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import stream_server
+from PIL import Image
 
 HANGS = "not read and decoded after 1 s"
 
@@ -70,3 +71,19 @@ def test_damage_is_told_with_its_file(predict):
     done = predict("a.png gutted.jpg --strict", code=3)
     types = [record.get("error", {}).get("type") for record in done.records]
     assert types == [None, "DecodeError"]
+
+
+def test_detections_are_where_viewers_show_them(predict, tmp_path, make_picture):
+    upright = cv2.imread(make_picture("a.png", ("red", 2, 3), ("blue", 5, 1), size=(48, 64)))
+    lying = Image.fromarray(np.rot90(upright)[..., ::-1])
+    orientation = Image.Exif()
+    orientation[0x112] = 6
+    lying.save(tmp_path / "a.avif", quality=100, subsampling="4:4:4", exif=orientation)
+    names = "a.png a.avif"
+    found = predict(f"{names} --conf 0.9 --save-dataset all --save shown").records
+    places = [{one["class_name"]: one["box"] for one in record["detections"]} for record in found]
+    assert places[1:] == [places[0]]
+    assert places[0].keys() == {"red", "blue"}
+    # Trainers read files with OpenCV, so what it does not show like this is encoded again.
+    for path in (*(tmp_path / "all/images").iterdir(), *(tmp_path / "shown").glob("a*")):
+        assert cv2.imread(path).shape == upright.shape

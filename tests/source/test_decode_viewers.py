@@ -1,0 +1,129 @@
+"""Orientations that OpenCV does not show as viewers do, against Pillow."""
+
+import io
+import struct
+
+import cv2
+import numpy as np
+import pytest
+from made_jpegs import exif, orientation, picture
+from PIL import Image, ImageOps, TiffImagePlugin, features
+
+from detcli.core.errors import DecodeError
+from detcli.source.decode import load_bytes
+
+IMAGE = Image.fromarray(picture())
+AVIF = pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no libavif")
+
+
+def saved(form, *, image=IMAGE, **options):
+    file = io.BytesIO()
+    image.save(file, form, **options)
+    return file.getvalue()
+
+
+def turned(form, value, order="<", kind=3):
+    """A picture with an orientation in it, as a field of one type."""
+    if form == "TIFF":
+        start = {"<": b"II*", ">": b"MM\0*"}[order].ljust(8, b"\0")
+        fields = TiffImagePlugin.ImageFileDirectory_v2(start)
+        fields.tagtype[0x112] = kind
+        fields[0x112] = value
+        return saved(form, tiffinfo=fields)
+    options = {"AVIF": {"speed": 10}, "WEBP": {"lossless": True}}.get(form, {})
+    return saved(form, exif=exif(orientation(value, kind), order=order)[4:], **options)
+
+
+def assert_as_in_pillow(data, tolerance):
+    shown = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
+    found = load_bytes(data)
+    assert found.size == (shown.height, shown.width)
+    np.testing.assert_allclose(found.pixels[..., ::-1], np.asarray(shown, int), atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", [3, 4])  # SHORT and LONG
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF", pytest.param("AVIF", marks=AVIF)])
+def test_each_orientation_is_as_in_pillow(form, order, kind):
+    for value in range(1, 9):
+        assert_as_in_pillow(turned(form, value, order, kind), {"AVIF": 4}.get(form, 0))
+
+
+def avif(value):
+    """An AVIF that says in its EXIF as well how it is turned, as OpenCV and phones write it."""
+    tiff = np.frombuffer(exif(orientation(value))[10:], np.uint8)
+    kinds = [cv2.IMAGE_METADATA_EXIF]
+    return cv2.imencodeWithMetadata(".avif", picture(), kinds, [tiff])[1].tobytes()
+
+
+ODD_AVIFS = {  # a file, and which of its bytes are replaced
+    "EXIF alone": (avif(6), {b"\x83\4\x85": b"\x83\4\0"}),
+    "in another order": (avif(7), {b"\4\x85\x86": b"\4\x86\x85"}),  # libavif mirrors last
+    "two turns": (avif(7), {b"\4\x85\x86": b"\4\x85\x85"}),  # libavif takes the first
+    "another brand": (avif(6), {b"ftypavif": b"ftypmif1"}),
+}
+
+
+@AVIF
+def test_an_avif_is_turned_as_in_pillow():
+    for value in range(1, 9):
+        assert_as_in_pillow(avif(value), 4)
+    for data, changes in ODD_AVIFS.values():
+        assert_as_in_pillow(replaced(data, changes), 4)
+    clear = saved("AVIF", image=IMAGE.convert("RGBA"), exif=exif(orientation(5))[4:])
+    assert_as_in_pillow(clear, 4)
+    # An item of a sequence may be turned; its tracks are shown, which are not.
+    film = saved("AVIF", save_all=True, append_images=[IMAGE.rotate(90)])
+    changes = {b"pixi\0": b"irot\1", b"\1\4\1\2\x83\4": b"\1\4\1\x82\x83\4"}
+    assert_as_in_pillow(replaced(film, changes), 4)
+
+
+def replaced(data, changes):
+    for old, new in changes.items():
+        assert data.count(old) == 1
+        data = data.replace(old, new)
+    return data
+
+
+def box(kind, *contents):
+    content = b"".join(contents)
+    return struct.pack(">I4s", 8 + len(content), kind) + content
+
+
+def boxes(version):
+    """Those of an AVIF whose second item is turned, before which the first is mirrored."""
+    item = "HI"[version]
+    of = [struct.pack(f">{item}BH", *one) for one in ((1, 1, 200), (2, 1, 201))]
+    ipma = box(b"ipma", bytes([version, 0, 0, 1]), struct.pack(">I", 2), *of)
+    ipco = box(b"ipco", *[box(b"free")] * 199, box(b"imir", b"\0"), box(b"irot", b"\1"))
+    pitm = box(b"pitm", bytes([version, 0, 0, 0]), struct.pack(f">{item}", 2))
+    large = struct.pack(">I4sQ", 1, b"free", 20) + bytes(4)
+    to_the_end = box(b"meta", bytes(4), pitm, box(b"iprp", ipco, ipma))
+    return box(b"ftyp", b"avif") + large + bytes(4) + to_the_end[4:]
+
+
+@pytest.fixture
+def lenient(monkeypatch):
+    """An OpenCV that decodes anything; that of today finds most damage itself."""
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: picture())
+
+
+@pytest.mark.usefixtures("lenient")
+def test_the_boxes_of_an_avif_are_read_in_every_form():
+    for version in (0, 1):
+        np.testing.assert_array_equal(load_bytes(boxes(version)).pixels, np.rot90(picture()))
+
+
+@pytest.mark.usefixtures("lenient")
+def test_damaged_boxes_of_an_avif_are_an_error_or_none():
+    sound, said = boxes(0), set()
+    damaged = [sound[:length] for length in range(12, len(sound))]
+    damaged += [sound[:at] + bytes([byte]) + sound[at + 1 :]
+                for at in (*range(8, 90), *range(len(sound) - 60, len(sound)))
+                for byte in (0, 1, 7, 255)]  # fmt: skip
+    for data in damaged:
+        try:
+            assert load_bytes(data).size in {(48, 64), (64, 48)}
+        except DecodeError as error:
+            said.add(str(error))
+    assert said == {"a damaged AVIF: its orientation cannot be read"}
