@@ -80,6 +80,7 @@ _AS_LONG = struct.pack(">HHI", _ORIENTATION, _LONG, 1)
 
 # EXIF orientation -> code of cv2.flip; from 5 on, the picture is transposed first.
 _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
+_FLOATS = (b"PF", b"Pf", b"#?R")  # how formats begin that hold floating point numbers alone
 _SCALES = (8, 4, 2)  # those with vector code in libjpeg-turbo
 
 MAX_SCANS = 500  # of a progressive JPEG; encoders make ten or so
@@ -103,8 +104,8 @@ class JpegHeader(NamedTuple):
 def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     """Decode the bytes of a picture file.
 
-    The orientation is applied, grey becomes colour, transparency is dropped, and 16 bits
-    become 8. The pixels are those of `cv2.imdecode`, where it shows
+    The orientation is applied, grey becomes colour, transparency is dropped, and 16 bits or
+    floating point numbers become 8 bits. The pixels are those of `cv2.imdecode`, where it shows
     what viewers do. A damaged picture that can be decoded has warnings.
 
     Raises:
@@ -209,10 +210,18 @@ def check_scans(data: bytes) -> None:
 
 def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
     buffer, flags = np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR
-    if format_of(data) == "AVIF":  # whose EXIF says again what its properties do
+    if data.startswith(_FLOATS):
+        flags = cv2.IMREAD_UNCHANGED
+    elif format_of(data) == "AVIF":  # whose EXIF says again what its properties do
         flags |= cv2.IMREAD_IGNORE_ORIENTATION
     try:
         image = cv2.imdecode(buffer, flags)
+        if image is None and format_of(data) == "TIFF":  # of 32 bits a value or more, or damaged
+            image = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
+            if image is None or image.itemsize < 4:
+                raise DecodeError(
+                    "a damaged TIFF, or one of a kind that OpenCV cannot read", RESAVE
+                )
     except cv2.error as error:
         reason, hint = " ".join(str(error.err).split()), RESAVE
         if "CV_IO_MAX_IMAGE_PIXELS" not in reason:
@@ -226,15 +235,17 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
     if image is None:
         raise _not_a_picture(data)
     check_size((image.shape[0], image.shape[1]), max_pixels)
-    if image.ndim == 2:  # grey PFM ignores the flag
-        image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
-    decoded: Image = np.asarray(image, np.uint8)
-    shown = _as_shown(decoded, data)
-    return replace(Picture.whole(shown), is_plain=shown is decoded)
+    shown = _as_shown(image, data)
+    return replace(Picture.whole(shown), is_plain=shown is image)
 
 
-def _as_shown(image: Image, data: bytes) -> Image:
-    """An upright picture, where OpenCV leaves it otherwise."""
+def _as_shown(image: np.ndarray, data: bytes) -> Image:
+    """A picture in 8 bits and upright, where OpenCV leaves it otherwise."""
+    if image.dtype != np.uint8:
+        image = _eight_bits(image)
+        if image.ndim == 2:
+            image = np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR), np.uint8)
+        return np.ascontiguousarray(image[..., :3])
     if format_of(data) == "AVIF":
         return _turn_avif(image, data)
     if data.startswith((JPEG, _PNG, b"RIFF")) and _AS_LONG in data:
@@ -244,6 +255,21 @@ def _as_shown(image: Image, data: bytes) -> Image:
         if exif is not None and (orientation := _orientation(_EXIF + exif.tobytes())):
             return _upright(np.asarray(lying, np.uint8), orientation)
     return image
+
+
+def _eight_bits(values: np.ndarray) -> Image:
+    """The 8 bits of floating point numbers or wide integers: as they are, or with 1 as white."""
+    kept: Image = np.clip(values := np.nan_to_num(values, nan=-1), 0, 255).astype(np.uint8)
+    if kept.max() > 1 and np.array_equal(kept, values):  # of a picture that had 8 bits
+        return kept
+    clipped = np.clip(values, 0, 1)
+    outside = np.count_nonzero(clipped != values)
+    if outside > (values.size // 2 if values.dtype.kind == "f" else 0):  # else highlights
+        raise DecodeError(
+            f"{outside} of its {values.size} values are not from 0 to 1, as black and white are",
+            "scale them, or save it with 8 or 16 bits a value",
+        )
+    return np.asarray(np.rint(clipped * 255), np.uint8)
 
 
 def _turn_avif(image: Image, data: bytes) -> Image:

@@ -1,4 +1,4 @@
-"""Orientations that OpenCV does not show as viewers do, against Pillow."""
+"""Orientations and kinds of values that OpenCV does not show as viewers do, against Pillow."""
 
 import io
 import struct
@@ -127,3 +127,38 @@ def test_damaged_boxes_of_an_avif_are_an_error_or_none():
         except DecodeError as error:
             said.add(str(error))
     assert said == {"a damaged AVIF: its orientation cannot be read"}
+
+
+SHADES = picture()[..., :1] / 255  # of grey
+NO_PICTURE = "not from 0 to 1, as black and white are"
+WIDE = {  # values, their type, and what becomes of them
+    "from 0 to 1": (picture() / 255, np.float32, picture()),
+    "of 64 bits": (picture() / 255, np.float64, picture()),
+    "grey": (SHADES, np.float32, picture()[..., :1].repeat(3, -1)),
+    "of 8 bits": (picture(), np.float32, picture()),
+    "integers of 8 bits": (picture(), np.int32, picture()),
+    "a mask": (picture() > 200, np.uint32, (picture() > 200) * 255),
+    "with lights": (picture() / 150, np.float32, np.minimum(picture() * 1.7, 255)),
+    "not numbers": (np.where(picture() > 200, np.nan, 1), np.float32, (picture() <= 200) * 255),
+    "infinite": (np.where(picture() > 200, np.inf, -0.0), np.float32, (picture() > 200) * 255),
+    "to 1000": (picture() / 255 * 1000, np.float32, NO_PICTURE),
+    "below 0": (picture() / 255 - 2, np.float32, NO_PICTURE),
+    "no number": (picture() * np.nan, np.float32, NO_PICTURE),
+    "integers to 65535": (picture().astype(int) * 257, np.int32, NO_PICTURE),
+}
+
+
+@pytest.mark.parametrize(("values", "kind", "expected"), WIDE.values(), ids=WIDE)
+def test_wide_values_become_eight_bits_or_are_refused(values, kind, expected):
+    suffixes = [".tiff", ".pfm", ".hdr"] if kind == np.float32 else [".tiff"]
+    if not np.isfinite(values).all() or np.min(values) < 0:
+        suffixes.remove(".hdr")
+    for suffix in suffixes:
+        data = cv2.imencode(suffix, np.asarray(values, kind))[1].tobytes()
+        if expected is NO_PICTURE:
+            with pytest.raises(DecodeError, match=expected):
+                load_bytes(data)
+        else:
+            found = load_bytes(data).pixels
+            assert found.flags.c_contiguous
+            np.testing.assert_allclose(found, expected, atol=3 if suffix == ".hdr" else 1)

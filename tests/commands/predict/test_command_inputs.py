@@ -79,10 +79,12 @@ def test_detections_are_where_viewers_show_them(predict, tmp_path, make_picture)
     orientation = Image.Exif()
     orientation[0x112] = 6
     lying.save(tmp_path / "a.avif", quality=100, subsampling="4:4:4", exif=orientation)
-    names = "a.png a.avif"
+    for name in ("a.pfm", "a.tiff"):
+        cv2.imwrite(tmp_path / name, upright.astype(np.float32) / 255)
+    names = "a.png a.avif a.pfm a.tiff"
     found = predict(f"{names} --conf 0.9 --save-dataset all --save shown").records
     places = [{one["class_name"]: one["box"] for one in record["detections"]} for record in found]
-    assert places[1:] == [places[0]]
+    assert places[1:] == [places[0]] * 3
     assert places[0].keys() == {"red", "blue"}
     # Trainers read files with OpenCV, so what it does not show like this is encoded again.
     for path in (*(tmp_path / "all/images").iterdir(), *(tmp_path / "shown").glob("a*")):
