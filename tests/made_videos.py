@@ -1,5 +1,6 @@
 """Videos to write, and to read back."""
 
+import struct
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -154,12 +155,25 @@ def loudness(sound):
     return np.abs(samples).max(axis=0)
 
 
-def rotate(path):
-    """Say in an MP4's track that it is to be shown turned by 90 degrees."""
+def rotate(path, matrix=(0, 1, -1, 0), box=b"tkhd", *, last=False):
+    """Say in an MP4's track that it is to be shown turned, by 90 degrees unless said otherwise."""
     data = bytearray(path.read_bytes())
-    at = data.index(b"tkhd") + 4
-    matrix = at + (52 if data[at] else 40)
-    turned = [0, 1 << 16, 0, -1 << 16, 0, 0, 0, 0, 1 << 30]
-    data[matrix : matrix + 36] = b"".join(part.to_bytes(4, "big", signed=True) for part in turned)
+    at = (data.rindex if last else data.index)(box) + 4
+    first = at + (52 if data[at] else 40) - (4 if box == b"mvhd" else 0)
+    a, b, c, d = (round(part * (1 << 16)) for part in matrix)
+    struct.pack_into(">9i", data, first, a, b, 0, c, d, 0, 0, 0, 1 << 30)
     path.write_bytes(data)
     return path
+
+
+def remux(path, suffix):
+    """The same packets in another container, with the same display matrix."""
+    import av
+
+    with av.open(str(path)) as source, av.open(str(path.with_suffix(suffix)), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(source.streams.video[0]):
+            if packet.dts is not None:
+                packet.stream = stream
+                target.mux(packet)
+    return path.with_suffix(suffix)

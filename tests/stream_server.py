@@ -23,6 +23,7 @@ class Server(http.server.ThreadingHTTPServer):
         drip_s: Waited for between the bytes of a file.
         silent: Whether it takes requests and answers none.
         stall: Set when a stream is to stand still, with its connection open.
+        ranges: Whether parts of a file can be asked for.
         password: What `user:password` has to be, if anything.
         requests: Path and credentials of each request.
     """
@@ -39,6 +40,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.silent = False
         self.stall = threading.Event()
         self.over = threading.Event()
+        self.ranges = False
         self.password = None
         self.requests = []
 
@@ -65,10 +67,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
             with contextlib.suppress(OSError):  # the reader has gone
                 self.stream()
         elif self.path in self.server.files:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(self.server.files[self.path])))
-            self.end_headers()
             content = self.server.files[self.path]
+            if self.server.ranges and (wanted := self.headers.get("Range")):
+                first, last = wanted.removeprefix("bytes=").split("-")
+                end = min(int(last or len(content)) + 1, len(content))
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(content)}")
+                content = content[int(first) : end]
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
             self.send(content[: len(content) - self.server.short])
         else:
             self.send_error(404)

@@ -320,7 +320,17 @@ def http_request(url: str) -> tuple[int, Generator[bytes]]:
     return size, rest
 
 
-def _open_http(url: str) -> "HTTPResponse":
+def http_part(url: str, start: int, size: int) -> bytes:
+    """Bytes from a place on at an address; none if the server sends only the whole.
+
+    Raises:
+        SourceError: The server does not answer, or has nothing there.
+    """
+    with _http_errors(), _open_http(url, f"bytes={start}-{start + size - 1}") as answer:
+        return answer.read(size) if answer.headers["Content-Range"] or not start else b""
+
+
+def _open_http(url: str, part: str = "") -> "HTTPResponse":
     """Send the request; the password goes to that server only, and only on request."""
     import urllib.request as requests
 
@@ -350,6 +360,8 @@ def _open_http(url: str) -> "HTTPResponse":
         requests.HTTPBasicAuthHandler(passwords),
         requests.HTTPDigestAuthHandler(passwords),
     )
+    if part:
+        opener.addheaders.append(("Range", part))
     answer: HTTPResponse = opener.open(public, timeout=HTTP_TIMEOUT_S)
     return answer
 

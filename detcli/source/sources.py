@@ -184,14 +184,19 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
     def _video(self, public: str, entry: str) -> Iterator[Item]:
         from detcli.source import video
 
+        def located() -> str:
+            return self._fetches.video(entry) if is_object(entry) else entry
+
         def reopen() -> "VideoCapture":
-            if is_object(entry):
-                return video.open_address(self._fetches.video(entry))
-            return (video.open_address if is_address(entry) else video.open_file)(entry)
+            return video.open_video(located())
+
+        def part(start: int, size: int) -> bytes:
+            return video.read_part(located(), start, size)
 
         inputs, sound = self._inputs, entry if is_address(entry) else os.path.abspath(entry)
         address = None if is_object(entry) else sound
-        read = partial(video.read_video, public, reopen, inputs, address=address)
+        source = video.VideoSource(public, reopen, address, part)
+        read = partial(video.read_video, source, inputs)
         yield from read_in_time(public, read, self.progress, inputs.input_timeout)
 
     def _find(self, name: str) -> Iterator[SourceEntry]:

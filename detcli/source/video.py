@@ -1,10 +1,13 @@
 """Video files: numbered and timed frames, as far as a file can be read; OpenCV's captures."""
 
+import contextlib
+import logging
 import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,11 @@ from detcli.core.errors import DecodeError, InputError, SourceError, system_reas
 from detcli.core.geometry import Image, Picture
 from detcli.core.opencv import cv2
 from detcli.core.record import Clip, Origin
+from detcli.source.container import Part, is_mirrored
 from detcli.source.decode import check_size
+from detcli.source.fetch import http_part
 from detcli.source.loading import Item, SourceProgress, failed
+from detcli.source.names import is_address
 
 OPEN_TIMEOUT_MS = 10_000
 READ_TIMEOUT_MS = 5_000
@@ -41,6 +47,24 @@ _UNKNOWN_HINT = "OpenCV may lack its codec, as it does AV1: ffmpeg -i FILE NEW.m
 
 # Opens a video; again to seek, or to look for missing frames. Raises InputError.
 Reopen = Callable[[], cv2.VideoCapture]
+
+log = logging.getLogger(__name__)
+
+
+def open_video(name: str) -> cv2.VideoCapture:
+    """Open a video file or an address, or raise an InputError."""
+    return (open_address if is_address(name) else open_file)(name)
+
+
+def read_part(name: str, start: int, size: int) -> bytes:
+    """Read a part of a video, see `Part`; nothing of a pipe, as that would be lost."""
+    if is_address(name):
+        return http_part(name, start, size)
+    if not Path(name).is_file():
+        return b""
+    with Path(name).open("rb") as file:
+        file.seek(start)
+        return file.read(size)
 
 
 def open_file(path: str) -> cv2.VideoCapture:
@@ -85,10 +109,15 @@ def _open(name: str, parameters: list[int]) -> cv2.VideoCapture | None:
     return capture if capture.isOpened() else None
 
 
-def retrieve(capture: cv2.VideoCapture) -> Image | None:
-    """The frame grabbed last, `(H, W, 3)` uint8 BGR; None if it is damaged."""
+def retrieve(capture: cv2.VideoCapture, flip: int | None = None) -> Image | None:
+    """The frame grabbed last, `(H, W, 3)` uint8 BGR; None if it is damaged.
+
+    It is flipped as `cv2.flip` numbers it.
+    """
     try:
         retrieved, found = capture.retrieve()
+        if retrieved and flip is not None:
+            found = cv2.flip(found, flip)
     except cv2.error:
         return None
     frame: Any = found  # may be None, which OpenCV's types do not say
@@ -119,36 +148,43 @@ def position_s(capture: cv2.VideoCapture) -> float:
     return position if 0 <= position < math.inf else math.nan
 
 
-def read_video(
-    source: str,
-    reopen: Reopen,
-    inputs: Inputs,
-    progress: SourceProgress,
-    address: str | None = None,
-) -> Generator[Item]:
+@dataclass(frozen=True, slots=True)
+class VideoSource:
+    """A video file, here or at an address."""
+
+    name: str  # in records, without credentials
+    open: Reopen
+    address: str | None = None  # of its sound, see `Clip`
+    part: Part = lambda *_: b""  # reads the file itself
+
+
+def read_video(video: VideoSource, inputs: Inputs, progress: SourceProgress) -> Generator[Item]:
     """Yield the frames of a video, and an error if some of them cannot be read.
 
     `progress` learns how many frames there are; before that, the video counts as one input.
-    `address` is that of its sound, see `Clip`.
     """
+    name = video.name
     expected: int | None = 1
     given = 0
     problem: InputError | None = None
     frames: _Frames | None = None
     try:
-        frames = _Frames(reopen, progress)
+        frames = _Frames(video, progress)
         check_size(frame_size(frames.capture), inputs.max_pixels)
+        turned = frames.capture.get(cv2.CAP_PROP_ORIENTATION_META)
+        if 0 < turned < 360 and turned % 90:  # others are of a damaged matrix, which FFmpeg ignores
+            log.warning("%s: should be turned by %.0f degrees, but is read as stored", name, turned)
         progress.steps += 1
         if inputs.start >= SEEK_FROM_S and not frames.seek(inputs.start):
             frames.capture.release()
-            frames = _Frames(reopen, progress)
+            frames = _Frames(video, progress)
         expected = _expected(frames, inputs)
         progress.expect(None if expected is None else expected - 1)
-        for item in _select(source, frames, inputs, address):
+        for item in _select(video, frames, inputs):
             given += 1
             yield item
         if not progress.stop.is_set():
-            problem = _find_problem(source, frames, given)
+            problem = _find_problem(name, frames, given)
     except InputError as error:
         problem = error
     finally:
@@ -156,7 +192,7 @@ def read_video(
             frames.capture.release()
     if problem is not None:
         given += 1
-        yield failed(source, problem)
+        yield failed(name, problem)
     progress.expect(None if expected is None else given - expected)
 
 
@@ -171,8 +207,8 @@ def _expected(frames: "_Frames", inputs: Inputs) -> int | None:
     return len(range(first, end, inputs.vid_stride))
 
 
-def _select(source: str, frames: "_Frames", inputs: Inputs, address: str | None) -> Iterator[Item]:
-    clip = Clip(frames.rate / inputs.vid_stride, address=address)
+def _select(video: VideoSource, frames: "_Frames", inputs: Inputs) -> Iterator[Item]:
+    clip = Clip(frames.rate / inputs.vid_stride, address=video.address)
     first = None
     while frames.advance():
         if frames.time_s < inputs.start - _EPSILON_S:
@@ -185,16 +221,26 @@ def _select(source: str, frames: "_Frames", inputs: Inputs, address: str | None)
             continue
         image = frames.retrieve()
         if image is not None:
-            origin = Origin(source, frame=frames.number, time_s=frames.time_s, clip=clip)
+            origin = Origin(video.name, frame=frames.number, time_s=frames.time_s, clip=clip)
             yield Item(origin, partial(Picture.whole, image))
+
+
+def _flip_of(capture: cv2.VideoCapture, part: Part) -> int | None:
+    """How frames are to be flipped, as `cv2.flip` says it: OpenCV turns, but never mirrors them."""
+    turned = capture.get(cv2.CAP_PROP_ORIENTATION_META)
+    with contextlib.suppress(OSError, InputError):
+        if turned % 90 == 0 and is_mirrored(part):
+            return 1 if turned % 180 else 0
+    return None
 
 
 class _Frames:
     """The frames of a video, one after the other."""
 
-    def __init__(self, reopen: Reopen, progress: SourceProgress) -> None:
-        self.capture = reopen()
-        self._reopen, self._progress = reopen, progress
+    def __init__(self, video: VideoSource, progress: SourceProgress) -> None:
+        self.capture = video.open()
+        self.video, self._progress = video, progress
+        self._flip = _flip_of(self.capture, video.part)
         self.rate = frames_per_second(self.capture)
         self.declared = frame_count(self.capture)
         self.number = -1  # of the frame grabbed last; damaged frames count
@@ -229,13 +275,13 @@ class _Frames:
 
     def retrieve(self) -> Image | None:
         """The frame grabbed last; None, and counted, if it is damaged."""
-        image = retrieve(self.capture)
+        image = retrieve(self.capture, self._flip)
         self.damaged += image is None
         return image
 
     def packets(self) -> Generator[cv2.VideoCapture]:
         """Go through the packets of the file, which takes no decoding."""
-        capture = self._reopen()
+        capture = self.video.open()
         try:
             capture.set(cv2.CAP_PROP_FORMAT, -1)
             while self._grab(capture):

@@ -17,14 +17,16 @@ from detcli.core.errors import InputError
 from detcli.core.record import Clip
 from detcli.source.loading import SourceProgress
 from detcli.source.sources import Sources
-from detcli.source.video import open_file, read_video
+from detcli.source.video import VideoSource, open_file, read_video
 
 
 def read(path, **inputs):
     """The items of a video; the final total is checked."""
     progress = SourceProgress(1)
     name = str(path)
-    items = list(read_video(name, partial(open_file, name), Inputs(**inputs), progress))
+    items = list(
+        read_video(VideoSource(name, partial(open_file, name)), Inputs(**inputs), progress)
+    )
     assert {item.origin.source for item in items} <= {name}
     assert progress.total in {len(items), None}
     return items
@@ -85,23 +87,11 @@ def test_the_total_and_the_rate_are_known_at_the_first_frame(video):
     progress = SourceProgress(3)
     path = str(video(frames=50))
     inputs = Inputs(vid_stride=2, start=0.4, end=1.2)
-    items = read_video(path, partial(open_file, path), inputs, progress)
+    items = read_video(VideoSource(path, partial(open_file, path)), inputs, progress)
     assert next(items).origin.clip.frames_per_second == 25 / 2
     assert progress.total == 2 + len(range(10, 30, 2))
     list(items)
     assert progress.total == 2 + len(range(10, 30, 2))
-
-
-def test_frames_are_upright(video):
-    """Phones store the picture as the sensor sees it, with a rotation matrix."""
-    path = video(frames=3)
-    plain = read(path)[2].load().pixels
-    one, last = 1 << 16, 1 << 30
-    identity = struct.pack(">9i", one, 0, 0, 0, one, 0, 0, 0, last)
-    turned = struct.pack(">9i", 0, one, 0, -one, 0, 0, 0, 0, last)
-    before, _, after = path.read_bytes().rpartition(identity)
-    path.write_bytes(before + turned + after)
-    assert (read(path)[2].load().pixels == plain.swapaxes(0, 1)[:, ::-1]).all()
 
 
 def numbered(items):
@@ -211,7 +201,9 @@ ODD_TIMES = {  # what a capture says, the frames, and their times
 
 
 def read_double(double, progress=None, **inputs):
-    return read_video("v", lambda: double, Inputs(**inputs), progress or SourceProgress(1))
+    return read_video(
+        VideoSource("v", lambda: double), Inputs(**inputs), progress or SourceProgress(1)
+    )
 
 
 def test_times_are_plausible():
@@ -264,7 +256,7 @@ def test_numbers_after_a_start_count_the_frames_at_a_variable_rate(tmp_path, suf
         opened.append(open_file(str(path)))
         return opened[-1]
 
-    items = read_video("v", reopen, Inputs(start=10.01), SourceProgress(1))
+    items = read_video(VideoSource("v", reopen), Inputs(start=10.01), SourceProgress(1))
     next(items)
     sought, counted = opened
     assert sought.isOpened()
@@ -295,7 +287,7 @@ def test_where_packets_have_no_times_frames_are_counted_up_to_the_start(position
         opened.append(Seekable(positions))
         return opened[-1]
 
-    items = list(read_video("v", reopen, Inputs(start=11), SourceProgress(1)))
+    items = list(read_video(VideoSource("v", reopen), Inputs(start=11), SourceProgress(1)))
     assert [item.origin.frame for item in items] == list(range(110, 120))
     assert [double.released for double in opened] == [1, 1, 1]
 

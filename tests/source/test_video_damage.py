@@ -8,7 +8,7 @@ import pytest
 from number_video import CODES
 
 DAMAGE = """
-    import random, sys
+    import logging, random, sys
     from functools import partial
     from pathlib import Path
     from detcli.core.config import Inputs
@@ -17,6 +17,7 @@ DAMAGE = """
     from detcli.source.sources import Sources
 
     silence_opencv()
+    logging.disable()  # of what detcli says, as of matrices that turn by odd angles
     source, folder = map(Path, sys.argv[1:])
     data = source.read_bytes()
     for seed in range(40):

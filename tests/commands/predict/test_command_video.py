@@ -2,8 +2,10 @@
 
 import sys
 
+import cv2
 import pytest
-from made_videos import record_film, watch
+from json_lines import lines
+from made_videos import record_film, rotate, watch
 
 from detcli.core.cache import warn_once
 
@@ -37,6 +39,22 @@ def test_a_voice_is_not_kept_where_a_face_is_hidden(run, caplog):
     assert written.sound is None
     assert len(written.times) == len(TIMES)
     assert "annotated videos have no sound with --blur" in caplog.text
+
+
+def test_a_mirrored_video_is_mirrored_in_all_that_is_made_of_it(
+    predict, make_video, in_shards, tmp_path
+):
+    """The upper left is red, but is to be shown below."""
+    rotate(make_video(frames=70, red_from=0), (1, 0, 0, -1))
+    late = predict("clip.mp4 --conf 0.6 --start 6 --save out").records
+    runs = [late, *map(lines, in_shards("clip.mp4 --conf 0.6"))]
+    assert [len(records) for records in runs] == [10, 70, 70]
+    for records in runs:
+        for record in records:
+            boxes = [found["box"] for found in record["detections"]]
+            assert {(box[0] < 32, box[1] >= 32) for box in boxes} == {(True, True)}
+    shown = cv2.VideoCapture(str(tmp_path / "out/clip.mp4")).read()[1][..., 2]
+    assert shown[48, 16] > 200 > shown[16, 16]
 
 
 def test_pictures_import_nothing_of_it(predict, monkeypatch):

@@ -1,0 +1,116 @@
+"""Frames as viewers show them, whatever display matrix a container has for them."""
+
+import shutil
+import subprocess
+from functools import partial
+
+import numpy as np
+import pytest
+import stream_server
+from made_videos import record_film, remux, rotate
+
+from detcli.source.container import MAX_BOXES, is_mirrored
+from detcli.source.sources import Sources
+
+EIGHT = [
+    *((one, 0, 0, other) for one in (1, -1) for other in (1, -1)),
+    *((0, one, other, 0) for one in (1, -1) for other in (1, -1)),
+]
+MIRRORED = (-1, 0, 0, 1)
+
+
+def frame_of(source):
+    with Sources([str(source)]) as sources:
+        return [item.load().pixels for item in sources][2]
+
+
+def by_the_standard(path, stored, matrix):  # noqa: ARG001 - as of the other
+    """ISO/IEC 14496-12: a, b, c and d take x and y to ax + cy and bx + dy."""
+    a, b, c, d = matrix
+    y, x = np.indices(stored.shape[:2])
+    column, row = a * x + c * y, b * x + d * y
+    column, row = column - column.min(), row - row.min()
+    shown = np.empty((row.max() + 1, column.max() + 1, 3), np.uint8)
+    shown[row, column] = stored
+    return shown
+
+
+def by_ffmpeg(path, stored, matrix):
+    command = ["ffmpeg", "-v", "error", "-i", path, "-f", "rawvideo", "-pix_fmt", "bgr24", "-"]
+    found = subprocess.run(command, capture_output=True, check=True).stdout
+    height, width = stored.shape[:2] if matrix[0] else stored.shape[1::-1]
+    return np.frombuffer(found, np.uint8).reshape(-1, height, width, 3)[2]
+
+
+NO_FFMPEG = pytest.mark.skipif(not shutil.which("ffmpeg"), reason="no ffmpeg program is installed")
+
+
+@pytest.mark.parametrize("yardstick", [by_the_standard, pytest.param(by_ffmpeg, marks=NO_FFMPEG)])
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+@pytest.mark.parametrize("matrix", EIGHT)
+def test_frames_are_as_they_are_to_be_shown(video, yardstick, suffix, matrix):
+    path = video(frames=9)
+    stored = frame_of(path)
+    path = rotate(path, matrix)
+    path = path if suffix == ".mp4" else remux(path, suffix)
+    shown, expected = frame_of(path), yardstick(path, stored, matrix)
+    assert shown.shape == expected.shape
+    assert np.abs(shown.astype(int) - expected).max() <= 3  # of rounding
+
+
+def test_frames_that_are_to_lie_askew_stay_as_they_are_and_that_is_said(video, caplog):
+    path = video(frames=3)
+    stored = frame_of(path)
+    assert (frame_of(rotate(path, (0.7, 0.7, 0.7, -0.7))) == stored).all()
+    assert "should be turned by 45 degrees, but is read as stored" in caplog.text
+
+
+def test_a_video_at_an_address_is_shown_alike(video):
+    expected = frame_of(video(frames=9))[:, ::-1]
+    with stream_server.serve() as server:
+        server.ranges = True
+        server.files["/v.mp4"] = rotate(video(frames=9), MIRRORED).read_bytes()
+        assert (frame_of(server.url("/v.mp4")) == expected).all()
+
+
+def part_of(data, at, size):
+    return data[at : at + size]
+
+
+def mirrored(path):
+    return is_mirrored(partial(part_of, path.read_bytes()))
+
+
+def test_what_counts_is_the_first_picture_track_in_its_movie(tmp_path):
+    path = record_film(tmp_path / "a.mp4", [n / 25 for n in range(5)])
+    assert not mirrored(path)
+    assert not mirrored(rotate(path, MIRRORED, last=True))  # of the sound
+    assert mirrored(rotate(path, MIRRORED, b"mvhd"))
+    assert not mirrored(rotate(path, MIRRORED))  # twice
+    data = path.read_bytes()
+    front = data.index(b"ftyp") - 4
+    moov = data.index(b"moov") - 4
+    far = data[front:moov] + (1).to_bytes(4) + b"free" + (100_016).to_bytes(8) + bytes(100_000)
+    path.write_bytes(far + data[moov:])
+    assert mirrored(rotate(path, (1, 0, 0, 1), b"mvhd"))
+
+
+def test_damage_ends_in_an_answer(video):
+    data = rotate(video(frames=3), MIRRORED).read_bytes()
+    moov = data[data.index(b"moov") - 4 :]
+    assert is_mirrored(partial(part_of, moov))
+    for cut in range(len(moov)):
+        assert is_mirrored(partial(part_of, moov[:cut])) in {True, False}
+    for version in (2, 255):
+        at = moov.index(b"tkhd") + 4
+        damaged = moov[:at] + bytes([version]) + moov[at + 1 :]
+        assert not is_mirrored(partial(part_of, damaged))
+    for size in (0, 1, 7, 8, 1 << 31):
+        calls = []
+
+        def endless(at, length, size=size, calls=calls):
+            calls.append(at)
+            return (size.to_bytes(4) + b"free" + b"\x7f" * 8)[:length] if at else b"?"
+
+        assert not is_mirrored(endless)
+        assert len(calls) <= MAX_BOXES + 1
