@@ -4,6 +4,7 @@ import sys
 
 import cv2
 import pytest
+from colour_model import picture
 from json_lines import lines
 from made_videos import record_film, rotate, watch
 
@@ -55,6 +56,23 @@ def test_a_mirrored_video_is_mirrored_in_all_that_is_made_of_it(
             assert {(box[0] < 32, box[1] >= 32) for box in boxes} == {(True, True)}
     shown = cv2.VideoCapture(str(tmp_path / "out/clip.mp4")).read()[1][..., 2]
     assert shown[48, 16] > 200 > shown[16, 16]
+
+
+@pytest.mark.parametrize("sides", [(64, 128), (128, 64)])
+def test_a_stream_whose_size_changes_has_its_first_size_in_all_that_is_said(
+    predict, tmp_path, sides
+):
+    """FFmpeg scales the other frames to it, so that is what was looked at."""
+    with (tmp_path / "a.mjpeg").open("wb") as file:
+        for side in (side for side in sides for _ in range(5)):
+            red = [("red", x, y) for x in range(side // 16) for y in range(side // 16)]
+            file.write(cv2.imencode(".jpg", picture(*red, size=(side, side)))[1])
+    first = sides[0]
+    records = predict("a.mjpeg --conf 0.6 --save out").records
+    assert [(record["width"], record["height"]) for record in records] == [(first, first)] * 10
+    for record in records:
+        assert max(max(found["box"]) for found in record["detections"]) == first / 2
+    assert [watch(path).size for path in tmp_path.glob("out/*.mp4")] == [(first, first)]
 
 
 def test_pictures_import_nothing_of_it(predict, monkeypatch):
