@@ -73,7 +73,7 @@ def record_film(path, times, *, sound="aac", signal_s=1.0, **options):
             packets += video.encode(shown)
         packets += video.encode(None)
         if track is not None:
-            for heard in tones(times[-1] + 0.04, signal_s, rate):
+            for heard in tones(options.get("sound_s", times[-1] + 0.04), signal_s, rate):
                 packets += track.encode(heard)
             packets += track.encode(None)
         output.mux(sorted(packets, key=lambda packet: packet.dts * packet.time_base))

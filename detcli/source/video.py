@@ -17,7 +17,7 @@ from detcli.core.errors import DecodeError, InputError, SourceError, system_reas
 from detcli.core.geometry import Image, Picture
 from detcli.core.opencv import cv2
 from detcli.core.record import Clip, Origin
-from detcli.source.container import Part, is_mirrored
+from detcli.source.container import Part, is_mirrored, is_whole
 from detcli.source.decode import check_size
 from detcli.source.fetch import http_part
 from detcli.source.loading import Item, SourceProgress, failed
@@ -38,10 +38,10 @@ DAMAGE_TIMEOUT_S = 10.0  # damaged frames are skipped for this long before givin
 REORDERED = 32  # more frames than any codec stores before one that is shown earlier
 
 _EPSILON_S = 1e-6
-# Containers that store the number of frames; for others it is estimated from the duration.
-_COUNTED = (".avi", ".m4v", ".mov", ".mp4")
-# Containers whose duration counts from time 0, although the first frame may be later.
-_FROM_ZERO = (".mkv", ".webm")
+# Containers that store the number of frames; for others it is estimated from the duration, which
+# some do not store either, so that it is measured, as far as they go.
+_COUNTED = (".m4v", ".mov", ".mp4")
+_MEASURED = (".m2ts", ".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".vob")
 _HINT = "fetch or copy the file again; ffmpeg -i FILE -c copy NEW may repair it"
 _UNKNOWN_HINT = "OpenCV may lack its codec, as it does AV1: ffmpeg -i FILE NEW.mp4 makes it H.264"
 
@@ -58,13 +58,14 @@ def open_video(name: str) -> cv2.VideoCapture:
 
 def read_part(name: str, start: int, size: int) -> bytes:
     """Read a part of a video, see `Part`; nothing of a pipe, as that would be lost."""
-    if is_address(name):
-        return http_part(name, start, size)
-    if not Path(name).is_file():
-        return b""
-    with Path(name).open("rb") as file:
-        file.seek(start)
-        return file.read(size)
+    with contextlib.suppress(OSError, InputError):
+        if is_address(name):
+            return http_part(name, start, size)
+        if Path(name).is_file():
+            with Path(name).open("rb") as file:
+                file.seek(start)
+                return file.read(size)
+    return b""
 
 
 def open_file(path: str) -> cv2.VideoCapture:
@@ -228,10 +229,9 @@ def _select(video: VideoSource, frames: "_Frames", inputs: Inputs) -> Iterator[I
 def _flip_of(capture: cv2.VideoCapture, part: Part) -> int | None:
     """How frames are to be flipped, as `cv2.flip` says it: OpenCV turns, but never mirrors them."""
     turned = capture.get(cv2.CAP_PROP_ORIENTATION_META)
-    with contextlib.suppress(OSError, InputError):
-        if turned % 90 == 0 and is_mirrored(part):
-            return 1 if turned % 180 else 0
-    return None
+    if turned % 90 or not is_mirrored(part):
+        return None
+    return 1 if turned % 180 else 0
 
 
 class _Frames:
@@ -349,20 +349,22 @@ def _breaks_off(frames: _Frames, tolerance: float, name: str) -> bool:
 
     Fewer decoded frames alone do not mean that: a cut without re-encoding may leave a second or
     more of undecoded frames in the file. So the packets are counted. Where the number of frames is
-    an estimate, a file of a variable rate has fewer; then the last one has to come early as well.
+    an estimate, a file of a variable rate has fewer; then the last one has to come early as well,
+    and the file must not be whole: what begins later or ends earlier than its sound has fewer, too.
     """
     if frames.declared is None or frames.declared - frames.number - 1 <= tolerance:
         return False
-    count, last_s, last = 0, 0.0, 0.0
+    count, last_s = 0, 0.0
     try:
         for packet in frames.packets():
             count += 1
             last_s = max(last_s, position_s(packet))
-            last = max(last, packet.get(cv2.CAP_PROP_PTS))  # in frames, from time 0
     except InputError:
         return True
-    undecoded = (last_s - frames.time_s) * frames.rate
-    there: float = count
-    if not name.endswith(_COUNTED):
-        there = max(count, last if name.endswith(_FROM_ZERO) else last_s * frames.rate)
-    return frames.declared - there > tolerance or undecoded > tolerance
+    if (last_s - frames.time_s) * frames.rate > tolerance:
+        return True
+    if name.endswith(_COUNTED):
+        return frames.declared - count > tolerance
+    there = max(count, last_s * frames.rate)
+    is_known = name.endswith(_MEASURED) or is_whole(frames.video.part)
+    return frames.declared - there > tolerance and not is_known

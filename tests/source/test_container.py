@@ -1,6 +1,8 @@
-"""Frames as viewers show them, whatever display matrix a container has for them."""
+"""What containers say: frames as viewers show them, and how long a file is."""
 
+import math
 import shutil
+import struct
 import subprocess
 from functools import partial
 
@@ -9,7 +11,7 @@ import pytest
 import stream_server
 from made_videos import record_film, remux, rotate
 
-from detcli.source.container import MAX_BOXES, is_mirrored
+from detcli.source.container import MAX_BOXES, is_mirrored, is_whole
 from detcli.source.sources import Sources
 
 EIGHT = [
@@ -114,3 +116,18 @@ def test_damage_ends_in_an_answer(video):
 
         assert not is_mirrored(endless)
         assert len(calls) <= MAX_BOXES + 1
+
+
+def test_a_length_that_is_unknown_or_impossible_is_not_that_of_a_whole_file():
+    asf = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365") + bytes(24)
+    flv = [struct.pack(">d", size) for size in (math.nan, math.inf, -math.inf, -1, 0, 1e300)]
+    for head in (
+        b"",
+        b"\x18S\x80g\x01" + b"\xff" * 7,
+        *(asf + size.to_bytes(8, "little") for size in (0, 1 << 63, (1 << 64) - 1)),
+        *(b"filesize\0" + size for size in flv),
+    ):
+        assert not is_whole(partial(part_of, head + bytes(100) + b"end"))
+    for data in (asf + (48).to_bytes(8, "little"), b"filesize\0" + struct.pack(">d", 17)):
+        assert is_whole(partial(part_of, data))
+        assert not is_whole(partial(part_of, data[:-1]))

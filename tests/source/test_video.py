@@ -17,16 +17,15 @@ from detcli.core.errors import InputError
 from detcli.core.record import Clip
 from detcli.source.loading import SourceProgress
 from detcli.source.sources import Sources
-from detcli.source.video import VideoSource, open_file, read_video
+from detcli.source.video import VideoSource, open_file, read_part, read_video
 
 
 def read(path, **inputs):
     """The items of a video; the final total is checked."""
     progress = SourceProgress(1)
     name = str(path)
-    items = list(
-        read_video(VideoSource(name, partial(open_file, name)), Inputs(**inputs), progress)
-    )
+    source = VideoSource(name, partial(open_file, name), part=partial(read_part, name))
+    items = list(read_video(source, Inputs(**inputs), progress))
     assert {item.origin.source for item in items} <= {name}
     assert progress.total in {len(items), None}
     return items
@@ -115,6 +114,29 @@ def test_a_video_of_odd_times_is_whole_unless_it_is_cut(tmp_path, suffix, times)
     if suffix != "mp4":
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         assert "breaks off" in error_of(read(path)[-1])
+
+
+SOUNDS = {"webm": ("libvpx", "libopus"), "avi": ("mpeg4", "mp3"), "asf": ("mpeg4", "mp3")}
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "webm", "avi", "asf", "flv", "ts"])
+@pytest.mark.parametrize(("begin_s", "sound_s"), [(0, 9), (5, 9), (5, None)])
+def test_a_video_with_other_ends_than_its_sound_is_whole_unless_it_is_cut(
+    tmp_path, suffix, begin_s, sound_s
+):
+    """Some containers say how long the longest of their tracks is, some count from time 0."""
+    codec, sound = SOUNDS.get(suffix, ("libx264", "aac"))
+    options = {"codec": codec, "sound": sound if sound_s else None, "sound_s": sound_s}
+    times = [begin_s + number / 25 for number in range(100)]
+    path = record_film(tmp_path / f"a.{suffix}", times, ticks=25, reordered=0, **options)
+    assert [item.origin.frame for item in read(path)] == [*range(100)]
+    if sound_s is None or suffix == "ts" or (suffix, begin_s) == ("avi", 0):
+        return  # too small, without a number of frames, or with all of them in its first half
+    whole = path.read_bytes()
+    cut = whole[: len(whole) * 6 // 10]
+    for damaged in (cut, cut + bytes(len(whole) - len(cut))):
+        path.write_bytes(damaged)
+        assert "of its frames can" in (why := error_of(read(path)[-1])) or "breaks off" in why
 
 
 @pytest.mark.parametrize("suffix", ["avi", "mkv", "webm", "ts", "mp4"])
