@@ -179,12 +179,11 @@ def gather(
             if value is not None and value != ():
                 found[name] = Given(value, origin)
                 break
-    return {
-        name: one
-        for name, one in found.items()
-        if one.origin == LINE
-        or (found.keys() >= taken[name].needs.keys() and taken[name].yields not in found)
-    }
+    for name, one in [*found.items()]:  # in the order of rows: what one needs comes before it
+        row = taken[name]
+        if one.origin != LINE and (row.unmet(found) or row.yields in found):
+            del found[name]
+    return found
 
 
 def blame(message: str, given: Iterable[tuple[Option, Given]]) -> str:

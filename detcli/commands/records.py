@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib import resources
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from detcli.cli.messages import progress, say, set_verbosity
 from detcli.cli.options import adapted, command
@@ -133,6 +133,12 @@ def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
     "max_pixels",
     adapted("blur", help="Hide these classes in the pictures: person,car. Boxes stay."),
     "blur_with",
+    adapted(
+        "report",
+        spelled="-o, --output DIR",
+        default=REQUIRED,
+        help="Write the page to this folder; open its index.html.",
+    ),
     Messages,
     examples="""
 detcli report boxes.jsonl --images pics -o page
@@ -147,14 +153,6 @@ def report(
         "JSON Lines of detcli predict or merge, or the folder of a run in shards; - is standard "
         "input.",
         boxes=False,
-    ),
-    output: Path = option(
-        REQUIRED,
-        "-o, --output DIR",
-        "Write the page to this folder; open its index.html.",
-        boxes=False,
-        panel=OUTPUT,
-        parse=parse_writable,
     ),
     images: Path | None = option(
         None,
@@ -193,6 +191,7 @@ def report(
         floor=conf if isinstance(conf, float) and 0 <= conf <= 1 else 0.0,
         places=[*settings_places(settings)],
     )
+    output: Any = config.writing.report  # a required option
     page = Page(output, about)
     done = 0
     try:

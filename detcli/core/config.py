@@ -82,6 +82,7 @@ class Inputs:
         "-0, --null",
         "Names in --files-from end with NUL instead of a newline.",
         boxes=False,
+        needs={"files_from": "name a list, or leave it out"},
     )
     vid_stride: int = option(
         1, "--vid-stride N", "Process every Nth frame of a video.", boxes=True, range=(1, None)
@@ -377,6 +378,10 @@ class Watched:
 place = partial(option, None, boxes=False, sharded=False, parse=parse_writable)
 """A row of something that a run writes to, unless it is in shards."""
 
+WHERE = "name a folder for pictures, as with --save DIR"
+ANNOTATED = {"save show": WHERE}
+"""What options need that say how pictures are annotated, and the hint."""
+
 
 @dataclass(frozen=True, slots=True)
 class Writing:
@@ -435,6 +440,7 @@ class Writing:
         "Width of lines in annotated pictures, in pixels; default: by the picture's size.",
         boxes=False,
         range=(1, None),
+        needs=ANNOTATED,
     )
     labels: str = option(
         "name,score",
@@ -442,6 +448,7 @@ class Writing:
         "What labels in annotated pictures say: name, score.",
         boxes=False,
         parse=parse_labels,
+        needs=ANNOTATED,
     )
     save_txt: Path | None = place("--save-txt DIR", "Write YOLO labels to this folder.")
     save_conf: bool = option(
@@ -486,6 +493,7 @@ class Writing:
         "their boxes.",
         boxes=False,
         separator=",",
+        needs={"save save_crops save_dataset report show read": WHERE},
     )
     blur_with: Hiding = option(
         Hiding.BLUR,
@@ -499,6 +507,7 @@ class Writing:
         "--only-detections",
         "Keep no picture or frame without detections; records stay.",
         boxes=False,
+        needs={"save save_dataset report": WHERE},
     )
     save_mot: Path | None = place(
         "--save-mot DIR",
@@ -598,7 +607,13 @@ class Messages:
     """What is said on stderr."""
 
     quiet: bool = option(
-        False, "-q, --quiet", "Print only fatal errors on stderr.", boxes=False, common=True
+        False,
+        "-q, --quiet",
+        "Print only fatal errors on stderr.",
+        boxes=False,
+        common=True,
+        excludes={"verbose": ("--quiet and --verbose are mutually exclusive", "leave one out")},
+        yields="verbose",
     )
     verbose: int = option(0, "-v, --verbose", "Print more; -vv adds tracebacks.", boxes=False)
 

@@ -44,13 +44,19 @@ class Option:
     spread: Callable[[str], Mapping[str, Any]] | None = None  # what is typed sets several fields
     complete: Callable[[str], Iterable[str]] | None = None  # candidates for what is typed
     separator: str = ""  # between the entries of a tuple; without one, the option is repeated
-    needs: Mapping[str, str] = field(default_factory=dict)  # options, each with a hint
+    # Options, each with a hint; of several, with spaces between them, one is enough.
+    needs: Mapping[str, str] = field(default_factory=dict)
     excludes: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # an error and its hint
     yields: str = ""  # an option that, once given, makes a default of this one pointless
     name: str = ""  # of the field; this and what follows is filled in by `placed`
     type: Any = None
     default: Any = None
     group: Any = None
+
+    def unmet(self, given: Iterable[str]) -> list[tuple[list[str], str]]:
+        """What it needs and is not given: options of which one is enough, and the hint."""
+        wanted = [(names.split(), hint) for names, hint in self.needs.items()]
+        return [(names, hint) for names, hint in wanted if {*names}.isdisjoint(given)]
 
     @property
     def names(self) -> list[str]:
@@ -221,9 +227,9 @@ def require_partners(known: Mapping[str, Option], given: Iterable[str]) -> None:
     """Refuse options that need one that is not given, or exclude one that is."""
     names = {*given}
     for name in (name for name in known if name in names):
-        for other, hint in known[name].needs.items():
-            if other not in names:
-                raise UsageError(f"{known[name].flag} needs {known[other].flag}", hint)
+        for wanted, hint in known[name].unmet(names):
+            others = " or ".join(known[one].flag for one in wanted)
+            raise UsageError(f"{known[name].flag} needs {others}", hint)
         for other, (message, hint) in known[name].excludes.items():
             if other in names:
                 raise UsageError(message, hint)

@@ -99,6 +99,10 @@ class Preprocessing:
     multiple: int = 1  # for SHORTEST_EDGE, what both sides are rounded down to a multiple of
 
 
+BOXES_OF_MORE = "its masks or keypoints are left out"
+"""The warning of a contract of which `--boxes-only` reads a part."""
+
+
 @dataclass(frozen=True, slots=True)
 class Contract:
     """What a graph promises: how to feed it an image and how to read its head."""

@@ -15,6 +15,7 @@ from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
 from detcli.model.contract import (
+    BOXES_OF_MORE,
     UNKNOWN_CLASSES,
     Contract,
     Layout,
@@ -222,7 +223,7 @@ def _reading(
     count = _class_count(head, named, dropped=no_object is not None)
     names, names_origin, warnings = class_names(metadata.get("names", ""), count)
     if head.left_out:
-        warnings = (*warnings, "its masks or keypoints are left out")
+        warnings = (*warnings, BOXES_OF_MORE)
     swapped, fractions = _corners(index, head, family)
     default, stride = _sizes(metadata)
     several = family.needs_nms is None and _gives_several(head, metadata)

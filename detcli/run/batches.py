@@ -23,7 +23,14 @@ from detcli.core.errors import DetcliWarning, ModelError, UsageError
 from detcli.core.geometry import Image, Letterbox, Picture
 from detcli.core.tiling import merge
 from detcli.core.timing import Stage, StageTimes
-from detcli.model.contract import Layout, Resize, class_ids, class_thresholds, read_names
+from detcli.model.contract import (
+    BOXES_OF_MORE,
+    Layout,
+    Resize,
+    class_ids,
+    class_thresholds,
+    read_names,
+)
 from detcli.model.file import ModelFile, PreparedModel, prepare
 from detcli.model.preprocessing import written
 from detcli.model.zoo import find
@@ -348,10 +355,13 @@ def _origin(asked: float | None, recommended: float | None) -> str:
 
 def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:
     """Prepare a model as the settings say, see `model.file.prepare`."""
-    return prepare(
+    prepared = prepare(
         model.path,
         settings.box_format,
         model.name,
         settings.preprocess,
         boxes_only=settings.boxes_only,
     )
+    if settings.boxes_only and BOXES_OF_MORE not in prepared.contract.warnings:
+        log.info("--boxes-only leaves nothing out of what this model finds")
+    return prepared

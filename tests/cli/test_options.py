@@ -104,7 +104,8 @@ def test_the_command_line_undoes_any_flag_of_the_file(write):
     flags = [row for row in rows(Config).values() if row.kind is bool]
     assert len(flags) > 15
     for row in flags:  # each with what it needs
-        needs = {"null": "", "force": 'resume = "j"', "save_conf": 'save-txt = "d"'}
+        needs = {"null": 'files-from = "l"', "force": 'resume = "j"'}
+        needs |= {"save_conf": 'save-txt = "d"', "only_detections": 'save = "d"'}
         folder = '\noutput = "o/"' if row.name == "extend" else ""
         write(f"{row.flag[2:]} = true\n{needs.get(row.name, '')}{folder}")
         assert given("a.jpg")[row.name] is True
@@ -218,12 +219,16 @@ def test_a_file_that_is_named_must_exist(tmp_path, monkeypatch):
 def test_a_default_without_what_it_needs_is_for_other_runs(write):
     write('blur-with = "fill"\nformat = "csv"')
     assert given("a.jpg")["blur_with"] == "blur"
-    assert given("a.jpg", "--blur", "person")["blur_with"] == "fill"
+    assert given("a.jpg", "--blur", "person", "--read")["blur_with"] == "fill"
     assert given("a.jpg")["format"] == "csv"
     assert given("a.jpg", "--resume", "j")["format"] is None
     for typed in ("fill", "blur"):
         with pytest.raises(UsageError, match="--blur-with needs --blur"):
             given("a.jpg", "--blur-with", typed)
+    write('blur = "person"\nblur-with = "fill"\nquiet = true')
+    assert (given("a.jpg")["blur"], given("a.jpg")["blur_with"]) == ([], "blur")
+    assert given("a.jpg", "--show")["blur_with"] == "fill"
+    assert given("a.jpg", "-v")["quiet"] is False
     write('output = "boxes.csv"')
     with pytest.raises(UsageError, match="mutually exclusive") as caught:
         given("a.jpg", "--resume", "j")

@@ -70,6 +70,7 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
         "--max-regress PERCENT",
         "How much slower than the baseline is allowed.",
         boxes=False,
+        needs={"baseline": "name the file of an earlier --save-baseline"},
     ),
     report_format: ReportFormat | None = REPORT_FORMAT,
 ) -> None:

@@ -44,7 +44,7 @@ BESIDE_CHECK = {"check", "report", "format", "quiet", "verbose"}
         default=None,
         complete=complete_side,
     ),
-    "recursive",
+    adapted("recursive", needs={"images": "name a folder of pictures"}),
     adapted(
         "device",
         help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",

@@ -74,6 +74,10 @@ class VerifyRequest:
                 "name a folder with --images",
             ),
             "certificate": ABOUT_DETECTIONS,
+            **{
+                name: (f"--{name} is about detections, and random pictures have none", "omit it")
+                for name in ("conf", "iou")
+            },
         },
     )
     against: str | None = option(

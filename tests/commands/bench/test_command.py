@@ -100,9 +100,10 @@ def test_comparisons_with_a_baseline(bench, make_model, tmp_path):
             (["-m", "MODEL", name], 2, "cannot be read again and again")
             for name in ("-", "camera:0", "rtsp://example.org/stream")
         ),
+        (["--max-regress", "5%"], 2, "--max-regress needs --baseline"),
         (["-m", "MODEL", "--baseline", "none.json"], 2, "cannot read the baseline none.json"),
         *(
-            (["-m", "MODEL", "--max-regress", text], 2, "not a percentage")
+            (["--baseline", "a.json", "--max-regress", text], 2, "not a percentage")
             for text in ("5", "%", "five%", "-1%", "nan%", "inf%", "5%%", "5% more")
         ),
     ],

@@ -277,6 +277,12 @@ def test_running_out_of_memory_is_a_record(predict, make_model):
         ("--resume a.jsonl -o b.jsonl", 2, "mutually exclusive"),
         ("--resume a.jsonl -o -", 2, "mutually exclusive"),
         ("--force", 2, "--resume"),
+        ("--only-detections", 2, "--only-detections needs --save or --save-dataset or --report"),
+        ("--line-width 3 --report page", 2, "--line-width needs --save or --show"),
+        ("--labels name,score", 2, "--labels needs --save or --show"),
+        ("--blur red --save-txt out", 2, "--blur needs --save or --save-crops or"),
+        ("-0", 2, "--null needs --files-from"),
+        ("-q -v", 2, "mutually exclusive"),
         ("--save-conf", 2, "--save-txt"),
         ("--save-coco x.json --resume a.jsonl", 2, "this run only"),
         ("--coco-images x.json", 2, "--save-coco"),
@@ -307,6 +313,13 @@ def test_errors_have_a_message_and_an_exit_code(options, exit_code, words, predi
     assert done.stdout == ""
     assert "hint: " in done.stderr
     assert {*tmp_path.rglob("*")} == before
+
+
+def test_boxes_only_of_a_plain_detector_is_a_note(predict, caplog):
+    caplog.set_level("INFO")
+    for options, number in (("", 0), ("--boxes-only -v", 1)):
+        predict(f"a.png {options}")
+        assert caplog.text.count("--boxes-only leaves nothing out") == number
 
 
 def test_a_one_to_many_head_needs_nms(predict, make_model):

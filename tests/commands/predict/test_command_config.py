@@ -44,8 +44,8 @@ def words_of(name):
         words = [row.flag, *BY_KIND[row.kind]]
     else:
         words = [row.flag, *([row.choices[-1] if row.choices else name] if row.metavar else [])]
-    needed = [word for need in row.needs if f"--{need}" not in words and need not in
-              {"track", "save_coco"} for word in words_of(need)]  # fmt: skip
+    needed = [word for need, *_ in map(str.split, row.needs) if f"--{need}" not in words
+              and need not in {"track", "save_coco"} for word in words_of(need)]  # fmt: skip
     folder = ["-o", "parts/"] if row.panel == "Runs in shards" else []
     return [*words, *needed, *folder]
 

@@ -102,6 +102,8 @@ def test_random_pictures(reports, make_model, broken):
         ("{model} --images {pics}", 2, "nothing to compare colours.onnx with"),
         ("{model} --images {pics} --random 1", 2, "--images and --random are mutually exclusive"),
         ("{model} {model} --random 0", 2, "random pictures cannot compare detections"),
+        ("{model} {model} --random 0 --tensors --iou 0.5", 2, "--iou is about detections"),
+        ("{model} {model} --random 0 --tensors -r", 2, "--recursive needs --images"),
         ("{model} --random 1 --tensors --report {pics}/x", 2, "random pictures have none"),
         ("{model} --images {pics} --against cpu", 2, "both sides are the same"),
         ("{model} --images {pics} --against gpu", 2, "unknown device 'gpu'"),
