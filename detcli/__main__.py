@@ -48,7 +48,6 @@ def _available_memory() -> int | None:
 def main() -> None:
     """Run the command line, and exit."""
     interrupts.install()
-    import contextlib
     import threading
 
     from detcli.cli.messages import protect_stderr
@@ -73,13 +72,17 @@ def main() -> None:
             raise
     if interrupts.caught:
         code = EXIT_CODE
-    if interrupts.caught or threading.active_count() > 1:
+    at_once = interrupts.caught or threading.active_count() > 1
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # see `StandardOutput`, which has said it
+            at_once = True
+    if at_once:
         # The end of the interpreter would abort a thread that is still inside a native library,
-        # and the process with it. And where an interrupt has ended an `exec` of text, as in
-        # dataclasses, `python -m` would end by SIGINT.
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                stream.flush()
+        # and the process with it. It would write again what could not be written, and exit with
+        # 120. And where an interrupt has ended an `exec` of text, as in dataclasses, `python -m`
+        # would end by SIGINT.
         os._exit(code if isinstance(code, int) else 0)
     sys.exit(code)
 

@@ -20,7 +20,7 @@ from detcli.cli.completion import words_of_bash
 from detcli.cli.groups import Group
 from detcli.cli.messages import report
 from detcli.core.errors import DetcliError, OutputError, UsageError, as_error
-from detcli.core.files import StandardOutput
+from detcli.core.files import StandardOutput, unwritable
 from detcli.core.interrupts import EXIT_CODE, interrupts
 from detcli.core.text import public_name
 
@@ -113,7 +113,9 @@ class Commands(Group):
                 raise UsageError(f"no command before {unknown}", hint) from error
             raise
         except BrokenPipeError:  # of --help
-            raise _reader_has_gone() from None
+            raise typer.Exit(0) from None
+        except OSError as error:  # of the scripts for completion
+            raise unwritable(error.filename or "standard output", error) from error
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
         """Find the command, or suggest one."""
@@ -143,8 +145,8 @@ class Commands(Group):
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_CODE) from None
-        except BrokenPipeError:
-            raise _reader_has_gone() from None
+        except BrokenPipeError:  # the reader has seen enough, as `head` has
+            raise typer.Exit(0) from None
         except Exception as error:
             if type(error).__module__.startswith(("typer", "click")):
                 raise  # an exit or a usage error, which Typer handles
@@ -153,13 +155,6 @@ class Commands(Group):
                 raise typer.Exit(EXIT_CODE) from error
             report(failure)
             raise typer.Exit(failure.exit_code) from error
-
-
-def _reader_has_gone() -> typer.Exit:
-    """The end of a command whose reader has seen enough, as `head` has."""
-    # Flushing standard output at exit would raise again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return typer.Exit(0)
 
 
 @functools.cache

@@ -117,6 +117,10 @@ class Inputs:
         boxes=True,
     )
 
+    def __post_init__(self) -> None:
+        if model := next((one for one in self.source if one.lower().endswith(".onnx")), ""):
+            raise UsageError(f"{model} is a model, and not an input", f"name it with -m {model}")
+
     @property
     def end_s(self) -> float:
         """From this time on, a video's frames are left out."""

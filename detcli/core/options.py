@@ -150,6 +150,10 @@ class Option:
             if self.parse and len(error.args) == 2:
                 raise UsageError(f"{self.flag} {error.args[0]}", error.args[1]) from None
             value = None
+        except UsageError as error:
+            if self.flag in str(error):
+                raise
+            raise UsageError(f"{self.flag}: {error}", error.hint) from None
         unfit = isinstance(given, bool) != (kind is bool) and not isinstance(given, str)
         if value is None or unfit or (kind in {int, float} and not isfinite(value)):
             wanted = f"a valid {getattr(kind, '__name__', kind)}"

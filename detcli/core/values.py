@@ -227,7 +227,10 @@ def parse_confidence(text: str) -> dict[str, Any]:
     """Read `0.25,person=0.5`: the confidence of all classes, if given, and of single ones."""
     every: float | None = None
     single = []
-    for entry in parse_list(text):
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    if not entries:
+        raise UsageError(f"--conf '{text}' is an empty list", "leave the option out")
+    for entry in entries:
         name, equals, number = entry.rpartition("=")
         try:
             value = float(number)
@@ -240,14 +243,6 @@ def parse_confidence(text: str) -> dict[str, Any]:
         else:
             every = value
     return {"conf": every, "class_conf": tuple(single)}
-
-
-def parse_list(text: str) -> tuple[str, ...]:
-    """Read the entries of a list: `person,car`."""
-    entries = tuple(entry.strip() for entry in text.split(",") if entry.strip())
-    if not entries:
-        raise UsageError(f"'{text}' is an empty list", "leave the option out")
-    return entries
 
 
 def parse_tolerance(text: str) -> dict[str, float]:

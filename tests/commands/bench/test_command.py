@@ -100,6 +100,7 @@ def test_comparisons_with_a_baseline(bench, make_model, tmp_path):
             (["-m", "MODEL", name], 2, "cannot be read again and again")
             for name in ("-", "camera:0", "rtsp://example.org/stream")
         ),
+        (["model.ONNX"], 2, "name it with -m model.ONNX"),
         (["--max-regress", "5%"], 2, "--max-regress needs --baseline"),
         (["-m", "MODEL", "--baseline", "none.json"], 2, "cannot read the baseline none.json"),
         *(

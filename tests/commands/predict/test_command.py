@@ -252,7 +252,8 @@ def test_running_out_of_memory_is_a_record(predict, make_model):
         ("--device tensorrt:1", 5, "TensorrtExecutionProvider"),
         ("--half", 2, "--device tensorrt"),
         ("--device cpu --cuda-graph", 2, "needs one of NVIDIA"),
-        ("--gpu-mem-limit '2 cats'", 2, "'2 cats' is not a size"),
+        ("--gpu-mem-limit lots", 2, "--gpu-mem-limit: 'lots' is not a size"),
+        ("colours.onnx", 2, "colours.onnx is a model, and not an input\n  hint: name it with -m"),
         ("--gpu-mem-limit 2", 2, "is 2 bytes"),
         ("--conf 2", 2, "use a confidence between 0 and 1"),
         ("--conf red=x", 2, "is not a number"),
@@ -264,7 +265,8 @@ def test_running_out_of_memory_is_a_record(predict, make_model):
         ("--classes gren", 2, "did you mean green"),
         ("--classes 3", 2, "no class '3'"),
         ("--classes 7", 2, "red, green, blue"),
-        ("--classes ' ,'", 2, "is an empty list"),
+        ("--classes ' ,'", 2, "--classes: ' ,' is an empty list"),
+        ("--conf ,", 2, "--conf ',' is an empty list"),
         ("--output colours.onnx --format csv", 2, "is one of the inputs"),
         ("--output boxes.xlsx", 2, "the suffix .xlsx names no format"),
         ("--output no/such/folder/x.csv", 1, "cannot write no/such"),
@@ -368,6 +370,7 @@ def test_a_full_disk_is_an_error(make_model, make_picture):
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": ""},
         )
     assert finished.returncode == 1
     assert "cannot write standard output: No space left on device" in finished.stderr
