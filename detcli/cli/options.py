@@ -20,7 +20,7 @@ from typer.core import TyperCommand
 from detcli.cli.completion import complete_device, complete_model
 from detcli.cli.groups import Help
 from detcli.core.config import PANELS, Config
-from detcli.core.errors import DetcliError, UsageError, system_reason
+from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError, system_reason
 from detcli.core.options import REQUIRED, Option, build, placed, require_partners, rows
 
 LINE = "the command line"
@@ -286,6 +286,24 @@ def _unusable(path: Path, reason: str) -> UsageError:
     )
 
 
+LEAST_ADDRESSES = 1 << 30
+"""Bytes of address space with which a small model runs; with less, libraries end the process."""
+
+
+def _require_addresses() -> None:
+    """Refuse a limit of the address space within which no model runs."""
+    if os.name != "posix":
+        return
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:
+        raise DeviceMemoryError(
+            f"out of memory: the address space is limited to {limit >> 20} MiB",
+            "raise the limit, to 2 GiB or more: ulimit -v 2097152",
+        )
+
+
 class Command(Help, TyperCommand):
     """A command whose help shows its options in panels; its epilog is a list of examples."""
 
@@ -299,6 +317,8 @@ class Command(Help, TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run; an error about a value that was not typed says where the value comes from."""
         try:
+            if "model" in self.rows:
+                _require_addresses()
             return super().invoke(ctx)
         except DetcliError as error:
             if origin := blame(str(error), ctx.meta.get(GIVEN, ())):

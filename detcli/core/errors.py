@@ -115,12 +115,16 @@ def loading(
         raise error_type(f"{library} does not load: {error}", hint) from error
 
 
+OUT_OF_MEMORY = ("Insufficient memory", "can't start new thread", "failed to map segment")
+"""The words of OpenCV, of threads, and of libraries that are loaded."""
+
+
 def as_error(error: BaseException) -> DetcliError:
     """Any exception as an error to report, or for a record to hold."""
     if isinstance(error, DetcliError):
         return error
     log.debug("%s", error, exc_info=error)
-    if isinstance(error, MemoryError) or "Insufficient memory" in str(error):  # in OpenCV's words
+    if isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY):
         hint = "use smaller models or pictures, or a smaller --imgsz or --batch"
         return InferenceError(f"out of memory: {error}", hint)
     return InferenceError(

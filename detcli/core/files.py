@@ -61,7 +61,7 @@ class AppendedFile:
         self.path = path
         with writing(path):
             # Unbuffered: a piece is one system call, which other processes cannot come between.
-            self.file = path.open("ab+", buffering=0)
+            self.file = FileIO(path, "a+")
             self.file.seek(0)
             self.first_line = self.file.readline(1 << 16).decode("utf-8", "replace")
             if self.first_line:
@@ -83,7 +83,8 @@ class AppendedFile:
         """Put the file on the disk, and close it; every piece is in it already."""
         with contextlib.suppress(OSError):
             sync(self.file.fileno())
-        self.file.close()
+        with writing(self.path):
+            self.file.close()
 
 
 class DirectFile:
@@ -112,7 +113,8 @@ class DirectFile:
 
     def commit(self) -> None:
         """Close it: everything has been written."""
-        self.discard()
+        with writing(self.path):
+            self.file.close()
 
     def discard(self) -> None:
         """Close it."""
@@ -185,7 +187,9 @@ class AtomicFile:
                     sync(self.file.fileno())
                     if os.name != "posix":  # where no open file is moved
                         self.file.close()
-                    return name(self.written.name, self.path.name)
+                    done = name(self.written.name, self.path.name)
+                    self.file.close()  # network file systems report failed writes
+                    return done
             finally:
                 self.discard()
 
@@ -198,7 +202,7 @@ class AtomicFile:
         with contextlib.suppress(OSError):  # it has been moved
             self._folder.remove(self.written.name)
         self._open = False
-        with contextlib.suppress(OSError):  # network file systems report failed writes
+        with contextlib.suppress(OSError):
             self.file.close()
         self._folder.close()
 

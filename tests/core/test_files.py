@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import stat
 import subprocess
@@ -16,6 +17,7 @@ from detcli.core.errors import DetcliWarning, OutputError
 from detcli.core.files import (
     AppendedFile,
     AtomicFile,
+    DirectFile,
     Folder,
     StandardOutput,
     make_folder,
@@ -357,3 +359,19 @@ def test_what_is_added_is_whole(tmp_path):
         file.commit()
     expected = ["earlier", "torn", "one é\\udcff", "other", "one more"]
     assert path.read_text(encoding="utf-8").splitlines() == expected
+
+
+@pytest.mark.parametrize("kind", [AppendedFile, DirectFile])
+def test_a_file_that_cannot_be_closed_is_not_complete(kind, tmp_path, monkeypatch):
+    class Unclosed(io.FileIO):
+        def close(self):
+            super().close()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("detcli.core.files.FileIO", Unclosed)
+    path = tmp_path / "a"
+    path.touch()
+    file = kind(path)
+    with pytest.raises(OutputError, match=r"cannot write .*a: Input/output error"):
+        file.commit()
+    file.file = None  # whose destructor would close it again

@@ -118,7 +118,8 @@ class PageFolder:
         try:
             self._end_chunk()
         finally:
-            self._lock.close()
+            with writing(self.path):
+                self._lock.close()
 
     def _end_chunk(self) -> None:
         if self._chunk is not None:

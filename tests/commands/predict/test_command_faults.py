@@ -1,7 +1,11 @@
 """Faults of `detcli predict`: kills, interrupts, refusals, terminals."""
 
+import errno
+import io
 import json
+import os
 import random as rng
+import shutil
 import signal
 import subprocess
 import sys
@@ -150,6 +154,76 @@ def test_a_sink_that_cannot_be_opened_leaves_other_files_alone(options, predict,
 
 def test_no_input_is_a_usage_error(predict):
     predict("", code=2, says="no inputs given")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it needs limits")
+def test_a_small_address_space_is_an_error(make_model, make_picture):
+    command = [sys.executable, "-m", "detcli", "predict", make_picture("a.png"), "-m", make_model()]
+    for kib in (550_000, 1_000_000):
+        done = subprocess.run(
+            ["bash", "-c", f'ulimit -v {kib}; "$@"', "bash", *command],  # noqa: S607
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1
+        assert "limited to" in done.stderr
+        assert "hint: raise the limit" in done.stderr
+        assert len(done.stderr.splitlines()) == 2
+
+
+class Slow(io.FileIO):
+    """A file of which a system call writes at most 7 bytes."""
+
+    def write(self, data):
+        return super().write(memoryview(data)[:7])
+
+
+class Unclosed(io.FileIO):
+    """A file that a network file system could not write after all."""
+
+    def close(self):
+        written = not self.closed and self.writable()
+        super().close()
+        if written:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+OUTPUTS = "--save save --save-txt txt --save-dataset data --report page --save-crops crops"
+
+
+def test_writes_that_are_cut_short_write_all(predict, make_picture, tmp_path, monkeypatch):
+    """And the next run neither doubles nor lacks anything."""
+    make_picture("a.png", ("red", 1, 1))
+    before, written = {*tmp_path.iterdir()}, []
+    for kind in (io.FileIO, Slow):
+        for module in ("core.files", "sink.journal", "sink.page.folder"):
+            monkeypatch.setattr(f"detcli.{module}.FileIO", kind)
+        for records in ("-o a.json", "-o a.json", "--resume j.jsonl", "--resume j.jsonl"):
+            predict(f"a.png {records} {OUTPUTS}")
+        made = {*tmp_path.iterdir()} - before
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        written.append({path: path.read_bytes() for path in files})
+        for path in made:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    whole, slow = written
+    assert len(whole) > 20
+    assert whole.keys() == slow.keys()
+    assert {path.name for path in whole if whole[path] != slow[path]} <= {"runs.js"}  # has times
+
+
+@pytest.mark.parametrize(
+    ("output", "module"),
+    [
+        ("-o a.csv", "core.files"),
+        ("--resume a.jsonl", "sink.journal"),
+        ("--report page", "sink.page.folder"),
+    ],
+)
+def test_a_file_that_cannot_be_closed_is_an_output_error(output, module, predict, monkeypatch):
+    monkeypatch.setattr(f"detcli.{module}.FileIO", Unclosed)
+    says = f"cannot write {output.split()[1]}: Input/output error"
+    predict(f"a.png {output}", code=1, says=says)
 
 
 def test_memory_is_not_held_for_a_long_list(make_model, make_picture):
