@@ -230,7 +230,8 @@ def load(module: str, attribute: str) -> Outcome:
 
 def ask(function: str, *arguments: str) -> Outcome:
     """Call one of this module's functions: describe_nvidia, trial."""
-    return evaluate(f"__import__({__name__!r}, fromlist=['it']).{function}(*{arguments!r})")
+    listed = json.dumps(arguments)  # plain text, whatever kind of text each of them is
+    return evaluate(f"__import__({__name__!r}, fromlist=['it']).{function}(*{listed})")
 
 
 def evaluate(expression: str) -> Outcome:

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 from rich.console import Console
@@ -47,6 +48,13 @@ def test_a_pipe_gets_json_the_cpu_is_usable_and_nothing_is_written(detcli, cache
     assert report["devices"][0]["usable"] is True
     assert report["cache"]["cleared_bytes"] is None
     assert not cache.exists()
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+def test_a_working_openvino_is_usable(detcli):
+    done = detcli("doctor", "--device", "openvino")
+    device = report_of(done)["devices"]["openvino:CPU"]
+    assert (device["usable"], device["problems"]) == (True, [])
 
 
 @pytest.mark.usefixtures("_asked_once")

@@ -179,6 +179,11 @@ def test_what_a_gpu_lacks_is_told_without_folders(monkeypatch):
     assert examine.trial("tensorrt") == [asdict(driver), asdict(MIXTURE)]
 
 
+def test_what_is_asked_is_plain_text():
+    """A member of an enumeration is a str too, but its repr is no Python."""
+    assert ask("trial", DeviceKind.CPU) == Outcome([])
+
+
 def test_openvino_may_be_absent(monkeypatch):
     monkeypatch.setattr(examine, "has_openvino", lambda: False)
     absent = DoctorProblem("OpenVINO is not installed", "pip install 'detcli[openvino]'")
