@@ -63,7 +63,7 @@ from detcli.run import locate, open_run
 from detcli.run.batches import BatchDetector, prepare_for
 from detcli.run.pipeline import Pipeline
 from detcli.sink.draw import annotate
-from detcli.source.decode import BUILT_IN, TIMEOUT_S, too_slow
+from detcli.source.decode import BUILT_IN, TIMEOUT_S, DecodeOptions, too_slow
 from detcli.source.loading import STDIN, Item
 from detcli.source.names import is_live
 from detcli.source.sources import Sources
@@ -111,9 +111,10 @@ def measure(
         noise, latency, throughput = NoiseMeter(), None, None
         if mode is BenchMode.THROUGHPUT:
             step = conditions.batch * conditions.workers
-            throughput, samples = measure_throughput(run.pipeline(), step, repeat(names), seconds)
+            inputs = repeat(names, run.decode)
+            throughput, samples = measure_throughput(run.pipeline(), step, inputs, seconds)
         else:
-            runner = BatchRunner(run.detector, conditions.batch, names, time_limit)
+            runner = BatchRunner(run.detector, conditions.batch, names, time_limit, run.decode)
             latency, samples = time_limit.run(partial(measure_latency, runner, seconds))
         host_peak = peak_memory()
         states = gpu.stop()
@@ -237,10 +238,10 @@ class TimeLimit:
         return outcome.result()
 
 
-def repeat(names: tuple[str, ...]) -> Iterator[Item]:
+def repeat(names: tuple[str, ...], decode: DecodeOptions | None = None) -> Iterator[Item]:
     """The pictures and frames of repeatable sources, starting over at the end of each pass."""
     while True:
-        with Sources(names or (str(BUILT_IN),)) as sources:
+        with Sources(names or (str(BUILT_IN),), decode=decode) as sources:
             yield from sources  # of an empty source, an item with the error
 
 
@@ -369,10 +370,15 @@ class BatchRunner:
     """
 
     def __init__(
-        self, detector: BatchDetector, batch: int, names: tuple[str, ...], time_limit: TimeLimit
+        self,
+        detector: BatchDetector,
+        batch: int,
+        names: tuple[str, ...],
+        time_limit: TimeLimit,
+        decode: DecodeOptions | None = None,
     ) -> None:
         self._detector, self._batch, self._limit = detector, batch, time_limit
-        self._timed, self._untimed = repeat(names), repeat(names)
+        self._timed, self._untimed = repeat(names, decode), repeat(names, decode)
         self._timeout_error = timeout_error(detector.model_name, RUN_TIMEOUT_S)
         self.clock = StageClock()
         self.synchronised = detector.in_flight > 1  # the device runs on by itself

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from commands.bench.requests import bench_config
+from made_jpegs import encode, picture
 
 from detcli.commands.bench import run
 from detcli.core.errors import ModelError, SourceError, UsageError
@@ -28,6 +29,19 @@ def test_throughput_with_workers(make_model, make_picture):
     assert report.conditions.workers == 2
     assert report.throughput.pictures > 0
     assert report.latency is None
+
+
+@pytest.mark.parametrize("mode", ["latency", "throughput"])
+def test_pictures_are_decoded_into_the_devices_memory(make_model, tmp_path, allocated, mode):
+    """As by predict: on a GPU, that is page-locked."""
+    pytest.importorskip("simplejpeg")
+    path = tmp_path / "a.jpg"
+    path.write_bytes(encode(picture(40, 24)))
+    report, _ = measure(make_model(), mode, source=(str(path),))
+    # The very first is read before there is a device, to see that it can be.
+    runs = report.throughput.pictures if mode == "throughput" else 2 * report.latency.wall.samples
+    assert set(allocated) == {(40, 24)}
+    assert len(allocated) >= runs
 
 
 def test_passwords_are_not_reported(make_model):
