@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from detcli.core.errors import DeviceError, OutputError, loading
 from detcli.core.files import AtomicFile
-from detcli.core.text import public_text
+from detcli.core.text import printable, public_text
 
 CHUNK = 1 << 20
 """Bytes that a read yields at once."""
@@ -93,8 +93,6 @@ REASONS = {
     "BadScheme": ("its endpoint is not encrypted", "begin it with https://"),
     "MissingAccount": ("no storage account is named", "set AZURE_STORAGE_ACCOUNT"),
     "edirect": ("the bucket is in another region", "set AWS_REGION to the bucket's"),
-    "Could not parse path": ("its key has an empty part, . or ..", "copy it to another key"),
-    "invalid path": ("one of its keys has an empty part, . or ..", "copy it to another key"),
 }
 """Words of obstore: what they mean, and what to do."""
 
@@ -121,6 +119,19 @@ class ObjectExistsError(ObjectError):
 
 class ObjectTornError(ObjectError):
     """An answer ended before its end."""
+
+
+class ObjectKeyError(ObjectError):
+    """A key is one that obstore does not take."""
+
+    def __init__(self, key: str = "its key") -> None:
+        super().__init__(
+            f"{key} has an empty part, . or .., or a control code", "copy it to another key"
+        )
+
+
+Page = list[tuple[str, int]]
+"""Keys and sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +187,7 @@ class Bucket:
 
         self._obstore, self._scheme = obstore, scheme
         found = {"s3": _aws, "gs": _google, "az": _azure}[scheme]()
+        self._name, self._found = name, found
         kinds: dict[str, Any] = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
         endpoint = found.get("endpoint") or found.get("base_url") or ""
         if endpoint and not re.fullmatch(r"https?://[\w.:\[\]-]+(/\S*)?", endpoint):
@@ -196,10 +208,11 @@ class Bucket:
         with self._told():
             self.store = kinds[scheme](name, **found, client_options=client, retry_config=retry)
 
-    def list(self, folder: str) -> Iterator[list[tuple[str, int]]]:
+    def list(self, folder: str) -> Iterator[Page]:
         """Yield pages of keys and sizes in the order of the store, which is that of their bytes.
 
-        What the keys begin with ends with `/`, or is empty.
+        What the keys begin with ends with `/`, or is empty. S3 lists all keys; of other stores, one
+        that obstore does not take is an ObjectKeyError.
         """
         last, failures = None, 0
         while True:
@@ -214,8 +227,38 @@ class Bucket:
                 failures += 1
                 if failures == ATTEMPTS:
                     raise
+            except ObjectKeyError:  # and not one of its page
+                if self._scheme != "s3":
+                    raise
+                yield from self._list_any(folder, last or "")
+                return
             else:
                 return
+
+    def _list_any(self, folder: str, last: str) -> Iterator[Page]:
+        """Yield pages of the keys after `last`, as botocore lists them, whatever is in them."""
+        session = _botocore_session()
+        from botocore import UNSIGNED
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        signature = UNSIGNED if _is_set("AWS_SKIP_SIGNATURE") else None
+        try:
+            client = session.create_client(
+                "s3",
+                region_name=self._found.get("region"),
+                endpoint_url=self._found.get("endpoint"),
+                config=Config(signature_version=signature, connect_timeout=5, read_timeout=20),
+            )
+            for page in client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._name, Prefix=folder, StartAfter=last
+            ):
+                yield [(entry["Key"], entry["Size"]) for entry in page.get("Contents", ())]
+        except ClientError as error:
+            status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+            raise _answered(status, "", error.response["Error"]["Code"], "s3") from None
+        except BotoCoreError:  # whose text holds addresses
+            raise ObjectError("the store does not answer", CHECK_HOST) from None
 
     def require(self) -> None:
         """Require that the bucket can be reached, as far as these credentials may tell."""
@@ -276,13 +319,14 @@ class Bucket:
         try:
             yield
         except (BaseError, ValueError, OSError) as error:
-            raise _explained(error, self._scheme) from None  # the cause holds signed addresses
+            # The cause holds signed addresses.
+            raise _key_error(str(error)) or _explained(error, self._scheme) from None
 
 
 def checked(key: str) -> str:
     """A key that obstore takes as it is: it drops slashes at the ends."""
     if not {"", ".", ".."}.isdisjoint(key.split("/")):
-        raise ObjectError("its key has an empty part, . or ..", "copy it to another key")
+        raise ObjectKeyError
     return key
 
 
@@ -339,16 +383,21 @@ def _aws() -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
-def _aws_of_botocore() -> dict[str, Any]:
+def _botocore_session() -> Any:  # noqa: ANN401 - of botocore
     with loading("botocore", INSTALL, DeviceError):
-        from botocore.configprovider import ConfiguredEndpointProvider
-        from botocore.exceptions import BotoCoreError
         from botocore.session import Session
 
     for name in ("botocore", "urllib3"):  # what they log may hold credentials
         logging.getLogger(name).setLevel(logging.WARNING)
+    return Session()
+
+
+def _aws_of_botocore() -> dict[str, Any]:
+    session = _botocore_session()
+    from botocore.configprovider import ConfiguredEndpointProvider
+    from botocore.exceptions import BotoCoreError
+
     try:
-        session = Session()
         endpoint = ConfiguredEndpointProvider(
             full_config=session.full_config,
             scoped_config=session.get_scoped_config(),
@@ -410,6 +459,13 @@ def _azure() -> dict[str, Any]:
         "use_azure_cli": not any(map(known.get, AZURE_SECRETS)) and bool(shutil.which("az")),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _key_error(text: str) -> ObjectKeyError | None:
+    """The error of a key, one of a listing if it is there called a path that is invalid."""
+    if listed := re.search(r'invalid path: .*?[Pp]ath "(.*?)"', text):
+        return ObjectKeyError(f"the key {printable(listed[1])}")
+    return ObjectKeyError() if "Could not parse path" in text else None
 
 
 def _explained(error: Exception, scheme: str) -> ObjectError:

@@ -29,6 +29,18 @@ def test_pictures_that_cannot_be_fetched_are_records(stored, predict, tmp_path):
     assert all("detections" in record for record in (records[0], *records[4:]))
 
 
+def test_a_key_that_cannot_be_read_is_a_record_and_others_go_on(s3, stored, predict):
+    stored(2)
+    odd = ["pics/0000/", "pics/0000\x01.png", "pics//a.png"]
+    for key in odd:
+        s3.put(key)
+    done = predict("s3://photos/pics/ -r", code=3, says="s3://photos/pics/0000\\x01.png: cannot be")
+    found = {one["source"].removeprefix("s3://photos/"): one.get("error") for one in done.records}
+    assert [*found] == ["pics//a.png", "pics/0000\x01.png", "pics/0000.png", "pics/0001.png"]
+    assert [error is None for error in found.values()] == [False, False, True, True]
+    assert "a control code" in found["pics/0000\x01.png"]["message"]
+
+
 def test_a_store_that_hangs_is_given_up(s3, stored, predict):
     stored(2)
     s3.faults.hang.set()
