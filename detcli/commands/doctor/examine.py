@@ -82,15 +82,17 @@ EXPECTED = {"red": [1.0, 4.0, 4.0, 12.0, 20.0], "green": [0.8, 4.0, 4.0, 12.0, 2
 """Score and box (x1, y1, x2, y2) of each class in the test picture."""
 TOLERANCE = 0.01  # TensorRT rounds more than the others
 
-CACHE_FOLDERS = ("prepared", "kernels", "tensorrt")
+CACHE_FOLDERS = ("prepared", "kernels", "tensorrt", "sent", "hub")
 
 # Only files that look like detcli's own are counted or removed, because DETCLI_CACHE_DIR may be set
 # to a folder that holds other files. files.AtomicFile leaves a ".part" when its process is killed;
-# those of 0.1.0 had shorter names.
+# those of 0.1.0 had shorter names. Earlier versions had a folder `sent-HASH` for each model.
 CACHED_FILE = re.compile(
-    r"prepared/([0-9a-f]{64}[\w-]*\.(contract|graph|openvino)|\.(detcli-)?[0-9a-f]{16}\.part)"
-    r"|kernels/([0-9a-f]{64}\.cubin|\.(detcli-)?[0-9a-f]{16}\.part)"
+    r"prepared/[0-9a-f]{64}[\w-]*\.(contract|graph|openvino)"
+    r"|kernels/[0-9a-f]{64}\.cubin"
+    r"|(prepared|kernels)/\.(detcli-)?[0-9a-f]{16}\.part(\.\w+)?"
     r"|tensorrt/([0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing)"
+    r"|sent[/-][0-9a-f]{64}/.+|hub/models--[^/]+/.+"
 )
 
 
@@ -458,7 +460,7 @@ def clear_cached() -> int:
     except OutputError:
         return 0
     freed = 0
-    for name in CACHE_FOLDERS:
+    for name in (*CACHE_FOLDERS, *(one.name for one in folder.glob("sent-*"))):
         for path, size in list(_cached_files(folder, name)):
             try:
                 path.unlink(missing_ok=True)

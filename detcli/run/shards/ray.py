@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from detcli import __version__
-from detcli.core.cache import cache_folder
+from detcli.core.cache import cache_folder, make_cache_folders
 from detcli.core.errors import DetcliError, DeviceError, UsageError
-from detcli.core.files import make_folder, write_file
+from detcli.core.files import make_folder, sha256, write_file
 from detcli.core.opencv import PIXEL_LIMIT
-from detcli.core.text import public_name, public_text
+from detcli.core.text import is_object, public_name, public_text
 from detcli.model.file import ModelFile
 from detcli.run.shards.manifest import FIRST
 from detcli.run.shards.store import Store, open_store
@@ -303,12 +303,13 @@ def work_here(
 def _unpacked(files: dict[str, bytes]) -> Path:
     """Write a model's files to the cache of this node, under the hash of what they hold."""
     hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
-    folder = cache_folder() / f"sent-{hashlib.sha256(repr(hashes).encode()).hexdigest()}"
+    cache = cache_folder()
+    folder = cache / "sent" / hashlib.sha256(repr(hashes).encode()).hexdigest()
+    make_cache_folders(cache, folder.parent, folder)
     for name, content in files.items():
         path = folder / name
-        if not path.exists():
-            make_folder(path.parent)
-            write_file(path, content)
+        if not path.exists() or sha256(path) != hashes[name]:
+            write_file(make_folder(path.parent) / path.name, content)
     return folder
 
 
@@ -317,6 +318,7 @@ def _require_shared(store: Store, task: Task) -> None:
     hint = "use a folder that all nodes share, or a bucket"
     if not store.exists(FIRST):
         raise DeviceError(f"{store} is not there", hint)
-    paths = [name for name in task.shard.names if isinstance(name, str) and not is_address(name)]
+    names = (name for name in task.shard.names if isinstance(name, str))
+    paths = [name for name in names if not (is_address(name) or is_object(name))]
     if paths and not any(map(os.path.lexists, paths)):
         raise DeviceError(f"{paths[0]} is not there", hint)

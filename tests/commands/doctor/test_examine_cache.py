@@ -16,11 +16,16 @@ OWN = [
     f"prepared/{HASH}-1-cxcywh.contract",
     f"prepared/{HASH}.graph",
     "prepared/.detcli-0123456789abcdef.part",
+    "prepared/.detcli-0123456789abcdef.part.graph",
     f"kernels/{HASH}.cubin",
     "kernels/.0123456789abcdef.part",
     f"tensorrt/{HASH}/TensorrtExecutionProvider_TRTKernel_graph_0_0_fp16_sm90.engine",
     f"tensorrt/{HASH}/TensorrtExecutionProvider_TRTKernel_graph_0_0_sm90.profile",
     "tensorrt/TensorrtExecutionProvider_cache_sm90.timing",
+    f"sent/{HASH}/best.onnx",
+    f"sent/{HASH}/weights/best.data",
+    "hub/models--onnx-community--yolov10n/refs/main",
+    f"sent-{HASH}/best.onnx",
 ]
 OTHERS = [
     "prepared/diploma.graph",
@@ -33,6 +38,9 @@ OTHERS = [
     "kernels/mine.cubin",
     "tensorrt/mine.engine",
     "holiday.jpg",
+    "sent/holiday.jpg",
+    "hub/holiday.jpg",
+    "sent-mail/holiday.jpg",
 ]
 
 
@@ -46,7 +54,7 @@ def sizes(cache):
     return {part.name: (part.files, part.size_bytes) for part in cache.parts}
 
 
-NOTHING = dict.fromkeys(("prepared", "kernels", "tensorrt"), (0, 0))
+NOTHING = dict.fromkeys(("prepared", "kernels", "tensorrt", "sent", "hub"), (0, 0))
 
 
 def test_a_cache_that_does_not_exist_yet(cache):
@@ -62,7 +70,7 @@ def test_only_detclis_files_are_counted_and_cleared(cache):
     clear_cached()
     assert list(cache.iterdir()) == []  # nor do empty folders stay
     put(cache, OWN + OTHERS)
-    assert sizes(describe_cache()) == {"prepared": (4, 20), "kernels": (2, 10), "tensorrt": (3, 15)}
+    assert [*sizes(describe_cache()).values()] == [(5, 25), (2, 10), (3, 15), (2, 10), (1, 5)]
     assert clear_cached() == 5 * len(OWN)
     assert {str(p.relative_to(cache)) for p in cache.rglob("*") if p.is_file()} == set(OTHERS)
     found = describe_cache(45)
@@ -145,7 +153,7 @@ def test_an_inaccessible_a_read_only_and_a_misplaced_folder(cache, monkeypatch):
     assert not describe_cache().writable
 
 
-@pytest.mark.parametrize("part", ["", "prepared", OWN[0], OWN[-2]])
+@pytest.mark.parametrize("part", ["", "prepared", OWN[0], OWN[-3]])
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such permissions")
 def test_a_cache_that_others_can_write_to_is_reported(cache, part):
     put(cache, OWN)

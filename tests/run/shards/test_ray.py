@@ -13,10 +13,12 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import cv2
 import forked
 import poison
 import psutil
 import pytest
+from colour_model import picture
 from shard_headers import written
 from shard_runs import errors_of, kill_and_go_on, merged
 
@@ -148,6 +150,19 @@ def test_the_commands_of_the_page(head, make_pictures, one_run, monkeypatch):
         shutil.rmtree(folder.parent / "boxes")
 
 
+def test_pictures_in_a_bucket(s3, make_model, tmp_path, monkeypatch):
+    """On a cluster of its own, whose workers have the variables of this process."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for number in range(3):
+        s3.put(f"pics/{number}.png", cv2.imencode(".png", picture(("red", 1, number)))[1].tobytes())
+    command = ["predict", "s3://photos/pics/", "-m", make_model(), "--conf", "0.5", "-q"]
+    plain = forked.run([*command, "--format", "jsonl"])
+    command = [sys.executable, "-m", "detcli", *map(str, command), "-o", f"{tmp_path / 'boxes'}/"]
+    subprocess.run([*command, "--on", "ray"], check=True, env={**os.environ, **OWN})
+    assert merged(tmp_path / "boxes") == plain.stdout
+    assert plain.stdout.count('"class_name": "red"') == 3
+
+
 def test_a_ray_of_its_own(make_pictures, one_run, tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     command, expected = one_run(make_pictures(20))
@@ -194,6 +209,7 @@ def test_a_node_that_does_not_see_what_the_others_see(tmp_path):
         _require_shared(store, task)
     (tmp_path / "a.png").touch()
     _require_shared(store, task)
+    _require_shared(store, Task.whole(Shard(0, 0, ("s3://bucket/b.png",), ""), "x"))
 
 
 def test_a_model_is_sent_with_what_lies_beside_it(make_model, cache, tmp_path):
@@ -201,10 +217,12 @@ def test_a_model_is_sent_with_what_lies_beside_it(make_model, cache, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "x", "id2label": {"0": "a"}}')
     files = ModelFile.read(model).files()
     folder = _unpacked(files)
-    assert folder.parent == cache
+    assert folder.parent == cache / "sent"
     assert {one.name: one.read_bytes() for one in folder.iterdir()} == files
     assert files.keys() == {model.name, "config.json"}
+    (folder / model.name).write_bytes(b"of somebody else")
     assert _unpacked(files) == folder
+    assert (folder / model.name).read_bytes() == files[model.name]
 
 
 def test_a_cluster_that_does_not_answer(make_model, make_picture, tmp_path):
