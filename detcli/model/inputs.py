@@ -355,7 +355,13 @@ def with_preprocessing(
     if text := metadata.get(METADATA_KEY):
         found = _through_metadata(found, text, levels=levels)
         by |= dict.fromkeys(named_parts(text), METADATA)
-    return settle(replace(contract, default_size=size or contract.default_size), found, by)
+    try:
+        return settle(replace(contract, default_size=size or contract.default_size), found, by)
+    except UsageError as error:
+        raise ModelError(
+            f"the preprocessing that the model names cannot be: {error}",
+            "mend its metadata, or the file beside it",
+        ) from error
 
 
 def _through_metadata(found: Preprocessing, text: str, *, levels: bool) -> Preprocessing:

@@ -101,7 +101,18 @@ def overridden(contract: Contract, text: str | None) -> Contract:
 
 
 def settle(contract: Contract, preprocessing: Preprocessing, by: dict[str, str]) -> Contract:
-    """A contract with another preprocessing, and what settled its parts."""
+    """A contract with another preprocessing, and what settled its parts.
+
+    Raises:
+        UsageError: It feeds values that the input cannot hold.
+    """
+    most = 65504.0 if contract.input_dtype == "float16" else 3.4e38  # of finite numbers
+    for mean, std in zip(preprocessing.mean, preprocessing.std, strict=True):
+        if not all(abs((level * preprocessing.scale - mean) / std) <= most for level in (0, 255)):
+            raise UsageError(
+                f"scale, mean and std make values that {contract.input_dtype} cannot hold",
+                "give those that the network was trained with",
+            )
     return replace(
         contract,
         preprocessing=preprocessing,
@@ -201,7 +212,7 @@ SettledParts = dict[str, dict[str, Any]]
 class Sidecar:
     """What the files beside a model say."""
 
-    sha256: str  # of the content of all files; what was made of them depends on it
+    sha256: str  # of the names and contents of all files; what was made of them depends on it
     parts: SettledParts  # that are settled; none without a preprocessor_config.json
     size: Size | None  # height and width of the input, where that is given
     # class names by class id; None where config.json does not give all
@@ -240,8 +251,10 @@ class Sidecar:
             parts, size = ({}, None) if processor is None else _settled(processor)
         except ValueError as error:
             raise ModelError(f"{folder / PREPROCESSOR}: {error}", HINT) from error
-        hashes = (hashlib.sha256(content).digest() for content in contents.values())
-        digest = hashlib.sha256(b"".join(hashes)).hexdigest()
+        hashes = (
+            f"{hashlib.sha256(content).hexdigest()} {name}" for name, content in contents.items()
+        )
+        digest = hashlib.sha256("\n".join(hashes).encode()).hexdigest()
         return cls(digest, parts, size, _names(config.get("id2label")), contents)
 
 

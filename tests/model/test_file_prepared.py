@@ -265,6 +265,25 @@ def test_what_lies_beside_the_file_is_part_of_the_key(tmp_path):
     assert ways[2].interpolation is Interpolation.BILINEAR
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"rescale_factor": 1e300}',
+        '{"do_normalize": true, "image_std": 1e-300}',
+        '{"do_normalize": true, "image_mean": -1e39}',
+    ],
+)
+def test_values_that_no_input_can_hold_are_refused(
+    make_model, tmp_path, detcli, make_picture, content
+):
+    path = make_model()
+    (tmp_path / "preprocessor_config.json").write_text(content)
+    done = detcli("predict", make_picture("a.png"), "-m", path)
+    assert done.returncode == 4
+    assert "scale, mean and std make values that float32 cannot hold" in done.stderr
+    assert "RuntimeWarning" not in done.stderr
+
+
 def test_an_option_changes_what_is_cached_without_an_entry_of_its_own(tmp_path, cache):
     path = tmp_path / "model.onnx"
     onnx.save(colour_model.build("body"), path)

@@ -194,4 +194,9 @@ def test_the_hash_follows_the_content_of_both_files(folder):
     seen.add(beside(folder, DETR, {"model_type": "detr"}).sha256)
     seen.add(beside(folder, DETR | {"do_normalize": False}).sha256)
     seen.add(beside(folder, DETR, {"model_type": "yolos"}).sha256)
-    assert len(seen) == 4
+    (folder / "config.json").unlink()
+    either = DETR | {"model_type": "detr"}
+    seen.add(beside(folder, either).sha256)
+    (folder / "preprocessor_config.json").rename(folder / "config.json")
+    seen.add(beside(folder).sha256)  # the same content by another name
+    assert len(seen) == 6
