@@ -98,13 +98,18 @@ class Results:
     def certify(
         self, origin: Origin, digest: str | None = None, picture: Picture | None = None
     ) -> None:
-        """Note the hash of a file, of a video once; None if it is not known yet."""
+        """Note the hash of a file, of a video once; `digest` is what its record says.
+
+        A file that is another one now than its record says is one of `other_files`.
+        """
         if not self.certifies or origin.source in self._videos:
             return
         if origin.frame is not None:
             self._videos.add(origin.source)
-        digest = digest or self._hashes.of(origin, picture)
-        self.made.pictures.append(CertifiedPicture(origin.source, digest))
+        now = self._hashes.of(origin, picture)
+        if None not in {now, digest} and now != digest:
+            self.report.other_files.append(origin.source)
+        self.made.pictures.append(CertifiedPicture(origin.source, digest or now, now is not None))
 
     def finish(self, more: Iterable[str] = ()) -> Certificate:
         """Complete the report, with `more` that differs; the page says it, too."""

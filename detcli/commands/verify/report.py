@@ -194,7 +194,8 @@ class CertifiedSide:
 @dataclass(frozen=True, slots=True)
 class CertifiedPicture:
     source: str
-    sha256: str | None  # None without a file, or where it is not found
+    sha256: str | None  # of the record, else of the file; None where it is not found either
+    found: bool = True  # whether the file was there to be looked at
 
 
 @dataclass(slots=True)
@@ -266,7 +267,11 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Certificat
                 yield from unequal(f"{side} {name}", side, "provenance", name)
     for name in now["report"]["tolerance"]:
         yield from unequal(f"tolerance of {name}", "report", "tolerance", name, matters=True)
-    yield from _other_pictures(_hashes(before.get("pictures")), _hashes(now["pictures"]))
+    was = _hashes(before.get("pictures"))
+    kept = {one["source"] for one in _pictures(before.get("pictures")) if one.get("found") is True}
+    gone = [one for one in now["pictures"] if one["source"] in kept and not one["found"]]
+    there = [one for one in now["pictures"] if one not in gone]
+    yield from _other_pictures(was, _hashes(there))
     yield from unequal("pictures compared", "report", "compared")
     for name, title in FIGURES.items():
         yield from unequal(title, "report", "detections", name)
@@ -282,11 +287,15 @@ def _other_pictures(before: FileCounts, now: FileCounts) -> Iterator[Certificate
 
 def _hashes(pictures: object) -> FileCounts:
     """Inputs with the hashes of their files; an input may be there several times."""
-    return Counter(
-        (one["source"], _shown(one.get("sha256")))
+    return Counter((one["source"], _shown(one.get("sha256"))) for one in _pictures(pictures))
+
+
+def _pictures(pictures: object) -> list[dict[str, Any]]:
+    return [
+        one
         for one in (pictures if isinstance(pictures, list) else ())
         if isinstance(one, dict) and isinstance(one.get("source"), str)
-    )
+    ]
 
 
 def _shown(value: object) -> str | None:

@@ -438,8 +438,7 @@ def _compare(
         return
     if results.certifies:
         digest = left.get("sha256") or right.get("sha256")
-        path = None if digest else finder.path_of(source)
-        results.certify(Origin(source, path, frame), digest)
+        results.certify(Origin(source, finder.path_of(source), frame), digest)
     shown = cast("RecordJson", {**left, "model": "", "device": ""})  # which the facts name
     results.add(shown, [*map(_found, pair, names)], partial(finder.rendering, left))
 
@@ -466,7 +465,7 @@ def _failures(results: Results) -> Iterator[str]:
         (report.left_only, "only on the left"),
         (report.right_only, "only on the right"),
         (results.one_sided, "with an error on one side only"),
-        (report.other_files, "that are different files on the two sides"),
+        (report.other_files, "that are different files on the two sides, or now"),
     ):
         if names:
             shown = ", ".join(Path(name).name or name for name in names[:MAX_NAMED])

@@ -58,7 +58,7 @@ def test_two_models_that_agree(verify, here):
         sha256(here / name) for name in ("colours.onnx", "b.onnx")
     ]
     assert certificate["pictures"] == [
-        {"source": f"pics/{name}", "sha256": sha256(here / "pics" / name)}
+        {"source": f"pics/{name}", "sha256": sha256(here / "pics" / name), "found": True}
         for name in ("a.png", "b.png")
     ]
     for side in (certificate["left"], certificate["right"]):
@@ -86,8 +86,8 @@ def test_two_saved_runs(verify, here, make_picture):
     assert "x" not in certificate["left"]["provenance"]
     assert certificate["right"]["settings"] is certificate["right"]["provenance"] is None
     assert certificate["pictures"] == [
-        {"source": "/x/1.png", "sha256": "1" * 64},
-        {"source": "/x/2.png", "sha256": None},
+        {"source": "/x/1.png", "sha256": "1" * 64, "found": True},
+        {"source": "/x/2.png", "sha256": None, "found": False},
     ]
 
 
@@ -103,9 +103,9 @@ def test_hashes_of_saved_runs(verify, here, make_picture):
     done = verify("a.jsonl", "a.jsonl", "--images", "pics", "--certificate", "c.json")
     assert done.returncode == 0
     assert read(here / "c.json")["pictures"] == [
-        {"source": "/x/1.png", "sha256": sha256(path)},
-        {"source": "a.mp4", "sha256": "a" * 64},
-        {"source": "b.mp4", "sha256": "b" * 64},
+        {"source": "/x/1.png", "sha256": sha256(path), "found": True},
+        {"source": "a.mp4", "sha256": "a" * 64, "found": False},
+        {"source": "b.mp4", "sha256": "b" * 64, "found": False},
     ]
     assert verify("--check", "c.json").returncode == 0
 
@@ -197,6 +197,21 @@ def test_a_check_of_saved_runs(reports, verify, here):
     write(here / "b.jsonl", record("1.png", box(0.89), settings=SETTINGS | {"max_det": 9}))
     changed = {one["what"] for one in reports(6, "--check", "c.json")["changes"] if one["matters"]}
     assert changed == {"right records sha256", "right setting max_det"}
+
+
+@pytest.mark.parametrize("change", ["bytes", "gone"])
+def test_a_check_of_saved_runs_looks_at_their_pictures(reports, verify, here, make_picture, change):
+    path = make_picture("pics/1.png", size=(40, 400))
+    write(here / "a.jsonl", record("/x/1.png", box(), sha256=sha256(path)))
+    verify("a.jsonl", "a.jsonl", "--images", "pics", "--certificate", "c.json")
+    assert reports(0, "--check", "c.json")["changes"] == []
+    path.unlink()
+    if change == "bytes":
+        make_picture("pics/1.png", ("red", 1, 1), size=(40, 400))
+    found = reports(6, "--check", "c.json")
+    assert ("verdict" if change == "bytes" else "input /x/1.png") in {
+        one["what"] for one in found["changes"]
+    }
 
 
 @pytest.mark.usefixtures("certified")
