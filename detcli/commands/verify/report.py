@@ -41,6 +41,9 @@ FIGURES = {
     "extra": "extra boxes",
     "largest_score_difference": "largest score difference",
     "largest_corner_difference": "largest corner difference",
+    "reordered": "pictures with pairs in another order",
+    "conf": "confidence",
+    "disagreeing": "share of disagreeing boxes",
 }
 """Numbers that may change while the verdict stays, and what a check calls them."""
 
@@ -258,27 +261,30 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Certificat
     for side in ("left", "right"):
         yield from unequal(f"{side} model sha256", "report", side, "sha256", matters=True)
         yield from unequal(f"{side} precision", "report", side, "precision", matters=True)
-        yield from unequal(f"{side} device", "report", side, "device")
+        for name in ("device", "model", "selection", "records"):
+            yield from unequal(f"{side} {name}", "report", side, name)
         yield from unequal(f"{side} records sha256", side, "records_sha256", matters=True)
         for name in now[side]["settings"] or ():
             yield from unequal(f"{side} setting {name}", side, "settings", name, matters=True)
-        for name in now[side]["provenance"] or ():
-            if name != "begun":
-                yield from unequal(f"{side} {name}", side, "provenance", name)
+        made = dict(now[side]["provenance"] or ())
+        made.pop("begun", None)
+        for name in made:
+            yield from unequal(f"{side} {name}", side, "provenance", name)
     for name in now["report"]["tolerance"]:
         yield from unequal(f"tolerance of {name}", "report", "tolerance", name, matters=True)
-    was = _hashes(before.get("pictures"))
-    kept = {one["source"] for one in _pictures(before.get("pictures")) if one.get("found") is True}
-    gone = [one for one in now["pictures"] if one["source"] in kept and not one["found"]]
-    there = [one for one in now["pictures"] if one not in gone]
-    yield from _other_pictures(was, _hashes(there))
+    yield from _other_pictures(before.get("pictures"), now["pictures"])
     yield from unequal("pictures compared", "report", "compared")
     for name, title in FIGURES.items():
         yield from unequal(title, "report", "detections", name)
 
 
-def _other_pictures(before: FileCounts, now: FileCounts) -> Iterator[CertificateChange]:
+def _other_pictures(
+    certified: object, pictures: list[dict[str, Any]]
+) -> Iterator[CertificateChange]:
     """Files that are other ones, gone or new."""
+    found = {one["source"] for one in _pictures(certified) if one.get("found") is True}
+    there = [one for one in pictures if one["found"] or one["source"] not in found]
+    before, now = _hashes(certified), _hashes(there)
     gone, new = dict((before - now).elements()), dict((now - before).elements())
     for source in new | gone:
         what = f"input {source}"

@@ -177,6 +177,12 @@ def test_what_is_told_and_what_matters(verify, certified):
         (("report", "detections", "over"), 9, "pairs beyond the tolerance", False),
         (("report", "left", "device"), "cuda:0", "left device", False),
         (("report", "right", "precision"), "int8", "right precision", True),
+        (("report", "left", "model"), "x.onnx", "left model", False),
+        (("report", "right", "selection"), "graph", "right selection", False),
+        (("report", "left", "records"), "x.jsonl", "left records", False),
+        (("report", "detections", "conf"), 0.1, "confidence", False),
+        (("report", "detections", "reordered"), 9, "pictures with pairs in another order", False),
+        (("report", "detections", "disagreeing"), 0.5, "share of disagreeing boxes", False),
     ):
         content = part = json.loads(before)
         for name in path[:-1]:
