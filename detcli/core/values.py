@@ -50,7 +50,7 @@ class Traits:
     suffixes: tuple[str, ...] = ()  # of --output, which choose it
     appendable: bool = False  # complete after each record, so that more can be added to a file
     has_provenance: bool = False  # its records can say what made them
-    has_optional_columns: bool = False  # that only some options add
+    flat: bool = False  # its rows are detections, with columns that only some options add
     needs_file: bool = False  # it cannot be written to standard output
     can_be_part: bool = False  # of a run in shards
 
@@ -81,14 +81,14 @@ class Format(StrEnum):
     JSON = "json", Traits("detcli.sink.text.JsonSink", (".json",), has_provenance=True)
     CSV = (
         "csv",
-        Traits("detcli.sink.text.CsvSink", (".csv",), appendable=True, has_optional_columns=True),
+        Traits("detcli.sink.text.CsvSink", (".csv",), appendable=True, flat=True),
     )
     PARQUET = (
         "parquet",
         Traits(
             "detcli.sink.parquet.ParquetSink",
             (".parquet",),
-            has_optional_columns=True,
+            flat=True,
             needs_file=True,
             can_be_part=True,
         ),

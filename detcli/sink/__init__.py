@@ -373,7 +373,7 @@ def open_record_sink(chosen: Format, output: Output, optional_columns: Sequence[
         UsageError: A file that is added to has other columns.
     """
     make = _sink_class(chosen)
-    return make(output, optional_columns) if chosen.traits.has_optional_columns else make(output)
+    return make(output, optional_columns) if chosen.traits.flat else make(output)
 
 
 def _sink_class(chosen: Format) -> Callable[..., RecordSink]:

@@ -1,24 +1,31 @@
-"""Parquet: one row per record, with its detections as a list of structs."""
+"""Parquet: the rows of CSV, a detection each, with all fields of a record in columns."""
 
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, BinaryIO, Protocol, cast
 
 from detcli.core.errors import loading
 from detcli.core.record import OPTIONAL_FIELDS, SCHEMA_VERSION, DetectionJson, RecordJson, iso_time
 from detcli.sink.protocol import Encodable, Stream
-from detcli.sink.text import BOX
+from detcli.sink.text import BOX, flat
 
 with loading("pyarrow", "pip install 'detcli[parquet]'"):
     import pyarrow as pa
     from pyarrow import parquet
 
-ROW_GROUP = 20_000  # records and detections that are kept in memory before they are written
+ROW_GROUP = 20_000  # rows that are kept in memory before they are written
 
-# Fields without a column: in the file's metadata, or only in JSON Lines.
-LEFT_OUT = {"schema_version", "sha256", "settings", "provenance", "part"}
+# Fields without a column of their own: as several, in the file's metadata, or only in JSON Lines.
+LEFT_OUT = {
+    *("schema_version", "sha256", "settings", "provenance", "part"),
+    *("detections", "box", "error", *OPTIONAL_FIELDS),
+}
+
+ERROR = {"type": "error_type", "message": "error", "hint": "error_hint"}
 
 TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
 
@@ -31,32 +38,17 @@ def _type(kind: Any) -> pa.DataType:  # noqa: ANN401 - an annotation
         return _type(typing.get_args(kind)[0])
     if typing.get_origin(kind) is list:
         return pa.list_(_type(*typing.get_args(kind)))
-    return pa.struct(_fields(kind))
-
-
-def _fields(kind: Any, optional_columns: Sequence[str] = ()) -> list[pa.Field]:  # noqa: ANN401 - a TypedDict
-    """A column for each field of a JSON object; a box is four, as in CSV."""
-    hints = typing.get_type_hints(kind)
-    columns = {
-        name: _type(annotation)
-        for name, annotation in hints.items()
-        if name not in {*LEFT_OUT, *OPTIONAL_FIELDS}
-    }
-    if "time" in columns:
-        columns["time"] = pa.timestamp("ms", "UTC")
-    if kind is DetectionJson:
-        columns = {name: columns[name] for name in columns if name != "box"}
-        columns |= dict.fromkeys(BOX, pa.float64())
-        columns |= {name: _type(hints[name]) for name in optional_columns}
-    if optional_columns and kind is RecordJson:
-        columns["detections"] = pa.list_(pa.struct(_fields(DetectionJson, optional_columns)))
-    return [pa.field(name, column) for name, column in columns.items()]
+    return pa.struct([(name, _type(one)) for name, one in typing.get_type_hints(kind).items()])
 
 
 def schema(optional_columns: Sequence[str] = ()) -> pa.Schema:
-    """The columns, which are the fields of a record in JSON."""
-    metadata = {"detcli.schema_version": str(SCHEMA_VERSION)}
-    return pa.schema(_fields(RecordJson, optional_columns), metadata)
+    """The columns: the fields of a record in JSON, with those of a detection among them."""
+    fields = {**typing.get_type_hints(RecordJson), **typing.get_type_hints(DetectionJson)}
+    columns = {name: _type(fields[name]) for name in fields if name not in LEFT_OUT}
+    columns |= {name: _type(fields[name]) for name in optional_columns}
+    columns |= dict.fromkeys(BOX, pa.float64()) | dict.fromkeys(ERROR.values(), pa.string())
+    columns["time"] = pa.timestamp("ms", "UTC")
+    return pa.schema([*columns.items()], {"detcli.schema_version": str(SCHEMA_VERSION)})
 
 
 class BytesOutput(Protocol):
@@ -80,24 +72,16 @@ class ParquetSink:
         self._schema = schema(optional_columns)
         self._writer = _ParquetWriter(Stream(output.write), self._schema, compression="zstd")
         self._rows: list[Any] = []
-        self._size = 0  # records and detections in `_rows`
         self._whole = True  # False once a row group could not be written
 
     def write(self, record: Encodable) -> None:
-        row: dict[str, Any] = {**record.to_json()}
-        if "detections" in row:
-            row["detections"] = [
-                {**found, **dict(zip(BOX, found["box"], strict=True))}
-                # Of a symbol that could not be read, `corners` is empty.
-                | ({"corners": found.get("corners", [])} if "text" in found else {})
-                for found in row["detections"]
-            ]
-            self._size += len(row["detections"])
-        if "time" in row:
-            row["time"] = datetime.fromisoformat(row["time"])
-        self._rows.append(_encodable(row))
-        self._size += 1
-        if self._size >= ROW_GROUP:
+        for row in flat(record.to_json()):
+            if "text" in row:  # of a symbol that could not be read, `corners` is empty
+                row.setdefault("corners", [])
+            if "time" in row:
+                row["time"] = datetime.fromisoformat(row["time"])
+            self._rows.append(_encodable(row))
+        if len(self._rows) >= ROW_GROUP:
             self._write_rows()
 
     def describe(self, metadata: Mapping[str, str]) -> None:
@@ -121,7 +105,7 @@ class ParquetSink:
 
     def _write_rows(self) -> None:
         table = pa.Table.from_pylist(self._rows, self._schema)
-        self._rows, self._size = [], 0
+        self._rows = []
         self._whole = False
         self._writer.write_table(table)
         self._whole = True
@@ -142,23 +126,22 @@ def read_records(file: BinaryIO) -> tuple[Iterator[RecordJson], dict[str, str]]:
         OSError: It cannot be read.
     """
     reader = parquet.ParquetFile(file)
-    found = reader.schema_arrow.field("detections").type.value_type
-    optional = [name for name in OPTIONAL_FIELDS if found.get_field_index(name) >= 0]
-    if not reader.schema_arrow.equals(schema(optional)):
-        raise ValueError("it has other columns")
     metadata = {name.decode(): value.decode() for name, value in reader.metadata.metadata.items()}
-    return (_record(row) for batch in reader.iter_batches() for row in batch.to_pylist()), metadata
+    rows = (row for batch in reader.iter_batches() for row in batch.to_pylist())
+    return (_record([*same]) for _, same in groupby(rows, itemgetter("index"))), metadata
 
 
-def _record(row: dict[str, Any]) -> RecordJson:
-    """A row as JSON has it, with the fields of detections in the same order."""
-    fields: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
-    fields |= {name: value for name, value in row.items() if value is not None}
-    if "time" in fields:
+def _record(rows: Sequence[dict[str, Any]]) -> RecordJson:
+    """The rows of a record as JSON has it, with the fields in the same order."""
+    fields = {**rows[0], "schema_version": SCHEMA_VERSION}
+    if fields["time"] is not None:
         fields["time"] = iso_time(fields["time"])
-    if "detections" in fields:
-        fields["detections"] = [*map(_detection, fields["detections"])]
-    return cast("RecordJson", fields)
+    if fields["error"] is None:
+        fields["detections"] = [_detection(row) for row in rows if row["class_id"] is not None]
+    else:
+        fields["error"] = {name: fields[column] for name, column in ERROR.items()}
+    kept = (name for name in RecordJson.__annotations__ if fields.get(name) is not None)
+    return cast("RecordJson", {name: fields[name] for name in kept})
 
 
 def _detection(row: dict[str, Any]) -> dict[str, Any]:

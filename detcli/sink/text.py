@@ -7,7 +7,7 @@ injection".
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from detcli.core.errors import UsageError
@@ -66,15 +66,26 @@ COLUMNS = [
     *("class_id", "class_name", "score", *BOX, "error", "time", "warnings"),
 ]
 
+
+def flat(fields: RecordJson) -> Iterator[dict[str, Any]]:
+    """The rows of a record in CSV and Parquet: one a detection, or one that has none."""
+    shared: dict[str, Any] = {**fields}
+    if "error" in fields:
+        shared |= {f"error_{name}": value for name, value in fields["error"].items()}
+        shared["error"] = fields["error"]["message"]
+    for found in fields.get("detections") or [{}]:
+        yield {**shared, **found, **dict(zip(BOX, found.get("box", ()), strict=False))}
+
+
 # With their full-width forms, which some spreadsheets treat alike.
 FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 class CsvSink(TextSink):
-    """Comma-separated values with a header; a picture without detections or warnings has no row.
+    """Comma-separated values with a header, and the rows of `flat`; what is missing is empty.
 
-    The columns are the same in all runs with the same options; `frame` and `time_s` are empty for
-    pictures. A file that is appended to has its header already.
+    The columns are the same in all runs with the same options. A file that is appended to has its
+    header already.
 
     Raises:
         UsageError: The file that is appended to has other columns.
@@ -96,23 +107,17 @@ class CsvSink(TextSink):
     def write(self, record: Encodable) -> None:
         import csv  # the other formats do without
 
-        fields: dict[str, Any] = {**record.to_json()}
-        fields["warnings"] = "; ".join(fields.get("warnings", ()))
-        rows: list[dict[str, Any]] = [{}] if fields["warnings"] else []
-        if "error" in fields:
-            rows = [{"error": fields["error"]["message"]}]
-        elif fields["detections"]:
-            rows = [
-                {
-                    **found,
-                    **dict(zip(BOX, found["box"], strict=True)),
-                    "zones": " ".join(found.get("zones", ())),
-                    "crossed": " ".join(map("{line}:{to}".format_map, found.get("crossed", ()))),
-                    "corners": " ".join(f"{x},{y}" for x, y in found.get("corners", ())),
-                }
-                for found in fields["detections"]
-            ]
-        table = [[_safe((fields | row).get(name, "")) for name in self._columns] for row in rows]
+        rows = [
+            {
+                **row,
+                "warnings": "; ".join(row.get("warnings", ())),
+                "zones": " ".join(row.get("zones", ())),
+                "crossed": " ".join(map("{line}:{to}".format_map, row.get("crossed", ()))),
+                "corners": " ".join(f"{x},{y}" for x, y in row.get("corners", ())),
+            }
+            for row in flat(record.to_json())
+        ]
+        table = [[_safe(row.get(name, "")) for name in self._columns] for row in rows]
         # Some readers split unquoted cells at a semicolon, and the second part may be a formula.
         quote_all = any(";" in str(cell) for row in table for cell in row)
         text = io.StringIO()

@@ -56,7 +56,7 @@ def test_each_format_has_a_sink(chosen, tmp_path):
     sink.write(picture())
     sink.close()
     assert path.stat().st_size
-    assert (b"track_id" in path.read_bytes()) is chosen.traits.has_optional_columns
+    assert (b"track_id" in path.read_bytes()) is chosen.traits.flat
 
 
 def test_parquet_needs_a_file():

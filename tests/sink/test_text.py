@@ -101,7 +101,7 @@ def test_the_columns_of_csv_are_fixed():
     )
 
 
-def test_csv_has_a_row_for_each_detection_and_each_error(written):
+def test_csv_has_a_row_for_each_detection_and_each_other_record(written):
     records = [
         picture(index=7, count=2, score=0.51239, bottom=4.567),
         frame(25, count=1),
@@ -110,13 +110,14 @@ def test_csv_has_a_row_for_each_detection_and_each_error(written):
         failure(index=3),
         picture("b", index=1, count=0),
     ]
-    one, again, found, failed, timeless, torn = rows(written(CsvSink, *records))
+    one, again, found, failed, timeless, torn, empty = rows(written(CsvSink, *records))
     values = "a.jpg,7,,,60,40,0,cat,0.5124,1.0,2.0,3.0,4.57,,,".split(",")
     assert one == again == dict(zip(COLUMNS, values, strict=True))
     assert (found["frame"], found["time_s"], found["error"]) == ("25", "2.5", "")
     assert (failed["frame"], failed["time_s"], failed["error"]) == ("26", "2.6", "it failed")
     assert (timeless["frame"], timeless["time_s"]) == ("3", "")
     assert filled(torn) == {"source": "torn.jpg", "index": "3", "error": "it is torn"}
+    assert filled(empty) == {"source": "b", "index": "1", "width": "60", "height": "40"}
 
 
 def test_warnings_are_in_each_row_of_a_picture(written):

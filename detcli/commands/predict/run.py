@@ -9,6 +9,7 @@ from functools import reduce
 from pathlib import Path
 
 from detcli.cli.messages import fetching, progress, say, tell
+from detcli.core import options
 from detcli.core.config import Config
 from detcli.core.interrupts import interrupts
 from detcli.core.record import AddedJson, Record, SettingsJson
@@ -104,7 +105,7 @@ def _detect(
             say(line)
     if interrupted:
         if done and not quiet and not destination.endless:  # where that is how a run ends
-            _report_interrupt(done, sources.progress.total, config.writing.resume)
+            _report_interrupt(done, sources.progress.total, config)
         raise KeyboardInterrupt
     return summary.counts
 
@@ -116,6 +117,7 @@ class _Summary:
         """Note which files exist before the run."""
         self.counts = Counts()
         self.skipped = 0  # inputs of which the journal has the records
+        self._rows = 0  # of the records, in a format whose rows are detections
         self._numbered = 0  # frames of videos and streams
         self._tracks = config.watched.track is not None
         self._start_s = time.perf_counter()
@@ -136,6 +138,7 @@ class _Summary:
         origin = record.origin
         self.counts.add(record)
         tell(self.counts.messages, quiet=self._silent)
+        self._rows += max(1, len(record.detections or ()))
         self._numbered += origin.frame is not None
         if origin.time is not None and origin.time_s is not None:
             frames, first_s, _ = self._streams.get(origin.source, (0, origin.time_s, 0.0))
@@ -165,13 +168,14 @@ class _Summary:
                 yield f"{source}: {self._stream(source, number)}"
         writing, records = self._writing, count(self.counts.done, "record")
         target = self._destination.target
+        rows = f"{count(self._rows, 'row')} of " * self._destination.format.traits.flat
         if writing.resume is not None:
             known = f"; it had {count(self.skipped, 'input')} already" if self.skipped else ""
             yield f"added {records} to {writing.resume}{known}"
         if target is not None and self._destination.appends:
-            yield f"added {records} to {target}"
+            yield f"added {rows}{records} to {target}"
             target = None
-        for what, path in ((records, target), ("COCO results", writing.save_coco)):
+        for what, path in ((rows + records, target), ("COCO results", writing.save_coco)):
             if path is not None and not is_special(path):
                 again = ", in place of the file that was there" * (path in self._replaced)
                 yield f"wrote {what} to {path}{again}"
@@ -205,11 +209,15 @@ def _provenance(run: Run, settings: SettingsJson | None) -> Callable[[Record], R
     return Provenance(added)
 
 
-def _report_interrupt(done: int, total: int | None, journal: Path | None) -> None:
+def _report_interrupt(done: int, total: int | None, config: Config) -> None:
     """Say how far an interrupted run got, and how to continue it."""
     inputs = count(done, "input") if total is None else f"{done} of {count(total, 'input')}"
     say(f"interrupted after {inputs}")
     hint = "the same command goes on from here"
-    if journal is None:
-        hint = "with --resume FILE, the same command would go on where it stopped"
+    if config.writing.resume is None:
+        known, values = options.rows(Config), options.flat(config)
+        refused = [known[name] for name in (*known["resume"].excludes, "format")]
+        given = " and ".join(row.flag for row in refused if values[row.name] != row.default)
+        place = f" in place of {given}" if given else ""
+        hint = f"with --resume FILE{place}, the same command would go on where it stopped"
     say(f"  hint: {hint}", prefix="")

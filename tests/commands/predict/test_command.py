@@ -110,7 +110,7 @@ def test_formats_and_output_files(predict, tmp_path):
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
     assert [(row["class_name"], row["x1"]) for row in rows] == [("red", "16.0")]
     assert (tmp_path / "out.jsonl").read_text() == (tmp_path / "out").read_text()
-    found = duckdb.read_parquet(str(tmp_path / "out.parquet")).select("detections[1].x1")
+    found = duckdb.read_parquet(str(tmp_path / "out.parquet")).select("x1")
     assert found.fetchall() == [(16,)]
     assert json.loads((tmp_path / "out.jsonl").read_text())["index"] == 0
 

@@ -38,8 +38,8 @@ def test_records_have_the_boxes_of_the_family(run):
     with (folder / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {tuple(float(row[side]) for side in ("x1", "y1", "x2", "y2")) for row in rows} == CORNERS
-    [row] = parquet.read_table(folder / "out.parquet").to_pylist()
-    columns = [tuple(one[side] for side in ("x1", "y1", "x2", "y2")) for one in row["detections"]]
+    rows = parquet.read_table(folder / "out.parquet").to_pylist()
+    columns = [tuple(row[side] for side in ("x1", "y1", "x2", "y2")) for row in rows]
     assert set(columns) == CORNERS
     truth = COCO()
     truth.dataset = {"images": [{"id": 7}], "categories": [{"id": 0}], "annotations": []}

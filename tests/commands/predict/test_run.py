@@ -70,6 +70,7 @@ def test_the_outcome_names_classes_and_files(predict):
     again = predict(command, code=3).stderr.splitlines()
     assert again[-1] == f"{wrote}, in place of the file that was there"
     assert "found" not in predict(f"{command} -q", code=3).stderr
+    predict("pics --conf 0.6 -o out.csv", code=3, says="wrote 11 rows of 6 records to out.csv\n")
     assert "wrote" not in predict(f"pics -o {os.devnull}", code=3).stderr
 
 
@@ -160,7 +161,10 @@ def test_an_interrupted_run_says_how_far_it_came(warm_detcli, make_model, long_v
     command = [warm_detcli / "detcli", "predict", str(long_video), "-m"]
     command += [str(make_model(size=None, batch=None)), "--conf", "0.6"]
     for options, hint in (
-        (["-o", str(output)], "with --resume FILE, the same command would"),
+        (
+            ["-o", str(output), "--save-coco", str(tmp_path / "coco.json")],
+            "with --resume FILE in place of --output and --save-coco, ",
+        ),
         (["--resume", str(tmp_path / "run.jsonl")], "the same command goes on from here"),
     ):
         with subprocess.Popen(
