@@ -280,6 +280,7 @@ def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
 
         images = writing.coco_images
         ids = CocoIds() if images is None else CocoIdsFromFile(images)
+        ids.require(class_names)
         sinks.append(CocoSink(open_file(writing.save_coco), ids))
     if writing.resume is not None:
         from detcli.sink.journal import Journal

@@ -209,16 +209,29 @@ class CocoIds:
     """The COCO ids of pictures and classes, taken from their names.
 
     A picture named by a number, like COCO's 000000000009.jpg, has that id; any other has its place
-    among the inputs, from 1. Classes have COCO's ids if all of COCO's 80 are among them, else their
+    among the inputs, from 1. Where an earlier picture has this id, its place is counted from 10^18,
+    which no name reaches. Classes have COCO's ids if all of COCO's 80 are among them, else their
     own.
     """
 
+    def __init__(self) -> None:
+        self._given: set[int] = set()
+
+    def require(self, names: Sequence[str]) -> None:
+        """Refuse a model none of whose classes has an id."""
+
     def image_id(self, record: Record) -> int:
-        """Id of a picture."""
-        match = ID_IN_STEM.fullmatch(PurePath(record.origin.source).stem)
+        """Id of a picture; to be called once for each."""
+        source, found = record.origin.source, record.index + 1
+        match = ID_IN_STEM.fullmatch(PurePath(source).stem)
         if match and record.origin.frame is None:
-            return int(match[1])
-        return record.index + 1
+            found = int(match[1])
+        if found in self._given:
+            message = f"{source}: an earlier picture has the COCO image id {found}; this one gets "
+            found = 10**18 + record.index + 1
+            warnings.warn(DetcliWarning(f"{message}{found}"), stacklevel=2)
+        self._given.add(found)
+        return found
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
         """Id of a class of the model; None to leave the class out."""
@@ -250,10 +263,19 @@ class CocoIdsFromFile(CocoIds):
             }
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise _unusable(path, "not a COCO instances.json") from error
+        if len({*ids.values()}) < len(ids):
+            raise _unusable(path, "several images have the same id")
         count = Counter(PurePath(name).name for name in ids)
         names = {PurePath(name).name: image_id for name, image_id in ids.items()}
         self._images = {name: names[name] for name in count if count[name] == 1} | ids
         self._left_out: set[str] = set()
+
+    def require(self, names: Sequence[str]) -> None:
+        if self._categories and self._categories.keys().isdisjoint(map(_plain, names)):
+            raise UsageError(
+                f"none of the model's classes is a category of {self._path}",
+                "rename the model's classes to its categories with --names FILE",
+            )
 
     def image_id(self, record: Record) -> int:
         """Id of the picture whose file name the source ends with."""
@@ -275,11 +297,7 @@ class CocoIdsFromFile(CocoIds):
         found = self._categories.get(_plain(name))
         if found is not None or name in self._left_out:
             return found
-        if self._categories.keys().isdisjoint(map(_plain, names)):
-            raise UsageError(
-                f"none of the model's classes is a category of {self._path}",
-                "rename the model's classes to its categories with --names FILE",
-            )
+        self.require(names)
         self._left_out.add(name)
         message = f"{name} is not a category of {self._path}: left out of the COCO results"
         warnings.warn(DetcliWarning(message), stacklevel=2)

@@ -137,10 +137,12 @@ def test_pycocotools_measures_results(results, truth):
         assert evaluation.stats[0] == pytest.approx(expected, abs=0.005)
 
 
-def test_duplicate_ids_are_refused_and_what_was_written_before_is_complete(results, tmp_path):
-    for second in ("y/5.png", "x/5.jpg", "d"):
-        with pytest.raises(UsageError, match="image id 5") as caught:
-            results(picture("x/5.jpg"), picture(second, index=4))
+def test_duplicate_ids_are_refused_and_what_was_written_before_is_complete(
+    results, truth, tmp_path
+):
+    for second in ("y/left.jpg", "left.jpg"):
+        with pytest.raises(UsageError, match="image id 7") as caught:
+            results(picture("x/left.jpg"), picture(second, index=4), ids=CocoIdsFromFile(truth))
         assert str(caught.value).startswith(second)
         assert len(json.loads((tmp_path / "results.json").read_text())) == 1
 
@@ -187,9 +189,20 @@ NUMBERS = {
 
 
 def test_a_name_that_is_a_number_is_the_id_else_the_place_from_1():
-    ids = CocoIds()
-    assert {name: ids.image_id(picture(name, index=30)) for name in NUMBERS} == NUMBERS
-    assert {ids.image_id(frame(3, Film(name, 10.0))) for name in NUMBERS} == {4}
+    assert {name: CocoIds().image_id(picture(name, index=30)) for name in NUMBERS} == NUMBERS
+    assert {CocoIds().image_id(frame(3, Film(name, 10.0))) for name in NUMBERS} == {4}
+
+
+def test_ids_never_collide(results):
+    names = ["2.jpg", "3.jpg", "cat.jpg", "dog.jpg", "x/2.jpg", "4.jpg", "6.jpg", "a.jpg"]
+    records = [picture(name, index=index) for index, name in enumerate(names)]
+    with pytest.warns(DetcliWarning) as caught:
+        path = results(*records)
+    ids = [one["image_id"] for one in json.loads(path.read_text())]
+    assert ids == [2, 3, 10**18 + 3, 4, 10**18 + 5, 10**18 + 6, 6, 8]
+    says = "x/2.jpg: an earlier picture has the COCO image id 2; this one gets 1000000000000000005"
+    assert [str(one.message).split(":")[0] for one in caught] == ["cat.jpg", "x/2.jpg", "4.jpg"]
+    assert str(caught[1].message) == says
 
 
 def test_models_with_a_class_for_each_number_of_coco_have_them():
@@ -245,6 +258,7 @@ BROKEN = [
     *(b'{"images": [{"id": 3}]}', b'{"images": [{"file_name": "a"}]}', b'{"images": [null]}'),
     b'{"images": [{"file_name": "a", "id": "x"}]}',
     b'{"images": [], "categories": [{"id": 3}]}',
+    b'{"images": [{"file_name": "a", "id": 1}, {"file_name": "b", "id": 1}]}',
 ]
 
 

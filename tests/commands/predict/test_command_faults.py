@@ -143,6 +143,21 @@ def test_records_and_results_in_one_file_are_refused(spelled, predict, tmp_path)
     assert not (tmp_path / "same.json").exists()
 
 
+def test_ids_of_coco_are_settled_before_the_first_picture(predict, make_picture, tmp_path):
+    names = " ".join(make_picture(f"{name}.png").name for name in ("2", "3", "cat", "dog"))
+    done = predict(f"{names} --save-coco found.json", says="cat.png: an earlier picture")
+    assert len(done.records) == 4
+    for number in (1, "x"):
+        listed = {
+            "images": [{"id": number, "file_name": "2.png"}],
+            "categories": [{"id": 19, "name": "horse"}],
+        }
+        (tmp_path / "ids.json").write_text(json.dumps(listed))
+        done = predict("2.png --save-coco a.json --coco-images ids.json", code=2, says="ids.json")
+        assert done.stdout == ""
+        assert not (tmp_path / "a.json").exists()
+
+
 @pytest.mark.parametrize("options", ["-o missing/x.csv", "--save a.json/folder"])
 def test_a_sink_that_cannot_be_opened_leaves_other_files_alone(options, predict, tmp_path):
     results = tmp_path / "a.json"
