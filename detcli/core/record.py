@@ -1,11 +1,11 @@
 """Record: the result for one input, detections or an error; what every sink writes."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -265,3 +265,94 @@ def iso_time(time: datetime) -> str:
 def error_to_json(error: DetcliError) -> FailureJson:
     """Type, message and hint of an error."""
     return {"type": type(error).__name__, "message": str(error), "hint": error.hint}
+
+
+# What is read back may be damaged, or come from a stranger.
+
+MAX_CLASS = 1_000_000
+"""Class ids must be below this; no real model has a million classes."""
+
+MAX_NUMBER = 1e15
+"""Scores and corners must be below this, which float32 holds."""
+
+Check = Callable[[Any], bool]
+
+
+def _of(kind: type) -> Check:
+    return lambda value: isinstance(value, kind)
+
+
+def _list_of(check: Check, count: int | None = None) -> Check:
+    return lambda value: (
+        isinstance(value, list) and count in {None, len(value)} and all(map(check, value))
+    )
+
+
+def _natural(least: int, below: int = 2**53) -> Check:
+    return lambda value: type(value) is int and least <= value < below
+
+
+def _is_finite(value: Any) -> bool:  # noqa: ANN401
+    return type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
+
+
+def _object(required: dict[str, Check], optional: dict[str, Check] | None = None) -> Check:
+    return lambda value: (
+        isinstance(value, dict)
+        and all(name in value and check(value[name]) for name, check in required.items())
+        and all(check(value[name]) for name, check in (optional or {}).items() if name in value)
+    )
+
+
+TEXT = _of(str)
+
+DETECTION = _object(
+    {
+        "class_id": _natural(0, MAX_CLASS),
+        "class_name": TEXT,
+        "score": _is_finite,
+        "box": _list_of(_is_finite, 4),
+    },
+    {
+        "track_id": _natural(0),
+        "zones": _list_of(TEXT),
+        "crossed": _list_of(_object({"line": TEXT, "to": TEXT})),
+        "text": lambda value: value is None or isinstance(value, str),
+        "symbology": TEXT,
+        "bytes": TEXT,
+        "corners": _list_of(_list_of(_is_finite, 2)),
+    },
+)
+
+ADDED: dict[str, Check] = {
+    "index": _natural(0),
+    "frame": _natural(0),
+    "time_s": _is_finite,
+    "time": TEXT,
+    "model": TEXT,
+    "device": TEXT,
+    "warnings": _list_of(TEXT),
+    "saved": _list_of(TEXT),
+    "settings": _of(dict),
+    "provenance": _of(dict),
+    "sha256": TEXT,
+}
+
+FOUND = _object(
+    {
+        "source": TEXT,
+        "width": _natural(1),
+        "height": _natural(1),
+        "detections": _list_of(DETECTION),
+    },
+    ADDED,
+)
+
+FAILED = _object(
+    {"source": TEXT, "error": _object({"type": TEXT, "message": TEXT, "hint": TEXT})}, ADDED
+)
+
+
+def is_record(fields: Any) -> bool:  # noqa: ANN401 - JSON
+    """Whether JSON from anywhere has the form of a record, as far as readers use it."""
+    return (FAILED if isinstance(fields, dict) and "error" in fields else FOUND)(fields)

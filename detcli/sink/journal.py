@@ -23,7 +23,7 @@ from typing import Any
 from detcli.core.config import differences
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
-from detcli.core.record import Origin, Record, SettingsJson
+from detcli.core.record import Origin, Record, SettingsJson, is_record
 from detcli.sink.text import encode
 
 START = b'{"schema_version"'
@@ -31,15 +31,6 @@ START = b'{"schema_version"'
 
 SYNC_INTERVAL_S = 1.0
 """The time between two syncs, while records come."""
-
-TYPES: dict[str, Any] = {
-    "source": str,
-    "frame": int,
-    "saved": list,
-    "settings": dict,
-    "provenance": dict,
-}
-"""Types of the fields that are read."""
 
 HEAD = ("settings", "provenance")
 """Fields of the first record of a run, which the next one gets if it is dropped."""
@@ -282,7 +273,4 @@ def _parse(line: bytes, *, begun: bool) -> dict[str, Any] | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict) or "source" not in record:
-        return None
-    fit = all(isinstance(record.get(name, of()), of) for name, of in TYPES.items())
-    return record if fit else None
+    return record if is_record(record) else None

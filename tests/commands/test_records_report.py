@@ -108,7 +108,7 @@ def test_a_run_in_shards_that_lacks_a_part_has_no_page(report, predict, make_pic
     make_picture("b.png")
     predict("a.png b.png -o boxes/ --shard-size 1")
     (tmp_path / "boxes/part-00001.jsonl").unlink()
-    done = report("boxes -o page", code=3, says="part-00001.jsonl: missing")
+    done = report("boxes -o page", code=6, says="part-00001.jsonl: missing")
     assert "complete the run" in done.stderr
     assert not (tmp_path / "page").exists()
 

@@ -219,9 +219,15 @@ def test_a_binary_file_is_not_touched(path, content):
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("field", ['"frame": []', '"settings": 3', '"saved": 7', '"source": {}'])
+@pytest.mark.parametrize(
+    "field", [{"frame": []}, {"settings": 3}, {"saved": 7}, {"source": {}}, {}, {"detections": 5}]
+)
 def test_fields_of_other_types_are_not_records(path, field):
-    path.write_text(f'{{"schema_version": 1, "source": "a", "detections": [], {field}}}\n')
+    record = {"schema_version": 1, "source": "a", "detections": [], "width": 9, "height": 9}
+    path.write_text(json.dumps(record | field) + "\n")
+    if not field:
+        Journal(path).close()
+        return
     with pytest.raises(UsageError, match="not a file of detcli records"):
         Journal(path)
 
@@ -391,6 +397,9 @@ def videos_left(path, *frames):
     return [(one["source"], one["frame"]) for one in map(json.loads, path.read_text().splitlines())]
 
 
+FAILURE = {"type": "DecodeError", "message": "torn", "hint": ""}
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_with_tracks_a_video_is_whole_or_worked_again(tmp_path, path, again):
     """Those that a run ended with, in this run or an earlier one, and those with a failure."""
@@ -399,12 +408,12 @@ def test_with_tracks_a_video_is_whole_or_worked_again(tmp_path, path, again):
         name.touch()
 
     def of(name, *numbers, **more):
-        head = {"schema_version": 1, "source": str(name)}
+        head = {"schema_version": 1, "source": str(name), "width": 9, "height": 9}
         return [{**head, "frame": number, "detections": [], **more} for number in numbers]
 
     settings = {"track": "bytetrack,conf=0.25"}
     first, cut, failed, last = names
-    torn = {"schema_version": 1, "source": str(failed), "frame": 1, "error": {}}
+    torn = {"schema_version": 1, "source": str(failed), "frame": 1, "error": FAILURE}
     begin = of(first, 0, settings=settings) + of(first, 1)
     rest = [*of(cut, 0), *of(failed, 0, settings=settings), torn, *of(last, 0, 1)]
     kept = [(str(first), 0), (str(first), 1)]

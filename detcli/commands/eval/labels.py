@@ -30,8 +30,8 @@ import numpy.typing as npt
 
 from detcli.core.errors import SourceError, UsageError
 from detcli.core.files import read_json
+from detcli.core.record import MAX_CLASS
 from detcli.model.contract import COCO, COCO_IDS, UNKNOWN_CLASSES, parse_names
-from detcli.run.saved import MAX_CLASS
 from detcli.source.loading import Item
 from detcli.source.names import is_video, read_list, search
 

@@ -35,10 +35,17 @@ from detcli.core.config import USUAL_CONF, Settings
 from detcli.core.detections import Detections
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
 from detcli.core.files import sha256
-from detcli.core.record import Origin, ProvenanceJson, Record, RecordJson
+from detcli.core.record import (
+    MAX_CLASS,
+    MAX_NUMBER,
+    Origin,
+    ProvenanceJson,
+    Record,
+    RecordJson,
+)
 from detcli.core.text import count
 from detcli.model.contract import COCO, COCO_IDS
-from detcli.run.saved import MAX_CLASS, MAX_NUMBER, is_folder, open_lines, read_records
+from detcli.run.saved import is_folder, open_lines, read_records
 from detcli.sink.labels import COCO_ID_OF, CocoIds, CocoIdsFromFile
 from detcli.sink.page.finder import Finder
 from detcli.source.sources import InputGuard

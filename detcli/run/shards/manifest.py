@@ -311,6 +311,8 @@ def _is_header(fields: Any) -> bool:  # noqa: ANN401 - JSON
         and type(fields["shard_size"]) is int
         and fields["shard_size"] > 0
         and fields["format"] in {"jsonl", "parquet"}
+        and isinstance(fields["settings"], dict)
+        and isinstance(fields["inputs"], dict)
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from detcli.core.errors import StoreError, system_reason
-from detcli.core.record import OPTIONAL_FIELDS, PartJson, RecordJson
+from detcli.core.record import OPTIONAL_FIELDS, PartJson, RecordJson, is_record
 from detcli.run.shards.manifest import EXAMPLES, Manifest, Name, Shard, source_of
 from detcli.run.shards.store import Store, temporary, temporary_file_errors
 from detcli.sink.text import encode
@@ -102,7 +102,7 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
                     raise TornError("it goes on after its end")
                 part = record.pop("part", None)
                 if "source" in record:
-                    digest.update(_line(_plain(record)))
+                    digest.update(_line(_plain(_checked(record))))
                     count += 1
                     yield record
     except OSError as error:
@@ -119,6 +119,12 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
         raise TornError("it belongs to another run")
     if (part.get("records"), part.get("sha256")) != (count, digest.hexdigest()):
         raise TornError("it has changed")
+
+
+def _checked(record: RecordJson) -> RecordJson:
+    if not is_record(record):
+        raise ValueError("it holds something else than records")
+    return record
 
 
 def _line(record: RecordJson) -> bytes:

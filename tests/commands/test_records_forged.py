@@ -1,0 +1,88 @@
+"""Records that were damaged, or made by a stranger: all that read them refuse them alike."""
+
+import json
+
+import pytest
+from saved_records import SETTINGS, box, record
+
+from detcli.run.shards.manifest import Manifest
+from detcli.run.shards.parts import PartWriter
+from detcli.run.shards.store import open_store
+
+FOUND = [
+    *({"corners": 5}, {"corners": [[1]]}, {"zones": 3}, {"crossed": [5]}, {"text": 3}),
+    *({"bytes": 3}, {"symbology": None}, {"score": None}, {"class_name": 7}),
+]
+FORGED = [
+    *({"detections": 5}, {"detections": None}, {"detections": [None]}, {"detections": {}}),
+    *({"settings": None}, {"settings": []}, {"provenance": None}, {"model": 5}, {"device": []}),
+    *({"saved": 7}, {"warnings": None}, {"error": None}, {"error": {"type": 1}}, {"width": "x"}),
+    *({"frame": -1}, {"time": 5}, {"time_s": "1"}, {"sha256": 3}),
+    *({"detections": [box() | fields]} for fields in FOUND),
+]
+
+READERS = {
+    "report": "report forged.jsonl -o page",
+    "verify": "verify forged.jsonl fine.jsonl",
+    "verify the other": "verify fine.jsonl forged.jsonl",
+    "resume": "predict a.png -m colours.onnx --resume forged.jsonl",
+}
+
+IN_SHARDS = "predict a.png -m colours.onnx -q -o boxes/".split()
+
+
+@pytest.fixture
+def refuse(invoke, tmp_path):
+    """Run a command that has to refuse what it reads."""
+
+    def run(command, code):
+        done = invoke(*command.split(), cwd=tmp_path)
+        assert done.returncode == code, (command, done.stderr)
+        assert "bug in detcli" not in done.stderr
+        return done.stderr
+
+    return run
+
+
+@pytest.fixture
+def files(tmp_path, make_model, make_picture):
+    make_model("colours.onnx")
+    make_picture("a.png")
+    fine = json.dumps(record("a.png", box(), settings=SETTINGS)) + "\n"
+    (tmp_path / "fine.jsonl").write_text(fine)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", READERS.values(), ids=READERS)
+def test_every_reader_of_a_file_refuses_them(command, refuse, files):
+    for fields in FORGED:
+        text = json.dumps(record("a.png", box(), settings=SETTINGS) | fields) + "\n"
+        (files / "forged.jsonl").write_text(text)
+        assert "record" in refuse(command, 2), fields
+        assert (files / "forged.jsonl").read_text() == text
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files, detcli):
+    detcli(*IN_SHARDS, cwd=files)
+    store = open_store(f"{files / 'boxes'}/")
+    (shard,) = Manifest(store)
+    for fields in FORGED:
+        (files / "boxes/part-00000.jsonl").unlink()
+        with PartWriter(shard) as writer:  # whose hash is right
+            writer.add(record("a.png", box()) | fields)
+            writer.publish(store, "part-00000.jsonl")
+        for command in (f"merge boxes -o all.{suffix}", "report boxes -o page"):
+            assert "part-00000.jsonl: it is damaged" in refuse(command, 6), fields
+        assert "part-00000.jsonl: it is damaged" in refuse("verify boxes fine.jsonl", 6), fields
+
+
+@pytest.mark.parametrize("fields", [{"settings": None}, {"inputs": 3}, {"shard_size": "9"}])
+def test_a_manifest_of_other_fields_is_damaged(fields, refuse, files, detcli):
+    detcli(*IN_SHARDS, cwd=files)
+    path = files / "boxes/manifest.jsonl"
+    header, rest = path.read_text().split("\n", 1)
+    path.write_text(json.dumps(json.loads(header) | fields) + "\n" + rest)
+    predict = " ".join(IN_SHARDS)
+    for command in ("merge boxes", "report boxes -o page", "verify boxes fine.jsonl", predict):
+        assert "manifest.jsonl" in refuse(command, 2)
