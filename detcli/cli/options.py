@@ -21,6 +21,7 @@ from detcli.cli.completion import complete_device, complete_model
 from detcli.cli.groups import Help
 from detcli.core.config import PANELS, Config
 from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError, system_reason
+from detcli.core.files import read_text
 from detcli.core.options import REQUIRED, Option, build, placed, require_partners, rows
 
 LINE = "the command line"
@@ -211,10 +212,10 @@ def defaults_file() -> Path | None:
 def read_defaults() -> dict[str, Any]:
     """The entries of the user's file, by row; a file that does not exist has none."""
     path = defaults_file()
-    if path is None:
+    if path is None or str(path) == os.devnull:
         return {}
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except FileNotFoundError:
         if FILE_VARIABLE in os.environ:
             raise UsageError(

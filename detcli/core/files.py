@@ -382,7 +382,7 @@ def sync(descriptor: int) -> None:
             raise
 
 
-def open_regular(path: Path, most: int, flags: int = 0) -> io.BufferedReader:
+def open_regular(path: Path, most: int = 2**63, flags: int = 0) -> io.BufferedReader:
     """Open a regular file of at most so many bytes, without waiting for the writer of a pipe.
 
     Raises OSError for any other file; `flags` go to `os.open`.
@@ -400,6 +400,12 @@ def open_regular(path: Path, most: int, flags: int = 0) -> io.BufferedReader:
     return open(path, "rb", opener=lambda name, own: os.open(name, own | flags))
 
 
+def read_text(path: Path) -> str:
+    """The text of a regular file in UTF-8; raises OSError, or ValueError for other bytes."""
+    with open_regular(path) as file:
+        return file.read().decode("utf-8-sig")
+
+
 def sha256(path: Path) -> str:
     """The SHA-256 of a file's content."""
     import hashlib  # `--help` needs none
@@ -413,7 +419,7 @@ def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any: 
     import json
 
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return json.load(file)
     except OSError as error:
         raise unusable(path, system_reason(error)) from error

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core.errors import UsageError, system_reason
+from detcli.core.files import read_text
 from detcli.core.geometry import Boxes, clipped, shown
 
 Points = npt.NDArray[np.float32]
@@ -93,7 +94,7 @@ def read_places(option: str, text: str) -> list[str]:
     if not text.startswith("@"):
         return [text]
     try:
-        lines = Path(text[1:]).read_text(encoding="utf-8-sig").splitlines()
+        lines = read_text(Path(text[1:])).splitlines()
     except (OSError, ValueError) as error:
         raise UsageError(
             f"{option} {text} cannot be read: {system_reason(error)}", "name a file of text"

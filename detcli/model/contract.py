@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core.errors import UsageError
+from detcli.core.files import read_text
 from detcli.core.values import BoxFormat
 
 Size = tuple[int, int]
@@ -320,7 +321,7 @@ def read_names(path: Path) -> tuple[str, ...]:
     """
     hint = "give a text file with one class name per line, or a JSON list"
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path)
     except OSError as error:
         raise UsageError(f"cannot read names from {path}: {error.strerror}", hint) from error
     except UnicodeDecodeError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from detcli.core.errors import CheckError, SourceError, UsageError, system_reason
+from detcli.core.files import open_regular
 from detcli.core.record import SCHEMA_VERSION, RecordJson, is_record
 from detcli.core.text import is_object
 from detcli.source.loading import STDIN
@@ -65,8 +66,8 @@ def open_lines(path: Path) -> BinaryIO:
     Raises:
         OSError: It cannot be opened.
     """
-    with path.open("rb") as file:
-        begins = file.peek(len(GZIP))[: len(GZIP)] if file.seekable() else b""
+    with open_regular(path) as file:
+        begins = file.peek(len(GZIP))[: len(GZIP)]
     return cast("BinaryIO", gzip.open(path)) if begins == GZIP else path.open("rb")
 
 

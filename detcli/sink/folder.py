@@ -21,9 +21,11 @@ MAX_NAME_BYTES = 220  # of a name without numbers and suffix; file systems allow
 MARK = ".detcli-folder"  # the file by which a folder is known to be ours
 
 NOT_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # surrogates that do not stand for a byte
-# Separators and control characters. Windows forbids more, which are common elsewhere.
-FORBIDDEN = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028\u2029]")
-FORBIDDEN_ON_WINDOWS = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f-\x9f\u2028\u2029\udc80-\udcff]')
+# Separators, control characters and changes of direction. Windows forbids more, common elsewhere.
+FORBIDDEN = re.compile(r"[/\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+FORBIDDEN_ON_WINDOWS = re.compile(
+    r'[<>:"/\\|?*\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\udc80-\udcff]'
+)
 DEVICES = frozenset(
     ["con", "prn", "aux", "nul", "conin$", "conout$"]
     + [port + number for port in ("com", "lpt") for number in "0123456789¹²³"]

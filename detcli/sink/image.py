@@ -122,6 +122,10 @@ class PrivateSinks:
     def write(self, record: Record) -> None:
         found = record.detections
         if record.picture is not None and found is not None:
+            file = record.picture.file
+            if file is not None and not file.startswith(b"\xff\xd8\xff"):
+                # Other formats may hold more pictures, which nobody has looked at.
+                record = replace(record, picture=replace(record.picture, file=None))
             hides = np.isin(found.class_id, self._classes)
             if hides.any():
                 pixels = hidden(record.picture.pixels, found.xyxy[hides], self._way)

@@ -1,6 +1,7 @@
 """Records that were damaged, or made by a stranger: all that read them refuse them alike."""
 
 import json
+import os
 
 import pytest
 from saved_records import SETTINGS, box, record
@@ -86,3 +87,20 @@ def test_a_manifest_of_other_fields_is_damaged(fields, refuse, files, detcli):
     predict = " ".join(IN_SHARDS)
     for command in ("merge boxes", "report boxes -o page", "verify boxes fine.jsonl", predict):
         assert "manifest.jsonl" in refuse(command, 2)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict a.png -m colours.onnx --names pipe",
+        "predict a.png -m colours.onnx --zone @pipe",
+        "predict a.png -m colours.onnx --save-coco x.json --coco-images pipe",
+        "report pipe -o page",
+        "verify pipe fine.jsonl",
+    ],
+)
+def test_a_pipe_without_a_writer_is_not_waited_for(command, invoke, files):
+    os.mkfifo(files / "pipe")
+    done = invoke(*command.split(), cwd=files)
+    assert done.returncode in {2, 3}
+    assert "not a regular file" in done.stderr or "no process writes" in done.stderr

@@ -4,6 +4,7 @@ import os
 import re
 import unicodedata
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from nasty_names import anything
@@ -171,3 +172,8 @@ def test_all_files_have_different_names(wanted):
         else:
             given_.append(names.file(safe(name), suffix))
     assert len({entry(name) for name in given_}) == len(given_)
+
+
+@pytest.mark.parametrize("code", [*"\u2028\u202a\u202e\u2066\u2069"])
+def test_no_name_changes_the_direction_of_text(code):
+    assert safe(f"a{code}gpj.exe") == "a_gpj.exe"

@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import replace
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -222,3 +223,13 @@ def is_in(position, found):
     corners = (position.top_left, position.top_right, position.bottom_left, position.bottom_right)
     x, y = np.mean([(at.x, at.y) for at in corners], axis=0)
     return any(left <= x <= right and top <= y <= bottom for left, top, right, bottom in found)
+
+
+@pytest.mark.parametrize(("begins", "kept"), [(b"\xff\xd8\xff", True), (b"\x89PNG", False)])
+def test_files_that_may_hold_more_pictures_are_not_copied(begins, kept):
+    """Nothing is hidden in the first picture of an animation, but perhaps in a later one."""
+    record, seen = picture(count=0), []
+    record = replace(record, picture=replace(record.picture, file=begins))
+    sink = SimpleNamespace(write=seen.append)
+    PrivateSinks([sink], frozenset({0}), "blur").write(record)
+    assert (seen[0].picture.file is not None) == kept

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
+from io import FileIO
 from itertools import chain, zip_longest
 from operator import itemgetter
 from pathlib import Path
@@ -34,7 +35,7 @@ from detcli.core.comparison import Precision, Rules
 from detcli.core.config import USUAL_CONF, Settings
 from detcli.core.detections import Detections
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
-from detcli.core.files import sha256
+from detcli.core.files import NO_WAIT, sha256
 from detcli.core.record import (
     MAX_CLASS,
     MAX_NUMBER,
@@ -402,7 +403,12 @@ def _lasting(name: str) -> Iterator[str]:
         return
     with tempfile.NamedTemporaryFile(prefix="detcli-") as copy:
         try:
-            with Path(name).open("rb") as pipe:
+            descriptor = os.open(name, os.O_RDONLY | NO_WAIT)
+            with FileIO(descriptor) as pipe:
+                if (begins := pipe.read(1)) == b"":
+                    raise SourceError(f"no process writes to {name}", "start its writer first")
+                os.set_blocking(descriptor, True)
+                copy.write(begins or b"")
                 shutil.copyfileobj(pipe, copy)
             copy.flush()
         except OSError as error:
