@@ -120,20 +120,20 @@ class PrivateSinks:
         self._sinks, self._classes, self._way = sinks, sorted(classes), way
 
     def write(self, record: Record) -> None:
-        found = record.detections
-        if record.picture is not None and found is not None:
-            file = record.picture.file
-            if file is not None and not file.startswith(b"\xff\xd8\xff"):
+        found, picture = record.detections, record.picture
+        if picture is not None and found is not None:
+            if picture.file is not None and not picture.file.startswith(b"\xff\xd8\xff"):
                 # Other formats may hold more pictures, which nobody has looked at.
-                record = replace(record, picture=replace(record.picture, file=None))
+                picture = replace(picture, file=None)
+                record = replace(record, picture=picture)
             hides = np.isin(found.class_id, self._classes)
             if hides.any():
-                pixels = hidden(record.picture.pixels, found.xyxy[hides], self._way)
+                pixels = hidden(picture.pixels, found.xyxy[hides], self._way)
                 if found.symbols is not None:
                     symbols = found.symbols.copy()
                     symbols[hides] = None
                     found = replace(found, symbols=symbols)
-                picture = replace(record.picture, pixels=pixels, file=None)
+                picture = replace(picture, pixels=pixels, file=None)
                 record = replace(record, picture=picture, detections=found)
         for sink in self._sinks:
             sink.write(record)

@@ -73,7 +73,7 @@ def flat(fields: RecordJson) -> Iterator[dict[str, Any]]:
     if "error" in fields:
         shared |= {f"error_{name}": value for name, value in fields["error"].items()}
         shared["error"] = fields["error"]["message"]
-    for found in fields.get("detections") or [{}]:
+    for found in shared.get("detections") or [{}]:
         yield {**shared, **found, **dict(zip(BOX, found.get("box", ()), strict=False))}
 
 
