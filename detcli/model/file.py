@@ -32,6 +32,29 @@ if TYPE_CHECKING:
 MAX_BYTES = (1 << 31) - 1
 """The most that protobuf can hold in one message, and so the most that a runtime can be given."""
 
+_FROM_TENSORFLOW = "python -m tf2onnx.convert"
+FOREIGN = {
+    ".pt": ("PyTorch's weights", "export it: yolo export model={} format=onnx"),
+    ".pth": ("PyTorch's weights", "export it with the project that trained it: torch.onnx.export"),
+    ".safetensors": (
+        "weights without a network",
+        "export its folder: optimum-cli export onnx --model FOLDER out",
+    ),
+    ".engine": (
+        "an engine of TensorRT for one kind of GPU",
+        "give the ONNX file that it was built from: --device tensorrt builds its own engine",
+    ),
+    ".tflite": (
+        "a model of TensorFlow Lite",
+        f"convert it: {_FROM_TENSORFLOW} --tflite {{}} --output model.onnx",
+    ),
+    ".pb": (
+        "a model of TensorFlow",
+        f"convert its folder: {_FROM_TENSORFLOW} --saved-model FOLDER --output model.onnx",
+    ),
+}
+"""What other weights are, by their suffix, and the way from them to ONNX."""
+
 BITS = {"BOOL": 8, "FLOAT": 32, "DOUBLE": 64}
 """Bits of the types whose names do not say them, as UINT4, BFLOAT16 and FLOAT8E5M2 do."""
 
@@ -301,9 +324,12 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
             # The graph is written first: a file cut off after it lacks the operator sets.
             reason = "" if model.opset_import or not content else ": it names no operator set"
         if not model.graph.node or reason:
+            if (foreign := FOREIGN.get(path.suffix.lower())) is not None:
+                named = f'"{path}"' if " " in str(path) else path
+                raise ModelError(f"{path} is not ONNX, but {foreign[0]}", foreign[1].format(named))
             raise ModelError(
                 f"{path} is not an ONNX model, or is truncated{reason}",
-                "give a complete .onnx file; a PyTorch .pt file has to be exported first",
+                "give a complete .onnx file",
             )
         check_structure(model)
         return model, _load_external(model, path, MAX_BYTES - len(content))

@@ -117,13 +117,16 @@ def _models() -> Iterator[ZooModel]:
 MODELS = {model.name: model for model in _models()}
 
 
-def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> "ModelFile":
+def find(
+    model: str | Path, *, half: bool = False, show: Show | None = None, fetch: bool = True
+) -> "ModelFile":
     """Find a model's file by path or name; it is fetched if necessary.
 
     Args:
         model: Path of an ONNX file, or a name.
         half: Whether to use the float16 file, of a named model that has one.
         show: Called with the progress of a download.
+        fetch: False makes it an error that the file has to be fetched.
 
     Raises:
         ModelError: There is no file and no model of this name, or the model cannot be fetched.
@@ -142,7 +145,10 @@ def find(model: str | Path, *, half: bool = False, show: Show | None = None) -> 
             return ModelFile(path, path.stem)
         named = MODELS[str(model)]
     half = half and named.repository is not None
-    path = local_path(named, half=half) or _fetch(named, half=half, show=show)
+    if fetch:
+        path = local_path(named, half=half) or _fetch(named, half=half, show=show)
+    else:
+        path = model_path(named.name, half=half)
     return ModelFile(path, named.title(half=half), half)
 
 

@@ -13,6 +13,7 @@ shards/       a run in parts, each published once
 """
 
 import ctypes
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,9 +23,11 @@ from typing import Any, cast
 
 from detcli.core.config import Config, Watched
 from detcli.core.device import Device, available_cores
+from detcli.core.errors import ModelError
 from detcli.core.opencv import open_streams_in_parallel, silence_opencv
 from detcli.core.options import flat, rows
 from detcli.core.record import SettingsJson
+from detcli.core.text import public_name
 from detcli.model.contract import class_ids
 from detcli.model.file import ModelFile
 from detcli.model.hub import Show
@@ -35,8 +38,10 @@ from detcli.run.pipeline import Pipeline
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import STDIN
 from detcli.source.names import is_video
-from detcli.source.sources import Sources
+from detcli.source.sources import Sources, is_missing
 from detcli.watch import Watcher
+
+log = logging.getLogger(__name__)
 
 # glibc maps a block of more than some megabytes anew for every picture, canvas and tensor, and the
 # kernel clears each page when it is first touched: on a picture of 810x1080 that took longer than
@@ -116,11 +121,20 @@ class Run:
 
 
 def locate(config: Config, show: Show | None = None) -> ModelFile:
-    """Find the file of a run's model, which is fetched if need be; `show` gets the progress."""
+    """Find the file of a run's model, which is fetched if need be; `show` gets the progress.
+
+    Inputs that do not exist are named before: there may be no network, or a slow one.
+    """
     if config.settings.preprocess is not None:
         parse(config.settings.preprocess)
     running = config.running
-    return find(running.model, half=running.options().wants_half_file(running.device[0]), show=show)
+    half = running.options().wants_half_file(running.device[0])
+    try:
+        return find(running.model, half=half, fetch=False)
+    except ModelError:
+        for name in filter(is_missing, config.inputs.source):
+            log.warning("%s: no such file", public_name(name))
+    return find(running.model, half=half, show=show)
 
 
 @contextmanager

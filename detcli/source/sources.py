@@ -220,7 +220,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield from self._counted(search(name, recursive=recursive, omit=omit), nothing)
         elif os.path.exists(name):
             yield name
-        elif os.path.lexists(name) or not glob.has_magic(name):
+        elif is_missing(name):
             raise SourceError("no such file", "check the path")
         else:
             found = list(filter(os.path.isfile, match(name)))
@@ -342,6 +342,12 @@ class InputGuard:
             if not isinstance(part, Item)
             for file in part
         )
+
+
+def is_missing(name: str) -> bool:
+    """Whether a name is that of a file that does not exist, and no pattern."""
+    is_one = os.path.lexists(name) or not glob.has_magic(name)
+    return _is_path(name) and is_one and not os.path.exists(name)
 
 
 def _is_path(name: str) -> bool:

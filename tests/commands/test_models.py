@@ -75,7 +75,8 @@ def test_without_a_network_the_hint_names_three_ways_and_cached_files_do(detcli,
     offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
     finished = detcli("predict", "a.png", env=offline)
     assert (finished.returncode, finished.stdout) == (4, "")
-    message, hint = finished.stderr.splitlines()
+    missing, message, hint = finished.stderr.splitlines()
+    assert missing == "detcli: a.png: no such file"
     assert "cannot fetch yolov10n" in message
     assert all(way in hint for way in ("the path of an ONNX file", "'codes'", "HF_ENDPOINT"))
     hub.add("yolov10n", make_model().read_bytes())

@@ -324,6 +324,31 @@ def test_boxes_only_of_a_plain_detector_is_a_note(predict, caplog):
         assert caplog.text.count("--boxes-only leaves nothing out") == number
 
 
+@pytest.mark.parametrize(
+    ("name", "what", "way"),
+    [
+        ("best.pt", "PyTorch", "export it: yolo export model=best.pt format=onnx\n"),
+        ("my best.PT", "PyTorch", 'yolo export model="my best.PT" format=onnx\n'),
+        ("best.pth", "PyTorch", "torch.onnx.export"),
+        ("best.safetensors", "weights without a network", "optimum-cli export onnx"),
+        ("best.engine", "TensorRT", "--device tensorrt builds"),
+        ("best.tflite", "TensorFlow Lite", "tf2onnx.convert --tflite best.tflite"),
+        ("best.pb", "TensorFlow", "tf2onnx.convert --saved-model"),
+    ],
+)
+def test_other_weights_are_named_with_the_way_to_onnx(name, what, way, predict, tmp_path):
+    (tmp_path / name).write_bytes(b"PK\3\4" + bytes(100))
+    done = predict(f"a.png -m '{name}'", code=4, says=way)
+    assert done.stderr.startswith(f"detcli: {name} is not ONNX, but ")
+    assert what in done.stderr
+
+
+def test_missing_pictures_are_named_before_a_model_is_fetched(detcli):
+    done = detcli("predict", "none.png", "no*.png", "-", "--model", "yolov10n")
+    assert done.returncode == 4
+    assert done.stderr.startswith("detcli: none.png: no such file\ndetcli: cannot fetch yolov10n ")
+
+
 def test_a_one_to_many_head_needs_nms(predict, make_model):
     make_model(tail="one-to-many")
     predict(code=4, says="--nms 0.45")
