@@ -22,7 +22,7 @@ from detcli.cli.messages import report
 from detcli.core.errors import DetcliError, OutputError, UsageError, as_error
 from detcli.core.files import StandardOutput, unwritable
 from detcli.core.interrupts import EXIT_CODE, interrupts
-from detcli.core.text import public_name
+from detcli.core.text import closest, public_name
 
 log = logging.getLogger(__name__)
 
@@ -125,11 +125,9 @@ class Commands(Group):
         refused = f"'{public_name(name)}' is not a command"
         if _is_input(name):
             raise UsageError(refused, f"to detect objects in it: {_predicting(args)}")
-        import difflib  # only errors need it
-
-        close = difflib.get_close_matches(name.lower(), [*COMMANDS, *ELSEWHERE], n=1)
-        meant = [ELSEWHERE.get(one, one) for one in close]
-        hint = f"did you mean detcli {meant[0]}?" if meant else "see: detcli --help"
+        close = closest(name.lower(), [*COMMANDS, *ELSEWHERE])
+        meant = ELSEWHERE.get(close, close)
+        hint = f"did you mean detcli {meant}?" if meant else "see: detcli --help"
         raise UsageError(refused, hint)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own context type is private
@@ -179,8 +177,11 @@ def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's
     hint = f"see: {error.ctx.command_path if error.ctx else 'detcli'} --help"
     if unknown and hasattr(error, "possibilities"):
         message = f"no such option: {unknown}"
-        if error.possibilities:
-            hint = f"did you mean {error.possibilities[0]}?"  # the closest
+        typed, known = unknown.lstrip("-"), getattr(error.ctx.command, "rows", {})
+        alike = closest(typed, (one[2:] for one in error.possibilities or ()))
+        meant = [row.flag for row in known.values() if typed in row.other_names.split()]
+        if meant or alike:
+            hint = f"did you mean {meant[0] if meant else f'--{alike}'}?"
         elif not unknown.startswith("--"):
             hint += "; a file whose name begins with - needs ./ in front"
     elif type(error) is typer.BadParameter and error.param is not None:

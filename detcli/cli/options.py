@@ -9,8 +9,10 @@ from the user's file and from JSON.
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
 
@@ -23,12 +25,19 @@ from detcli.core.config import PANELS, Config
 from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError, system_reason
 from detcli.core.files import read_text
 from detcli.core.options import REQUIRED, Option, build, placed, require_partners, rows
+from detcli.core.text import closest
 
 LINE = "the command line"
 FILE_VARIABLE = "DETCLI_CONFIG"
 
 GIVEN = "detcli.given"
 """What a command was given, in a context's `meta`: rows, and what is not read yet."""
+
+SECTIONS = ("Arguments", *PANELS, "Options")
+"""Of the help, in its order."""
+
+WORTH_LEAVING_OUT = 10
+"""From this many unusual options on, -h leaves them out."""
 
 COMPLETE: Mapping[str, Callable[[str], Iterable[str]]] = {
     "device": complete_device,
@@ -243,10 +252,8 @@ def _checked(path: Path, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]
             continue
         hint = f"remove the line [{name}]; the file has no sections"
         if not isinstance(value, dict):
-            import difflib  # only errors need it
-
-            close = difflib.get_close_matches(name, known, n=1)
-            guess = f"did you mean {close[0]}? " if close else ""
+            close = closest(name, known)
+            guess = f"did you mean {close}? " if close else ""
             hint = f"{guess}the names are those of predict's options, as in max-det = 100"
         raise UsageError(f"{path}: predict has no option '{name}'", hint)
 
@@ -306,10 +313,14 @@ def _require_addresses() -> None:
 
 
 class Command(Help, TyperCommand):
-    """A command whose help shows its options in panels; its epilog is a list of examples."""
+    """A command whose --help shows its options in panels; its epilog is a list of examples.
+
+    -h shows the usual options alone: those that the table marks, and the command's own.
+    """
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self._is_brief = False
         self.rows: dict[str, Option] = getattr(self.callback, "rows", {})
         for param in self.params:
             if param.name in self.rows:  # rows read texts; Typer from 0.29 on would load pydantic
@@ -335,24 +346,48 @@ class Command(Help, TyperCommand):
         )
         return ["[OPTIONS]", *words]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Note which help is asked for, if any."""
+        self._is_brief = "--help" not in args
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help: all of it, or with -h what fits on a screen."""
+        unusual = [name for name, row in self.rows.items() if row.names and not row.is_usual]
+        if not self._is_brief or len(unusual) < WORTH_LEAVING_OUT:
+            super().format_help(ctx, formatter)
+            return
+        self.format_usage(ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write_text(self.get_short_help_str())
+        self.format_epilog(ctx, formatter)
+        arguments, *panels = self._sections(ctx, unusual)
+        for title, found in (("Arguments", arguments), ("Options", chain(*panels))):
+            with formatter.section(title):
+                formatter.write_dl([(name, re.sub("[.;] .*", ".", text)) for name, text in found])
+        formatter.write_paragraph()
+        formatter.write_text(f"{ctx.command_path} --help shows {len(unusual)} more options.")
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, the panels, and the options without a panel."""
-        sections: dict[str, list[tuple[str, str]]] = {
-            title: [] for title in ("Arguments", *PANELS, "Options")
-        }
-        for param in self.get_params(ctx):
-            row = self.rows.get(param.name or "")
-            if row is not None:
-                spelled = row.spelled
-                if param.secondary_opts:
-                    spelled = spelled.replace("--", "--[no-]")
-                sections[row.panel if row.names else "Arguments"].append((spelled, row.text))
-            elif (record := param.get_help_record(ctx)) is not None:
-                sections["Options"].append(record)
-        for title, found in sections.items():
+        for title, found in zip(SECTIONS, self._sections(ctx), strict=True):
             if found:
                 with formatter.section(title):
                     formatter.write_dl(found)
+
+    def _sections(self, ctx: Any, left_out: Collection[str] = ()) -> list[list[tuple[str, str]]]:
+        """Options and what they do, by SECTIONS."""
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
+        for param in self.get_params(ctx):
+            row = self.rows.get(param.name or "")
+            if row is None:
+                sections["Options"].append(param.get_help_record(ctx) or ("", ""))
+            elif row.name not in left_out:
+                spelled = row.spelled
+                if param.secondary_opts and not left_out:
+                    spelled = spelled.replace("--", "--[no-]")
+                sections[row.panel if row.names else "Arguments"].append((spelled, row.text))
+        return [*sections.values()]
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the examples."""

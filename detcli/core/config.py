@@ -85,7 +85,12 @@ class Inputs:
         needs={"files_from": "name a list, or leave it out"},
     )
     vid_stride: int = option(
-        1, "--vid-stride N", "Process every Nth frame of a video.", boxes=True, range=(1, None)
+        1,
+        "--vid-stride N",
+        "Process every Nth frame of a video.",
+        boxes=True,
+        range=(1, None),
+        other_names="fps stride skip",
     )
     start: float = option(
         0, "--start SECONDS", "Start at this time in a video.", boxes=True, range=(0, None)
@@ -139,6 +144,7 @@ class Running:
         panel=MODEL,
         common=True,
         shared=True,
+        other_names="weights",
     )
     device: tuple[Device, ...] = option(
         (AUTO,),
@@ -149,6 +155,7 @@ class Running:
         common=True,
         shared=True,
         separator=",",
+        other_names="gpu",
     )
     batch: int | None = option(
         None,
@@ -162,6 +169,7 @@ class Running:
         "--workers N",
         "Detectors to run side by side on the CPU; default: one per core for many inputs.",
         boxes=False,
+        other_names="threads jobs",
         range=(1, None),
     )
     cuda_graph: bool | None = option(
@@ -232,6 +240,7 @@ class Settings:
         boxes=True,
         common=True,
         spread=parse_confidence,
+        other_names="threshold score conf-thres",
     )
     max_det: int = option(
         300, "--max-det N", "Keep at most N detections per picture, or tile.", boxes=True
@@ -250,6 +259,7 @@ class Settings:
         "Drop a box that overlaps a better one of its class by more than this; default: what the "
         "model recommends, or none.",
         boxes=True,
+        other_names="iou iou-thres",
     )
     imgsz: int | None = option(
         None,
@@ -257,6 +267,7 @@ class Settings:
         "Side length of the input in pixels, for dynamic graphs.",
         boxes=True,
         panel=MODEL,
+        other_names="size resolution",
     )
     names: str | Path | None = option(
         None,
@@ -436,7 +447,10 @@ class Writing:
         needs={"resume": "leave it out: -o replaces its file"},
     )
     save: Path | None = place(
-        "--save DIR", "Write annotated pictures and videos to this folder.", common=True
+        "--save DIR",
+        "Write annotated pictures and videos to this folder.",
+        common=True,
+        other_names="out out-dir draw annotate visualize",
     )
     line_width: int | None = option(
         None,
@@ -498,6 +512,7 @@ class Writing:
         boxes=False,
         separator=",",
         needs={"save save_crops save_dataset report show read": WHERE},
+        other_names="anonymize hide",
     )
     blur_with: Hiding = option(
         Hiding.BLUR,

@@ -35,7 +35,8 @@ class Option:
     boxes: bool  # whether another value can lead to other boxes
     panel: str = ""  # of the help; that of its group, if empty
     range: tuple[float | None, float | None] = (None, None)
-    common: bool = False  # among the dozen usual ones
+    common: bool = False  # among the dozen usual ones, which -h shows
+    other_names: str = ""  # what people call it elsewhere: who types one is told its own
     shared: bool = False  # every command takes its default from the file, and from a variable
     sharded: bool = True  # whether a run in shards can have it
     parse: Callable[[str], Any] | None = (
@@ -72,6 +73,11 @@ class Option:
     def flag(self) -> str:
         """Its long name, in the file without hyphens before it: --max-det, max-det."""
         return [f"--{self.name.replace('_', '-')}", *self.names][-1]
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether -h shows it: the table says so, or only this command has it."""
+        return self.common or self.group is None or self.default is REQUIRED
 
     @property
     def variable(self) -> str:

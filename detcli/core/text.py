@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+from collections.abc import Iterable
 from typing import TextIO
 
 # Expressions are compiled when they are used: `--help` loads this module.
@@ -91,6 +92,19 @@ def plot_text(text: str) -> str:
 def count(number: int, what: str) -> str:
     """A number of things: `1 frame`, `2 frames`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """The known word that another is a typo of, which seldom begins with another letter; or none.
+
+    Examples:
+        >>> closest("fromat", ["format", "force"]), closest("watch", ["batch"])
+        ('format', '')
+    """
+    import difflib  # only errors need it
+
+    alike = [one for one in known if one[:1] == word[:1]]
+    return next(iter(difflib.get_close_matches(word, alike, n=1, cutoff=0.75)), "")
 
 
 def is_terminal(stream: TextIO | None) -> bool:

@@ -15,7 +15,6 @@ A detector ends in a head: one tensor with four box rows and C class scores for 
 
 import ast
 import contextlib
-import difflib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ import numpy.typing as npt
 
 from detcli.core.errors import UsageError
 from detcli.core.files import read_text
+from detcli.core.text import closest
 from detcli.core.values import BoxFormat
 
 Size = tuple[int, int]
@@ -336,6 +336,19 @@ def read_names(path: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
+SYNONYMS = (
+    {"person", "people", "human", "pedestrian", "man", "woman"},
+    {"bicycle", "bike"},
+    {"motorcycle", "motorbike"},
+    {"airplane", "aeroplane", "plane"},
+    {"truck", "lorry"},
+    {"couch", "sofa"},
+    {"tv", "television", "tvmonitor"},
+    {"cell phone", "phone", "mobile"},
+)
+"""What classes are called besides, by people and in other data."""
+
+
 def class_ids(wanted: Iterable[str | int], names: tuple[str, ...]) -> frozenset[int] | None:
     """Class ids of names or ids; None if none are given.
 
@@ -354,9 +367,10 @@ def class_ids(wanted: Iterable[str | int], names: tuple[str, ...]) -> frozenset[
 
 
 def _class_hint(wanted: str, names: tuple[str, ...]) -> str:
-    """Suggest close matches of a name, or list the first of the model's names."""
-    if close := difflib.get_close_matches(wanted, names):
-        return f"did you mean {' or '.join(close)}?"
+    """Suggest the name that was meant, or list the first of the model's names."""
+    alike = {other for group in SYNONYMS if wanted in group for other in group}
+    if meant := next(filter(alike.__contains__, names), closest(wanted, names)):
+        return f"did you mean {meant}?"
     more = ", ..." if len(names) > 10 else ""
     return f"its {len(names)} classes are: {', '.join(names[:10])}{more}"
 

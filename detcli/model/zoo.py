@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcli.core.errors import ModelError, UsageError
+from detcli.core.text import closest
 from detcli.model.hub import HubFile, Show, is_intact
 
 if TYPE_CHECKING:
@@ -156,10 +157,8 @@ def by_name(name: str, reason: str | None = None) -> ZooModel:
     """Look up a model by name."""
     if name in MODELS:
         return MODELS[name]
-    import difflib  # only errors need it
-
-    close = difflib.get_close_matches(Path(name).stem.lower(), MODELS, n=1, cutoff=0.8)
-    guess = f"did you mean {close[0]}? " if close else ""
+    close = closest(Path(name).stem.lower(), MODELS)
+    guess = f"did you mean {close}? " if close else ""
     known = f"one of these names: {', '.join(MODELS)}"
     if reason is None:
         raise ModelError(f"'{name}': no model has that name", f"{guess}give {known}")

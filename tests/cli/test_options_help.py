@@ -13,9 +13,9 @@ GROUP = typer.main.get_command(app)
 LOADED = {name: GROUP.get_command(None, name) for name in COMMANDS}
 
 
-def help_of(command):
+def help_of(command, asked="--help"):
     """The help of a command, and its options by panel."""
-    text = CliRunner().invoke(app, [command, "--help"], prog_name="detcli").stdout
+    text = CliRunner().invoke(app, [command, asked], prog_name="detcli").stdout
     panels = re.findall(r"^(\w[\w ]*):\n((?:  .*\n?)+)", text, re.MULTILINE)
     return text, {
         title: re.findall(r"^  (?:-\w, )?(--[\w-]+)", rows.replace("[no-]", ""), re.MULTILINE)
@@ -30,6 +30,32 @@ def test_predict_has_all_panels_in_order():
     examples = text.partition("Examples:\n")[2].splitlines()
     assert len(examples) == 3
     assert all(example.startswith("  detcli predict ") for example in examples)
+
+
+@pytest.mark.parametrize(
+    ("command", "shown", "left_out"),
+    [
+        ("predict", "recursive model conf classes track output format resume save report device",
+         "batch max-pixels save-coco"),
+        ("eval", "data images split advise plots", "batch tile"),
+    ],
+)  # fmt: skip
+def test_the_short_help_is_a_screen_of_usual_options(command, shown, left_out):
+    text, panels = help_of(command, "-h")
+    _, all_panels = help_of(command)
+    every = {one for found in all_panels.values() for one in found}
+    assert {f"--{one}" for one in (*shown.split(), "quiet", "help")} <= {*panels["Options"]} < every
+    assert {f"--{one}" for one in left_out.split()} <= every - {*panels["Options"]}
+    assert len(text.splitlines()) <= 45
+    assert f"detcli {command} --help shows {len(every) - len(panels['Options'])} more" in text
+
+
+def test_examples_come_before_the_usual_options_which_many_commands_do_without():
+    text, panels = help_of("predict", "-h")
+    assert [*panels] == ["Examples", "Arguments", "Options"]
+    assert text.count("\n  detcli predict ") == 3
+    for command in ("inspect", "convert", "verify", "merge", "doctor"):
+        assert help_of(command, "-h") == help_of(command)
 
 
 @pytest.mark.parametrize("command", ["eval", "bench", "verify", "convert", "inspect"])

@@ -15,6 +15,7 @@ from detcli.model.contract import (
     Preprocessing,
     Resize,
     ScoreForm,
+    class_ids,
 )
 
 STATIC = Contract(
@@ -107,3 +108,23 @@ def test_names_tell_how_many_classes_rows_have_that_do_not_show_it():
     assert named.with_names(("a", "b"), "other.txt").class_count == 2
     with pytest.raises(UsageError, match="has 2 names, the model has 3 classes"):
         replace(named, counts_classes=True).with_names(("a", "b"), "other.txt")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "meant"),
+    [
+        ("people", "person"),
+        ("bike", "bicycle"),
+        ("phone", "cell phone"),
+        ("cars", "car"),
+        ("bicyle", "bicycle"),
+        ("hat", ""),  # not cat
+        ("sofa", ""),  # this model knows no couch
+    ],
+)
+def test_a_class_is_suggested_by_meaning_or_not_at_all(wanted, meant):
+    names = ("apple", "person", "bicycle", "cell phone", "car", "cat")
+    with pytest.raises(UsageError, match=f"no class '{wanted}'") as error:
+        class_ids([wanted], names)
+    expected = f"did you mean {meant}?" if meant else "its 6 classes are: apple,"
+    assert error.value.hint.startswith(expected)

@@ -36,7 +36,7 @@ class EvalRequest:
     data: Path = option(
         REQUIRED,
         "--data DATA",
-        "Labelled pictures: COCO's instances.json; YOLO's data.yaml, a list (.txt) or a folder.",
+        "Labelled pictures: COCO's instances.json, YOLO's data.yaml, a list (.txt) or a folder.",
         boxes=False,
         panel=INPUT,
     )
