@@ -16,7 +16,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from detcli.backend.nvidia import DRIVER, ask_driver, cuda_command, fitting_extra, lacking_code
+from detcli.backend.nvidia import (
+    DRIVER,
+    NO_GPU,
+    ask_driver,
+    cuda_command,
+    fitting_extra,
+    has_gpu,
+    lacking_code,
+)
 from detcli.backend.session import (
     CUDA,
     TENSORRT,
@@ -66,6 +74,8 @@ class Unloadable:
 
 def require_provider(provider: str) -> None:
     """Make sure that the execution provider CUDA or TENSORRT can be loaded."""
+    if has_gpu() is False and not ask_driver().gpus:
+        raise DeviceError(NO_GPU, "use --device cpu")
     if provider not in onnxruntime.get_available_providers():
         raise DeviceError(
             f"this ONNX Runtime ({onnxruntime.__version__}) was built without {provider}",

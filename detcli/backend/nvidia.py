@@ -1,6 +1,8 @@
 """NVIDIA's driver, queried by ctypes: without a package, and cheap on machines without a GPU."""
 
+import contextlib
 import ctypes
+import platform
 import re
 import sys
 from collections.abc import Sequence
@@ -13,6 +15,9 @@ DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE; also if CUDA_VISIBLE_DEVICES hides all GPUs
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # device attributes, numbered as in cuda.h
 MAX_NAME = 256  # bytes, with the final NUL
+NVIDIA_VENDOR = "0x10de"
+DISPLAY_CLASSES = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a display
+NO_GPU = "this machine has no NVIDIA GPU"
 ARCHITECTURE = re.compile(r"(?P<form>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>a?)")
 
 
@@ -100,6 +105,23 @@ def ask_driver() -> DriverFacts:
         return DriverFacts(load_error=str(error))
     cuda = None if silent else f"{number.value // 1000}.{number.value % 1000 // 10}"
     return DriverFacts(None, status, cuda, () if status else gpus)
+
+
+def has_gpu(root: Path = Path("/")) -> bool | None:
+    """Whether the system shows one of NVIDIA's GPUs, whatever its driver says; None if unknown.
+
+    Some virtual machines, sandboxes, WSL, and boards without a PCI bus do not show it.
+    """
+    if not sys.platform.startswith("linux"):
+        return False if sys.platform == "darwin" else None
+    devices, found = [*root.glob("sys/bus/pci/devices/*")], False
+    for device in devices:
+        with contextlib.suppress(OSError):
+            vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
+            found |= vendor == NVIDIA_VENDOR and kind.startswith(DISPLAY_CLASSES)
+    if not devices or "microsoft" in platform.release().lower():
+        return None
+    return found
 
 
 def fitting_extra(facts: DriverFacts) -> CudaExtra | None:

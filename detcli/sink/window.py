@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from ctypes.util import find_library
 
 import numpy as np
 
@@ -34,6 +35,9 @@ PROBE = """if True:
     cv2.waitKey(1)
 """
 PROBE_TIMEOUT_S = 30
+
+NEEDED = ("GL", "xcb", "glib-2.0")
+"""What an OpenCV with windows does not load without, on Linux."""
 
 
 class WindowSink:
@@ -124,17 +128,20 @@ def _is_open() -> bool:
 
 def check_display() -> None:
     """Check in another process whether a window can be opened."""
+    has_display = sys.platform in {"win32", "darwin"}  # always
+    hint = "leave out --show and use --save DIR; over ssh, connect with ssh -X"
+    if not (has_display or {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"} & os.environ.keys()):
+        raise OutputError("cannot show pictures: there is no display (DISPLAY is not set)", hint)
     if not cv2.currentUIFramework():
+        with_windows = "pip install --force-reinstall --no-deps opencv-python"
+        if not (has_display or all(map(find_library, NEEDED))):
+            with_windows = f"apt-get install libgl1 libglib2.0-0, then {with_windows}"
         raise OutputError(
             "cannot show pictures: this OpenCV is built without windows",
-            "pip uninstall -y opencv-python-headless && "
-            "pip install --force-reinstall --no-deps opencv-python",
+            f"use --save DIR; or {with_windows}",
         )
-    if sys.platform in {"win32", "darwin"}:
-        return  # these always have a display
-    hint = "leave out --show and use --save DIR; over ssh, connect with ssh -X"
-    if not {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"} & os.environ.keys():
-        raise OutputError("cannot show pictures: there is no display (DISPLAY is not set)", hint)
+    if has_display:
+        return
     probe = [sys.executable, "-P", "-c", PROBE]
     try:
         done = subprocess.run(  # noqa: S603 - this Python, and a constant

@@ -53,7 +53,21 @@ def loader(monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT, CUDA])
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: sys.stdout.write("noise"))
     monkeypatch.setattr(ctypes, "CDLL", loader)
+    monkeypatch.setattr(libraries, "has_gpu", lambda: None)  # whatever is here
     return loader
+
+
+def test_a_machine_without_a_gpu_lacks_nothing_else(loader, monkeypatch):
+    monkeypatch.setattr(libraries, "has_gpu", lambda: False)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", list)
+    loader.missing += ["libcuda.so.1", "libcudnn.so.9"]
+    with pytest.raises(DeviceError, match=r"^this machine has no NVIDIA GPU$") as caught:
+        require_provider(CUDA)
+    assert caught.value.hint == "use --device cpu"
+    gpus = (GpuFacts("NVIDIA H200", "9.0", 1),)
+    monkeypatch.setattr(libraries, "ask_driver", lambda: DriverFacts(status=0, gpus=gpus))
+    with pytest.raises(DeviceError, match="built without"):  # the driver knows better
+        require_provider(CUDA)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +130,7 @@ def test_pips_tensorrt_is_loaded_before_its_provider(loader, tmp_path, monkeypat
 
 def test_a_build_without_the_provider_is_named(monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    monkeypatch.setattr(libraries, "has_gpu", lambda: None)
     with pytest.raises(DeviceError, match="built without CUDAExecutionProvider"):
         require_provider(CUDA)
 

@@ -198,16 +198,20 @@ def test_a_window_that_cannot_open_is_an_output_error(probe):
 
 @pytest.mark.usefixtures("probe")
 def test_without_a_display_or_windows_nothing_is_tried(monkeypatch):
+    monkeypatch.setattr(Display, "currentUIFramework", lambda _: "")
     with monkeypatch.context() as patch:
         patch.setattr(os, "environ", {})
         with pytest.raises(OutputError, match="there is no display") as caught:
             WindowSink()
         assert "--save" in caught.value.hint
-    monkeypatch.setattr(Display, "currentUIFramework", lambda _: "")
-    with pytest.raises(OutputError, match="built without windows") as caught:
-        WindowSink()
-    # Where both builds are installed, uninstalling one would leave neither.
-    assert "pip install --force-reinstall --no-deps opencv-python" in caught.value.hint
+    # Where both builds are installed, uninstalling one would leave neither. Without the libraries
+    # of a desktop, the build without windows is there on purpose.
+    command = "pip install --force-reinstall --no-deps opencv-python"
+    for library, before in (("lib.so", ""), (None, "apt-get install libgl1 libglib2.0-0, then ")):
+        monkeypatch.setattr(window, "find_library", lambda _, found=library: found)
+        with pytest.raises(OutputError, match="built without windows") as caught:
+            WindowSink()
+        assert caught.value.hint == f"use --save DIR; or {before}{command}"
 
 
 @pytest.mark.usefixtures("probe")

@@ -15,10 +15,12 @@ from detcli.backend.nvidia import (
     CUDA_EXTRAS,
     DRIVER,
     NO_DEVICE,
+    NO_GPU,
     DriverFacts,
     cuda_command,
     driver_version,
     fitting_extra,
+    has_gpu,
     lacking_code,
 )
 from detcli.core.device import Device
@@ -42,8 +44,6 @@ REQUIRED = {
 
 NO_LIBRARY = re.compile(r"lib\S+\.so\S*: cannot open shared object file")
 
-NVIDIA_VENDOR = "0x10de"
-DISPLAY_CLASSES = ("0x0300", "0x0302")  # PCI classes of a GPU with and without a display
 DEVICE_FILES = ("nvidiactl", "nvidia-uvm", "nvidia0")
 CONTAINER_FILES = (".dockerenv", "run/.containerenv", "run/systemd/container")
 
@@ -68,7 +68,7 @@ class DoctorProblem:
     advice: str = ""
 
 
-NO_GPU = DoctorProblem("this machine has no NVIDIA GPU", advice=CPU_INSTEAD)
+NO_GPU_HERE = DoctorProblem(NO_GPU, advice=CPU_INSTEAD)
 NO_GPU_IN_CONTAINER = DoctorProblem(
     "this container was started without a GPU",
     "docker run --gpus all IMAGE",
@@ -120,15 +120,14 @@ def read_host(root: Path = Path("/")) -> HostFacts:
     """Read what the operating system shows, in the file system below `root`."""
     visible_devices = "CUDA_VISIBLE_DEVICES" in os.environ
     if not sys.platform.startswith("linux"):
-        hardware = False if sys.platform == "darwin" else None
-        return HostFacts(hardware=hardware, visible_devices=visible_devices)
+        return HostFacts(hardware=has_gpu(root), visible_devices=visible_devices)
     release: Mapping[str, str] = {}
     with contextlib.suppress(OSError):
         release = platform.freedesktop_os_release()
     files = [root / "dev" / name for name in DEVICE_FILES]
     driver = driver_version(root)
     return HostFacts(
-        hardware=driver is not None or _has_gpu(root / "sys/bus/pci/devices"),
+        hardware=driver is not None or has_gpu(root),
         driver=driver,
         container="KUBERNETES_SERVICE_HOST" in os.environ
         or any((root / sign).exists() for sign in CONTAINER_FILES),
@@ -141,19 +140,6 @@ def read_host(root: Path = Path("/")) -> HostFacts:
         ),
         visible_devices=visible_devices,
     )
-
-
-def _has_gpu(bus: Path) -> bool | None:
-    """Whether the PCI bus has an NVIDIA GPU; None where the bus is not shown.
-
-    Some virtual machines, sandboxes, WSL, and boards without the bus do not show it.
-    """
-    devices, found = [*bus.glob("*")], False
-    for device in devices:
-        with contextlib.suppress(OSError):
-            vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
-            found |= vendor == NVIDIA_VENDOR and kind.startswith(DISPLAY_CLASSES)
-    return found if devices else None
 
 
 def driver_problem(
@@ -176,8 +162,8 @@ def driver_problem(
 
 
 def _not_loaded(load_error: str, host: HostFacts) -> DoctorProblem:
-    if host.hardware is False and not host.wsl:
-        return NO_GPU
+    if host.hardware is False:
+        return NO_GPU_HERE
     if ".so" in load_error and "No such file" not in load_error:
         reason = f"the NVIDIA driver does not load: {load_error}"
         return DoctorProblem(reason, _install(host), DOWNLOAD)
@@ -207,8 +193,8 @@ def _no_gpu_listed(status: int, host: HostFacts) -> DoctorProblem:
         return STATUSES.get(status, unknown)
     if host.visible_devices:
         return DoctorProblem("CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES")
-    if host.hardware is False and not host.wsl:
-        return NO_GPU
+    if host.hardware is False:
+        return NO_GPU_HERE
     if host.container:
         return NO_GPU_IN_CONTAINER
     unloaded = DoctorProblem(

@@ -77,7 +77,7 @@ NO_LIST = "the NVIDIA driver lists no GPU"
         (ABSENT, HostFacts(hardware=True, distribution=("debian",)), "not installed", None),
         (ABSENT, HostFacts(hardware=None), "no NVIDIA GPU, or its driver is not installed", None),
         (ABSENT, HostFacts(hardware=True, container=True), IN_CONTAINER, DOCKER),
-        (ABSENT, HostFacts(hardware=False, wsl=True), "Windows provides no GPU",
+        (ABSENT, HostFacts(hardware=None, wsl=True), "Windows provides no GPU",
          "wsl.exe --shutdown"),
         (DAMAGED, BOX, NOT_LOADED, INSTALL["ubuntu"]),
         (DAMAGED, HostFacts(hardware=True, container=True, **UBUNTU), NOT_LOADED, None),
@@ -93,7 +93,7 @@ NO_LIST = "the NVIDIA driver lists no GPU"
             (HostFacts(hardware=True, container=True), IN_CONTAINER, DOCKER),
             (HostFacts(hardware=True), "the NVIDIA kernel module is not loaded",
              "sudo modprobe nvidia"),
-            (HostFacts(hardware=False, wsl=True), NO_LIST, None),
+            (HostFacts(hardware=None, wsl=True), NO_LIST, None),
             (BOX, NO_LIST, None),
         )),
     ],
@@ -222,8 +222,10 @@ def test_what_else_the_system_shows(machine, tmp_path, monkeypatch):
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
     machine("dev/nvidia0")
     machine("dev/nvidiactl")
+    machine("sys/bus/pci/devices/0000:00:00.0/vendor", "0x1414")  # which shows no GPU
     host = read_host(tmp_path)
     assert (host.container, host.wsl, host.visible_devices) == (True, True, True)
+    assert host.hardware is None
     assert host.distribution == ("linuxmint", "ubuntu", "debian")
     assert host.inaccessible == ()
     monkeypatch.setattr(os, "access", lambda path, _: path.name != "nvidia0")

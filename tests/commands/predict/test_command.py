@@ -248,8 +248,6 @@ def test_running_out_of_memory_is_a_record(predict, make_model):
         ("--model yolo10n", 4, "did you mean yolov10n"),
         ("--model yolov10n", 4, "cannot fetch yolov10n from http://127.0.0.1:9"),
         ("--device tpu", 2, "unknown device 'tpu'"),
-        ("--device cuda", 5, "CUDAExecutionProvider"),
-        ("--device tensorrt:1", 5, "TensorrtExecutionProvider"),
         ("--half", 2, "--device tensorrt"),
         ("--device cpu --cuda-graph", 2, "needs one of NVIDIA"),
         ("--gpu-mem-limit lots", 2, "--gpu-mem-limit: 'lots' is not a size"),
@@ -322,6 +320,13 @@ def test_boxes_only_of_a_plain_detector_is_a_note(predict, caplog):
     for options, number in (("", 0), ("--boxes-only -v", 1)):
         predict(f"a.png {options}")
         assert caplog.text.count("--boxes-only leaves nothing out") == number
+
+
+@pytest.mark.parametrize("device", ["cuda", "tensorrt:1"])
+def test_without_a_gpu_nothing_else_is_said_to_be_missing(device, predict, monkeypatch):
+    monkeypatch.setattr("detcli.backend.libraries.has_gpu", lambda: False)
+    says = "detcli: this machine has no NVIDIA GPU\n  hint: use --device cpu\n"
+    predict(f"a.png --device {device}", code=5, says=says)
 
 
 @pytest.mark.parametrize(
