@@ -16,8 +16,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from detcli.core.errors import DetcliError, DetcliWarning
-from detcli.core.text import is_terminal, printable, public_text
+from detcli.core.errors import DetcliError, DetcliWarning, SourceError
+from detcli.core.text import is_terminal, printable, public_text, wrapped
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -124,18 +124,21 @@ def report(error: DetcliError, source: str = "") -> None:
 
 
 def tell(messages: list[tuple[str, DetcliError | str]], *, quiet: bool) -> None:
-    """Say the errors and warnings of inputs, and take them out."""
-    for source, message in () if quiet else messages:
-        if isinstance(message, DetcliError):
+    """Say the errors and warnings of inputs, and take them out.
+
+    If quiet, only those inputs are named that cannot be found or read.
+    """
+    for source, message in messages:
+        if isinstance(message, SourceError) or (isinstance(message, DetcliError) and not quiet):
             report(message, source)
-        else:
+        elif not quiet:
             say(f"{source}: {message}")
     messages.clear()
 
 
 def say(text: str, prefix: str = "detcli: ") -> None:
     """Print a line on stderr; control codes, which file names may hold, are made harmless."""
-    _print(prefix + safe(text))
+    _print(wrapped(prefix + safe(text), sys.stderr))
 
 
 def _print(lines: str) -> None:

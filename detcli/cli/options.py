@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple, cast
 import typer
 from typer.core import TyperCommand
 
-from detcli.cli.completion import complete_device, complete_model
+from detcli.cli.completion import complete_classes, complete_device, complete_model
 from detcli.cli.groups import Help
 from detcli.core.config import PANELS, Config
 from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError, system_reason
@@ -39,7 +39,9 @@ SECTIONS = ("Arguments", *PANELS, "Options")
 WORTH_LEAVING_OUT = 10
 """From this many unusual options on, -h leaves them out."""
 
-COMPLETE: Mapping[str, Callable[[str], Iterable[str]]] = {
+COMPLETE: Mapping[str, Callable[..., Iterable[str]]] = {
+    "blur": complete_classes,
+    "classes": complete_classes,
     "device": complete_device,
     "model": complete_model,
 }

@@ -633,6 +633,9 @@ class Messages:
         common=True,
         excludes={"verbose": ("--quiet and --verbose are mutually exclusive", "leave one out")},
         yields="verbose",
+        "Print only fatal errors, and inputs that cannot be read, on stderr.",
+        boxes=False,
+        common=True,
     )
     verbose: int = option(0, "-v, --verbose", "Print more; -vv adds tracebacks.", boxes=False)
 

@@ -1,5 +1,6 @@
 """Text for people: without control codes and the secrets in addresses, and who reads it."""
 
+import contextlib
 import os
 import re
 import stat
@@ -105,6 +106,22 @@ def closest(word: str, known: Iterable[str]) -> str:
 
     alike = [one for one in known if one[:1] == word[:1]]
     return next(iter(difflib.get_close_matches(word, alike, n=1, cutoff=0.75)), "")
+
+
+def wrapped(text: str, stream: TextIO | None) -> str:
+    """A line for a stream, broken between words where a terminal would break it within one."""
+    width = 0
+    if stream is not None and is_terminal(stream):
+        with contextlib.suppress(OSError):
+            width = os.get_terminal_size(stream.fileno()).columns
+    if not 0 < width < len(text):
+        return text
+    import textwrap  # only narrow terminals need it
+
+    indent = " " * (len(text) - len(text.lstrip()) + 2)
+    return textwrap.fill(
+        text, width, break_long_words=False, break_on_hyphens=False, subsequent_indent=indent
+    )
 
 
 def is_terminal(stream: TextIO | None) -> bool:

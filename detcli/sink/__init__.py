@@ -16,6 +16,7 @@ import contextlib
 import os
 import stat
 import sys
+import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcli.core.config import Config
-from detcli.core.errors import UsageError
+from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.files import AppendedFile, AtomicFile, DirectFile, StandardOutput, open_output
 from detcli.core.interrupts import interrupts
 from detcli.core.record import OPTIONAL_FIELDS, SettingsJson
@@ -32,7 +33,7 @@ from detcli.core.values import Format, Target
 from detcli.model.contract import class_ids
 from detcli.sink.protocol import Output, RecordSink, Sink
 from detcli.source.loading import Item
-from detcli.source.names import is_live
+from detcli.source.names import has_inputs, is_live
 
 if TYPE_CHECKING:
     from detcli.sink.folder import OutputFolder
@@ -99,6 +100,11 @@ def choose_destination(config: Config) -> Destination:
     """
     writing = config.writing
     target, resumed = writing.target, writing.resume is not None
+    if isinstance(target, Path) and target.is_dir():
+        raise UsageError(
+            f"--output {target} is a folder, and records go to a file",
+            f"name a file in it; annotated pictures go to a folder with --save {target}",
+        )
     chosen = choose_format(writing.format, target)
     if writing.provenance and not resumed and not chosen.traits.has_provenance:
         raise UsageError(
@@ -206,7 +212,15 @@ def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
         from detcli.sink.folder import OutputFolder
 
         roots, resumed = config.inputs.source, writing.resume is not None
-        folder = OutputFolder(path, guard, roots=roots, resumed=resumed)
+        marked = path == writing.save and has_inputs(path, roots)
+        if marked:
+            warnings.warn(
+                f"--save {path} has inputs in it: the copies get other names, and later runs of "
+                "the folder leave them out; a folder of their own keeps them apart",
+                DetcliWarning,
+                stacklevel=1,
+            )
+        folder = OutputFolder(path, guard, roots=roots, resumed=resumed, marked=marked)
         folders.append(folder)
         return folder
 

@@ -14,11 +14,11 @@ from typing import Generic, TypeVar
 
 from detcli.core.files import LEFTOVER, make_folder, write_file, writing
 from detcli.core.record import Origin, Record
+from detcli.source.names import MARK, name_mark
 
 State = TypeVar("State")
 
 MAX_NAME_BYTES = 220  # of a name without numbers and suffix; file systems allow 255 in all
-MARK = ".detcli-folder"  # the file by which a folder is known to be ours
 
 NOT_TEXT = re.compile(r"[\ud800-\udc7f\udd00-\udfff]")  # surrogates that do not stand for a byte
 # Separators, control characters and changes of direction. Windows forbids more, common elsewhere.
@@ -204,7 +204,8 @@ class OutputFolder:
 
     All files lie in this folder, whatever the inputs are called and whatever links are in it, and
     none is one of `inputs`. `roots` are the folders and patterns that were searched for inputs. A
-    `resumed` run keeps the videos of the one before, and writes the rest of their frames.
+    `resumed` run keeps the videos of the one before, and writes the rest of their frames. In a
+    `marked` folder, which has inputs in it, each file has the hash, by which a search knows it.
 
     Raises:
         OutputError: The folder cannot be made or read.
@@ -217,13 +218,14 @@ class OutputFolder:
         *,
         roots: Iterable[str] = (),
         resumed: bool = False,
+        marked: bool = False,
     ) -> None:
         self._real = make_folder(path)
         self.path = path
         self._inputs = inputs
         searched = {root for name in roots if (root := _searched(name)) is not None}
         self._roots = sorted(searched, key=len, reverse=True)
-        self._resumed = resumed
+        self._resumed, self._marked = resumed, marked
         self._names = UniqueNames()
         self._ours = claim(self._real, MARK)
         self._prefixes = PerClip(self._prefix)
@@ -288,7 +290,8 @@ class OutputFolder:
 
     def _file(self, origin: Origin, suffix: str, *, keep: bool = False) -> Path:
         keep, wanted = keep or origin.is_new, self._wanted(origin)
-        if not self._ours and os.path.lexists(self._real / f"{wanted}{suffix}"):
+        is_taken = os.path.lexists(self._real / f"{wanted}{suffix}")
+        if not self._ours and (self._marked or is_taken):
             self._names.reserve(wanted, "somebody else")
 
         def usable(name: str) -> bool:
@@ -338,12 +341,10 @@ def _searched(name: str) -> str | None:
 
 def _mark(origin: Origin) -> str:
     """What distinguishes an input from others of its name, in every run."""
-    import hashlib
-
     path = origin.source
     if origin.path is not None or "://" not in path:
         path = os.path.abspath(origin.path or path)  # noqa: PTH100 - keeps links
-    return hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return name_mark(path)
 
 
 class FolderSink:

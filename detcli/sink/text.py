@@ -8,12 +8,13 @@ injection".
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from detcli.core.errors import UsageError
 from detcli.core.files import AppendedFile
 from detcli.core.record import RecordJson
-from detcli.core.text import printable
+from detcli.core.text import printable, wrapped
 from detcli.sink.protocol import Encodable, Output, TextSink
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ class TableSink(TextSink):
 
         super().__init__(output)
         self._terminal = output.file.isatty()
+        self._begun = self._apart = False  # whether a picture came, and the last took several lines
         # The terminal wraps long names, so that they can be copied whole. Only text is taken from
         # the console, which writes nothing.
         self._console = Console(
@@ -160,26 +162,27 @@ class TableSink(TextSink):
         eventful = any(fields.get(name) for name in ("error", "warnings", "detections"))
         if self._terminal and not eventful and "frame" in fields:
             return
+        parts = _parts(fields, lambda text: wrapped(printable(text), self._output.file))
+        apart = len(parts) > 1 or self._apart
         with self._console.capture() as text:
-            self._console.print(*_parts(fields), sep="\n")
-        self._output.write(text.get())
+            self._console.print(*parts, sep="\n")
+        self._output.write("\n" * (apart and self._begun) + text.get())
+        self._begun, self._apart = True, len(parts) > 1
 
 
-def _parts(fields: RecordJson) -> "list[Table | Text]":
+def _parts(fields: RecordJson, shown: Callable[[str], str]) -> "list[Table | Text]":
     from rich.table import Table
     from rich.text import Text
 
     if "error" in fields:
-        message = Text(printable(f"{_place(fields)}: {fields['error']['message']}"), style="red")
-        if fields["error"]["hint"]:
-            message.append(printable(f"  ({fields['error']['hint']})"), style="not red dim")
-        return [message]
+        message = Text(shown(f"{_place(fields)}: {fields['error']['message']}"), style="red")
+        hint = fields["error"]["hint"]
+        return [message, *([Text(shown(f"  hint: {hint}"), style="dim")] if hint else [])]
     size = f"{fields['width']}x{fields['height']}"
     heading = Text(f"{printable(_place(fields))}  {size}", style="bold")
-    for warning in fields.get("warnings", ()):
-        heading.append(f"  {printable(warning)}", style="not bold yellow")
+    warnings = [Text(shown(f"  {one}"), style="yellow") for one in fields.get("warnings", ())]
     if not fields["detections"]:
-        return [heading.append("  nothing found", style="not bold dim")]
+        return [heading.append("  nothing found", style="not bold dim"), *warnings]
     table = Table(box=None, pad_edge=False)
     table.add_column("class", style="cyan")
     for column in ("score", *BOX):
@@ -200,7 +203,7 @@ def _parts(fields: RecordJson) -> "list[Table | Text]":
             *(f"{side:.1f}" for side in found["box"]),
             *(Text(printable(str(cells.get(name) or ""))) for name in shown),
         )
-    return [heading, table]
+    return [heading, *warnings, table]
 
 
 def _place(fields: RecordJson) -> str:

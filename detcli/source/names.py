@@ -117,15 +117,45 @@ def _suffix(name: str) -> str:
     return name[name.rfind(".") :].lower()  # Path takes ten times as long
 
 
+MARK = ".detcli-folder"  # the file by which a folder is known to be ours
+COPY = re.compile(r"(?s)(?P<picture>.+)-(?P<mark>[0-9a-f]{8})(-[0-9]+)?\.\w+")
+
+
+def name_mark(path: str) -> str:
+    """The hash of an absolute path or an address, in the names of files that are made of it."""
+    import hashlib
+
+    return hashlib.sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def without_copies(files: list[str]) -> list[str]:
+    """Leave out the annotated copies that a run has put beside its pictures."""
+    copies = {file: found for file in files if (found := COPY.fullmatch(file))}
+    if not copies:
+        return files
+    known = {(os.path.splitext(file)[0], name_mark(os.path.abspath(file))) for file in files}
+    return [
+        file
+        for file in files
+        if file not in copies or copies[file].group("picture", "mark") not in known
+    ]
+
+
+def has_inputs(folder: Path, names: Iterable[str]) -> bool:
+    """Whether a folder is one of these names, or has one of these files or patterns in it."""
+    places = (name if os.path.isdir(name) else os.path.dirname(name) or "." for name in names)
+    return (found := identity(folder)) is not None and found in map(identity, places)
+
+
 def search(
     folder: str, *, recursive: bool = False, omit: Collection[FileIdentity | None] = ()
 ) -> Iterator[list[str] | Item]:
     """Yield the pictures and videos of a folder, then those of each folder in it.
 
     Pipes, sockets and devices are skipped, whatever their suffix. Names are sorted within a
-    folder; those that begin with a dot are left out, as in a shell's patterns. Links are followed,
-    and a folder that is reached twice is searched once. One that cannot be listed is an item with
-    the error.
+    folder; those that begin with a dot are left out, as in a shell's patterns. So are copies that
+    a run has made, and folders below that it has filled. Links are followed, and a folder that is
+    reached twice is searched once. One that cannot be listed is an item with the error.
     """
     seen = {*omit} - {identity(folder)}
     waiting = [folder]
@@ -134,6 +164,8 @@ def search(
         if (found := identity(path)) in seen:
             continue
         seen.add(found)
+        if path != folder and os.path.lexists(os.path.join(path, MARK)):
+            continue
         files: list[str] = []
         folders: list[str] = []
         try:
@@ -150,7 +182,7 @@ def search(
             reason = f"cannot list it: {error.strerror}"
             yield failed(path, SourceError(reason, "check its permissions"))
             continue
-        yield sorted(files)
+        yield without_copies(sorted(files))
         if recursive:
             waiting += sorted(folders, reverse=True)
 

@@ -48,6 +48,7 @@ from detcli.source.names import (
     path_of,
     read_list,
     search,
+    without_copies,
 )
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         elif is_missing(name):
             raise SourceError("no such file", "check the path")
         else:
-            found = list(filter(os.path.isfile, match(name)))
+            found = without_copies([*filter(os.path.isfile, match(name))])
             yield from self._counted([found], SourceError("no file matches", "check the pattern"))
 
     def _pages(self, url: str) -> Iterator[list[str]]:

@@ -78,6 +78,18 @@ def test_a_warm_start_loads_neither_onnx_nor_rich(cache, make_model, make_pictur
     assert imported_by(*arguments) & unwanted == set()
 
 
+def test_completing_classes_loads_neither_onnx_nor_its_runtime(cache, make_model):
+    environment = {
+        **os.environ,
+        "_DETCLI_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"detcli\npredict\n-m\n{make_model(tail='authors')}\n--classes\nr",
+        "COMP_CWORD": "5",
+    }
+    assert "onnx" in imported_by(environment=environment)
+    assert cache.exists()
+    assert imported_by(environment=environment) & {"onnx", "onnxruntime", "cv2"} == set()
+
+
 def test_a_fetched_model_loads_no_more_and_a_list_asks_no_hub(hub, make_model, make_picture):
     hub.add("yolov10n", make_model(tail="authors").read_bytes())
     arguments = ["predict", "-q", make_picture("a.png")]

@@ -105,3 +105,16 @@ def test_fish_asks_for_candidates_as_typer_does():
     }
     result = CliRunner().invoke(app, [], prog_name="detcli", env=environment)
     assert result.stdout.split() == ["jsonl", "json"]
+
+
+@pytest.mark.usefixtures("cache")
+def test_classes_are_those_of_the_model_in_the_line(make_model, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    make_model()
+    line = ("predict", "a.jpg", "--model", "colours.onnx")
+    assert bash(*line, "--classes", "") == ["red", "green", "blue"]
+    assert bash(*line, "--classes", "red,b") == ["red,blue"]
+    monkeypatch.setenv("DETCLI_MODEL", "colours.onnx")
+    assert bash("predict", "--blur", "g") == ["green"]
+    for other in (("-m", "none.onnx"), ("-m", "yolov10n"), ("-m", "colours.onnx", "--names", "x")):
+        assert bash("predict", *other, "--classes", "") == []

@@ -166,14 +166,14 @@ def test_a_picture_has_a_heading_and_one_row_per_detection(written):
 LONG = "folder of pictures/" * 20
 
 
-def test_what_has_no_detections_has_one_line(written):
+def test_what_has_no_detections_has_a_line_and_one_for_each_remark(written):
     for record, line in (
         (picture(count=0), "a.jpg  60x40  nothing found"),
         (picture(LONG, count=0), f"{LONG}  60x40  nothing found"),
         (failure(LONG, hint=""), f"{LONG}: it is torn"),
-        (failure(hint="fetch it"), "torn.jpg: it is torn  (fetch it)"),
+        (failure(hint="fetch it"), "torn.jpg: it is torn\n  hint: fetch it"),
         (frame(12), "in/film.avi  frame 12  1.20 s  60x40  nothing found"),
-        (damaged(picture(count=0), "torn\x1b"), "a.jpg  60x40  torn\\x1b  nothing found"),
+        (damaged(picture(count=0), "torn\x1b"), "a.jpg  60x40  nothing found\n  torn\\x1b"),
     ):
         assert written(TableSink, record) == f"{line}\n"
 
@@ -181,11 +181,30 @@ def test_what_has_no_detections_has_one_line(written):
 def test_names_in_tables_are_neither_markup_nor_control_codes(written):
     for name, shown in SHOWN.items():
         text = written(TableSink, damaged(picture(name, name), "odd"), failure(name, name, hint=""))
-        heading, _, row, error, end = text.split("\n")
-        assert heading == f"{shown}  60x40  odd"
+        heading, remark, _, row, blank, error, end = text.split("\n")
+        assert [heading, remark, blank] == [f"{shown}  60x40", "  odd", ""]
         assert row.startswith(shown)
         assert (error, end) == (f"{shown}: {shown}", "")
         assert "\x1b" not in text
+
+
+def test_a_blank_line_keeps_pictures_apart_that_take_several(written):
+    nothing, found = picture(count=0), picture(count=1)
+    lines = written(TableSink, nothing, nothing, found, found, nothing, nothing).splitlines()
+    assert [not line for line in lines] == [
+        *(False, False, True, False, False, False),
+        *(True, False, False, False, True, False, False),
+    ]  # fmt: skip
+
+
+def test_a_narrow_terminal_breaks_sentences_between_words(shown, monkeypatch):
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((30, 9)))
+    monkeypatch.setenv("NO_COLOR", "1")
+    said = "a damaged picture, of which half was read"
+    text = shown(damaged(picture(), said), failure(LONG, hint=said))
+    lines = re.sub(r"\x1b\[[0-9;]*m|\r", "", text).splitlines()
+    assert lines[1:3] == ["  a damaged picture, of which", "    half was read"]
+    assert lines[-2:] == ["  hint: a damaged picture, of", "    which half was read"]
 
 
 @pytest.mark.parametrize("plain", [False, True])

@@ -126,7 +126,8 @@ def evaluate(
                 tell(counts.messages, quiet=quiet)
                 advance()
         seconds = time.perf_counter() - start_s
-        for line in () if quiet else counts.summary(seconds, times=evaluation.times):
+        times = evaluation.times if config.messages.verbose else None
+        for line in () if quiet else counts.summary(seconds, times=times):
             say(line)
         if not quiet:
             say("comparing")

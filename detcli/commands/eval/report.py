@@ -111,9 +111,7 @@ class EvalReport:
 
 
 def render(report: EvalReport) -> Iterator[Table | Text]:
-    """Lay out a report: the figures, model and data, each class, the findings."""
-    yield _figures(report.metrics)
-    yield Text()
+    """Lay out a report: model and data, each class, findings, and last the figures."""
     yield facts(_facts(report))
     if classes := [one for one in report.classes if one.boxes]:
         yield Text()
@@ -127,9 +125,6 @@ def render(report: EvalReport) -> Iterator[Table | Text]:
         yield Text()
         limit = f"confused above {report.confusions.conf:g}: "
         yield line((limit, "cyan"), (", ".join(confused[:MAX_CONFUSIONS]), ""))
-    if report.advice is not None:
-        yield Text()
-        yield from _advice(report.advice)
     if report.findings:
         yield Text()
     for one in report.findings:
@@ -138,6 +133,11 @@ def render(report: EvalReport) -> Iterator[Table | Text]:
         yield text.append(f"\n  {printable(', '.join(one.examples))}{more}", style="dim")
     for path in report.plots:
         yield line(("plot: ", "dim"), (str(path), ""))
+    if report.advice is not None:
+        yield Text()
+        yield from _advice(report.advice)
+    yield Text()
+    yield _figures(report.metrics)
 
 
 def _facts(report: EvalReport) -> Iterator[tuple[str, str]]:

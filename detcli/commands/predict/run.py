@@ -122,7 +122,7 @@ class _Summary:
         self._tracks = config.watched.track is not None
         self._start_s = time.perf_counter()
         self._writing, self._destination = config.writing, destination
-        self._silent = config.messages.quiet or destination.show_errors
+        self._messages = config.messages
         self._replaced = {
             path
             for path in (destination.target, config.writing.save_coco)
@@ -139,6 +139,9 @@ class _Summary:
         self.counts.add(record)
         tell(self.counts.messages, quiet=self._silent)
         self._rows += max(1, len(record.detections or ()))
+        if self._destination.show_errors:
+            self.counts.messages.clear()
+        tell(self.counts.messages, quiet=self._messages.quiet)
         self._numbered += origin.frame is not None
         if origin.time is not None and origin.time_s is not None:
             frames, first_s, _ = self._streams.get(origin.source, (0, origin.time_s, 0.0))
@@ -162,7 +165,8 @@ class _Summary:
     def lines(self, times: StageTimes, dropped: Counter[str]) -> Iterator[str]:
         """What was done, found and written."""
         seconds = time.perf_counter() - self._start_s
-        yield from self.counts.summary(seconds, self.skipped, dropped.total(), times)
+        shown = times if self._messages.verbose else None
+        yield from self.counts.summary(seconds, self.skipped, dropped.total(), shown)
         if len(dropped) > 1:
             for source, number in dropped.items():
                 yield f"{source}: {self._stream(source, number)}"

@@ -102,6 +102,8 @@ def _say_begin(store: Store, opened: OpenedRun, left: int, mine: int) -> None:
     if opened.added:
         shards = count(len(opened.manifest), "shard")
         say(f"{store}: {count(opened.added, 'name')} written down, {shards} in all")
+        hint = "a / at the end of --output begins a run in shards, of records only"
+        say(f"  hint: {hint}; annotated pictures go to a folder with --save", prefix="")
     if opened.repeated:
         say(f"{count(opened.repeated, 'name')} given again, and worked once")
     if opened.gone:

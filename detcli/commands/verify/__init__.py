@@ -10,7 +10,7 @@ import typer
 from detcli.cli.messages import report as report_error
 from detcli.cli.messages import say, set_verbosity
 from detcli.cli.options import LINE, adapted, command
-from detcli.cli.report import encode, write_report
+from detcli.cli.report import ReportFormat, choose_report_format, encode, write_report
 from detcli.commands.verify.request import (
     VerifyRequest,
     about_running,
@@ -101,15 +101,17 @@ def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -
             warnings.warn(sentence, DetcliWarning, stacklevel=1)
         for failed in found.failed:
             report_error(DetcliError(failed.error), failed.source)
+    # A table lists what differs.
+    is_table = choose_report_format(report_format) is ReportFormat.TABLE
     if checked is None:
-        _judge(found, _next_step(request, found))
+        _judge(found, _next_step(request, found), is_table=is_table)
         return
     if serious := [change for change in checked.changes if change.matters]:
         raise CheckError(
             f"{request.check} no longer holds: {_first(serious)}",
             "restore what was certified, or issue another certificate with --certificate",
         )
-    _judge(found, "--tolerance sets what is allowed, in another certificate")
+    _judge(found, "--tolerance sets what is allowed, in another certificate", is_table=is_table)
 
 
 def _require_only_check(origins: Mapping[str, str]) -> None:
@@ -165,7 +167,7 @@ def _next_step(request: VerifyRequest, found: "VerifyReport") -> str:
     return "; ".join(steps)
 
 
-def _judge(found: "VerifyReport", hint: str) -> None:
+def _judge(found: "VerifyReport", hint: str, *, is_table: bool) -> None:
     """End with the exit code of the verdict.
 
     Raises:
@@ -173,7 +175,8 @@ def _judge(found: "VerifyReport", hint: str) -> None:
         SourceError: Nothing could be compared.
     """
     if found.failures:
-        raise CheckError(f"the two sides do not agree: {_first(found.failures)}", hint)
+        why = "" if is_table else f": {_first(found.failures)}"
+        raise CheckError(f"the two sides do not agree{why}", hint)
     if not found.compared:
         hint = "the errors above say why" if found.failed else "name records of the same pictures"
         raise SourceError("no picture could be compared", hint)

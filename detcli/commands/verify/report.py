@@ -354,7 +354,7 @@ def render_check(found: CheckReport) -> Iterator[Table | Text]:
 
 
 def _table(title: str, columns: Iterable[str]) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for one in columns:
         table.add_column(one, justify="right" if one in NUMBERS else "left", overflow="fold")
     return table

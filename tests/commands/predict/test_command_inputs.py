@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import stream_server
 from PIL import Image
+from json_lines import lines
 
 HANGS = "not read and decoded after 1 s"
 
@@ -89,3 +90,44 @@ def test_detections_are_where_viewers_show_them(predict, tmp_path, make_picture)
     # Trainers read files with OpenCV, so what it does not show like this is encoded again.
     for path in (*(tmp_path / "all/images").iterdir(), *(tmp_path / "shown").glob("a*")):
         assert cv2.imread(path).shape == upright.shape
+
+
+def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
+    detcli, make_model, make_picture
+):
+    folder = make_picture("pics/a.png", ("red", 2, 3)).parent
+    for name in ("pics/a.jpg", "pics/a-0123abcd.png", "pics/more/b.png"):
+        make_picture(name, ("red", 2, 3))
+    named = [str(folder / name) for name in ("a-0123abcd.png", "a.jpg", "a.png", "more/b.png")]
+
+    def run(*words):
+        done = detcli("predict", *words, "-m", make_model())
+        return [record["source"] for record in lines(done.stdout)], done.stderr
+
+    for _ in range(3):
+        sources, said = run(folder, "-r", "--save", folder)
+        assert "pics has inputs in it" in said
+        assert sources == named
+        sources, said = run(folder, "-r", "--save", folder / "out")
+        assert "has inputs" not in said
+        assert sources == named
+    assert run(folder, "-r")[0] == run(f"{folder}/*.*", folder / "more")[0] == named
+    assert len([*folder.glob("a*")]) == 3 + 3 * 3
+    copy = next(folder.glob("a-*-2.png"))  # which is an input where it is named
+    assert run(copy)[0] == [str(copy)]
+
+
+def test_quiet_runs_name_inputs_that_are_not_there(detcli, make_model, make_picture, tmp_path):
+    torn = tmp_path / "torn.png"
+    torn.write_bytes(b"no picture")
+    done = detcli("predict", "none.png", torn, make_picture("a.png"), "-q", "-m", make_model())
+    assert done.stderr == "detcli: none.png: no such file\n  hint: check the path\n"
+    assert done.returncode == 3
+
+
+@pytest.mark.usefixtures("shards_here")
+def test_a_folder_as_output_is_told_from_the_folder_of_pictures(predict, tmp_path):
+    (tmp_path / "out").mkdir()
+    predict("a.png -o out", code=2, says="annotated pictures go to a folder with --save out")
+    done = predict("a.png -o parts/")
+    assert "annotated pictures go to a folder with --save\n" in done.stderr

@@ -101,7 +101,7 @@ def test_a_node_that_differs():
 
 
 def text(**parts):
-    return printed(render(verified(**parts)))
+    return printed(render(verified(**parts)), width=120)
 
 
 def test_the_table():
