@@ -168,7 +168,9 @@ def render(listing: Listing) -> "Iterator[Table]":
     table.columns[2].justify = "right"
     for model in listing.models:
         # Before it is fetched, four bytes for each parameter.
-        estimate = "" if model.parameters is None else f"~{decimal(4 * model.parameters)}"
+        estimate = (
+            "" if model.parameters is None else f"~{decimal(4 * model.parameters, precision=0)}"
+        )
         for file in model.files:
             if not file.half or file.state == "fetched":
                 pinned = zoo.MODELS[model.name].pinned or not file.revision
@@ -177,7 +179,7 @@ def render(listing: Listing) -> "Iterator[Table]":
                     Text(file.state, STYLES[file.state]),
                     estimate if file.bytes is None else decimal(file.bytes),
                     model.licence,
-                    model.repository or "detcli",
+                    (model.repository or "detcli").rpartition("/")[2],  # all have one owner
                     (file.revision or "")[:7] if pinned else "not pinned",
                 )
     yield table

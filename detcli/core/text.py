@@ -5,7 +5,8 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from typing import TextIO
+from io import FileIO
+from typing import IO, Any, TextIO
 
 # Expressions are compiled when they are used: `--help` loads this module.
 
@@ -108,7 +109,7 @@ def closest(word: str, known: Iterable[str]) -> str:
     return next(iter(difflib.get_close_matches(word, alike, n=1, cutoff=0.75)), "")
 
 
-def wrapped(text: str, stream: TextIO | None) -> str:
+def wrapped(text: str, stream: FileIO | IO[Any] | None) -> str:
     """A line for a stream, broken between words where a terminal would break it within one."""
     width = 0
     if stream is not None and is_terminal(stream):
@@ -124,7 +125,7 @@ def wrapped(text: str, stream: TextIO | None) -> str:
     )
 
 
-def is_terminal(stream: TextIO | None) -> bool:
+def is_terminal(stream: FileIO | IO[Any] | None) -> bool:
     """True for a terminal; a standard stream may be None or closed."""
     return stream is not None and not stream.closed and stream.isatty()
 

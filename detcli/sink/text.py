@@ -170,17 +170,17 @@ class TableSink(TextSink):
         self._begun, self._apart = True, len(parts) > 1
 
 
-def _parts(fields: RecordJson, shown: Callable[[str], str]) -> "list[Table | Text]":
+def _parts(fields: RecordJson, line: Callable[[str], str]) -> "list[Table | Text]":
     from rich.table import Table
     from rich.text import Text
 
     if "error" in fields:
-        message = Text(shown(f"{_place(fields)}: {fields['error']['message']}"), style="red")
+        message = Text(line(f"{_place(fields)}: {fields['error']['message']}"), style="red")
         hint = fields["error"]["hint"]
-        return [message, *([Text(shown(f"  hint: {hint}"), style="dim")] if hint else [])]
+        return [message, *([Text(line(f"  hint: {hint}"), style="dim")] if hint else [])]
     size = f"{fields['width']}x{fields['height']}"
     heading = Text(f"{printable(_place(fields))}  {size}", style="bold")
-    warnings = [Text(shown(f"  {one}"), style="yellow") for one in fields.get("warnings", ())]
+    warnings = [Text(line(f"  {one}"), style="yellow") for one in fields.get("warnings", ())]
     if not fields["detections"]:
         return [heading.append("  nothing found", style="not bold dim"), *warnings]
     table = Table(box=None, pad_edge=False)

@@ -164,13 +164,14 @@ def test_list_as_a_table(hub, invoke, make_model):
     rows = {line.split()[0]: line for line in lines}
     for name, cells in {
         "codes": ["bundled", "Apache-2.0"],
-        "yolov10n": ["to fetch", "~9.2 MB", COMMIT[:7]],
+        "yolov10n": ["to fetch", "~9 MB", COMMIT[:7]],
         "--half": ["4 bytes"],
         "yolov10s": ["not pinned"],
         "rfdetr-medium": ["not pinned"],
     }.items():
         assert all(cell in rows[name] for cell in cells)
     assert len(rows) == 1 + len(zoo.MODELS) + 1
+    assert all(len(line.rstrip()) <= 80 and "…" not in line for line in lines)  # on any terminal
     wrong = [name for name, model in zoo.MODELS.items() if model.pinned and "not " in rows[name]]
     assert not wrong
 

@@ -318,6 +318,7 @@ def shortened(text: str) -> str:
 def render(report: VerifyReport) -> Iterator[Table | Text]:
     """Lay out a report: both sides, sums, the worst pictures, tensors, and whether they agree."""
     yield facts([("left", _side(report.left)), ("right", _side(report.right))])
+    yield Text()
     if report.detections is not None:
         yield facts(_sums(report.detections, report.tolerance, report.compared))
         yield from _worst(report.detections, report.tolerance)
@@ -330,6 +331,7 @@ def render(report: VerifyReport) -> Iterator[Table | Text]:
         yield _paragraph(lines, "italic")
     if report.bisect is not None:
         yield _paragraph(_bisect(report.bisect), "bold" if report.bisect.node else "")
+    yield Text()
     if report.agree:
         yield Text("the two sides agree", "green")
     else:
@@ -389,11 +391,12 @@ def _sums(
     yield "disagreeing boxes", f"{found.disagreeing:.2%} (allowed {tolerance.boxes:.2%})"
 
 
-def _worst(found: DetectionsReport, tolerance: Tolerance) -> Iterator[Table]:
+def _worst(found: DetectionsReport, tolerance: Tolerance) -> Iterator[Table | Text]:
     different = (one for one in found.pictures if one.severity(tolerance) > (0, 0.0))
     worst = heapq.nlargest(WORST, different, key=lambda one: one.severity(tolerance))
     if not worst:
         return
+    yield Text()
     table = _table("worst pictures", COLUMNS)
     for picture in worst:
         frame = "" if picture.frame is None else f" frame {picture.frame}"

@@ -1,5 +1,6 @@
 """The summary at the end of a run."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -48,3 +49,11 @@ def test_each_stream_has_its_own_rate():
 def test_one_stream_is_not_listed():
     records = [live(frame(number, Film("a", 0.0, live=True))) for number in range(3)]
     assert listed([*records, picture("a.jpg"), frame(0)], a=1) == []
+
+
+def test_stages_are_summed_where_more_is_asked_for(detcli, make_model, make_picture):
+    pictures = [make_picture(f"{name}.png", ("red", 2, 3)) for name in "ab"]
+    for words, shown in (((), False), (("-v",), True)):
+        done = detcli("predict", *pictures, "-m", make_model(), *words)
+        (line,) = (line for line in done.stderr.splitlines() if line.startswith("detcli: 2 pict"))
+        assert bool(re.search(r"; decode \d+%, .*write \d+%$", line)) == shown

@@ -66,8 +66,13 @@ def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
     assert done.stderr.startswith("detcli: the two sides do not agree: 100.00% of 6 boxes disagree")
     assert "(and 2 more, see the report)\n  hint: --tolerance sets what is allowed" in done.stderr
     assert done.stderr.count("\n") == 2
-    table = verify(*arguments, "--bisect", "--format", "table", "-q").stdout
-    assert "first node that differs: Sub low" in table
+    done = verify(*arguments, "--bisect", "--format", "table", "-q")
+    assert "first node that differs: Sub low" in done.stdout
+    assert done.stderr.startswith(
+        "detcli: the two sides do not agree\n  hint: "
+    )  # which differ, the table says
+    assert "\ndiffers: 100.00% of 6 boxes disagree" in done.stdout
+    assert "━" not in done.stdout
     done = verify(*arguments)
     assert "--report DIR shows the pictures; --bisect names the first node" in done.stderr
     done = verify(*arguments, "--tolerance", "boxes=100%")
