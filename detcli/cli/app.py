@@ -177,17 +177,22 @@ def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's
     hint = f"see: {error.ctx.command_path if error.ctx else 'detcli'} --help"
     if unknown and hasattr(error, "possibilities"):
         message = f"no such option: {unknown}"
-        typed, known = unknown.lstrip("-"), getattr(error.ctx.command, "rows", {})
-        alike = closest(typed, (one[2:] for one in error.possibilities or ()))
-        meant = [row.flag for row in known.values() if typed in row.other_names.split()]
-        if meant or alike:
-            hint = f"did you mean {meant[0] if meant else f'--{alike}'}?"
+        if meant := _meant(unknown.lstrip("-"), error):
+            hint = f"did you mean --{meant}?"
         elif not unknown.startswith("--"):
             hint += "; a file whose name begins with - needs ./ in front"
     elif type(error) is typer.BadParameter and error.param is not None:
         message = f"{error.param.opts[0]}: {error.message}"
     message = re.sub(r"[^\s()'\"]+", lambda word: public_name(word[0]), message)
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint)
+
+
+def _meant(typed: str, error: Any) -> str:  # noqa: ANN401 - as above
+    """The option that goes by another name elsewhere, or has a name of which this is a typo."""
+    for row in getattr(error.ctx.command, "rows", {}).values():
+        if typed in row.other_names.split():
+            return str(row.flag[2:])
+    return closest(typed, (one[2:] for one in error.possibilities or ()))
 
 
 def _is_input(name: str) -> bool:

@@ -3,14 +3,12 @@
 import contextlib
 import importlib.util
 import io
-import logging
 import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
 
-from detcli.core.errors import DetcliError, DeviceError
+from detcli.core.errors import DeviceError
 
 VARIABLE = "_DETCLI_COMPLETE"
 
@@ -37,27 +35,6 @@ def complete_model(incomplete: str) -> list[str]:
     from detcli.model.zoo import MODELS
 
     return [*MODELS, *complete_files(incomplete, (".onnx",))]
-
-
-def complete_classes(ctx: Any, incomplete: str) -> list[str]:  # noqa: ANN401 - Typer's own type
-    """The classes of the model in the line, or of the usual one, if its file is here."""
-    from detcli.cli.options import gather, read_defaults
-    from detcli.core.config import Config
-    from detcli.core.options import rows
-    from detcli.model.file import prepare
-    from detcli.model.zoo import find
-
-    logging.disable()  # which would be printed into the line
-    row, before = rows(Config)["model"], incomplete[: incomplete.rfind(",") + 1]
-    try:
-        given = gather({"model": row}, ctx.params, read_defaults())
-        name = given["model"].value if given else row.default
-        names = (
-            () if ctx.params.get("names") else prepare(find(name, fetch=False).path).contract.names
-        )
-    except DetcliError:
-        return []
-    return [one for one in (f"{before}{name}" for name in names) if one.startswith(incomplete)]
 
 
 def complete_files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:

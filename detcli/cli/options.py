@@ -8,6 +8,7 @@ from the user's file and from JSON.
 """
 
 import inspect
+import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -19,7 +20,7 @@ from typing import Annotated, Any, NamedTuple, cast
 import typer
 from typer.core import TyperCommand
 
-from detcli.cli.completion import complete_classes, complete_device, complete_model
+from detcli.cli.completion import complete_device, complete_model
 from detcli.cli.groups import Help
 from detcli.core.config import PANELS, Config
 from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError, system_reason
@@ -38,6 +39,25 @@ SECTIONS = ("Arguments", *PANELS, "Options")
 
 WORTH_LEAVING_OUT = 10
 """From this many unusual options on, -h leaves them out."""
+
+
+def complete_classes(ctx: Any, incomplete: str) -> list[str]:
+    """The classes of the model in the line, or of the usual one, if its file is here."""
+    from detcli.model.file import prepare
+    from detcli.model.zoo import find
+
+    if ctx.params.get("names"):  # of others
+        return []
+    logging.disable()  # which would be printed into the line
+    row, before = rows(Config)["model"], incomplete[: incomplete.rfind(",") + 1]
+    try:
+        given = gather({"model": row}, ctx.params, read_defaults()).get("model")
+        file = find(given.value if given else row.default, fetch=False)
+        names = prepare(file.path).contract.names
+    except DetcliError:
+        return []
+    return [one for one in (f"{before}{name}" for name in names) if one.startswith(incomplete)]
+
 
 COMPLETE: Mapping[str, Callable[..., Iterable[str]]] = {
     "blur": complete_classes,

@@ -101,7 +101,8 @@ def _detect(
         interrupted = True
     done = summary.counts.done
     if not quiet and (done or not interrupted):
-        for line in summary.lines(pipeline.times, sources.progress.dropped):
+        times = pipeline.times if config.messages.verbose else None
+        for line in summary.lines(times, sources.progress.dropped):
             say(line)
     if interrupted:
         if done and not quiet and not destination.endless:  # where that is how a run ends
@@ -122,7 +123,7 @@ class _Summary:
         self._tracks = config.watched.track is not None
         self._start_s = time.perf_counter()
         self._writing, self._destination = config.writing, destination
-        self._messages = config.messages
+        self._quiet = config.messages.quiet
         self._replaced = {
             path
             for path in (destination.target, config.writing.save_coco)
@@ -141,7 +142,7 @@ class _Summary:
         self._rows += max(1, len(record.detections or ()))
         if self._destination.show_errors:
             self.counts.messages.clear()
-        tell(self.counts.messages, quiet=self._messages.quiet)
+        tell(self.counts.messages, quiet=self._quiet)
         self._numbered += origin.frame is not None
         if origin.time is not None and origin.time_s is not None:
             frames, first_s, _ = self._streams.get(origin.source, (0, origin.time_s, 0.0))
@@ -162,11 +163,10 @@ class _Summary:
         rate = self.counts.done / (time.perf_counter() - self._start_s)
         return ", ".join([*parts, f"{rate:.1f}/s"])
 
-    def lines(self, times: StageTimes, dropped: Counter[str]) -> Iterator[str]:
+    def lines(self, times: StageTimes | None, dropped: Counter[str]) -> Iterator[str]:
         """What was done, found and written."""
         seconds = time.perf_counter() - self._start_s
-        shown = times if self._messages.verbose else None
-        yield from self.counts.summary(seconds, self.skipped, dropped.total(), shown)
+        yield from self.counts.summary(seconds, self.skipped, dropped.total(), times)
         if len(dropped) > 1:
             for source, number in dropped.items():
                 yield f"{source}: {self._stream(source, number)}"
