@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from rich.filesize import decimal
+from rich.text import Text
 
 from detcli.cli.report import EMPTY, facts, line, seconds, shown, table
 from detcli.commands.bench.sampling import (
@@ -32,6 +33,7 @@ from detcli.commands.bench.sampling import (
 )
 from detcli.core.errors import CheckError, DetcliWarning, UsageError
 from detcli.core.files import write_output
+from detcli.core.text import printable
 from detcli.core.values import BenchMode
 
 if TYPE_CHECKING:
@@ -373,7 +375,7 @@ def render_run(report: RunReport) -> Iterator["RenderableType"]:
     asked = report.conditions
     height, width = asked.canvas
     how = f"{asked.mode}, batch {asked.batch}, workers {asked.workers}, {width}x{height}"
-    yield line((f"{report.model.file} on {asked.device}, {how}", "bold"))
+    yield Text(printable(f"{report.model.file} on {asked.device}, {how}"), "bold")
     yield line((str(report.machine), "dim"))
     if (latency := report.latency) is not None:
         every = StageFigures("all stages", latency.wall, 1.0)
@@ -384,7 +386,7 @@ def render_run(report: RunReport) -> Iterator["RenderableType"]:
         yield line((f"compared with {found.file}, limit {found.max_regress:+.0%}", "bold"))
         yield facts((change.name, str(change)) for change in found.changes)
         taken = f"{found.taken_before:.0%} of the cores then, {found.taken_after:.0%} now"
-        yield line((f"other programs took {taken}; the times may be off by as much", ""))
+        yield Text(f"other programs took {taken}; the times may be off by as much")
         yield from (line(("baseline: ", "yellow"), (warning, "")) for warning in found.warnings)
 
 
