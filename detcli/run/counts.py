@@ -62,8 +62,10 @@ class Counts:
         skipped: int = 0,
         dropped: int = 0,
         times: StageTimes | None = None,
+        *,
+        stages: bool = True,
     ) -> Iterator[str]:
-        """How much was done, where the time went, and what was found."""
+        """How much was done, with its `stages` where the time went, and what was found."""
         parts = {
             count(self.pictures, "picture"): self.pictures or not self.frames,
             count(self.frames, "frame"): self.frames,
@@ -75,7 +77,7 @@ class Counts:
         line = f"{', '.join(part for part, shown in parts.items() if shown)}, {seconds:.2f} s"
         if self.done > 1:
             line += f", {self.done / seconds:.1f}/s"
-        if self.done > 1 and times is not None:
+        if self.done > 1 and stages and times is not None:
             # of the work, which threads do in parallel, not of the elapsed time
             work = sum(times.values()) or 1.0
             shares = [f"{one} {times[one] / work:.0%}" for one in Stage if one in times]

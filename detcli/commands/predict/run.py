@@ -101,8 +101,7 @@ def _detect(
         interrupted = True
     done = summary.counts.done
     if not quiet and (done or not interrupted):
-        times = pipeline.times if config.messages.verbose else None
-        for line in summary.lines(times, sources.progress.dropped):
+        for line in summary.lines(pipeline.times, sources.progress.dropped):
             say(line)
     if interrupted:
         if done and not quiet and not destination.endless:  # where that is how a run ends
@@ -123,7 +122,7 @@ class _Summary:
         self._tracks = config.watched.track is not None
         self._start_s = time.perf_counter()
         self._writing, self._destination = config.writing, destination
-        self._quiet = config.messages.quiet
+        self._quiet, self._stages = config.messages.quiet, config.messages.verbose > 0
         self._replaced = {
             path
             for path in (destination.target, config.writing.save_coco)
@@ -163,10 +162,11 @@ class _Summary:
         rate = self.counts.done / (time.perf_counter() - self._start_s)
         return ", ".join([*parts, f"{rate:.1f}/s"])
 
-    def lines(self, times: StageTimes | None, dropped: Counter[str]) -> Iterator[str]:
+    def lines(self, times: StageTimes, dropped: Counter[str]) -> Iterator[str]:
         """What was done, found and written."""
         seconds = time.perf_counter() - self._start_s
-        yield from self.counts.summary(seconds, self.skipped, dropped.total(), times)
+        counts, left_out = self.counts, dropped.total()
+        yield from counts.summary(seconds, self.skipped, left_out, times, stages=self._stages)
         if len(dropped) > 1:
             for source, number in dropped.items():
                 yield f"{source}: {self._stream(source, number)}"
