@@ -628,14 +628,11 @@ class Messages:
     quiet: bool = option(
         False,
         "-q, --quiet",
-        "Print only fatal errors on stderr.",
+        "Print only fatal errors, and inputs that cannot be read, on stderr.",
         boxes=False,
         common=True,
         excludes={"verbose": ("--quiet and --verbose are mutually exclusive", "leave one out")},
         yields="verbose",
-        "Print only fatal errors, and inputs that cannot be read, on stderr.",
-        boxes=False,
-        common=True,
     )
     verbose: int = option(0, "-v, --verbose", "Print more; -vv adds tracebacks.", boxes=False)
 

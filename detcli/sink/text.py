@@ -7,8 +7,7 @@ injection".
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from detcli.core.errors import UsageError

@@ -137,7 +137,6 @@ class _Summary:
         """Count a record and its files, and say what was wrong."""
         origin = record.origin
         self.counts.add(record)
-        tell(self.counts.messages, quiet=self._silent)
         self._rows += max(1, len(record.detections or ()))
         if self._destination.show_errors:
             self.counts.messages.clear()

@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 import pytest
 import stream_server
-from PIL import Image
 from json_lines import lines
+from PIL import Image
 
 HANGS = "not read and decoded after 1 s"
 
