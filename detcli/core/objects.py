@@ -130,7 +130,7 @@ class ObjectKeyError(ObjectError):
         )
 
 
-Page = list[tuple[str, int]]
+Listed = list[tuple[str, int]]
 """Keys and sizes."""
 
 
@@ -208,7 +208,7 @@ class Bucket:
         with self._told():
             self.store = kinds[scheme](name, **found, client_options=client, retry_config=retry)
 
-    def list(self, folder: str) -> Iterator[Page]:
+    def list(self, folder: str) -> Iterator[Listed]:
         """Yield pages of keys and sizes in the order of the store, which is that of their bytes.
 
         What the keys begin with ends with `/`, or is empty. S3 lists all keys; of other stores, one
@@ -235,7 +235,7 @@ class Bucket:
             else:
                 return
 
-    def _list_any(self, folder: str, last: str) -> Iterator[Page]:
+    def _list_any(self, folder: str, last: str) -> Iterator[Listed]:
         """Yield pages of the keys after `last`, as botocore lists them, whatever is in them."""
         session = _botocore_session()
         from botocore import UNSIGNED

@@ -74,7 +74,7 @@ def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_pictures,
 
 def test_frames_of_a_camera_are_never_skipped(tmp_path):
     journal = tmp_path / "run.jsonl"
-    frame = {"source": "camera:0", "frame": 0, "detections": []}
+    frame = {"source": "camera:0", "frame": 0, "width": 8, "height": 8, "detections": []}
     journal.write_text(json.dumps({"schema_version": 1} | frame) + "\n")
     config = Config(writing=Writing(resume=journal))
     with open_sinks(config, choose_destination(config), guard=()) as (_, skip):
