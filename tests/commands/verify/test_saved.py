@@ -303,11 +303,12 @@ def test_files_that_cannot_be_compared(verify, save, tmp_path, content, code, sa
         *(
             (f"{{a}} {{a}} {option}", f"{option.split()[0]} applies to running a model")
             for option in (
-                *("--half", "--recursive", "--tensors", "--bisect", "--box-format xyxy"),
+                *("--half", "--tensors", "--bisect", "--box-format xyxy"),
                 *("--preprocess stretch", "--imgsz 64", "--nms 0.5", "--random 0"),
                 *("--against cpu", "--device cpu"),
             )
         ),
+        ("{a} {a} --recursive", "--recursive needs --images"),
         ("{a} {a} --conf 2", "conf is 2"),
         ("{a} {a} --iou -1", "--iou is -1"),
         ("{a} {a} --images x --images y", "in one folder"),
