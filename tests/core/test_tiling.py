@@ -1,10 +1,10 @@
 """Tiles cover a picture, and what several of them show is one object."""
 
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_records import detected
 
@@ -117,8 +117,26 @@ MERGED = {
         [(40, 20, 100, 50, 0.6)], [(0, 60, 60, 90, 0.7)], [],
         [(80, 60, 140, 90, 0.7), (40, 20, 100, 50, 0.6)]),
     "the edge of the picture is no seam": (
-        [(0, 0, 30, 30, 0.9)], [], [(0, 0, 90, 90, 0.5)],
-        [(0, 0, 30, 30, 0.9), (0, 0, 90, 90, 0.5)]),
+        [(0, 0, 30, 30, 0.9)], [], [(4, 2, 90, 90, 0.5)],
+        [(0, 0, 30, 30, 0.9), (4, 2, 90, 90, 0.5)]),
+    "half in common is one object": (
+        [(10, 20, 50, 40, 0.5)], [], [(10, 20, 30, 40, 0.7)], [(10, 20, 30, 40, 0.7)]),
+    "less than half in common are two": (
+        [(10, 20, 50, 41, 0.5)], [], [(10, 20, 30, 40, 0.7)],
+        [(10, 20, 30, 40, 0.7), (10, 20, 50, 41, 0.5)]),
+    "seven tenths of a piece within an object is a part of it": (
+        [(80, 20, 100, 30, 0.9)], [], [(86, 9, 120, 90, 0.5)], [(86, 9, 120, 90, 0.9)]),
+    "less of a piece is an object": (
+        [(79, 20, 100, 30, 0.9)], [], [(86, 9, 120, 90, 0.5)],
+        [(79, 20, 100, 30, 0.9), (86, 9, 120, 90, 0.5)]),
+    "a hundredth of a tile before a seam a row may be cut": (
+        [(85, 20, 99, 30, 0.9)], [], [(60, 18, 120, 90, 0.5)], [(60, 18, 120, 90, 0.9)]),
+    "farther away it is not": (
+        [(85, 20, 98.75, 30, 0.9)], [], [(60, 18, 120, 90, 0.5)],
+        [(85, 20, 98.75, 30, 0.9), (60, 18, 120, 90, 0.5)]),
+    "of equals, the lower tile and the lower row come first": (
+        [(10, 20, 30, 40, 0.5), (40, 20, 60, 40, 0.5)], [(50, 20, 70, 40, 0.5)], [],
+        [(10, 20, 30, 40, 0.5), (40, 20, 60, 40, 0.5), (130, 20, 150, 40, 0.5)]),
     "what one area shows twice is one object": (
         [(20, 20, 40, 60, 0.7), (20, 20, 40, 58, 0.6)], [],
         [(20, 20, 40, 60, 0.69), (21, 20, 40, 60, 0.59)],
@@ -158,6 +176,118 @@ def test_without_overlap_the_whole_joins():
     assert rows(merge([*pieces, found((50, 20, 150, 60, 0.3))], areas)) == [
         (50, 20, 150, 60, 0.9, 0)
     ]
+
+
+def plain_merge(found, areas):  # noqa: C901 - three steps
+    """The three steps of `merge`, one pair of rows at a time."""
+    sides = [max(side) for side in zip(*areas, strict=True)][2:]
+    rows = []  # (area, box, score, class id, whether it is cut)
+    for area, seen in zip(areas, found, strict=True):
+        size = area[2] - area[0], area[3] - area[1]
+        for box, score, class_id, _ in seen:
+            ends = [min(max(side, 0), size[n % 2]) + area[n % 2] for n, side in enumerate(box)]
+            if ends[0] < ends[2] and ends[1] < ends[3]:
+                near = [100 * abs(end - area[n]) <= size[n % 2] for n, end in enumerate(ends)]
+                seams = [area[n] != [0, 0, *sides][n] for n in range(4)]
+                cut = any(a and b for a, b in zip(near, seams, strict=True))
+                rows.append((area, ends, score, class_id, cut))
+
+    def alike(one, other):
+        """How much two rows have in common, if they may be one object, else 0."""
+        (area, box, _, class_id, cut), (its, its_box, _, its_class, its_cut) = (
+            rows[one],
+            rows[other],
+        )
+        shared, piece = size_of(box, its_box), size_of(box if cut else its_box)
+        if area == its or class_id != its_class or not shared:
+            return 0
+        if cut or its_cut:
+            box, its_box = both(box, area, its), both(its_box, area, its)
+        ratio = size_of(box, its_box) / (size_of(box) + size_of(its_box) - size_of(box, its_box))
+        return ratio if ratio >= 0.5 or (cut != its_cut and 10 * shared >= 7 * piece) else 0
+
+    def partners(row, *, cut, among):
+        """The most alike row of each other area, best first."""
+        best = {}
+        for other in sorted(among, key=lambda other: (-alike(row, other), other)):
+            if rows[other][4] == cut and alike(row, other):
+                best.setdefault(rows[other][0], other)
+        return [*best.values()]
+
+    objects = []  # lists of rows, whose first is the object
+    for row in sorted(range(len(rows)), key=lambda n: (rows[n][4], -rows[n][2], n)):
+        taken = {member for one in objects for member in one}
+        if not rows[row][4]:
+            if row not in taken:
+                free = {*range(len(rows))} - taken
+                objects.append([row, *partners(row, cut=False, among=free)])
+        elif whole := partners(row, cut=False, among=range(len(rows))):
+            next(one for one in objects if whole[0] in one).append(row)
+        else:
+            put_together = {m for one in objects for m in one if all(rows[n][4] for n in one)}
+            joined = {*partners(row, cut=True, among=put_together)}
+            of_it = sorted(one for one in objects if joined & {*one})
+            objects = [one for one in objects if one not in of_it]
+            objects.append([*chain.from_iterable(of_it), row])
+    merged = []
+    for members in objects:
+        first, score = rows[members[0]], max(rows[member][2] for member in members)
+        boxes = np.array([rows[n][1] for n in (members if first[4] else members[:1])])
+        box = [*boxes[:, :2].min(axis=0), *boxes[:, 2:].max(axis=0)]
+        merged.append((-score, members[0], (*map(float, box), round(score, 4), first[3])))
+    kept = []
+    for *_, row in sorted(merged):
+        if not any(row[5] == one[5] and is_twice(row[:4], one[:4]) for one in kept):
+            kept.append(row)
+    return kept
+
+
+def is_twice(box, other):
+    shared = size_of(box, other)
+    return 10 * shared > 9 * (size_of(box) + size_of(other) - shared)
+
+
+def both(*boxes):
+    sides = [*zip(*boxes, strict=True)]
+    return [*map(max, sides[:2]), *map(min, sides[2:])]
+
+
+def size_of(*boxes):
+    left, top, right, bottom = both(*boxes)
+    return max(0, right - left) * max(0, bottom - top)
+
+
+@st.composite
+def crowds(draw):
+    """Objects that overlap and touch seams, and what a poor detector finds of them in each tile."""
+    tiling = Tiling(100, draw(st.sampled_from([0, 0.2, 0.5])))
+    areas = tiling.areas((draw(st.sampled_from([60, 100, 180, 200])), draw(st.integers(101, 260))))
+    count = draw(st.integers(1, 8))
+    random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    objects = []
+    for _ in range(count):  # around a seam, or close to an earlier one, as often as not
+        corner = random.choice([0, 20, 50, 70, 79, 80, 81, 98, 99, 100, 150], 2)
+        box = [*corner, *(corner + random.choice([10, 20, 30, 40, 60, 120], 2))]
+        near = objects and random.random() < 0.4
+        objects.append(objects[-1] + random.choice([-5, 3, 8]) if near else np.array(box))
+    seen = []
+    for left, top, right, bottom in areas:
+        inside = []
+        for box in objects:
+            moved = box + random.choice([0, 0, 0, 0, -10, -1, 1, 2, 5, 10], 4)
+            moved = both(moved, (left, top, right, bottom)) - np.array([left, top, left, top])
+            if random.random() < 0.8 and size_of(moved):
+                inside.append(
+                    (*moved, random.choice([0.25, 0.5, 0.75]), int(random.random() < 0.2))
+                )
+        seen.append(found(*inside))
+    return seen, areas
+
+
+@settings(max_examples=200)
+@given(crowds())
+def test_a_crowd_is_merged_as_the_three_steps_say(crowd):
+    assert rows(merge(*crowd)) == plain_merge(*crowd)
 
 
 @st.composite
