@@ -5,6 +5,7 @@ import errno
 import fcntl
 import io
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -115,6 +116,7 @@ def test_a_named_pipe_is_written_directly(tmp_path):
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     file = open_output(path)
+    assert os.get_blocking(file.file.fileno())  # a slow reader is waited for
     file.write("at once")
     assert os.read(reader, 100) == b"at once"
     file.commit()
@@ -209,6 +211,9 @@ def test_files_of_dead_processes_are_removed(tmp_path):
     found = {path.name for path in tmp_path.iterdir()}
     assert found == {"a.jpg", live.written.name, *kept}
     live.discard()
+    dead[0].touch()  # looked for once in a process: a folder may hold millions of files
+    write_file(tmp_path / "a.jpg", b"")
+    assert dead[0].exists()
 
 
 @pytest.mark.usefixtures("fresh")
@@ -220,6 +225,19 @@ def test_leftovers_that_are_no_files_are_left_alone(tmp_path):
     (tmp_path / "kept").touch()
     write_file(tmp_path / "a.jpg", b"")
     assert {path.name for path in tmp_path.iterdir()} == {"a.jpg", "kept", *names}
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux's")
+def test_a_leftover_is_not_waited_for(tmp_path):
+    """Whoever has a lease, as file servers take them, is given 45 seconds to let go."""
+    leftover = tmp_path / f".detcli-{0:016x}.part"
+    handler = signal.signal(signal.SIGIO, signal.SIG_IGN)  # by which the kernel asks for it back
+    with leftover.open("w") as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        write_file(tmp_path / "a.jpg", b"")
+        assert leftover.exists()
+    signal.signal(signal.SIGIO, handler)
 
 
 def test_a_temporary_file_that_another_process_takes_for_a_leftover_is_made_again(
@@ -242,8 +260,9 @@ def test_a_temporary_file_that_another_process_takes_for_a_leftover_is_made_agai
 def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_afterwards(
     tmp_path, monkeypatch
 ):
+    """Whether it replaces or is new; and an interrupt waits for it."""
     done = []
-    for name in ("fsync", "replace"):
+    for name in ("fsync", "replace", "link"):
         original = getattr(os, name)
 
         def record(*arguments, name=name, original=original, **options):
@@ -251,8 +270,42 @@ def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_afterwards(
             return original(*arguments, **options)
 
         monkeypatch.setattr(os, name, record)
+
+    @contextlib.contextmanager
+    def held():
+        done.append("held")
+        yield
+        done.append("free")
+
+    monkeypatch.setattr("detcli.core.files.interrupts.held", held)
     write_file(tmp_path / "a.jpg", b"new")
-    assert done == ["fsync", "replace", "fsync"]
+    assert done == ["held", "free", "held", "fsync", "replace", "fsync", "free"]
+    done.clear()
+    assert AtomicFile(tmp_path / "b.jpg").commit_new()
+    assert not AtomicFile(tmp_path / "a.jpg").commit_new()
+    made = ["held", "free", "held", "fsync", "link"]
+    assert done == [*made, "fsync", "free", *made, "free"]
+    assert (tmp_path / "a.jpg").read_bytes() == b"new"
+    done.clear()
+    AppendedFile(tmp_path / "a.jpg").commit()
+    assert done == ["fsync"]
+
+
+def test_a_new_file_on_a_file_system_without_links(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    code = errno.EPERM
+    for data, made in ((b"new", True), (b"newer", False)):
+        file = AtomicFile(tmp_path / "a.jpg")
+        file.write(data)
+        assert file.commit_new() == made
+    assert (tmp_path / "a.jpg").read_bytes() == b"new"
+    code = errno.EIO
+    with pytest.raises(OutputError, match=r"a\.jpg: Input/output"):
+        AtomicFile(tmp_path / "a.jpg").commit_new()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jpg"]
 
 
 def test_a_disk_that_is_full_leaves_the_existing_file_alone(tmp_path, monkeypatch):
