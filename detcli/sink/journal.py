@@ -217,7 +217,7 @@ class Journal:
                     self._cut.add(record["source"])
         if self._settings is not None and last is not None and not force:
             self._require_equal(self._settings, last)
-        self._goes_on = last is not None and last == self._settings
+        self._goes_on = last == self._settings
         return all_stay
 
     def _rewrite(self) -> None:

@@ -1,5 +1,6 @@
 """A journal: no record is lost, and none is written twice."""
 
+import errno
 import fcntl
 import json
 import os
@@ -53,9 +54,11 @@ def test_failures_are_tried_again(path):
 
 
 def test_an_input_named_twice_has_two_records(path):
-    run(path, ["a"])
-    run(path, ["a", "a", "b"])
-    assert sorted(sources(path)) == ["a", "a", "b"]
+    for earlier in ([], [failure("b")]):  # with which the file is written anew, and read again
+        write(path, *earlier, picture("a"))
+        run(path, ["a", "a", "b"])
+        assert sources(path) == ["a", "a", "b"]
+        path.unlink()
 
 
 def test_addresses_that_differ_in_a_secret_are_all_tried_again_if_one_failed(path):
@@ -129,6 +132,15 @@ def test_two_runs_do_not_write_to_one_file(path):
     Journal(path).close()
 
 
+def test_a_file_system_without_locks_will_do(path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    run(path, ["a"])
+    assert sources(path) == ["a"]
+
+
 def test_a_repaired_file_is_locked_too(path):
     write(path, failure("a"))
     journal = Journal(path)
@@ -148,6 +160,15 @@ def test_a_full_disk_names_the_file_and_the_next_run_continues(path):
         run(path, names)
     run(path, names)
     assert sources(path) == names
+
+
+def test_a_disk_too_full_to_write_a_journal_anew_leaves_it_as_it_is(path):
+    write(path, failure("a"), *map(picture, "bcdefgh"))
+    before = path.read_bytes()
+    with small_disk(), pytest.raises(OutputError, match=r"run\.jsonl"):
+        Journal(path)
+    assert path.read_bytes() == before
+    assert [*path.parent.iterdir()] == [path]
 
 
 def test_a_run_that_finishes_before_the_lock_is_taken_loses_nothing(path, monkeypatch):
@@ -219,15 +240,9 @@ def test_a_binary_file_is_not_touched(path, content):
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize(
-    "field", [{"frame": []}, {"settings": 3}, {"saved": 7}, {"source": {}}, {}, {"detections": 5}]
-)
+@pytest.mark.parametrize("field", ['"frame": []', '"settings": 3', '"saved": 7', '"source": {}'])
 def test_fields_of_other_types_are_not_records(path, field):
-    record = {"schema_version": 1, "source": "a", "detections": [], "width": 9, "height": 9}
-    path.write_text(json.dumps(record | field) + "\n")
-    if not field:
-        Journal(path).close()
-        return
+    path.write_text(f'{{"schema_version": 1, "source": "a", "detections": [], {field}}}\n')
     with pytest.raises(UsageError, match="not a file of detcli records"):
         Journal(path)
 
@@ -382,22 +397,34 @@ def test_frames_of_a_video_that_a_kill_cut_off_are_detected_again(tmp_path, path
     assert len(sources(path)) == (4 if finished else 1)
 
 
-def test_frames_that_cannot_be_detected_again_stay(path):
-    lost = numbered(0, "camera:0")
-    lost.saved.append("out/camera-0.mp4")
-    write(path, lost)
-    Journal(path, videos="out").close()
-    assert sources(path) == ["camera:0"]
+@pytest.mark.parametrize("source", ["camera:0", "gone.avi"])
+def test_frames_that_cannot_be_detected_again_stay(tmp_path, path, source):
+    """A video of theirs was cut off; but what is beside it, such as crops, does not count."""
+    lost, whole = numbered(0, source), numbered(1, __file__)
+    lost.saved.append(tmp_path / "out" / "film.mp4")
+    whole.saved.append(tmp_path / "elsewhere" / "crop.jpg")
+    write(path, lost, whole)
+    Journal(path, videos=tmp_path / "out").close()
+    assert sources(path) == [source, __file__]
+
+
+TRACKED = {"track": "bytetrack,conf=0.25"}
 
 
 def videos_left(path, *frames):
     """The frames that stay in a journal of a run that tracks, by the video's name."""
     path.write_text("".join(json.dumps(one) + "\n" for one in frames))
-    Journal(path, {"track": "bytetrack,conf=0.25"}, force=True).close()
+    Journal(path, TRACKED, force=True).close()
     return [(one["source"], one["frame"]) for one in map(json.loads, path.read_text().splitlines())]
 
 
 FAILURE = {"type": "DecodeError", "message": "torn", "hint": ""}
+
+
+def of(name, *numbers, **more):
+    """The frames of a video of such a run."""
+    head = {"schema_version": 1, "source": str(name), "width": 9, "height": 9}
+    return [{**head, "frame": number, "detections": [], **more} for number in numbers]
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -407,15 +434,10 @@ def test_with_tracks_a_video_is_whole_or_worked_again(tmp_path, path, again):
     for name in names:
         name.touch()
 
-    def of(name, *numbers, **more):
-        head = {"schema_version": 1, "source": str(name), "width": 9, "height": 9}
-        return [{**head, "frame": number, "detections": [], **more} for number in numbers]
-
-    settings = {"track": "bytetrack,conf=0.25"}
     first, cut, failed, last = names
     torn = {"schema_version": 1, "source": str(failed), "frame": 1, "error": FAILURE}
-    begin = of(first, 0, settings=settings) + of(first, 1)
-    rest = [*of(cut, 0), *of(failed, 0, settings=settings), torn, *of(last, 0, 1)]
+    begin = of(first, 0, settings=TRACKED) + of(first, 1)
+    rest = [*of(cut, 0), *of(failed, 0, settings=TRACKED), torn, *of(last, 0, 1)]
     kept = [(str(first), 0), (str(first), 1)]
     assert videos_left(path, *begin, *rest) == kept
     if again:  # what is left is whole: it does not count as cut off when the next run begins
@@ -424,3 +446,22 @@ def test_with_tracks_a_video_is_whole_or_worked_again(tmp_path, path, again):
         assert videos_left(path, *more) == [*kept, (str(cut), 0), (str(cut), 1)]
         live = of("rtsp://a", 0, time="2026-01-01T00:00:00.000Z")
         assert videos_left(path, *more[:2], *live) == [*kept, ("rtsp://a", 0)]
+
+
+def test_with_tracks_only_what_can_be_worked_again_is(path):
+    """An address can; a file that is gone cannot, nor what was cut off without tracks."""
+    assert videos_left(path, *of("https://host/film.avi", 0)) == []
+    assert videos_left(path, *of("gone.avi", 0)) == [("gone.avi", 0)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in of(__file__, 0)))
+    Journal(path).close()
+    assert sources(path) == [__file__]
+
+
+@pytest.mark.parametrize("settings", [TRACKED, {"track": "botsort"}])
+def test_with_tracks_a_run_that_goes_on_begins_no_other(path, settings):
+    """What is left then is whole; settings would say that a run ended before them."""
+    for name, now in (("a", TRACKED), ("b", settings)):
+        journal = Journal(path, now, force=True)
+        journal.write(picture(name))
+        journal.close()
+    assert settings_of(path) == [TRACKED, None if settings == TRACKED else settings]
