@@ -96,6 +96,51 @@ def test_every_step_and_every_tie(scores, dtype, confidence, max_det, first_clas
 
 
 @pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
+@pytest.mark.parametrize("nms_iou", [None, 0.5])
+@pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.parametrize("every_class", [False, True])
+@pytest.mark.parametrize("class_ids", [None, frozenset({8, 1, 0})])  # a set gives 8 first
+def test_anchors_count_once_or_with_every_class(nms_iou, unique, every_class, class_ids, random):
+    """Many ties, which a sort that is not stable would settle in another way, and NaN."""
+    head = head_of(random.choice(np.float32([-1, 0.25, 0.5, 0.75, math.nan]), (9, 200)))
+    head[0] *= 100
+    head[2], head[3] = head[0] + 10, 10  # none over another
+    classes = sorted(class_ids or range(9))
+    for max_det in (5, 60, 10_000):
+        wanted = SelectionOptions(-0.5, max_det, class_ids, nms_iou, unique, every_class)
+        assert wanted.suppresses_every_class == (nms_iou is not None and every_class and not unique)
+        pairs = [
+            (-head[4 + class_id, anchor], anchor, class_id)
+            for anchor, class_id in itertools.product(range(200), classes)
+            if head[4 + class_id, anchor] > -0.5
+        ]
+        if not wanted.suppresses_every_class and (unique or nms_iou is not None):
+            pairs = [min(own) for _, own in itertools.groupby(pairs, lambda pair: pair[1])]
+        elif nms_iou is None:
+            pairs = [(-s, anchor, class_id) for anchor, class_id, s in plain_select(head, wanted)]
+        else:
+            pairs.sort()
+        pairs.sort(key=lambda pair: pair[0])
+        expected = [(100 * anchor, class_id, -score) for score, anchor, class_id in pairs[:max_det]]
+        assert rows(select(head, wanted)) == expected
+
+
+@pytest.mark.parametrize("confidence", [0.25, 0.5])
+def test_nms_with_every_class_suppresses_within_each(confidence):
+    head = head_of([[0.9, 0.8], [0.5, np.nan], [0.3, 0.7]])
+    head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10]]).T
+    wanted = SelectionOptions(confidence, 300, None, 0.5, every_class=True)
+    with pytest.warns(DetcliWarning, match="1 of 6 scores are NaN"):
+        found = rows(select(head, wanted))
+    assert (
+        found
+        == [(0, 0, np.float32(0.9)), (1, 2, np.float32(0.7)), (0, 1, 0.5)][
+            : 3 if confidence < 0.5 else 2
+        ]
+    )
+
+
+@pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
 @given(
     st_numpy.arrays(
         np.float32,
@@ -191,7 +236,8 @@ def test_nms_ignores_nan_scores():
 @pytest.mark.parametrize(
     ("boxes", "side", "clips", "said", "kept"),
     [
-        ([[0.1, 0.2, 0.7, 1.0]], 640, True, "fractions", [[0.1, 0.2, 0.7, 1.0]]),
+        ([[0.1, 0.2, 0.7, 1.5]], 640, True, "fractions", [[0.1, 0.2, 0.7, 1.5]]),
+        ([[0, 0, 1.6, 1], [1, 0, 0, 1]], 8, True, "1 of 2 boxes have no", [[0, 0, 1.6, 1]]),
         (
             *([[0, 0, 5, 5], [0, np.nan, 5, 5], [0, 0, np.inf, 5]], 8, True),
             *("1 of 3 boxes", [[0, 0, 5, 5], [0, 0, 8, 5]]),
@@ -366,7 +412,7 @@ def test_warnings_about_rows(rows, said, kept, recwarn):
 
 
 def test_nms_among_the_wanted():
-    rows = made((0.5, 1), (0.9, 1), (0.7, 0), (0.6, 1))
+    rows = made((0.8, 1), (0.9, 1), (0.7, 0), (0.6, 1))
     rows[3, [0, 2]] += 100
     wanted = SelectionOptions(0.25, 2, None, nms_iou=0.5)
     assert places(select_rows(rows, wanted, CLASSES)) == [1, 2]
