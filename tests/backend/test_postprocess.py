@@ -207,6 +207,7 @@ def test_a_head_without_anchors():
         found = select(np.zeros((7, 0), dtype), wanted, logits=logits)
         assert [part.shape for part in found] == [(0, 4), (0,), (0,)]
         assert found.boxes.dtype == found.score.dtype == np.float32
+        assert len(to_detections(found, Letterbox.fit((8, 8), (8, 8)), CONTRACT)) == 0
 
 
 def test_scores_above_one_are_clipped_and_centre_and_size_become_corners():

@@ -1,10 +1,14 @@
-"""Conditions of --fail-if."""
+"""Counts, what is said of them, and conditions of --fail-if."""
 
 from collections import Counter
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from sample_records import damaged, failure, frame, picture
 
 from detcli.core.errors import CheckError, UsageError
+from detcli.core.timing import Stage
 from detcli.run.counts import (
     Condition,
     Counts,
@@ -73,3 +77,73 @@ def test_all_conditions_that_hold_are_named():
     conditions = [parse_condition(text, NAMES) for text in ("person>0", "any>9", "any>1")]
     with pytest.raises(CheckError, match=r"person>0 \(2 found\), any>1 \(2 found\)"):
         check_conditions(conditions, Counts(found=Counter(person=2)))
+
+
+def in_places(record, *zones, crossed=()):
+    """The record, whose detections are in zones and have crossed lines."""
+    every = np.empty((2, len(record.detections)), object)
+    for place in range(len(record.detections)):
+        every[:, place] = [zones, crossed]
+    found = replace(record.detections, zones=every[0], crossed=every[1])
+    return replace(record, detections=found)
+
+
+def test_counts_of_records_and_of_other_counts_add_up():
+    torn, film = failure("torn.jpg"), frame(3, count=1)
+    records = [
+        *(in_places(picture(count=2), "door", "hall"), damaged(picture("b.jpg", "dog"), "odd")),
+        *(in_places(film, crossed=[("gate", "left")]), torn, picture("c.jpg", count=0)),
+    ]
+    whole, parts = Counts(), [Counts(), Counts()]
+    for number, record in enumerate(records):
+        whole.add(record)
+        parts[number % 2].add(record)
+    both = Counts()
+    for part in parts:
+        both.include(part)
+    assert (whole.pictures, whole.frames, whole.failed, whole.done) == (3, 1, 1, 5)
+    assert whole.found == {"cat": 3, "dog": 1}
+    places = {("door", "cat"): 2, ("hall", "cat"): 2, ("gate left", "cat"): 1}
+    assert whole.places == places
+    for place, number in (("door", 2), ("gate", 1), ("gate left", 1), ("ga", 0), ("", 4)):
+        assert Condition("any", ">", 0, place).number(whole) == number
+    assert whole.messages == [("b.jpg", "odd"), ("torn.jpg", torn.error)]
+    assert sorted(both.messages, key=str) == sorted(whole.messages, key=str)
+    assert replace(both, messages=[]) == replace(whole, messages=[])
+    assert [*whole.summary(2.0)] == [
+        "3 pictures, 1 frame, 4 detections, 1 failed, 2.00 s, 2.5/s",
+        "found 3 cat, 1 dog",
+        *("in door: 2 cat", "crossed gate to the left: 1 cat", "in hall: 2 cat"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "more", "said"),
+    [
+        (Counts(), {}, ["0 pictures, 0 detections, 0.50 s"]),
+        (Counts(frames=1), {"skipped": 2}, ["1 frame, 0 detections, 2 skipped, 0.50 s"]),
+        (
+            *(Counts(pictures=1, found=Counter("a")), {"dropped": 1}),
+            ["1 picture, 1 detection, 1 frame dropped, 0.50 s"],
+        ),
+        (
+            *(
+                Counts(pictures=2, found=Counter("aabcdef")),
+                {"times": {Stage.DECODE: 3, Stage.WRITE: 1}},
+            ),
+            [
+                "2 pictures, 7 detections, 0.50 s, 4.0/s; decode 75%, write 25%",
+                "found 2 a, 1 b, 1 c, 1 d, 1 e and 1 more class",
+            ],
+        ),
+        (
+            *(Counts(pictures=2, found=Counter("aabcdefg")), {}),
+            [
+                "2 pictures, 8 detections, 0.50 s, 4.0/s",
+                "found 2 a, 1 b, 1 c, 1 d, 1 e and 2 more classes",
+            ],
+        ),
+    ],
+)
+def test_a_summary_says_what_there_is(counts, more, said):
+    assert [*counts.summary(0.5, **more)] == said

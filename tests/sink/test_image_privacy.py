@@ -167,6 +167,17 @@ def test_all_sinks_get_the_same_picture_and_the_records_stay():
     assert got.saved is record.saved
 
 
+def test_all_hidden_classes_are_and_what_their_symbols_say():
+    found = replace(secret(classes=(0, 1)).detections, symbols=np.array(["one", "two"], object))
+    record = replace(secret(), detections=found)
+    for classes, kept in (({0, 1}, [None, None]), ({1}, ["one", None])):
+        PrivateSinks([sink := Kept()], frozenset(classes), "fill").write(record)
+        assert sink[0].detections.symbols.tolist() == kept
+        grey = [(sink[0].picture.pixels[at] == GREY).all() for at in ((20, 10), (10, 45))]
+        assert grey == [say is None for say in kept]
+    assert found.symbols.tolist() == ["one", "two"]  # the record is other sinks' too
+
+
 def test_a_crop_is_of_the_picture_that_hides(tmp_path):
     """That of another class too, where a hidden object is in front of it."""
     record = secret(classes=(0, 1))

@@ -1,10 +1,12 @@
 import multiprocessing
+from pathlib import Path
 
 import pytest
 from shard_headers import header
 
 from detcli.core.errors import UsageError
 from detcli.run.shards.manifest import FIRST, MAX_SHARD, begin
+from detcli.run.shards.store import LocalFolder
 
 CONTEXT = multiprocessing.get_context("fork")
 NAMES = [f"{number}.jpg" for number in range(100)]
@@ -90,6 +92,29 @@ def test_secrets_are_not_written_down(store):
     assert [*store.names()] == []
     names = ["https://host/a.jpg", "s3://bucket/user:pw@a.jpg?b=c", "a@b.jpg"]
     assert [*begin(store, header(), names).manifest.all_names()] == names
+
+
+class Slow(LocalFolder):
+    """A store in which another run publishes just before this one."""
+
+    def publish(self, name, content):
+        other, self.other = self.other, None
+        if other is not None:
+            begin(LocalFolder(Path(str(self))), header(), other, extend=True)
+        return super().publish(name, content)
+
+
+def test_a_lost_race_is_not_taken_for_won(tmp_path):
+    store = Slow(tmp_path / "boxes")
+    store.other = NAMES[1:]
+    with pytest.raises(UsageError, match=r"begun with other names: 1 new: 0\.jpg$"):
+        begin(store, header(), NAMES)
+    store.other = [*NAMES, "x"]
+    assert begin(store, header(), [*NAMES, "x"], extend=True).added == 0
+    store.other = [*NAMES, "x", "y"]
+    opened = begin(store, header(), [*NAMES, "x", "y", "z"], extend=True)
+    assert (opened.added, opened.gone) == (1, 0)
+    assert [*opened.manifest.all_names()][100:] == ["x", "y", "z"]
 
 
 def _begin(store, names, barrier, outcomes):

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from detcli.core.errors import SourceError
@@ -18,6 +18,7 @@ from detcli.source.loading import Item, failed
 
 @settings(max_examples=40)  # each writes files
 @given(st.lists(st.text(max_size=3)))
+@example([str(number) for number in range(2000)] * 2)  # some have a hash that ends in NUL
 def test_each_name_is_there_once_in_the_order_of_the_source(given_names):
     with Names(iter(given_names)) as names:
         assert [*names] == [*names] == [*dict.fromkeys(given_names)]

@@ -1,6 +1,7 @@
 """The schedule, with workers that die as the test says."""
 
 import random as rng
+from collections import Counter
 
 import pytest
 from shard_headers import written
@@ -65,7 +66,9 @@ class Game:
 
     def done(self, task):
         names = self.names(task)
-        counts = Counts(pictures=len(names))
+        places = Counter(dict.fromkeys([("door", name) for name in names], 1))
+        messages = [(name, "odd") for name in names]
+        counts = Counts(len(names), found=Counter(names), places=places, messages=messages)
         with PartWriter(task.shard) as writer:
             for name in names:
                 writer.add({"schema_version": 1, "source": name, "index": 0, "detections": []})
@@ -100,10 +103,12 @@ def test_whatever_kills_workers_each_name_has_a_record(make, seed):
     game.play(deadly.__contains__, lambda _: random.random() < 0.7)
     records = game.records()
     assert [record["source"] for record in records] == [*map(str, range(count))]
-    assert {name for name in deadly if int(name) < count} == {
-        record["source"] for record in records if "error" in record
-    }
+    failed = {record["source"] for record in records if "error" in record}
+    assert failed == {name for name in deadly if int(name) < count}
     assert sum(counts.pictures + counts.failed for counts in game.completed) == count
+    assert sum(counts.places.total() for counts in game.completed) == count - len(failed)
+    messages = [name for counts in game.completed for name, _ in counts.messages]
+    assert sorted(messages) == sorted(map(str, range(count)))
 
 
 def test_a_shard_that_kills_is_bisected_to_the_picture(make):
@@ -131,9 +136,11 @@ def test_a_suspect_is_worked_by_a_worker_of_its_own(make):
     schedule.next("b")
     schedule.died("a", "SIGKILL")
     assert schedule.next("b") is None  # it has something in hand
+    assert (schedule.total, schedule.deaths, schedule.over) == (6, 1, False)
     assert schedule.next("c") in {first, second}
     assert schedule.next("c") is None  # it has a suspect
     assert schedule.next("d") in {first, second}
+    assert schedule.next("c") is None  # also when no other is left
     assert schedule.next("e") not in {first, second, None}
 
 
@@ -162,9 +169,12 @@ def test_a_run_works_its_share(make):
 
 
 def test_workers_that_die_at_once_end_the_run(make):
-    schedule = make().schedule
-    for _ in range(STARTS - 1):
-        schedule.died("a", "SIGILL")
+    game = make()
+    schedule = game.schedule
+    for _ in range(2):  # a task that is done shows that not all is lost
+        schedule.done("b", game.done(schedule.next("b")))
+        for _ in range(STARTS - 1):
+            schedule.died("a", "SIGILL")
     with pytest.raises(InferenceError, match="workers keep dying: SIGILL"):
         schedule.died("a", "SIGILL")
 
