@@ -6,10 +6,13 @@ from anchor_graphs import scores
 from graph_builder import Graph
 from onnx import TensorProto
 
+from detcli.core.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads.decode import (
     Activation,
+    BoxDecode,
+    boxes_of,
     layers_of,
     parts_of,
     scores_of,
@@ -64,3 +67,26 @@ def test_what_scores_are():
     }
     index = read(graph, *kinds)
     assert {name: scores_of(index, name) for name in kinds} == kinds
+
+
+SIDES = [33, 64, 33, 64]
+
+
+@pytest.mark.parametrize(
+    ("steps", "fractions"),
+    [
+        *(([("Div", 33)], True), ([("Div", 32)], None), ([("Div", [8, 99, 8, 99])], None)),
+        *(([("Mul", SIDES)], False), ([("Mul", 33)], False), ([("Mul", [32, 99, 32, 99])], None)),
+        ([("Mul", [[33]] * 24)], None),  # a factor for each box: strides
+        *(([("Mul", 1 / 33)], True), ([("Mul", 1 / 32)], None), ([("Mul", 0)], None)),
+        *(([("Div", 99), ("Mul", 8)], True), ([("Mul", SIDES), ("Mul", 1 / 99)], True)),
+    ],
+)
+def test_products_behind_boxes_say_whether_they_are_pixels(steps, fractions):
+    graph = Graph()
+    boxes = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
+    for operator, factor in steps:
+        boxes = graph(operator, boxes, np.float32(factor))
+    found = boxes_of(read(graph, boxes), boxes)
+    assert (found.how, found.box_format) == (BoxDecode.SIGMOID, BoxFormat.CXCYWH)
+    assert found.fractions is fractions
