@@ -23,6 +23,7 @@ from detcli.core.files import (
     StandardOutput,
     make_folder,
     open_output,
+    open_regular,
     unwritable,
     write_file,
     write_output,
@@ -354,6 +355,22 @@ def test_permissions_follow_the_umask(tmp_path, umask, mode):
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == mode
+
+
+@pytest.mark.parametrize(
+    ("most", "says"),
+    [((1 << 20) - 1, "larger than 1 MiB"), ((2 << 30) - 1, "larger than 2 GiB"), (2 << 30, "")],
+)
+def test_only_regular_files_are_opened_up_to_a_size(tmp_path, most, says):
+    path = tmp_path / "a.json"
+    path.touch()
+    os.truncate(path, 2 << 30)
+    with pytest.raises(OSError, match=says) if says else open_regular(path, most):
+        open_regular(path, most).close()
+    os.mkfifo(tmp_path / "pipe")
+    for other, reason in ((tmp_path, "Is a directory"), (tmp_path / "pipe", "not a regular file")):
+        with pytest.raises(OSError, match=reason):
+            open_regular(other, most)
 
 
 def test_make_folder(tmp_path):
