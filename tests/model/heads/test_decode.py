@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from anchor_graphs import scores
 from graph_builder import Graph
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from detcli.core.values import BoxFormat
 from detcli.model.editing import infer_shapes
@@ -13,7 +13,10 @@ from detcli.model.heads.decode import (
     Activation,
     BoxDecode,
     boxes_of,
+    cut_along,
+    is_linear,
     layers_of,
+    moved_inputs,
     parts_of,
     scores_of,
 )
@@ -90,3 +93,46 @@ def test_products_behind_boxes_say_whether_they_are_pixels(steps, fractions):
     found = boxes_of(read(graph, boxes), boxes)
     assert (found.how, found.box_format) == (BoxDecode.SIGMOID, BoxFormat.CXCYWH)
     assert found.fractions is fractions
+
+
+def test_what_only_moves_elements_and_what_makes_them():
+    node = helper.make_node
+    for operator, moved in (("Where", "bc"), ("ScatterND", "c"), ("Tile", "a"), ("Concat", "abc")):
+        assert moved_inputs(node(operator, [*"abc"], ["y"]), "y") == [*moved]
+    assert moved_inputs(node("Add", [*"ab"], ["y"]), "y") is None
+    assert [moved_inputs(node("TopK", [*"ab"], [*"yz"]), name) for name in "yz"] == [["a"], None]
+
+
+def test_the_axis_that_is_cut_along():
+    graph = Graph()
+    source = graph.queries()  # [1, 24, 8]
+    halves = graph.all("Split", source, np.array([3, 5]), outputs=2, axis=-1)
+    cases = {
+        halves[1]: (2, 3),
+        graph("Gather", source, np.array([5]), axis=1): (1, 5),
+        graph("Gather", source, np.array([5, 6]), axis=1): (None, 0),
+        graph.cut(source, 2, 9, -2): (1, 2),
+        graph("Slice", source, [0, 2], [1, 4], [0, 2]): (None, 0),
+        graph("Slice", source, [0], [1]): (None, 0),
+    }
+    index = read(graph, *cases)
+    found = {name: cut_along(index, index.producer(name), name) for name in cases}
+    assert {name: cut for name, cut in found.items() if cut[0] is not None} == {
+        name: cut for name, cut in cases.items() if cut[0] is not None
+    }
+
+
+def test_what_is_a_layers_output():
+    graph = Graph()
+    one, other = (graph.linear(graph.queries(), 8, 4) for _ in range(2))
+    cases = {
+        graph("Add", one, other): True,
+        graph("Mul", one, np.float32(2)): True,
+        graph("Mul", one, other): False,
+        graph("Sigmoid", one): False,
+        graph("Pow", one, np.float32(2)): False,
+        graph("Sub", one, graph("Abs", other)): False,
+    }
+    index = read(graph, *cases)
+    assert {name: is_linear(index, index.producer(name)) for name in cases} == cases
+    assert not is_linear(index, None)
