@@ -80,6 +80,7 @@ SIDES = [33, 64, 33, 64]
     [
         *(([("Div", 33)], True), ([("Div", 32)], None), ([("Div", [8, 99, 8, 99])], None)),
         *(([("Mul", SIDES)], False), ([("Mul", 33)], False), ([("Mul", [32, 99, 32, 99])], None)),
+        ([("Mul", [1 / 99, 1, 1 / 99, 1])], None),
         ([("Mul", [[33]] * 24)], None),  # a factor for each box: strides
         *(([("Mul", 1 / 33)], True), ([("Mul", 1 / 32)], None), ([("Mul", 0)], None)),
         *(([("Div", 99), ("Mul", 8)], True), ([("Mul", SIDES), ("Mul", 1 / 99)], True)),
