@@ -12,11 +12,12 @@ GPU_CHECK ?=
 RUN ?= build/codes
 PHOTOGRAPHS ?= build/photographs
 TRAIN ?=
+SEED ?= 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # they share .venv
 unexport PYTHONDONTWRITEBYTECODE # the tests start hundreds of processes, and each would compile the package
-.PHONY: help setup demo quick test readers test-train check docs bench gpu-check model test-lowest clean
+.PHONY: help setup demo quick test mutants readers test-train check docs bench gpu-check model test-lowest clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -61,6 +62,9 @@ quick: setup ## Run the quick tests, some of every area: what one runs while wor
 
 test: setup ## Run all tests, in parallel
 	$(BIN)/pytest -n auto --dist worksteal
+
+mutants: setup ## Change 200 places of the code, and see whether the tests notice: make mutants [SEED=0]
+	$(BIN)/python tests/mutants.py --seed $(SEED)
 
 test-train: .venv/installed-train ## Run the tests of what trains the bundled model, which take PyTorch
 	$(BIN)/pytest models/codes/tests
