@@ -172,9 +172,11 @@ def test_workers_that_die_at_once_end_the_run(make):
     game = make()
     schedule = game.schedule
     for _ in range(2):  # a task that is done shows that not all is lost
-        schedule.done("b", game.done(schedule.next("b")))
         for _ in range(STARTS - 1):
             schedule.died("a", "SIGILL")
+        schedule.done("b", game.done(schedule.next("b")))
+    for _ in range(STARTS - 1):
+        schedule.died("a", "SIGILL")
     with pytest.raises(InferenceError, match="workers keep dying: SIGILL"):
         schedule.died("a", "SIGILL")
 
