@@ -2,9 +2,9 @@
 
     python tests/mutants.py [--seed N] [--sample N] [MODULE ...]
 
-A sample is drawn of all mutants, which depends on the seed alone. Those that no quick test kills
-are printed, and the score last. Kept tools do not serve: mutmut changes nothing outside functions,
-where the constants are, and cosmic-ray drops no statement.
+A sample is drawn of all mutants, which depends on the seed alone. Those that no test kills are
+printed, and the score last. Slow tests are left out, but for heads. Kept tools do not serve: mutmut
+changes nothing outside functions, where the constants are, and cosmic-ray drops no statement.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import random
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +27,12 @@ backend/postprocess core/files core/tiling core/topk model/heads/decode model/he
 run/counts run/shards/manifest run/shards/parts run/shards/schedule run/shards/work sink/image
 sink/journal
 """.split()  # where a defect loses results or shows what is hidden
+HEADS = "heads", "test_recognise.py", "test_recognise_heads.py"
+MORE = {
+    "heads": [f"tests/model/{name}" for name in HEADS],
+    "parts": ["tests/commands/test_records_merge.py"],
+}  # tests of modules beside those of their names
+
 MEMORY = 8 << 30  # bytes: some mutants never stop allocating
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["cv2", "numpy", "onnx", "onnxruntime"])  # once for all runs
@@ -105,15 +110,15 @@ def run_tests(room, module):
     sys.path.insert(0, str(room))
     os.environ |= {"PYTHONPATH": str(room), "CI": "1"}  # which tries the same examples each time
     sys.dont_write_bytecode = True
-    with Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-        os.dup2(nowhere.fileno(), 2)
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     import pytest
 
     name, folder = Path(module).name, Path("tests", module).parent
     tests = [*folder.glob(f"test_{name}.py"), *folder.glob(f"test_{name}_*.py")]
-    tests += ["tests/model/heads", "tests/model/test_recognise.py"] * ("heads" in module)
-    options = ["-x", "-q", "-m", "not slow", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    tests += (test for part, more in MORE.items() if part in module for test in more)
+    options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    options += ["-m", "not slow"] * ("heads" not in module)
     os._exit(pytest.main([*options, *map(str, tests)]))
 
 
@@ -128,17 +133,6 @@ def passes(room, module, limit_s):
     return process.exitcode == 0
 
 
-def copied(folder):
-    """A copy of the files that git knows, beside the same pictures and models."""
-    room = Path(folder, "copy")
-    for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():  # noqa: S607
-        if (ROOT / name).is_file():
-            (room / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, room / name)
-    Path(folder, "shared").symlink_to(ROOT.parent / "shared")
-    return room
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("modules", nargs="*", metavar="MODULE", default=MODULES)
@@ -150,7 +144,9 @@ def main():
     sample = random.Random(asked.seed).sample(every, min(asked.sample, len(every)))  # noqa: S311
     limits, killed, tried = {}, Counter(), Counter(module for module, *_ in sample)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        room = copied(folder)
+        room = Path(folder, "copy")
+        shutil.copytree(ROOT, room, ignore=shutil.ignore_patterns(".*", "build", "dist"))
+        Path(folder, "shared").symlink_to(ROOT.parent / "shared")
         for module, start, end, text in sorted(sample):
             if module not in limits:
                 began = time.monotonic()
