@@ -189,3 +189,5 @@ def test_overlap_at_the_threshold_stays():
     assert non_maximum_suppression(boxes, both, 1 / 3, 9).tolist() == [0, 1]
     assert non_maximum_suppression(boxes, both, 0.33, 9).tolist() == [0]
     assert len(non_maximum_suppression(boxes[[0] * 4], both[[0] * 4], 1.0, 9)) == 4
+    unit = np.array([[0, 0, 1, 1], [0, 0, 1, 1], [3, 3, 4, 4]], np.float32)
+    assert non_maximum_suppression(unit, np.zeros(3, np.int64), 0.0, 9).tolist() == [0, 2]

@@ -240,9 +240,15 @@ def test_a_binary_file_is_not_touched(path, content):
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("field", ['"frame": []', '"settings": 3', '"saved": 7', '"source": {}'])
+@pytest.mark.parametrize(
+    "field", [{"frame": []}, {"settings": 3}, {"saved": 7}, {"source": {}}, {}, {"detections": 5}]
+)
 def test_fields_of_other_types_are_not_records(path, field):
-    path.write_text(f'{{"schema_version": 1, "source": "a", "detections": [], {field}}}\n')
+    record = {"schema_version": 1, "source": "a", "detections": [], "width": 9, "height": 9}
+    path.write_text(json.dumps(record | field) + "\n")
+    if not field:
+        Journal(path).close()
+        return
     with pytest.raises(UsageError, match="not a file of detcli records"):
         Journal(path)
 
@@ -418,13 +424,13 @@ def videos_left(path, *frames):
     return [(one["source"], one["frame"]) for one in map(json.loads, path.read_text().splitlines())]
 
 
-FAILURE = {"type": "DecodeError", "message": "torn", "hint": ""}
-
-
 def of(name, *numbers, **more):
     """The frames of a video of such a run."""
     head = {"schema_version": 1, "source": str(name), "width": 9, "height": 9}
     return [{**head, "frame": number, "detections": [], **more} for number in numbers]
+
+
+FAILURE = {"type": "DecodeError", "message": "torn", "hint": ""}
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -71,7 +71,8 @@ class Game:
         counts = Counts(len(names), found=Counter(names), places=places, messages=messages)
         with PartWriter(task.shard) as writer:
             for name in names:
-                writer.add({"schema_version": 1, "source": name, "index": 0, "detections": []})
+                size = {"width": 9, "height": 9}
+                writer.add({"schema_version": 1, "source": name, **size, "detections": []})
             if task.part is None:
                 return Done(task, counts, writer.content())
             writer.publish(self.store, task.part)
