@@ -40,7 +40,7 @@ setup: .venv/installed ## Create .venv and install detcli with its development t
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@
 
 .venv/installed-user: pyproject.toml
@@ -113,7 +113,7 @@ gpu-check: ## Check and time the kernels on a GPU: make gpu-check [MODEL=...] [O
 		--model '$(MODEL)' --model-fp16 '$(MODEL_FP16)' --images $(IMAGES) $(GPU_CHECK)
 
 .venv/installed-train: .venv/installed | setup
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[train]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[train]"
 	touch $@
 
 build/photographs: | .venv/installed-train
@@ -130,7 +130,7 @@ model: .venv/installed-train $(PHOTOGRAPHS) ## Train the bundled model anew: mak
 test-lowest: ## Run the tests with the lowest versions that pyproject.toml admits
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/pip install --quiet uv
-	.venv-lowest/bin/uv pip install --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[dev]'
+	.venv-lowest/bin/uv pip install --python .venv-lowest/bin/python --resolution lowest-direct --editable ".[dev]"
 	$(call load_opencv,.venv-lowest/bin)
 	.venv-lowest/bin/pytest -n auto --dist worksteal
 

@@ -38,7 +38,7 @@ from detcli.backend.session import (
 from detcli.core.errors import DetcliError, DeviceError
 
 CUDA_EXTRA = "the extra that fits the driver"
-TENSORRT_PACKAGE = "pip install 'tensorrt-cu13-libs>=10.13,<11'"  # 11 has libnvinfer.so.11
+TENSORRT_PACKAGE = 'pip install "tensorrt-cu13-libs>=10.13,<11"'  # 11 has libnvinfer.so.11
 
 # What a library belongs to and what installs it, by the start of its name; the first match counts.
 OWNERS = {

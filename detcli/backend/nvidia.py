@@ -33,7 +33,7 @@ class CudaExtra:
 
     @property
     def command(self) -> str:
-        return f"pip install 'detcli[{self.name}]'"
+        return f'pip install "detcli[{self.name}]"'
 
     def runs_on(self, capability: str) -> bool:
         """Whether its ONNX Runtime has code for a GPU of a compute capability, such as "9.0".

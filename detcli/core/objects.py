@@ -42,7 +42,7 @@ UNLIMITED_S = 24 * 3600
 CREDENTIALS_S = 15 * 60
 """Credentials are used for this long before the library that found them is asked again."""
 
-INSTALL = "pip install 'detcli[cloud]'"
+INSTALL = 'pip install "detcli[cloud]"'
 
 PREFIXES = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
 """Of the variables of each kind of store."""

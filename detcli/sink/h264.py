@@ -19,7 +19,7 @@ from detcli.core.geometry import Image
 from detcli.core.text import public_name
 from detcli.sink.protocol import Stream
 
-INSTALL = "pip install 'detcli[video]'"
+INSTALL = 'pip install "detcli[video]"'
 
 with loading("PyAV", INSTALL):
     import av

@@ -13,7 +13,7 @@ from detcli.core.record import OPTIONAL_FIELDS, SCHEMA_VERSION, DetectionJson, R
 from detcli.sink.protocol import Encodable, Stream
 from detcli.sink.text import BOX, flat
 
-with loading("pyarrow", "pip install 'detcli[parquet]'"):
+with loading("pyarrow", 'pip install "detcli[parquet]"'):
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -16,15 +16,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import zxingcpp
 
 from detcli.core.detections import Detections, Symbol
-from detcli.core.errors import loading
 from detcli.core.geometry import Picture
 from detcli.core.opencv import cv2
 from detcli.core.record import Record
-
-with loading("zxing-cpp", "pip install 'detcli[read]'"):
-    import zxingcpp
 
 Grey = npt.NDArray[np.uint8]
 Doubles = npt.NDArray[np.float64]

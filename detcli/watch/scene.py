@@ -26,7 +26,7 @@ from detcli.core.record import Record
 from detcli.core.values import Tracking
 from detcli.sink.folder import PerClip
 
-INSTALL = "pip install -U 'detcli[track]'"
+INSTALL = 'pip install "detcli[track]"'
 
 # What trackers calls its classes; a test holds the keys beside `Tracker`.
 CLASSES = {"bytetrack": "ByteTrackTracker", "botsort": "BoTSORTTracker", "ocsort": "OCSORTTracker"}

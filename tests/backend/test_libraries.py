@@ -74,8 +74,8 @@ def test_a_machine_without_a_gpu_lacks_nothing_else(loader, monkeypatch):
     ("provider", "library", "owner", "hint"),
     [
         (CUDA, "libcuda.so.1", "NVIDIA's driver", "install the NVIDIA driver"),
-        (CUDA, "libcublasLt.so.13", "the CUDA runtime", "pip install 'detcli[cuda]'"),
-        (CUDA, "libcudnn.so.9", "cuDNN", "pip install 'detcli[cuda]'"),
+        (CUDA, "libcublasLt.so.13", "the CUDA runtime", 'pip install "detcli[cuda]"'),
+        (CUDA, "libcudnn.so.9", "cuDNN", 'pip install "detcli[cuda]"'),
         (TENSORRT, "libnvinfer.so.10", "TensorRT", "tensorrt-cu13-libs>=10.13,<11"),
         (TENSORRT, "libnvonnxparser.so.10", "TensorRT", "tensorrt-cu13-libs>=10.13,<11"),
     ],
@@ -213,7 +213,7 @@ def test_a_gpu_without_code_is_refused_with_what_to_install(machine):
     require_one_cuda()
     with pytest.raises(DeviceError, match="no code for NVIDIA B200") as caught:
         require_code(0)
-    assert caught.value.hint == "pip install 'detcli[cuda12]'; or use --device cpu"
+    assert caught.value.hint == 'pip install "detcli[cuda12]"; or use --device cpu'
     machine(driver="11.8")
     with pytest.raises(DeviceError) as caught:
         require_code(0)
@@ -236,7 +236,7 @@ def test_both_extras_at_once_are_refused(machine, runtime, bindings, driver, ext
     with pytest.raises(DeviceError, match="the extras cuda and cuda12 are mixed: ") as caught:
         require_one_cuda()
     assert f"CUDA {runtime}, cuda-bindings is {bindings}" in str(caught.value)
-    assert caught.value.hint == f"pip install 'detcli[{extra}]'; or use --device cpu"
+    assert caught.value.hint == f'pip install "detcli[{extra}]"; or use --device cpu'
 
 
 # ---------------------------------------------------------------- what a provider takes of a graph

@@ -140,7 +140,7 @@ def test_the_extra_that_fits_driver_and_gpus(cuda, capabilities, extra):
 def test_the_command_that_installs_cuda(install):
     for version, extra in ((13020, "cuda"), (12020, "cuda12"), (11080, "cuda")):
         install(Driver(version=version))
-        assert cuda_command() == f"pip install 'detcli[{extra}]'"
+        assert cuda_command() == f'pip install "detcli[{extra}]"'
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_missing_library_is_named(monkeypatch, library):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(DeviceError, match=library) as caught:
         listed()
-    assert caught.value.hint == "pip install 'detcli[cloud]'"
+    assert caught.value.hint == 'pip install "detcli[cloud]"'
 
 
 def test_google_is_asked_in_its_own_way(s3, monkeypatch):

@@ -142,7 +142,7 @@ def test_what_is_missing_is_said_once(save_plain, caplog):
         save_plain(*film(2))
     (said,) = caplog.messages
     assert "no sound, and browsers do not play them: PyAV does not load" in said
-    assert "pip install 'detcli[video]'" in said
+    assert 'pip install "detcli[video]"' in said
 
 
 def test_the_rate_is_that_of_the_clip_unless_it_is_impossible(save_plain):

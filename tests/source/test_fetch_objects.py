@@ -120,4 +120,4 @@ def test_without_the_library_nothing_begins(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(DeviceError, match="obstore") as caught:
         Sources(["s3://photos/a.png"])
-    assert caught.value.hint == "pip install 'detcli[cloud]'"
+    assert caught.value.hint == 'pip install "detcli[cloud]"'

@@ -2,18 +2,17 @@
 
 import base64
 import json
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
+import zxingcpp
 from sample_records import failure, feed, picture
 
 from detcli.core.config import Watched
 from detcli.core.detections import Detections
-from detcli.core.errors import DependencyError
 from detcli.core.files import AtomicFile
 from detcli.core.geometry import Picture
 from detcli.core.record import Record
@@ -21,10 +20,7 @@ from detcli.sink import parquet
 from detcli.sink.draw import Style, annotate
 from detcli.sink.image import PrivateSinks
 from detcli.sink.text import CsvSink
-from detcli.watch import Watcher
-
-zxingcpp = pytest.importorskip("zxingcpp")
-codes = pytest.importorskip("detcli.watch.codes")
+from detcli.watch import Watcher, codes
 
 NAMES = ("qr_code", "micro_qr", "data_matrix", "barcode", "pdf417", "aruco", "aztec")
 WAYS = {
@@ -253,14 +249,6 @@ def test_a_hidden_symbol_says_nothing():
     PrivateSinks([SimpleNamespace(write=written.append)], frozenset({0}), "fill").write(record)
     assert texts(written[0]) == [None, "open"]
     assert texts(record) == ["hidden", "open"]
-
-
-def test_the_library_may_be_missing(monkeypatch):
-    monkeypatch.delitem(sys.modules, "detcli.watch.codes")
-    monkeypatch.setitem(sys.modules, "zxingcpp", None)
-    with pytest.raises(DependencyError, match="zxing-cpp does not load") as caught:
-        Watcher(Watched(read=True))
-    assert "detcli[read]" in caught.value.hint
 
 
 def test_records_without_reading_are_as_they_were():

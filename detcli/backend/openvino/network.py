@@ -35,7 +35,7 @@ from detcli.core.errors import DeviceError, ModelError, loading
 log = logging.getLogger(__name__)
 
 LEAST = (2026, 4)
-EXTRA = "pip install 'detcli[openvino]'; or use --device cpu"
+EXTRA = 'pip install "detcli[openvino]"; or use --device cpu'
 CONVERTER = "openvino.tools.ovc"
 
 DRIVERS = {

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Problems = tuple[DoctorProblem, ...]
 
-OPENVINO_EXTRA = "pip install 'detcli[openvino]'"
+OPENVINO_EXTRA = 'pip install "detcli[openvino]"'
 
 TIMEOUT_S = 120
 NO_PYTHON = "Python does not start"

@@ -38,7 +38,7 @@ CORRECT, FALSE, MISSED = range(3)
 
 def require_evaluator() -> str:
     """The name and version of the evaluator, or a DependencyError."""
-    with loading("hotcoco", "pip install 'detcli[eval]'"):
+    with loading("hotcoco", 'pip install "detcli[eval]"'):
         import hotcoco
     return f"hotcoco {hotcoco.__version__}"
 

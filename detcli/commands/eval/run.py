@@ -65,7 +65,7 @@ def open_evaluation(
     require_evaluator()
     require_apart(writing.report, (plots, writing.save_coco))
     if plots is not None:
-        with loading("matplotlib", "pip install 'detcli[eval]'"):
+        with loading("matplotlib", 'pip install "detcli[eval]"'):
             import matplotlib as mpl  # noqa: F401 - whether it loads
         make_folder(plots)
     findings = Findings()

@@ -48,8 +48,6 @@ def predict(config: Config) -> None:
         from detcli.watch.scene import load_trackers
 
         load_trackers()
-    if config.watched.read:
-        import detcli.watch.codes  # noqa: F401
     if in_shards:
         from detcli.commands.predict.shards import predict_shards
 

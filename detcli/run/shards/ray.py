@@ -37,7 +37,7 @@ from detcli.source.names import is_address
 
 log = logging.getLogger(__name__)
 
-INSTALL = "pip install 'detcli[ray]', with Python 3.11 to 3.13"
+INSTALL = 'pip install "detcli[ray]", with Python 3.11 to 3.13'
 
 CONNECT_S = 10.0
 """How long the cluster's port may take to answer."""

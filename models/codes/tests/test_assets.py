@@ -1,6 +1,5 @@
 import pytest
 
-pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the extra `train`")
 pytest.importorskip("segno", reason="segno is not installed; it is in the extra `train`")
 pytest.importorskip("skimage", reason="scikit-image is not installed; it is in the extra `train`")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed; it is in the extra `train`")

@@ -5,7 +5,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed; it is in th
 pytest.importorskip("skimage", reason="scikit-image is not installed; it is in the extra `train`")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed; it is in the extra `train`")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in the extra `train`")
-pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the extra `train`")
 
 from codes import data
 from codes.assets import training_assets

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-zxingcpp = pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in `train`")
 pytest.importorskip("segno", reason="segno is not installed; it is in the extra `train`")
 
 import cv2
 import numpy as np
+import zxingcpp
 from codes.demo import compose
 
 FILE = Path(__file__).parents[1] / "demo.jpg"

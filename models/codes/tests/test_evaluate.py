@@ -7,7 +7,6 @@ pytest.importorskip("pycocotools", reason="pycocotools is not installed; it is i
 pytest.importorskip("skimage", reason="scikit-image is not installed; it is in the extra `train`")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed; it is in the extra `train`")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in the extra `train`")
-pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in the extra `train`")
 
 import cv2
 import numpy as np

@@ -1,12 +1,12 @@
 import pytest
 
-zxingcpp = pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in `train`")
 pytest.importorskip("segno", reason="segno is not installed; it is in the extra `train`")
 pytest.importorskip("skimage", reason="scikit-image is not installed; it is in the extra `train`")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed; it is in the extra `train`")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in the extra `train`")
 
 import numpy as np
+import zxingcpp
 from codes import assets as store
 from codes.scene import MIN_BOX, render
 from codes.surfaces import sheet

@@ -1,10 +1,10 @@
 import pytest
 
-zxingcpp = pytest.importorskip("zxingcpp", reason="zxing-cpp is not installed; it is in `train`")
 pytest.importorskip("segno", reason="segno is not installed; it is in the extra `train`")
 
 import cv2
 import numpy as np
+import zxingcpp
 from codes.symbols import DICTIONARIES, NAMES, symbol
 
 SAMPLES = 12

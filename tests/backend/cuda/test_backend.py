@@ -23,7 +23,7 @@ from detcli.model.contract import Layout
 from detcli.model.file import PreparedModel, prepare
 from detcli.run.batches import BatchDetector
 
-pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
+pytest.importorskip("cuda.core", reason='cuda-core is not installed: pip install "detcli[cuda]"')
 
 from detcli.backend.cuda.driver import Gpu
 

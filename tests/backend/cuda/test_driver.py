@@ -11,7 +11,7 @@ from detcli.backend.cuda.topk import DeviceArray, download, top_k, upload
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import DeviceError, InferenceError
 
-pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
+pytest.importorskip("cuda.core", reason='cuda-core is not installed: pip install "detcli[cuda]"')
 
 from detcli.backend.cuda import driver as module
 from detcli.backend.cuda.driver import KERNELS

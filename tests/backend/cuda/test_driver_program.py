@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
+pytest.importorskip("cuda.core", reason='cuda-core is not installed: pip install "detcli[cuda]"')
 
 from detcli.backend.cuda import driver as program
 from detcli.backend.cuda.driver import KERNELS, compile_file, entry_points

@@ -10,7 +10,7 @@ import pytest
 
 from detcli.backend.cuda.memory import PictureMemory, Ring, is_page_locked
 
-pytest.importorskip("cuda.core", reason="cuda-core is not installed: pip install 'detcli[cuda]'")
+pytest.importorskip("cuda.core", reason='cuda-core is not installed: pip install "detcli[cuda]"')
 
 OUT_OF_MEMORY = 2
 SIZE = (40, 60)

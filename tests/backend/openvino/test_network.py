@@ -43,7 +43,7 @@ def test_a_missing_package_is_a_device_error(make_model, monkeypatch):
     with pytest.raises(DeviceError, match="OpenVINO does not load") as caught:
         open_backend("openvino", prepare(make_model()))
     assert caught.value.exit_code == 5
-    assert "pip install 'detcli[openvino]'" in caught.value.hint
+    assert 'pip install "detcli[openvino]"' in caught.value.hint
 
 
 @pytest.mark.parametrize(

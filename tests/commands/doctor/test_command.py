@@ -181,7 +181,7 @@ def test_clearing_the_cache(invoke, cache, make_model, make_picture):
 LONG = "pip install " + " ".join(f"'a-package-of-a-long-name-{number}>=1'" for number in range(9))
 NO_GPU = DoctorProblem("this machine has no NVIDIA GPU", None, "use --device cpu")
 MISSING = DoctorProblem("missing: libcudnn.so.9 (cuDNN)", LONG)
-OWN = DoctorProblem("missing: \x1b[2Jlibnvinfer.so.10", "pip install 'detcli[cuda]'", "half")
+OWN = DoctorProblem("missing: \x1b[2Jlibnvinfer.so.10", 'pip install "detcli[cuda]"', "half")
 DISTRUSTED = DoctorProblem("the cache, since others can write", "chmod -R go-w ~/x", "then")
 
 
@@ -221,7 +221,7 @@ def test_the_table_of_a_report():
         "tensorrt  not usable",
         "  for the same reasons, and:",
         "  missing: \\x1b[2Jlibnvinfer.so.10",
-        "    fix: pip install 'detcli[cuda]'",
+        '    fix: pip install "detcli[cuda]"',
         "    half",
         "openvino  not usable",
         "  for the same reasons",

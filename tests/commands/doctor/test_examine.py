@@ -136,7 +136,7 @@ def changed(found, **other):
 @pytest.mark.parametrize(
     ("hint", "command", "advice"),
     [
-        ("pip install 'detcli[cuda]'", "pip install 'detcli[cuda]'", ""),
+        ('pip install "detcli[cuda]"', 'pip install "detcli[cuda]"', ""),
         ("pip install x; or use --device cpu", "pip install x", "or use --device cpu"),
         ("wait", None, "wait"),
     ],
@@ -186,7 +186,7 @@ def test_what_is_asked_is_plain_text():
 
 def test_openvino_may_be_absent(monkeypatch):
     monkeypatch.setattr(examine, "has_openvino", lambda: False)
-    absent = DoctorProblem("OpenVINO is not installed", "pip install 'detcli[openvino]'")
+    absent = DoctorProblem("OpenVINO is not installed", 'pip install "detcli[openvino]"')
     for device in ("openvino", "openvino:GPU"):
         assert examine.trial(device) == [asdict(absent)]
     assert examine.trial("cpu") == []

@@ -31,8 +31,8 @@ ABSENT = DriverFacts(
 )
 BOX = HostFacts(hardware=True, driver="580.65.06", distribution=("ubuntu", "debian"))
 NO_GPU = "this machine has no NVIDIA GPU"
-CUDA12 = "pip install 'detcli[cuda12]'"
-CUDA_EXTRA = "pip install 'detcli[cuda]'"
+CUDA12 = 'pip install "detcli[cuda12]"'
+CUDA_EXTRA = 'pip install "detcli[cuda]"'
 VERSION = "NVRM version: NVIDIA UNIX {}  580.65.06  Release Build  (root@x)  Sun Jul 27 2025\n"
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's files")

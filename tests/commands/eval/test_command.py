@@ -187,7 +187,7 @@ def test_without_a_package_it_says_what_to_install(
     done = invoke("eval", make_model(), "--data", data, "--plots", tmp_path / "plots")
     assert done.returncode == 1
     assert f"{module} does not load" in done.stderr
-    assert "pip install 'detcli[eval]'" in done.stderr
+    assert 'pip install "detcli[eval]"' in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_parquet_needs_its_library(predict, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "detcli.sink.parquet", raising=False)
     done = predict("none.jpg -o x.parquet", code=1, says="pyarrow does not load")
-    assert "hint: pip install 'detcli[parquet]'" in done.stderr
+    assert 'hint: pip install "detcli[parquet]"' in done.stderr
     assert not (tmp_path / "x.parquet").exists()
 
 

@@ -1,12 +1,9 @@
 """`detcli predict --read`."""
 
 import csv
-import sys
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("zxingcpp")
 
 DEMO = Path(__file__).parents[3] / "models/codes/demo.jpg"
 TEXTS = {
@@ -43,10 +40,3 @@ def test_parts_in_parquet_are_as_in_one_run(options, in_shards):
     """Also where symbols are read, which takes pictures at full size."""
     whole, merged = in_shards(f"{DEMO} -m codes --device cpu {options}", "--format", "parquet")
     assert whole == merged
-
-
-def test_the_library_is_missed_before_anything_else(predict, monkeypatch):
-    monkeypatch.delitem(sys.modules, "detcli.watch.codes", raising=False)
-    monkeypatch.setitem(sys.modules, "zxingcpp", None)
-    done = predict("none.jpg -m none.onnx --read", code=1, says="zxing-cpp does not load")
-    assert "pip install 'detcli[read]'" in done.stderr

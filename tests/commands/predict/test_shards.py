@@ -200,7 +200,7 @@ def test_a_folder_that_cannot_be_read_does_not_look_like_failed_pictures(shards)
 
 def test_object_stores_are_not_installed(shards, invoke, monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
-    says = "pip install 'detcli[cloud]'"
+    says = 'pip install "detcli[cloud]"'
     assert "obstore" in shards(sources="s3://bucket/pics/", code=5, says=says).stderr
     done = invoke("merge", "s3://bucket/boxes/")
     assert (done.returncode, says in done.stderr) == (5, True)
@@ -209,4 +209,4 @@ def test_object_stores_are_not_installed(shards, invoke, monkeypatch):
 def test_ray_is_not_installed(predict, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     done = predict("a.png -o boxes/ --on ray", code=5, says="--on ray needs Ray")
-    assert "pip install 'detcli[ray]'" in done.stderr
+    assert 'pip install "detcli[ray]"' in done.stderr
