@@ -62,6 +62,12 @@ def kernel_sources() -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(KERNELS.glob("*.cu*"))}
 
 
+def need_compiler() -> None:
+    """Skip where there is none; in a child process, a skip would be a failure."""
+    if sys.platform != "linux" or shutil.which("g++") is None:
+        pytest.skip("running CUDA kernels on the CPU needs g++ on Linux")
+
+
 class Shim:
     """Kernels that run on the CPU; their libraries are kept in a folder.
 
@@ -77,8 +83,7 @@ class Shim:
         *,
         watched: bool = False,
     ) -> None:
-        if sys.platform != "linux" or shutil.which("g++") is None:
-            pytest.skip("running CUDA kernels on the CPU needs g++ on Linux")
+        need_compiler()
         self._sources = sources
         self._folder = folder
         self._skipped = skipped

@@ -5,7 +5,7 @@ import signal
 
 import numpy as np
 import pytest
-from backend.cuda.shim import Shim, ShimError
+from backend.cuda.shim import Shim, ShimError, need_compiler
 from forked import CONTEXT
 
 
@@ -126,6 +126,7 @@ def test_accesses_that_nothing_orders_and_wrong_ones_are_told(watched, reverse):
     ],
 )
 def test_undefined_behaviour_ends_the_process(body, tmp_path):
+    need_compiler()
     process = CONTEXT.Process(target=_launch_watched, args=(body, tmp_path))
     process.start()
     process.join()
