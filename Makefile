@@ -51,8 +51,12 @@ setup: .venv/installed ## Create .venv and install detcli with its development t
 # What a user needs; where the development tools are, detcli is too.
 demo: $(or $(wildcard .venv/installed),.venv/installed-user) ## Detect on a picture: make demo [MODEL=yolov10n IMAGE=detcli/pictures/street.jpg]
 	$(call load_opencv,$(BIN))
-	$(BIN)/detcli predict '$(IMAGE)' --model '$(or $(MODEL),codes)' --format table --save demo
-	@echo 'The annotated picture is in demo/'
+	$(BIN)/detcli predict '$(IMAGE)' $(if $(MODEL),--model '$(MODEL)',--model codes --read) --format table --save demo
+	@printf '%s\n' 'The annotated picture is in demo/. Next:' '' \
+		'    . $(BIN)/activate                                    # puts detcli on the PATH of this shell' \
+		'    detcli predict YOUR.jpg -m codes --read --save demo    # codes in a picture of yours' \
+		'    detcli predict YOUR.jpg --save demo                    # people, cars and so on; fetches yolov10n, 9 MB' \
+		'    detcli predict $(IMAGE) -m codes --read --report page  # a page to look at: page/index.html'
 
 # Tests start many processes, none of which shall compile everything anew.
 quick test: export PYTHONDONTWRITEBYTECODE =

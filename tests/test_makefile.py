@@ -1,11 +1,13 @@
 """What the Makefile installs, on pretended machines: `pip` notes what it is asked for."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from documentation.shells import README, blocks
 
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
 HEADLESS = "--force-reinstall --no-deps opencv-python-headless==5.0.0.93"
@@ -92,6 +94,20 @@ def test_if_that_does_not_help_make_ends_with_the_reason(make, tmp_path):
     asked, printed = make("demo", code=2)
     assert asked[-1] == HEADLESS
     assert printed.count("libxcb.so.1: cannot open shared object file") == 2
+
+
+def test_the_demonstration_is_the_readmes_and_says_what_comes_next(make):
+    printed, _, following = make("demo")[1].partition("Next:")
+    (shown,) = (line for line in printed.splitlines() if line.startswith(".venv/bin/detcli "))
+    first = blocks(README, "console")[0].splitlines()[0].removeprefix("$ ")
+    given = shown.removeprefix(".venv/bin/").replace(" --format table", "")
+    assert shlex.split(given) == shlex.split(first)
+    activate, own, *_, page = (
+        shlex.split(line, comments=True) for line in following.split("\n") if line
+    )
+    assert activate == [".", ".venv/bin/activate"]
+    assert own[:3] == ["detcli", "predict", "YOUR.jpg"]
+    assert page[-2:] == ["--report", "page"]
 
 
 def test_the_demonstration_uses_the_development_tools_environment(make):

@@ -48,6 +48,7 @@ def test_metadata(wheel):
     )
     assert "License-Expression: Apache-2.0" in metadata
     assert "Requires-Python: >=3.11" in metadata
+    assert any(need.startswith("Requires-Dist: zxing-cpp>=") for need in needs)  # of no extra
     assert "platform_machine" in gpu
     assert "platform_machine" in cpu
     extra = [need for need in needs if "extra == 'cuda'" in need]

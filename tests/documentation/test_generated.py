@@ -56,6 +56,16 @@ def test_links_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_extras_are_installed_in_one_way():
+    """Double quotes work in cmd.exe, too; the name leaves an editable installation as it is."""
+    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("detcli/**/*.py")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    named = re.findall(r"pip (?:runpip detcli )?install (['\".]\S*|\S*\[\S+)", text)
+    assert len(named) > 20
+    for name in named:
+        assert re.match(r'"(detcli\[[^]]+]|[\w-]+>=[\d.,<]+)"|\.(\W|$)', name), name
+
+
 def test_every_promise_names_tests_that_exist():
     page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
     rows = page.partition("| --- |")[2].partition("\n\n")[0].splitlines()[1:]

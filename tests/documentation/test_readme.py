@@ -193,10 +193,13 @@ def test_models_in_commands_come_from_somewhere():
                 assert {*re.findall(r"[\w-]+\.onnx", line)} <= made, f"{page.name}: {line}"
 
 
-def test_the_first_command(workplace):
+def test_the_first_commands(workplace):
     """What installs is not run; tests/test_makefile.py is about `make`."""
-    _, predict, *_ = blocks(README.partition("## Install and run")[2], "sh")
-    assert '"class_name": "person"' in works(predict).stdout
+    _, bundled, _, fetched = blocks(section(README, "Install and run"), "sh")
+    workplace.joinpath("models").symlink_to(ROOT / "models")
+    assert "https://example.org/t/7Q42" in works(f"HF_HUB_OFFLINE=1 {bundled}").stdout
+    assert workplace.joinpath("page/index.html").exists()
+    assert '"class_name": "person"' in works(fetched).stdout
     assert workplace.joinpath("detcli/pictures/street.jpg").exists()
 
 
