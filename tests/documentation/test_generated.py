@@ -60,7 +60,7 @@ def test_extras_are_installed_in_one_way():
     """Double quotes work in cmd.exe, too; the name leaves an editable installation as it is."""
     pages = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("detcli/**/*.py")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    named = re.findall(r"pip (?:runpip detcli )?install (['\".]\S*|\S*\[\S+)", text)
+    named = re.findall(r"pip (?:detcli )?install (['\".]\S*|\S*\[\S+)", text)
     assert len(named) > 20
     for name in named:
         assert re.match(r'"(detcli\[[^]]+]|[\w-]+>=[\d.,<]+)"|\.(\W|$)', name), name
