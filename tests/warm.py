@@ -6,6 +6,7 @@ ends as the run ends. Where other libraries or modules are to be found, it start
 """
 
 import json
+import multiprocessing
 import os
 import select
 import signal
@@ -56,7 +57,8 @@ def start(folder: Path) -> None:
 
 def _serve(listener):
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # handlers are not waited for
-    while True:
+    parent = multiprocessing.parent_process().sentinel  # xdist's workers end without a word
+    while parent not in select.select([listener, parent], [], [])[0]:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
