@@ -53,10 +53,10 @@ demo: $(or $(wildcard .venv/installed),.venv/installed-user) ## Detect on a pict
 	$(call load_opencv,$(BIN))
 	$(BIN)/detcli predict '$(IMAGE)' $(if $(MODEL),--model '$(MODEL)',--model codes --read) --format table --save demo
 	@printf '%s\n' 'The annotated picture is in demo/. Next:' '' \
-		'    . $(BIN)/activate                                    # puts detcli on the PATH of this shell' \
+		'    . $(BIN)/activate                                 # puts detcli on the PATH of this shell' \
 		'    detcli predict YOUR.jpg -m codes --read --save demo    # codes in a picture of yours' \
-		'    detcli predict YOUR.jpg --save demo                    # people, cars and so on; fetches yolov10n, 9 MB' \
-		'    detcli predict $(IMAGE) -m codes --read --report page  # a page to look at: page/index.html'
+		'    detcli predict YOUR.jpg --save demo                    # people, cars and so on; fetches a model of 9 MB' \
+		'    detcli predict YOUR.jpg -m codes --read --report page  # a page to look at: page/index.html'
 
 # Tests start many processes, none of which shall compile everything anew.
 quick test: export PYTHONDONTWRITEBYTECODE =

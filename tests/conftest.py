@@ -109,6 +109,7 @@ SLOW = {
     "test_real_families.py",
     "test_real_models.py",
     "test_troubleshooting.py",
+    "test_warm.py",
 }
 """Files whose tests `make quick` leaves out."""
 
@@ -139,6 +140,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path in slow:
             item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
+    """Say why tests were skipped: a line for each reason, with the files' common folder."""
+    files: dict[str, list[str]] = {}
+    for report in terminalreporter.stats.get("skipped", ()):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        files.setdefault(reason, []).append(report.nodeid.partition("::")[0])
+    for reason, places in sorted(files.items(), key=lambda item: -len(item[1])):
+        where = os.path.commonpath(places) or "everywhere"
+        terminalreporter.write_line(f"SKIPPED [{len(places)}] {where}: {reason}")
 
 
 def pytest_collection_finish() -> None:
@@ -330,6 +342,8 @@ def shared() -> Callable[[str], Path]:
     """Path of a file in ../shared; the test is skipped where it is not there."""
 
     def path(name: str) -> Path:
+        if not SHARED.exists():
+            pytest.skip("../shared is not there")
         if not (SHARED / name).exists():
             pytest.skip(f"../shared/{name} is not there")
         return SHARED / name
