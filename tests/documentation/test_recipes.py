@@ -8,7 +8,7 @@ import sys
 import cv2
 import numpy as np
 import pytest
-from documentation.shells import ROOT, blocks, page, run, works
+from documentation.shells import ROOT, blocks, page, run, skip_without_jq, works
 
 from detcli import Detector, Settings
 from detcli.core.geometry import overlap
@@ -42,6 +42,7 @@ def test_the_page_of_recipes_shows_what_its_commands_write(workplace):
         shutil.copy(ROOT / name, name)
     cv2.imwrite("sheet.jpg", sheet_of_nine()[2])
     texts = ""
+    skip_without_jq(PAGE)
     for script in blocks(PAGE, "sh"):
         done = works(script)
         texts = done.stdout if "--read" in script else texts
@@ -89,7 +90,9 @@ OTHER = PAGE.partition("## In other programs")[2]
 @pytest.fixture
 def results(workplace):
     """A folder with what the page writes for other programs."""
-    works(blocks(OTHER, "sh")[0])
+    script = blocks(OTHER, "sh")[0]
+    skip_without_jq(script)
+    works(script)
     (workplace / "coco").mkdir()
     images = [{"id": number, "width": 640, "height": 640} for number in (1, 2)]
     person = {"id": 1, "image_id": 2, "category_id": 0, "iscrowd": 0, "area": 64}

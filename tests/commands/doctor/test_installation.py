@@ -353,7 +353,7 @@ def test_tensorrt_needs_cudas_libraries_and_its_own():
     shared, own = lacking(TENSORRT, **failures)
     assert (shared,) == lacking(CUDA, **failures)  # one command installs both
     assert own.reason == "missing: libnvinfer.so.10 (TensorRT)"
-    assert own.command.startswith("pip install 'tensorrt-cu13-libs")
+    assert own.command.startswith('pip install "tensorrt-cu13-libs')
 
 
 def test_an_onnx_runtime_built_for_the_cpu_only(install, gpu_wheel):
