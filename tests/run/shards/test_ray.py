@@ -34,7 +34,11 @@ from detcli.run.shards.work import Task
 # Not imported here: that takes a second, and every worker of the suite reads this file.
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 
-OWN = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}  # else it writes into the home
+OWN = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",  # else it writes into the home
+    "GRPC_ENABLE_FORK_SUPPORT": "0",  # which ended a client's server by SIGSEGV on Debian 12
+}
 
 
 def free_port():
