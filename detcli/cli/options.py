@@ -298,7 +298,7 @@ def _as_typed(path: Path, row: Option, value: Any) -> Any:
         if isinstance(value, str):
             hint = f"write {name} = [{value!r}]"
         raise UsageError(f"{path}: {name} must be a list of texts, not {value!r}", hint)
-    kind = None if row.spread or (row.parse and row.kind is int) else row.kind
+    kind = None if row.spread or (row.parse and row.kind in {int, float}) else row.kind
     types, title = TOML.get(
         Path if row.choices else kind, ((str, int, float), "a text or a number")
     )

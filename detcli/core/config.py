@@ -29,6 +29,7 @@ from detcli.core.values import (
     Tracking,
     is_folder,
     parse_confidence,
+    parse_duration,
     parse_labels,
     parse_lines,
     parse_size,
@@ -52,6 +53,9 @@ USUAL_CONF = 0.25
 """The confidence for models that recommend none, as in Ultralytics' predict."""
 
 DEFAULT_MODEL = "yolov10n"
+
+EPSILON_S = 1e-6
+"""Times of frames are not more exact."""
 
 MAX_SHOWN = 80
 """Characters of a value that an error shows."""
@@ -92,6 +96,17 @@ class Inputs:
         range=(1, None),
         other_names="fps stride skip",
     )
+    every: float | None = option(
+        None,
+        "--every TIME",
+        "Process a frame each 1s, 0.5s or 2min of a video or stream, whatever its rate.",
+        boxes=True,
+        range=(0.001, 3600),
+        parse=parse_duration,
+        excludes={
+            "vid_stride": ("--every and --vid-stride are mutually exclusive", "leave one out")
+        },
+    )
     start: float = option(
         0, "--start SECONDS", "Start at this time in a video.", boxes=True, range=(0, None)
     )
@@ -130,6 +145,15 @@ class Inputs:
     def end_s(self) -> float:
         """From this time on, a video's frames are left out."""
         return math.inf if self.end is None else self.end
+
+    def step(self, number: int, time_s: float) -> int:
+        """The step that a frame of a video belongs to; the first frame of each is used.
+
+        Its number counts from the first frame that may be used, its time from the video's start.
+        """
+        if self.every is None:
+            return number // self.vid_stride
+        return math.floor((time_s - self.start + EPSILON_S) / self.every)
 
 
 @dataclass(frozen=True, slots=True)

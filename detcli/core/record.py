@@ -114,6 +114,7 @@ class SettingsJson(TypedDict):
     half: bool  # whether the float16 file was asked for
     fast_decode: bool  # whether large JPEGs are decoded at reduced size
     vid_stride: int  # every which frame of a video is used
+    every: float | None  # seconds between the frames of a video that are used; null for all
     # side of the tiles and their overlap, as in `640,overlap=0.2`; null without tiles
     tile: str | None
     zones: list[str] | None  # named polygons; null without

@@ -6,6 +6,7 @@ Each reads itself from text, with `parse` or a function below, and writes itself
 import contextlib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -271,15 +272,27 @@ for _power, _letter in enumerate("kmgt", start=1):
     _BYTES[f"{_letter}b"] = 10 ** (3 * _power)
 
 
+_SECONDS = {"": 1, "ms": 0.001, "s": 1, "min": 60, "h": 3600}
+
+
 def parse_size(text: str) -> int:
     """Read a number of bytes: `2GiB`, `512 MiB`, `1.5g`, `4000000000`.
 
     KiB or K and so on count in steps of 1024, KB and so on in steps of 1000.
     """
+    return int(_measure(text, _BYTES, "a size", "write 2GiB, 512MiB, or a number of bytes"))
+
+
+def parse_duration(text: str) -> float:
+    """Read a time, in seconds: `1s`, `0.5s`, `200ms`, `2min`, `1h`, or a number of seconds."""
+    return _measure(text, _SECONDS, "a time", "write 1s, 0.5s, 2min, or a number of seconds")
+
+
+def _measure(text: str, units: Mapping[str, float], what: str, hint: str) -> float:
     parts = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip(), re.ASCII | re.IGNORECASE)
-    if parts is None or parts[2].lower() not in _BYTES:
-        raise UsageError(f"'{text}' is not a size", "write 2GiB, 512MiB, or a number of bytes")
-    return int(float(parts[1]) * _BYTES[parts[2].lower()])
+    if parts is None or parts[2].lower() not in units:
+        raise UsageError(f"'{text}' is not {what}", hint)
+    return float(parts[1]) * units[parts[2].lower()]
 
 
 def parse_labels(text: str) -> str:

@@ -219,7 +219,7 @@ class H264Encoder:
         exact = {"movie_timescale": str(TICKS)}  # or the length is in milliseconds
         self._container = av.open(self._file, "w", format="mp4", options=exact)
         with _errors():
-            fraction = Fraction(rate).limit_denominator(1001)
+            fraction = Fraction(rate).limit_denominator(3600)
             stream = self._container.add_stream(str(ENCODER), rate=fraction)
             assert isinstance(stream, av.VideoStream)  # noqa: S101 - for the type checker
             self._stream = stream

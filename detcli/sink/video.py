@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".mp4"
 CODECS = ("mp4v", "MJPG")  # in every build of OpenCV; only the second takes sides over 8191 pixels
-MIN_RATE, MAX_RATE = 0.01, 1000.0  # frames per second; other rates are measurement errors
+MIN_RATE, MAX_RATE = 1 / 3600, 1000.0  # frames per second; other rates are measurement errors
 LIVE_RATE = 30.0  # frames per second of a live source, which has no rate of its own
 MAX_GAP_S = 10.0  # a live source that was away for longer is shown as if for this long
 MAX_FRAME_S = 3600.0  # for which one frame of a file is shown; more is damage

@@ -125,6 +125,7 @@ class _Watcher(threading.Thread):
         self._number = 0  # of the next frame
         self._first_s: float | None = None  # when the first frame came
         self._last_s = 0.0  # when the last one came
+        self._step = -1  # of the last frame that was used, see `Inputs.step`
         self.waiting: list[Item] = []  # not taken yet: a frame, an error, or both
         self.ended = False  # whether no more items will come
 
@@ -206,11 +207,13 @@ class _Watcher(threading.Thread):
             self._first_s = self._last_s
         time_s = self._last_s - self._first_s
         inputs = self._inputs
-        if not inputs.start <= time_s < inputs.end_s or number % inputs.vid_stride:
+        step = inputs.step(number, time_s)
+        if not inputs.start <= time_s < inputs.end_s or step <= self._step:
             return
         image = retrieve(capture)
         if image is None:
             return
+        self._step = step
         origin = Origin(self._source.name, None, number, time_s, self._clip, time=datetime.now(UTC))
         item = Item(origin, partial(Picture.whole, image))
         with self._news:

@@ -85,6 +85,11 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             require_obstore()
         if [*names, inputs.files_from].count(STDIN) > 1:
             raise UsageError("standard input can be read only once", "name - once")
+        if STDIN in names and inputs.every is not None:
+            raise UsageError(
+                "--every needs the times of frames, which standard input does not have",
+                "use --vid-stride",
+            )
         if not inputs.start < inputs.end_s:
             raise UsageError(
                 f"a video cannot end at {inputs.end_s} s and start at {inputs.start} s",

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detcli.core.config import Inputs
+from detcli.core.config import EPSILON_S, Inputs
 from detcli.core.errors import DecodeError, InputError, SourceError, system_reason
 from detcli.core.geometry import Image, Picture
 from detcli.core.opencv import cv2
@@ -37,7 +37,6 @@ DAMAGE_TIMEOUT_S = 10.0  # damaged frames are skipped for this long before givin
 
 REORDERED = 32  # more frames than any codec stores before one that is shown earlier
 
-_EPSILON_S = 1e-6
 # Containers that store the number of frames; for others it is estimated from the duration, which
 # some do not store either, so that it is measured, as far as they go.
 _COUNTED = (".m4v", ".mov", ".mp4")
@@ -199,29 +198,36 @@ def read_video(video: VideoSource, inputs: Inputs, progress: SourceProgress) -> 
 
 def _expected(frames: "_Frames", inputs: Inputs) -> int | None:
     """The number of frames that are used; None if it is unknown."""
-    if frames.declared is None:
+    if frames.declared is None or not (frames.rate or inputs.every is None):
         return None
     first, end = 0, frames.declared
     if frames.rate:
-        first = math.ceil(min(end, inputs.start * frames.rate - _EPSILON_S))
-        end = math.ceil(min(end, inputs.end_s * frames.rate - _EPSILON_S))
-    return len(range(first, end, inputs.vid_stride))
+        first = math.ceil(min(end, inputs.start * frames.rate - EPSILON_S))
+        end = math.ceil(min(end, inputs.end_s * frames.rate - EPSILON_S))
+    if first >= end:
+        return 0
+    rate = frames.rate or 1
+    steps = inputs.step(end - 1 - first, (end - 1) / rate) - inputs.step(0, first / rate) + 1
+    return min(steps, end - first)
 
 
 def _select(video: VideoSource, frames: "_Frames", inputs: Inputs) -> Iterator[Item]:
-    clip = Clip(frames.rate / inputs.vid_stride, address=video.address)
-    first = None
+    rate = min(frames.rate / inputs.vid_stride, 1 / inputs.every if inputs.every else math.inf)
+    clip = Clip(rate, address=video.address)
+    first, last = None, -1
     while frames.advance():
-        if frames.time_s < inputs.start - _EPSILON_S:
+        if frames.time_s < inputs.start - EPSILON_S:
             continue
-        if frames.time_s >= inputs.end_s - _EPSILON_S:
+        if frames.time_s >= inputs.end_s - EPSILON_S:
             frames.at_end = False
             return
         first = frames.number if first is None else first
-        if (frames.number - first) % inputs.vid_stride:
+        step = inputs.step(frames.number - first, frames.time_s)
+        if step <= last:
             continue
         image = frames.retrieve()
         if image is not None:
+            last = step
             origin = Origin(video.name, frame=frames.number, time_s=frames.time_s, clip=clip)
             yield Item(origin, partial(Picture.whole, image))
 
@@ -244,7 +250,7 @@ class _Frames:
         self.rate = frames_per_second(self.capture)
         self.declared = frame_count(self.capture)
         self.number = -1  # of the frame grabbed last; damaged frames count
-        self.time_s = -1 / self.rate if self.rate else -_EPSILON_S  # its time; never decreases
+        self.time_s = -1 / self.rate if self.rate else -EPSILON_S  # its time; never decreases
         self.damaged = 0  # frames that could not be decoded
         self.at_end = True  # whether no more frames could be grabbed
 
@@ -295,7 +301,7 @@ class _Frames:
         if not self.capture.grab():
             return False
         self.time_s = position_s(self.capture)
-        if not 0 < self.time_s < start_s - _EPSILON_S:
+        if not 0 < self.time_s < start_s - EPSILON_S:
             return False
         number = self._count_before(self.time_s)
         if number is None:

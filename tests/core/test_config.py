@@ -100,6 +100,8 @@ def test_a_request_of_another_version_is_refused(odd):
         ("max_det", True, "--max-det: 'True' is not a valid int"),
         ("max_det", [3], "is not a valid int"),
         ("vid_stride", "0", "--vid-stride: 0 is not in the range x>=1"),
+        ("every", "0s", "--every: 0.0 is not in the range 0.001<=x<=3600"),
+        ("every", "1x", "--every: '1x' is not a time"),
         ("shard_size", "1000000001", "not in the range 1<=x<=1000000000"),
         ("start", "nan", "--start: 'nan' is not a valid float"),
         ("start", "-1", "--start: -1.0 is not in the range x>=0"),

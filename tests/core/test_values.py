@@ -3,7 +3,7 @@
 import pytest
 
 from detcli.core.errors import UsageError
-from detcli.core.values import parse_labels, parse_size
+from detcli.core.values import parse_duration, parse_labels, parse_size
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,8 @@ def test_parts_of_labels(text, parts):
 def test_other_parts_of_labels_are_a_usage_error(text):
     with pytest.raises(UsageError, match="name and score"):
         parse_labels(text)
+
+
+def test_a_time_has_a_unit_or_is_in_seconds():
+    texts = ("2", "1.5", "1s", "0.5 s", "200ms", "2min", "1h")
+    assert [*map(parse_duration, texts)] == pytest.approx([2, 1.5, 1, 0.5, 0.2, 120, 3600])

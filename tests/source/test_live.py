@@ -146,6 +146,12 @@ def test_the_stride_counts_all_frames():
     assert progress.dropped == {"camera:0": 0}
 
 
+def test_a_frame_each_tenth_of_a_second_is_used_at_any_rate():
+    found = list(follow(source(Camera(10**6)), every=0.1, start=0.05, end=0.45))
+    steps = [int((item.origin.time_s - 0.05) / 0.1 + 1e-5) for item in found]
+    assert steps == [0, 1, 2, 3]
+
+
 def test_a_live_source_can_be_watched_for_a_while(reconnect):
     camera = Camera(10**6)
     found = list(follow(source(camera), start=0.1, end=0.6))

@@ -60,6 +60,9 @@ def test_all_frames_come_or_those_that_are_requested(video, suffix):
     for inputs, expected in (
         ({}, range(300)),
         ({"vid_stride": 7}, range(0, 300, 7)),
+        ({"every": 1}, range(0, 300, 25)),
+        ({"every": 0.02}, range(300)),
+        ({"start": 2.01, "end": 4, "every": 0.5}, [51, 63, 76, 88]),
         ({"end": 1}, range(25)),
         ({"end": 1.01}, range(26)),
         ({"start": 2}, range(50, 300)),

@@ -55,7 +55,7 @@ MAX_NOTED = 100  # settings of one run that are remembered
 MAX_DIGITS = 8  # of a class id, see `MAX_CLASS`
 MAX_NAMED = 3  # inputs that a sentence names
 PEEK = 4096  # bytes in which the first element of COCO results shows what it is
-ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_stride"})
+ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_stride", "every"})
 """Settings that boxes do not depend on, or that are compared apart."""
 
 PRECISIONS = {"bf16": Precision.BFLOAT16, "f16": Precision.FLOAT16, "f32": Precision.FLOAT32}

@@ -49,6 +49,7 @@ def test_the_first_record_of_a_run_has_the_settings(resume, tmp_path):
         "half": False,
         "fast_decode": False,
         "vid_stride": 1,
+        "every": None,
         "tile": None,
         "zones": None,
         "lines": None,
@@ -61,7 +62,7 @@ def test_the_first_record_of_a_run_has_the_settings(resume, tmp_path):
     "options",
     [
         *("--conf 0.3", "--conf red=0.3", "--max-det 7", "--classes red", "--nms 0.5", "--unique"),
-        *("--fast-decode", "--vid-stride 2", "--imgsz 64", "--box-format xyxy"),
+        *("--fast-decode", "--vid-stride 2", "--every 1s", "--imgsz 64", "--box-format xyxy"),
         *("--names names.txt", "--tile 64", "--tile 640,overlap=0.5", ZONE),
     ],
 )

@@ -1,5 +1,6 @@
 """`detcli predict --save` of videos: sound, and what leaves it out."""
 
+import contextlib
 import sys
 
 import cv2
@@ -78,3 +79,44 @@ def test_a_stream_whose_size_changes_has_its_first_size_in_all_that_is_said(
 def test_pictures_import_nothing_of_it(predict, monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
     assert "PyAV" not in predict("a.png --save out").stderr
+
+
+NTSC = [number * 1001 / 30000 for number in range(150)]
+SPARSE = [*(number / 25 for number in range(40)), 3.7, 3.8, 4.2, 9.5, 9.6]
+
+
+def chosen_by_ffmpeg(path, seconds):
+    """The times of the first frame in each step of so many seconds."""
+    import av
+
+    with av.open(path) as file:
+        graph, stream = av.filter.Graph(), file.streams.video[0]
+        step = f"floor({{}}/{seconds}+1e-9)"
+        begins = f"gt({step.format('t')},{step.format('prev_selected_t')})"
+        condition = f"isnan(prev_selected_t)+{begins}"
+        graph.link_nodes(
+            graph.add_buffer(template=stream),
+            graph.add("select", f"expr='{condition}'"),
+            graph.add("buffersink"),
+        ).configure()
+        times = []
+        for image in [*file.decode(stream), None]:
+            graph.push(image)
+            with contextlib.suppress(av.BlockingIOError, av.EOFError):
+                while True:
+                    times.append(graph.pull().time)
+        return times
+
+
+@pytest.mark.parametrize("times", [NTSC, SPARSE])
+@pytest.mark.parametrize(
+    ("every", "seconds"), [("1s", 1), ("0.5s", 0.5), ("200ms", 0.2), ("2min", 120)]
+)
+def test_a_frame_each_second_is_that_which_ffmpeg_selects(predict, tmp_path, times, every, seconds):
+    record_film(tmp_path / "a.mp4", times, ticks=30000)
+    records = predict(f"a.mp4 --every {every} --save out").records
+    expected = chosen_by_ffmpeg(tmp_path / "a.mp4", seconds)
+    assert [record["time_s"] for record in records] == pytest.approx(expected, abs=1e-3)
+    written = watch(tmp_path / "out/a.mp4")
+    assert written.times == pytest.approx(expected, abs=1e-4)
+    assert written.length_s >= expected[-1] + seconds - 0.01
