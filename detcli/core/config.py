@@ -32,6 +32,7 @@ from detcli.core.values import (
     parse_duration,
     parse_labels,
     parse_lines,
+    parse_region,
     parse_size,
     parse_tiling,
     parse_writable,
@@ -250,6 +251,7 @@ class Settings:
             stays as it is.
         boxes_only: Read the boxes of a model that finds masks or keypoints too, and leave out the
             rest.
+        region: Look only there. Boxes are in pixels of the whole picture.
         tile: Look at large pictures in tiles, and once whole. `max_det` is then that of a tile.
 
     Raises:
@@ -329,6 +331,15 @@ class Settings:
         "Read the boxes of a model that finds masks or keypoints too.",
         boxes=True,
         panel=MODEL,
+    )
+    region: "Shape | None" = option(
+        None,
+        "--region X1,Y1,X2,Y2",
+        "Look only within this rectangle: left, top, right, bottom, in fractions of the picture, "
+        "or in pixels.",
+        boxes=True,
+        panel=INPUT,
+        parse=parse_region,
     )
     tile: "Tiling | None" = option(
         None,

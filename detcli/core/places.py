@@ -1,4 +1,4 @@
-"""Places in a picture that a user names, zones and lines, and the point of a box in them."""
+"""Places in a picture that a user names: zones, lines, a region; the point of a box in them."""
 
 import re
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from detcli.core.errors import UsageError, system_reason
+from detcli.core.errors import SourceError, UsageError, system_reason
 from detcli.core.files import read_text
 from detcli.core.geometry import Boxes, clipped, shown
 
@@ -22,10 +22,10 @@ LARGEST = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A zone or a line, with its name."""
+    """A zone or a line, with its name, or a region without one."""
 
     name: str  # letters, digits, hyphens and underscores
-    # the corners of a zone, or the two ends of a line, x and y
+    # the corners of a zone, the two ends of a line, two corners of a region; x and y
     points: tuple[tuple[float, float], ...]
     fractions: bool  # whether these are fractions of the picture's width and height, not pixels
 
@@ -52,10 +52,22 @@ class Shape:
         return line
 
     @classmethod
-    def _parse(cls, option: str, text: str, form: str) -> Self:
+    def region(cls, text: str) -> Self:
+        """Read `x1,y1,x2,y2`: a rectangle without a name, by its left, top, right and bottom."""
+        region = cls._parse("--region", text, "X1,Y1,X2,Y2", named=False)
+        (left, top), (right, bottom) = region.points[0], region.points[-1]
+        if len(region.points) != 2 or not (0 <= left < right and 0 <= top < bottom):
+            raise UsageError(
+                f"--region '{text}': not a rectangle",
+                "write its left, top, right and bottom, as in 0,0.5,1,1 for the lower half",
+            )
+        return region
+
+    @classmethod
+    def _parse(cls, option: str, text: str, form: str, *, named: bool = True) -> Self:
         hint = f"write {form}, in fractions of the picture (all from 0 to 1) or in pixels"
-        name, equals, rest = text.partition("=")
-        if not equals or not NAME.fullmatch(name.strip()):
+        name, equals, rest = text.partition("=") if named else ("", "", text)
+        if named and not (equals and NAME.fullmatch(name.strip())):
             raise UsageError(
                 f"{option} '{text}' does not begin with a name",
                 f"{hint}; a name has letters, digits, - and _",
@@ -78,12 +90,30 @@ class Shape:
 
     def __str__(self) -> str:
         numbers = [f"{number:.12g}" for point in self.points for number in point]
-        return f"{self.name}={','.join(numbers)}"
+        return f"{self.name}{'=' * bool(self.name)}{','.join(numbers)}"
 
     def pixels(self, size: tuple[int, int]) -> Points:
         """The points in a picture of (height, width)."""
         height, width = size if self.fractions else (1, 1)
         return np.array([(x * width, y * height) for x, y in self.points], np.float32)
+
+    def area(self, size: tuple[int, int]) -> tuple[int, int, int, int]:
+        """Left, top, right and bottom of a region in a picture of (height, width).
+
+        In whole pixels, at least one along each side.
+
+        Raises:
+            SourceError: The picture does not reach as far.
+        """
+        (left, top), (right, bottom) = self.pixels(size).round().astype(int).tolist()
+        height, width = size
+        if right > width or bottom > height:
+            raise SourceError(
+                f"the picture has {width}x{height} pixels, and so no region {self}",
+                "name the region in fractions of the picture, from 0 to 1, in --region",
+            )
+        left, top = min(left, width - 1), min(top, height - 1)
+        return left, top, max(right, left + 1), max(bottom, top + 1)
 
 
 def read_places(option: str, text: str) -> list[str]:

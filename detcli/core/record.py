@@ -115,6 +115,8 @@ class SettingsJson(TypedDict):
     fast_decode: bool  # whether large JPEGs are decoded at reduced size
     vid_stride: int  # every which frame of a video is used
     every: float | None  # seconds between the frames of a video that are used; null for all
+    # the rectangle of pictures that was looked at, as in `0,0.5,1,1`; null for all of them
+    region: str | None
     # side of the tiles and their overlap, as in `640,overlap=0.2`; null without tiles
     tile: str | None
     zones: list[str] | None  # named polygons; null without

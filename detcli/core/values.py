@@ -327,6 +327,13 @@ def parse_lines(text: str) -> "list[Shape]":
     return [*map(Shape.line, read_places("--line", text))]
 
 
+def parse_region(text: str) -> "Shape":
+    """Read `x1,y1,x2,y2`."""
+    from detcli.core.places import Shape  # loads NumPy
+
+    return Shape.region(text)
+
+
 def parse_writable(text: str) -> Path:
     """Read a path that is written to: on a disk, not in a store or on standard output."""
     if text == "-":

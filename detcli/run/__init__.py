@@ -82,7 +82,7 @@ class Run:
 
     def watcher(self) -> Watcher:
         """What adds to records."""
-        return Watcher(self.watched)
+        return Watcher(self.watched, self.config.settings.region)
 
     def identity(self) -> dict[str, Any]:
         """What detections depend on, as it was settled when the model was opened; see `settings`.

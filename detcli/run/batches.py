@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+
 from detcli.backend import Device, DeviceOptions, open_backend
 from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import place
@@ -21,7 +23,7 @@ from detcli.core.config import Settings
 from detcli.core.detections import Detections
 from detcli.core.errors import DetcliWarning, ModelError, UsageError
 from detcli.core.geometry import Image, Letterbox, Picture
-from detcli.core.tiling import merge
+from detcli.core.tiling import Area, merge
 from detcli.core.timing import Stage, StageTimes
 from detcli.model.contract import (
     BOXES_OF_MORE,
@@ -99,7 +101,7 @@ class BatchDetector:
                 "omit it",
             )
         self._rect = settings.rect
-        self._tiling = settings.tile
+        self._region, self._tiling = settings.region, settings.tile
         self._require_large_tiles()
         self.conf = settings.confidence(contract.conf)  # but for classes with one of their own
         self._thresholds = class_thresholds(self.conf, settings.class_conf, contract.names)
@@ -162,7 +164,7 @@ class BatchDetector:
     def _helper(self) -> "BatchDetector":
         """Another detector on the same device, for tiles."""
         other = copy.copy(self)
-        other._tiling = None  # noqa: SLF001 - the same class
+        other._region = other._tiling = None  # noqa: SLF001 - the same class
         other._open(self.where)  # noqa: SLF001
         return other
 
@@ -216,14 +218,40 @@ class BatchDetector:
 
         Raises:
             InferenceError: The runtime failed.
+            SourceError: A picture has no such region.
         """
+        if self._region is None:
+            return self._look(pictures)
+        areas = [self._region.area(picture.size) for picture in pictures]
+        pending = self._look(
+            [_cut(picture, area) for picture, area in zip(pictures, areas, strict=True)]
+        )
+
+        def wait() -> list[Detections]:
+            found = []
+            for one, (left, top, right, bottom) in zip(pending(), areas, strict=True):
+                seen = one.within((bottom - top, right - left))
+                corner = np.array([left, top, left, top], np.float32)
+                found.append(replace(seen, xyxy=seen.xyxy + corner))
+            return found
+
+        return wait
+
+    def require_region(self, picture: Picture) -> Picture:
+        """The picture, if it has what is looked at in it; else a SourceError."""
+        if self._region is not None:
+            self._region.area(picture.size)
+        return picture
+
+    def _look(self, pictures: Sequence[Picture]) -> Pending:
+        """Start on a batch, in tiles or whole."""
         if self._tiling is None:
             return self._start(pictures)
         areas = [self._tiling.areas(picture.pixels.shape[:2]) for picture in pictures]
         views = [
-            Picture.whole(picture.pixels[top:bottom, left:right])
+            _cut(picture, area)
             for picture, parts in zip(pictures, areas, strict=True)
-            for left, top, right, bottom in parts
+            for area in parts
         ]
         for_each = self.batch // (1 + len(self._helpers))
         rows = iter(self._detect_side_by_side(views, for_each))
@@ -291,10 +319,10 @@ class BatchDetector:
     def fast_for(self) -> tuple[int, int] | None:
         """Height and width for which a picture may be decoded at reduced size.
 
-        None where its proportions are not kept, the input is as large as the picture, or tiles of
+        None where its proportions are not kept, the input is as large as the picture, or parts of
         it are looked at.
         """
-        reducible = self._keeps_proportions and self._tiling is None
+        reducible = self._keeps_proportions and not (self._tiling or self._region)
         return self.canvas if reducible else None
 
     def close(self) -> None:
@@ -307,6 +335,11 @@ class BatchDetector:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _cut(picture: Picture, part: Area) -> Picture:
+    left, top, right, bottom = part
+    return Picture.whole(picture.pixels[top:bottom, left:right])
 
 
 class SharedWork:

@@ -96,6 +96,7 @@ class Detector:
         Raises:
             ValueError: A picture has a wrong shape or dtype.
             InferenceError: The runtime failed.
+            SourceError: A picture has no such region as the settings name.
         """
         if isinstance(images, np.ndarray):
             return self._detector.submit([_checked(images)])()[0]

@@ -208,7 +208,8 @@ class Pipeline:
                 pass
             if self._over.is_set():
                 return False
-            entry = Entry(index, item)
+            load, entry = item.load, Entry(index, item)
+            item.load = lambda: self._detector.require_region(load())
             loaders.put(item)
             self._inbox.put(entry)
             return True

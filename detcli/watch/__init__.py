@@ -10,6 +10,7 @@ from collections.abc import Callable
 from detcli.core.config import Watched
 from detcli.core.detections import Detections
 from detcli.core.geometry import Picture
+from detcli.core.places import Shape
 from detcli.core.record import Record
 
 # Adds to a record, given its picture and detections.
@@ -19,12 +20,12 @@ WatchStep = Callable[[Record, Picture, Detections], Record]
 class Watcher:
     """Adds to records what is asked for; without any, records pass as they are."""
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: Watched, region: Shape | None = None) -> None:
         self._steps: list[WatchStep] = []
         if watched.read:
             from detcli.watch.codes import Codes
 
-            self._steps.append(Codes().add)
+            self._steps.append(Codes(region).add)
         if watched.track is not None:
             from detcli.watch.scene import Tracks
 

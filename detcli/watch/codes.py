@@ -21,6 +21,7 @@ import zxingcpp
 from detcli.core.detections import Detections, Symbol
 from detcli.core.geometry import Picture
 from detcli.core.opencv import cv2
+from detcli.core.places import Shape
 from detcli.core.record import Record
 
 Grey = npt.NDArray[np.uint8]
@@ -62,13 +63,20 @@ SIZES = (50, 100, 250, 1000)
 class Codes:
     """Reads the symbols in pictures.
 
-    Pictures have to be at full size.
+    Pictures have to be at full size. Only a region of them is read, if there is one.
     """
+
+    def __init__(self, region: Shape | None = None) -> None:
+        self._region = region
 
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
         """The record with what its detections say, and with symbols that only reading found."""
         grey = as_grey(cv2.cvtColor(picture.pixels, cv2.COLOR_BGR2GRAY))
-        loose = [*read(_Cut(grey, np.eye(2, 3)))]
+        whole, part = np.eye(2, 3), grey
+        if self._region is not None:
+            left, top, right, bottom = self._region.area(picture.size)
+            whole[:, 2], part = (-left, -top), grey[top:bottom, left:right]
+        loose = [*read(_Cut(part, whole))]
         symbols = np.full(len(found), None, np.object_)
         for row, box in enumerate(found.xyxy):
             symbols[row] = symbol_in(box, loose)

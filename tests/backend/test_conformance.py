@@ -17,6 +17,7 @@ from detcli import DetcliWarning, Detector, Letterbox, Settings
 from detcli.backend import open_backend
 from detcli.backend.postprocess import SelectionOptions, logit_threshold, sigmoid
 from detcli.core.errors import DeviceError, InferenceError
+from detcli.core.places import Shape
 from detcli.core.tiling import Tiling
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.file import PreparedModel, prepare
@@ -90,7 +91,7 @@ def test_every_layout_gives_the_same_detections(tail, size, dtype, make_model, r
     assert as_rows(found) == [("blue", 1.0, cell_box(5, 0)), ("red", 1.0, cell_box(2, 3))]
 
 
-def test_tiles_give_the_same_detections(open_model, make_model, monkeypatch):
+def test_tiles_and_regions_give_the_same_detections(open_model, make_model, monkeypatch):
     """Each square once, though those at (6, 6) and (7, 3) are in several tiles, cut and whole."""
 
     def opened(_device, model, _options):
@@ -106,6 +107,13 @@ def test_tiles_give_the_same_detections(open_model, make_model, monkeypatch):
         found, other = detector([image, picture(("blue", 1, 1), grey=40)])
     assert sorted(as_rows(found)) == sorted((name, 1.0, cell_box(*at)) for name, *at in squares)
     assert as_rows(other) == [("blue", 1.0, cell_box(1, 1))]
+    settings = Settings(conf=0.6, region=Shape.region("48,24,112,88"))
+    with Detector(make_model(size=64, batch=None), "cpu", settings) as detector:
+        found, other = detector([image, picture(("blue", 12, 9), size=(104, 112))])
+    assert sorted(as_rows(found)) == [
+        *(("blue", 1.0, cell_box(6, 6)), ("green", 1.0, cell_box(7, 3))),
+    ]
+    assert as_rows(other) == [("blue", 1.0, cell_box(12, 9))]
 
 
 @pytest.mark.parametrize("batch", [1, 2, None])

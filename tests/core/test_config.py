@@ -14,6 +14,7 @@ TYPED = {name: row for name, row in ROWS.items() if row.names}
 TEXTS = {
     "conf": "0.75",
     "nms": "0.75",
+    "region": "0,0.5,1,1",
     "tile": "640,overlap=0.123456789",
     "gpu_mem_limit": "2GiB",
     "device": "cpu,cuda:1",

@@ -56,6 +56,26 @@ def test_what_is_no_line_is_a_usage_error(text):
         Shape.line(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0,0,1",
+        "0,0,0,1",
+        "0,0,1,1,1,0",
+        "9,0,3,5",
+        "0,-3,5,5",
+        "a=0,0,1,1",
+        "nan,0,1,1",
+        "0,0,1.5,1",
+    ],
+)
+def test_what_is_no_region_is_a_usage_error(text):
+    with pytest.raises(UsageError, match="--region '") as caught:
+        Shape.region(text)
+    assert caught.value.hint
+
+
 def test_a_file_has_one_a_line(tmp_path):
     file = tmp_path / "zones.txt"
     file.write_text("# of camera 3\n\n  door=0,0,1,0,1,1\nroad=0,0,1,0,1,1\r\n")

@@ -93,7 +93,7 @@ class EvalRequest:
         "index.html.",
     ),
     Messages,
-    without="classes",
+    without="classes region",  # labels are of whole pictures
 )
 def evaluate(
     config: Config, request: EvalRequest, report_format: ReportFormat | None = REPORT_FORMAT

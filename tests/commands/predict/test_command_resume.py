@@ -50,6 +50,7 @@ def test_the_first_record_of_a_run_has_the_settings(resume, tmp_path):
         "fast_decode": False,
         "vid_stride": 1,
         "every": None,
+        "region": None,
         "tile": None,
         "zones": None,
         "lines": None,
@@ -63,7 +64,7 @@ def test_the_first_record_of_a_run_has_the_settings(resume, tmp_path):
     [
         *("--conf 0.3", "--conf red=0.3", "--max-det 7", "--classes red", "--nms 0.5", "--unique"),
         *("--fast-decode", "--vid-stride 2", "--every 1s", "--imgsz 64", "--box-format xyxy"),
-        *("--names names.txt", "--tile 64", "--tile 640,overlap=0.5", ZONE),
+        *("--names names.txt", "--tile 64", "--region 0,0,8,8", "--tile 640,overlap=0.5", ZONE),
     ],
 )
 def test_other_settings_need_force(resume, options, tmp_path):

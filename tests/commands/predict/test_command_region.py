@@ -1,0 +1,96 @@
+"""`detcli predict --region`: as if the rectangle were the picture, but in the picture's pixels."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+DEMO = Path(__file__).parents[3] / "models/codes/demo.jpg"
+
+
+BOXES = {
+    "35,20,155,131": (35, 20, 155, 131),
+    "0,0.5,0.25,1": (0, 150, 100, 300),
+    "0.9999,0.9999,1,1": (399, 299, 400, 300),
+    "0,0,1,1": (0, 0, 400, 300),
+}
+
+
+@pytest.fixture
+def large(random, tmp_path):
+    """A picture of 400x300 pixels with many colours."""
+    noise = random.integers(0, 256, (15, 20, 3), np.uint8)
+    pixels = cv2.resize(noise, (400, 300), interpolation=cv2.INTER_NEAREST)
+    cv2.imwrite(str(tmp_path / "a.jpg"), pixels)
+    return "a.jpg"
+
+
+@pytest.fixture
+def cut(predict, tmp_path):
+    """Detections in a rectangle of a file, and in a file that has only its pixels, moved."""
+
+    def compare(path, region, box, options):
+        pixels, (left, top, right, bottom) = cv2.imread(str(tmp_path / path)), box
+        cv2.imwrite(str(tmp_path / "cut.png"), pixels[top:bottom, left:right])
+        (inside,) = predict(f"{path} --region {region} {options}").records
+        (alone,) = predict(f"cut.png {options}").records
+        assert (inside["height"], inside["width"]) == pixels.shape[:2]
+        room = [right - left, bottom - top] * 2
+        for one in alone["detections"]:
+            one["box"] = np.add(np.clip(one["box"], 0, room), [left, top, left, top])
+            if one.get("corners"):
+                one["corners"] = np.add(one["corners"], [left, top])
+        return inside["detections"], alone["detections"]
+
+    return compare
+
+
+@pytest.mark.usefixtures("each_device")
+@pytest.mark.parametrize("options", ["", "--tile 90 --save out", "--fast-decode"])
+@pytest.mark.parametrize("region", BOXES)
+def test_a_region_is_looked_at_as_if_it_were_the_picture(cut, large, tmp_path, region, options):
+    inside, alone = cut(large, region, BOXES[region], f"--conf 0.7 {options}")
+    assert [one["class_name"] for one in inside] == [one["class_name"] for one in alone]
+    for name in ("box", "score"):
+        values = [[one[name] for one in found] for found in (inside, alone)]
+        np.testing.assert_allclose(*values, atol=0.011)
+    assert inside or region.startswith("0.9")
+    if "--save" in options:
+        assert cv2.imread(str(tmp_path / "out/a.jpg")).shape == (300, 400, 3)
+
+
+def test_symbols_are_read_only_there(cut):
+    pytest.importorskip("zxingcpp")
+    options = "-m codes --device cpu --read"
+    height, width = cv2.imread(str(DEMO)).shape[:2]
+    box = (0, 0, width // 2, height)
+    inside, alone = cut(DEMO, f"0,0,{width // 2},{height}", box, options)
+    assert [one["text"] for one in inside] == [one["text"] for one in alone]
+    assert 0 < len(inside) < 7
+    for one, other in zip(inside, alone, strict=True):
+        np.testing.assert_allclose(one["corners"], other["corners"], atol=0.11)
+
+
+def test_zones_tracks_and_shards_know_of_the_region(predict, make_video, in_shards):
+    make_video(frames=8, red_from=0)
+    options = "clip.mp4 --conf 0.6 --region 0,0,0.25,1 --zone left=0,0,0.5,0,0.5,1,0,1 --batch 3"
+    whole, merged = in_shards(options)
+    assert merged == whole
+    records = predict(f"{options} --track bytetrack").records
+    found = [one for record in records for one in record["detections"]]
+    assert len(found) == 8 * 8
+    assert all(one["box"][2] <= 16.5 and one["zones"] == ["left"] for one in found)
+    assert {one.get("track_id") for one in found} >= {*range(1, 9)}
+    predict(f"{options} -o parts/ --region 0,0,0.5,1", code=2, says="region")
+
+
+def test_a_smaller_picture_is_an_error_and_the_others_go_on(predict, make_picture):
+    make_picture("b.png", ("red", 9, 2), size=(64, 128))
+    options = "--conf 0.6 --region 64,0,128,64 --batch 4"
+    first, second = predict(f"a.png b.png {options}", code=3).records
+    assert first["error"]["type"] == "SourceError"
+    assert "the picture has 64x64 pixels, and so no region 64,0,128,64" in first["error"]["message"]
+    assert "fractions" in first["error"]["hint"]
+    assert [one["box"] for one in second["detections"]] == [[72, 16, 80, 24]]
+    predict("a.png --region 0.5,0,0.2,1", code=2, says="not a rectangle")
