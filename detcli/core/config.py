@@ -76,6 +76,20 @@ class Inputs:
     recursive: bool = option(
         False, "-r, --recursive", "Search folders recursively.", boxes=False, common=True
     )
+    follow: bool = option(
+        False,
+        "--follow",
+        "Keep watching folders for new pictures and videos, until Ctrl-C.",
+        boxes=False,
+        sharded=False,
+        excludes={
+            "files_from": ("--follow and --files-from are mutually exclusive", "name folders"),
+            "fail_if": (
+                "--fail-if with --follow would never be checked: such a run does not end by itself",
+                "count in the records with jq",
+            ),
+        },
+    )
     files_from: str | None = option(
         None,
         "--files-from FILE|-",

@@ -112,7 +112,8 @@ def choose_destination(config: Config) -> Destination:
             "add -o FILE.jsonl, --resume FILE or --format jsonl",
         )
     require_file(chosen, target)
-    return Destination(chosen, target, resumed, any(map(is_live, config.inputs.source)))
+    endless = config.inputs.follow or any(map(is_live, config.inputs.source))
+    return Destination(chosen, target, resumed, endless)
 
 
 def hidden_classes(

@@ -10,6 +10,7 @@ import contextlib
 import glob
 import itertools
 import os
+import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from detcli.core.config import Inputs
 from detcli.core.device import available_cores
-from detcli.core.errors import InputError, SourceError, StoreError, UsageError
+from detcli.core.errors import DetcliError, InputError, SourceError, StoreError, UsageError
 from detcli.core.objects import Address, require_obstore
 from detcli.core.record import Origin
 from detcli.core.text import is_object, public_name
@@ -31,6 +32,7 @@ from detcli.source.loading import (
     Item,
     SourceProgress,
     failed,
+    load_in_time,
     read_in_time,
 )
 from detcli.source.names import (
@@ -56,10 +58,16 @@ if TYPE_CHECKING:
 
 # `close` waits this long for another thread, which checks regularly whether to stop.
 CLOSE_TIMEOUT_S = 7.0
+FOLLOW_S = 0.5  # between two listings of folders that are followed
+FOLLOW_SHARE = 0.1  # of the time at most, in which folders are listed
+SETTLED_S = 10.0  # a file that has not changed for so long counts, whatever is in it
 DEFAULTS = Inputs()
 
 # The name or address of a picture or a video; or the item with the error for what is neither.
 SourceEntry = str | Item
+
+# The size of a file and the time of its last change, and since when they have been so.
+FileState = tuple[tuple[int, ...], float]
 
 
 class Sources(contextlib.AbstractContextManager["Sources"]):
@@ -95,6 +103,17 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 f"a video cannot end at {inputs.end_s} s and start at {inputs.start} s",
                 "choose an end after the start",
             )
+        for name in names if inputs.follow else ():
+            if is_media(name) if is_object(name) else not os.path.isdir(name):
+                raise UsageError(
+                    f"--follow watches folders, and {public_name(name)} is not one",
+                    "name a folder, here or in an object store",
+                )
+            if identity(name) in set(map(identity, written)) - {None}:
+                raise UsageError(
+                    f"--follow would take what is written to {name} for new inputs",
+                    "write to another folder, which may be in it",
+                )
         if inputs.files_from is not None:
             check_list(inputs.files_from)
         self._names, self._inputs, self._written = names, inputs, written
@@ -126,6 +145,9 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             self._ended.set()
 
     def _expand(self) -> Generator[Item]:
+        if self._inputs.follow:
+            yield from self._follow()
+            return
         for name in itertools.filterfalse(is_live, self._names):
             if name == STDIN:
                 from detcli.source.stdin import read_stdin
@@ -158,6 +180,68 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                     raise StoreError(f"{public_name(name)}: {error}", error.hint) from error
                 yield failed(public_name(name), error)
         yield from self._listed()
+
+    def _follow(self) -> Iterator[Item]:
+        """Yield what is in folders, and what comes into them, as soon as it is complete.
+
+        They are listed again and again: no event tells of objects, or of files on the disks of a
+        network, nor when a file is complete. What went away counts again when it comes back.
+        """
+        self.progress.expect(None)
+        given: set[str] = set()
+        waiting: dict[str, FileState] = {}
+        pause_s = 0.0
+        while not self.progress.stop.wait(pause_s):
+            begin_s = time.monotonic()
+            present = {
+                entry.origin.source if isinstance(entry, Item) else entry: entry
+                for entry in self._present()
+            }
+            pause_s = max(FOLLOW_S, (time.monotonic() - begin_s) / FOLLOW_SHARE)
+            if not any(isinstance(entry, Item) for entry in present.values()):
+                given &= present.keys()  # else a folder could not be listed, perhaps only for now
+            waiting = {name: waiting[name] for name in waiting.keys() & present.keys() - given}
+            for name, entry in present.items():
+                if name in given:
+                    continue
+                for item in self._complete(entry, waiting):
+                    given.add(name)
+                    yield item
+
+    def _present(self) -> Iterator[SourceEntry]:
+        """What is in the folders now, with an error for each that cannot be listed."""
+        for name in self._names:
+            try:
+                for page in self._pages(name):
+                    yield from [page] if isinstance(page, Item) else page
+            except SourceError as error:
+                yield failed(public_name(name), error)
+
+    def _complete(self, entry: SourceEntry, waiting: dict[str, FileState]) -> Iterator[Item]:
+        """The inputs that an entry stands for, or none while it is being written.
+
+        Objects appear whole. A file has to stay as it is from one listing to the next, and to be a
+        sound picture, or not to change for `SETTLED_S`.
+        """
+        if isinstance(entry, Item) or is_object(entry):
+            yield from self.open(entry)
+            return
+        try:
+            status = os.stat(entry)
+        except OSError:  # deleted again
+            return
+        now_s, state = time.monotonic(), (status.st_size, status.st_mtime_ns)
+        before, since_s = waiting.get(entry, ((), now_s))
+        if state != before:
+            waiting[entry] = state, now_s
+        elif max(now_s - since_s, time.time() - status.st_mtime) >= SETTLED_S:
+            yield from self.open(entry)
+        elif not is_video(entry):
+            item = self._picture(entry, entry)
+            with contextlib.suppress(DetcliError):
+                picture = load_in_time(item)
+                if not picture.warnings:
+                    yield Item(item.origin, lambda: picture)
 
     def open(self, entry: SourceEntry) -> Iterator[Item]:
         """The inputs that an entry stands for: one, or the frames of a video."""
@@ -213,7 +297,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             "check the files' suffixes" if recursive else "search its folders with --recursive",
         )
         if is_object(name) and not is_media(name):
-            pages = self._pages(name)
+            pages = self._objects(name)
             first = next(pages, None)
             if first is None and not name.endswith("/"):  # perhaps an object without a suffix
                 yield name
@@ -222,8 +306,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         elif not _is_path(name):
             yield name
         elif os.path.isdir(name):
-            omit = {identity(path) for path in self._written}
-            yield from self._counted(search(name, recursive=recursive, omit=omit), nothing)
+            yield from self._counted(self._pages(name), nothing)
         elif os.path.exists(name):
             yield name
         elif is_missing(name):
@@ -232,7 +315,14 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             found = without_copies([*filter(os.path.isfile, match(name))])
             yield from self._counted([found], SourceError("no file matches", "check the pattern"))
 
-    def _pages(self, url: str) -> Iterator[list[str]]:
+    def _pages(self, folder: str) -> Iterator[list[str] | Item]:
+        """The pictures and videos in a folder, here or in an object store, a part at a time."""
+        if is_object(folder):
+            return self._objects(folder)
+        omit = {identity(path) for path in self._written}
+        return search(folder, recursive=self._inputs.recursive, omit=omit)
+
+    def _objects(self, url: str) -> Iterator[list[str]]:
         """The pictures and videos on each page of the listing of a folder in an object store."""
         for page in self._fetches.search(url):
             yield [

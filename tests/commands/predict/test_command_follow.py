@@ -1,0 +1,112 @@
+"""`detcli predict --follow`: what comes into folders while they are watched."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+
+import cv2
+import pytest
+from colour_model import picture
+from json_lines import lines
+
+RED = picture(("red", 2, 3))
+
+
+@pytest.fixture
+def follow(warm_detcli, make_model, tmp_path):
+    """Watch folders until the block ends; gives a function that waits for the record of a name."""
+    command = [str(warm_detcli / "detcli"), "predict", "-m", str(make_model()), "--conf", "0.6"]
+
+    @contextlib.contextmanager
+    def running(*options):
+        with subprocess.Popen(
+            [*command, "--follow", *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                yield lambda name: reach(tmp_path / "run.jsonl", name)
+            finally:
+                process.send_signal(signal.SIGINT)
+                _, said = process.communicate(timeout=30)
+        assert process.returncode == 130, said
+        assert "Traceback" not in said
+        assert "interrupted after" not in said  # Ctrl-C is how it ends
+
+    return running
+
+
+def reach(path, name):
+    """The sources of all records, a while after there is one of this name."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if path.exists() and f'{name}"' in path.read_text():
+            break
+        time.sleep(0.05)
+    time.sleep(1.2)  # in which there could be more
+    return [record["source"] for record in lines(path.read_text())]
+
+
+def save(path, *, old=False):
+    path.parent.mkdir(exist_ok=True)
+    cv2.imwrite(str(path), RED)
+    if old:
+        os.utime(path, (1e9, 1e9))
+
+
+def test_each_picture_counts_once_when_it_is_complete(follow, tmp_path):
+    folder = tmp_path / "in"
+    save(folder / "old.png", old=True)
+    save(tmp_path / "b.png")
+    whole = cv2.imencode(".jpg", cv2.resize(RED, (640, 640)))[1].tobytes()
+    command = ["in", "-r", "--resume", "run.jsonl", "--save", "in/out"]
+    with follow(*command) as seen:
+        assert seen("in/old.png") == ["in/old.png"]
+        (folder / "slow.jpg").write_bytes(whole[: len(whole) // 2])
+        (folder / "gone.png").write_bytes(b"")
+        (folder / "b.txt").write_text("none")
+        (tmp_path / "b.png").rename(folder / "b.png")
+        save(folder / "later/c.png")
+        assert sorted(seen("c.png")) == ["in/b.png", "in/later/c.png", "in/old.png"]
+        (folder / "gone.png").unlink()
+        with (folder / "slow.jpg").open("ab") as file:
+            file.write(whole[len(whole) // 2 :])
+        assert len(seen("slow.jpg")) == 4
+        (folder / "torn.jpg").write_bytes(whole[:300])
+        os.utime(folder / "torn.jpg", (1e9, 1e9))
+        assert len(seen("torn.jpg")) == 5
+    found = lines((tmp_path / "run.jsonl").read_text())
+    assert [one["source"] for one in found if "error" in one] == ["in/torn.jpg"]
+    assert not any("warnings" in one for one in found)
+    (folder / "torn.jpg").unlink()
+    save(folder / "d.png")
+    with follow(*command) as seen:
+        expected = ["in/b.png", "in/d.png", "in/later/c.png", "in/old.png", "in/slow.jpg"]
+        assert sorted(seen("d.png")) == expected
+    assert {path.name for path in (folder / "out").iterdir()} >= {"old.png", "slow.jpg", "d.png"}
+
+
+def test_objects_are_found_as_they_appear(follow, s3):
+    data = cv2.imencode(".png", RED)[1].tobytes()
+    s3.put("a.png", data)
+    with follow("s3://photos/new/", "-o", "run.jsonl") as seen:
+        s3.put("new/a.png", data)
+        assert seen("a.png") == ["s3://photos/new/a.png"]
+        s3.put("new/b.png", data)
+        assert seen("b.png") == ["s3://photos/new/a.png", "s3://photos/new/b.png"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("a.png", "a.png is not one"),
+        ("none", "none is not one"),
+        ("camera:0", "camera:0 is not one"),
+        ("s3://photos/a.png", "a.png is not one"),
+        ("pics --save pics", "what is written to pics for new inputs"),
+        ("pics -o boxes/", "--follow does not go with a run in shards"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(predict, make_pictures, line, says):
+    make_pictures(1)
+    predict(f"{line} --follow", code=2, says=says)
