@@ -56,6 +56,8 @@ def complete_classes(ctx: Any, incomplete: str) -> list[str]:
         names = prepare(file.path).contract.names
     except DetcliError:
         return []
+    finally:
+        logging.disable(logging.NOTSET)
     return [one for one in (f"{before}{name}" for name in names) if one.startswith(incomplete)]
 
 

@@ -89,6 +89,7 @@ class Inputs:
                 "count in the records with jq",
             ),
         },
+        other_names="watch monitor",
     )
     files_from: str | None = option(
         None,
@@ -109,7 +110,7 @@ class Inputs:
         "Process every Nth frame of a video.",
         boxes=True,
         range=(1, None),
-        other_names="fps stride skip",
+        other_names="stride skip",
     )
     every: float | None = option(
         None,
@@ -121,6 +122,7 @@ class Inputs:
         excludes={
             "vid_stride": ("--every and --vid-stride are mutually exclusive", "leave one out")
         },
+        other_names="fps interval",
     )
     start: float = option(
         0, "--start SECONDS", "Start at this time in a video.", boxes=True, range=(0, None)
@@ -354,6 +356,7 @@ class Settings:
         boxes=True,
         panel=INPUT,
         parse=parse_region,
+        other_names="roi crop area",
     )
     tile: "Tiling | None" = option(
         None,

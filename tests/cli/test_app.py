@@ -129,9 +129,9 @@ def refused(*arguments):
     ("line", "says", "hints"),
     [
         ("predict --fromat csv", "no such option: --fromat", "did you mean --format?"),
-        ("predict --fps 1", "no such option: --fps", "did you mean --vid-stride?"),
+        ("predict --stride 2", "no such option: --stride", "did you mean --vid-stride?"),
         ("predict --weights a.onnx", "no such option: --weights", "did you mean --model?"),
-        ("predict --watch", "no such option: --watch", "see: detcli predict --help"),
+        ("predict --watch", "no such option: --watch", "did you mean --follow?"),
         ("predict --max-det x", "--max-det: 'x' is not a valid int", "see: detcli predict --help"),
         ("bench --batch 0", "--batch: 0 is not in the range x>=1", "see: detcli bench --help"),
         ("predict --format xml", "--format: 'xml' is not one of 'table'", "predict --help"),
