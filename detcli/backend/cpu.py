@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
+from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all, of_pictures
 from detcli.backend.preprocess import in_batches
 from detcli.backend.protocol import HostBackend, Pending
 from detcli.backend.session import CPU, TensorSession
@@ -46,7 +46,7 @@ class CpuBackend(HostBackend):
         outputs: list[HeadArray] = []
         for part in in_batches(buffer, self._contract):
             (batch,) = self._session.run(self._contract.input_name, part).values()
-            outputs.extend(batch)  # views
+            outputs.extend(of_pictures(batch, len(part), self._contract))
         self._ended(Stage.NETWORK)
         return outputs[: len(buffer)]
 

@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core.detections import Detections
-from detcli.core.errors import DetcliWarning
+from detcli.core.errors import DetcliWarning, ModelError
 from detcli.core.geometry import Letterbox, clipped, non_maximum_suppression
 from detcli.core.topk import top_k
 from detcli.core.values import BoxFormat
@@ -146,6 +146,28 @@ def detect(output: HeadArray, options: SelectionOptions, contract: Contract) -> 
         return select_rows(output, options, contract.class_count, cxcywh=cxcywh)
     head = output.T if contract.anchors_first else output
     return select(head, options, cxcywh=cxcywh, logits=contract.score_form is ScoreForm.LOGITS)
+
+
+def of_pictures(output: HeadArray, count: int, contract: Contract) -> list[HeadArray]:
+    """What the network gave for each of a number of pictures, views as `detect` takes them.
+
+    Raises:
+        ModelError: It does not have the shape that the graph declares.
+    """
+    rows = 6 if contract.layout is Layout.ROWS else 4 + contract.class_count
+    sizes = [count, rows, contract.anchor_count]
+    if contract.anchors_first or contract.layout is Layout.ROWS:
+        sizes[1:] = reversed(sizes[1:])
+    given = list(np.shape(output))
+    if len(given) != len(sizes) or any(
+        own not in {None, found} for own, found in zip(sizes, given, strict=True)
+    ):
+        wanted = ", ".join("any" if size is None else str(size) for size in sizes)
+        raise ModelError(
+            f"the network gave an output of shape {given}, though its graph declares [{wanted}]",
+            "export the model again; its file does not say what it does",
+        )
+    return list(output)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of boxes as far as float32 reaches

@@ -28,6 +28,7 @@ from detcli.core.errors import (
     DeviceError,
     DeviceMemoryError,
     InferenceError,
+    ModelError,
     as_error,
 )
 from detcli.core.record import Record
@@ -53,7 +54,7 @@ STALL_TIMEOUT_S = 600.0
 
 MAX_LOADERS = 16
 
-FATAL_ERRORS = (DeviceMemoryError, DeviceError, DependencyError)
+FATAL_ERRORS = (DeviceMemoryError, DeviceError, DependencyError, ModelError)
 """Errors that every other batch would meet, too."""
 
 

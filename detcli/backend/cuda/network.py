@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from detcli.backend.postprocess import HeadArray
+from detcli.backend.postprocess import HeadArray, of_pictures
 from detcli.backend.protocol import closed_error, is_out_of_memory, out_of_memory, run_error
 from detcli.backend.session import (
     FAILURES,
@@ -106,7 +106,8 @@ class Network:
             with self._failures(zeros.shape):
                 waiting = self._run_options(NO_GRAPH, wait=True)
                 (head,) = self._session.run(None, {self._contract.input_name: zeros}, waiting)
-            anchors = int(head.shape[1 if self._contract.anchors_first else 2])
+            (first, *_) = of_pictures(head, len(zeros), self._contract)
+            anchors = first.shape[0 if self._contract.anchors_first else 1]
             self._anchors[height, width] = anchors
         if self._contract.layout is Layout.ROWS:
             return batch, anchors, 6
@@ -137,14 +138,14 @@ class Network:
             self._execute(binding)
             self._bindings[key] = binding
 
-    def run_to_host(self, input_address: int, shape: InputShape) -> HeadArray:
+    def run_to_host(self, input_address: int, shape: InputShape) -> list[HeadArray]:
         """Run the network and wait for its output, of whatever size."""
         with self._failures(shape):
             io = self._bound_input(input_address, shape)
             io.bind_output(self._output_name, "cpu")
             self._session.run_with_iobinding(io, self._run_options(NO_GRAPH, wait=True))
             output: HeadArray = io.copy_outputs_to_cpu()[0]
-            return output
+            return of_pictures(output, shape[0], self._contract)
 
     def close(self) -> None:
         self._bindings.clear()

@@ -24,7 +24,7 @@ from detcli.backend.openvino.network import (
     reason,
     translated,
 )
-from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all
+from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all, of_pictures
 from detcli.backend.preprocess import in_batches, to_tensors
 from detcli.backend.protocol import HostBackend, Pending, closed_error
 from detcli.core.detections import Detections
@@ -110,8 +110,9 @@ class OpenvinoBackend(HostBackend):
         def wait() -> list[Detections]:
             _wait_for(buffer)
             outputs: list[HeadArray] = []
-            for request, _ in buffer:
-                outputs.extend(request.get_output_tensor().data)  # views
+            for request, part in buffer:
+                output = request.get_output_tensor().data
+                outputs.extend(of_pictures(output, len(part), self._contract))
             found = detect_all(outputs[: len(letterboxes)], letterboxes, options, self._contract)
             self.idle.extend(request for request, _ in buffer)
             return found
@@ -160,7 +161,8 @@ def require_same_head(compiled: Any, model: PreparedModel) -> None:  # noqa: ANN
     request = compiled.create_infer_request()
     request.infer([tensors])
     own = request.get_output_tensor().data
-    pair = (head[0].T if contract.anchors_first else head[0] for head in (own, expected))
+    heads = [of_pictures(head, count, contract)[0] for head in (own, expected)]
+    pair = (head.T if contract.anchors_first else head for head in heads)
     difference = _difference(*pair)
     log.debug("%s: OpenVINO differs from ONNX Runtime by %g", model.name, difference)
     if difference > TOLERANCE:

@@ -1,0 +1,113 @@
+"""Networks whose output has another shape than their file declares are refused alike."""
+
+import json
+
+import colour_model
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+BOX = {"id": 1, "image_id": 0, "category_id": 0, "bbox": [0, 0, 8, 8], "area": 64, "iscrowd": 0}
+
+READERS = [
+    "predict . -m lies.onnx",
+    "verify lies.onnx lies.onnx --images .",
+    "eval lies.onnx --data data.json --images .",
+    "bench . -m lies.onnx --cold-starts 0 --seconds 0.1",
+]
+
+
+def lying(declared, given, share=0.0):
+    """A graph that declares one shape and gives another, with a share of the brightness more rows.
+
+    The shape is computed from the picture, so that nobody knows it before the graph runs.
+    """
+    nodes = [
+        *(("ReduceMean", ["images"], "mean"), ("Mul", ["mean", "share"], "part")),
+        *(("Cast", ["part"], "more"), ("Add", ["shape", "more"], "sizes")),
+        *(("ReduceProd", ["sizes"], "count"), ("Reshape", ["images", "flat"], "elements")),
+        *(("Slice", ["elements", "zero", "count"], "cut"), ("Reshape", ["cut", "sizes"], "head")),
+    ]
+    extra = {"Cast": {"to": TensorProto.INT64}, "ReduceMean": {"keepdims": 0}}
+    constants = {
+        "share": np.array([0] * (len(given) - 1) + [share], np.float32)[: len(given)],
+        "shape": np.array(given),
+        "flat": np.array([-1]),
+        "zero": np.array([0]),
+    }
+    graph = helper.make_graph(
+        [helper.make_node(kind, i, [o], **extra.get(kind, {})) for kind, i, o in nodes],
+        "lies",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, 64, 64])],
+        [helper.make_tensor_value_info("head", TensorProto.FLOAT, declared)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    helper.set_model_props(model, {"names": str(dict(enumerate(colour_model.NAMES)))})
+    return model
+
+
+def forged(tail, declared, **options):
+    """A colour model with another shape of its output, whose nodes are as they were."""
+    names = {"names": str(dict(enumerate(colour_model.NAMES)))}
+    model = colour_model.build(tail, metadata=names, **options)
+    shape = helper.make_tensor_value_info("", 1, declared).type.tensor_type.shape
+    model.graph.output[0].type.tensor_type.shape.CopyFrom(shape)
+    return model
+
+
+SYMBOLS, DECLARED = ["b", 7, "n"], [1, 7, 64]
+LIES = {
+    "rows": (forged("transposed", [1, 300, 6]), "[1, 64, 7]", "[1, 300, 6]"),
+    "anchors": (forged("body", [1, 7, 65]), "[1, 7, 64]", "[1, 7, 65]"),
+    "classes": (lying(SYMBOLS, [1, 9, 64]), "[1, 9, 64]", "[1, 7, any]"),
+    "fewer classes": (lying(SYMBOLS, [1, 6, 64]), "[1, 6, 64]", "[1, 7, any]"),
+    "no picture": (lying(SYMBOLS, [0, 7, 64]), "[0, 7, 64]", "[1, 7, any]"),
+    "two pictures": (lying(SYMBOLS, [2, 7, 64]), "[2, 7, 64]", "[1, 7, any]"),
+    "no axis": (lying(SYMBOLS, [7, 64]), "[7, 64]", "[1, 7, any]"),
+    "fewer for darker pictures": (lying(DECLARED, [1, 7, 38], 60.0), "[1, 7, 58]", str(DECLARED)),
+    "another axis": (lying(SYMBOLS, [1, 1, 7, 64]), "[1, 1, 7, 64]", "[1, 7, any]"),
+}
+
+
+@pytest.fixture
+def refused(invoke, make_picture, tmp_path):
+    """What each command says, with exit code 4, of a model."""
+    for name, *squares in (
+        ("a.png",),
+        ("b.png", *[("red", x, y) for x in range(8) for y in range(8)]),
+    ):
+        make_picture(name, *squares)
+    image = {"width": 64, "height": 64}
+    images = [image | {"id": n, "file_name": f"{name}.png"} for n, name in enumerate("ab")]
+    categories = [{"id": number, "name": one} for number, one in enumerate(("red", "green"))]
+    data = {"images": images, "categories": categories, "annotations": [BOX]}
+    (tmp_path / "data.json").write_text(json.dumps(data))
+
+    def run(model, *options, codes=(4,)):
+        onnx.save(model, tmp_path / "lies.onnx")
+        assert invoke("inspect", "lies.onnx", *options, cwd=tmp_path).returncode == 0  # no run
+        said = []
+        for command in READERS:
+            done = invoke(*command.split(), *options, cwd=tmp_path)
+            assert "bug in detcli" not in done.stderr + done.stdout
+            assert done.returncode in codes, (command, done.stderr)
+            said.append(done.stderr)
+        return said
+
+    return run
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_every_command_refuses_a_shape_that_was_not_declared(name, refused):
+    model, given, declared = LIES[name]
+    options = ["--box-format", "xyxy"] if model.graph.name == "lies" else []
+    for said in refused(model, *options):
+        assert f"output of shape {given}, though its graph declares {declared}\n" in said
+
+
+def test_a_size_that_is_no_number_fails(refused):
+    model = lying(DECLARED, [1, 7, 64], np.nan)
+    for said in refused(model, "--box-format", "xyxy", codes=(1, 3)):
+        assert "the network failed on a batch of shape [1, 3, 64, 64]" in said
