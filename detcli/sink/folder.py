@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import stat
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -58,8 +59,9 @@ def safe(name: str, *, windows: bool = os.name == "nt") -> str:
         >>> safe("traffic light"), safe("../a/b"), safe("aux"), safe("..")
         ('traffic light', '.._a_b', '_aux', '_')
     """
-    # Escaped bytes may form a valid character together, which is what the file system sees.
-    name = os.fsdecode(os.fsencode(NOT_TEXT.sub("_", name)))
+    # Escaped bytes may form a valid character together, which is what the file system sees. Where
+    # the locale has no such character, its bytes are written all the same.
+    name = _named(NOT_TEXT.sub("_", name))
     name = (FORBIDDEN_ON_WINDOWS if windows else FORBIDDEN).sub("_", name).rstrip(". ")
     if name.split(".")[0].rstrip().casefold() in DEVICES:
         name = f"_{name}"
@@ -68,8 +70,13 @@ def safe(name: str, *, windows: bool = os.name == "nt") -> str:
         import hashlib
 
         digest = hashlib.sha256(data).hexdigest()[:16]
-        name = f"{data[: MAX_NAME_BYTES - 17].decode('utf-8', 'ignore')}-{digest}"
+        name = f"{_named(data[: MAX_NAME_BYTES - 17].decode('utf-8', 'ignore'))}-{digest}"
     return name or "_"
+
+
+def _named(text: str) -> str:
+    """Text as the system reads it from a file name in UTF-8."""
+    return os.fsdecode(text.encode("utf-8", sys.getfilesystemencodeerrors()))
 
 
 class UniqueNames:

@@ -325,22 +325,28 @@ class CocoSink(JsonArray):
         super().__init__(output)
         self._ids = ids
         self._image_ids: set[int] = set()
+        self._left_out = 0  # pictures
 
     def write(self, record: Record) -> None:
-        """Write the elements of one picture.
+        """Write the elements of one picture; one without an id of its own is left out.
 
         Raises:
-            UsageError: The picture has no id, or that of an earlier one.
             OutputError: The elements could not be written.
         """
         if record.detections is None:
             return
-        image_id = self._ids.image_id(record)
-        if image_id in self._image_ids:
-            raise UsageError(
-                f"{record.origin.source} has the COCO image id {image_id} of an earlier picture",
-                "name each picture once, or give other ids with --coco-images FILE",
-            )
+        source = record.origin.source
+        try:
+            image_id = self._ids.image_id(record)
+            problem = f"{source} has the COCO image id {image_id} of an earlier picture"
+        except UsageError as error:
+            image_id, problem = None, str(error)
+        if image_id is None or image_id in self._image_ids:
+            if not self._left_out:
+                left_out = f"{problem}: left out of the COCO results, as any other like it"
+                warnings.warn(DetcliWarning(left_out), stacklevel=2)
+            self._left_out += 1
+            return
         self._image_ids.add(image_id)
         elements = []
         for box, score, class_id, _ in record.detections:
@@ -355,6 +361,12 @@ class CocoSink(JsonArray):
                     "score": round(score, 6),
                 })  # fmt: skip
         self.extend(map(json.dumps, elements))
+
+    def close(self) -> None:
+        super().close()
+        if self._left_out > 1:
+            message = f"{self._left_out} pictures are not in the COCO results"
+            warnings.warn(DetcliWarning(message), stacklevel=2)
 
 
 class LabelStudioSink(JsonArray):

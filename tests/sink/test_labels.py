@@ -137,14 +137,25 @@ def test_pycocotools_measures_results(results, truth):
         assert evaluation.stats[0] == pytest.approx(expected, abs=0.005)
 
 
-def test_duplicate_ids_are_refused_and_what_was_written_before_is_complete(
-    results, truth, tmp_path
-):
-    for second in ("y/left.jpg", "left.jpg"):
-        with pytest.raises(UsageError, match="image id 7") as caught:
-            results(picture("x/left.jpg"), picture(second, index=4), ids=CocoIdsFromFile(truth))
-        assert str(caught.value).startswith(second)
-        assert len(json.loads((tmp_path / "results.json").read_text())) == 1
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        *(
+            (name, f"{name} has the COCO image id 7 of an earlier")
+            for name in ("y/left.jpg", "left.jpg")
+        ),
+        ("none.jpg", "none.jpg is not among the images of "),
+    ],
+)
+def test_pictures_without_an_id_of_their_own_are_left_out(name, says, results, truth):
+    names = ("x/left.jpg", name, name, "right.jpg")
+    records = [picture(one, index=index) for index, one in enumerate(names)]
+    with pytest.warns(DetcliWarning) as caught:
+        path = results(*records, ids=CocoIdsFromFile(truth))
+    first, last = (str(one.message) for one in caught)
+    assert first.startswith(says)
+    assert last == "2 pictures are not in the COCO results"
+    assert len({one["image_id"] for one in json.loads(path.read_text())}) == 2
 
 
 def test_the_published_ids_of_a_real_data_set(results, shared):

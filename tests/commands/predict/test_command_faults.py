@@ -158,6 +158,31 @@ def test_ids_of_coco_are_settled_before_the_first_picture(predict, make_picture,
         assert not (tmp_path / "a.json").exists()
 
 
+def test_a_picture_without_an_id_of_coco_does_not_end_the_run(predict, make_picture, tmp_path):
+    make_picture("x.png", ("red", 1, 1))
+    listed = {"images": [{"id": 5, "file_name": "x.png"}]}
+    (tmp_path / "ids.json").write_text(json.dumps(listed))
+    line = "a.png x.png x.png a.png --save-coco a.json --coco-images ids.json"
+    done = predict(line, says="a.png is not among the images of ids.json: left out")
+    assert [record["source"] for record in done.records] == ["a.png", "x.png", "x.png", "a.png"]
+    assert {one["image_id"] for one in json.loads((tmp_path / "a.json").read_text())} == {5}
+    assert "3 pictures are not in the COCO results\n" in done.stderr
+
+
+def test_names_of_classes_in_a_locale_without_their_characters(make_model, make_picture, tmp_path):
+    make_model("m.onnx", metadata={"names": str({0: "Größe", 1: "人" * 99, 2: "\U0001f600"})})
+    make_picture("a.png", ("red", 2, 3), ("green", 4, 4))
+    sinks = "--save saved --save-txt txt --save-crops crops --save-dataset set --report page"
+    command = [sys.executable, "-m", "detcli", "predict", "a.png", "-m", "m.onnx", "-o", "a.csv"]
+    posix = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    options = {"cwd": tmp_path, "env": posix, "capture_output": True}
+    done = subprocess.run([*command, *sinks.split()], check=False, **options)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "crops/Größe/a_0.png").is_file()
+    assert len([*tmp_path.glob("crops/人人*/a_1.png")]) == 1
+    assert "Größe" in (tmp_path / "set/data.yaml").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("options", ["-o missing/x.csv", "--save a.json/folder"])
 def test_a_sink_that_cannot_be_opened_leaves_other_files_alone(options, predict, tmp_path):
     results = tmp_path / "a.json"
