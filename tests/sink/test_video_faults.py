@@ -35,16 +35,19 @@ def test_a_folder_that_opencv_cannot_open_or_an_odd_size_is_an_output_error(tmp_
     assert [path.name for path in tmp_path.rglob("[!.]*")] == [out.name, "film.mp4"]
 
 
-def test_before_the_disk_is_full_the_video_ends_and_can_be_played(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("frames", "hint"), [(5, "can be played"), (0, "it is empty")])
+def test_before_the_disk_is_full_the_video_ends(frames, hint, tmp_path, monkeypatch):
     sink = VideoSink(OutputFolder(tmp_path))
-    free = iter([10**9] * 5)
+    free = iter([10**9] * frames)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=next(free, 0)))
-    for record in film(5):
+    for record in film(frames):
         sink.write(record)
-    with pytest.raises(OutputError, match=r"film\.mp4: no space"):
-        sink.write(frame(5))
+    with pytest.raises(OutputError, match=r"film\.mp4: no space") as caught:
+        sink.write(frame(frames))
     sink.close()
-    assert len(play(tmp_path / "film.mp4").shades) == 5
+    assert caught.value.hint.endswith(hint)
+    videos = [*tmp_path.glob("[!.]*")]
+    assert [len(play(video).shades) for video in videos] == ([frames] if frames else [])
 
 
 def noise(random, count, size=(40, 60)):
