@@ -203,7 +203,7 @@ class Running:
         "--batch N",
         "Pictures per batch; default: what suits the device.",
         boxes=False,
-        range=(1, None),
+        range=(1, 1024),  # more would only wait in memory
     )
     workers: int | None = option(
         None,

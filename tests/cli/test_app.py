@@ -133,7 +133,10 @@ def refused(*arguments):
         ("predict --weights a.onnx", "no such option: --weights", "did you mean --model?"),
         ("predict --watch", "no such option: --watch", "did you mean --follow?"),
         ("predict --max-det x", "--max-det: 'x' is not a valid int", "see: detcli predict --help"),
-        ("bench --batch 0", "--batch: 0 is not in the range x>=1", "see: detcli bench --help"),
+        *((f"{command} --batch {number}", f"--batch: {number} is not in the range 1<=x<=1024",
+           f"see: detcli {command.split()[0]} --help")
+          for command in ("bench", "predict a.jpg", "eval a.onnx --data b")
+          for number in (0, 1_000_000_000)),
         ("predict --format xml", "--format: 'xml' is not one of 'table'", "predict --help"),
         ("predict --conf", "option '--conf' requires an argument", "--help"),
         ("eval", "missing argument 'MODEL'", "see: detcli eval --help"),
