@@ -49,7 +49,7 @@ MAX_NAMES = 8
 MAX_OPERATORS = 6
 MAX_ROWS = 20  # of one kind
 MAX_CELL = 2000  # characters
-MAX_ENTRY = 120  # characters of a metadata entry
+MAX_ENTRY = 96  # characters of a metadata entry
 MAX_KEY = 24  # characters of its key; a long one would leave no room for the values
 
 
@@ -57,18 +57,22 @@ def render(inspection: "Inspection") -> "Iterator[Table | Text]":
     """Lay out a report: facts first, then why it cannot be used, then what deserves attention."""
     from rich.text import Text
 
+    from detcli.commands.inspect.examine import shortened
+
     yield Text(printable(inspection.model), style="bold")
-    yield facts((title, _truncated(value, MAX_CELL)) for title, value in _facts(inspection))
+    yield facts((title, shortened(value, MAX_CELL)) for title, value in _facts(inspection))
     entries = [("warning: ", one.message, one.fix, "yellow") for one in inspection.warnings]
     if (problem := inspection.problem) is not None:
         entries.insert(0, ("cannot be used: ", problem.message, problem.hint, "red"))
     for kind, message, fix, style in entries:
-        text = Text.assemble((kind, style), printable(_truncated(message, MAX_CELL)))
+        text = Text.assemble((kind, style), printable(shortened(message, MAX_CELL)))
         yield text.append(f"\n  fix: {printable(fix)}", style="dim") if fix else text
 
 
 def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
     from rich.filesize import decimal
+
+    from detcli.commands.inspect.examine import shortened
 
     yield "file", decimal(inspection.bytes)
     yield "sha256", inspection.sha256
@@ -96,13 +100,10 @@ def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:
         yield f"on {_short(placement.provider)}", _placement(placement)
     entries = [entry for entry in inspection.metadata.items() if entry[0] != "names"]
     for key, value in entries[:MAX_ROWS]:
-        yield f"metadata {_truncated(key, MAX_KEY)}", _truncated(value, MAX_ENTRY)
+        title = key if len(key) <= MAX_KEY else f"{key[: MAX_KEY - 3]}..."
+        yield f"metadata {title}", shortened(value, MAX_ENTRY)
     if len(entries) > MAX_ROWS:
         yield "metadata", f"{len(entries) - MAX_ROWS} more"
-
-
-def _truncated(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Examines a model file: what it contains, promises and needs."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -43,6 +44,9 @@ from detcli.model.preprocessing import PARTS, written
 from detcli.model.recognise import Reading
 
 MAX_SYMBOL = 40  # characters; longer ones are whole formulas that an exporter derived
+MAX_TEXT = 1 << 16  # characters of a name or a metadata entry in the report
+MAX_ENTRIES = 1000  # of the metadata
+CUT = re.compile(r"\.\.\. \((\d{1,18}) more characters\)\Z")
 MAX_SHAPE_SIZE = 64  # elements of a constant that shapes may depend on; weights have more
 
 JOINED = "its output joins four box rows and the class scores"
@@ -205,6 +209,9 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
         images = index.image_inputs()
         inputs, outputs = (tuple(map(describe_tensor, one)) for one in (images, model.graph.output))
         metadata = {entry.key: entry.value for entry in model.metadata_props}
+        kept = dict([*metadata.items()][:MAX_ENTRIES])
+        if (more := len(metadata) - len(kept)) > 0:
+            kept["..."] = f"{more} more entries"
         warnings = [*advise_on_graph(model, file.external, weights)]
         graph = model
         detector = problem = None
@@ -239,7 +246,7 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
                 parameters=sum(math.prod(tensor.dims) for tensor in weights),
                 precision=describe_precision(index, weights),
                 operations=count_operations(graph, canvas),
-                metadata=metadata,
+                metadata=kept,
                 detector=detector,
                 problem=problem,
                 placements=placements,
@@ -365,11 +372,25 @@ def _cut(index: GraphIndex, heads: tuple[str, ...]) -> CutPoint | None:
     return CutPoint(heads[0], kept, dict(operators.most_common()), most)
 
 
+def shortened(text: str, length: int) -> str:
+    """The start of a long text, and how much is left out, by an earlier call too."""
+    cut = CUT.search(text)
+    whole, more = (text, 0) if cut is None else (text[: cut.start()], int(cut[1]))
+    if len(whole) <= length:
+        return text
+    return f"{text[:length]}... ({len(whole) - length + more} more characters)"
+
+
 def decoded(value: Any) -> Any:  # noqa: ANN401 - a report, or any part of one
-    """Decode all text in a report: protobuf returns bytes where a file has invalid UTF-8."""
+    """Decode all text in a report, and shorten it to what a reader can use.
+
+    Protobuf returns bytes where a file has invalid UTF-8.
+    """
     match value:
         case bytes():
-            return value.decode("utf-8", "backslashreplace")
+            return decoded(value.decode("utf-8", "backslashreplace"))
+        case str():
+            return shortened(value, MAX_TEXT)
         case dict():
             return {decoded(key): decoded(entry) for key, entry in value.items()}
         case tuple():

@@ -188,7 +188,7 @@ on old                             takes it; this ONNX Runtime does not report w
 on cpu                             takes 4 of 4 nodes
 metadata stride                    8
 metadata note                      xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
-                                   xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...
+                                   xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx... (204 more characters)
 metadata kkkkkkkkkkkkkkkkkkkkk...  value
 cannot be used: it is odd
   fix: make it even
@@ -262,6 +262,17 @@ def test_only_so_many_rows_and_characters_are_shown(make_model):
     assert text.count("metadata key") == text.count("images float32") == 20
     assert text.count("480 more") == 2
     assert len(text) < 30_000
+
+
+def test_a_report_says_how_much_of_huge_metadata_it_leaves_out(make_model, invoke, tmp_path):
+    metadata = {"note": "x" * 60_000_000, **{f"key{number}": "y" for number in range(1500)}}
+    make_model(metadata=metadata)
+    for form, shown in (("table", 96), ("json", 1 << 16)):
+        done = invoke("inspect", "colours.onnx", "--format", form, cwd=tmp_path)
+        assert len(done.stdout) < 200_000
+        words = " ".join(done.stdout.split())
+        assert f"x... ({60_000_000 - shown} more characters)" in words
+        assert ("981 more" if form == "table" else "501 more entries") in words
 
 
 def test_control_codes_and_markup_in_a_file_are_escaped(tmp_path):
