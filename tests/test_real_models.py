@@ -45,7 +45,7 @@ def found_in(picture, model, settings):
 
 
 def assert_bus(found, *, half):
-    assert found.class_name == [name for name, *_ in BUS]
+    assert found.class_name.tolist() == [name for name, *_ in BUS]
     np.testing.assert_allclose(found.score, [score for _, score, *_ in BUS], atol=0.01)
     tolerance = 1.5 if half else 0.02
     np.testing.assert_allclose(found.xyxy, [box for _, _, *box in BUS], atol=tolerance)
@@ -62,7 +62,7 @@ def test_all_files_agree_within_their_precision(model, picture, shared):
     conf, scores, boxes = (0.25, 0.01, 1.5) if model == HALF else (0.01, 1e-5, 0.01)
     one = detect(shared, SINGLE[0], f"data/images/{picture}", conf=conf)
     other = detect(shared, model, f"data/images/{picture}", conf=conf)
-    assert one.class_name == other.class_name
+    assert one.class_name.tolist() == other.class_name.tolist()
     np.testing.assert_allclose(one.score, other.score, atol=scores)
     np.testing.assert_allclose(one.xyxy, other.xyxy, atol=boxes)
 

@@ -1,14 +1,22 @@
 """Detections: what was found in one picture, as parallel arrays."""
 
-from collections.abc import Iterator
+import base64
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from detcli.core.errors import loading
 from detcli.core.geometry import clipped, shown
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+CORNERS = ("x1", "y1", "x2", "y2")
+"""Names of a box's sides, in the order of `Detections.xyxy`."""
 
 PER_OBJECT = ("track_id", "zones", "crossed", "symbols")
 """Arrays that `Detections` may have besides."""
@@ -27,9 +35,42 @@ class Symbol:
     class_name: str  # its class in the words of the bundled model
 
 
+# The 80 classes of COCO 2017, in the order of YOLO models.
+COCO = tuple(
+    "person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, "
+    "fire hydrant, stop sign, parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, "
+    "bear, zebra, giraffe, backpack, umbrella, handbag, tie, suitcase, frisbee, skis, snowboard, "
+    "sports ball, kite, baseball bat, baseball glove, skateboard, surfboard, tennis racket, "
+    "bottle, wine glass, cup, fork, knife, spoon, bowl, banana, apple, sandwich, orange, "
+    "broccoli, carrot, hot dog, pizza, donut, cake, chair, couch, potted plant, bed, "
+    "dining table, toilet, tv, laptop, mouse, remote, keyboard, cell phone, microwave, oven, "
+    "toaster, sink, refrigerator, book, clock, vase, scissors, teddy bear, hair drier, "
+    "toothbrush".split(", ")
+)
+
+# COCO numbers these classes from 1 to 90; ten numbers are unused.
+UNUSED = frozenset({12, 26, 29, 30, 45, 66, 68, 69, 71, 83})
+COCO_IDS = tuple(number for number in range(1, 91) if number not in UNUSED)
+COCO_ID_OF = dict(zip(COCO, COCO_IDS, strict=True))
+
+
+def coco_category(class_id: int, names: tuple[str, ...]) -> int | None:
+    """COCO's id of a class if all of COCO's 80 are among the names, else its own.
+
+    None for a class that COCO does not have.
+    """
+    if names == COCO:
+        return COCO_IDS[class_id]
+    if not COCO_ID_OF.keys() <= set(names):
+        return class_id
+    return COCO_ID_OF.get(names[class_id])  # None for numbers that COCO does not use
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Detections:
     """What was found in one picture; row i of every array describes the same object.
+
+    The arrays are read-only, views of those that it was made of.
 
     Attributes:
         xyxy: `(N, 4)` float32, the corners x1, y1, x2, y2 in pixels of the upright picture, from
@@ -52,7 +93,7 @@ class Detections:
     Indexing with a boolean mask, a slice, an index or a list of indices gives `Detections` again:
 
         >>> found = Detections.empty(names=("person", "car"))
-        >>> len(found[found.score > 0.5])
+        >>> len(found[(found.score > 0.5) & (found.class_name == "person")])
         0
     """
 
@@ -76,6 +117,11 @@ class Detections:
                 raise ValueError(f"{name} must be (N,), got {extra.shape}")
         if count and not 0 <= self.class_id.min() <= self.class_id.max() < len(self.names):
             raise ValueError(f"class_id must lie in 0..{len(self.names) - 1}, an index into names")
+        for name in ("xyxy", "score", "class_id", *PER_OBJECT):
+            if (array := getattr(self, name)) is not None:
+                view = array.view()
+                view.flags.writeable = False
+                object.__setattr__(self, name, view)
 
     @classmethod
     def empty(cls, names: tuple[str, ...]) -> Self:
@@ -85,8 +131,11 @@ class Detections:
         )
 
     @property
-    def class_name(self) -> list[str]:
-        """The class name of each detection."""
+    def class_name(self) -> npt.NDArray[np.str_]:
+        """The class name of each detection, `(N,)`."""
+        return np.array(self._names(), np.str_)
+
+    def _names(self) -> list[str]:
         return [self.names[index] for index in self.class_id]
 
     def places(self) -> Iterator[tuple[str, str]]:
@@ -95,10 +144,10 @@ class Detections:
         And of each line that it has crossed, with the side: "gate left".
         """
         if self.zones is not None:
-            for name, zones in zip(self.class_name, self.zones, strict=True):
+            for name, zones in zip(self._names(), self.zones, strict=True):
                 yield from ((zone, name) for zone in zones)
         if self.crossed is not None:
-            for name, crossed in zip(self.class_name, self.crossed, strict=True):
+            for name, crossed in zip(self._names(), self.crossed, strict=True):
                 yield from ((f"{line} {side}", name) for line, side in crossed)
 
     def within(self, size: tuple[int, int]) -> Self:
@@ -115,14 +164,80 @@ class Detections:
         with loading("supervision", "pip install supervision"):
             import supervision
 
-        names = np.array(self.class_name, dtype=str)
-        return supervision.Detections(
-            xyxy=self.xyxy,
-            confidence=self.score,
-            class_id=self.class_id,
-            data={"class_name": names},
-            tracker_id=self.track_id,
+        return supervision.Detections(  # which changes its arrays in place
+            xyxy=self.xyxy.copy(),
+            confidence=self.score.copy(),
+            class_id=self.class_id.copy(),
+            data={"class_name": self.class_name},
+            tracker_id=None if self.track_id is None else self.track_id.copy(),
         )
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The detections of a record: one dictionary of plain numbers and texts for each.
+
+        Corners are rounded to 1/100 pixel, scores to 6 decimals.
+        """
+        rows = []
+        for number, (box, score, class_id, name) in enumerate(self):
+            sides = (round(side, 2) for side in box.tolist())
+            row: dict[str, Any] = {"class_id": class_id, "class_name": name}
+            row |= {"score": round(score, 6), **dict(zip(CORNERS, sides, strict=True))}
+            if self.track_id is not None and self.track_id[number] > 0:
+                row["track_id"] = int(self.track_id[number])
+            if self.zones is not None:
+                row["zones"] = list(self.zones[number])
+            if self.crossed is not None:
+                row["crossed"] = [{"line": line, "to": side} for line, side in self.crossed[number]]
+            if self.symbols is not None:
+                row |= _symbol_fields(self.symbols[number])
+            rows.append(row)
+        return rows
+
+    def to_coco(
+        self,
+        image_id: int,
+        category_id: Callable[[int, tuple[str, ...]], int | None] = coco_category,
+    ) -> list[dict[str, Any]]:
+        """COCO results: `{"image_id", "category_id", "bbox": [x, y, width, height], "score"}`.
+
+        Args:
+            image_id: The picture's id in `instances.json`.
+            category_id: The category of a class id, given all names, or None to leave the class
+                out; by default COCO's where all of its 80 classes are among the names, else the
+                class id.
+        """
+        rows = []
+        for box, score, class_id, _ in self:
+            left, top, right, bottom = box.tolist()
+            if (category := category_id(class_id, self.names)) is not None:
+                sides = left, top, right - left, bottom - top
+                rows.append({
+                    "image_id": image_id,
+                    "category_id": category,
+                    "bbox": [round(side, 3) for side in sides],
+                    "score": round(score, 6),
+                })  # fmt: skip
+        return rows
+
+    def to_pandas(self) -> "DataFrame":
+        """A row for each detection: class_id, class_name, score, x1, y1, x2, y2.
+
+        And `track_id`, `zones`, `crossed` and `symbols` where the detections have them.
+
+        Raises:
+            DependencyError: pandas is not installed.
+        """
+        with loading("pandas", "pip install pandas"):
+            import pandas as pd
+
+        columns: dict[str, Any] = {"class_id": self.class_id, "class_name": self._names()}
+        columns |= {"score": self.score, **dict(zip(CORNERS, self.xyxy.T, strict=True))}
+        columns |= {name: getattr(self, name) for name in PER_OBJECT}
+        return pd.DataFrame({name: one for name, one in columns.items() if one is not None})
+
+    def __repr__(self) -> str:
+        counts = Counter(self._names()).items()
+        return f"Detections({', '.join(f'{number} {name}' for name, number in counts)})"
 
     def __len__(self) -> int:
         return len(self.score)
@@ -130,10 +245,14 @@ class Detections:
     def __iter__(self) -> Iterator[tuple[npt.NDArray[np.float32], float, int, str]]:
         """Yield the box, score, class id and class name of each detection."""
         yield from zip(
-            self.xyxy, self.score.tolist(), self.class_id.tolist(), self.class_name, strict=True
+            self.xyxy, self.score.tolist(), self.class_id.tolist(), self._names(), strict=True
         )
 
     def __getitem__(self, index: int | slice | npt.NDArray[Any] | list[int] | list[bool]) -> Self:
+        if isinstance(index, np.ndarray) and not index.ndim:
+            index = index[()]
+        if isinstance(index, bool | np.bool_):
+            raise TypeError("a mask must have a bool for each detection, got a single one")
         if isinstance(index, int | np.integer):
             index = [int(index)]  # a single detection is Detections, too
         extras = {
@@ -143,3 +262,13 @@ class Detections:
         return type(self)(
             self.xyxy[index], self.score[index], self.class_id[index], self.names, **extras
         )
+
+
+def _symbol_fields(symbol: Symbol | None) -> dict[str, Any]:
+    """What a detection says of its symbol."""
+    if symbol is None:
+        return {"text": None}
+    fields = {"text": symbol.text, "symbology": symbol.symbology}
+    if symbol.text is None:
+        fields["bytes"] = base64.b64encode(symbol.content).decode("ascii")
+    return {**fields, "corners": np.round(symbol.corners, 1).tolist()}

@@ -25,6 +25,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import UsageError
 from detcli.core.files import read_text
 from detcli.core.text import closest
@@ -228,22 +229,6 @@ def _tuples(value: Any) -> Any:  # noqa: ANN401 - of JSON
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-# The 80 classes of COCO 2017, in the order of YOLO models.
-COCO = tuple(
-    "person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, "
-    "fire hydrant, stop sign, parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, "
-    "bear, zebra, giraffe, backpack, umbrella, handbag, tie, suitcase, frisbee, skis, snowboard, "
-    "sports ball, kite, baseball bat, baseball glove, skateboard, surfboard, tennis racket, "
-    "bottle, wine glass, cup, fork, knife, spoon, bowl, banana, apple, sandwich, orange, "
-    "broccoli, carrot, hot dog, pizza, donut, cake, chair, couch, potted plant, bed, "
-    "dining table, toilet, tv, laptop, mouse, remote, keyboard, cell phone, microwave, oven, "
-    "toaster, sink, refrigerator, book, clock, vase, scissors, teddy bear, hair drier, "
-    "toothbrush".split(", ")
-)
-
-# COCO numbers these classes from 1 to 90; ten numbers are unused.
-UNUSED = frozenset({12, 26, 29, 30, 45, 66, 68, 69, 71, 83})
-COCO_IDS = tuple(number for number in range(1, 91) if number not in UNUSED)
 COCO_FROM = {91: 0, 90: 1}
 """COCO's number of the first class, by the number of classes, in models that keep unused numbers.
 

@@ -48,7 +48,7 @@ class Counts:
         self.pictures += record.origin.clip is None
         self.frames += record.origin.clip is not None
         if record.detections is not None:
-            self.found.update(record.detections.class_name)
+            self.found.update(name for *_, name in record.detections)
             self.places.update(record.detections.places())
 
     def include(self, other: "Counts") -> None:

@@ -20,13 +20,13 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
-from detcli.core.detections import Detections
+from detcli.core.detections import Detections, coco_category
 from detcli.core.errors import DetcliWarning, OutputError, UsageError, system_reason
 from detcli.core.files import AtomicFile, make_folder, read_json, write_file
 from detcli.core.geometry import Picture
 from detcli.core.record import Record
 from detcli.core.text import printable
-from detcli.model.contract import COCO, COCO_IDS, parse_names
+from detcli.model.contract import parse_names
 from detcli.sink.folder import FolderSink, OutputFolder, PerClip, UniqueNames, safe, stem
 from detcli.sink.image import SUFFIXES, encode
 from detcli.sink.protocol import Encodable, Output
@@ -201,7 +201,6 @@ def _picture_file(record: Record, picture: Picture) -> tuple[bytes, str]:
     return encode(picture.pixels, record)
 
 
-COCO_ID_OF = dict(zip(COCO, COCO_IDS, strict=True))
 ID_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2014
 
 
@@ -235,11 +234,7 @@ class CocoIds:
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
         """Id of a class of the model; None to leave the class out."""
-        if names == COCO:
-            return COCO_IDS[class_id]
-        if not COCO_ID_OF.keys() <= set(names):
-            return class_id
-        return COCO_ID_OF.get(names[class_id])  # None for numbers that COCO does not use
+        return coco_category(class_id, names)
 
 
 class CocoIdsFromFile(CocoIds):
@@ -348,18 +343,7 @@ class CocoSink(JsonArray):
             self._left_out += 1
             return
         self._image_ids.add(image_id)
-        elements = []
-        for box, score, class_id, _ in record.detections:
-            category_id = self._ids.category_id(class_id, record.detections.names)
-            if category_id is not None:
-                left, top, right, bottom = map(float, box)
-                sides = left, top, right - left, bottom - top
-                elements.append({
-                    "image_id": image_id,
-                    "category_id": category_id,
-                    "bbox": [round(side, 3) for side in sides],
-                    "score": round(score, 6),
-                })  # fmt: skip
+        elements = record.detections.to_coco(image_id, self._ids.category_id)
         self.extend(map(json.dumps, elements))
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ class Codes:
             symbols[row] = symbol_in(box, loose)
         known = {id(symbol) for symbol in symbols}
         loose = [symbol for symbol in loose if id(symbol) not in known]
-        for row, (box, name) in enumerate(zip(found.xyxy, found.class_name, strict=True)):
+        for row, (box, _, _, name) in enumerate(found):
             if symbols[row] is None:
                 look = read_marker if name == MARKERS else read_in
                 symbols[row] = look(grey, box)

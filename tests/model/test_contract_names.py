@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from detcli.core.detections import COCO
 from detcli.core.errors import UsageError
-from detcli.model.contract import COCO, MAX_NAME, MAX_TEXT, parse_names, read_names
+from detcli.model.contract import MAX_NAME, MAX_TEXT, parse_names, read_names
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from head_graphs import model_of, suppressed
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, contract_of, parsed
 
+from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
-from detcli.model.contract import COCO, COCO_IDS, Layout
+from detcli.model.contract import Layout
 from detcli.model.editing import cut, infer_shapes
 from detcli.model.recognise import recognise
 

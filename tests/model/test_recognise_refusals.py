@@ -11,9 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, IMAGES, contract_of, parsed
 
+from detcli.core.detections import COCO
 from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
-from detcli.model.contract import COCO
 from detcli.model.heads.decode import BOXES_ONLY, DETECTORS
 from detcli.model.recognise import TASKS, recognise
 

@@ -11,10 +11,11 @@ from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
 from sample_records import Film, detected, failed_frame, failure, feed, frame, picture
 
+from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.files import AtomicFile, StandardOutput
 from detcli.core.geometry import Picture
-from detcli.model.contract import COCO, COCO_IDS, class_names
+from detcli.model.contract import class_names
 from detcli.sink.folder import OutputFolder
 from detcli.sink.labels import (
     CocoIds,

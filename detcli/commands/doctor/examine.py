@@ -297,9 +297,10 @@ def trial(device: str) -> list[dict[str, Any]]:
             problems = [installation.problem_of(scrub(str(error)), error.hint)]
         else:
             rows = np.column_stack([found.score, found.xyxy])
-            right = found.class_name == [*EXPECTED]
+            names = found.class_name.tolist()
+            right = names == [*EXPECTED]
             if not right or not np.allclose(rows, [*EXPECTED.values()], rtol=0, atol=TOLERANCE):
-                said = [*zip(found.class_name, rows.round(4).tolist(), strict=True)]
+                said = [*zip(names, rows.round(4).tolist(), strict=True)]
                 expected = [*EXPECTED.items()]
                 reason = f"the test detector gave wrong boxes: {said} instead of {expected}"
                 problems = [DoctorProblem(reason, advice="report this, and use --device cpu")]

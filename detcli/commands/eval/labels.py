@@ -28,10 +28,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import SourceError, UsageError
 from detcli.core.files import read_json
 from detcli.core.record import MAX_CLASS
-from detcli.model.contract import COCO, COCO_IDS, UNKNOWN_CLASSES, parse_names
+from detcli.model.contract import UNKNOWN_CLASSES, parse_names
 from detcli.source.loading import Item
 from detcli.source.names import is_video, read_list, search
 

@@ -33,7 +33,7 @@ from detcli.commands.verify.report import (
 from detcli.commands.verify.request import VerifyRequest
 from detcli.core.comparison import Precision, Rules
 from detcli.core.config import USUAL_CONF, Settings
-from detcli.core.detections import Detections
+from detcli.core.detections import COCO, COCO_ID_OF, COCO_IDS, Detections
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
 from detcli.core.files import NO_WAIT, sha256
 from detcli.core.record import (
@@ -45,9 +45,8 @@ from detcli.core.record import (
     RecordJson,
 )
 from detcli.core.text import count
-from detcli.model.contract import COCO, COCO_IDS
 from detcli.run.saved import is_folder, open_lines, read_records
-from detcli.sink.labels import COCO_ID_OF, CocoIds, CocoIdsFromFile
+from detcli.sink.labels import CocoIds, CocoIdsFromFile
 from detcli.sink.page.finder import Finder
 from detcli.source.sources import InputGuard
 

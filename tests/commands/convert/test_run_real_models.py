@@ -66,4 +66,4 @@ def test_int8(converted, shared, tmp_path):
     assert report.steps[0].finding == "71 of 83 convolutions, calibrated on 4 pictures"
     with Detector(tmp_path / "out.onnx", device="cpu") as detector:
         found = detector(load_file(shared("data/images/bus.jpg")).pixels)
-    assert found.class_name[:4] == ["bus", "person", "person", "person"]
+    assert found.class_name[:4].tolist() == ["bus", "person", "person", "person"]

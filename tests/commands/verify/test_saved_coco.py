@@ -5,7 +5,7 @@ import json
 import pytest
 from saved_records import box, error, record, report_of
 
-from detcli.model.contract import COCO
+from detcli.core.detections import COCO
 
 
 @pytest.fixture
