@@ -1,6 +1,6 @@
 """detcli: object detection with ONNX models, for the shell and for Python.
 
-    from detcli import Detector
+    from detcli import Detector, predict
 
 Importing the package is cheap: each name is imported on first use.
 
@@ -20,14 +20,14 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from typing import Any
 
-    from detcli.core.config import Settings
+    from detcli.core.config import Inputs, Settings, Watched
     from detcli.core.detections import Detections
     from detcli.core.device import DeviceOptions
     from detcli.core.errors import DetcliError, DetcliWarning
-    from detcli.core.geometry import Letterbox
+    from detcli.core.record import Record
     from detcli.core.tiling import Tiling
     from detcli.core.topk import top_k
-    from detcli.run.detector import Detector
+    from detcli.run.detector import Detector, predict
 
 _MODULES = {
     "Detections": "detcli.core.detections",
@@ -35,9 +35,12 @@ _MODULES = {
     "DeviceOptions": "detcli.core.device",
     "DetcliError": "detcli.core.errors",
     "DetcliWarning": "detcli.core.errors",
-    "Letterbox": "detcli.core.geometry",
+    "Inputs": "detcli.core.config",
+    "Record": "detcli.core.record",
     "Settings": "detcli.core.config",
     "Tiling": "detcli.core.tiling",
+    "Watched": "detcli.core.config",
+    "predict": "detcli.run.detector",
     "top_k": "detcli.core.topk",
 }
 
@@ -47,10 +50,13 @@ __all__ = [
     "Detections",
     "Detector",
     "DeviceOptions",
-    "Letterbox",
+    "Inputs",
+    "Record",
     "Settings",
     "Tiling",
+    "Watched",
     "__version__",
+    "predict",
     "top_k",
 ]
 
@@ -61,3 +67,7 @@ def __getattr__(name: str) -> "Any":  # noqa: ANN401 - any of the names above
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -101,7 +101,7 @@ def opened(path, nms):
     try:
         return Detector(path, "cpu", Settings(conf=CONFIDENCE))
     except ModelError as error:
-        if "--nms" not in (error.hint or ""):
+        if "nms" not in error.hint:
             raise
     return Detector(path, "cpu", Settings(conf=CONFIDENCE, nms=(nms or USUAL)["iou"]))
 

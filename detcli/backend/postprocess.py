@@ -251,7 +251,7 @@ def confident_rows(rows: HeadArray, confidence: float, class_count: int) -> Floa
     if not known.all():
         _warn(
             f"{np.count_nonzero(~known)} rows have an unknown class id, such as "
-            f"{class_id[~known][0]:g}, and were dropped; --names FILE names all classes"
+            f"{class_id[~known][0]:g}, and were dropped; a file of names can name all classes"
         )
     kept: Floats = found[known]
     return kept

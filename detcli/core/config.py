@@ -371,17 +371,17 @@ class Settings:
     def __post_init__(self) -> None:
         for conf in (self.conf, *(least for _, least in self.class_conf)):
             if conf is not None and not 0 <= conf <= 1:
-                raise UsageError(f"conf is {conf}", "use a confidence between 0 and 1 in --conf")
+                raise UsageError(f"conf is {conf}", "use a confidence between 0 and 1")
         if isinstance(self.classes, str):
             raise UsageError(
                 f"classes is the string '{self.classes}'", "use a tuple of names or ids"
             )
         if self.max_det < 1:
-            raise UsageError(f"max_det is {self.max_det}", "use 1 or more in --max-det")
+            raise UsageError(f"max_det is {self.max_det}", "use 1 or more")
         if self.nms is not None and not 0 < self.nms <= 1:
-            raise UsageError(f"nms is {self.nms}", "use an IoU above 0 and at most 1 in --nms")
+            raise UsageError(f"nms is {self.nms}", "use an IoU above 0 and at most 1")
         if self.imgsz is not None and self.imgsz < 1:
-            raise UsageError(f"imgsz is {self.imgsz}", "use 1 pixel or more in --imgsz")
+            raise UsageError(f"imgsz is {self.imgsz}", "use 1 pixel or more")
 
     def confidence(self, recommended: float | None) -> float:
         """`conf` where it is given, else what the model recommends, else the usual one."""

@@ -145,7 +145,7 @@ class DeviceOptions:
                 raise UsageError(f"{name} is {count}", "give 1 or more")
         if self.gpu_mem_limit is not None and not MIN_MEMORY <= self.gpu_mem_limit <= MAX_MEMORY:
             raise UsageError(
-                f"--gpu-mem-limit (gpu_mem_limit) is {self.gpu_mem_limit} bytes",
+                f"gpu_mem_limit is {self.gpu_mem_limit} bytes",
                 "give 1 MiB or more, with a unit as in 2GiB",
             )
 

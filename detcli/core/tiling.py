@@ -52,11 +52,11 @@ class Tiling:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise UsageError(f"--tile {self.size}: not a size in pixels", "write --tile 640")
+            raise UsageError(f"{self.size} is not a size in pixels", "use 640")
         if not 0 <= self.overlap <= MAX_OVERLAP:
             raise UsageError(
-                f"--tile {self}: the overlap must be between 0 and {MAX_OVERLAP}",
-                f"write --tile {self.size},overlap=0.2",
+                f"the overlap must be between 0 and {MAX_OVERLAP}, not {self.overlap:g}",
+                f"write {self.size},overlap=0.2",
             )
 
     @classmethod

@@ -403,7 +403,7 @@ def recommended(
     ]
     if nms is None or needs_nms:
         return conf, nms, ignored
-    unused = f"its metadata {NMS_KEY} is ignored: its head gives one box for each object; use --nms"
+    unused = f"its metadata {NMS_KEY} is ignored: its head gives one box for each object"
     return conf, None, [*ignored, unused]
 
 

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from detcli.core.config import Config, Watched
 from detcli.core.device import Device, available_cores
@@ -56,12 +56,24 @@ class Run:
     """A Config whose model is open; it makes what inputs go through."""
 
     config: Config
-    model: ModelFile
     detector: BatchDetector  # the first of the run's detectors
     # what is found out about detections; tracks begin at the run's confidence if --track says
     # nothing else
     watched: Watched
     decode: DecodeOptions  # how pictures are decoded
+
+    @classmethod
+    def over(cls, config: Config, detector: BatchDetector) -> Self:
+        """What a Config asks for, with a detector that is open already."""
+        watched = config.watched
+        if watched.track is not None and watched.track.conf is None:
+            track = replace(watched.track, conf=detector.least_conf)
+            watched = replace(watched, track=track)
+        fast_for = detector.fast_for if config.decodes_fast else None
+        decode = DecodeOptions(
+            config.inputs, fast_for, detector.allocate, keep=config.writing.need_files
+        )
+        return cls(config, detector, watched, decode)
 
     @property
     def devices(self) -> list[Device]:
@@ -146,19 +158,12 @@ def open_run(
     The model's file may have been located already; `cores` of the CPU are for this process, by
     default all that are available.
     """
-    located, watched = model or locate(config), config.watched
+    located = model or locate(config)
     # One picture is fastest with a detector on all cores, but many tiles are not.
     alone = is_one_picture(config) and config.settings.tile is None
     options = config.running.options(cores or (1 if alone else available_cores()), cores)
     with BatchDetector(located, config.running.device[0], config.settings, options) as detector:
-        if watched.track is not None and watched.track.conf is None:
-            track = replace(watched.track, conf=detector.least_conf)
-            watched = replace(watched, track=track)
-        fast_for = detector.fast_for if config.decodes_fast else None
-        decode = DecodeOptions(
-            config.inputs, fast_for, detector.allocate, keep=config.writing.need_files
-        )
-        yield Run(config, located, detector, watched, decode)
+        yield Run.over(config, detector)
 
 
 def is_one_picture(config: Config) -> bool:

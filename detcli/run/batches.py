@@ -43,7 +43,8 @@ log = logging.getLogger(__name__)
 class BatchDetector:
     """A model on a device, which batches of pictures are started on, see `submit`.
 
-    A context manager, which releases the device's memory on exit. Not thread-safe.
+    A context manager, which releases the device's memory on exit. Any number of threads may use
+    one on the CPU and with OpenVINO, a single one on a GPU.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class BatchDetector:
             raise ModelError(
                 f"{prepared.name} does not say how pictures are prepared for it; unknown: "
                 f"{', '.join(contract.unsettled)}",
-                "pass --preprocess (in Python, Settings(preprocess=...)), for example "
+                "pass --preprocess, for example "
                 "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225",
             )
         self.nms = settings.suppression(contract.nms)
@@ -75,7 +76,7 @@ class BatchDetector:
             raise ModelError(
                 f"{prepared.name} has a one-to-many head (several boxes for each object), which "
                 "needs non-maximum suppression",
-                "pass --nms 0.45 (in Python, Settings(nms=0.45))",
+                "pass --nms 0.45",
             )
         if contract.layout is Layout.ROWS and settings.unique:
             raise UsageError(
@@ -141,7 +142,7 @@ class BatchDetector:
         if tiling is not None and tiling.size < stride:
             raise UsageError(
                 f"--tile {tiling.size}: smaller than the model's stride, {stride}",
-                f"use the side of its input, --tile {max(self.canvas)}, or more",
+                f"use the side of its input, {max(self.canvas)}, or more",
             )
 
     def _open(self, device: str | Device) -> None:
@@ -272,7 +273,7 @@ class BatchDetector:
         for thread in threads:
             thread.join()
         for helper in self._helpers:
-            for stage, seconds in helper.times.items():
+            for stage, seconds in dict(helper.times).items():  # other calls may add to it
                 self.times[stage] += seconds
             helper.times.clear()
         return work.results()

@@ -1,26 +1,53 @@
-"""Detector: a model on a device, the entry point of the library."""
+"""Detector and predict, the entry points of the library: pictures or names in, detections out."""
 
 import copy
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Self, overload
+from typing import Any, Protocol, Self, overload
 
 import numpy as np
+import numpy.typing as npt
 
-from detcli.core.config import Settings
+from detcli.core.config import Config, Inputs, Settings, Watched
 from detcli.core.detections import Detections
 from detcli.core.device import Device, DeviceOptions
-from detcli.core.geometry import Image, Letterbox, Picture
+from detcli.core.errors import DetcliError, InputError, UsageError
+from detcli.core.geometry import Letterbox, Picture
+from detcli.core.options import rows
+from detcli.core.record import Origin, Record
+from detcli.run import Run
 from detcli.run.batches import BatchDetector
+from detcli.source.fetch import load_file
+from detcli.source.loading import Item, load_in_time
+from detcli.source.names import is_video
+
+INPUTS, WATCHED = Inputs(), Watched()
+
+
+class PillowImage(Protocol):
+    """A picture of Pillow, which is not required."""
+
+    def convert(self, mode: str) -> Any:  # noqa: ANN401
+        """The same in another mode."""
+
+
+AnyPicture = npt.NDArray[Any] | str | os.PathLike[str] | PillowImage | None
 
 
 class Detector:
     """A model on a device: pictures in, detections out.
 
-    A context manager, which releases the device's memory on exit. Not thread-safe.
+    A context manager, which releases the device's memory on exit. On the CPU and with OpenVINO, any
+    number of threads may call it at the same time; on a GPU, each thread needs a `clone`.
 
     Attributes:
         contract: What the model promises: layout, classes, input size.
+        names: The names of all classes, by class id.
         device: Where it runs, as in records: "cpu", "cuda:0", or "openvino:CPU (bf16)" where the
             device chooses the precision.
         model_name: The model's name, or that of its file without the suffix.
@@ -30,7 +57,7 @@ class Detector:
     Example, executed in docs/index.md:
 
         with Detector("yolov10n.onnx", device="cpu") as detector:
-            detections = detector(cv2.imread("street.jpg"))
+            detections = detector("street.jpg")
     """
 
     def __init__(
@@ -58,15 +85,18 @@ class Detector:
             UsageError: The settings do not suit the model, or the options the device.
             OutputError: A fetched model cannot be written to the cache.
         """
-        self._hold(BatchDetector(model, device, settings, options))
+        with _in_python():
+            self._hold(BatchDetector(model, device, settings, options))
 
     def _hold(self, detector: BatchDetector) -> None:
         self._detector, self.device = detector, detector.device
         self.contract, self.model_name = detector.contract, detector.model_name
-        self.canvas, self.conf = detector.canvas, detector.conf
+        self.names, self.canvas, self.conf = self.contract.names, detector.canvas, detector.conf
 
     def clone(self, device: str | Device | None = None) -> "Detector":
         """Open the same model with the same settings again, for another thread or device.
+
+        With `DeviceOptions(workers=N)`, each of N clones has its part of the CPU's cores.
 
         Args:
             device: As for the constructor; by default this detector's device.
@@ -76,31 +106,38 @@ class Detector:
             DeviceMemoryError: The model does not fit into the device's memory.
         """
         other = copy.copy(self)
-        other._hold(self._detector.clone(device))  # noqa: SLF001 - the same class
+        with _in_python():
+            other._hold(self._detector.clone(device))  # noqa: SLF001 - the same class
         return other
 
     @overload
-    def __call__(self, images: Image) -> Detections: ...
+    def __call__(self, images: AnyPicture) -> Detections: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, images: Sequence[Image]) -> list[Detections]: ...
-    def __call__(self, images: Image | Sequence[Image]) -> Detections | list[Detections]:
+    def __call__(self, images: Sequence[AnyPicture]) -> list[Detections]: ...
+    def __call__(self, images: AnyPicture | Sequence[AnyPicture]) -> Detections | list[Detections]:
         """Detect objects.
 
         Args:
-            images: A picture, `(H, W, 3)` uint8 BGR as from `cv2.imread`, or a list of pictures
-                of any sizes, which run as one batch.
+            images: A picture, or a list of pictures of any sizes, which run as one batch. A picture
+                is `(H, W, 3)` uint8 BGR as from `cv2.imread`, the path of a file, which is read
+                upright, or one of Pillow, which is taken as it is.
 
         Returns:
             Detections, or a list of them, in pixels of each picture.
 
         Raises:
-            ValueError: A picture has a wrong shape or dtype.
+            TypeError: It is something else, such as None, which OpenCV makes of a file that it
+                cannot read.
+            ValueError: An array has a wrong shape or dtype.
+            SourceError: A file cannot be read.
+            DecodeError: A file is not a complete picture.
             InferenceError: The runtime failed.
             SourceError: A picture has no such region as the settings name.
         """
-        if isinstance(images, np.ndarray):
-            return self._detector.submit([_checked(images)])()[0]
-        return self._detector.submit([_checked(image) for image in images])()
+        with _in_python():
+            if isinstance(images, list | tuple):
+                return self._detector.submit([*map(_picture, images)])()
+            return self._detector.submit([_picture(images)])()[0]
 
     def letterbox(self, size: tuple[int, int]) -> Letterbox:
         """Where a picture of (height, width) lies on the network's input."""
@@ -110,6 +147,9 @@ class Detector:
         """Release the device's memory."""
         self._detector.close()
 
+    def __repr__(self) -> str:
+        return f"Detector({self.model_name!r}, device={self.device!r})"
+
     def __enter__(self) -> Self:
         return self
 
@@ -117,7 +157,98 @@ class Detector:
         self.close()
 
 
-def _checked(image: Image) -> Picture:
+def predict(
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    detector: Detector,
+    inputs: Inputs = INPUTS,
+    watched: Watched = WATCHED,
+) -> Iterator[Record]:
+    """Yield a record for each picture and frame, in order, as `detcli predict` does.
+
+    A few are read and detected on ahead, on threads. An input that fails has a record with an
+    `error`, and the others go on.
+
+    Args:
+        sources: Pictures, videos, folders, patterns, addresses, cameras; one or several.
+        detector: Runs with as many clones as its `DeviceOptions(workers=N)` say.
+        inputs: How they are read: time limit, part and stride of videos, folders in folders.
+        watched: What is found out besides: tracks, zones, lines, texts.
+
+    Raises:
+        UsageError: A value is out of range, or standard input is named twice.
+        DeviceError: The device cannot be used.
+        DependencyError: A library is missing.
+    """
+    named = [sources] if isinstance(sources, str | os.PathLike) else sources
+    source = (*inputs.source, *map(os.fsdecode, named))
+    with _in_python():
+        config = Config(inputs=replace(inputs, source=source), watched=watched)
+        return _records(Run.over(config, detector._detector))  # noqa: SLF001 - what it is a front of
+
+
+def _records(run: Run) -> Iterator[Record]:
+    with _in_python(), run.sources() as sources:
+        for record in map(run.watcher(), run.pipeline().run(sources)):
+            if record.error is not None:
+                _translate(record.error)
+            yield record
+
+
+def _picture(image: object) -> Picture:
+    """A picture as the detector takes it."""
+    if isinstance(image, str | os.PathLike):
+        return _read(os.fsdecode(image))
+    if type(image).__module__.startswith("PIL.") and hasattr(image, "convert"):
+        image = np.ascontiguousarray(np.asarray(image.convert("RGB"))[..., ::-1])  # RGB to BGR
+    wanted = "a picture must be (H, W, 3) uint8 BGR, a path, or one of Pillow"
+    if not isinstance(image, np.ndarray):
+        said = "None, which cv2.imread returns for a file that it cannot read: pass its path"
+        raise TypeError(f"{wanted}, got {said if image is None else type(image).__name__}")
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
-        raise ValueError(f"a picture must be (H, W, 3) uint8 BGR, got {image.shape} {image.dtype}")
+        raise ValueError(f"{wanted}, got {image.shape} {image.dtype}")
     return Picture.whole(image)
+
+
+def _read(path: str) -> Picture:
+    if is_video(path) or "://" in path or Path(path).is_dir():
+        raise UsageError(
+            f"{path} is not the file of one picture", "iterate over detcli.predict(path, detector)"
+        )
+    try:
+        return load_in_time(Item(Origin(path), partial(load_file, path)))
+    except InputError as error:
+        raise error.about(path) from None
+
+
+# The commands that some hints name stay as they are; options become what Python calls them.
+OPTION = re.compile(
+    r"detcli [^;,]*|--(no-)?([a-z-]+)"
+    r"(?: ([0-9.]*[0-9]|[a-z-]+=[\w:,=.-]+|(?<=device )[\w:]*\w))?"
+)
+
+
+def _named(found: re.Match[str]) -> str:
+    name, value = str(found[2]).replace("-", "_"), found[3]
+    row = rows(Config).get(name)
+    if row is None:
+        return found[0]
+    if not row.metavar:
+        return f"{name}={not found[1]}"
+    if value is None:
+        return name
+    return f"{name}={value}" if value[0].isdigit() else f'{name}="{value}"'
+
+
+def _translate(error: DetcliError) -> None:
+    """Let an error name settings as Python does: nms=0.45 for --nms 0.45."""
+    error.args = (OPTION.sub(_named, str(error)),)
+    error.hint = OPTION.sub(_named, error.hint)
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    try:
+        yield
+    except DetcliError as error:
+        _translate(error)
+        raise

@@ -13,10 +13,11 @@ import pytest
 from backend.cuda.doubles import open_on_host, skip_without_network_on_gpu
 from colour_model import cell_box, picture
 
-from detcli import DetcliWarning, Detector, Letterbox, Settings
+from detcli import DetcliWarning, Detector, Settings
 from detcli.backend import open_backend
 from detcli.backend.postprocess import SelectionOptions, logit_threshold, sigmoid
 from detcli.core.errors import DeviceError, InferenceError
+from detcli.core.geometry import Letterbox
 from detcli.core.places import Shape
 from detcli.core.tiling import Tiling
 from detcli.model.contract import Layout, ScoreForm

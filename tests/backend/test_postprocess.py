@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from detcli import DetcliWarning, Letterbox
+from detcli import DetcliWarning
 from detcli.backend.postprocess import (
     SelectedRows,
     SelectionOptions,
@@ -21,6 +21,7 @@ from detcli.backend.postprocess import (
     sigmoid,
     to_detections,
 )
+from detcli.core.geometry import Letterbox
 from detcli.model.recognise import recognise
 
 CONTRACT = recognise(colour_model.build(), "colours")

@@ -11,6 +11,7 @@ with the sum of decoding, preprocessing and network measured alone.
 import argparse
 import statistics
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
@@ -18,14 +19,13 @@ import numpy as np
 import onnxruntime
 from in_turns import take_turns
 
-from detcli import DeviceOptions, Letterbox
+from detcli import Detector, DeviceOptions, predict
 from detcli.backend.preprocess import letterbox_image, to_tensor
 from detcli.core.device import available_cores
+from detcli.core.geometry import Letterbox
 from detcli.run import keep_freed_memory
 from detcli.run.batches import BatchDetector
-from detcli.run.pipeline import Pipeline
 from detcli.source.fetch import load_file
-from detcli.source.sources import Sources
 
 
 def plain_loop(model: Path, paths: list[Path]) -> Callable[[], int]:
@@ -48,12 +48,23 @@ def plain_loop(model: Path, paths: list[Path]) -> Callable[[], int]:
 
 def detcli(model: Path, folder: Path, workers: int) -> Callable[[], int]:
     """The pipeline of `detcli predict`."""
-    detector = BatchDetector(model, "cpu", options=DeviceOptions(workers=workers))
+    detector = Detector(model, "cpu", options=DeviceOptions(workers=workers))
+    return lambda: sum(1 for _ in predict(folder, detector))
+
+
+def threads(model: Path, paths: list[Path], cores: int, detectors: int) -> Callable[[], int]:
+    """Threads, one a core, that call one detector, or each its own with its part of the cores."""
+    first = Detector(model, "cpu", options=DeviceOptions(workers=detectors))
+    each = [first, *(first.clone() for _ in range(detectors - 1))]
 
     def run() -> int:
-        with Sources([str(folder)]) as sources:
-            clones = ["cpu"] * (workers - 1)
-            return sum(1 for _ in Pipeline(detector, detector.batch, clones).run(sources))
+        def work(number: int) -> None:
+            for path in paths[number::cores]:
+                each[number % detectors](path)
+
+        with ThreadPoolExecutor(cores) as pool:
+            list(pool.map(work, range(cores)))
+        return len(paths)
 
     return run
 
@@ -98,6 +109,9 @@ def main() -> None:
     ways = {
         f"detcli, {cores} workers": detcli(options.model, options.folder, cores),
         "detcli, 1 worker": detcli(options.model, options.folder, 1),
+        f"{cores} threads, 1 detector": threads(options.model, paths, cores, 1),
+        f"{cores} threads, {cores} clones": threads(options.model, paths, cores, cores),
+        "1 thread, 1 detector": threads(options.model, paths, 1, 1),
         "stages alone": stages_alone(options.model, paths),
         "plain loop": plain_loop(options.model, paths),
     }
@@ -107,7 +121,7 @@ def main() -> None:
     medians = {name: statistics.median(times) / len(paths) for name, times in taken.items()}
     best = medians[f"detcli, {cores} workers"]
     for name, median in medians.items():
-        print(f"{name:20} {1 / median:6.1f} images/s  {median / best:5.2f} times detcli's time")
+        print(f"{name:22} {1 / median:6.1f} images/s  {median / best:5.2f} times detcli's time")
     overhead = medians["detcli, 1 worker"] / medians["stages alone"]
     print(f"one worker takes {overhead:.2f} times its stages alone")
 

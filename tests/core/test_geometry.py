@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from detcli import Letterbox
 from detcli.core.geometry import (
+    Letterbox,
     area,
     clipped,
     common,

@@ -1,14 +1,17 @@
 """The commands of the pages in docs are executed."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 
 import pytest
-from documentation.shells import README, blocks, page, section, shell, skip_without_jq, works
+from documentation.shells import README, ROOT, blocks, page, section, shell, skip_without_jq, works
 from labelled import Scene, edit_json, write_coco
+
+import detcli
 
 
 @pytest.mark.parametrize(("name", "count"), [("convert", 5), ("verify", 5), ("scale-out", 3)])
@@ -73,6 +76,49 @@ def test_python_examples(text):
     )
     assert done.returncode == 0, done.stderr
     assert "person" in done.stdout
+
+
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_python_examples_are_typed(tmp_path, checker):
+    """As they come: mypy is as strict as on the package, pyright has no settings."""
+    if checker == "pyright":
+        pytest.importorskip("pyright")
+        version = subprocess.run([sys.executable, "-m", "pyright", "--version"], check=False)
+        if version.returncode and not os.environ.get("CI"):
+            pytest.skip("pyright cannot fetch its program")
+    texts = [README, *(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))]
+    examples = [code for text in texts for code in blocks(text, "python")]
+    examples += [code for text in texts for code in re.findall(r"python3? -c '([^']+)'", text)]
+    assert len(examples) >= 9
+    for number, code in enumerate(examples):
+        (tmp_path / f"example_{number}.py").write_text(code)
+    arguments = {
+        "mypy": [*tmp_path.glob("*.py")],
+        "pyright": ["--pythonpath", sys.executable, tmp_path],
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", checker, *arguments[checker]],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT if checker == "mypy" else tmp_path,  # for its settings
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_is_public_is_on_one_page():
+    text = section(page("index"), "What is public")
+    names = {name for name in dir(detcli) if name != "__version__"}
+    assert names == {*detcli.__all__} - {"__version__"}
+    for kind in (detcli.Detector, detcli.Detections, detcli.Record):
+        names |= {name for name in vars(kind) if name[0] != "_"} - {
+            "xyxy",
+            "score",
+            "class_id",
+            "class_name",
+        }
+    names |= {"names", "contract", "device", "model_name", "canvas", "conf"}
+    assert {name for name in names if not re.search(rf"`{name}\b|[`(., ]{name}\(", text)} == set()
 
 
 @pytest.mark.usefixtures("workplace")

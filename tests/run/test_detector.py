@@ -1,15 +1,32 @@
 """Detector, the entry point of the library."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
+import cv2
+import json_lines
+import number_video
 import numpy as np
 import pytest
 from colour_model import NAMES, cell_box, picture
+from PIL import Image
 
-from detcli import DetcliWarning, Detections, Detector, DeviceOptions, Settings
-from detcli.core.errors import InferenceError, UsageError
+from detcli import (
+    DetcliWarning,
+    Detections,
+    Detector,
+    DeviceOptions,
+    Inputs,
+    Settings,
+    Tiling,
+    predict,
+)
+from detcli.core.errors import DecodeError, InferenceError, ModelError, SourceError, UsageError
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.file import prepare
+from detcli.run import detector as module
 
 STRICT = Settings(conf=0.6)
 
@@ -91,7 +108,7 @@ def test_a_model_may_leave_one_class_to_each_anchor(make_model, promise, random)
 
 def test_unique_needs_anchors(make_model, promise):
     promise(layout=Layout.ROWS)
-    with pytest.raises(UsageError, match="--unique: colours selects its detections itself"):
+    with pytest.raises(UsageError, match="unique=True: colours selects its detections itself"):
         Detector(make_model(), "cpu", Settings(unique=True))
 
 
@@ -103,7 +120,7 @@ def test_half_uses_the_float16_file_of_a_named_model(hub, make_model):
         assert detector.model_name == "yolov10n-fp16"
         assert detector.contract.input_dtype == "float16"
         assert detector(picture(("red", 2, 3))).class_name.tolist() == ["red"]
-    with pytest.raises(UsageError, match="--half has no effect"):
+    with pytest.raises(UsageError, match='half=True has no effect with device="cpu"'):
         Detector(half, device="cpu", options=options)
 
 
@@ -126,6 +143,109 @@ def test_a_view_of_a_picture_and_what_is_none(make_model):
                 detector(np.zeros(shape, np.uint8))
         with pytest.raises(ValueError, match="uint8 BGR"):
             detector(np.zeros((4, 4, 3), np.float32))
+
+
+def test_pictures_may_be_paths_or_pillows(make_model, make_picture):
+    path = make_picture("a.png", ("red", 2, 3), ("blue", 5, 5))
+    with Detector(make_model(), settings=STRICT) as detector:
+        expected = detector(cv2.imread(path)).to_dict()
+        assert len(expected) == 2
+        with Image.open(path) as opened:
+            pillows = [opened, opened.convert("RGBA"), opened.convert("P")]
+            found = detector([str(path), path, *pillows])
+        assert [one.to_dict() for one in found] == [expected] * 5
+        assert detector(str(path)).to_dict() == detector(pillows[1]).to_dict() == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        (None, TypeError, "got None, which cv2.imread returns for a file that it cannot read"),
+        ([None], TypeError, "got None"),
+        (7, TypeError, "got int"),
+        ([["a.png"]], TypeError, "a path, or one of Pillow, got list"),
+        ("no.png", SourceError, "no.png: no such file"),
+        (Path(__file__), DecodeError, "test_detector.py: "),
+        ("film.mp4", UsageError, "film.mp4 is not the file of one picture"),
+        ("http://host/a.png", UsageError, "not the file of one picture"),
+        (Path(__file__).parent, UsageError, "not the file of one picture"),
+    ],
+)
+def test_what_is_no_picture_says_what_is_expected(make_model, given, error, says):
+    with Detector(make_model()) as detector, pytest.raises(error, match=says):
+        detector(given)
+
+
+def test_a_detector_says_what_it_is(make_model):
+    with Detector(make_model(), "cpu") as detector:
+        assert detector.names == NAMES
+        assert repr(detector) == "Detector('colours', device='cpu')"
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("pass --nms 0.45", "pass nms=0.45"),
+        ("--device openvino:CPU, or --no-cuda-graph", 'device="openvino:CPU", or cuda_graph=False'),
+        ("--unique: not --max-det or --batch 1", "unique=True: not max_det or batch=1"),
+        ("pip install --upgrade x; or --half", "pip install --upgrade x; or half=True"),
+        ("detcli pull x --half, or --names FILE", "detcli pull x --half, or names FILE"),
+    ],
+)
+def test_errors_name_settings_as_python_does(text, spoken):
+    with pytest.raises(UsageError) as caught, module._in_python():  # noqa: SLF001 - for all texts
+        raise UsageError(text, text)
+    assert (str(caught.value), caught.value.hint) == (spoken, spoken)
+
+
+def test_no_error_of_the_library_names_an_option(make_model):
+    with pytest.raises(ModelError) as caught:
+        Detector(make_model(tail="one-to-many"), "cpu")
+    assert caught.value.hint == "pass nms=0.45"
+    for settings in ({"conf": 2}, {"max_det": 0}, {"nms": 0}, {"imgsz": 0}):
+        with pytest.raises(UsageError) as caught:
+            Settings(**settings)
+        assert "--" not in f"{caught.value} {caught.value.hint}"
+    with Detector(make_model()) as detector, pytest.raises(UsageError) as caught:
+        predict("a.png", detector, Inputs(vid_stride=0))
+    assert str(caught.value) == "vid_stride: 0 is not in the range x>=1"
+
+
+@pytest.mark.parametrize("device", ["cpu", "openvino"])
+@pytest.mark.parametrize("tile", [None, Tiling(32)])
+def test_threads_share_a_detector(make_model, random, device, tile):
+    if device == "openvino":
+        pytest.importorskip("openvino")
+    images = random.integers(0, 256, (16, 64, 64, 3), np.uint8)
+    settings = Settings(conf=0.5, tile=tile)
+    with Detector(make_model(), device, settings, DeviceOptions(workers=2)) as detector:
+        expected = [detector(image).to_dict() for image in images]
+        assert len({str(one) for one in expected}) == len(images)
+        with ThreadPoolExecutor(8) as threads:
+            found = [*threads.map(detector, [*images] * 8)]
+    assert [one.to_dict() for one in found] == expected * 8
+
+
+def test_predict_yields_what_the_command_prints(make_model, make_picture, tmp_path, invoke):
+    """Pictures, frames of a video, and in their places a missing file and one that never ends."""
+    blue, red = (make_picture(f"{name}.png", (name, 2, 3)) for name in ("blue", "red"))
+    film, endless = number_video.write(tmp_path / "film.mp4", 7), tmp_path / "endless.png"
+    os.mkfifo(endless)
+    sources = [blue, film, "no.png", endless, red]
+    writer = os.open(endless, os.O_RDWR)
+    with Detector(make_model(), "cpu", STRICT, DeviceOptions(workers=2)) as detector:
+        records = [*predict(sources, detector, Inputs(vid_stride=3, input_timeout=0.5))]
+        line = "-q --format jsonl --vid-stride 3 --input-timeout 0.5 --conf 0.6 --device cpu -m"
+        done = invoke("predict", *sources, *line.split(), make_model())
+    os.close(writer)
+    assert done.returncode == 3
+    printed = json_lines.lines(done.stdout)
+    assert [record.origin.frame for record in records] == [None, 0, 3, 6, None, None, None]
+    assert [record.error is None for record in records] == [True] * 4 + [False] * 2 + [True]
+    assert records[-1].detections.class_name.tolist() == ["red"]
+    assert "input_timeout" in records[-2].error.hint
+    printed[-2]["error"]["hint"] = records[-2].error.hint
+    assert [record.to_json() for record in records] == printed
 
 
 def test_odd_names_are_warned_about(make_model):

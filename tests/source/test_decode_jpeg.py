@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_jpegs import encode, exif, insert, orientation, picture, segment, without
 
-from detcli import Letterbox
 from detcli.backend.preprocess import letterbox_image
 from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError
+from detcli.core.geometry import Letterbox
 from detcli.source.decode import DecodeOptions, load_bytes, read_header
 
 SAMPLINGS = {"411": 0x411111, "420": 0x221111, "422": 0x211111, "440": 0x121111, "444": 0x111111}

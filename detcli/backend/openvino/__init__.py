@@ -92,7 +92,10 @@ class OpenvinoBackend(HostBackend):
             raise closed_error()
         started = []
         for part in in_batches(buffer, self._contract):
-            request = self.idle.pop() if self.idle else self._network.create_infer_request()
+            try:
+                request = self.idle.pop()
+            except IndexError:  # of other threads, perhaps
+                request = self._network.create_infer_request()
             with translated(part):
                 request.set_input_tensor(library().Tensor(part, shared_memory=True))
                 request.start_async()

@@ -51,7 +51,7 @@ def predict_here(config: Config) -> Counts:
         settings = run.settings() if writing.need_identity else None
         steps: list[Callable[[Record], Record]] = [run.watcher()]
         if writing.provenance:
-            steps.append(_provenance(run, settings))
+            steps.append(_provenance(run, model.path, settings))
 
         def add(record: Record) -> Record:
             return reduce(lambda done, step: step(done), steps, record)
@@ -197,14 +197,14 @@ class _Summary:
         return ", ".join([*parts, f"{dropped} dropped"] if dropped else parts)
 
 
-def _provenance(run: Run, settings: SettingsJson | None) -> Callable[[Record], Record]:
+def _provenance(run: Run, path: Path, settings: SettingsJson | None) -> Callable[[Record], Record]:
     """The provenance that records carry: what made them."""
     from detcli.model.file import ModelFile
     from detcli.run.machine import Provenance, describe_run
     from detcli.run.sides import precision_in  # loads onnx
 
     config = run.config
-    file = ModelFile.read(run.model.path, config.settings.box_format, config.settings.preprocess)
+    file = ModelFile.read(path, config.settings.box_format, config.settings.preprocess)
     precision = precision_in(file.model, run.detector.where, half=config.running.half)
     added: AddedJson = {"provenance": describe_run(run.devices, str(precision))}
     if settings is not None and config.writing.resume is None:  # the journal writes them itself

@@ -12,13 +12,13 @@ import numpy as np
 from backend.cuda.libcuda import FakeDriver
 
 import detcli
-from detcli import Letterbox
 from detcli.backend import postprocess
 from detcli.backend.cuda.letterbox import LetterboxBatch
 from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.topk import top_k, upload
 from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import letterbox_image, to_tensor
+from detcli.core.geometry import Letterbox
 
 
 def first_wrong(driver: FakeDriver, kind: str = "") -> str:

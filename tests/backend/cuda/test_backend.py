@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from backend.cuda.doubles import StreamSession, open_on_host, skip_without_network_on_gpu
 
-from detcli import DetcliWarning, Letterbox, Settings
+from detcli import DetcliWarning, Settings
 from detcli.backend import DeviceOptions, cuda, open_backend
 from detcli.backend.cpu import CpuBackend
 from detcli.backend.cuda import backend as module
@@ -19,6 +19,7 @@ from detcli.backend.cuda.memory import Ring
 from detcli.backend.cuda.topk import top_k
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import DeviceMemoryError, InferenceError
+from detcli.core.geometry import Letterbox
 from detcli.model.contract import Layout
 from detcli.model.file import PreparedModel, prepare
 from detcli.run.batches import BatchDetector

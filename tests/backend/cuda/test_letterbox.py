@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detcli import Letterbox
 from detcli.backend.cuda.letterbox import ALIGNMENT, LetterboxBatch
 from detcli.backend.cuda.memory import PictureMemory
 from detcli.backend.preprocess import DEFAULT, letterbox_image, place, to_tensor
+from detcli.core.geometry import Letterbox
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16)]

@@ -8,12 +8,13 @@ import onnx
 import pytest
 from colour_model import NAMES, cell_box, picture
 
-from detcli import DetcliWarning, Letterbox
+from detcli import DetcliWarning
 from detcli.backend import open_backend, openvino, survey
 from detcli.backend.openvino import place
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.device import DeviceOptions
 from detcli.core.errors import DeviceError, InferenceError, ModelError
+from detcli.core.geometry import Letterbox
 from detcli.core.timing import Stage
 from detcli.model.file import prepare
 
@@ -42,7 +43,7 @@ def test_batches_in_flight_share_nothing(backend):
             for _ in range(2):
                 (found,) = wait()
                 assert found.xyxy.tolist() == [cell_box(*cell)]
-                assert found.class_name == [NAMES[sum(cell) % 3]]
+                assert found.class_name.tolist() == [NAMES[sum(cell) % 3]]
     assert len(backend.idle) == len(cells)
 
 

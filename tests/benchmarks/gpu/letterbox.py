@@ -4,10 +4,10 @@ import numpy as np
 
 from benchmarks.gpu.measure import Case, Way
 from benchmarks.gpu.peers import DisagreementError, torch_on
-from detcli import Letterbox
 from detcli.backend.cuda.letterbox import LetterboxBatch
 from detcli.backend.cuda.topk import download
 from detcli.backend.preprocess import letterbox_image, to_tensor
+from detcli.core.geometry import Letterbox
 
 INPUTS = 2
 FULL_HD = (1080, 1920)

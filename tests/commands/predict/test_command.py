@@ -297,7 +297,7 @@ def test_running_out_of_memory_is_a_record(predict, make_model):
         ("--provenance --format table", 2, "--provenance"),
         ("--provenance --format labelstudio", 2, "--provenance"),
         ("--provenance -o boxes/", 2, "--provenance"),
-        ("--tile 640,overlap=2", 2, "between 0 and 0.9\n  hint: write --tile 640,overlap=0.2"),
+        ("--tile 640,overlap=2", 2, "between 0 and 0.9, not 2\n  hint: write 640,overlap=0.2"),
         ("--tile big", 2, "not a size in pixels\n  hint: write 640, or 640,overlap=0.2"),
         ("--zone left", 2, "--zone"),
         ("--zone left=0,0,1,1", 2, "--zone"),
