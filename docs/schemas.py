@@ -15,13 +15,15 @@ from pydantic import TypeAdapter
 
 from detcli.commands.eval.labels import Kind
 from detcli.commands.eval.report import EvalReport
-from detcli.core.record import RecordJson
+from detcli.core.record import SCHEMA_VERSION, RecordJson
 
 REPORTS: dict[str, Any] = {
     "eval": EvalReport,
     "predict": RecordJson,
 }
 """What each command prints as JSON: a report, or one of several."""
+
+VERSIONS = {"eval": 1, "predict": SCHEMA_VERSION}
 
 EITHER = {"predict": [["width", "height", "detections", "model", "device"], ["error"]]}
 """Fields of which a document has one group or another."""
@@ -32,9 +34,6 @@ PATTERNS = {"sha256": "^[0-9a-f]{64}$", "inputs_sha256": "^[0-9a-f]{64}$"}
 CHOICES = {"Finding.kind": [kind.value[0] for kind in Kind]}
 """Texts of which there are few, by `Type.field`."""
 
-LENGTHS = {"box": 4}
-"""How many entries lists have, by field."""
-
 BOUNDS: tuple[tuple[str, dict[str, float]], ...] = (
     (
         r"\w+\.((map|ar)_?\w+|precision|recall|f1|score|conf|disagreeing|taken\w*)",
@@ -42,7 +41,7 @@ BOUNDS: tuple[tuple[str, dict[str, float]], ...] = (
     ),
     (r"\w+\.(width|height|max_det|cores|samples)", {"minimum": 1}),
     (r"\w+\.cosine", {"minimum": -1, "maximum": 1}),
-    (r"\w+\.(box|estimate|low|high|least|greatest)", {}),
+    (r"\w+\.([xy][12]|estimate|low|high|least|greatest)", {}),
     (r".*", {"minimum": 0}),
 )
 """What `Type.field` says of its numbers; the first pattern that matches counts."""
@@ -59,7 +58,9 @@ def schema(command: str) -> str:
         definitions |= document.pop("$defs", {})
         _finish(kind.__name__, document, docstrings[kind.__name__])
         document["properties"].pop("schema_version", None)
-        document["properties"] = {"schema_version": {"const": 1}} | document["properties"]
+        document["properties"] = {"schema_version": {"const": VERSIONS[command]}} | document[
+            "properties"
+        ]
         document["required"] = list(dict.fromkeys(["schema_version", *document["required"]]))
         documents.append(document)
     for name, definition in definitions.items():
@@ -69,7 +70,7 @@ def schema(command: str) -> str:
         del documents[0]["additionalProperties"]  # records may get fields
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:detcli:{command}:1",
+        "$id": f"urn:detcli:{command}:{VERSIONS[command]}",
         "title": f"What detcli {command} prints as JSON",
         **(documents[0] if len(documents) == 1 else {"oneOf": documents}),
         "$defs": definitions,
@@ -140,8 +141,6 @@ def _finish(kind: str, schema: dict[str, Any], docstring: str) -> None:
                 part["pattern"] = PATTERNS[name]
             elif part.get("type") == "string" and f"{kind}.{name}" in CHOICES:
                 part["enum"] = CHOICES[f"{kind}.{name}"]
-            elif part.get("type") == "array" and name in LENGTHS:
-                part["minItems"] = part["maxItems"] = LENGTHS[name]
         if name in described:
             field["description"] = _text(described[name])
 

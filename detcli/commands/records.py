@@ -224,9 +224,10 @@ class _Blur:
         """The picture of a record without what is hidden."""
         import numpy as np
 
+        from detcli.core.record import box_of
         from detcli.sink.image import hidden
 
-        boxes = [one["box"] for one in record["detections"] if self._hides(one)]
+        boxes = [box_of(one) for one in record["detections"] if self._hides(one)]
         return hidden(image, np.array(boxes, np.float32).reshape(-1, 4), self._way)
 
     def record(self, record: "RecordJson") -> "RecordJson":

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from detcli.core.errors import loading
 from detcli.core.geometry import clipped, shown
+from detcli.core.text import legible
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -180,14 +181,16 @@ class Detections:
         rows = []
         for number, (box, score, class_id, name) in enumerate(self):
             sides = (round(side, 2) for side in box.tolist())
-            row: dict[str, Any] = {"class_id": class_id, "class_name": name}
+            row: dict[str, Any] = {"class_id": class_id, "class_name": legible(name)}
             row |= {"score": round(score, 6), **dict(zip(CORNERS, sides, strict=True))}
             if self.track_id is not None and self.track_id[number] > 0:
                 row["track_id"] = int(self.track_id[number])
             if self.zones is not None:
-                row["zones"] = list(self.zones[number])
+                row["zones"] = legible([*self.zones[number]])
             if self.crossed is not None:
-                row["crossed"] = [{"line": line, "to": side} for line, side in self.crossed[number]]
+                row["crossed"] = [
+                    {"line": legible(line), "to": side} for line, side in self.crossed[number]
+                ]
             if self.symbols is not None:
                 row |= _symbol_fields(self.symbols[number])
             rows.append(row)
@@ -208,13 +211,13 @@ class Detections:
         """
         rows = []
         for box, score, class_id, _ in self:
-            left, top, right, bottom = box.tolist()
+            left, top, right, bottom = (round(side, 2) for side in box.tolist())
             if (category := category_id(class_id, self.names)) is not None:
                 sides = left, top, right - left, bottom - top
                 rows.append({
                     "image_id": image_id,
                     "category_id": category,
-                    "bbox": [round(side, 3) for side in sides],
+                    "bbox": [round(side, 2) for side in sides],  # the numbers of records
                     "score": round(score, 6),
                 })  # fmt: skip
         return rows

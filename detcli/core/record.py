@@ -1,20 +1,25 @@
 """Record: the result for one input, detections or an error; what every sink writes."""
 
 import base64
-from collections.abc import Callable, Iterator
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
-import numpy as np
-
-from detcli.core.detections import Detections, Symbol
+from detcli.core.detections import Detections
 from detcli.core.errors import DetcliError
 from detcli.core.geometry import Picture
 from detcli.core.places import Scene
+from detcli.core.text import legible
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+BOX = ("x1", "y1", "x2", "y2")
+"""Fields of a detection that are its box."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +43,15 @@ class Origin:
     time_s: float | None = None  # seconds from the start of the video
     clip: Clip | None = None  # the video that the frame belongs to
     time: datetime | None = None  # when it came, for a live source
+    input: int = 0  # number of the input, from 0, which the frames of a video share
+    meta: str | None = None  # what a list in JSON Lines says of it, as JSON
 
     @property
     def is_new(self) -> bool:
         """Whether it is another input in every run: standard input, or a live source."""
         if self.clip is not None and self.clip.live:
             return True
-        return self.source == "-" and self.path is None
+        return self.path is None and (self.source == "-" or self.source.startswith("-:"))
 
 
 class CrossingJson(TypedDict):
@@ -59,8 +66,11 @@ class DetectionJson(TypedDict):
 
     class_id: int
     class_name: str
-    score: float  # to 4 decimals
-    box: list[float]  # x1, y1, x2, y2 in pixels of the upright picture, to 2 decimals
+    score: float  # to 6 decimals
+    x1: float  # its left side in pixels of the upright picture, to 2 decimals
+    y1: float  # its upper side
+    x2: float  # its right side
+    y2: float  # its lower side
     # number of the object in its video; with --track, once the tracker is sure
     track_id: NotRequired[int]
     # names of the zones that the middle of its lower side is in; with --zone
@@ -165,8 +175,14 @@ class RecordJson(TypedDict):
     """What one input gave: detections, or an error."""
 
     schema_version: int
-    source: str  # the input as its user named it; - is standard input
-    index: int  # its place among the inputs, from 0
+    # the input as its user named it, with bytes that are not UTF-8 as in \\xe9; - is standard input
+    source: str
+    index: int  # number of the record, from 0
+    # number of the input, from 0, which the frames of a video share; absent from records of
+    # version 1 that a later run has taken over
+    input: NotRequired[int]
+    source_bytes: NotRequired[str]  # the bytes of a name that is not UTF-8, in base64
+    meta: NotRequired[Any]  # what the list in JSON Lines said of the input
     frame: NotRequired[int]  # the number of the frame in its video, from 0
     time_s: NotRequired[float]  # seconds from the start of the video
     # when the frame of a camera or stream came, UTC in ISO 8601 with milliseconds
@@ -175,7 +191,8 @@ class RecordJson(TypedDict):
     height: NotRequired[int]  # of the upright picture, in pixels
     detections: NotRequired[list[DetectionJson]]  # best first
     model: NotRequired[str]  # the model's name
-    device: NotRequired[str]  # where it ran
+    device: NotRequired[str]  # where it ran, as --device names it
+    precision: NotRequired[str]  # what the network computed in, where the device chooses that
     warnings: NotRequired[list[str]]  # what is wrong with the input, although there are detections
     error: NotRequired[FailureJson]  # why the input failed
     saved: NotRequired[list[str]]  # files that were made for it: pictures, videos, labels, crops
@@ -193,9 +210,9 @@ class Record:
     """The result for one input."""
 
     origin: Origin
-    index: int  # its place among the inputs, from 0
+    index: int  # number of the record, from 0
     model: str  # name of the model
-    device: str  # where it ran, with the precision if that chooses it: "openvino:CPU (bf16)"
+    device: str  # where it ran
     picture: Picture | None = None  # like detections, None in case of an error
     detections: Detections | None = None
     error: DetcliError | None = None  # why the input failed
@@ -203,6 +220,7 @@ class Record:
     saved: list[Path] = field(default_factory=list)
     scene: Scene = field(default_factory=Scene)  # what pictures show besides its detections
     added: AddedJson = field(default_factory=AddedJson)  # fields that say what made it
+    precision: str = ""  # what the network computed in, where the device chooses that
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -210,12 +228,16 @@ class Record:
         return () if self.picture is None else self.picture.warnings
 
     def to_json(self) -> RecordJson:
-        """JSON-ready form; boxes are rounded to 1/100 pixel, scores to 4 decimals."""
+        """JSON-ready form; boxes are rounded to 1/100 pixel, scores to 6 decimals."""
         record: RecordJson = {
             "schema_version": SCHEMA_VERSION,
-            "source": self.origin.source,
+            "source": "",
             "index": self.index,
+            "input": self.origin.input,
         }
+        set_source(record, self.origin.source)
+        if self.origin.meta is not None:
+            record["meta"] = json.loads(self.origin.meta)
         if self.origin.frame is not None:
             record["frame"] = self.origin.frame
         if self.origin.time_s is not None:
@@ -226,38 +248,15 @@ class Record:
             record["error"] = error_to_json(self.error or DetcliError("no result"))
         else:
             record["width"], record["height"] = self.picture.size[::-1]
-            record["detections"] = [*_detections_to_json(self.detections)]
-            record["model"], record["device"] = self.model, self.device
+            record["detections"] = cast("list[DetectionJson]", self.detections.to_dict())
+            record["model"], record["device"] = legible(self.model), self.device
+            if self.precision:
+                record["precision"] = self.precision
             if self.warnings:
-                record["warnings"] = [*self.warnings]
+                record["warnings"] = legible([*self.warnings])
             if self.saved:
-                record["saved"] = [*map(str, self.saved)]
+                record["saved"] = legible([*map(str, self.saved)])
         return {**record, **self.added}
-
-
-def _detections_to_json(found: Detections) -> Iterator[DetectionJson]:
-    for number, (box, score, class_id, name) in enumerate(found):
-        row: DetectionJson = {
-            "class_id": class_id,
-            "class_name": name,
-            "score": round(score, 4),
-            "box": [round(float(side), 2) for side in box],
-        }
-        if found.track_id is not None and found.track_id[number] > 0:
-            row["track_id"] = int(found.track_id[number])
-        if found.zones is not None:
-            row["zones"] = list(found.zones[number])
-        if found.crossed is not None:
-            row["crossed"] = [{"line": line, "to": side} for line, side in found.crossed[number]]
-        if found.symbols is not None:
-            symbol: Symbol | None = found.symbols[number]
-            row["text"] = None if symbol is None else symbol.text
-            if symbol is not None:
-                row["symbology"] = symbol.symbology
-                if symbol.text is None:
-                    row["bytes"] = base64.b64encode(symbol.content).decode("ascii")
-                row["corners"] = np.round(symbol.corners, 1).tolist()
-        yield row
 
 
 def iso_time(time: datetime) -> str:
@@ -267,7 +266,31 @@ def iso_time(time: datetime) -> str:
 
 def error_to_json(error: DetcliError) -> FailureJson:
     """Type, message and hint of an error."""
-    return {"type": type(error).__name__, "message": str(error), "hint": error.hint}
+    return {
+        "type": type(error).__name__,
+        "message": legible(str(error)),
+        "hint": legible(error.hint),
+    }
+
+
+def set_source(record: RecordJson, source: str) -> None:
+    """Name the input of a record."""
+    record["source"] = legible(source)
+    if record["source"] != source:
+        with suppress(UnicodeEncodeError):  # no file has such a name
+            record["source_bytes"] = base64.b64encode(os.fsencode(source)).decode("ascii")
+
+
+def box_of(fields: DetectionJson) -> tuple[float, float, float, float]:
+    """The box of a detection."""
+    return fields["x1"], fields["y1"], fields["x2"], fields["y2"]
+
+
+def name_of(fields: RecordJson | dict[str, Any]) -> str:
+    """The name of a record's input, by which its file can be opened."""
+    if "source_bytes" in fields:
+        return os.fsdecode(base64.b64decode(fields["source_bytes"]))
+    return str(fields["source"])
 
 
 # What is read back may be damaged, or come from a stranger.
@@ -309,12 +332,19 @@ def _object(required: dict[str, Check], optional: dict[str, Check] | None = None
 
 TEXT = _of(str)
 
+
+def _is_base64(value: Any) -> bool:  # noqa: ANN401
+    try:
+        return isinstance(value, str) and base64.b64decode(value, validate=True) is not None
+    except ValueError:
+        return False
+
+
 DETECTION = _object(
     {
         "class_id": _natural(0, MAX_CLASS),
         "class_name": TEXT,
-        "score": _is_finite,
-        "box": _list_of(_is_finite, 4),
+        **dict.fromkeys(("score", *BOX), _is_finite),
     },
     {
         "track_id": _natural(0),
@@ -328,12 +358,15 @@ DETECTION = _object(
 )
 
 ADDED: dict[str, Check] = {
+    "source_bytes": _is_base64,
     "index": _natural(0),
+    "input": _natural(0),
     "frame": _natural(0),
     "time_s": _is_finite,
     "time": TEXT,
     "model": TEXT,
     "device": TEXT,
+    "precision": TEXT,
     "warnings": _list_of(TEXT),
     "saved": _list_of(TEXT),
     "settings": _of(dict),
@@ -356,6 +389,32 @@ FAILED = _object(
 )
 
 
-def is_record(fields: Any) -> bool:  # noqa: ANN401 - JSON
-    """Whether JSON from anywhere has the form of a record, as far as readers use it."""
-    return (FAILED if isinstance(fields, dict) and "error" in fields else FOUND)(fields)
+def to_record(fields: Any) -> RecordJson | None:  # noqa: ANN401 - JSON
+    """A record that was read, of any version up to this; None if it is something else.
+
+    Only the fields that readers use are there for sure, and have the right types.
+    """
+    if isinstance(fields, dict) and fields.get("schema_version") == 1:
+        fields = _lifted(fields)
+    is_record = FAILED if isinstance(fields, dict) and "error" in fields else FOUND
+    return cast("RecordJson", fields) if is_record(fields) else None
+
+
+def _lifted(fields: dict[str, Any]) -> dict[str, Any]:
+    """A record of version 1 in the form of version 2, as far as it is one; without `input`."""
+    lifted: dict[str, Any] = legible({**fields, "schema_version": SCHEMA_VERSION})
+    if isinstance(source := fields.get("source"), str):
+        set_source(cast("RecordJson", lifted), source)
+    device, bracket, precision = str(fields.get("device", "")).partition(" (")
+    if bracket:
+        lifted |= {"device": device, "precision": precision.removesuffix(")")}
+    if isinstance(found := lifted.get("detections"), list):
+        lifted["detections"] = [*map(_lifted_detection, found)]
+    return lifted
+
+
+def _lifted_detection(fields: Any) -> Any:  # noqa: ANN401 - JSON
+    if not isinstance(fields, dict) or not _list_of(_is_finite, 4)(fields.get("box")):
+        return None
+    first = {name: fields.pop(name, None) for name in ("class_id", "class_name", "score")}
+    return first | dict(zip(BOX, fields.pop("box"), strict=True)) | fields

@@ -34,6 +34,23 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
+def legible(value: Any) -> Any:  # noqa: ANN401 - JSON
+    r"""JSON whose texts every reader takes: bytes of names that are not UTF-8 become `\xe9`."""
+    match value:
+        case str() if not value.isascii():
+            return re.sub("[\ud800-\udfff]", _escaped, value)
+        case list():
+            return [*map(legible, value)]
+        case dict():
+            return {legible(name): legible(entry) for name, entry in value.items()}
+    return value
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code < 0xDD00 else f"\\u{code:x}"
+
+
 def is_object(name: str) -> bool:
     """True for the address of an object, or of a bucket or a folder in one."""
     return name.lower().startswith(OBJECT_SCHEMES)

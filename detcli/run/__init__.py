@@ -27,7 +27,7 @@ from detcli.core.errors import ModelError
 from detcli.core.opencv import open_streams_in_parallel, silence_opencv
 from detcli.core.options import flat, rows
 from detcli.core.record import SettingsJson
-from detcli.core.text import public_name
+from detcli.core.text import legible, public_name
 from detcli.model.contract import class_ids
 from detcli.model.file import ModelFile
 from detcli.model.hub import Show
@@ -129,7 +129,7 @@ class Run:
         """The part of the identity that records show."""
         identity = self.identity()
         shown = {name: identity[name] for name in SettingsJson.__annotations__}
-        return cast("SettingsJson", shown)
+        return cast("SettingsJson", legible(shown))
 
 
 def locate(config: Config, show: Show | None = None) -> ModelFile:

@@ -120,7 +120,7 @@ class BatchDetector:
         self._open(wanted)
         log.info(
             "%s on %s: %s, %s boxes, %d classes (names: %s), input %dx%d %s",
-            *(self.model_name, self.device, contract.layout, contract.box_format),
+            *(self.model_name, self.placement, contract.layout, contract.box_format),
             *(contract.class_count, contract.names_origin),
             *(self.canvas[1], self.canvas[0], contract.input_dtype),
         )
@@ -148,9 +148,9 @@ class BatchDetector:
     def _open(self, device: str | Device) -> None:
         self._backend: Backend = open_backend(device, self._model, self._options)
         self.where = Device.parse(self._backend.device)
-        precision = self._backend.precision
-        # As in records: "cuda:0", or "openvino:CPU (bf16)" where the device chooses the precision.
-        self.device = f"{self.where} ({precision})" if precision else str(self.where)
+        self.device = str(self.where)  # as in records: "cuda:0"
+        self.precision = self._backend.precision  # where the device chooses it, or empty
+        self.placement = self.device + f" ({self.precision})" * bool(self.precision)
         self.in_flight = self._backend.in_flight  # batches worth starting before the first is done
         self.batch = self._backend.best_batch(self.canvas)  # pictures in one that suit the device
         self.workers = self._backend.workers  # detectors to run side by side, one per thread

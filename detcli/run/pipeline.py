@@ -318,6 +318,7 @@ class Worker:
                 index=entry.index,
                 model=detector.model_name,
                 device=detector.device,
+                precision=detector.precision,
                 picture=None if error else entry.item.picture,
                 detections=None if error else next(following),
                 error=error,

@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 
 from detcli.core.errors import CheckError, SourceError, UsageError, system_reason
 from detcli.core.files import open_regular
-from detcli.core.record import SCHEMA_VERSION, RecordJson, is_record
+from detcli.core.record import SCHEMA_VERSION, RecordJson, to_record
 from detcli.core.text import is_object
 from detcli.source.loading import STDIN
 
@@ -81,14 +81,15 @@ def _from_lines(file: BinaryIO, name: str) -> Iterator[RecordJson]:
             fields = json.loads(text)
         except (ValueError, RecursionError):
             fields = None
-        if not is_record(fields):
+        record = to_record(fields)
+        if record is None:
             raise UsageError(
                 f"line {number} of {name} is not a record of detcli",
                 "name a file that predict or merge wrote, as JSON Lines",
             )
-        if fields.get("schema_version") != SCHEMA_VERSION:
+        if record.get("schema_version") != SCHEMA_VERSION:
             raise UsageError(
                 f"line {number} of {name} is a record of another version",
-                f"this detcli reads version {SCHEMA_VERSION}; take the one that wrote it",
+                f"this detcli reads versions up to {SCHEMA_VERSION}; take the one that wrote it",
             )
-        yield cast("RecordJson", fields)
+        yield record

@@ -40,8 +40,8 @@ def stem(source: str) -> str:
         >>> stem("photos/bus.jpg"), stem("-"), stem("camera:0"), stem("rtsp://cam:554/live/1")
         ('bus', 'stdin', 'camera-0', 'cam-554-live-1')
     """
-    if source == "-":
-        return "stdin"
+    if re.fullmatch("-(:[0-9]+)?", source):
+        return source.replace("-", "stdin").replace(":", "-")
     if re.fullmatch(r"camera:[0-9]+", source):
         return source.replace(":", "-")
     if "://" not in source:

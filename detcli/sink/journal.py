@@ -18,16 +18,20 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from detcli.core.config import differences
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
-from detcli.core.record import Origin, Record, SettingsJson, is_record
+from detcli.core.record import Origin, Record, SettingsJson, name_of, to_record
+from detcli.core.text import legible
 from detcli.sink.text import encode
 
 START = b'{"schema_version"'
 """Start of every record, and of a torn line as far as it goes."""
+
+OLD = b'{"schema_version": 1,'
+"""Start of a record of version 1, which is written again in the form of this one."""
 
 SYNC_INTERVAL_S = 1.0
 """The time between two syncs, while records come."""
@@ -72,7 +76,10 @@ class Journal:
         self._cut: set[str] = set()  # sources of which all records are worked again
         self._synced_s = 0.0  # on the monotonic clock
         self._exists = cache(os.path.lexists)
+        self._there: set[str] = set()  # videos, by their names in records
         try:
+            if videos is not None and videos.is_dir():
+                self._there = {legible(str(video)) for video in videos.iterdir()}
             self._file = self._open()
             try:
                 if tracked := settings is not None and settings.get("track") is not None:
@@ -184,7 +191,7 @@ class Journal:
                 self._cut.add(last)
             if record:
                 of_file = "frame" in record and "time" not in record
-                last = record["source"] if of_file else None
+                last = name_of(record) if of_file else None
                 if last is not None and not self._stays(record):
                     self._cut.add(last)
         if last is not None:
@@ -192,29 +199,31 @@ class Journal:
 
     def _stays(self, record: dict[str, Any]) -> bool:
         """Whether a record needs no second attempt."""
-        source = record.get("source", "")
+        source = name_of(record) if record else ""
         if source in self._cut and ("://" in source or self._exists(source)):
             return False
         if "detections" not in record or "frame" not in record:
             return "detections" in record
-        saved = [str(name) for name in record.get("saved", ())]
-        whole = all(Path(name).parent != self._videos or self._exists(name) for name in saved)
-        return whole or not self._exists(record["source"])  # then it cannot be detected on again
+        videos = legible(str(self._videos))
+        saved = [name for name in record.get("saved", ()) if str(Path(name).parent) == videos]
+        whole = not saved or self._there.issuperset(saved)
+        return whole or not self._exists(source)  # then it cannot be detected on again
 
     def _read(self, *, force: bool) -> bool:
         """Read what was done; return whether all records stay."""
         self._done.clear()
         all_stay, settings, last = True, None, None
-        for _, record in self._lines():
+        for line, record in self._lines():
             settings = record.get("settings", settings)
+            all_stay = all_stay and not line.startswith(OLD)
             if self._stays(record):
-                self._done[record["source"], record.get("frame")] += 1
+                self._done[name_of(record), record.get("frame")] += 1
                 last = settings or {"model": record.get("model")}  # which is all that 0.1.0 wrote
             else:
                 all_stay = False
                 # Addresses may differ in what is not shown: which of them failed is unknown.
                 if "***" in record.get("source", ""):
-                    self._cut.add(record["source"])
+                    self._cut.add(name_of(record))
         if self._settings is not None and last is not None and not force:
             self._require_equal(self._settings, last)
         self._goes_on = last == self._settings
@@ -228,7 +237,7 @@ class Journal:
             for line, record in self._lines():
                 head |= {name: record[name] for name in HEAD if name in record}
                 if self._stays(record):
-                    if head:
+                    if head or line.startswith(OLD):
                         line = _line(record | head)  # noqa: PLW2901
                         head = {}
                     target.write(line)
@@ -253,7 +262,7 @@ class Journal:
 
 
 def _line(fields: Mapping[str, Any]) -> bytes:
-    return (encode(fields) + "\n").encode("utf-8", "backslashreplace")
+    return f"{encode(fields)}\n".encode()
 
 
 def _parse(line: bytes, *, begun: bool) -> dict[str, Any] | None:
@@ -270,7 +279,6 @@ def _parse(line: bytes, *, begun: bool) -> dict[str, Any] | None:
             ours = begun or not line.strip(b"\0\n")
         return {} if ours else None
     try:
-        record = json.loads(line)
+        return cast("dict[str, Any] | None", to_record(json.loads(line)))
     except (ValueError, RecursionError):
         return None
-    return record if is_record(record) else None

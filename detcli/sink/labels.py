@@ -24,7 +24,7 @@ from detcli.core.detections import Detections, coco_category
 from detcli.core.errors import DetcliWarning, OutputError, UsageError, system_reason
 from detcli.core.files import AtomicFile, make_folder, read_json, write_file
 from detcli.core.geometry import Picture
-from detcli.core.record import Record
+from detcli.core.record import Record, box_of
 from detcli.core.text import printable
 from detcli.model.contract import parse_names
 from detcli.sink.folder import FolderSink, OutputFolder, PerClip, UniqueNames, safe, stem
@@ -373,7 +373,7 @@ class LabelStudioSink(JsonArray):
         width, height = fields["width"], fields["height"]
         result = []
         for number, found in enumerate(fields["detections"]):
-            left, top, right, bottom = found["box"]
+            left, top, right, bottom = box_of(found)
             result.append({
                 "id": str(number),
                 "type": "rectanglelabels",
@@ -395,7 +395,7 @@ class LabelStudioSink(JsonArray):
         prediction: dict[str, Any] = {"model_version": fields["model"], "result": result}
         if result:  # the mean, by which Label Studio can sort tasks
             scores = [found["score"] for found in fields["detections"]]
-            prediction["score"] = round(sum(scores) / len(scores), 4)
+            prediction["score"] = round(sum(scores) / len(scores), 6)
         task = {"data": {"image": fields["source"]}, "predictions": [prediction]}
         self.extend([encode_json(task)])
 
@@ -432,7 +432,7 @@ class MotFile:
                 left, top, right, bottom = box.tolist()
                 place = f"{left + 1:.2f},{top + 1:.2f},{right - left:.2f},{bottom - top:.2f}"
                 frame = (record.origin.frame or 0) + 1
-                self._file.write(f"{frame},{number},{place},{score:.4f},-1,-1,-1\n")
+                self._file.write(f"{frame},{number},{place},{score:.6f},-1,-1,-1\n")
 
     def close(self) -> None:
         self._file.commit()

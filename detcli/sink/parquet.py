@@ -1,5 +1,6 @@
 """Parquet: the rows of CSV, a detection each, with all fields of a record in columns."""
 
+import json
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,9 +10,16 @@ from operator import itemgetter
 from typing import Any, BinaryIO, Protocol, cast
 
 from detcli.core.errors import loading
-from detcli.core.record import OPTIONAL_FIELDS, SCHEMA_VERSION, DetectionJson, RecordJson, iso_time
+from detcli.core.record import (
+    BOX,
+    OPTIONAL_FIELDS,
+    SCHEMA_VERSION,
+    DetectionJson,
+    RecordJson,
+    iso_time,
+)
 from detcli.sink.protocol import Encodable, Stream
-from detcli.sink.text import BOX, flat
+from detcli.sink.text import flat
 
 with loading("pyarrow", 'pip install "detcli[parquet]"'):
     import pyarrow as pa
@@ -22,12 +30,12 @@ ROW_GROUP = 20_000  # rows that are kept in memory before they are written
 # Fields without a column of their own: as several, in the file's metadata, or only in JSON Lines.
 LEFT_OUT = {
     *("schema_version", "sha256", "settings", "provenance", "part"),
-    *("detections", "box", "error", *OPTIONAL_FIELDS),
+    *("detections", "error", *OPTIONAL_FIELDS),
 }
 
 ERROR = {"type": "error_type", "message": "error", "hint": "error_hint"}
 
-TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), Any: pa.string()}
 
 
 def _type(kind: Any) -> pa.DataType:  # noqa: ANN401 - an annotation
@@ -46,7 +54,7 @@ def schema(optional_columns: Sequence[str] = ()) -> pa.Schema:
     fields = {**typing.get_type_hints(RecordJson), **typing.get_type_hints(DetectionJson)}
     columns = {name: _type(fields[name]) for name in fields if name not in LEFT_OUT}
     columns |= {name: _type(fields[name]) for name in optional_columns}
-    columns |= dict.fromkeys(BOX, pa.float64()) | dict.fromkeys(ERROR.values(), pa.string())
+    columns |= dict.fromkeys(ERROR.values(), pa.string())
     columns["time"] = pa.timestamp("ms", "UTC")
     return pa.schema([*columns.items()], {"detcli.schema_version": str(SCHEMA_VERSION)})
 
@@ -80,7 +88,7 @@ class ParquetSink:
                 row.setdefault("corners", [])
             if "time" in row:
                 row["time"] = datetime.fromisoformat(row["time"])
-            self._rows.append(_encodable(row))
+            self._rows.append(row)
         if len(self._rows) >= ROW_GROUP:
             self._write_rows()
 
@@ -128,39 +136,35 @@ def read_records(file: BinaryIO) -> tuple[Iterator[RecordJson], dict[str, str]]:
     reader = parquet.ParquetFile(file)
     metadata = {name.decode(): value.decode() for name, value in reader.metadata.metadata.items()}
     rows = (row for batch in reader.iter_batches() for row in batch.to_pylist())
-    return (_record([*same]) for _, same in groupby(rows, itemgetter("index"))), metadata
+    version = int(metadata["detcli.schema_version"])
+    return (_record([*same], version) for _, same in groupby(rows, itemgetter("index"))), metadata
 
 
-def _record(rows: Sequence[dict[str, Any]]) -> RecordJson:
+def _record(rows: Sequence[dict[str, Any]], version: int) -> RecordJson:
     """The rows of a record as JSON has it, with the fields in the same order."""
-    fields = {**rows[0], "schema_version": SCHEMA_VERSION}
+    fields = {**rows[0], "schema_version": version}
     if fields["time"] is not None:
         fields["time"] = iso_time(fields["time"])
     if fields["error"] is None:
-        fields["detections"] = [_detection(row) for row in rows if row["class_id"] is not None]
+        found = [row for row in rows if row["class_id"] is not None]
+        fields["detections"] = [_detection(row, version) for row in found]
     else:
         fields["error"] = {name: fields[column] for name, column in ERROR.items()}
-    kept = (name for name in RecordJson.__annotations__ if fields.get(name) is not None)
+    kept = [name for name in RecordJson.__annotations__ if fields.get(name) is not None]
+    if "meta" in kept:
+        fields["meta"] = json.loads(fields["meta"])
     return cast("RecordJson", {name: fields[name] for name in kept})
 
 
-def _detection(row: dict[str, Any]) -> dict[str, Any]:
-    found = {**row, "box": [row[side] for side in BOX]}
-    kept = {name for name, value in found.items() if value is not None}
+def _detection(row: dict[str, Any], version: int) -> dict[str, Any]:
+    kept = {name for name, value in row.items() if value is not None}
     if "corners" in kept:
         kept.add("text")
         if not row["corners"]:
             kept.remove("corners")
-    return {name: found[name] for name in DetectionJson.__annotations__ if name in kept}
-
-
-def _encodable(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """A JSON value whose texts are valid UTF-8: names of files may hold other bytes."""
-    match value:
-        case str():
-            return value.encode("utf-8", "backslashreplace").decode()
-        case list():
-            return [_encodable(entry) for entry in value]
-        case dict():
-            return {name: _encodable(entry) for name, entry in value.items()}
-    return value
+    found = {name: row[name] for name in DetectionJson.__annotations__ if name in kept}
+    if version > 1:
+        return found
+    box = [found.pop(side) for side in BOX]
+    first = {name: found.pop(name) for name in ("class_id", "class_name", "score")}
+    return {**first, "box": box, **found}

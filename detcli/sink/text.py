@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcli.core.errors import UsageError
 from detcli.core.files import AppendedFile
-from detcli.core.record import RecordJson
+from detcli.core.record import BOX, RecordJson, box_of
 from detcli.core.text import printable, wrapped
 from detcli.sink.protocol import Encodable, Output, TextSink
 
@@ -60,10 +60,10 @@ def encode(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, ensure_ascii=False, allow_nan=False)
 
 
-BOX = ("x1", "y1", "x2", "y2")
 COLUMNS = [
-    *("source", "index", "frame", "time_s", "width", "height"),
+    *("source", "index", "input", "frame", "time_s", "width", "height"),
     *("class_id", "class_name", "score", *BOX, "error", "time", "warnings"),
+    *("meta", "source_bytes"),
 ]
 
 
@@ -73,8 +73,10 @@ def flat(fields: RecordJson) -> Iterator[dict[str, Any]]:
     if "error" in fields:
         shared |= {f"error_{name}": value for name, value in fields["error"].items()}
         shared["error"] = fields["error"]["message"]
+    if "meta" in fields:
+        shared["meta"] = json.dumps(fields["meta"])
     for found in shared.get("detections") or [{}]:
-        yield {**shared, **found, **dict(zip(BOX, found.get("box", ()), strict=False))}
+        yield {**shared, **found}
 
 
 # With their full-width forms, which some spreadsheets treat alike.
@@ -199,7 +201,7 @@ def _parts(fields: RecordJson, line: Callable[[str], str]) -> "list[Table | Text
         table.add_row(
             Text(printable(found["class_name"])),
             f"{found['score']:.2f}",
-            *(f"{side:.1f}" for side in found["box"]),
+            *(f"{side:.1f}" for side in box_of(found)),
             *(Text(printable(str(cells.get(name) or ""))) for name in shown),
         )
     return [heading, *warnings, table]

@@ -10,9 +10,9 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from detcli.core.errors import DetcliError, InputError, SourceError, as_error
@@ -73,6 +73,13 @@ def failed(
         raise error
 
     return Item(Origin(source, frame=frame, time=time), load)
+
+
+def of_input(items: Iterable[Item], number: int, meta: str | None = None) -> Iterator[Item]:
+    """The items of one input, with its number, and what a list says of it."""
+    for item in items:
+        item.origin = replace(item.origin, input=number, meta=meta or item.origin.meta)
+        yield item
 
 
 @dataclass(slots=True)

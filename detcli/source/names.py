@@ -5,6 +5,7 @@ picture in a million folders is found at once. Lists are read as they come, howe
 """
 
 import glob
+import json
 import os
 import re
 import stat
@@ -12,6 +13,7 @@ from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from detcli.core.errors import SourceError, UsageError, system_reason
@@ -235,6 +237,33 @@ def _folders(root: str) -> Iterator[str]:
 
 
 MAX_NAME_BYTES = 65536  # no system accepts a longer path
+MAX_JSON_BYTES = 1 << 28  # of a line with a picture in it
+JSON_LINE = re.compile(r'\s*\{\s*"')
+
+
+LISTED = 'write {"path": "bus.jpg", "meta": {"id": 7}}, or image, in base64, in place of path'
+
+
+class Listed(NamedTuple):
+    """A line of a list in JSON Lines."""
+
+    name: str  # the path or address; of a picture in the line, the list and the line's number
+    image: str | None  # the picture's file in base64
+    meta: str | None  # as JSON
+
+    @classmethod
+    def parse(cls, line: str, name: str) -> Self:
+        """Read a line with `path` or `image`, and perhaps `meta`; or raise a SourceError."""
+        try:
+            fields = json.loads(line)
+            path, image, meta = map(fields.get, ("path", "image", "meta"))
+            json.dumps([path, meta], ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, RecursionError) as error:
+            raise SourceError(f"a line of the list is no JSON: {error}", LISTED) from error
+        if [type(path), type(image)].count(str) != 1:
+            raise SourceError("a line of the list has not one of path and image", LISTED)
+        stored = json.dumps(meta) if "meta" in fields else None
+        return cls(path if isinstance(path, str) else name, image, stored)
 
 
 def check_list(name: str) -> None:
@@ -280,18 +309,22 @@ def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str |
 
 def _split(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | SourceError]:
     """Yield the lines between separators, and an error in place of one that is too long."""
-    rest, skipping = b"", False
+    rest, skipping = bytearray(), False
     for chunk in chunks:
-        *complete, rest = (rest + chunk).split(separator)
-        yield from complete[skipping:]
-        skipping = skipping and not complete
+        first, *more = chunk.split(separator)
+        rest += first
+        for begun in more:
+            if not skipping:
+                yield bytes(rest)
+            rest, skipping = bytearray(begun), False
+        most = MAX_JSON_BYTES if rest.lstrip().startswith(b"{") else MAX_NAME_BYTES
         if skipping:
-            rest = b""
-        elif len(rest) > MAX_NAME_BYTES:
-            rest, skipping = b"", True
+            rest.clear()
+        elif len(rest) > most:
+            rest, skipping = bytearray(), True
             yield SourceError(
-                f"a name of more than {MAX_NAME_BYTES} bytes in the list",
+                f"a name of more than {most} bytes in the list",
                 "a list has one name a line; with -0, names end with NUL",
             )
     if rest:
-        yield rest
+        yield bytes(rest)

@@ -6,6 +6,7 @@ lazily, in the order of the names, but cameras and streams come last, all at onc
 end. What does not exist becomes an item with an error, and the others go on.
 """
 
+import base64
 import contextlib
 import glob
 import itertools
@@ -21,11 +22,19 @@ from typing import TYPE_CHECKING
 
 from detcli.core.config import Inputs
 from detcli.core.device import available_cores
-from detcli.core.errors import DetcliError, InputError, SourceError, StoreError, UsageError
+from detcli.core.errors import (
+    DecodeError,
+    DetcliError,
+    InputError,
+    SourceError,
+    StoreError,
+    UsageError,
+)
+from detcli.core.geometry import Picture
 from detcli.core.objects import Address, require_obstore
 from detcli.core.record import Origin
 from detcli.core.text import is_object, public_name
-from detcli.source.decode import DecodeOptions
+from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.fetch import Fetches, http_request, load_file
 from detcli.source.loading import (
     STDIN,
@@ -33,10 +42,13 @@ from detcli.source.loading import (
     SourceProgress,
     failed,
     load_in_time,
+    of_input,
     read_in_time,
 )
 from detcli.source.names import (
+    JSON_LINE,
     FileIdentity,
+    Listed,
     check_address,
     check_list,
     identity,
@@ -63,8 +75,9 @@ FOLLOW_SHARE = 0.1  # of the time at most, in which folders are listed
 SETTLED_S = 10.0  # a file that has not changed for so long counts, whatever is in it
 DEFAULTS = Inputs()
 
-# The name or address of a picture or a video; or the item with the error for what is neither.
-SourceEntry = str | Item
+# The name or address of a picture or a video, or a line with more; or the item with the error for
+# what is neither.
+SourceEntry = str | Listed | Item
 
 # The size of a file and the time of its last change, and since when they have been so.
 FileState = tuple[tuple[int, ...], float]
@@ -148,21 +161,22 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if self._inputs.follow:
             yield from self._follow()
             return
+        numbers = itertools.count()
         for name in itertools.filterfalse(is_live, self._names):
             if name == STDIN:
                 from detcli.source.stdin import read_stdin
 
-                yield from read_stdin(self._decode, self.progress)
+                yield from of_input(read_stdin(self._decode, self.progress), next(numbers))
                 continue
             try:
                 for entry in self._find(name):
-                    yield from self.open(entry)
+                    yield from of_input(self.open(entry), next(numbers))
             except SourceError as error:
-                yield failed(public_name(name), error)
+                yield from of_input([failed(public_name(name), error)], next(numbers))
         for entry in self._listed():
-            yield from self.open(entry)
+            yield from of_input(self.open(entry), next(numbers))
         if live := list(filter(is_live, self._names)):
-            yield from self._watch(live)
+            yield from self._watch(live, numbers)
 
     def entries(self) -> Iterator[SourceEntry]:
         """The pictures and videos that the names stand for, which are not opened.
@@ -190,7 +204,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         self.progress.expect(None)
         given: set[str] = set()
         waiting: dict[str, FileState] = {}
-        pause_s = 0.0
+        pause_s, number = 0.0, 0
         while not self.progress.stop.wait(pause_s):
             begin_s = time.monotonic()
             present = {
@@ -204,11 +218,12 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             for name, entry in present.items():
                 if name in given:
                     continue
-                for item in self._complete(entry, waiting):
+                for item in of_input(self._complete(entry, waiting), number):
                     given.add(name)
                     yield item
+                number += name in given
 
-    def _present(self) -> Iterator[SourceEntry]:
+    def _present(self) -> Iterator[str | Item]:
         """What is in the folders now, with an error for each that cannot be listed."""
         for name in self._names:
             try:
@@ -217,7 +232,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             except SourceError as error:
                 yield failed(public_name(name), error)
 
-    def _complete(self, entry: SourceEntry, waiting: dict[str, FileState]) -> Iterator[Item]:
+    def _complete(self, entry: str | Item, waiting: dict[str, FileState]) -> Iterator[Item]:
         """The inputs that an entry stands for, or none while it is being written.
 
         Objects appear whole. A file has to stay as it is from one listing to the next, and to be a
@@ -248,6 +263,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if isinstance(entry, Item):
             yield entry
             return
+        if isinstance(entry, Listed):
+            opened = self.open(entry.name) if entry.image is None else [self._decoded(entry)]
+            yield from of_input(opened, 0, entry.meta)
+            return
         public = public_name(entry)
         try:
             if is_stream(entry) or (is_camera(entry) and not os.path.lexists(entry)):
@@ -270,6 +289,18 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if is_address(entry):
             return self._fetches.item(public, partial(http_request, entry))
         return Item(Origin(public, Path(entry)), partial(load_file, entry, self._decode))
+
+    def _decoded(self, entry: Listed) -> Item:
+        """The picture of a line."""
+
+        def load() -> Picture:
+            try:
+                data = base64.b64decode(entry.image or "", validate=True)
+            except ValueError as error:
+                raise DecodeError(f"no base64: {error}", "encode it as base64 does") from error
+            return load_bytes(data, self._decode)
+
+        return Item(Origin(entry.name), load)
 
     def _video(self, public: str, entry: str) -> Iterator[Item]:
         from detcli.source import video
@@ -359,10 +390,18 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         name = self._inputs.files_from
         if name is None:
             return
-        for entry in read_list(name, self.progress.stop, null_separated=self._inputs.null):
-            yield failed(name, entry) if isinstance(entry, SourceError) else entry
+        null = self._inputs.null
+        entries = read_list(name, self.progress.stop, null_separated=null)
+        for number, entry in enumerate(entries, start=1):
+            try:
+                if isinstance(entry, SourceError):
+                    raise entry
+                is_json = JSON_LINE.match(entry) and not null
+                yield Listed.parse(entry, f"{name}:{number}") if is_json else entry
+            except SourceError as error:
+                yield failed(name, error)
 
-    def _watch(self, names: Sequence[str]) -> Iterator[Item]:
+    def _watch(self, names: Sequence[str], numbers: Iterator[int]) -> Iterator[Item]:
         """Watch cameras and streams at the same time."""
         from detcli.source.live import LiveSource, watch
 
@@ -371,17 +410,21 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         threads = 0 if len(names) == 1 else max(1, available_cores() // len(names))
         sources: list[LiveSource] = []
         known: Counter[str] = Counter()
+        number_of: dict[str, int] = {}
         for name in names:
+            place = next(numbers)
             try:
                 source = LiveSource.named(name, threads)
             except SourceError as error:
-                yield failed(public_name(name), error)
+                yield from of_input([failed(public_name(name), error)], place)
                 continue
             known[source.name] += 1
             if (number := known[source.name]) > 1:  # they may differ in what is not shown
                 source = replace(source, name=f"{source.name} ({number})")
+            number_of[source.name] = place
             sources.append(source)
-        yield from watch(sources, self._inputs, self.progress)
+        for item in watch(sources, self._inputs, self.progress):
+            yield from of_input([item], number_of[item.origin.source])
 
 
 class InputGuard:

@@ -1,12 +1,19 @@
 """`detcli merge`: what becomes of whole, missing and damaged parts."""
 
+import base64
+import hashlib
 import json
+import os
 import shutil
+from pathlib import Path
 
 import cv2
 import forked
+import pyarrow as pa
 import pytest
 from colour_model import NAMES, build, picture
+from pyarrow import parquet
+from saved_records import of_version_1
 
 FORMATS = ["table", "jsonl", "json", "csv", "parquet"]
 
@@ -24,6 +31,7 @@ def worked(tmp_path_factory):
         squares = [("red", number % 8, 1)] if number % 2 else []
         cv2.imwrite(str(pictures / f"{number}.png"), picture(*squares))
     (pictures / "5 torn.png").write_bytes((pictures / "5.png").read_bytes()[:100])
+    (pictures / os.fsdecode(b"caf\xe9.png")).write_bytes((pictures / "3.png").read_bytes())
     (pictures / "ä=1.png").write_bytes((pictures / "3.png").read_bytes())
     video = cv2.VideoWriter(str(pictures / "4.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64))
     for _ in range(7):
@@ -67,14 +75,57 @@ def merge(invoke, tmp_path):
 @pytest.mark.parametrize("parts", ["jsonl", "parquet"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_merged_parts_are_what_one_run_writes(worked, merge, parts, name):
-    says = "wrote 19 records of 7 parts"
+    says = "wrote 20 records of 7 parts"
     output = merge(worked / parts, "--format", name, output=f"all.{name}", says=says)
     if name == "parquet":  # whose row groups may be cut elsewhere
-        from pyarrow import parquet
-
         assert parquet.read_table(output).equals(parquet.read_table(worked / "one.parquet"))
     else:
         assert output.read_bytes() == (worked / f"one.{name}").read_bytes()
+
+
+def part_of_version_1(path):
+    """Write a part anew, as version 1 had it: its records, and in Parquet fewer columns."""
+    *records, last = map(json.loads, path.read_text().splitlines())
+    part, digest = last.pop("part"), hashlib.sha256()
+    records = [*map(of_version_1, [*records, last])]
+    for one in records:
+        text = json.dumps({**one, "source": plain(one["source"])}, ensure_ascii=False)
+        digest.update(f"{text}\n".encode("utf-8", "backslashreplace"))
+    records[-1]["part"] = part | {"sha256": digest.hexdigest()}
+    lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in records]
+    path.write_text("".join(lines), errors="backslashreplace")
+    return records[-1]["part"]
+
+
+def plain(source):
+    return source.encode("utf-8", "backslashreplace").decode()
+
+
+def parquet_of_version_1(path, part):
+    table = parquet.read_table(path)
+    run = json.loads(parquet.read_metadata(path).metadata[b"detcli.part"])["run"]
+    columns = table.to_pydict()
+    for number, data in enumerate(columns.pop("source_bytes")):
+        if data is not None:
+            columns["source"][number] = plain(os.fsdecode(base64.b64decode(data)))
+    for name in ("input", "meta", "precision"):
+        del columns[name]
+    metadata = {"detcli.schema_version": "1", "detcli.part": json.dumps(part | {"run": run})}
+    kept = [table.schema.field(name) for name in columns]
+    parquet.write_table(pa.table(columns, pa.schema(kept, metadata)), path)
+
+
+@pytest.mark.parametrize("parts", ["jsonl", "parquet"])
+def test_parts_of_version_1_are_merged(worked, merge, tmp_path, parts):
+    boxes = shutil.copytree(worked / parts, tmp_path / "boxes")
+    for path in (worked / "jsonl").glob("part-*"):
+        copy = Path(shutil.copy(path, boxes if parts == "jsonl" else tmp_path))
+        part = part_of_version_1(copy)
+        if parts == "parquet":
+            parquet_of_version_1(boxes / path.with_suffix(".parquet").name, part)
+    output = merge(boxes).read_text().splitlines()
+    expected = (worked / "one.jsonl").read_text().splitlines()
+    assert [*map(json.loads, output)] == [*map(json.loads, expected)]
 
 
 def test_records_go_to_standard_output(worked, invoke):

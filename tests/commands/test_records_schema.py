@@ -21,7 +21,8 @@ NAMES = sorted(
 def test_every_schema_is_valid(name, invoke):
     printed = json.loads(invoke("schema", name).stdout)
     jsonschema.Draft202012Validator.check_schema(printed)
-    assert printed["$id"] == f"urn:detcli:{name}:1"
+    version = printed["properties"]["schema_version"]["const"]
+    assert printed["$id"] == f"urn:detcli:{name}:{version}"
 
 
 @pytest.mark.parametrize("name", ["nonsense", "", "../commands/predict", "predict.json"])

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -13,7 +14,7 @@ from sample_records import detected as detections
 from detcli.core.detections import Detections
 from detcli.core.errors import DecodeError, InferenceError, SourceError
 from detcli.core.geometry import Picture
-from detcli.core.record import SCHEMA_VERSION, Origin, Record
+from detcli.core.record import BOX, SCHEMA_VERSION, Origin, Record, box_of, name_of, to_record
 
 
 def record(found, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noqa: B008 - frozen
@@ -23,6 +24,10 @@ def record(found, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noq
         picture=Picture(np.zeros((2, 3, 3), np.uint8), (height, width)),
         detections=found,
     )
+
+
+def box(*sides):
+    return dict(zip(BOX, sides, strict=True))
 
 
 def read_back(one):
@@ -38,11 +43,12 @@ def test_a_record_with_detections_matches_the_schema():
         "schema_version": SCHEMA_VERSION,
         "source": "a.jpg",
         "index": 3,
+        "input": 0,
         "width": 60,
         "height": 40,
         "detections": [
-            {"class_id": 1, "class_name": "car", "score": 0.9, "box": [1.0, 2.0, 3.5, 4.25]},
-            {"class_id": 0, "class_name": "person", "score": 0.5, "box": [0.0, 0.0, 60.0, 40.0]},
+            {"class_id": 1, "class_name": "car", "score": 0.9, **box(1, 2, 3.5, 4.25)},
+            {"class_id": 0, "class_name": "person", "score": 0.5, **box(0, 0, 60, 40)},
         ],
         "model": "m",
         "device": "cpu",
@@ -78,21 +84,35 @@ def test_a_record_with_an_error_matches_the_schema(error, hint):
         "schema_version": SCHEMA_VERSION,
         "source": "a.jpg",
         "index": 3,
+        "input": 0,
         "error": {"type": error.__name__, "message": "it is torn", "hint": hint},
     }
 
 
-def test_scores_have_four_decimals_and_boxes_two():
+def test_scores_have_six_decimals_and_boxes_two():
     """Boxes may lie beyond the picture."""
-    for score, expected in ((0.12344, 0.1234), (0.12346, 0.1235), (1.0, 1.0), (0.99999, 1.0)):
+    for score, expected in ((0.1234564, 0.123456), (0.1234566, 0.123457), (1.0, 1.0)):
         fields = read_back(record(detections((-2, 0.006, 1 / 3, 1279.996, score, 0))))
         (found,) = fields["detections"]
-        assert (found["score"], found["box"]) == (expected, [-2.0, 0.01, 0.33, 1280.0])
+        assert (found["score"], box_of(found)) == (expected, (-2.0, 0.01, 0.33, 1280.0))
 
 
 def test_any_name_survives_json():
-    for source in ("-", "a,b", 'q"uote', "new\nline", "猫.jpg", "\udcff.jpg", "a\0b"):
-        assert read_back(record(detections(), origin=Origin(source)))["source"] == source
+    for source in ("-", "a,b", 'q"uote', "new\nline", "猫.jpg", "猫\udcff.jpg", "a\0b", "\ud800"):
+        one = record(detections(), origin=Origin(source))
+        fields = json.loads(json.dumps(one.to_json(), ensure_ascii=False).encode())
+        assert fields["source"] == source.replace("\udcff", r"\xff").replace("\ud800", r"\ud800")
+        assert ("source_bytes" in fields) == ("\udcff" in source)
+        assert name_of(fields) == source.replace("\ud800", r"\ud800")  # which no file is called
+
+
+def test_all_texts_are_unicode():
+    odd = detections((1, 2, 3, 4, 0.5, 0), names=("\udcff",))
+    for one in (
+        replace(record(odd, model="\udcff"), saved=[Path("\udcff")]),
+        Record(Origin("a"), 0, "m", "cpu", error=SourceError("\udcff", "\udcff")),
+    ):
+        json.dumps(one.to_json(), ensure_ascii=False).encode()
 
 
 def test_the_schema_rejects_an_invalid_row():
@@ -100,3 +120,36 @@ def test_the_schema_rejects_an_invalid_row():
     fields["detections"][0]["score"] = 1.5
     with pytest.raises(jsonschema.ValidationError):
         validator("predict").validate(fields)
+
+
+OLD = {
+    "schema_version": 1,
+    "source": "caf\udce9.jpg",
+    "index": 3,
+    "width": 60,
+    "height": 40,
+    "detections": [
+        {"class_id": 1, "class_name": "car", "score": 0.9, "box": [1, 2, 3.5, 4.25], "track_id": 7}
+    ],
+    "model": "m",
+    "device": "openvino:CPU (bf16)",
+}
+
+
+def test_a_record_of_version_1_is_read():
+    fields = to_record(json.loads(json.dumps(OLD)))
+    assert (fields["source"], name_of(fields)) == ("caf\\xe9.jpg", OLD["source"])
+    assert (fields["device"], fields["precision"]) == ("openvino:CPU", "bf16")
+    assert fields["detections"] == [
+        {"class_id": 1, "class_name": "car", "score": 0.9, **box(1, 2, 3.5, 4.25), "track_id": 7}
+    ]
+    validator("predict", strict=True).validate(fields)
+    assert to_record(json.loads(json.dumps(fields))) == fields
+
+
+@pytest.mark.parametrize(
+    "field", [{"detections": [{"box": [1, 2, 3]}]}, {"detections": [5]}, {"source": 3}]
+)
+def test_what_is_no_record_of_version_1_is_none_of_version_2(field):
+    assert to_record(OLD | field) is None
+    assert to_record({**OLD, "schema_version": 2}) is None

@@ -15,6 +15,7 @@ from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.files import AtomicFile, StandardOutput
 from detcli.core.geometry import Picture
+from detcli.core.record import box_of
 from detcli.model.contract import class_names
 from detcli.sink.folder import OutputFolder
 from detcli.sink.labels import (
@@ -58,6 +59,18 @@ def test_one_line_per_box_with_centre_and_size_in_fractions(labels):
     scores = iter((" 0.900000\n", " 0.512390\n"))
     assert labels(record, scores=True)["a.txt"] == re.sub("\n", lambda _: next(scores), text)
     assert labels(found("a.jpg"))["a.txt"] == ""  # earlier labels are replaced
+
+
+def test_coco_results_have_the_numbers_of_records(tmp_path, random):
+    """So that what they are worth is the same."""
+    rows = np.column_stack([random.uniform(-9, 900, (50, 4)), random.uniform(0, 1, 50), [2] * 50])
+    one = found("5.jpg", *rows)
+    feed(CocoSink(AtomicFile(tmp_path / "coco.json"), CocoIds()), one)
+    results = json.loads((tmp_path / "coco.json").read_text())
+    for result, fields in zip(results, one.to_json()["detections"], strict=True):
+        x1, y1, x2, y2 = box_of(fields)
+        assert result["bbox"] == pytest.approx([x1, y1, x2 - x1, y2 - y1], abs=1e-9)
+        assert result["score"] == fields["score"]
 
 
 def test_labels_end_at_the_edges_of_the_picture(labels, random):

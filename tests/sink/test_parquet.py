@@ -1,5 +1,6 @@
 """Parquet, read back by pyarrow and by DuckDB."""
 
+import json
 import typing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,11 +13,11 @@ import sample_records
 from sample_records import failed_frame, failure, feed, frame
 
 from detcli.core.files import AtomicFile
-from detcli.core.record import DetectionJson, RecordJson
+from detcli.core.record import DetectionJson, Origin, RecordJson
 from detcli.sink import parquet as module
-from detcli.sink.text import BOX, COLUMNS, CsvSink
+from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink
 
-picture = partial(sample_records.picture, score=0.51239, bottom=4.567)
+picture = partial(sample_records.picture, score=0.5123946, bottom=4.567)
 
 
 @pytest.fixture
@@ -47,8 +48,8 @@ def test_records_come_back(write):
 def test_every_field_of_a_record_has_a_column(write):
     fields = typing.get_type_hints(RecordJson) | typing.get_type_hints(DetectionJson)
     table = pq.read_table(write())
-    assert {*table.column_names} == {*fields} - module.LEFT_OUT | {*BOX, *module.ERROR.values()}
-    assert table.schema.metadata[b"detcli.schema_version"] == b"1"
+    assert {*table.column_names} == {*fields} - module.LEFT_OUT | {*module.ERROR.values()}
+    assert table.schema.metadata[b"detcli.schema_version"] == b"2"
     assert table.num_rows == 0
 
 
@@ -57,13 +58,33 @@ def test_one_query_reads_csv_and_parquet(write, tmp_path):
     tables = duckdb.read_parquet(str(write(*RECORDS))), duckdb.read_csv(str(tmp_path / "out.csv"))
     in_parquet, in_csv = (read.select(*COLUMNS).fetchall() for read in tables)
     assert in_parquet == in_csv
-    assert [(row[0], *row[6:14]) for row in in_csv] == [
-        *[("a.jpg", 0, "cat", 0.5124, 1, 2, 3, 4.57, None)] * 2,
+    assert [(row[0], *row[7:15]) for row in in_csv] == [
+        *[("a.jpg", 0, "cat", 0.512395, 1, 2, 3, 4.57, None)] * 2,
         ("empty.jpg", *[None] * 8),
         ("torn.jpg", *[None] * 7, "it is torn"),
         ("in/film.avi", 0, "cat", 0.5, 1, 2, 3, 4.5, None),
         ("in/film.avi", *[None] * 7, "it failed"),
     ]
+
+
+def test_one_query_of_boxes_reads_json_lines_csv_and_parquet(write, tmp_path):
+    odd = replace(picture(), origin=Origin("caf\udce9.jpg", input=7, meta='{"id": [1, "猫"]}'))
+    records = [*RECORDS, odd]
+    for sink, name in ((JsonLinesSink, "out.jsonl"), (CsvSink, "out.csv")):
+        feed(sink(AtomicFile(tmp_path / name)), *records)
+    write(*records)
+    query = """
+        SELECT source, input, source_bytes, class_name, score, x2 - x1, y2 - y1, meta::JSON->'id'
+        FROM {} WHERE class_name IS NOT NULL
+    """
+    lines = "(SELECT * EXCLUDE (detections), unnest(detections, recursive := true) FROM '{}')"
+    found = []
+    for name in ("out.jsonl", "out.csv", "out.parquet"):
+        rows = (lines if name == "out.jsonl" else "'{}'").format(tmp_path / name)
+        found.append(duckdb.sql(query.format(rows)).fetchall())
+    assert found[0] == found[1] == found[2]
+    assert found[0][-1][:3] == ("caf\\xe9.jpg", 7, "Y2Fm6S5qcGc=")
+    assert [json.loads(row[-1] or "0") for row in found[0]] == [0, 0, 0, [1, "猫"]]
 
 
 def test_the_time_of_a_live_frame_is_a_time(write):
@@ -86,6 +107,6 @@ def test_many_records_are_written_in_row_groups(write, monkeypatch):
 
 def test_odd_names_survive_and_invalid_unicode_is_escaped(write):
     for name in ("a,b", "new\nline", "猫 é 😀", "", "nul\0", "\x1b[1m", "\udcff.jpg"):
-        stored = name.replace("\udcff", "\\udcff")
+        stored = name.replace("\udcff", "\\xff")
         (row,) = pq.read_table(write(picture(name, name))).to_pylist()
         assert (row["source"], row["class_name"]) == (stored, stored)

@@ -12,6 +12,7 @@ from report_schemas import validator
 from sample_records import damaged, failed_frame, failure, feed, frame, picture
 
 from detcli.core.files import AtomicFile, StandardOutput
+from detcli.core.record import name_of
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink, JsonSink, TableSink
 
 NAMES = [
@@ -27,7 +28,7 @@ CODES = {
     "\u2028": "\\u2028",
     "nul\0": "nul\\x00",
     "\x9b2J": "\\x9b2J",
-    "\udcff": "\\udcff",
+    "\udcff": "\\xff",
 }
 SHOWN = {name: name for name in NAMES} | CODES
 FORMULAS = [
@@ -77,12 +78,13 @@ def test_json_has_one_record_per_line(written):
 def test_odd_names_survive_json(monkeypatch, written):
     for name in (*NAMES, *CODES):
         one, other = json.loads(written(JsonSink, picture(name, name), failure(name, name)))
-        assert (one["source"], one["detections"][0]["class_name"]) == (name, name)
-        assert (other["source"], other["error"]["message"]) == (name, name)
+        text = name.replace("\udcff", "\\xff")
+        assert (one["source"], one["detections"][0]["class_name"]) == (text, text)
+        assert (other["source"], other["error"]["message"]) == (text, text)
         data = io.BytesIO()
         monkeypatch.setattr("sys.stdout", io.TextIOWrapper(data, encoding="ascii"))
         JsonLinesSink(StandardOutput()).write(picture(name))
-        assert json.loads(data.getvalue())["source"] == name
+        assert name_of(json.loads(data.getvalue())) == name
 
 
 def test_each_line_is_flushed(monkeypatch):
@@ -96,14 +98,14 @@ def test_each_line_is_flushed(monkeypatch):
 
 def test_the_columns_of_csv_are_fixed():
     assert ",".join(COLUMNS) == (
-        "source,index,frame,time_s,width,height,class_id,class_name,score,x1,y1,x2,y2,error,"
-        "time,warnings"
+        "source,index,input,frame,time_s,width,height,class_id,class_name,score,x1,y1,x2,y2,error,"
+        "time,warnings,meta,source_bytes"
     )
 
 
 def test_csv_has_a_row_for_each_detection_and_each_other_record(written):
     records = [
-        picture(index=7, count=2, score=0.51239, bottom=4.567),
+        picture(index=7, count=2, score=0.5123946, bottom=4.567),
         frame(25, count=1),
         failed_frame(26),
         frame(3, count=1, time_s=None),
@@ -111,20 +113,21 @@ def test_csv_has_a_row_for_each_detection_and_each_other_record(written):
         picture("b", index=1, count=0),
     ]
     one, again, found, failed, timeless, torn, empty = rows(written(CsvSink, *records))
-    values = "a.jpg,7,,,60,40,0,cat,0.5124,1.0,2.0,3.0,4.57,,,".split(",")
+    values = "a.jpg,7,0,,,60,40,0,cat,0.512395,1.0,2.0,3.0,4.57,,,,,".split(",")
     assert one == again == dict(zip(COLUMNS, values, strict=True))
     assert (found["frame"], found["time_s"], found["error"]) == ("25", "2.5", "")
     assert (failed["frame"], failed["time_s"], failed["error"]) == ("26", "2.6", "it failed")
     assert (timeless["frame"], timeless["time_s"]) == ("3", "")
-    assert filled(torn) == {"source": "torn.jpg", "index": "3", "error": "it is torn"}
-    assert filled(empty) == {"source": "b", "index": "1", "width": "60", "height": "40"}
+    assert filled(torn) == {"source": "torn.jpg", "index": "3", "input": "0", "error": "it is torn"}
+    size = {"width": "60", "height": "40"}
+    assert filled(empty) == {"source": "b", "index": "1", "input": "0", **size}
 
 
 def test_warnings_are_in_each_row_of_a_picture(written):
     both = damaged(picture(count=2), "damaged: torn", "damaged: cut")
     one, other, alone = rows(written(CsvSink, both, damaged(picture(count=0), "damaged: torn")))
     assert one["warnings"] == other["warnings"] == "damaged: torn; damaged: cut"
-    values = {"source": "a.jpg", "index": "0", "width": "60", "height": "40"}
+    values = {"source": "a.jpg", "index": "0", "input": "0", "width": "60", "height": "40"}
     assert filled(alone) == values | {"warnings": "damaged: torn"}
 
 

@@ -130,7 +130,10 @@ def test_nothing_is_read_where_nothing_is():
         "class_id": 0,
         "class_name": "qr_code",
         "score": 0.9,
-        "box": [10, 10, 200, 200],
+        "x1": 10,
+        "y1": 10,
+        "x2": 200,
+        "y2": 200,
         "text": None,
     }
     assert texts(record) == [None, None]

@@ -162,7 +162,7 @@ def conditions_of(config: Config, mode: BenchMode, detector: BatchDetector) -> C
     usual = detector.batch if mode is BenchMode.THROUGHPUT else detector.contract.batch or 1
     return Conditions(
         mode=mode,
-        device=detector.device,
+        device=detector.placement,
         batch=config.running.batch or usual,
         workers=detector.workers,
         sources=tuple(map(public_name, config.inputs.source)),

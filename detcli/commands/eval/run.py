@@ -201,7 +201,7 @@ class Evaluation(CocoIds):
             EvalModel(
                 run.config.running.model,
                 detector.model_sha256,
-                detector.device,
+                detector.placement,
                 detector.canvas,
                 len(names),
             ),

@@ -30,7 +30,7 @@ from detcli.core.comparison import (
 from detcli.core.detections import Detections
 from detcli.core.errors import InputError
 from detcli.core.geometry import Picture
-from detcli.core.record import Origin, Record, RecordJson, iso_time
+from detcli.core.record import Origin, Record, RecordJson, iso_time, name_of
 from detcli.run.machine import FileHashes
 from detcli.sink.page import About, BoxKind, Page, Rendering, Row, versions
 
@@ -75,7 +75,7 @@ class Results:
     ) -> None:
         """Compare the detections of a picture, whose record the page shows."""
         left, right = sides
-        origin = Origin(fields["source"], frame=fields.get("frame"))
+        origin = Origin(name_of(fields), frame=fields.get("frame"))
         compared = compare(left, right, self._rules)
         report = picture_report(origin, compared, self._rules)
         self._totals.add(report)

@@ -37,12 +37,15 @@ from detcli.core.detections import COCO, COCO_ID_OF, COCO_IDS, Detections
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
 from detcli.core.files import NO_WAIT, sha256
 from detcli.core.record import (
+    BOX,
     MAX_CLASS,
     MAX_NUMBER,
     Origin,
     ProvenanceJson,
     Record,
     RecordJson,
+    box_of,
+    name_of,
 )
 from detcli.core.text import count
 from detcli.run.saved import is_folder, open_lines, read_records
@@ -58,7 +61,7 @@ ELSEWHERE = frozenset({"model", "model_sha256", "zones", "lines", "track", "vid_
 """Settings that boxes do not depend on, or that are compared apart."""
 
 PRECISIONS = {"bf16": Precision.BFLOAT16, "f16": Precision.FLOAT16, "f32": Precision.FLOAT32}
-"""What a device says of the number type that it chose, as in "openvino:CPU (bf16)"."""
+"""What records say of the number type that the device chose."""
 
 ClassNames = tuple[str, ...]
 """Names of classes, by id."""
@@ -77,7 +80,7 @@ class SavedRun:
         self.folder = ""  # that all of them have in common, if names only count below it
         self.settings: list[dict[str, Any]] = []  # with a resumed run, records may carry some
         self.provenance: dict[str, str | None] | None = None  # of the first record
-        self.made_by: dict[str, dict[str, None]] = {"model": {}, "device": {}}
+        self.made_by: dict[str, dict[str, None]] = {"model": {}, "device": {}, "precision": {}}
         self.classes: dict[int, str] = {}  # that were found; the first name of each
         self.renamed: int | None = None  # an id that has two names
 
@@ -114,7 +117,7 @@ class SavedRun:
 
     def key(self, fields: RecordJson) -> str:
         """The name of an input as far as it counts, and its frame, alike on all systems."""
-        name = re.sub(r"[\\/]+", "/", unicodedata.normalize("NFC", fields["source"]))
+        name = re.sub(r"[\\/]+", "/", unicodedata.normalize("NFC", name_of(fields)))
         return f"{name}\0{fields.get('frame', '')}"[len(self.folder) :]
 
     def shorten(self) -> None:
@@ -146,9 +149,8 @@ class SavedRun:
         said = (self.provenance or {}).get("precision")
         if said in set(Precision):
             return Precision(said)
-        for device in self.made_by["device"]:
-            if (found := re.search(r"\((\w+)\)$", device)) and found[1] in PRECISIONS:
-                return PRECISIONS[found[1]]
+        for one in PRECISIONS.keys() & self.made_by["precision"].keys():
+            return PRECISIONS[one]
         return Precision.FLOAT16 if any(self.setting("half", bool)) else None
 
     def report(self) -> SideReport:
@@ -282,7 +284,7 @@ class CocoResults(SavedRun):
             index = fields.get("index")
             if not isinstance(index, int):
                 raise UsageError("a record has no index", "name records that detcli wrote")
-            origin = Origin(fields["source"], frame=fields.get("frame"))
+            origin = Origin(name_of(fields), frame=fields.get("frame"))
             image = self._ids.image_id(Record(origin, index, "", ""))
             asked.add(image)
             yield fields, cast("RecordJson", {**fields, "detections": self._boxes.get(image, [])})
@@ -312,7 +314,9 @@ def _read_boxes(path: Path) -> dict[int, list[dict[str, Any]]]:
         corners = [x, y, x + width, y + height]
         if not all(abs(one) < MAX_NUMBER for one in (*corners, score)):
             raise _unusable(path, f"a number of element {place} is not finite")
-        images[image].append({"class_id": category, "score": score, "box": corners})
+        images[image].append(
+            {"class_id": category, "score": score} | dict(zip(BOX, corners, strict=True))
+        )
     for boxes in images.values():
         boxes.sort(key=itemgetter("score"), reverse=True)
     return images
@@ -444,7 +448,7 @@ def _compare(
 ) -> None:
     """Compare two records of an input; `names` are those of the classes of their runs."""
     left, right = pair
-    source, frame = left["source"], left.get("frame")
+    source, frame = name_of(left), left.get("frame")
     if problem := _problem(results, left, right):
         results.fail(Origin(source, frame=frame), InputError(problem))
         return
@@ -493,7 +497,7 @@ def _title(fields: RecordJson) -> str:
 def _found(fields: RecordJson, names: ClassNames) -> Detections:
     rows = fields["detections"]
     return Detections(
-        np.array([one["box"] for one in rows], np.float32).reshape(-1, 4),
+        np.array([*map(box_of, rows)], np.float32).reshape(-1, 4),
         np.array([one["score"] for one in rows], np.float32),
         np.array([one["class_id"] for one in rows], np.int64),
         names,

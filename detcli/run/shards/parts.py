@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from detcli.core.errors import StoreError, system_reason
-from detcli.core.record import OPTIONAL_FIELDS, PartJson, RecordJson, is_record
+from detcli.core.record import (
+    OPTIONAL_FIELDS,
+    PartJson,
+    RecordJson,
+    name_of,
+    set_source,
+    to_record,
+)
 from detcli.run.shards.manifest import EXAMPLES, Manifest, Name, Shard, source_of
 from detcli.run.shards.store import Store, temporary, temporary_file_errors
 from detcli.sink.text import encode
@@ -50,7 +57,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         """Add a record; its index becomes its place in the run, if that has no videos before it."""
         self._write_last()
         self._last = {**record, "index": self._shard.first + self.count}
-        self._digest.update(_line(_plain(self._last)))
+        self._digest.update(_digested(self._last))
         self.count += 1
 
     def content(self) -> bytes:
@@ -102,9 +109,9 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
                     raise TornError("it goes on after its end")
                 part = record.pop("part", None)
                 if "source" in record:
-                    digest.update(_line(_plain(_checked(record))))
+                    digest.update(_digested(record))
                     count += 1
-                    yield record
+                    yield _checked(record)
     except OSError as error:
         if error.errno is None:  # pyarrow's word for a damaged file
             raise TornError(f"it is damaged: {error}") from error
@@ -121,23 +128,24 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
         raise TornError("it has changed")
 
 
-def _checked(record: RecordJson) -> RecordJson:
-    if not is_record(record):
-        raise ValueError("it holds something else than records")
-    return record
-
-
 def _line(record: RecordJson) -> bytes:
-    return (encode(record) + "\n").encode("utf-8", "backslashreplace")
+    return f"{encode(record)}\n".encode()
 
 
-def _plain(record: RecordJson) -> RecordJson:
-    source = record["source"]
-    return {**record, "source": encodable(source)} if not source.isascii() else record
+def _checked(record: RecordJson) -> RecordJson:
+    if (checked := to_record(record)) is None:
+        raise ValueError("it holds something else than records")
+    return checked
 
 
-def encodable(source: str) -> str:
-    """A name as Parquet can hold it: those of files may have bytes that are not UTF-8."""
+def _digested(record: RecordJson) -> bytes:
+    """What the digest of a part is of; records of version 1 may hold halves of characters."""
+    plain = {**record, "source": _in_parquet(record["source"])}
+    return f"{encode(plain)}\n".encode("utf-8", "backslashreplace")
+
+
+def _in_parquet(source: str) -> str:
+    """A name as Parquet of version 1 has it."""
     return source.encode("utf-8", "backslashreplace").decode()
 
 
@@ -223,25 +231,28 @@ class Merge:
 
     def _records(self, shard: Shard) -> Iterator[RecordJson]:
         """The records of one part, each checked against the manifest's name for it."""
-        part, names = self._manifest.part(shard.number), iter(shard.names)
-        name: Name | None = None
+        part, names = self._manifest.part(shard.number), enumerate(shard.names, shard.first)
+        number, name = -1, cast("Name", "")
         for record in read(self._store, part, shard):
-            if name is None or not (_has_frames(name) and _is_of(record, name)):
-                name = _next(names, record)
+            if number < 0 or not (_has_frames(name) and _is_of(record, name)):
+                number, name = _next(names, record)
             if isinstance(name, str) and part.endswith(PARQUET):
-                record["source"] = source_of(name)  # which Parquet may not be able to hold
-            record["index"] = self.count
+                set_source(record, source_of(name))  # which version 1 did not hold
+            record["index"], record["input"] = self.count, number
             self.count += 1
             yield record
-        if (left := next((name for name in names if not _has_frames(name)), None)) is not None:
+        if (left := next((name for _, name in names if not _has_frames(name)), None)) is not None:
             raise TornError(f"{source_of(left)} has no record")
 
 
-def _next(names: Iterator[Name], record: RecordJson) -> Name:
-    """The name that a record belongs to: the next one, but for videos, which may have no frames."""
-    for name in names:
+def _next(names: Iterator[tuple[int, Name]], record: RecordJson) -> tuple[int, Name]:
+    """The name that a record belongs to: the next one, but for videos, which may have no frames.
+
+    And its number.
+    """
+    for number, name in names:
         if _is_of(record, name):
-            return name
+            return number, name
         if not _has_frames(name):
             raise TornError(
                 f"found a record for {record['source']} where {source_of(name)} was expected"
@@ -250,11 +261,11 @@ def _next(names: Iterator[Name], record: RecordJson) -> Name:
 
 
 def _is_of(record: RecordJson, name: Name) -> bool:
-    if record["source"] == name:  # the cheap test first, as there may be millions
+    if (found := name_of(record)) == name:  # the cheap test first, as there may be millions
         return True
     source = source_of(name)
     # The name of an existing file may look like a password; it may have been removed since.
-    return record["source"] in {source, encodable(source)}
+    return found in {source, _in_parquet(source)}
 
 
 def _has_frames(name: Name) -> bool:

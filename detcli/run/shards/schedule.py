@@ -120,7 +120,8 @@ class Schedule:
             f"the process that worked it died {DEATHS} times: {cause}",
             "look at it alone, with detcli predict",
         )
-        record = Record(Origin(source), 0, "", "", error=error)
+        origin = Origin(source, input=task.shard.first + task.start)
+        record = Record(origin, 0, "", "", error=error)
         counts = Counts()
         counts.add(record)
         return self._add(Done(task, counts, json.dumps(record.to_json()).encode()))

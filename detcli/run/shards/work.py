@@ -4,13 +4,13 @@ A worker is whatever runs `work`: a process of this machine, or of another one. 
 other without a pause: while the last pictures of one are detected on, those of the next are read.
 """
 
+import itertools
 import json
 import platform
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from threading import Lock
 
@@ -23,7 +23,7 @@ from detcli.run.counts import Counts
 from detcli.run.shards.manifest import Shard, to_entry
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store, open_store
-from detcli.source.loading import Item
+from detcli.source.loading import Item, of_input
 from detcli.source.sources import Sources
 
 PROGRESS_S = 0.5
@@ -155,7 +155,9 @@ class _Worker:
             now = _OpenTask(task, PartWriter(task.shard))
             self._open.append(now)
             names = task.shard.names[task.start : task.stop]
-            items = chain.from_iterable(map(self._sources.open, map(to_entry, names)))
+            opened = map(self._sources.open, map(to_entry, names))
+            first = task.shard.first + task.start
+            items = itertools.chain.from_iterable(map(of_input, opened, itertools.count(first)))
             waiting = next(items, None)
             if waiting is None:  # videos without frames
                 self._open.remove(now)

@@ -15,7 +15,15 @@ from detcli.core.errors import OutputError, UsageError
 from detcli.core.geometry import Image, Letterbox
 from detcli.core.opencv import cv2
 from detcli.core.places import Shape
-from detcli.core.record import DetectionJson, Record, RecordJson, SettingsJson, iso_time
+from detcli.core.record import (
+    DetectionJson,
+    Record,
+    RecordJson,
+    SettingsJson,
+    box_of,
+    iso_time,
+    name_of,
+)
 from detcli.core.text import printable
 from detcli.sink.draw import BLACK, ZONE_COLOURS, Colour, class_colour, ink
 from detcli.sink.page.folder import PageFolder
@@ -24,6 +32,7 @@ from detcli.sink.page.folder import PageFolder
 PICTURE, THUMBNAIL = (1280, 85), (320, 75)
 VIDEO_PICTURES = 200  # the most that are kept of one video; beyond it, every other one is dropped
 MAX_FACTS = 100
+MADE_BY = ("model", "device", "precision")
 COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
 
 
@@ -152,12 +161,12 @@ class Page:
         if warnings := fields.get("warnings"):
             entry["warnings"] = [printable(one) for one in warnings]
         if "detections" in fields:
-            made_by = ("model", fields.get("model")), ("device", fields.get("device"))
             if len(self._facts) < MAX_FACTS:
+                made_by = ((name, str(fields.get(name, ""))) for name in MADE_BY)
                 self._facts |= {(name, value): None for name, value in made_by if value}
             if rows is None:
                 found = fields["detections"]
-                rows = [Row(x["class_id"], x["class_name"], x["score"], x["box"]) for x in found]
+                rows = [Row(x["class_id"], x["class_name"], x["score"], box_of(x)) for x in found]
                 entry |= _watched(found)
             self._add_rows(entry, rows)
         gone = self._add_picture(entry, fields, rendering)
@@ -282,7 +291,7 @@ class Page:
         """The video that a frame belongs to; a new one where frames start over."""
         if "frame" not in fields:
             return None
-        source, live = fields["source"], "time" in fields
+        source, live = name_of(fields), "time" in fields
         video = self._videos.get(source)
         if video is None or (not live and fields["frame"] <= video.last):
             if not live:

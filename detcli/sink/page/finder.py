@@ -12,7 +12,7 @@ from detcli.core.config import Inputs
 from detcli.core.device import available_cores
 from detcli.core.errors import InputError
 from detcli.core.geometry import Image, Picture
-from detcli.core.record import Origin, RecordJson
+from detcli.core.record import Origin, RecordJson, name_of
 from detcli.core.text import is_object
 from detcli.sink.page import Rendering, render
 from detcli.source.decode import DecodeOptions
@@ -88,7 +88,7 @@ class Finder:
 
     def _frame(self, record: RecordJson) -> Picture | None:
         """A frame of a video, whose frames are asked for in their order."""
-        path = self.path_of(record["source"]) if "time" not in record else None
+        path = self.path_of(name_of(record)) if "time" not in record else None
         if path is None:
             return None
         if self._video is None or self._video.path != path or self._video.number > record["frame"]:
@@ -101,11 +101,11 @@ class Finder:
         """The picture of a record, as long as it has the size that the record says."""
         if "frame" in record:
             return self._frame(record)
-        path = self.path_of(record["source"])
+        path = self.path_of(source := name_of(record))
         if path is None:
             return None
         load = partial(load_file, path, DecodeOptions(self.inputs))
-        item = Item(Origin(record["source"], path), load)
+        item = Item(Origin(source, path), load)
         try:
             return _same(record, load_in_time(item, self.inputs.input_timeout))
         except InputError:

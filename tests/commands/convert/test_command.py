@@ -14,6 +14,7 @@ from terminals import printed
 from detcli.commands.convert import render
 from detcli.commands.convert.run import Conversion, Difference, File
 from detcli.commands.convert.steps import Step
+from detcli.core.record import box_of
 
 NAMES = {"names": "['red', 'green', 'blue']", "stride": "8"}
 
@@ -73,7 +74,7 @@ def test_predict_uses_the_result(convert, invoke, model, square, tmp_path):
     found = []
     for path in (model, tmp_path / "out.onnx", tmp_path / "end.onnx"):
         done = invoke("predict", square, "-m", path, "--conf", 0.6)
-        found.append([(d["class_name"], d["box"]) for d in json.loads(done.stdout)["detections"]])
+        found.append([(d["class_name"], box_of(d)) for d in json.loads(done.stdout)["detections"]])
     assert found == [[("red", [8, 8, 16, 16])]] * 3
 
 

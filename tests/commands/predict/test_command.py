@@ -19,6 +19,8 @@ from colour_model import NAMES, cell_box
 from json_lines import lines
 from report_schemas import validator
 
+from detcli.core.record import BOX, box_of
+
 
 def classes(done):
     """The classes that the only record names."""
@@ -32,11 +34,13 @@ def test_a_picture_gives_a_record(detcli, make_model, make_picture):
     (record,) = lines(detcli("predict", picture, "--model", make_model()).stdout)
     validator("predict", strict=True).validate(record)
     first, *_ = record.pop("detections")  # the others are of the grey background
-    assert first == {"class_id": 0, "class_name": "red", "score": 1.0, "box": cell_box(2, 3)}
+    box = dict(zip(BOX, cell_box(2, 3), strict=True))
+    assert first == {"class_id": 0, "class_name": "red", "score": 1.0, **box}
     assert record == {
-        "schema_version": 1,
+        "schema_version": 2,
         "source": str(picture),
         "index": 0,
+        "input": 0,
         "width": 64,
         "height": 64,
         "model": "colours",
@@ -358,7 +362,7 @@ def test_a_one_to_many_head_needs_nms(predict, make_model):
     make_model(tail="one-to-many")
     predict(code=4, says="--nms 0.45")
     (record,) = predict("a.png --nms 0.45 --conf 0.6").records
-    assert record["detections"][0]["box"] == cell_box(2, 3)
+    assert [*box_of(record["detections"][0])] == cell_box(2, 3)
 
 
 def test_names_file_and_image_size(predict, make_model, make_picture, tmp_path):

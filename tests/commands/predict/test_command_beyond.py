@@ -10,6 +10,8 @@ import query_model
 from pyarrow import parquet
 from pycocotools.coco import COCO
 
+from detcli.core.record import box_of
+
 SIDE = 12  # pixels of each box, around a cell of 8
 CORNERS = {(-2.0, -2.0, 10.0, 10.0), (54.0, 54.0, 66.0, 66.0)}
 """What the model finds in pictures with a square in the first and the last cell."""
@@ -34,7 +36,7 @@ def test_records_have_the_boxes_of_the_family(run):
     for suffix in ("csv", "parquet", "json"):
         folder = run(f"-o out.{suffix} --save-coco coco.json")
     [record] = json.loads((folder / "out.json").read_text())
-    assert {tuple(found["box"]) for found in record["detections"]} == CORNERS
+    assert {box_of(found) for found in record["detections"]} == CORNERS
     with (folder / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {tuple(float(row[side]) for side in ("x1", "y1", "x2", "y2")) for row in rows} == CORNERS

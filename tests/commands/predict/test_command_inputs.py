@@ -11,6 +11,8 @@ import stream_server
 from json_lines import lines
 from PIL import Image
 
+from detcli.core.record import box_of
+
 HANGS = "not read and decoded after 1 s"
 
 
@@ -84,7 +86,7 @@ def test_detections_are_where_viewers_show_them(predict, tmp_path, make_picture)
         cv2.imwrite(tmp_path / name, upright.astype(np.float32) / 255)
     names = "a.png a.avif a.pfm a.tiff"
     found = predict(f"{names} --conf 0.9 --save-dataset all --save shown").records
-    places = [{one["class_name"]: one["box"] for one in record["detections"]} for record in found]
+    places = [{one["class_name"]: box_of(one) for one in record["detections"]} for record in found]
     assert places[1:] == [places[0]] * 3
     assert places[0].keys() == {"red", "blue"}
     # Trainers read files with OpenCV, so what it does not show like this is encoded again.

@@ -1,12 +1,20 @@
 """`detcli predict` on streams, with several detectors, and with all sinks."""
 
+import base64
 import json
 import os
+import shutil
 import subprocess
+from pathlib import Path
 
+import duckdb
 import pytest
 from colour_model import NAMES
 from json_lines import lines
+from report_schemas import validator
+from saved_records import of_version_1
+
+from detcli.core.record import box_of
 
 
 @pytest.mark.parametrize(
@@ -114,9 +122,119 @@ def test_the_rectangle_finds_what_the_square_finds(predict, make_model, make_pic
     make_picture("wide.png", ("red", 5, 2), size=(32, 64))
     (square,) = predict("wide.png --conf 0.6").records
     assert predict("wide.png --conf 0.6 --rect").records == [square]
-    assert square["detections"][0]["box"] == [40, 16, 48, 24]
+    assert box_of(square["detections"][0]) == (40, 16, 48, 24)
 
 
 def test_too_many_pixels(predict):
     (record,) = predict("a.png --max-pixels 4095", code=3).records
     assert "4095" in record["error"]["message"]
+
+
+META = [{"id": 7}, "=1+1", [1, None, {"猫": 1e300}], 0, None]
+
+
+@pytest.mark.parametrize("name", ["list.jsonl", "-"])
+def test_what_a_list_in_json_lines_says_of_an_input_comes_back(  # noqa: PLR0913, PLR0917
+    detcli, make_model, make_picture, make_video, tmp_path, monkeypatch, name
+):
+    """A list has names, too; an input that fails keeps what was said of it."""
+    monkeypatch.chdir(tmp_path)
+    make_picture("a.png", ("red", 2, 3))
+    make_video()
+    image = base64.b64encode(Path("a.png").read_bytes()).decode()
+    entries = [
+        {"image": image, "meta": META[0]},
+        {"path": "a.png", "meta": META[1]},
+        {"path": "clip.mp4", "meta": META[2]},
+        {"path": "gone.png", "meta": META[3]},
+        {"image": "?", "meta": META[4]},
+        {"path": "a.png"},
+    ]
+    text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries) + "a.png\n"
+    Path("list.jsonl").write_text(text, encoding="utf-8")
+    options = ["--files-from", name, "-m", make_model(), "-q", "--vid-stride", "10"]
+    done = detcli("predict", "a.png", *options, input=text)
+    assert done.returncode == 3, done.stderr
+    records = lines(done.stdout)
+    for record in records:
+        validator("predict", strict=True).validate(record)
+    film = [3] * 2
+    assert [one["index"] for one in records] == [*range(9)]
+    assert [one["input"] for one in records] == [0, 1, 2, *film, 4, 5, 6, 7]
+    told = [..., META[0], META[1], *[META[2]] * 2, META[3], META[4], ..., ...]
+    assert [one.get("meta", ...) for one in records] == told
+    assert [one["source"] for one in records if one["input"] in {1, 5}] == [
+        f"{name}:1",
+        f"{name}:5",
+    ]
+    assert records[1]["detections"] == records[0]["detections"]
+    assert [one["input"] for one in records if "error" in one] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b'{"path": "a.png"', b'{"path": 3}', b'{"path": "a.png", "image": ""}', b'{"x": 1}'),
+        *(b'{"path": "a.png", "meta": NaN}', b'{"path": "\\ud800.png"}', b'{"path": "\xff.png"}'),
+        b'{"path": "a.png", "meta": ' + b"[" * 100_000,
+    ],
+)
+def test_a_line_that_is_none_becomes_an_error(predict, tmp_path, line):
+    (tmp_path / "list").write_bytes(line + b'\n{"path": "a.png", "meta": 5}\n')
+    torn, whole = predict("--files-from list", code=3).records
+    assert torn["error"]["message"].startswith("a line of the list ")
+    assert '{"path": ' in torn["error"]["hint"]
+    assert (whole["input"], whole["meta"]) == (1, 5)
+
+
+def test_with_names_that_end_with_nul_no_line_is_json(predict, tmp_path):
+    name = '{"path": "b.png"}'
+    (tmp_path / "list").write_text(f"{name}\0")
+    (record,) = predict("--files-from list -0", code=3).records
+    assert record["source"] == name
+
+
+def test_a_run_in_shards_takes_only_names(predict, tmp_path):
+    (tmp_path / "list").write_text('{"path": "a.png"}')
+    predict("--files-from list -o boxes/", code=2, says="a run in shards takes only names")
+
+
+@pytest.mark.usefixtures("shards_here")
+def test_names_that_are_not_utf_8_are_known_by_their_bytes(predict, invoke, tmp_path):
+    """By --resume, merge and report; two names that look alike are two."""
+    names = [b"caf\xe9.png", rb"caf\xe9.png"]
+    (tmp_path / "pics").mkdir()
+    for name in names:
+        shutil.copy(tmp_path / "a.png", os.fsencode(tmp_path / "pics") + b"/" + name)
+    predict("pics --resume run.jsonl --save out")
+    done = predict("pics --resume run.jsonl", says="2 skipped")
+    assert not done.records
+    predict("pics -o boxes/ --format parquet")
+    assert invoke("merge", "boxes", "-o", "all.jsonl", cwd=tmp_path).returncode == 0
+    done = invoke("report", "all.jsonl", "-o", "page", cwd=tmp_path)
+    assert (done.returncode, "not found" in done.stderr) == (0, False)
+    for file in ("run.jsonl", "all.jsonl"):
+        rows = duckdb.read_json(str(tmp_path / file))
+        rows = rows.select("source", "source_bytes", "index").fetchall()
+        shown = r"pics/caf\xe9.png"
+        odd = base64.b64encode(b"pics/" + names[0]).decode()
+        assert sorted(rows, key=str) == [(shown, odd, 1), (shown, None, 0)]
+        assert (tmp_path / file).read_bytes().decode()
+
+
+def test_a_journal_of_version_1_is_continued_in_the_form_of_version_2(
+    predict, tmp_path, make_picture
+):
+    make_picture("b.png")
+    predict("a.png b.png --conf 0.5 --resume run.jsonl -q")
+    path = tmp_path / "run.jsonl"
+    records = lines(path.read_text())
+    old = of_version_1(records[0])
+    path.write_text(json.dumps(old) + "\n")
+    predict("a.png b.png --conf 0.5 --resume run.jsonl", says="it had 1 input already")
+    found = lines(path.read_text())
+    assert [one.pop("input", None) for one in found] == [None, 1]
+    del records[0]["input"], records[1]["input"], found[1]["settings"]
+    assert found == records
+    path.write_text(json.dumps(old) + "\n")
+    predict("a.png b.png --conf 0.4 --resume run.jsonl", code=2, says="conf 0.5 instead of 0.4")

@@ -4,6 +4,8 @@ import cv2
 import pytest
 from colour_model import cell_box, picture
 
+from detcli.core.record import box_of
+
 SQUARES = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
 TILE = "--tile 64,overlap=0.25"
 
@@ -18,7 +20,7 @@ def large(tmp_path):
 def test_small_things_in_a_large_picture_are_found(predict, large, tmp_path):
     (record,) = predict(f"large.png {TILE} --conf 0.6 --save out --labels none").records
     assert (record["width"], record["height"]) == (160, 112)
-    found = sorted((one["class_name"], *one["box"]) for one in record["detections"])
+    found = sorted((one["class_name"], *box_of(one)) for one in record["detections"])
     assert found == sorted((name, *cell_box(*at)) for name, *at in SQUARES)
     drawn = cv2.imread(str(tmp_path / "out/large.png"))
     assert drawn.shape == (112, 160, 3)

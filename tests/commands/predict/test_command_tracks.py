@@ -40,7 +40,7 @@ def identities(records):
     found = defaultdict(set)
     for record in records:
         for one in record["detections"]:
-            x, y = (one["box"][0] + one["box"][2]) / 2, (one["box"][1] + one["box"][3]) / 2
+            x, y = (one["x1"] + one["x2"]) / 2, (one["y1"] + one["y2"]) / 2
             boxes = truth[record["frame"]]
             inside = (boxes[:, :2] <= (x, y)).all(axis=1) & (boxes[:, 2:] >= (x, y)).all(axis=1)
             for parcel in np.flatnonzero(inside):

@@ -10,6 +10,7 @@ from json_lines import lines
 from made_videos import record_film, rotate, watch
 
 from detcli.core.cache import warn_once
+from detcli.core.record import box_of
 
 TIMES = (*(number / 25 for number in range(30)), 2.0, 2.5)
 
@@ -53,7 +54,7 @@ def test_a_mirrored_video_is_mirrored_in_all_that_is_made_of_it(
     assert [len(records) for records in runs] == [10, 70, 70]
     for records in runs:
         for record in records:
-            boxes = [found["box"] for found in record["detections"]]
+            boxes = [box_of(found) for found in record["detections"]]
             assert {(box[0] < 32, box[1] >= 32) for box in boxes} == {(True, True)}
     shown = cv2.VideoCapture(str(tmp_path / "out/clip.mp4")).read()[1][..., 2]
     assert shown[48, 16] > 200 > shown[16, 16]
@@ -72,7 +73,7 @@ def test_a_stream_whose_size_changes_has_its_first_size_in_all_that_is_said(
     records = predict("a.mjpeg --conf 0.6 --save out").records
     assert [(record["width"], record["height"]) for record in records] == [(first, first)] * 10
     for record in records:
-        assert max(max(found["box"]) for found in record["detections"]) == first / 2
+        assert max(max(box_of(found)) for found in record["detections"]) == first / 2
     assert [watch(path).size for path in tmp_path.glob("out/*.mp4")] == [(first, first)]
 
 

@@ -9,7 +9,7 @@ import unicodedata
 
 import pages
 import pytest
-from saved_records import SETTINGS, SHA, box, error, record, report_of
+from saved_records import SETTINGS, SHA, box, error, of_version_1, record, report_of
 
 
 @pytest.fixture
@@ -52,6 +52,13 @@ def test_two_runs_that_agree(compare, tmp_path):
     found = report["detections"]
     assert (found["pairs"], found["conf"], found["max_det"]) == (3, 0.25, 300)
     assert found["largest_score_difference"] == pytest.approx(0.0005, rel=1e-3)
+
+
+def test_records_of_version_1_are_compared(compare):
+    records = [record(f"caf\udce9{n}.png", box(), device="openvino:CPU (bf16)") for n in range(3)]
+    code, said, report = compare([*map(of_version_1, records)], records)
+    assert (code, said, report["compared"]) == (0, "", 3)
+    assert (report["left"]["device"], report["left"]["precision"]) == ("openvino:CPU", "bfloat16")
 
 
 def test_pictures_that_agree_are_not_kept(compare):
@@ -213,8 +220,8 @@ def test_what_runs_do_not_say(reports, verify, compare, tmp_path):
     ("more", "options", "score"),
     [
         ({"provenance": {"precision": "float16"}}, [], 0.02),
-        ({"device": "openvino:CPU (bf16)"}, [], 0.05),
-        ({"device": "openvino:CPU (bf16)"}, ["--tolerance", "score=0.3"], 0.3),
+        ({"device": "openvino:CPU", "precision": "bf16"}, [], 0.05),
+        ({"device": "openvino:CPU", "precision": "bf16"}, ["--tolerance", "score=0.3"], 0.3),
     ],
 )
 def test_precision_decides_the_tolerance(compare, more, options, score):
@@ -378,7 +385,7 @@ def counted(left, right):
         for one in ours:
             # Two boxes of 40 pixels have an IoU of 0.5 where one is 40 / 3 further right.
             match = [other for other in theirs if other["class_id"] == one["class_id"]
-                     and abs(other["box"][0] - one["box"][0]) <= 40 / 3]  # fmt: skip
+                     and abs(other["x1"] - one["x1"]) <= 40 / 3]  # fmt: skip
             if match:
                 theirs.remove(match[0])
                 paired += 1

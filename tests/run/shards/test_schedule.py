@@ -4,6 +4,7 @@ import random as rng
 from collections import Counter
 
 import pytest
+from sample_records import picture
 from shard_headers import written
 
 from detcli.core.errors import InferenceError
@@ -71,8 +72,7 @@ class Game:
         counts = Counts(len(names), found=Counter(names), places=places, messages=messages)
         with PartWriter(task.shard) as writer:
             for name in names:
-                size = {"width": 9, "height": 9}
-                writer.add({"schema_version": 1, "source": name, **size, "detections": []})
+                writer.add(picture(name).to_json())
             if task.part is None:
                 return Done(task, counts, writer.content())
             writer.publish(self.store, task.part)

@@ -7,6 +7,7 @@ from nasty_names import NASTY
 from sample_records import picture
 
 from detcli.core.places import Shape
+from detcli.core.record import BOX
 from detcli.sink import page as module
 from detcli.sink.page import About, BoxKind, Page, Row, Table, render
 from detcli.sink.page import folder as folders
@@ -26,7 +27,9 @@ def browser(chromium):
 
 def box(class_id=0, score=0.5, sides=(10, 10, 50, 40), name=None):
     name = CLASSES[class_id] if name is None else name
-    return {"class_id": class_id, "class_name": name, "score": score, "box": [*map(float, sides)]}
+    return {"class_id": class_id, "class_name": name, "score": score} | dict(
+        zip(BOX, map(float, sides), strict=True)
+    )
 
 
 def record(source, *boxes, **more):
