@@ -94,7 +94,7 @@ class Inputs:
     files_from: str | None = option(
         None,
         "--files-from FILE|-",
-        "Read names of pictures and videos from this file, one per line.",
+        "Read names of pictures and videos from this file, one per line, or JSON Lines.",
         boxes=False,
     )
     null: bool = option(

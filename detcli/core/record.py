@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -405,11 +406,10 @@ def _lifted(fields: dict[str, Any]) -> dict[str, Any]:
     lifted: dict[str, Any] = legible({**fields, "schema_version": SCHEMA_VERSION})
     if isinstance(source := fields.get("source"), str):
         set_source(cast("RecordJson", lifted), source)
-    device, bracket, precision = str(fields.get("device", "")).partition(" (")
-    if bracket:
-        lifted |= {"device": device, "precision": precision.removesuffix(")")}
-    if isinstance(found := lifted.get("detections"), list):
-        lifted["detections"] = [*map(_lifted_detection, found)]
+    if found := re.fullmatch(r"(.+) \((\w+)\)", str(fields.get("device"))):
+        lifted["device"], lifted["precision"] = found.groups()
+    if isinstance(rows := lifted.get("detections"), list):
+        lifted["detections"] = [*map(_lifted_detection, rows)]
     return lifted
 
 

@@ -244,7 +244,7 @@ JSON_LINE = re.compile(r'\s*\{\s*"')
 LISTED = 'write {"path": "bus.jpg", "meta": {"id": 7}}, or image, in base64, in place of path'
 
 
-class Listed(NamedTuple):
+class ListedInput(NamedTuple):
     """A line of a list in JSON Lines."""
 
     name: str  # the path or address; of a picture in the line, the list and the line's number

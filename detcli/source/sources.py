@@ -48,7 +48,7 @@ from detcli.source.loading import (
 from detcli.source.names import (
     JSON_LINE,
     FileIdentity,
-    Listed,
+    ListedInput,
     check_address,
     check_list,
     identity,
@@ -77,7 +77,7 @@ DEFAULTS = Inputs()
 
 # The name or address of a picture or a video, or a line with more; or the item with the error for
 # what is neither.
-SourceEntry = str | Listed | Item
+SourceEntry = str | ListedInput | Item
 
 # The size of a file and the time of its last change, and since when they have been so.
 FileState = tuple[tuple[int, ...], float]
@@ -263,7 +263,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         if isinstance(entry, Item):
             yield entry
             return
-        if isinstance(entry, Listed):
+        if isinstance(entry, ListedInput):
             opened = self.open(entry.name) if entry.image is None else [self._decoded(entry)]
             yield from of_input(opened, 0, entry.meta)
             return
@@ -290,7 +290,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             return self._fetches.item(public, partial(http_request, entry))
         return Item(Origin(public, Path(entry)), partial(load_file, entry, self._decode))
 
-    def _decoded(self, entry: Listed) -> Item:
+    def _decoded(self, entry: ListedInput) -> Item:
         """The picture of a line."""
 
         def load() -> Picture:
@@ -397,7 +397,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 if isinstance(entry, SourceError):
                     raise entry
                 is_json = JSON_LINE.match(entry) and not null
-                yield Listed.parse(entry, f"{name}:{number}") if is_json else entry
+                yield ListedInput.parse(entry, f"{name}:{number}") if is_json else entry
             except SourceError as error:
                 yield failed(name, error)
 

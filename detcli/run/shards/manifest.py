@@ -34,7 +34,7 @@ from detcli.core.record import SettingsJson
 from detcli.core.text import public_name
 from detcli.run.shards.store import Store, temporary, temporary_file_errors
 from detcli.source.loading import Item, failed
-from detcli.source.names import Listed
+from detcli.source.names import ListedInput
 from detcli.source.sources import SourceEntry
 
 LOT = 1000
@@ -134,7 +134,7 @@ def only(names: Iterable[Name], hashes: Hashes) -> Iterator[Name]:
 
 def _as_name(entry: SourceEntry) -> Name:
     """The name of an entry, or the error that is in its place."""
-    if isinstance(entry, Listed):
+    if isinstance(entry, ListedInput):
         raise UsageError(
             "--files-from in JSON Lines: a run in shards takes only names",
             "write the records to one file, or a name in each line, without meta",
