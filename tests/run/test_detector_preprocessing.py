@@ -69,8 +69,8 @@ def test_an_input_that_follows_the_picture(make_model):
     ("settings", "problem"),
     [
         ({"preprocess": "shortest-edge=64:128", "imgsz": 64}, "follows the size of each picture"),
-        ({"preprocess": "stretch", "rect": True}, "--rect: pictures are fitted by stretch"),
-        ({"preprocess": "none", "rect": True}, "--rect: pictures are fitted by none"),
+        ({"preprocess": "stretch", "rect": True}, "rect=True: pictures are fitted by stretch"),
+        ({"preprocess": "none", "rect": True}, "rect=True: pictures are fitted by none"),
         ({"preprocess": "strech"}, "'strech' is unknown"),
     ],
 )
@@ -85,6 +85,6 @@ def test_values_that_nothing_settles_are_asked_for(save):
     model = save(with_node(colour_model.build(metadata=NAMES), "Div", np.float32(2)))
     with pytest.raises(ModelError, match=r"how pictures are prepared .* unknown: values") as caught:
         found(model, picture())
-    assert "--preprocess" in caught.value.hint
+    assert "pass preprocess, for example" in caught.value.hint
     scale = 2 / 255
     assert found(model, picture(("red", 2, 3)), f"scale={scale}").class_name.tolist() == ["red"]

@@ -24,6 +24,7 @@ class Double:
 
     def __init__(self, device="cpu", work=lambda _: None, in_flight=1):
         self.device, self.work, self.in_flight = device, work, in_flight
+        self.precision = "f32"
         self.times = StageTimes()
         self.batches, self.threads, self.closed = [], set(), False
         self.started = self.waited = self.most_in_flight = 0

@@ -158,7 +158,8 @@ def test_what_a_folder_had_before_the_disk_was_full_stays(tmp_path, name):
     feed(opened(name, tmp_path), picture("a.png"))
     before = files(tmp_path)
     large = noisy(picture("b.png", count=2, bottom=1e4))
-    large.detections.xyxy[:] = 0, 0, 90, 90
+    boxes = np.full((2, 4), [0, 0, 90, 90], np.float32)
+    large = replace(large, detections=replace(large.detections, xyxy=boxes))
     with small_disk(20 if name == "labels" else 1000), pytest.raises(OutputError, match=r"/b"):
         feed(opened(name, tmp_path), large)
     assert {path: files(tmp_path)[path] for path in before} == before

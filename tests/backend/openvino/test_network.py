@@ -271,7 +271,7 @@ def test_a_processor_without_bfloat16(isa, detcli, make_model, make_picture):
     usual = detcli(*arguments, "--device", "cpu")
     lesser = detcli(*arguments, "--device", "openvino", env=environment)
     assert lesser.returncode == 0, lesser.stderr
-    assert lesser.stdout == usual.stdout.replace('"cpu"', '"openvino:CPU (f32)"')
+    assert lesser.stdout == usual.stdout.replace('"cpu"', '"openvino:CPU", "precision": "f32"')
     refused = detcli(*arguments, "--device", "openvino", "--half", env=environment)
     assert refused.returncode == 5
     assert "this processor does not multiply in bfloat16" in refused.stderr

@@ -75,7 +75,7 @@ def test_predict_uses_the_result(convert, invoke, model, square, tmp_path):
     for path in (model, tmp_path / "out.onnx", tmp_path / "end.onnx"):
         done = invoke("predict", square, "-m", path, "--conf", 0.6)
         found.append([(d["class_name"], box_of(d)) for d in json.loads(done.stdout)["detections"]])
-    assert found == [[("red", [8, 8, 16, 16])]] * 3
+    assert found == [[("red", (8, 8, 16, 16))]] * 3
 
 
 def test_without_an_image_the_built_in_picture_is_used(convert, model):

@@ -6,6 +6,9 @@ import cv2
 import numpy as np
 import pytest
 
+from detcli.core.detections import CORNERS
+from detcli.core.record import box_of
+
 DEMO = Path(__file__).parents[3] / "models/codes/demo.jpg"
 
 
@@ -38,7 +41,8 @@ def cut(predict, tmp_path):
         assert (inside["height"], inside["width"]) == pixels.shape[:2]
         room = [right - left, bottom - top] * 2
         for one in alone["detections"]:
-            one["box"] = np.add(np.clip(one["box"], 0, room), [left, top, left, top])
+            moved = np.add(np.clip(box_of(one), 0, room), [left, top, left, top])
+            one |= dict(zip(CORNERS, moved, strict=True))
             if one.get("corners"):
                 one["corners"] = np.add(one["corners"], [left, top])
         return inside["detections"], alone["detections"]
@@ -52,7 +56,7 @@ def cut(predict, tmp_path):
 def test_a_region_is_looked_at_as_if_it_were_the_picture(cut, large, tmp_path, region, options):
     inside, alone = cut(large, region, BOXES[region], f"--conf 0.7 {options}")
     assert [one["class_name"] for one in inside] == [one["class_name"] for one in alone]
-    for name in ("box", "score"):
+    for name in (*CORNERS, "score"):
         values = [[one[name] for one in found] for found in (inside, alone)]
         np.testing.assert_allclose(*values, atol=0.011)
     assert inside or region.startswith("0.9")
@@ -80,7 +84,7 @@ def test_zones_tracks_and_shards_know_of_the_region(predict, make_video, in_shar
     records = predict(f"{options} --track bytetrack").records
     found = [one for record in records for one in record["detections"]]
     assert len(found) == 8 * 8
-    assert all(one["box"][2] <= 16.5 and one["zones"] == ["left"] for one in found)
+    assert all(one["x2"] <= 16.5 and one["zones"] == ["left"] for one in found)
     assert {one.get("track_id") for one in found} >= {*range(1, 9)}
     predict(f"{options} -o parts/ --region 0,0,0.5,1", code=2, says="region")
 
@@ -92,5 +96,5 @@ def test_a_smaller_picture_is_an_error_and_the_others_go_on(predict, make_pictur
     assert first["error"]["type"] == "SourceError"
     assert "the picture has 64x64 pixels, and so no region 64,0,128,64" in first["error"]["message"]
     assert "fractions" in first["error"]["hint"]
-    assert [one["box"] for one in second["detections"]] == [[72, 16, 80, 24]]
+    assert [box_of(one) for one in second["detections"]] == [(72, 16, 80, 24)]
     predict("a.png --region 0.5,0,0.2,1", code=2, says="not a rectangle")
