@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from operator import eq, ge, gt, le, lt, ne
 
-from detcli.core.errors import CheckError, DetcliError, UsageError
+from detcli.core.errors import CheckError, DetcliError, InputError, UsageError
 from detcli.core.record import Record
 from detcli.core.text import count
 from detcli.core.timing import Stage, StageTimes
@@ -162,13 +162,37 @@ def parse_condition(
     return Condition(name, match["sign"], int(match["count"]), place)
 
 
-def check_conditions(conditions: Sequence[Condition], counts: Counts) -> None:
-    """Check the conditions, none of which may hold, on the whole run."""
-    numbers = [(one, one.number(counts)) for one in conditions]
-    held = [
-        f"{one} ({number} found)"
-        for one, number in numbers
-        if OPERATORS[one.sign](number, one.count)
-    ]
+def check_conditions(
+    conditions: Sequence[Condition], counts: Counts, *, complete: bool = True
+) -> None:
+    """Check the conditions, none of which may hold, on the whole run.
+
+    What nobody looked at may have held any number of detections: inputs that failed, those that
+    follow in a run that is not `complete`, and all of them where there were none.
+
+    Raises:
+        CheckError: A condition holds, whatever was not seen.
+        InputError: None of them does, but one would with some number in what was not seen.
+    """
+    unseen = f"{count(counts.failed, 'input')} failed" * bool(counts.failed)
+    if not counts.done:
+        unseen = "there were no inputs"
+    if not complete:
+        unseen = "the run ended before its last input"
+    held, unknown = [], []
+    for one in conditions:
+        number, holds = one.number(counts), OPERATORS[one.sign]
+        # of all numbers from this one on, these tell the result apart
+        possible = {number, *(max(number, one.count + more) for more in (0, 1) if unseen)}
+        results = {holds(possibly, one.count) for possibly in possible}
+        if False not in results:
+            held.append(f"{one} ({number} found)")
+        elif True in results:
+            unknown.append(f"{one} ({number} found)")
     if held:
         raise CheckError(f"--fail-if holds: {', '.join(held)}")
+    if unknown:
+        hint = (
+            "a condition is decided when all inputs were read, or as soon as no more can change it"
+        )
+        raise InputError(f"--fail-if is undecided, as {unseen}: {', '.join(unknown)}", hint)

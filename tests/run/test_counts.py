@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sample_records import damaged, failure, frame, picture
 
-from detcli.core.errors import CheckError, UsageError
+from detcli.core.errors import CheckError, InputError, UsageError
 from detcli.core.timing import Stage
 from detcli.run.counts import (
     Condition,
@@ -63,7 +63,7 @@ def test_a_class_that_the_model_lacks_is_a_usage_error():
     ],
 )
 def test_counts_are_compared(text, holds):
-    counts = Counts(found=Counter({"person": 2, "a>b": 3}))
+    counts = Counts(pictures=1, found=Counter({"person": 2, "a>b": 3}))
     conditions = [parse_condition(text, NAMES)]
     if not holds:
         check_conditions(conditions, counts)
@@ -71,6 +71,42 @@ def test_counts_are_compared(text, holds):
     with pytest.raises(CheckError) as caught:
         check_conditions(conditions, counts)
     assert caught.value.exit_code == 6
+
+
+CUT = "the run ended before its last input"
+UNSEEN = {
+    "2 inputs failed": ({"pictures": 1, "failed": 2, "found": Counter(person=2)}, True),
+    "there were no inputs": ({}, True),
+    CUT: ({"pictures": 1, "found": Counter(person=2)}, False),
+}
+UNDECIDED = {
+    "2 inputs failed": ("person==2", "person==3", "person<3", "person<=2", "person>2", "person!=2"),
+    "there were no inputs": ("any==0", "any<1", "any>0", "any!=0"),
+    CUT: ("person==2", "person<=2", "person>2", "person>=3"),
+}
+HOLD = ("person>1", "person>=2", "person!=1", "any>0", "person>=0")
+FAIL = ("person<2", "person<=1", "person==1")
+
+
+@pytest.mark.parametrize("why", UNSEEN)
+def test_conditions_are_undecided_where_what_nobody_saw_could_change_them(why):
+    fields, complete = UNSEEN[why]
+    counts = Counts(**fields)
+
+    def check(*texts):
+        conditions = [parse_condition(text, NAMES) for text in texts]
+        check_conditions(conditions, counts, complete=complete)
+
+    for text in UNDECIDED[why]:
+        with pytest.raises(InputError, match=f"undecided, as {why}: {text} ") as caught:
+            check(text)
+        assert caught.value.exit_code == 3
+        with pytest.raises(CheckError, match=r"holds: person>=0 \("):
+            check(text, "person>=0")
+    for text in HOLD if counts.found else ("person>=0",):
+        with pytest.raises(CheckError):
+            check(text)
+    check(*(FAIL if counts.found else ("person<0",)))
 
 
 def test_all_conditions_that_hold_are_named():

@@ -58,9 +58,14 @@ def predict_here(config: Config) -> Counts:
 
         with run.sources() as sources:
             opening = open_sinks(config, destination, guard, settings, names)
-            counts = _detect(run, sources, add, opening, destination)
-    check_conditions(conditions, counts)
-    return counts
+            summary = _Summary(config, destination)
+            try:
+                _detect(run, sources, add, opening, summary)
+            except BrokenPipeError:
+                check_conditions(conditions, summary.counts, complete=summary.complete)
+                raise
+    check_conditions(conditions, summary.counts, complete=summary.complete)
+    return summary.counts
 
 
 def _detect(
@@ -68,13 +73,12 @@ def _detect(
     sources: Sources,
     add: Callable[[Record], Record],
     opening: AbstractContextManager[tuple[list[Sink], Skip]],
-    destination: Destination,
-) -> Counts:
+    summary: "_Summary",
+) -> None:
     """Run, and print what was done, found and written."""
-    config, pipeline = run.config, run.pipeline()
+    config, pipeline, destination = run.config, run.pipeline(), summary.destination
     quiet = config.messages.quiet
     bar = not (quiet or destination.on_terminal or is_one_picture(config))
-    summary = _Summary(config, destination)
 
     def skip(item: Item) -> bool:
         known = has_record(item)
@@ -92,11 +96,14 @@ def _detect(
         ):
             for record in map(add, pipeline.run(sources, skip)):
                 with interrupts.held(WRITE_LIMIT_S):
-                    with pipeline.times.stage(Stage.WRITE):
-                        for sink in sinks:
-                            sink.write(record)
-                    summary.add(record)
+                    try:
+                        with pipeline.times.stage(Stage.WRITE):
+                            for sink in sinks:
+                                sink.write(record)
+                    finally:  # also the one after which the reader or the user had seen enough
+                        summary.add(record)
                 advance(record.origin.source)
+            summary.complete = True
     except KeyboardInterrupt:
         interrupted = True
     done = summary.counts.done
@@ -107,7 +114,6 @@ def _detect(
         if done and not quiet and not destination.endless:  # where that is how a run ends
             _report_interrupt(done, sources.progress.total, config)
         raise KeyboardInterrupt
-    return summary.counts
 
 
 class _Summary:
@@ -116,12 +122,13 @@ class _Summary:
     def __init__(self, config: Config, destination: Destination) -> None:
         """Note which files exist before the run."""
         self.counts = Counts()
+        self.complete = False  # whether all inputs were read
         self.skipped = 0  # inputs of which the journal has the records
         self._rows = 0  # of the records, in a format whose rows are detections
         self._numbered = 0  # frames of videos and streams
         self._tracks = config.watched.track is not None
         self._start_s = time.perf_counter()
-        self._writing, self._destination = config.writing, destination
+        self._writing, self.destination = config.writing, destination
         self._quiet, self._stages = config.messages.quiet, config.messages.verbose > 0
         self._replaced = {
             path
@@ -138,7 +145,7 @@ class _Summary:
         origin = record.origin
         self.counts.add(record)
         self._rows += max(1, len(record.detections or ()))
-        if self._destination.show_errors:
+        if self.destination.show_errors:
             self.counts.messages.clear()
         tell(self.counts.messages, quiet=self._quiet)
         self._numbered += origin.frame is not None
@@ -170,12 +177,12 @@ class _Summary:
             for source, number in dropped.items():
                 yield f"{source}: {self._stream(source, number)}"
         writing, records = self._writing, count(self.counts.done, "record")
-        target = self._destination.target
-        rows = f"{count(self._rows, 'row')} of " * self._destination.format.traits.flat
+        target = self.destination.target
+        rows = f"{count(self._rows, 'row')} of " * self.destination.format.traits.flat
         if writing.resume is not None:
             known = f"; it had {count(self.skipped, 'input')} already" if self.skipped else ""
             yield f"added {records} to {writing.resume}{known}"
-        if target is not None and self._destination.appends:
+        if target is not None and self.destination.appends:
             yield f"added {rows}{records} to {target}"
             target = None
         for what, path in ((rows + records, target), ("COCO results", writing.save_coco)):
