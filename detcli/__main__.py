@@ -4,7 +4,7 @@ import os
 import sys
 
 try:
-    from detcli.core.interrupts import EXIT_CODE, interrupts
+    from detcli.core.interrupts import interrupts
 except KeyboardInterrupt:
     os._exit(130)
 
@@ -71,7 +71,7 @@ def main() -> None:
         if not interrupts.caught:
             raise
     if interrupts.caught:
-        code = EXIT_CODE
+        code = interrupts.exit_code
     at_once = interrupts.caught or threading.active_count() > 1
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,8 +1,8 @@
 """The `detcli` command: its subcommands, and the one place where exceptions become exit codes.
 
 Each error has its exit code, see `detcli.core.errors`. Besides, 3 means that some inputs failed,
-whose records carry the error while the rest is complete; and 130 means that the run was
-interrupted, and what was written is complete and readable.
+whose records carry the error while the rest is complete; and 128 and a signal's number mean that
+it interrupted the run, and what was written is complete and readable.
 """
 
 import functools
@@ -21,7 +21,7 @@ from detcli.cli.groups import Group
 from detcli.cli.messages import report
 from detcli.core.errors import DetcliError, OutputError, UsageError, as_error
 from detcli.core.files import StandardOutput, unwritable
-from detcli.core.interrupts import EXIT_CODE, interrupts
+from detcli.core.interrupts import interrupts
 from detcli.core.text import closest, public_name
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ class Commands(Group):
                 report(error)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
-            raise typer.Exit(EXIT_CODE) from None
+            raise typer.Exit(interrupts.exit_code) from None
         except BrokenPipeError:  # the reader has seen enough, as `head` has
             raise typer.Exit(0) from None
         except Exception as error:
@@ -150,7 +150,7 @@ class Commands(Group):
                 raise  # an exit or a usage error, which Typer handles
             failure = as_error(error)
             if interrupts.caught:
-                raise typer.Exit(EXIT_CODE) from error
+                raise typer.Exit(interrupts.exit_code) from error
             report(failure)
             raise typer.Exit(failure.exit_code) from error
 

@@ -22,6 +22,8 @@ from typer.core import TyperCommand
 
 from detcli.cli.completion import complete_device, complete_model
 from detcli.cli.groups import Help
+from detcli.cli.messages import say
+from detcli.core.cache import CACHE_VARIABLE
 from detcli.core.config import PANELS, Config
 from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError, system_reason
 from detcli.core.files import read_text
@@ -127,6 +129,8 @@ def command(
 
         def run(context: typer.Context, **typed: Any) -> None:
             entries = read_defaults() if shared else {}
+            if shared and not typed.get("quiet"):
+                _report_stray_variables()
             found = gather(options, typed, {key: entries[key] for key in shared & entries.keys()})
             context.meta[GIVEN] = [(options[name], one) for name, one in found.items()]
             hint = f"see: {context.command_path} --help"
@@ -218,6 +222,16 @@ def gather(
         if one.origin != LINE and (row.unmet(found) or row.yields in found):
             del found[name]
     return found
+
+
+def _report_stray_variables() -> None:
+    """Say which variables look like defaults, and are none."""
+    known = [row.variable for row in rows(Config).values() if row.variable]
+    known += [FILE_VARIABLE, CACHE_VARIABLE]
+    for name in sorted(os.environ):
+        if name.startswith("DETCLI_") and name not in known:
+            say(f"the variable {name} sets nothing; those that do are {', '.join(known)}")
+            say("  hint: detcli.toml has the defaults of the other options", prefix="")
 
 
 def blame(message: str, given: Iterable[tuple[Option, Given]]) -> str:

@@ -10,12 +10,14 @@ from pathlib import Path
 from detcli.core.errors import OutputError
 from detcli.core.files import make_folder, write_file
 
+CACHE_VARIABLE = "DETCLI_CACHE_DIR"
+
 log = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for detcli; `DETCLI_CACHE_DIR` moves it."""
-    if moved := os.environ.get("DETCLI_CACHE_DIR"):
+    """The user's cache folder for detcli; CACHE_VARIABLE moves it."""
+    if moved := os.environ.get(CACHE_VARIABLE):
         return Path(moved)
     import platformdirs  # 15 ms that the variable saves
 
@@ -24,7 +26,7 @@ def cache_folder() -> Path:
     except RuntimeError:
         folder = Path()
     if not folder.is_absolute():  # older platformdirs return an unresolved `~`
-        raise OutputError("no home folder for the cache", "set DETCLI_CACHE_DIR")
+        raise OutputError("no home folder for the cache", f"set {CACHE_VARIABLE}")
     return folder
 
 

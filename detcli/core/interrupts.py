@@ -13,8 +13,6 @@ from _thread import get_ident
 from collections.abc import Callable, Iterator
 from importlib.machinery import ExtensionFileLoader
 
-EXIT_CODE = 130  # 128 + SIGINT, as shells count
-
 RETRY_S = 0.05
 """When an interrupt that was lost in a destructor is raised again."""
 
@@ -26,9 +24,10 @@ class Interrupts:
     """The state of this process's signals."""
 
     def __init__(self) -> None:
-        # The command was interrupted. Whatever ends it then, the exit code is 130: a library that
+        # The command was interrupted. Whatever ends it then, this is the exit code: a library that
         # is being imported turns the interrupt into an error of its own.
         self.caught = False
+        self.exit_code = 128 + signal.SIGINT  # of the signal that came first, as shells count
         self._begun = self._over = False
         self._handled: list[int] = []
         self._thread = -1  # the main one, when installed
@@ -100,14 +99,14 @@ class Interrupts:
 
         return wait
 
-    def _interrupt(self, *_: object) -> None:
+    def _interrupt(self, number: int, *_: object) -> None:
         # No signal is set to SIG_IGN here: of two that come together, Python would then report the
         # second as an error.
         if self.caught or self._over:
             return
-        self.caught = True
+        self.caught, self.exit_code = True, 128 + number
         if not self._begun:
-            os._exit(EXIT_CODE)
+            os._exit(self.exit_code)
         if not self._limits:
             raise KeyboardInterrupt
         if None not in self._limits:
@@ -115,7 +114,7 @@ class Interrupts:
 
     def _expire(self, *_: object) -> None:
         if self._over:
-            os._exit(EXIT_CODE)
+            os._exit(self.exit_code)
         raise KeyboardInterrupt
 
     def _lost(self, unraisable: "sys.UnraisableHookArgs") -> None:

@@ -200,6 +200,16 @@ def test_an_error_about_a_default_names_its_origin(text, variable, says, write, 
     assert "nonsense" not in typed.stderr or "--device is from" not in typed.stderr
 
 
+def test_a_variable_that_sets_nothing_is_reported(invoke, monkeypatch):
+    monkeypatch.setenv("DETCLI_CONF", "0.9")
+    said = invoke("predict", "none.png", "-m", "none.onnx").stderr
+    assert (
+        "variable DETCLI_CONF sets nothing; those that do are DETCLI_MODEL, DETCLI_DEVICE" in said
+    )
+    assert said.count("sets nothing") == 1
+    assert "sets nothing" not in invoke("predict", "none.png", "-m", "none.onnx", "-q").stderr
+
+
 def test_without_a_file_there_are_no_defaults(tmp_path, monkeypatch):
     monkeypatch.delenv("DETCLI_CONFIG")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

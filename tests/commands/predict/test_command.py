@@ -389,7 +389,7 @@ def test_an_interrupt_leaves_complete_output(
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(number)
-        assert process.wait(60) == 130
+        assert process.wait(60) == 128 + number
     assert [record["index"] for record in json.loads(output.read_text())] == [0]
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".part") == []
 
