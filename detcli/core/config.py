@@ -70,7 +70,7 @@ class Inputs:
         (),
         "SOURCE...",
         "Pictures, videos, folders, quoted glob patterns, s3:// gs:// az:// objects, camera:N, "
-        "rtsp:// or http:// streams; - reads a picture or JPEGs from stdin.",
+        "rtsp:// or http:// streams; - reads pictures from stdin.",
         boxes=False,
     )
     recursive: bool = option(
@@ -122,7 +122,14 @@ class Inputs:
         excludes={
             "vid_stride": ("--every and --vid-stride are mutually exclusive", "leave one out")
         },
-        other_names="fps interval",
+        other_names="interval",
+    )
+    fps: float | None = option(
+        None,
+        "--fps RATE",
+        "Frames per second on stdin, which give each its time.",
+        boxes=False,
+        range=(0.001, None),
     )
     start: float = option(
         0, "--start SECONDS", "Start at this time in a video.", boxes=True, range=(0, None)

@@ -65,14 +65,18 @@ class Item:
 
 
 def failed(
-    source: str, error: InputError, frame: int | None = None, time: datetime | None = None
+    source: str,
+    error: InputError,
+    frame: int | None = None,
+    time: datetime | None = None,
+    time_s: float | None = None,
 ) -> Item:
     """An input that failed before it could be opened; loading it raises the error."""
 
     def load() -> Picture:
         raise error
 
-    return Item(Origin(source, frame=frame, time=time), load)
+    return Item(Origin(source, frame=frame, time=time, time_s=time_s), load)
 
 
 def of_input(items: Iterable[Item], number: int, meta: str | None = None) -> Iterator[Item]:

@@ -1,8 +1,9 @@
-"""Standard input, read as it comes: one picture, or a stream of concatenated JPEG files (MJPEG).
+"""Standard input, read as it comes: one picture, or a stream of concatenated JPEG, PNG or PNM.
 
 A JPEG file consists of segments with a length, and of compressed data that contain only a few known
 markers. Walking them finds the end of the file; a search for the end marker would find that of the
-preview that cameras put into a segment.
+preview that cameras put into a segment. PNG consists of chunks with a length, and the header of a
+binary PNM has its size.
 """
 
 import itertools
@@ -13,7 +14,7 @@ from functools import partial
 
 from detcli.core.errors import DecodeError, InputError, SourceError, system_reason
 from detcli.core.record import Origin
-from detcli.source.decode import JPEG, TIFF, DecodeOptions, load_bytes, tiff_fields
+from detcli.source.decode import JPEG, TIFF, DecodeOptions, format_of, load_bytes, tiff_fields
 from detcli.source.fetch import gather, stdin_chunks
 from detcli.source.loading import STDIN, Item, SourceProgress, failed
 
@@ -25,23 +26,34 @@ _MIN_CODE = 0xC0
 _IN_SCAN = re.compile(rb"\xff[\xc4\xcc\xd8-\xfe]")
 
 
+# A PNM's kind, width, height and highest value, with spaces and comments between them.
+_PNM = re.compile(rb"P([56])" + 3 * rb"(?:\s|#[^\n]*\n)+(\d{1,9})" + rb"\s")
+_PNM_HEADER = 1024  # bytes within which it ends
+_PNG = b"\x89PNG\r\n\x1a\n"
+_STARTS = (JPEG, _PNG, b"P5", b"P6")
+
+
 class _BrokenError(Exception):
-    """The JPEG file is incomplete; the next one may begin from `resume` on."""
+    """The picture is incomplete; the next one may begin from `resume` on."""
 
     def __init__(self, reason: str, resume: int) -> None:
         super().__init__(reason)
         self.resume = resume
 
 
-class JpegSplitter:
+class Splitter:
     """Takes bytes as they come, and yields each picture as soon as its last byte is there.
 
     An incomplete picture gives one error, as does one of more than `max_bytes`, and the search
-    continues at the next start marker. At most one picture is held in memory.
+    continues where the next one may start. All are in one format. At most one picture is held in
+    memory.
     """
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, max_bytes: int, start: bytes = JPEG) -> None:
+        """Pictures have at most a number of bytes, and begin like the first one."""
+        self._max_bytes, self._start = max_bytes, start
+        finders = {JPEG: self._find_jpeg_end, _PNG: self._find_png_end}
+        self._find = finders.get(start, self._find_pnm_end)
         self._data = bytearray()
         self._offset = 0  # of the data in the stream
         self._ended = False  # whether no more data come
@@ -68,8 +80,8 @@ class JpegSplitter:
     def _split(self) -> Iterator[bytes | DecodeError | None]:
         """Yield the parts of the stream, and None where more bytes are needed."""
         while True:
-            start = self._data.find(JPEG)
-            self._skip(start if start >= 0 else max(len(self._data) - len(JPEG) + 1, 0))
+            start = self._data.find(self._start)
+            self._skip(start if start >= 0 else max(len(self._data) - len(self._start) + 1, 0))
             if start < 0:
                 if self._ended:
                     break
@@ -102,8 +114,41 @@ class JpegSplitter:
 
     def _find_end(self) -> Generator[None, None, int]:
         """Go through the picture at the start of the data; returns its length."""
-        data, at, segment = self._data, 2, 0  # the next byte to read, and the segment before it
         self._has_pixels = False
+        end = yield from self._find()
+        if end > self._max_bytes:
+            raise _BrokenError(f"more than {self._max_bytes} bytes", end - 2)
+        return end
+
+    def _find_png_end(self) -> Generator[None, None, int]:
+        """Go through the chunks at the start of the data; returns their length."""
+        at, kind = len(_PNG), b""
+        while kind != b"IEND":
+            yield from self._wait_for(at + 12, 2, 0)
+            length, kind = struct.unpack_from(">I4s", self._data, at)
+            if not kind.isalpha() or (kind == b"IHDR") != (at == len(_PNG)):
+                raise _BrokenError("its chunks do not follow one another", 2)
+            self._has_pixels = True
+            at += 12 + length
+        yield from self._wait_for(at, 2, 0)
+        return at
+
+    def _find_pnm_end(self) -> Generator[None, None, int]:
+        """The length of the PNM at the start of the data, as its header says."""
+        while (header := _PNM.match(self._data)) is None:
+            if len(self._data) > _PNM_HEADER:
+                raise _BrokenError("its header has no size", 2)
+            yield from self._wait_for(len(self._data) + 1, 2, 0)
+        self._has_pixels = True
+        kind, width, height, most = map(int, header.groups())
+        samples = width * height * (3 if kind == 6 else 1)
+        end = header.end() + samples * (1 if most < 256 else 2)
+        yield from self._wait_for(end, 2, 0)
+        return end
+
+    def _find_jpeg_end(self) -> Generator[None, None, int]:
+        """Go through the segments at the start of the data; returns their length."""
+        data, at, segment = self._data, 2, 0  # the next byte to read, and the segment before it
         while True:
             yield from self._wait_for(at + 2, at, segment)
             code = data[at + 1]
@@ -120,8 +165,6 @@ class JpegSplitter:
                 at += 2
             else:
                 at, segment = (yield from self._pass_segment(code, at, segment)), at
-        if at + 2 > self._max_bytes:
-            raise _BrokenError(f"more than {self._max_bytes} bytes", at)
         return at + 2
 
     def _pass_segment(self, code: int, at: int, before: int) -> Generator[None, None, int]:
@@ -190,9 +233,15 @@ def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
     return set()
 
 
-# How pictures begin that programs send one after the other, besides JPEG: PNG, BMP and PNM.
-OTHERS = (b"\x89PNG", b"BM", b"P")
+# How pictures begin that cannot be told apart in a stream: BMP, and PNM in text.
+OTHERS = (b"BM", b"P")
 HEAD = 12  # bytes at their beginning that no single one of them repeats
+
+# How videos begin: MP4 and MOV but not AVIF and HEIF, Matroska, AVI, FLV, MPEG's streams.
+_VIDEO = re.compile(
+    rb"(?s)....ftyp(?!avi|mif|msf|hei|hev)|\x1aE\xdf\xa3|RIFF....AVI|FLV|\0\0\x01\xba|G@"
+)
+TO_JPEGS = "-f image2pipe -c:v mjpeg -q:v 2 - | detcli predict -"
 
 
 def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Item]:
@@ -207,17 +256,18 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
         head = b""
         for chunk in chunks:
             head += chunk
-            if len(head) >= len(JPEG):
+            if len(head) >= HEAD:
                 break
+        _refuse_videos(head)
         chunks = itertools.chain([head], chunks)
-        if head.startswith(JPEG):
-            yield from _split(chunks, options, progress)
+        if start := next(filter(head.startswith, _STARTS), b""):
+            yield from _split(chunks, options, progress, start)
         else:
             data = gather(chunks, options.max_bytes)
             if data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0:  # decoders take one
                 raise DecodeError(
-                    "several pictures, but only JPEGs can be sent as a stream",
-                    "send JPEGs, with ffmpeg -c:v mjpeg, or name files",
+                    "several pictures, but only JPEG, PNG and binary PNM can be sent as a stream",
+                    f"send JPEGs, with ffmpeg {TO_JPEGS}, or name files",
                 )
             yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:
@@ -227,10 +277,24 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
         yield failed(STDIN, error)
 
 
+def _refuse_videos(head: bytes) -> None:
+    """Say how ffmpeg makes pictures of a video that begins like this, encoded or raw."""
+    if _VIDEO.match(head):
+        raise DecodeError(
+            "a video, and standard input takes pictures, one after the other",
+            f"name its file; without one: ffmpeg -i - {TO_JPEGS}",
+        )
+    if head and not format_of(head):
+        raise DecodeError(
+            "not a picture (not in a known picture format)",
+            f"raw video: ffmpeg -f rawvideo -pix_fmt bgr24 -s 640x480 -i - {TO_JPEGS}",
+        )
+
+
 def _split(
-    chunks: Iterable[bytes], options: DecodeOptions, progress: SourceProgress
+    chunks: Iterable[bytes], options: DecodeOptions, progress: SourceProgress, start: bytes
 ) -> Iterator[Item]:
-    splitter = JpegSplitter(options.max_bytes)
+    splitter = Splitter(options.max_bytes, start)
     begin = bytearray()  # everything, until it is clear whether this is a stream
     parts: list[bytes | DecodeError] = []
     numbers = itertools.count()
@@ -260,6 +324,8 @@ def _split(
 
 
 def _item(part: bytes | DecodeError, options: DecodeOptions, frame: int | None = None) -> Item:
+    rate = options.inputs.fps
+    time_s = None if frame is None or rate is None else frame / rate
     if isinstance(part, DecodeError):
-        return failed(STDIN, part, frame)
-    return Item(Origin(STDIN, frame=frame), partial(load_bytes, part, options))
+        return failed(STDIN, part, frame, time_s=time_s)
+    return Item(Origin(STDIN, frame=frame, time_s=time_s), partial(load_bytes, part, options))

@@ -130,6 +130,7 @@ def refused(*arguments):
     [
         ("predict --fromat csv", "no such option: --fromat", "did you mean --format?"),
         ("predict --stride 2", "no such option: --stride", "did you mean --vid-stride?"),
+        ("predict a.mp4 --fps 1", "--fps is the rate of frames on", "every tenth frame of a video"),
         ("predict --weights a.onnx", "no such option: --weights", "did you mean --model?"),
         ("predict --watch", "no such option: --watch", "did you mean --follow?"),
         ("predict --max-det x", "--max-det: 'x' is not a valid int", "see: detcli predict --help"),

@@ -75,7 +75,7 @@ def read(monkeypatch, tmp_path):
         with (tmp_path / "stdin").open() as stdin:
             monkeypatch.setattr(sys, "stdin", stdin)
             items = list(read_stdin(DecodeOptions(Inputs(**inputs)), progress))
-        assert all(item.origin == Origin("-", frame=item.origin.frame) for item in items)
+        assert all(item.origin == Origin("-", None, item.origin.frame) for item in items)
         return [(item.origin.frame, grey(item)) for item in items], progress.total
 
     return read
@@ -98,6 +98,19 @@ STREAMS = [
     ),
     (encode(50) + encode(100)[:-9], [50, "the stream ends in it"]),
     (encode(50)[:100] + encode(100), ["incomplete picture", 100]),
+    (encode(50, ".png") + encode(100, ".png") + encode(150, ".png"), [50, 100, 150]),
+    *(
+        (encode(50, ".png")[:-cut] + encode(100, ".png") * 2, ["chunks do not follow", 100, 100])
+        for cut in (12, 20, 30)
+    ),
+    (
+        encode(50, ".png")[:-20] + encode(100, ".png") + b"junk" + encode(150, ".png"),
+        ["its chunks do not follow", 100, "4 bytes in the stream belong to no picture", 150],
+    ),
+    (encode(50, ".ppm") + encode(100, ".ppm"), [50, 100]),
+    (encode(50, ".ppm") + b"junk" + encode(100, ".ppm")[:-1], [50, "4 bytes", "stream ends in it"]),
+    (b"P5 # by hand\n2\n# and\n1 65535\n" + 2 * b"\x99\0" + b"P5 1 1 255 \x32", [150, 50]),
+    (b"P6 wide\n" + bytes(2000) + b"P6 1 1 255 222", ["its header has no size", 50]),
 ]
 
 
@@ -132,8 +145,50 @@ def test_a_single_file_has_no_number(read):
         assert found == expected or expected in found, name
     for suffix in (".png", ".bmp", ".ppm"):
         assert read(encode(50, suffix)) == ([(None, 50)], 1)
-        ((_, error),), _ = read(encode(50, suffix) + encode(60, suffix))
-        assert "only JPEGs can be sent as a stream" in error
+    ((_, error),), _ = read(encode(50, ".bmp") + encode(60, ".bmp"))
+    assert "only JPEG, PNG and binary PNM can be sent as a stream" in error
+
+
+@pytest.mark.parametrize(
+    ("codec", "pixels"),
+    [("mjpeg", "yuvj420p"), ("png", "rgb24"), ("ppm", "rgb24"), ("pgm", "gray")],
+)
+def test_what_ffmpeg_pipes_is_a_stream(codec, pixels, read):
+    """With the muxer of `ffmpeg -f image2pipe`."""
+    av = pytest.importorskip("av")
+    pipe, expected = io.BytesIO(), [50, 100, 150]
+    with av.open(pipe, "w", format="image2pipe") as muxer:
+        stream = muxer.add_stream(codec, rate=25, width=32, height=24, pix_fmt=pixels)
+        for one in expected:
+            frame = av.VideoFrame.from_ndarray(np.full((24, 32, 3), one, np.uint8), "bgr24")
+            muxer.mux(stream.encode(frame.reformat(format=pixels)))
+        muxer.mux(stream.encode())
+    assert read(pipe.getvalue()) == ([*enumerate(expected)], None)
+
+
+def test_frames_have_times_where_their_rate_is_given(monkeypatch):
+    stream = encode(50) + encode(60)[:-9] + encode(70)
+    monkeypatch.setattr(module, "stdin_chunks", lambda _: iter([stream]))
+    options = DecodeOptions(Inputs(("-",), fps=29.97))
+    origins = [item.origin for item in read_stdin(options, SourceProgress())]
+    assert origins == [Origin("-", None, number, number / 29.97) for number in range(3)]
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".avi"])
+def test_a_video_is_refused_with_what_makes_pictures_of_it(suffix, monkeypatch, tmp_path):
+    path = tmp_path / f"clip{suffix}"
+    video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), 10, (32, 24))
+    video.write(np.zeros((24, 32, 3), np.uint8))
+    video.release()
+    for data, reason, hint in (
+        (path.read_bytes(), "a video, and ", "name its file; without one: ffmpeg -i - -f image2"),
+        (bytes(32 * 24 * 3), "not in a known picture format", "ffmpeg -f rawvideo -pix_fmt bgr24"),
+    ):
+        monkeypatch.setattr(module, "stdin_chunks", lambda _, data=data: iter([data]))
+        (item,) = read_stdin(DecodeOptions(), SourceProgress())
+        with pytest.raises(DecodeError, match=reason) as caught:
+            item.load()
+        assert hint in caught.value.hint
 
 
 def test_each_picture_comes_when_it_is_complete(writer, monkeypatch):

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.core.errors import DecodeError
-from detcli.source.stdin import JpegSplitter
+from detcli.source.decode import JPEG
+from detcli.source.stdin import Splitter
 
 SOI, EOI = b"\xff\xd8", b"\xff\xd9"
 LIMIT = 200_000
@@ -66,9 +67,9 @@ KINDS = {
 }
 
 
-def split(stream, *cuts, limit=LIMIT):
+def split(stream, *cuts, limit=LIMIT, start=JPEG):
     """The pictures and errors in a stream that comes in chunks."""
-    splitter = JpegSplitter(limit)
+    splitter = Splitter(limit, start)
     edges = [0, *sorted(cuts), len(stream)]
     parts = [
         part
@@ -87,6 +88,19 @@ def test_pictures_are_unchanged():
         assert split(picture) == [picture]
         assert split(picture * 3) == [picture] * 3
         assert split(picture, *range(len(picture))) == [picture]
+
+
+@pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG\r\n\x1a\n"), (".ppm", b"P6")])
+def test_pictures_of_other_formats_are_unchanged(suffix, start):
+    picture = cv2.imencode(suffix, np.full((5, 7, 3), start[0], np.uint8))[1].tobytes()
+    for cuts in ([], range(3 * len(picture))):
+        assert split(picture * 3, *cuts, start=start) == [picture] * 3
+    splitter = Splitter(LIMIT, start)
+    assert list(splitter.feed(picture[:-1])) == []
+    assert list(splitter.feed(picture[-1:])) == [picture]
+    error, *rest = split(picture, limit=len(picture) - 1, start=start)
+    assert "more than" in str(error)
+    assert not any(isinstance(part, bytes) for part in rest)
 
 
 @given(data=st.data(), kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=6))
@@ -114,7 +128,7 @@ def test_chunks_make_no_difference_to_damage(data):
 
 
 def test_a_picture_comes_as_soon_as_its_last_byte_is_there():
-    splitter = JpegSplitter(LIMIT)
+    splitter = Splitter(LIMIT)
     for picture in KINDS.values():
         assert list(splitter.feed(picture[:-1])) == []
         assert list(splitter.feed(picture[-1:])) == [picture]
@@ -156,7 +170,7 @@ def test_damage_and_other_bytes_are_reported_once():
 
 
 def test_at_most_one_picture_is_held():
-    splitter = JpegSplitter(10_000)
+    splitter = Splitter(10_000)
     endless = KINDS["plain"][:-2] + bytes(2000)
     errors = [part for _ in range(100) for part in splitter.feed(bytes(1000))]
     errors += list(splitter.feed(endless))

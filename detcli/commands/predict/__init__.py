@@ -43,6 +43,9 @@ def predict(config: Config) -> None:
     inputs, in_shards = config.inputs, config.writing.in_shards
     if not inputs.source and inputs.files_from is None and not in_shards:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
+    if inputs.fps is not None and "-" not in inputs.source:
+        hint = "name - for it; --vid-stride 10 takes every tenth frame of a video"
+        raise UsageError("--fps is the rate of frames on standard input, no input here", hint)
     set_up_process()
     if config.watched.track is not None:
         from detcli.watch.scene import load_trackers

@@ -16,6 +16,7 @@ CLAIMS = [name for name, row in ROWS.items() if not row.boxes]
 WORDS = {
     "source": ["b.png"],
     "files_from": ["--files-from", "names.txt"],
+    "fps": ["--fps", "30", "-"],
     "null": ["--null", "--files-from", "names.txt"],
     "device": ["--device", "openvino" if find_spec("openvino") else "cpu,cpu"],
     "cuda_graph": ["--no-cuda-graph"],
@@ -56,6 +57,7 @@ def boxes_of(invoke, make_model, make_picture, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DETCLI_DEVICE", "cpu")
     monkeypatch.setattr("detcli.commands.predict.shards.open_engine", open_here)
+    monkeypatch.setattr("detcli.source.stdin.read_stdin", lambda *_: iter(()))
     monkeypatch.setattr("detcli.sink.window.WindowSink.__init__", lambda *_: None)
     monkeypatch.setattr("detcli.sink.window.WindowSink.write", lambda *_: None)
     monkeypatch.setattr("detcli.sink.window.WindowSink.close", lambda *_: None)
