@@ -1,11 +1,20 @@
 """Pipelines as shells run them: conditions, readers that leave, programs at both ends."""
 
 import os
+import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
 
+import cv2
 import pytest
+from colour_model import picture
+from documentation.shells import blocks, page, skip_without_jq
 from documentation.shells import run as bash
+from json_lines import lines
+
+PAGE = page("recipes")
 
 if os.name != "posix":
     pytest.skip("needs a shell", allow_module_level=True)
@@ -61,3 +70,67 @@ def test_a_reader_that_leaves_does_not_decide_a_condition(text, code, reader, sh
     done = shell(condition(text, inputs, f"| {reader} > /dev/null"), code)
     assert ("the run ended before its last input" in done.stderr) == (code == 3)
     assert done.stderr == "" or code
+
+
+def test_jq_and_sqlite_take_the_records(shell, tmp_path):
+    skip_without_jq("jq")
+    run = "detcli predict pics -q --conf 0.6"
+    done = shell(f"{run} | jq -r 'select(.detections[0]).source'")
+    assert done.stdout.split() == ["pics/0000.png", "pics/0003.png"]
+    done = shell(f"{run} | jq -r '[.source, (.detections | length)] | @csv' > counts.csv")
+    shell(f"{run} -o boxes.csv")
+    if shutil.which("sqlite3") is None:
+        pytest.skip("sqlite3 is not installed")
+    query = "SELECT source, count(nullif(class_name, '')) FROM t GROUP BY source"
+    done = shell(f'sqlite3 -csv ":memory:" ".import boxes.csv t" "{query}"')
+    assert done.stdout.split() == (tmp_path / "counts.csv").read_text().replace('"', "").split()
+
+
+def test_make_redoes_what_is_older_than_its_picture(shell, tmp_path):
+    """A run that fails leaves no target behind."""
+    (tmp_path / "Makefile").write_text(blocks(PAGE, "make")[0])
+    assert shell("make -s -j2 && ls boxes | wc -l").stdout.strip() == "6"
+    assert shell("make").stdout.count("detcli") == 0
+    done = shell("sleep 0.01; touch pics/0003.png; make")
+    assert done.stdout.count("detcli predict") == 1
+    shell("echo torn > pics/torn.png; make", code=2)
+    assert not (tmp_path / "boxes/torn.json").exists()
+
+
+def test_set_e_ends_a_script_where_an_input_failed(shell, tmp_path):
+    (tmp_path / "torn.png").write_bytes(b"torn")
+    done = shell("detcli predict pics torn.png -q -o out.jsonl; echo went on", code=3)
+    assert done.stdout == ""
+    done = shell("detcli predict pics torn.png -q | tail -n 1; echo went on", code=3)
+    assert "went on" not in done.stdout
+    done = shell("detcli predict pics torn.png -q -o out.jsonl || [ $? -eq 3 ]; echo went on")
+    assert done.stdout == "went on\n"
+
+
+def test_a_process_that_stays_open_answers_each_line(shell, tmp_path):
+    """Its queue is a named pipe that it holds open itself; writers come and go."""
+    recipe, *_ = [one for one in blocks(PAGE, "bash") if "mkfifo" in one]
+    queue, start, *_ = recipe.splitlines()
+    shell(queue)
+    with subprocess.Popen(["bash", "-c", f"exec {start.removesuffix(' &')}"]) as process:  # noqa: S607
+        for number in range(3):
+            shell(f"echo pics/000{number}.png > q")
+            for _ in range(1000):
+                if (tmp_path / "boxes.jsonl").exists():
+                    said = (tmp_path / "boxes.jsonl").read_text()
+                    if said.count("\n") > number:
+                        break
+                time.sleep(0.01)
+            assert [one["source"] for one in lines(said)][number:] == [f"pics/000{number}.png"]
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(60) == 143
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".ppm"])
+def test_frames_that_are_piped_have_times(suffix, shell, tmp_path):
+    frame = picture(("red", 2, 2))
+    (tmp_path / "frames").write_bytes(3 * cv2.imencode(suffix, frame)[1].tobytes())
+    done = shell("cat frames | detcli predict - -q --conf 0.6 --fps 8 | tee out.jsonl")
+    found = [(one["frame"], one["time_s"], len(one["detections"])) for one in lines(done.stdout)]
+    assert found == [(0, 0.0, 1), (1, 0.125, 1), (2, 0.25, 1)]
