@@ -61,7 +61,7 @@ HEAVIEST = {
     "tokens a code line": 9.0,
     "lines of JSON": 1_500,
 }
-"""How much there may be to read: an issue that adds says so in its note, and 35,000 lines are the end."""
+"""How much there may be to read: what adds says so where it is closed; 35,000 lines are the end."""
 
 
 def test_the_package_grows_no_heavier():

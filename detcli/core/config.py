@@ -363,6 +363,12 @@ class Settings:
         boxes=True,
         panel=INPUT,
         parse=parse_region,
+        excludes={
+            "blur": (
+                "--blur with --region would leave what is outside it as it is",
+                "leave out --region: --zone says what is where",
+            )
+        },
         other_names="roi crop area",
     )
     tile: "Tiling | None" = option(

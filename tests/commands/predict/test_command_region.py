@@ -98,3 +98,8 @@ def test_a_smaller_picture_is_an_error_and_the_others_go_on(predict, make_pictur
     assert "fractions" in first["error"]["hint"]
     assert [box_of(one) for one in second["detections"]] == [(72, 16, 80, 24)]
     predict("a.png --region 0.5,0,0.2,1", code=2, says="not a rectangle")
+
+
+def test_nothing_is_hidden_where_nothing_is_looked_for(predict, tmp_path):
+    predict("a.png --region 0.5,0,1,1 --blur red --save out", code=2, says="outside it as it is")
+    assert not (tmp_path / "out").exists()
