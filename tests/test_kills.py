@@ -100,7 +100,10 @@ def folder():
 
 SAVING = ["--save", "out", "--save-txt", "labels", "--save-crops", "crops"]
 JOURNAL = "run.jsonl"
-FAILED = '{"schema_version": 1, "source": "x/a.png", "index": 0, "error": {}}\n{"schema_ver'
+ERROR = '{"type": "DecodeError", "message": "torn", "hint": ""}'
+FAILED = (
+    f'{{"schema_version": 1, "source": "x/a.png", "index": 0, "error": {ERROR}}}\n{{"schema_ver'
+)
 
 both_ways = pytest.mark.parametrize("kill_every", [None, 31], ids=["states", "kills"])
 """Every state that a kill could leave, and at some points a process that is killed in fact.

@@ -49,7 +49,7 @@ EXPECTED = [
         done.stdout == ""
         and names(place / "dataset/images") == ["street_0.jpg", "street_10.jpg", "street_20.jpg"]
     ),
-    lambda done, _: '["person",[1' in done.stdout,
+    lambda done, _: '["person",1' in done.stdout,
     lambda _, place: (
         (place / "broken.txt").read_text() == "pics/torn.jpg\n"
         and names(place / "out") == ["car.jpg", "person.jpg"]

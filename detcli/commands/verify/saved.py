@@ -6,6 +6,7 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 import unicodedata
 import warnings
 import zlib
@@ -48,11 +49,13 @@ from detcli.core.record import (
     name_of,
 )
 from detcli.core.text import count
+from detcli.core.timing import POLL_S
 from detcli.run.saved import is_folder, open_lines, read_records
 from detcli.sink.labels import CocoIds, CocoIdsFromFile
 from detcli.sink.page.finder import Finder
 from detcli.source.sources import InputGuard
 
+WRITER_TIMEOUT_S = 2.0  # within which somebody begins to write to a pipe
 MAX_NOTED = 100  # settings of one run that are remembered
 MAX_DIGITS = 8  # of a class id, see `MAX_CLASS`
 MAX_NAMED = 3  # inputs that a sentence names
@@ -408,7 +411,10 @@ def _lasting(name: str) -> Iterator[str]:
         try:
             descriptor = os.open(name, os.O_RDONLY | NO_WAIT)
             with FileIO(descriptor) as pipe:
-                if (begins := pipe.read(1)) == b"":
+                deadline_s = time.monotonic() + WRITER_TIMEOUT_S
+                while (begins := pipe.read(1)) == b"" and time.monotonic() < deadline_s:
+                    time.sleep(POLL_S)  # its writer may begin in a moment
+                if begins == b"":
                     raise SourceError(f"no process writes to {name}", "start its writer first")
                 os.set_blocking(descriptor, True)
                 copy.write(begins or b"")

@@ -50,7 +50,7 @@ def test_passwords_are_not_reported(make_model):
         measure(make_model(), source=(address,))
     assert "secret" not in str(caught.value)
     contract = SimpleNamespace(batch=1)
-    detector = SimpleNamespace(contract=contract, device="cpu", workers=1, canvas=(64, 64))
+    detector = SimpleNamespace(contract=contract, placement="cpu", workers=1, canvas=(64, 64))
     told = run.conditions_of(bench_config(source=(address,)), BenchMode.LATENCY, detector)
     assert "secret" not in told.sources[0]
 

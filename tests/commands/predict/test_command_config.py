@@ -12,7 +12,8 @@ from detcli.core.options import rows
 from detcli.run.counts import Counts
 
 ROWS = rows(Config)
-CLAIMS = [name for name, row in ROWS.items() if not row.boxes]
+# Without --follow, which takes no file and has no end: see test_command_follow.
+CLAIMS = [name for name, row in ROWS.items() if not row.boxes and name != "follow"]
 WORDS = {
     "source": ["b.png"],
     "files_from": ["--files-from", "names.txt"],

@@ -88,7 +88,7 @@ def test_records_are_written_to_an_object(s3, make_pictures, predict, tmp_path, 
     s3.put("first")
     predict(f"pics -o local.{suffix}")
     there = f"s3://photos/out/all.{suffix}"
-    predict(f"pics -o {there}", says=f"wrote 5 records to {there}")
+    predict(f"pics -o {there}", says=f"5 records to {there}")
     assert s3.get(f"out/all.{suffix}") == (tmp_path / f"local.{suffix}").read_bytes()
 
 
