@@ -23,11 +23,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = """
-backend/postprocess core/files core/tiling core/topk model/heads/decode model/heads/two_tensors
-run/counts run/shards/manifest run/shards/parts run/shards/schedule run/shards/work sink/image
-sink/journal
+backend/postprocess core/files core/geometry core/tiling core/topk model/heads/decode
+model/heads/two_tensors run/counts run/shards/manifest run/shards/parts run/shards/schedule
+run/shards/work sink/image sink/journal
 """.split()  # where a defect loses results or shows what is hidden
-HEADS = "heads", "test_recognise.py", "test_recognise_heads.py"
+HEADS = """
+heads test_adapt.py test_recognise.py test_recognise_heads.py test_recognise_refusals.py
+""".split()
 MORE = {
     "heads": [f"tests/model/{name}" for name in HEADS],
     "parts": ["tests/commands/test_records_merge.py"],

@@ -8,15 +8,22 @@ from hypothesis.extra import numpy as st_numpy
 
 from detcli.core.geometry import (
     Letterbox,
+    Picture,
     area,
     clipped,
     common,
+    new_image,
     non_maximum_suppression,
     overlap,
     shown,
 )
 
 SIDES = st.integers(1, 5000)
+
+
+def test_a_picture_has_three_channels():
+    picture = Picture.whole(new_image((2, 5)))
+    assert (picture.size, picture.pixels.shape) == ((2, 5), (2, 5, 3))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +191,7 @@ def test_greedy_and_by_class(boxes, data, threshold, limit):
 
 
 def test_overlap_at_the_threshold_stays():
-    boxes = np.array([[0, 0, 2, 1], [1, 0, 3, 1]], np.float32)  # IoU 1/3
+    boxes = np.array([[0, 0, 4, 1], [2, 0, 6, 1]], np.float32)  # IoU 1/3
     both = np.zeros(2, np.int64)
     assert non_maximum_suppression(boxes, both, 1 / 3, 9).tolist() == [0, 1]
     assert non_maximum_suppression(boxes, both, 0.33, 9).tolist() == [0]

@@ -12,13 +12,17 @@ from detcli.model.graph import GraphIndex
 from detcli.model.heads.decode import (
     Activation,
     BoxDecode,
+    _kept_axis,
+    _same,
     boxes_of,
+    columns,
     cut_along,
     is_linear,
     layers_of,
     moved_inputs,
     parts_of,
     scores_of,
+    shares_of,
 )
 
 
@@ -111,6 +115,7 @@ def test_the_axis_that_is_cut_along():
     cases = {
         halves[1]: (2, 3),
         graph("Gather", source, np.array([5]), axis=1): (1, 5),
+        graph("Gather", source, np.array([0])): (0, 0),
         graph("Gather", source, np.array([5, 6]), axis=1): (None, 0),
         graph.cut(source, 2, 9, -2): (1, 2),
         graph("Slice", source, [0, 2], [1, 4], [0, 2]): (None, 0),
@@ -126,7 +131,11 @@ def test_the_axis_that_is_cut_along():
 def test_what_is_a_layers_output():
     graph = Graph()
     one, other = (graph.linear(graph.queries(), 8, 4) for _ in range(2))
+    deep = one
+    for _ in range(250):
+        deep = graph("Neg", deep)
     cases = {
+        deep: True,
         graph("Add", one, other): True,
         graph("Mul", one, np.float32(2)): True,
         graph("Mul", one, other): False,
@@ -137,3 +146,93 @@ def test_what_is_a_layers_output():
     index = read(graph, *cases)
     assert {name: is_linear(index, index.producer(name)) for name in cases} == cases
     assert not is_linear(index, None)
+
+
+@pytest.mark.parametrize("joins", [1, 2, 3])
+def test_boxes_that_are_joined_twice_are_still_followed(joins):
+    graph = Graph()
+    boxes = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
+    for _ in range(joins):
+        other = graph("Sigmoid", graph.linear(graph.queries(), 8, 4))
+        boxes = graph("Concat", boxes, other, np.zeros((1, 2, 4)), axis=1)
+    found = boxes_of(read(graph, boxes), boxes)
+    assert (found and found.how) == (BoxDecode.SIGMOID if joins < 3 else None)
+
+
+@pytest.mark.parametrize("dims", [(4,), (1, 1, 4), (24, 4)])
+def test_constants_that_differ_from_query_to_query_are_earlier_boxes(dims):
+    graph = Graph()
+    changes = graph("MatMul", graph.queries(), graph.weights(8, 4))
+    boxes = graph("Sigmoid", graph("Add", changes, graph.weights(*dims)))
+    how = BoxDecode.REFINED if dims[0] == 24 else BoxDecode.SIGMOID
+    assert boxes_of(read(graph, boxes), boxes).how is how
+
+
+def test_a_softmax_without_an_axis_takes_the_last():
+    graph = Graph()
+    shares = graph("Softmax", graph.linear(graph.queries(), 8, 5))
+    index = read(graph, shares)
+    assert shares_of(index, index.producer(shares)) == 5
+
+
+@pytest.mark.parametrize(
+    ("steps", "same"),
+    [
+        ([], True),
+        ([("Relu", {})], True),
+        ([("Transpose", {"perm": [0, 2, 1]})], True),
+        *(([("Relu", {})] * number, number <= 8) for number in (7, 8, 9, 20)),
+    ],
+)
+def test_what_is_computed_twice_is_the_same(steps, same):
+    graph = Graph()
+    source = graph.queries()
+
+    def behind(tensor, steps):
+        for operator, attributes in steps:
+            tensor = graph(operator, tensor, **attributes)
+        return tensor
+
+    one, twin = behind(source, steps), behind(source, steps)
+    others = [behind(graph.queries(), steps), behind(source, [*steps, ("Neg", {})])]
+    if steps:
+        others += [behind(source, [*steps[:-1], ("Transpose", {"perm": [1, 0, 2]})])]
+    index = read(graph, one, twin, *others)
+    assert _same(index, one, twin) == same
+    assert not any(_same(index, one, other) for other in others)
+
+
+def test_constants_and_parts_are_the_same_by_what_they_hold():
+    graph = Graph()
+    source = graph.queries()
+    halves = graph.all("Split", source, np.array([4, 4]), outputs=2, axis=2)
+    twins = [graph("Mul", source, np.float32(factor)) for factor in (2, 2, 3)]
+    index = read(graph, *halves, *twins)
+    assert _same(index, twins[0], twins[1])
+    assert not _same(index, twins[0], twins[2])
+    assert not _same(index, *halves)
+
+
+@pytest.mark.parametrize(
+    ("before", "rank", "axis", "channels", "kept"),
+    [
+        ([1, 8, 4, 6], 3, 1, 8, 1),  # as far from the front
+        ([1, 3, 4, 8], 3, 2, 8, 3),  # as far from the end
+        ([8, 24], 3, 1, 8, 0),
+        ([8, 1, 24], 3, 1, 8, None),
+        ([1, 3, 4, 8], 3, 2, 9, None),
+        ([8], 3, 1, 8, None),  # two from the end of one
+        ([], 3, 2, 8, 2),
+        ([1, 24, 8], 0, 2, 8, 2),
+    ],
+)
+def test_where_channels_were_before_a_reshape(before, rank, axis, channels, kept):
+    assert _kept_axis(before, rank, axis, channels) == kept
+
+
+def test_parts_that_are_joined_along_an_axis_from_the_end():
+    graph = Graph()
+    boxes, final = (graph.linear(graph.queries(), 8, count) for count in (4, 3))
+    other = graph.linear(graph.queries(), 8, 2)
+    head = graph("Concat", graph("Concat", boxes, final, axis=-1), other, axis=-1)
+    assert columns(read(graph, head), head, 2) == [(4, boxes), (3, final), (2, other)]

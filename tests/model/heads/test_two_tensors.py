@@ -1,11 +1,13 @@
 """Which two tensors are boxes and scores of the same anchors."""
 
+import numpy as np
 import pytest
 from graph_builder import Graph
+from onnx import helper
 
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.two_tensors import _class_axis, pair
+from detcli.model.heads.two_tensors import _class_axis, _kept, pair
 
 
 @pytest.mark.parametrize(
@@ -62,3 +64,14 @@ def test_what_is_made_of_scores_are_no_boxes():
     scores = graph("Sigmoid", graph.linear(graph.queries(), 8, 5))
     boxes = graph.cut(scores, 0, 4, 2)
     assert pair(GraphIndex(infer_shapes(graph.model([boxes, scores])).graph)) is None
+
+
+@pytest.mark.parametrize(("count", "most"), [(np.array([24]), 24), (None, None)])
+def test_how_many_a_top_k_keeps(count, most):
+    graph = Graph()
+    features = graph.queries()
+    count = graph.cut(graph("Shape", features), 1, 2, 0) if count is None else count
+    best, _ = graph.all("TopK", features, count, outputs=2, axis=1)
+    index = GraphIndex(infer_shapes(graph.model([best])).graph)
+    assert _kept(index, index.producer(best)) == most
+    assert _kept(index, helper.make_node("TopK", ["x"], ["y", "z"], k=7)) == 7
