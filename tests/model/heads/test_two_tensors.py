@@ -7,7 +7,7 @@ from onnx import helper
 
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.two_tensors import _class_axis, _kept, pair
+from detcli.model.heads.two_tensors import _class_axis, _flattened, _kept, pair
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,19 @@ def test_how_many_a_top_k_keeps(count, most):
     index = GraphIndex(infer_shapes(graph.model([best])).graph)
     assert _kept(index, index.producer(best)) == most
     assert _kept(index, helper.make_node("TopK", ["x"], ["y", "z"], k=7)) == 7
+
+
+def test_what_was_flattened_for_a_top_k():
+    graph = Graph()
+    raw = graph.linear(graph.queries(), 8, 3)
+    final = graph("Sigmoid", raw)
+    cases = {
+        graph("Flatten", final, axis=1): raw,
+        graph("Reshape", graph("Unsqueeze", final, [0]), [1, -1]): raw,
+        graph("Reshape", graph("Squeeze", final, [0]), [-1]): final,
+        graph("Reshape", graph("Gather", final, np.int64(0), axis=0), [-1]): final,
+        graph("Reshape", graph("ReduceMax", final, axes=[2], keepdims=0), [-1]): "",
+        raw: "",
+    }
+    index = GraphIndex(infer_shapes(graph.model([*cases])).graph)
+    assert {name: _flattened(index, name) for name in cases} == cases
