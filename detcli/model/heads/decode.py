@@ -184,7 +184,7 @@ def is_linear(index: GraphIndex, node: NodeProto | None) -> bool:
             continue
         if node.op_type not in ARITHMETIC - {"Pow"}:
             return False
-        inputs = [name for name in node.input[:2] if computed(index, name)]
+        inputs = [name for name in node.input if computed(index, name)]
         if not inputs or (len(inputs) > 1 and node.op_type not in {"Add", "Sub"}):
             return False
         for name in inputs:
@@ -271,11 +271,11 @@ def to_corners(index: GraphIndex, node: NodeProto) -> bool:
 
 def boxes_of(index: GraphIndex, tensor: str) -> Decoded | None:
     """How boxes are decoded, looking back from their columns; None if not recognised."""
-    found = _decoded(index, tensor, 2)
+    found = _decoded(index, tensor)
     return None if found is None else found._replace(fractions=_unit_of(index, tensor))
 
 
-def _decoded(index: GraphIndex, tensor: str, joins: int) -> Decoded | None:
+def _decoded(index: GraphIndex, tensor: str, joins: int = 2) -> Decoded | None:
     level = [tensor]
     for _ in range(DECODE_DEPTH):
         following = list[str]()
@@ -341,7 +341,7 @@ def _decoded_by(index: GraphIndex, node: NodeProto) -> Decoded | None:
 
 def decoded_from(index: GraphIndex, parts: list[str]) -> Decoded | None:
     """How boxes are decoded, from the tensors of their four columns."""
-    found = _decoded(index, parts[0], 2) if len(parts) == 1 else _joined_by(index, parts)
+    found = _decoded(index, parts[0]) if len(parts) == 1 else _joined_by(index, parts)
     return None if found is None else found._replace(fractions=_unit_of(index, parts[0]))
 
 

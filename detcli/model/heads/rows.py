@@ -129,7 +129,7 @@ def _cut_from(index: GraphIndex, tensor: str) -> tuple[str, int]:
             continue
         rank = len(index.shapes[node.input[0]])
         axis, place = cut_along(index, node, index.computed_as(name))
-        return (node.input[0], place) if rank and axis == rank - 1 else ("", 0)
+        return (node.input[0], place) if axis == rank - 1 else ("", 0)
     return "", 0
 
 
