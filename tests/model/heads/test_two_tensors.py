@@ -5,9 +5,11 @@ import pytest
 from graph_builder import Graph
 from onnx import helper
 
+from detcli.core.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.two_tensors import _class_axis, _flattened, _kept, pair
+from detcli.model.heads.decode import Activation, BoxDecode, Decoded
+from detcli.model.heads.two_tensors import _class_axis, _flattened, _kept, _tells_apart, pair
 
 
 @pytest.mark.parametrize(
@@ -91,3 +93,23 @@ def test_what_was_flattened_for_a_top_k():
     }
     index = GraphIndex(infer_shapes(graph.model([*cases])).graph)
     assert {name: _flattened(index, name) for name in cases} == cases
+
+
+@pytest.mark.parametrize(
+    ("how", "other", "scores_are", "layer", "apart"),
+    [
+        ("GRID", "SIGMOID", "SIGMOID", "Conv", True),
+        ("GRID", "GRID", "SIGMOID", "Conv", False),
+        ("LINEAR", None, "SOFTMAX", "MatMul", False),
+        ("SIGMOID", None, "SOFTMAX", "Conv", False),
+        ("SIGMOID", None, "SOFTMAX", "MatMul", True),
+        ("REFINED", "SIGMOID", "SIGMOID", "MatMul", True),
+        ("SIGMOID", "SIGMOID", "SIGMOID", "MatMul", False),
+        ("SIGMOID", "REFINED", "SIGMOID", "MatMul", False),
+    ],
+)
+def test_boxes_of_four_classes_are_told_by_what_makes_them(how, other, scores_are, layer, apart):
+    ours, theirs = (
+        Decoded(BoxDecode[one], BoxFormat.CXCYWH) if one else None for one in (how, other)
+    )
+    assert _tells_apart(ours, theirs, Activation[scores_are], layer) == apart
