@@ -572,8 +572,8 @@ class Writing:
     blur: tuple[str, ...] = option(
         (),
         "--blur LIST",
-        "Hide these classes in all pictures that are written or shown: person,car. Records keep "
-        "their boxes.",
+        "Hide these classes, where they are found above --conf, in all pictures that are written "
+        "or shown: person,car. Records keep their boxes.",
         boxes=False,
         separator=",",
         needs={"save save_crops save_dataset report show read": WHERE},

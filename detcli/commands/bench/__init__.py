@@ -24,7 +24,11 @@ from detcli.core.values import BenchMode, parse_writable
 @command(
     adapted("source", help="Pictures, folders or videos; default: a built-in picture."),
     Running,
-    adapted("device", help="Where to run: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N."),
+    adapted(
+        "device",
+        help="Where to run: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:GPU "
+        "or openvino:NPU.",
+    ),
     *("nms", "imgsz", "box_format", "preprocess", "boxes_only"),
     Messages,
 )

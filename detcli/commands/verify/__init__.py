@@ -47,7 +47,8 @@ BESIDE_CHECK = {"check", "report", "format", "quiet", "verbose"}
     adapted("recursive", needs={"images": "name a folder of pictures"}),
     adapted(
         "device",
-        help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N.",
+        help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, "
+        "openvino:GPU or openvino:NPU.",
         default=(Device.parse("cpu"),),
     ),
     "half",
