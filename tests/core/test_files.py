@@ -24,6 +24,7 @@ from detcli.core.files import (
     make_folder,
     open_output,
     open_regular,
+    read_text,
     unwritable,
     write_file,
     write_output,
@@ -445,3 +446,18 @@ def test_a_file_that_cannot_be_closed_is_not_complete(kind, tmp_path, monkeypatc
     with pytest.raises(OutputError, match=r"cannot write .*a: Input/output error"):
         file.commit()
     file.file = None  # whose destructor would close it again
+
+
+def test_what_cannot_be_opened_is_named_and_what_can_is_read(tmp_path):
+    with pytest.raises(OutputError, match=r"cannot write .*gone/a"):
+        DirectFile(tmp_path / "gone" / "a")
+    (tmp_path / "names.txt").write_bytes("\ufeffpérson".encode())
+    assert read_text(tmp_path / "names.txt") == "pérson"
+
+
+def test_the_names_in_a_folder_are_put_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("detcli.core.files.sync", synced.append)
+    with contextlib.closing(Folder(tmp_path)) as folder:
+        folder.sync()
+        assert [os.fstat(one).st_ino for one in synced] == [tmp_path.stat().st_ino]
