@@ -12,7 +12,7 @@ import pytest
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
-REQUIRED = "DETCLI_REQUIRE_BROWSER"
+REQUIRED = "REQUIRE_BROWSER"
 """Set where these tests must not be skipped."""
 
 LIMIT_S = 60

@@ -41,8 +41,10 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 # As the command line sets it: the process that is forked for each command has loaded OpenCV.
 os.environ["OPENCV_IO_MAX_IMAGE_PIXELS"] = "200000000"
 
-# Nor of accounts for object stores.
-for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))]:
+# Nor of accounts for object stores, nor of what the caller sets for detcli.
+for name in [
+    name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "DETCLI_"))
+]:
     del os.environ[name]
 
 # No test asserts a time, and a busy machine makes any example slow.
