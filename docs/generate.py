@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -22,7 +23,7 @@ COMMANDS = DOCS.parent / "detcli/commands"
 SCHEMA = re.compile("(<!-- schema: .*? -->\n).*?(<!-- end of schema -->)", re.DOTALL)
 
 
-def detcli(*arguments):
+def detcli(*arguments: str) -> str:
     """What a command prints, at a fixed width."""
     environment = {**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100"}
     command = [sys.executable, "-m", "detcli", *arguments]
@@ -30,7 +31,7 @@ def detcli(*arguments):
     return finished.stdout
 
 
-def commands(*group):
+def commands(*group: str) -> Iterator[list[str]]:
     """Words of all commands, from the help of the program or of a group of commands."""
     listing = detcli(*group, "--help").partition("Commands:\n")[2]
     for name in re.findall(r"^ {2}(\w+)", listing, re.MULTILINE):
@@ -38,7 +39,7 @@ def commands(*group):
         yield from commands(*group, name)
 
 
-def cli():
+def cli() -> str:
     """The text of docs/cli.md."""
     parts = ["# Command line\n", "Written by docs/generate.py from the program's own help.\n"]
     for arguments in ([], *commands()):
@@ -47,13 +48,13 @@ def cli():
     return "\n".join(parts)
 
 
-def output(text):
+def output(text: str) -> str:
     """The text of docs/output.md with the schema in its place."""
     schema = f"\n```json\n{detcli('schema')}```\n\n"
     return SCHEMA.sub(lambda found: found[1] + schema + found[2], text)
 
 
-def main():
+def main() -> None:
     """Write the files."""
     for command in REPORTS:
         (COMMANDS / command / "schema.json").write_text(schema(command), encoding="utf-8")

@@ -113,7 +113,8 @@ def _readable(kind: Any) -> Any:
     if typing.is_typeddict(kind):
         hints = typing.get_type_hints(kind, include_extras=True)
         fields = {name: _readable(hint) for name, hint in hints.items()}
-        return typing_extensions.TypedDict(kind.__name__, fields)
+        make: Any = typing_extensions.TypedDict  # which type checkers only know as a base class
+        return make(kind.__name__, fields)
     if (origin := typing.get_origin(kind)) in {list, typing.NotRequired}:
         return origin[_readable(typing.get_args(kind)[0])]
     return kind

@@ -4,10 +4,12 @@ Usage: python docs/images/draw_belt.py belt.mp4
 """
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 HERE = Path(__file__).parent
 DEMO = HERE.parents[1] / "models/codes/demo.jpg"
@@ -25,9 +27,9 @@ PARCELS = (
 )
 
 
-def frames():
+def frames() -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]]:
     """Yield each frame, `(H, W, 3)` uint8 BGR, and the `(N, 4)` boxes of the parcels in it."""
-    demo = cv2.imread(str(DEMO))
+    demo = np.asarray(cv2.imread(str(DEMO)))
     height, width = SIZE
     for number in range(FRAMES):
         image = np.full((height, width, 3), 70, np.uint8)

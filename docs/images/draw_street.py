@@ -1,9 +1,14 @@
 """Draw a street scene in which a COCO detector finds four objects, and write it as a JPEG."""
 
 import sys
+from collections.abc import Sequence
 
 import cv2
 import numpy as np
+import numpy.typing as npt
+
+Colour = Sequence[float]
+Image = npt.NDArray[np.uint8]
 
 WIDTH, HEIGHT, SCALE = 960, 640, 3
 WHITE, CREAM, INK = (250, 250, 248), (240, 236, 226), (26, 28, 32)
@@ -19,38 +24,56 @@ LETTERS = {  # strokes as pairs of digits, across and down, in a cell of six by 
 class Canvas:
     """A picture drawn at SCALE times its size; colours are given as red, green, blue."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         """Start with a black picture."""
         self.image = np.zeros((HEIGHT * SCALE, WIDTH * SCALE, 3), np.uint8)
 
-    def polygon(self, points, top, bottom=None):
+    def polygon(self, points: npt.ArrayLike, top: Colour, bottom: Colour | None = None) -> None:
         """Fill a polygon with a colour, or with a vertical gradient between two colours."""
-        corners = np.round(np.float64(points) * SCALE).astype(np.int32)
+        corners = np.round(np.asarray(points) * SCALE).astype(np.int32)
         left, upper, width, height = cv2.boundingRect(corners)
         rows = np.arange(max(upper, 0), min(upper + height, HEIGHT * SCALE))
         window = np.s_[rows[0] : rows[-1] + 1, max(left, 0) : left + width]
         mask = np.zeros(self.image.shape[:2], np.uint8)
         cv2.fillPoly(mask, [corners], 1)
         share = ((rows - upper) / height)[:, None, None]
-        fill = np.float64(top) * (1 - share) + np.float64(bottom or top) * share
+        fill = np.asarray(top) * (1 - share) + np.asarray(bottom or top) * share
         self.image[window] = np.where(mask[window][..., None], fill[..., ::-1], self.image[window])
 
-    def box(self, left, upper, right, lower, top, bottom=None, radius=0):
+    def box(
+        self,
+        left: float,
+        upper: float,
+        right: float,
+        lower: float,
+        top: Colour,
+        bottom: Colour | None = None,
+        radius: float = 0,
+    ) -> None:
         """Fill a rectangle whose corners may be rounded."""
         across, down = np.cos(np.radians(range(0, 360, 6))), np.sin(np.radians(range(0, 360, 6)))
         x = np.where(across > 0, right - radius, left + radius) + radius * across
         y = np.where(down > 0, lower - radius, upper + radius) + radius * down
         self.polygon(np.stack([x, y], 1), top, bottom)
 
-    def disc(self, x, y, radius, top, bottom=None, squash=1.0, sides=90):
+    def disc(
+        self,
+        x: float,
+        y: float,
+        radius: float,
+        top: Colour,
+        bottom: Colour | None = None,
+        squash: float = 1.0,
+        sides: int = 90,
+    ) -> None:
         """Fill a circle, an ellipse or a regular polygon that stands on a side."""
         angles = (np.arange(sides) + 0.5) * 2 * np.pi / sides
         circle = np.stack([np.cos(angles), squash * np.sin(angles)], 1)
-        self.polygon((x, y) + radius * circle, top, bottom)
+        self.polygon(np.array([x, y]) + radius * circle, top, bottom)
 
-    def line(self, points, colour, thickness):
+    def line(self, points: npt.ArrayLike, colour: Colour, thickness: float) -> None:
         """Draw a chain of strokes with round ends."""
-        corners = np.round(np.float64(points) * SCALE).astype(np.int32)
+        corners = np.round(np.asarray(points) * SCALE).astype(np.int32)
         width = max(1, round(thickness * SCALE))
         cv2.polylines(
             self.image,
@@ -61,14 +84,14 @@ class Canvas:
             lineType=cv2.LINE_AA,
         )
 
-    def finish(self, generator):
+    def finish(self, generator: np.random.Generator) -> Image:
         """Return the picture at its own size, softened and with a little grain."""
         small = cv2.resize(self.image, (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
         grain = generator.normal(0, 2, (HEIGHT, WIDTH, 1))
         return np.clip(cv2.GaussianBlur(small, (3, 3), 0.5) + grain, 0, 255).astype(np.uint8)
 
 
-def draw_background(canvas, generator):
+def draw_background(canvas: Canvas, generator: np.random.Generator) -> None:
     """Draw sky, clouds, a row of houses, the pavement and the road."""
     canvas.box(0, 0, WIDTH, 470, (92, 158, 214), (226, 234, 232))
     clouds = [(300, 70, 34), (345, 60, 44), (395, 74, 30), (650, 110, 26), (690, 104, 32)]
@@ -90,7 +113,7 @@ def draw_background(canvas, generator):
         canvas.polygon([(x, 590), (x + 90, 590), (x + 80, 602), (x - 12, 602)], (224, 222, 208))
 
 
-def draw_stop_sign(canvas, x, y, radius):
+def draw_stop_sign(canvas: Canvas, x: float, y: float, radius: float) -> None:
     """Draw a stop sign on its pole."""
     canvas.box(x - 6, y, x + 6, 512, (150, 154, 158), (112, 116, 120))
     canvas.disc(x, y, radius, (140, 140, 140), sides=8)
@@ -99,17 +122,19 @@ def draw_stop_sign(canvas, x, y, radius):
     for index, letter in enumerate("STOP"):
         corner = (x + (index * 0.395 - 0.73) * radius, y - 0.29 * radius)
         for stroke in LETTERS[letter]:
-            cells = np.array([(int(across), int(down)) for across, down in stroke.split()])
+            cells = np.array([[*map(int, cell)] for cell in stroke.split()])
             canvas.line(corner + cells * (0.046, 0.0645) * radius, WHITE, radius * 0.085)
 
 
-def draw_clock(canvas, x, y, radius):
+def draw_clock(canvas: Canvas, x: float, y: float, radius: float) -> None:
     """Draw a street clock that shows ten past ten."""
     canvas.box(x - 8, y, x + 8, 500, (52, 62, 60), (34, 40, 40))
     canvas.box(x - 22, 484, x + 22, 512, (52, 62, 60), (30, 36, 36), 5)
     canvas.disc(x, y, radius, (58, 70, 68), (28, 34, 34))
     canvas.disc(x, y, radius * 0.87, (254, 253, 246), (236, 233, 222))
-    rays = [(minute, 0.77, 0.81, 1.2) for minute in range(60)]
+    rays: list[tuple[float, float, float, float]] = [
+        (minute, 0.77, 0.81, 1.2) for minute in range(60)
+    ]
     rays += [(hour * 5, 0.66, 0.81, 4) for hour in range(12)]
     rays += [(305 / 6, -0.12, 0.42, 6), (10, -0.12, 0.64, 4)]  # the hands
     for minute, inner, outer, thickness in rays:
@@ -118,7 +143,7 @@ def draw_clock(canvas, x, y, radius):
     canvas.disc(x, y, radius * 0.07, INK)
 
 
-def draw_traffic_light(canvas, x, y, radius):
+def draw_traffic_light(canvas: Canvas, x: float, y: float, radius: float) -> None:
     """Draw a traffic light that shows red; x and y are the centre of its middle lamp."""
     canvas.box(x - 7, y, x + 7, 512, *STEEL)
     half, tall = radius * 1.5, radius * 3.95
@@ -131,7 +156,7 @@ def draw_traffic_light(canvas, x, y, radius):
         canvas.disc(x - radius * 0.3, centre - radius * 0.4, radius * 0.2, glint)
 
 
-def draw_bus(canvas, left, upper, width, height):
+def draw_bus(canvas: Canvas, left: float, upper: float, width: float, height: float) -> None:
     """Draw a bus seen from its side."""
     right, lower = left + width, upper + height
     canvas.disc((left + right) / 2, lower + 24, width * 0.52, (44, 46, 50), squash=0.04)
@@ -156,7 +181,7 @@ def draw_bus(canvas, left, upper, width, height):
             canvas.disc(x, lower, size, (shade, shade, shade + 4))
 
 
-def main():
+def main() -> None:
     """Write the scene to the path named on the command line."""
     generator = np.random.default_rng(7)
     canvas = Canvas()

@@ -78,7 +78,7 @@ def test_python_examples(text):
 
 
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
-def test_python_examples_are_typed(tmp_path, checker):
+def test_the_python_of_the_documentation_is_typed(tmp_path, checker):
     """As they come: mypy is as strict as on the package, pyright has no settings."""
     if checker == "pyright":
         pytest.importorskip("pyright")
@@ -93,6 +93,8 @@ def test_python_examples_are_typed(tmp_path, checker):
     assert len(examples) >= 9
     for number, code in enumerate(examples):
         (tmp_path / f"example_{number}.py").write_text(code)
+    for script in (ROOT / "docs").rglob("*.py"):
+        shutil.copy(script, tmp_path)
     arguments = {
         "mypy": [*tmp_path.glob("*.py")],
         "pyright": ["--pythonpath", sys.executable, tmp_path],
