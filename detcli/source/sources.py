@@ -106,10 +106,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             require_obstore()
         if [*names, inputs.files_from].count(STDIN) > 1:
             raise UsageError("standard input can be read only once", "name - once")
-        if STDIN in names and inputs.every is not None:
+        if STDIN in names and inputs.every is not None and inputs.fps is None:
             raise UsageError(
-                "--every needs the times of frames, which standard input does not have",
-                "use --vid-stride",
+                "--every needs the times of frames, which those on stdin have only with --fps",
+                "name their rate with --fps, or use --vid-stride",
             )
         if not inputs.start < inputs.end_s:
             raise UsageError(

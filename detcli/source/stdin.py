@@ -298,12 +298,15 @@ def _split(
     begin = bytearray()  # everything, until it is clear whether this is a stream
     parts: list[bytes | DecodeError] = []
     numbers = itertools.count()
-    is_stream = False
+    is_stream, last = False, -1
 
     def chosen(parts: Iterable[bytes | DecodeError]) -> Iterator[Item]:
+        nonlocal last
         for part, number in zip(parts, numbers, strict=False):
-            if isinstance(part, DecodeError) or number % options.inputs.vid_stride == 0:
+            step = options.inputs.step(number, number / (options.inputs.fps or 1))
+            if isinstance(part, DecodeError) or step > last:
                 yield _item(part, options, number)
+            last = max(step, last)
 
     for chunk in chunks:
         parts += splitter.feed(chunk)

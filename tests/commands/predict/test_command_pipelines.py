@@ -134,3 +134,6 @@ def test_frames_that_are_piped_have_times(suffix, shell, tmp_path):
     done = shell("cat frames | detcli predict - -q --conf 0.6 --fps 8 | tee out.jsonl")
     found = [(one["frame"], one["time_s"], len(one["detections"])) for one in lines(done.stdout)]
     assert found == [(0, 0.0, 1), (1, 0.125, 1), (2, 0.25, 1)]
+    chosen = "cat frames | detcli predict - -q --every 0.25s"
+    assert [one["time_s"] for one in lines(shell(f"{chosen} --fps 8").stdout)] == [0, 0.25]
+    assert "only with --fps" in shell(chosen, code=2).stderr
