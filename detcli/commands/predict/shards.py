@@ -12,7 +12,7 @@ from detcli.core.values import Format, Share
 from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts
 from detcli.run.shards import open_engine
-from detcli.run.shards.manifest import HeaderJson, Manifest, OpenedRun, begin, source_of
+from detcli.run.shards.manifest import HeaderJson, Manifest, OpenedRun, address_of, begin, source_of
 from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import Store, open_store
 from detcli.run.shards.work import Progress, WorkRequest
@@ -79,10 +79,10 @@ def _require_here(store: Store, manifest: Manifest) -> None:
     """
     names = manifest.shard(0).names if len(manifest) else ()
     if names and all(
-        isinstance(name, str)
+        name is not None
         and not (is_address(name) or is_object(name) or Path(name).is_absolute())
         and identity(name) is None
-        for name in names
+        for name in map(address_of, names)
     ):
         raise UsageError(
             f"{source_of(names[0])}, like all names of the first shard of {store}, is not here",

@@ -53,28 +53,45 @@ class Unusable(NamedTuple):
     hint: str
 
 
-Name = str | Unusable
-"""The name or address of a picture or a video, or the error in its place."""
+Name = str | ListedInput | Unusable
+"""The name or address of a picture or a video, perhaps with its meta, or the error in its place."""
 
 
-def from_json(value: str | list[str]) -> Name:
-    return value if isinstance(value, str) else Unusable(*map(str, value))
+def from_json(value: str | list[Any]) -> Name:
+    if isinstance(value, str):
+        return value
+    source, message, rest = value
+    if message is None:
+        return ListedInput(str(source), None, json.dumps(json.loads(rest)))
+    return Unusable(str(source), str(message), str(rest))
 
 
 def to_entry(name: Name) -> SourceEntry:
     """A name as `Sources.open` takes it."""
-    if isinstance(name, str):
-        return name
-    return failed(name.source, SourceError(name.message, name.hint))
+    if isinstance(name, Unusable):
+        return failed(name.source, SourceError(name.message, name.hint))
+    return name
+
+
+def address_of(name: Name) -> str | None:
+    """The path or address; None in case of an error."""
+    if isinstance(name, ListedInput):
+        return name.name
+    return name if isinstance(name, str) else None
 
 
 def source_of(name: Name) -> str:
     """The name in records."""
-    return public_name(name) if isinstance(name, str) else name.source
+    return name.source if isinstance(name, Unusable) else public_name(address_of(name) or "")
+
+
+def meta_of(name: Name) -> str | None:
+    """What a list in JSON Lines says of it, as JSON."""
+    return name.meta if isinstance(name, ListedInput) else None
 
 
 def hash_of(name: Name) -> bytes:
-    text = name if isinstance(name, str) else "\0".join(name)
+    text = name if isinstance(name, str) else "\0".join(map(str, name))
     data = text.encode("utf-8", "surrogatepass")
     # NumPy drops zeros at the end.
     return hashlib.blake2b(data, digest_size=HASH.itemsize - 1).digest() + b"."
@@ -135,10 +152,12 @@ def only(names: Iterable[Name], hashes: Hashes) -> Iterator[Name]:
 def _as_name(entry: SourceEntry) -> Name:
     """The name of an entry, or the error that is in its place."""
     if isinstance(entry, ListedInput):
-        raise UsageError(
-            "--files-from in JSON Lines: a run in shards takes only names",
-            "write the records to one file, or a name in each line, without meta",
-        )
+        if entry.image is not None:
+            raise UsageError(
+                f"{entry.name}: a run in shards takes no pictures out of a list",
+                "write the records to one file, or name pictures with path",
+            )
+        return entry.name if entry.meta is None else entry
     if not isinstance(entry, Item):
         return entry
     try:
@@ -435,13 +454,14 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> O
 def _checked(entries: Iterable[SourceEntry]) -> Iterator[SourceEntry]:
     """Refuse addresses that hold a password or token, which the manifest would show."""
     for entry in entries:
+        name = entry.name if isinstance(entry, ListedInput) else entry
         if (
-            isinstance(entry, str)
-            and ("://" in entry or "@" in entry)  # a glance, as there may be millions
-            and public_name(entry) != entry
+            isinstance(name, str)
+            and ("://" in name or "@" in name)  # a glance, as there may be millions
+            and public_name(name) != name
         ):
             raise UsageError(
-                f"{public_name(entry)}: a manifest would show the password or token of its address",
+                f"{public_name(name)}: a manifest would show the password or token of its address",
                 "name addresses without any; credentials belong into the environment",
             )
         yield entry

@@ -22,7 +22,15 @@ from detcli.core.record import (
     set_source,
     to_record,
 )
-from detcli.run.shards.manifest import EXAMPLES, Manifest, Name, Shard, source_of
+from detcli.run.shards.manifest import (
+    EXAMPLES,
+    Manifest,
+    Name,
+    Shard,
+    address_of,
+    meta_of,
+    source_of,
+)
 from detcli.run.shards.store import Store, temporary, temporary_file_errors
 from detcli.sink.text import encode
 from detcli.source.names import is_address, is_video, path_of
@@ -236,7 +244,7 @@ class Merge:
         for record in read(self._store, part, shard):
             if number < 0 or not (_has_frames(name) and _is_of(record, name)):
                 number, name = _next(names, record)
-            if isinstance(name, str) and part.endswith(PARQUET):
+            if address_of(name) is not None and part.endswith(PARQUET):
                 set_source(record, source_of(name))  # which version 1 did not hold
             record["index"], record["input"] = self.count, number
             self.count += 1
@@ -261,6 +269,9 @@ def _next(names: Iterator[tuple[int, Name]], record: RecordJson) -> tuple[int, N
 
 
 def _is_of(record: RecordJson, name: Name) -> bool:
+    meta = json.dumps(record["meta"]) if "meta" in record else None
+    if meta != meta_of(name):
+        return False
     if (found := name_of(record)) == name:  # the cheap test first, as there may be millions
         return True
     source = source_of(name)
@@ -269,7 +280,8 @@ def _is_of(record: RecordJson, name: Name) -> bool:
 
 
 def _has_frames(name: Name) -> bool:
-    return isinstance(name, str) and is_video(path_of(name) if is_address(name) else name)
+    address = address_of(name) or ""
+    return is_video(path_of(address) if is_address(address) else address)
 
 
 def _shown(shard: Shard) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterable
 from detcli.core.errors import InferenceError
 from detcli.core.record import Origin, Record
 from detcli.run.counts import Counts
-from detcli.run.shards.manifest import Manifest, source_of
+from detcli.run.shards.manifest import Manifest, meta_of, source_of
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store
 from detcli.run.shards.work import Done, Task
@@ -114,13 +114,14 @@ class Schedule:
 
     def _condemn(self, task: Task, cause: str) -> Counts | None:
         """Give a name the record of an error."""
-        source = source_of(task.shard.names[task.start])
+        name = task.shard.names[task.start]
+        source = source_of(name)
         self._fail_if_fruitless(cause, f"the last picture was {source}", FRUITLESS)
         error = InferenceError(
             f"the process that worked it died {DEATHS} times: {cause}",
             "look at it alone, with detcli predict",
         )
-        origin = Origin(source, input=task.shard.first + task.start)
+        origin = Origin(source, input=task.shard.first + task.start, meta=meta_of(name))
         record = Record(origin, 0, "", "", error=error)
         counts = Counts()
         counts.add(record)

@@ -74,10 +74,10 @@ def stored(s3, make_pictures):
 def in_shards(predict, invoke, shards_here):  # noqa: ARG001 - it only has to be there
     """What one run of a command prints, and what its merged parts are."""
 
-    def run(command, *options):
-        predict(command, "-o", "parts/", *options)
+    def run(command, *options, code=0):
+        predict(command, "-o", "parts/", *options, code=code)
         merged = invoke("merge", "parts/")
         assert merged.returncode == 0, merged.stderr
-        return predict(command).stdout, merged.stdout
+        return predict(command, code=code).stdout, merged.stdout
 
     return run

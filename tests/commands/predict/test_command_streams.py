@@ -195,9 +195,26 @@ def test_with_names_that_end_with_nul_no_line_is_json(predict, tmp_path):
     assert record["source"] == name
 
 
-def test_a_run_in_shards_takes_only_names(predict, tmp_path):
-    (tmp_path / "list").write_text('{"path": "a.png"}')
-    predict("--files-from list -o boxes/", code=2, says="a run in shards takes only names")
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_parts_of_a_run_in_shards_have_what_a_list_says(in_shards, make_video, tmp_path, suffix):
+    """Also where a video comes twice, each time with something else."""
+    make_video(frames=2)
+    metas = {"a.png": [7, {"猫": None}], "clip.mp4": [None, "1", 1], "clip.avi": [5]}
+    entries = [{"path": path, "meta": meta} for path, several in metas.items() for meta in several]
+    (tmp_path / "clip.avi").write_bytes(b"torn")
+    (tmp_path / "list").write_text("\n".join(map(json.dumps, [*entries, {"path": "clip.mp4"}])))
+    one, merged = in_shards("--files-from list", "--shard-size", 2, "--format", suffix, code=3)
+    assert [record.get("meta", ...) for record in lines(one)] == [
+        *(7, {"猫": None}, None, None, "1", "1", 1, 1, 5, ..., ...)
+    ]
+    assert merged == one
+
+
+def test_a_run_in_shards_takes_no_pictures_out_of_a_list(predict, tmp_path):
+    (tmp_path / "list").write_text('{"image": "", "meta": 1}')
+    predict("--files-from list -o boxes/", code=2, says="list:1: a run in shards takes no pictures")
+    (tmp_path / "list").write_text('{"path": "http://a:b@host/a.png", "meta": 1}')
+    predict("--files-from list -o boxes/", code=2, says="a manifest would show the password")
 
 
 @pytest.mark.usefixtures("shards_here")

@@ -77,7 +77,11 @@ def test_a_manifest_that_was_cut_off_is_refused(store, first, kept):
 
 
 @pytest.mark.parametrize(
-    "line", ["null", "[]", "{}", '{"shard": 1}', '{"shard": 1, "names": 3}', "9" * 5000, "[" * 9000]
+    "line",
+    [
+        *("null", "[]", "{}", '{"shard": 1}', '{"shard": 1, "names": 3}', "9" * 5000, "[" * 9000),
+        *('{"shard": 1, "names": [["a", null, "{"]]}', '{"shard": 1, "names": [["a", null, 3]]}'),
+    ],
 )
 def test_a_manifest_with_another_line_is_refused(store, first, line):
     lines = first.read_text().splitlines()

@@ -14,6 +14,7 @@ from detcli.run.shards.parts import Merge, PartWriter
 from detcli.run.shards.schedule import DEATHS, FRUITLESS, STARTS, Schedule
 from detcli.run.shards.store import LocalFolder
 from detcli.run.shards.work import Done, Task
+from detcli.source.names import ListedInput
 
 
 @pytest.fixture
@@ -120,6 +121,15 @@ def test_a_shard_that_kills_is_bisected_to_the_picture(make):
     assert failed["error"]["type"] == "InferenceError"
     assert "died 3 times: SIGSEGV" in failed["error"]["message"]
     assert game.schedule.deaths == 3 + 3 + 3  # as a shard, in 8, 4 and 2 names, and alone
+
+
+def test_a_picture_that_kills_keeps_what_a_list_says_of_it(tmp_path):
+    store = LocalFolder(tmp_path)
+    manifest = written(store, [ListedInput("a.png", None, '{"id": 7}')], 1)
+    game = Game(store, manifest, Schedule(store, manifest, [0]), workers=1)
+    game.play(lambda _: True)
+    (failed,) = game.records()
+    assert (failed["source"], failed["meta"]) == ("a.png", {"id": 7})
 
 
 def test_a_death_by_chance_costs_no_record(make):
