@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Report = TypeVar("Report", bound="DataclassInstance")
 
 SCHEMA_VERSION = 1
+"""Of reports that have no `schema_version` of their own."""
 
 
 class ReportFormat(StrEnum):
@@ -84,7 +85,8 @@ def write_report(
 
 def encode(report: "DataclassInstance") -> str:
     """A report as indented JSON."""
-    document = {"schema_version": SCHEMA_VERSION, **to_json(report)}
+    version = getattr(report, "schema_version", SCHEMA_VERSION)
+    document = {"schema_version": version, **to_json(report)}
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
 
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -182,16 +182,6 @@ def _unmatched(
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
-    """A detection without a counterpart."""
-
-    class_id: int
-    class_name: str
-    score: float
-    box: tuple[float, float, float, float]
-
-
-@dataclass(frozen=True, slots=True)
 class PictureReport:
     """How two sides compare on one picture."""
 
@@ -202,8 +192,8 @@ class PictureReport:
     pairs: int  # at least one of each pair is above the confidence
     over: int
     borderline: int
-    missing: tuple[Box, ...]
-    extra: tuple[Box, ...]
+    missing: list[dict[str, Any]]  # detections without a counterpart, as in records
+    extra: list[dict[str, Any]]
     largest_score_difference: float  # of all pairs
     largest_corner_difference: float
     order: Order
@@ -230,19 +220,13 @@ def picture_report(origin: Origin, compared: Comparison, rules: Rules) -> Pictur
         pairs=len(pairs),
         over=len(compared.over),
         borderline=compared.borderline,
-        missing=tuple(_box(left, row) for row in compared.missing),
-        extra=tuple(_box(right, row) for row in compared.extra),
+        missing=left[[*compared.missing]].to_dict(),
+        extra=right[[*compared.extra]].to_dict(),
         largest_score_difference=max((pair.score_difference for pair in pairs), default=0.0),
         largest_corner_difference=max((pair.corner_difference for pair in pairs), default=0.0),
         order=compared.order,
         agrees=not disagree,
     )
-
-
-def _box(detections: Detections, row: int) -> Box:
-    (box, score, class_id, name), *_ = detections[row]
-    x1, y1, x2, y2 = (round(float(side), 2) for side in box)
-    return Box(class_id, name, round(score, 4), (x1, y1, x2, y2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.table import Table
 from rich.text import Text
 
 from detcli.cli.report import EMPTY, facts, to_json
 from detcli.core.comparison import (
-    Box,
     DetectionsReport,
     Precision,
     tolerance_for,
@@ -153,6 +152,7 @@ class FailedInput:
 class VerifyReport:
     """How two sides compare; it is filled in as they are compared, then judged."""
 
+    schema_version: ClassVar[int] = 2
     agree: bool = False  # something was compared, and all of it is within the tolerance
     failures: list[str] = field(default_factory=list)  # what exceeds it, one sentence each
     left: SideReport
@@ -205,6 +205,7 @@ class CertifiedPicture:
 class Certificate:
     """What was compared, with what, and what came of it."""
 
+    schema_version: ClassVar[int] = 2
     date: str  # UTC in ISO 8601
     request: dict[str, Any]  # which `--check` uses again
     left: CertifiedSide
@@ -230,6 +231,7 @@ class CertificateChange:
 class CheckReport:
     """Whether a certificate holds when the same is compared again."""
 
+    schema_version: ClassVar[int] = 2
     date: str  # of the certificate
     holds: bool  # the sides agree, and nothing changed that matters
     changes: tuple[CertificateChange, ...]
@@ -418,8 +420,8 @@ def _file(source: str) -> str:
     return PurePath(source).name or source
 
 
-def _boxes(boxes: Iterable[Box]) -> str:
-    return _listed([f"{printable(box.class_name)} {box.score:.2f}" for box in boxes], EMPTY)
+def _boxes(rows: Iterable[Mapping[str, Any]]) -> str:
+    return _listed([f"{printable(row['class_name'])} {row['score']:.2f}" for row in rows], EMPTY)
 
 
 def _listed(names: Sequence[str], nothing: str) -> str:

@@ -71,8 +71,11 @@ def test_what_differs(reports, write):
     right = write("r.json", [element(1, 1), element(1, 44, (200, 0, 40, 40)), element(9, 1)])
     report = reports(6, left, right)
     assert (report["detections"]["missing"], report["detections"]["extra"]) == (1, 1)
+    assert report["schema_version"] == 2
     (extra,) = report["detections"]["pictures"][0]["extra"]
-    assert extra["class_name"] == "bottle"
+    assert extra == {"class_id": 39, "class_name": "bottle", "score": 0.9} | dict(
+        zip(("x1", "y1", "x2", "y2"), (200, 0, 240, 40), strict=True)
+    )
     assert report["right_only"] == ["image_id 9"]
     assert [failed["source"] for failed in report["failed"]] == ["3.png"]
 
