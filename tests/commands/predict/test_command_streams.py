@@ -16,6 +16,7 @@ from report_schemas import validator
 from saved_records import of_version_1
 
 from detcli.core.record import box_of
+from detcli.core.text import legible
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_a_list_that_is_run_again_replaces_its_results(predict, make_pictures, t
 
 
 def test_a_list_is_read_line_by_line(warm_detcli, make_model, make_pictures):
-    """The first record comes before the second name is written."""
+    """Each record comes before the next line is written, whether that is a name or JSON."""
     first, second = sorted(make_pictures(2).iterdir())
     command = [warm_detcli / "detcli", "predict", "--files-from", "-", "-q"]
     with subprocess.Popen(
@@ -83,10 +84,11 @@ def test_a_list_is_read_line_by_line(warm_detcli, make_model, make_pictures):
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        for name in (first, second):
-            process.stdin.write(f"{name}\n")
+        for line in (first, json.dumps({"path": str(second), "meta": 1}), second):
+            process.stdin.write(f"{line}\n")
             process.stdin.flush()
-            assert json.loads(process.stdout.readline())["source"] == str(name)
+            record = json.loads(process.stdout.readline())
+            assert record["source"] == str(first if line == first else second)
         process.stdin.close()
         assert process.wait(30) == 0
 
@@ -238,6 +240,24 @@ def test_names_that_are_not_utf_8_are_known_by_their_bytes(predict, invoke, tmp_
         odd = base64.b64encode(b"pics/" + names[0]).decode()
         assert sorted(rows, key=str) == [(shown, odd, 1), (shown, None, 0)]
         assert (tmp_path / file).read_bytes().decode()
+
+
+def test_orjson_reads_records_of_names_that_are_not_utf_8(predict, tmp_path):
+    """Also where they are the names of files that were written."""
+    orjson = pytest.importorskip("orjson")
+    odd = [
+        os.fsdecode(name) for name in (b"caf\xe9.png", b"gone\xff\xf0\x9f.png", b"\xed\xa0\x80.mp4")
+    ]
+    shutil.copy(tmp_path / "a.png", os.fsencode(tmp_path) + b"/caf\xe9.png")
+    (tmp_path / "list").write_bytes(b"\n".join(map(os.fsencode, odd)))
+    options = "--provenance --save out --resume run.jsonl"
+    predict(f"--files-from list {options}", *odd, code=3)
+    predict("--files-from list -o all.json", *odd, code=3)
+    records = [orjson.loads(line) for line in (tmp_path / "run.jsonl").read_bytes().splitlines()]
+    assert len(records) >= 3
+    for found in (records, orjson.loads((tmp_path / "all.json").read_bytes())):
+        named = {base64.b64decode(one["source_bytes"]): one["source"] for one in found}
+        assert named == {os.fsencode(name): legible(name) for name in odd}
 
 
 def test_a_journal_of_version_1_is_continued_in_the_form_of_version_2(
