@@ -241,7 +241,7 @@ HEAD = 12  # bytes at their beginning that no single one of them repeats
 _VIDEO = re.compile(
     rb"(?s)....ftyp(?!avi|mif|msf|hei|hev)|\x1aE\xdf\xa3|RIFF....AVI|FLV|\0\0\x01\xba|G@"
 )
-TO_JPEGS = "-f image2pipe -c:v mjpeg -q:v 2 - | detcli predict -"
+TO_JPEGS = "-i - -f image2pipe -c:v mjpeg -q:v 2 - | detcli predict -"
 
 
 def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Item]:
@@ -267,7 +267,7 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
             if data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0:  # decoders take one
                 raise DecodeError(
                     "several pictures, but only JPEG, PNG and binary PNM can be sent as a stream",
-                    f"send JPEGs, with ffmpeg {TO_JPEGS}, or name files",
+                    f"name files, or send JPEGs: ffmpeg {TO_JPEGS}",
                 )
             yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:
@@ -282,12 +282,12 @@ def _refuse_videos(head: bytes) -> None:
     if _VIDEO.match(head):
         raise DecodeError(
             "a video, and standard input takes pictures, one after the other",
-            f"name its file; without one: ffmpeg -i - {TO_JPEGS}",
+            f"name its file, as an MP4 with its index at the end needs; else: ffmpeg {TO_JPEGS}",
         )
     if head and not format_of(head):
         raise DecodeError(
             "not a picture (not in a known picture format)",
-            f"raw video: ffmpeg -f rawvideo -pix_fmt bgr24 -s 640x480 -i - {TO_JPEGS}",
+            f"raw video: ffmpeg -f rawvideo -pix_fmt bgr24 -s 640x480 {TO_JPEGS}",
         )
 
 

@@ -41,7 +41,7 @@ REORDERED = 32  # more frames than any codec stores before one that is shown ear
 # some do not store either, so that it is measured, as far as they go.
 _COUNTED = (".m4v", ".mov", ".mp4")
 _MEASURED = (".m2ts", ".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".vob")
-_HINT = "fetch or copy the file again; ffmpeg -i FILE -c copy NEW may repair it"
+_HINT = "fetch or copy the file again; ffmpeg -i FILE -c copy NEW.mkv may repair it"
 _UNKNOWN_HINT = "OpenCV may lack its codec, as it does AV1: ffmpeg -i FILE NEW.mp4 makes it H.264"
 
 # Opens a video; again to seek, or to look for missing frames. Raises InputError.

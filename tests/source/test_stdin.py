@@ -181,7 +181,8 @@ def test_a_video_is_refused_with_what_makes_pictures_of_it(suffix, monkeypatch, 
     video.write(np.zeros((24, 32, 3), np.uint8))
     video.release()
     for data, reason, hint in (
-        (path.read_bytes(), "a video, and ", "name its file; without one: ffmpeg -i - -f image2"),
+        (path.read_bytes(), "a video, and ", "else: ffmpeg -i - -f image2pipe -c:v mjpeg "),
+        (2 * encode(50, ".bmp"), "several pictures", "or send JPEGs: ffmpeg -i - -f image2pipe"),
         (bytes(32 * 24 * 3), "not in a known picture format", "ffmpeg -f rawvideo -pix_fmt bgr24"),
     ):
         monkeypatch.setattr(module, "stdin_chunks", lambda _, data=data: iter([data]))
