@@ -1,6 +1,5 @@
 """What becomes of records later: they are merged, made a page of, and described by a schema."""
 
-from collections.abc import Sequence
 from importlib import resources
 from itertools import chain, islice
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from detcli.cli.messages import progress, say, set_verbosity
 from detcli.cli.options import adapted, command
-from detcli.core.config import INPUT, OUTPUT, Config, Messages
+from detcli.core.config import INPUT, OUTPUT, Config, Messages, Writing
 from detcli.core.errors import CheckError, UsageError
 from detcli.core.files import StandardOutput
 from detcli.core.interrupts import interrupts
@@ -133,6 +132,7 @@ def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
     "max_pixels",
     adapted("blur", help="Hide these classes in the pictures: person,car. Boxes stay."),
     "blur_with",
+    "blur_margin",
     adapted(
         "report",
         spelled="-o, --output DIR",
@@ -178,7 +178,7 @@ def report(
     set_up_process()
     if images is not None and not images.is_dir():
         raise UsageError(f"--images {images} is not a folder", "name one, or leave the option out")
-    blur = _Blur(config.writing.blur, config.writing.blur_with)
+    blur = _Blur(config.writing)
     reading = read_records(records)
     first = [*islice(reading, 1)]  # before a page is begun
     finder = Finder(images, config.inputs, blur.pixels if config.writing.blur else None)
@@ -214,11 +214,11 @@ def report(
 
 
 class _Blur:
-    """Hides classes, by name or id, in one of `sink.image.WAYS`; lists those not seen yet."""
+    """Hides the classes of `--blur`, by name or id; lists those not seen yet."""
 
-    def __init__(self, classes: Sequence[str], way: str) -> None:
-        self._classes, self._way = frozenset(classes), way
-        self.unseen = [*classes]
+    def __init__(self, writing: Writing) -> None:
+        self._classes, self._writing = frozenset(writing.blur), writing
+        self.unseen = [*writing.blur]
 
     def pixels(self, record: "RecordJson", image: "Image") -> "Image":
         """The picture of a record without what is hidden."""
@@ -228,7 +228,8 @@ class _Blur:
         from detcli.sink.image import hidden
 
         boxes = [box_of(one) for one in record["detections"] if self._hides(one)]
-        return hidden(image, np.array(boxes, np.float32).reshape(-1, 4), self._way)
+        corners = np.array(boxes, np.float32).reshape(-1, 4)
+        return hidden(image, corners, self._writing.blur_with, self._writing.blur_margin)
 
     def record(self, record: "RecordJson") -> "RecordJson":
         """The record without what hidden symbols say."""

@@ -19,6 +19,7 @@ from detcli.core.errors import UsageError
 from detcli.core.opencv import MAX_PIXELS
 from detcli.core.options import build, check_values, flat, option, panel, require_partners, rows
 from detcli.core.values import (
+    BLUR_MARGIN,
     Actors,
     BoxFormat,
     Format,
@@ -584,6 +585,14 @@ class Writing:
         f"--blur-with {'|'.join(Hiding)}",
         "How to hide them; fill leaves nothing at all.",
         boxes=False,
+        needs={"blur": "name what to hide: --blur person,car"},
+    )
+    blur_margin: float = option(
+        BLUR_MARGIN,
+        "--blur-margin FRACTION",
+        "Hide this part of a box's width and height beyond each of its sides, too.",
+        boxes=False,
+        range=(0, 10),
         needs={"blur": "name what to hide: --blur person,car"},
     )
     only_detections: bool = option(

@@ -35,6 +35,10 @@ class BenchMode(StrEnum):
     THROUGHPUT = "throughput"
 
 
+BLUR_MARGIN = 0.1
+"""Part of a box's sides that is hidden beyond it, as boxes may be a little too small."""
+
+
 class Hiding(StrEnum):
     """How the classes of `--blur` are hidden: a key of `sink.image.WAYS`."""
 

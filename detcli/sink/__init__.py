@@ -182,7 +182,7 @@ def open_sinks(
         if hidden:
             from detcli.sink.image import PrivateSinks
 
-            sinks = [PrivateSinks(sinks, hidden, writing.blur_with)]
+            sinks = [PrivateSinks(sinks, hidden, writing.blur_with, writing.blur_margin)]
         yield sinks, skip
 
 

@@ -11,6 +11,7 @@ from detcli.core.errors import OutputError
 from detcli.core.geometry import Boxes, Image, Letterbox, clipped, shown
 from detcli.core.opencv import cv2
 from detcli.core.record import Record
+from detcli.core.values import BLUR_MARGIN
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames, safe
 from detcli.sink.protocol import Sink
@@ -105,7 +106,6 @@ def encode(picture: Image, record: Record) -> tuple[bytes, str]:
 
 
 SAMPLES = 4  # colours along the longer side of a box that blurring and pixelating leave
-MARGIN = 0.1  # part of a box's sides that is hidden beyond it, as boxes may be a little too small
 GREY = 114
 
 
@@ -116,8 +116,14 @@ class PrivateSinks:
     a hidden symbol says is left out. The sinks are closed by their owner.
     """
 
-    def __init__(self, sinks: Sequence[Sink], classes: frozenset[int], way: str) -> None:
-        self._sinks, self._classes, self._way = sinks, sorted(classes), way
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        classes: frozenset[int],
+        way: str,
+        margin: float = BLUR_MARGIN,
+    ) -> None:
+        self._sinks, self._classes, self._way, self._margin = sinks, sorted(classes), way, margin
 
     def write(self, record: Record) -> None:
         found, picture = record.detections, record.picture
@@ -128,7 +134,7 @@ class PrivateSinks:
                 record = replace(record, picture=picture)
             hides = np.isin(found.class_id, self._classes)
             if hides.any():
-                pixels = hidden(picture.pixels, found.xyxy[hides], self._way)
+                pixels = hidden(picture.pixels, found.xyxy[hides], self._way, self._margin)
                 if found.symbols is not None:
                     symbols = found.symbols.copy()
                     symbols[hides] = None
@@ -156,18 +162,19 @@ class OnlyDetections:
         self._sink.close()
 
 
-def hidden(image: Image, boxes: Boxes, way: str) -> Image:
+def hidden(image: Image, boxes: Boxes, way: str, margin: float = BLUR_MARGIN) -> Image:
     """Return a copy of a picture in which nothing can be made out in some boxes and around them.
 
     Args:
         image: `(H, W, 3)` uint8 BGR.
         boxes: `(N, 4)` in pixels of the picture, beyond which they may reach.
         way: One of WAYS.
+        margin: Part of a box's width and height that is hidden beyond each of its sides.
     """
     canvas, size = image.copy(), image.shape[:2]
     boxes = boxes[shown(boxes, size)]
     extent = np.tile(boxes[:, 2:] - boxes[:, :2], 2)  # (N, 4)
-    wider = clipped(boxes + extent * np.array([-MARGIN, -MARGIN, MARGIN, MARGIN], np.float32), size)
+    wider = clipped(boxes + extent * np.array([-margin, -margin, margin, margin], np.float32), size)
     whole = np.hstack([np.floor(wider[:, :2]), np.ceil(wider[:, 2:])]).astype(int)
     for left, top, right, bottom in whole.tolist():
         area = canvas[top:bottom, left:right]

@@ -251,3 +251,6 @@ def test_classes_can_be_hidden(tmp_path, report):
             shown = cv2.imdecode(np.frombuffer(entries["pics/a.png"]["picture"], np.uint8), 1)
             left, top, right, bottom = map(round, entries["pics/a.png"]["found"][0][2:])
             assert np.ptp(shown[top:bottom, left:right].astype(int), axis=(0, 1)).max() < 30
+    report("boxes.jsonl -o wide --blur red --blur-margin 2")
+    (wide,) = [one["picture"] for one in named(tmp_path / "wide") if one["source"] == "pics/a.png"]
+    assert wide not in {entries["pics/a.png"]["picture"], plain["pics/a.png"]["picture"]}

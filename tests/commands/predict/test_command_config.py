@@ -25,6 +25,7 @@ WORDS = {
     "output": ["-o", "boxes.json"],
     "labels": ["--labels", "score"],
     "blur": ["--blur", "red", "--save", "out"],
+    "blur_margin": ["--blur-margin", "3"],
     "fail_if": ["--fail-if", "red>100"],
     "coco_images": ["--coco-images", "instances.json", "--save-coco", "found.json"],
     "save_mot": ["--save-mot", "mot", "--track", "bytetrack"],

@@ -43,6 +43,22 @@ def test_no_picture_of_a_run_shows_what_is_hidden(predict, noisy, tmp_path):
     assert shows_red(folders[2] / "images/noisy-2.png")  # another picture, so it gets a number
 
 
+@pytest.mark.parametrize(
+    ("margin", "edges"),
+    [
+        *(("", (7, 17)), ("--blur-margin 0", (8, 16)), ("--blur-margin 0.5", (4, 20))),
+        ("--blur-margin 10", (0, 64)),
+    ],
+)
+def test_the_margin_around_what_is_hidden(predict, noisy, tmp_path, margin, edges):
+    """The red square is 8 pixels wide."""
+    predict(f"{noisy} --conf 0.9 --save-dataset set --blur red --blur-with fill {margin}")
+    grey = (cv2.imread(str(tmp_path / "set/images/noisy.png")) == GREY).all(axis=2)
+    for axis in (0, 1):
+        (at,) = np.nonzero(grey.any(axis=axis))
+        assert (at[0], at[-1] + 1) == edges
+
+
 def test_a_video_hides_in_each_frame(predict, make_video, tmp_path):
     make_video(frames=6, red_from=0)
     style = "--labels none --line-width 1 --blur 0 --blur-with fill"
