@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 Report = TypeVar("Report", bound="DataclassInstance")
 
-SCHEMA_VERSION = 1
-"""Of reports that have no `schema_version` of their own."""
-
 
 class ReportFormat(StrEnum):
     """How a report is written."""
@@ -84,8 +81,8 @@ def write_report(
 
 
 def encode(report: "DataclassInstance") -> str:
-    """A report as indented JSON."""
-    version = getattr(report, "schema_version", SCHEMA_VERSION)
+    """A report as indented JSON, of version 1 unless it says another."""
+    version = getattr(report, "schema_version", 1)
     document = {"schema_version": version, **to_json(report)}
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
 

@@ -459,6 +459,7 @@ class Watched:
 place = partial(option, None, boxes=False, sharded=False, parse=parse_writable)
 """A row of something that a run writes to, unless it is in shards."""
 
+HIDDEN = {"blur": "name what to hide: --blur person,car"}
 WHERE = "name a folder for pictures, as with --save DIR"
 ANNOTATED = {"save show": WHERE}
 """What options need that say how pictures are annotated, and the hint."""
@@ -585,7 +586,7 @@ class Writing:
         f"--blur-with {'|'.join(Hiding)}",
         "How to hide them; fill leaves nothing at all.",
         boxes=False,
-        needs={"blur": "name what to hide: --blur person,car"},
+        needs=HIDDEN,
     )
     blur_margin: float = option(
         BLUR_MARGIN,
@@ -593,7 +594,7 @@ class Writing:
         "Hide this part of a box's width and height beyond each of its sides, too.",
         boxes=False,
         range=(0, 10),
-        needs={"blur": "name what to hide: --blur person,car"},
+        needs=HIDDEN,
     )
     only_detections: bool = option(
         False,
