@@ -32,7 +32,6 @@ HEADER = """
 | --- | --- | --- | --- | --- | --- | --- |
 """
 CONFIDENCE = 0.3
-USUAL = {"iou": 0.45}
 MARGIN = 0.05
 """Detections whose score is nearer to the confidence than this may be found or not."""
 
@@ -74,7 +73,9 @@ def measure(entry, folder=FOLDER):
     own, (wanted, found, extra) = entry["reference"].get("pictures", {}), (0, 0, 0)
     cells = [entry["name"], entry["exporter"]]
     try:
-        detector = opened(folder / entry["file"], entry.get("nms"))
+        # Duplicates are suppressed as they were for the family's own answers.
+        settings = Settings(conf=CONFIDENCE, nms=(entry.get("nms") or {}).get("iou"))
+        detector = Detector(folder / entry["file"], "cpu", settings)
     except ModelError as error:
         refused = str(error).partition(": ")[2].partition(". Inputs")[0]
         cells += [f"refused: {refused.partition(':')[0]}", *["-"] * 4]
@@ -94,16 +95,6 @@ def measure(entry, folder=FOLDER):
     cells += [contract.family, contract.layout, settled(contract), names, agreement]
     other_kernel = entry.get("check", {}).get("other_kernel") or 1
     return Result(f"| {' | '.join(cells)} |", wanted, found, extra, min(0.95, 0.95 * other_kernel))
-
-
-def opened(path, nms):
-    """A detector that suppresses duplicates as the family does, where it has to be asked to."""
-    try:
-        return Detector(path, "cpu", Settings(conf=CONFIDENCE))
-    except ModelError as error:
-        if "nms" not in error.hint:
-            raise
-    return Detector(path, "cpu", Settings(conf=CONFIDENCE, nms=(nms or USUAL)["iou"]))
 
 
 def settled(contract):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from detcli.core.device import AUTO, Device, DeviceOptions
 from detcli.core.errors import UsageError
@@ -262,8 +262,8 @@ class Settings:
         max_det: Maximum number of detections in a picture.
         classes: Only these classes, by name or id; empty means all.
         nms: IoU above which non-maximum suppression drops a box of the same class with a lower
-            score; required for one-to-many heads that recommend none. None means what the model
-            recommends, or no suppression.
+            score; "none" for no suppression. None means what the model recommends, or what is
+            usual in its family, where its head gives several boxes for each object.
         imgsz: Side length of the network's input, for graphs with dynamic axes.
         names: A file with class names, one per line, that replace the model's own.
         box_format: Format of the head's boxes, where the graph does not show it.
@@ -303,12 +303,13 @@ class Settings:
         common=True,
         separator=",",
     )
-    nms: float | None = option(
+    nms: Literal["none"] | float | None = option(
         None,
         "--nms IOU",
-        "Drop a box that overlaps a better one of its class by more than this; default: what the "
-        "model recommends, or none.",
+        "Drop a box that overlaps a better one of its class by more than this, or none; default: "
+        "what suits the model.",
         boxes=True,
+        parse=lambda text: text if text == "none" else float(text),
         other_names="iou iou-thres",
     )
     imgsz: int | None = option(
@@ -392,8 +393,8 @@ class Settings:
             )
         if self.max_det < 1:
             raise UsageError(f"max_det is {self.max_det}", "use 1 or more")
-        if self.nms is not None and not 0 < self.nms <= 1:
-            raise UsageError(f"nms is {self.nms}", "use an IoU above 0 and at most 1")
+        if (iou := self.suppression(None)) is not None and not 0 < iou <= 1:
+            raise UsageError(f"nms is {self.nms}", "use an IoU above 0 and at most 1, or none")
         if self.imgsz is not None and self.imgsz < 1:
             raise UsageError(f"imgsz is {self.imgsz}", "use 1 pixel or more")
 
@@ -402,8 +403,8 @@ class Settings:
         return next(conf for conf in (self.conf, recommended, USUAL_CONF) if conf is not None)
 
     def suppression(self, recommended: float | None) -> float | None:
-        """`nms` where it is given, else what a one-to-many head recommends, if anything."""
-        return recommended if self.nms is None else self.nms
+        """The IoU that counts: `nms` where it is given, else what suits the model; or None."""
+        return recommended if self.nms is None else None if self.nms == "none" else self.nms
 
 
 @dataclass(frozen=True, slots=True)

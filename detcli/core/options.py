@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_args, get_origin
+from typing import Any, Concatenate, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
 from detcli.core.errors import UsageError
 
@@ -88,7 +88,7 @@ class Option:
     def kind(self) -> Any:
         """The type of a value, or of the entries of a tuple; of several, the last."""
         kind = self.type
-        while isinstance(kind, UnionType) or get_origin(kind) is tuple:
+        while get_origin(kind) in {Union, UnionType, tuple}:
             kind = [one for one in get_args(kind) if one not in (NoneType, ...)][-1]
         return kind
 
@@ -161,7 +161,7 @@ class Option:
                 raise
             raise UsageError(f"{self.flag}: {error}", error.hint) from None
         unfit = isinstance(given, bool) != (kind is bool) and not isinstance(given, str)
-        if value is None or unfit or (kind in {int, float} and not isfinite(value)):
+        if value is None or unfit or (isinstance(value, float) and not isfinite(value)):
             wanted = f"a valid {getattr(kind, '__name__', kind)}"
             if self.choices:
                 wanted = f"one of {', '.join(map(repr, map(str, self.choices)))}"

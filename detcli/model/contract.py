@@ -7,7 +7,7 @@ A detector ends in a head: one tensor with four box rows and C class scores for 
 | end-to-end      | `[B, K, 6]` from two TopK stages | the tensor that feeds the first of them |
 | body            | `[B, 4 + C, N]`                  | the output                              |
 | transposed body | `[B, N, 4 + C]`                  | the output                              |
-| one-to-many     | as a body, either way round      | the output; it needs NMS                |
+| one-to-many     | as a body, either way round      | several boxes an object, for NMS        |
 | boxes, scores   | `[B, N, 4]` and `[B, N, C]`      | both, joined by nodes that detcli adds  |
 | scales          | box and score maps of each scale | all, decoded by nodes that detcli adds  |
 | rows            | detections, selected inside      | `[B, K, 6]`, made by nodes detcli adds  |
@@ -135,11 +135,11 @@ class Contract:
     # the most detections that its family takes from a picture; None where any number
     most: int | None = None
     clips: bool = True  # boxes end at the edges of the picture, as its family has them
-    needs_nms: bool = False  # there are several boxes for each object, for non-maximum suppression
-    every_class: bool = False  # each class of an anchor is a candidate for that, not only its best
     conf: float | None = None  # the confidence that the model's metadata recommends, if any
-    # the IoU for non-maximum suppression that it recommends, if any and if it is needed
+    # the IoU for non-maximum suppression, unless the user says otherwise: the metadata's or the
+    # family's; None where there is one box for each object
     nms: float | None = None
+    every_class: bool = False  # each class of an anchor is a candidate for that, not only its best
     preprocessing: Preprocessing = Preprocessing()
     # the file's input is of whole numbers: a picture's levels, as they are
     takes_levels: bool = False

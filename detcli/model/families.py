@@ -31,6 +31,7 @@ class Family:
     preprocessing: Preprocessing | None
     # several boxes are given for an object; None where the file says it
     needs_nms: bool | None = False
+    nms: float = 0.45  # the IoU that its authors suppress them with
     every_class: bool = False  # each class of a box is a candidate for that, not only its best
     # scores become shares of all classes (softmax), and the one of this index, that of no object,
     # is dropped: 0 or -1
@@ -191,6 +192,7 @@ FAMILIES = (
         ),
         LETTERBOX,
         needs_nms=True,
+        nms=0.7,
         every_class=True,
         margin=4,
     ),

@@ -418,7 +418,7 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 20
+VERSION = 21
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 

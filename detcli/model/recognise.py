@@ -60,7 +60,7 @@ CONF_KEY = "detcli.conf"
 """The metadata entry that recommends a confidence, from 0 to 1."""
 NMS_KEY = "detcli.nms"
 """The metadata entry that recommends an IoU, above 0 and at most 1, for the non-maximum suppression
-that a one-to-many head needs."""
+of a one-to-many head."""
 DEFAULT_SIZE = (640, 640)
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
@@ -176,7 +176,6 @@ def read_selection(model: onnx.ModelProto, reading: Reading) -> Reading | None:
         box_format=contract.box_format if decoded is None else decoded.box_format,
         box_fractions=fractions,
         score_form=ScoreForm.FINAL,
-        needs_nms=False,
         nms=None,
     )
     plan = replace(reading.adaptation, head=head, no_object=None, swapped=False)
@@ -228,8 +227,8 @@ def _reading(
     default, stride = _sizes(metadata)
     several = family.needs_nms is None and _gives_several(head, metadata)
     layout = Layout.ONE_TO_MANY if several else head.layout
-    needs_nms = several or bool(family.needs_nms)
-    conf, nms, ignored = recommended(metadata, needs_nms=needs_nms)
+    usual = family.nms if several or family.needs_nms else None
+    conf, nms, ignored = recommended(metadata, usual)
     adaptation = Adaptation(head, image, others, no_object, swapped)
     made, parts = adaptation.made
     preprocessing = family.preprocess(image.size, default)
@@ -256,10 +255,9 @@ def _reading(
         one_class=head.one_class or family.one_class,
         most=_most(index, head, family),
         clips=family.clips,
-        needs_nms=needs_nms,
-        every_class=family.every_class,
         conf=conf,
         nms=nms,
+        every_class=family.every_class,
         preprocessing=preprocessing or Preprocessing(),
         takes_levels=image.dtype == "uint8",
         settled=BY_FAMILY if preprocessing else (),
@@ -389,9 +387,12 @@ def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
 
 
 def recommended(
-    metadata: dict[str, str], *, needs_nms: bool
+    metadata: dict[str, str], usual: float | None
 ) -> tuple[float | None, float | None, list[str]]:
-    """The confidence and the IoU that the metadata recommends, and what is ignored of it."""
+    """The confidence and the IoU that the metadata recommends, and what is ignored of it.
+
+    A head that needs suppression has a usual IoU, for metadata that says nothing.
+    """
     conf, nms = _share(metadata.get(CONF_KEY)), _share(metadata.get(NMS_KEY)) or None
     ignored = [
         f"its metadata {key} is {metadata[key]!r:.80}, not {what}, so it is ignored"
@@ -401,10 +402,11 @@ def recommended(
         )
         if value is None and key in metadata
     ]
-    if nms is None or needs_nms:
-        return conf, nms, ignored
-    unused = f"its metadata {NMS_KEY} is ignored: its head gives one box for each object"
-    return conf, None, [*ignored, unused]
+    if usual is not None:
+        return conf, nms or usual, ignored
+    if nms is not None:
+        ignored.append(f"its metadata {NMS_KEY} is ignored: its head gives one box for each object")
+    return conf, None, ignored
 
 
 def _share(text: str | None) -> float | None:

@@ -72,12 +72,6 @@ class BatchDetector:
                 "stretch,bilinear,rgb,mean=0.485:0.456:0.406,std=0.229:0.224:0.225",
             )
         self.nms = settings.suppression(contract.nms)
-        if contract.needs_nms and self.nms is None:
-            raise ModelError(
-                f"{prepared.name} has a one-to-many head (several boxes for each object), which "
-                "needs non-maximum suppression",
-                "pass --nms 0.45",
-            )
         if contract.layout is Layout.ROWS and settings.unique:
             raise UsageError(
                 f"--unique: {prepared.name} selects its detections itself, and does not say which "
@@ -381,10 +375,10 @@ class SharedWork:
         return [one for first in sorted(self._found) for one in self._found[first]]
 
 
-def _origin(asked: float | None, recommended: float | None) -> str:
+def _origin(asked: object, recommended: float | None) -> str:
     if asked is not None:
         return "as asked for"
-    return "usual" if recommended is None else "recommended by the model"
+    return "usual" if recommended is None else "recommended for the model"
 
 
 def prepare_for(model: ModelFile, settings: Settings) -> PreparedModel:

@@ -155,7 +155,7 @@ def test_an_option_of_its_own_has_no_default(write, monkeypatch):
         ("conf = true", "conf must be a text or a number, not True", "correct the file"),
         ("max-det = 2.5", "max-det must be a whole number", "correct"),
         ("max-det = true", "max-det must be a whole number", "correct"),
-        ("nms = '1'", "nms must be a number", "correct"),
+        ("fps = '1'", "fps must be a number", "correct"),
         ("recursive = 'yes'", "recursive must be true or false", "correct"),
         ("fail-if = 'any>0'", "fail-if must be a list of texts", "write fail-if = ['any>0']"),
         ("fail-if = [1]", "fail-if must be a list of texts", "correct the file"),

@@ -13,7 +13,7 @@ ROWS = rows(Config)
 TYPED = {name: row for name, row in ROWS.items() if row.names}
 TEXTS = {
     "conf": "0.75",
-    "nms": "0.75",
+    "nms": "none",
     "region": "0,0.5,1,1",
     "tile": "640,overlap=0.123456789",
     "gpu_mem_limit": "2GiB",

@@ -124,7 +124,7 @@ def test_tensorrts_plugin_is_cut_off(classes):
     bare.graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.input)
     boxes, final = (part[0] for part in outputs(bare, images=IMAGE))
     found, contract = found_in(file_of(model), images=IMAGE)
-    assert (contract.class_count, contract.needs_nms) == (classes, True)
+    assert (contract.class_count, contract.nms) == (classes, 0.45)
     assert_same(found, expected_of_all(corners(boxes), final))
 
 

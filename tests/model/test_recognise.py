@@ -160,14 +160,14 @@ def sized(height, width, stride=32):
     return {"default_size": (height, width), "stride": stride}
 
 
-SEVERAL = {"layout": Layout.ONE_TO_MANY, "needs_nms": True}
+SEVERAL = {"layout": Layout.ONE_TO_MANY, "nms": 0.45}
 
 
 @pytest.mark.parametrize(
     ("tail", "metadata", "changed"),
     [
         *((tail, {"end2end": "False"}, SEVERAL) for tail in ("body", "transposed", "one-to-many")),
-        ("one-to-many", {"end2end": "True"}, {"layout": Layout.BODY, "needs_nms": False}),
+        ("one-to-many", {"end2end": "True"}, {"layout": Layout.BODY, "nms": None}),
         ("body", {"end2end": "True"}, {}),
         ("authors", {"end2end": "False"}, {}),
         ("authors", {"imgsz": "[320, 416]", "stride": "16"}, sized(320, 416, 16)),
@@ -197,7 +197,8 @@ NAMED = {"names": str(dict(enumerate(colour_model.NAMES)))}
         ("body", {}, (None, None), None),
         ("body", {"detcli.conf": "0.4"}, (0.4, None), None),
         ("one-to-many", {"detcli.nms": "0.7"}, (None, 0.7), None),
-        ("one-to-many", {"detcli.nms": "0"}, (None, None), "its metadata detcli.nms is '0'"),
+        ("one-to-many", {}, (None, 0.45), None),
+        ("one-to-many", {"detcli.nms": "0"}, (None, 0.45), "its metadata detcli.nms is '0'"),
         ("body", {"detcli.nms": "0.7"}, (None, None), "one box for each object"),
     ],
 )

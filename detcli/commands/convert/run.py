@@ -41,7 +41,6 @@ MAX_PICTURES = 512  # used for calibration; more would hardly widen the ranges
 # Detections above the first are compared, or above the next where neither model finds any.
 CONFIDENCES = (USUAL_CONF, 0.05, 0.0)
 LEAST_IOU = 0.5  # boxes that overlap less do not match, as in `detcli verify`
-NMS = 0.45  # for one-to-many heads: an IoU that suits most pictures
 MIN_SCALE = 0.001  # scores of a class that is not in the picture are noise
 
 # Measured with YOLOv10-N, see docs/convert.md: one score in a hundred changes by more than 0.25.
@@ -204,8 +203,7 @@ def compare_models(
     allowed = INT8 if options.int8 else {}
     precisions = {precision_of(file.model) for file in (old, new)}
     tolerance = tolerance_for(precisions, {**allowed, **(options.tolerance or {})})
-    nms = (contract.nms or NMS) if contract.needs_nms else None
-    settings = replace(options.config.settings, nms=nms, names=None)
+    settings = replace(options.config.settings, nms=contract.nms, names=None)
     with warnings.catch_warnings():
         # Loading the files again repeats the warnings about them.
         warnings.simplefilter("ignore", DetcliWarning)

@@ -83,11 +83,11 @@ def _check(model: ModelProto, contract: Contract) -> None:
             "--end-to-end: the boxes are fractions of the input, whose size the graph leaves open",
             f"set it with {'--preprocess stretch ' if contract.follows_picture else ''}--imgsz N",
         )
-    if contract.needs_nms:
+    if contract.nms is not None:
         raise ModelError(
             "--end-to-end: a one-to-many head needs non-maximum suppression, and what would be "
             "appended is the selection of one-to-one heads",
-            "leave it out, and use --nms with detcli predict",
+            "leave it out; detcli predict suppresses duplicates itself",
         )
     if opset(model) < MIN_OPSET:
         raise ModelError(

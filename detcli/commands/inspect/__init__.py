@@ -122,10 +122,8 @@ def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     yield "boxes", f"{boxes}; in {detector.box_unit} of the input"
     counted = "the best of each anchor" if detector.one_class else "every class of an anchor"
     yield "scores", f"{detector.score_form}: {detector.score_reason}; {counted} counts"
-    if detector.needs_nms:
-        needs = "" if detector.nms is not None else "; needs --nms"
-        yield "duplicates", f"several boxes for each object{needs}"
     if detector.nms is not None:
+        yield "duplicates", "several boxes for each object"
         yield "NMS", f"an IoU of {detector.nms:g} is recommended, and used unless --nms is given"
     if detector.conf is not None:
         yield "confidence", f"{detector.conf:g} is recommended, and used unless --conf is given"

@@ -82,11 +82,7 @@ def advise_on_detector(
             "keep the files together, or write it into a copy: detcli convert MODEL --metadata "
             "contract -o COPY",
         )
-    if contract.needs_nms and contract.nms is None:
-        yield ModelAdvice(
-            "one-to-many", "its head gives several boxes for each object", "run it with --nms 0.45"
-        )
-    for ignored in recommended(metadata, needs_nms=contract.needs_nms)[2]:
+    for ignored in recommended(metadata, contract.nms)[2]:
         yield ModelAdvice(
             "metadata-ignored", ignored, "detcli convert --metadata KEY=VALUE, or KEY= to remove it"
         )

@@ -301,7 +301,7 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
         score_form=contract.score_form,
         score_reason=_score_reason(reading),
         one_class=contract.one_class,
-        needs_nms=contract.needs_nms,
+        needs_nms=contract.nms is not None,
         conf=contract.conf,
         nms=contract.nms,
         preprocessing=written(contract.preprocessing),

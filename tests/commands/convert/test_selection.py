@@ -189,7 +189,7 @@ def test_what_cannot_be_appended_to_is_refused():
             "fractions of the input",
             "set it with --preprocess stretch --imgsz N",
         ),
-        (replace(contract, needs_nms=True), "non-maximum suppression", "leave it out, and use"),
+        (replace(contract, nms=0.45), "non-maximum suppression", "leave it out; detcli predict"),
     ):
         with pytest.raises(ModelError, match=why) as caught:
             append_selection(model, refused, 300)

@@ -58,8 +58,7 @@ WEIGHT = np.ones((3, 3, 1, 1), np.float32)
         ({"names": str([*"rgbk"])}, "names-more", "names 4 classes, more than the 3.*--names FILE"),
         ({"tail": "ultralytics"}, "top-k-cap", "at most 5 detections.*detcli convert --cut"),
         ({"tail": "authors"}, "top-k-cap", "at most 5 detections.*detcli convert --cut"),
-        ({"tail": "one-to-many"}, "one-to-many", "--nms"),
-        ({"tail": "one-to-many", "detcli.nms": "0.7"}, None, ""),
+        ({"tail": "one-to-many"}, None, ""),
     ],
 )
 def test_what_a_detector_promises(changes, code, says):

@@ -19,7 +19,7 @@ from colour_model import NAMES, cell_box
 from json_lines import lines
 from report_schemas import validator
 
-from detcli.core.record import BOX, box_of
+from detcli.core.record import BOX
 
 
 def classes(done):
@@ -221,21 +221,29 @@ def test_without_conf_the_confidence_is_the_one_that_the_model_recommends(
     assert len(classes(predict())) == 1
     assert len(classes(predict("a.png --conf green=0.3"))) > 60  # the others as recommended
     assert len(classes(predict("a.png --conf 0.25"))) == 190
-    for words, told in (((), "0.6 (recommended by the model)"),
+    for words, told in (((), "0.6 (recommended for the model)"),
                         (("--conf", 0.25), "0.25 (as asked for)")):  # fmt: skip
         done = detcli("predict", "a.png", "-m", "colours.onnx", "-v", *words)
         assert f"confidence: above {told}" in done.stderr
 
 
 def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_picture):
-    metadata = {"names": str(dict(enumerate(NAMES))), "detcli.nms": "0.4"}
-    model = make_model(tail="one-to-many", metadata=metadata, reach=1.5)
+    """Of two boxes whose IoU is 0.5, one is dropped, unless the file or the user says otherwise."""
     picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
-    for words, count, told in (((), 1, "0.4 (recommended by the model)"),
-                               (("--nms", 1), 2, "1 (as asked for)")):  # fmt: skip
-        done = detcli("predict", picture, "-m", model, "--conf", 0.6, "-v", *words)
-        assert len(json.loads(done.stdout)["detections"]) == count
-        assert f"non-maximum suppression: IoU above {told}" in done.stderr
+    names = str(dict(enumerate(NAMES)))
+    for said, words, count, iou, told in (
+        ({}, (), 1, 0.45, "IoU above 0.45 (recommended for the model)"),
+        ({"detcli.nms": "0.6"}, (), 2, 0.6, "IoU above 0.6 (recommended for the model)"),
+        ({}, ("--nms", 1), 2, 1, "IoU above 1 (as asked for)"),
+        ({"detcli.nms": "0.4"}, ("--nms", "none"), 2, None, "none (as asked for)"),
+    ):
+        model = make_model(tail="one-to-many", metadata=said | {"names": names}, reach=1.5)
+        common = ("predict", picture, "-m", model, "--conf", 0.6, *words)
+        done = detcli(*common, "-v", "--provenance")
+        record = json.loads(done.stdout)
+        assert (len(record["detections"]), record["settings"]["nms"]) == (count, iou)
+        assert done.stderr.count(f"non-maximum suppression: {told}") == 1
+        assert "suppression" not in detcli(*common).stderr
 
 
 @pytest.mark.usefixtures("each_device")
@@ -262,6 +270,7 @@ def test_running_out_of_memory_is_a_record(predict, make_model):
         ("--conf 0.3,cat=0.5", 2, "no class 'cat'"),
         ("--max-det 0", 2, "max_det is 0"),
         ("--nms 0", 2, "nms is 0"),
+        ("--nms off", 2, "--nms: 'off' is not a valid float"),
         ("--imgsz 33", 2, "takes 64x64 pictures only"),
         ("--rect", 2, "64x64 pictures only"),
         ("--classes gren", 2, "did you mean green"),
@@ -356,13 +365,6 @@ def test_missing_pictures_are_named_before_a_model_is_fetched(detcli):
     done = detcli("predict", "none.png", "no*.png", "-", "--model", "yolov10n")
     assert done.returncode == 4
     assert done.stderr.startswith("detcli: none.png: no such file\ndetcli: cannot fetch yolov10n ")
-
-
-def test_a_one_to_many_head_needs_nms(predict, make_model):
-    make_model(tail="one-to-many")
-    predict(code=4, says="--nms 0.45")
-    (record,) = predict("a.png --nms 0.45 --conf 0.6").records
-    assert [*box_of(record["detections"][0])] == cell_box(2, 3)
 
 
 def test_names_file_and_image_size(predict, make_model, make_picture, tmp_path):
