@@ -199,7 +199,8 @@ def scales(*, bins, total):
             found.append(out[f"scores{stride}"].reshape(-1, len(sides)).T)
         return np.concatenate(boxes), np.concatenate(found)
 
-    return Ending("YOLO, scales apart", build, expected)
+    family = "YOLO, scales apart" if bins > 1 else "YOLOv6, scales apart"
+    return Ending(family, build, expected)
 
 
 def crossed(graph, classes):

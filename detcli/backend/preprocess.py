@@ -102,6 +102,11 @@ KERNELS: dict[Interpolation, tuple[Callable[[Doubles], Doubles], int]] = {
 }
 """Each kernel, and the distance beyond which it is zero."""
 
+OPENCV = {
+    Interpolation.LINEAR: "INTER_LINEAR",
+    Interpolation.CUBIC: "INTER_CUBIC",
+    Interpolation.AREA: "INTER_AREA",
+}
 LEVELS = 256
 DEFAULT = Preprocessing()
 
@@ -124,7 +129,9 @@ def place(
                 picture, *(preprocessing.edges or canvas), preprocessing.multiple
             )
         case Resize.NONE:
-            return Letterbox.stretched(picture, picture)
+            multiple = preprocessing.multiple
+            height, width = (-(-side // multiple) * multiple for side in picture)
+            return Letterbox(picture, (height, width), (1.0, 1.0), picture)
     fit = Letterbox.in_corner if preprocessing.resize is Resize.CORNER else Letterbox.fit
     limits = preprocessing.longest, preprocessing.enlarge
     placed = fit(picture, canvas, *limits)
@@ -149,8 +156,8 @@ def letterbox_image(
 def resize(image: Image, size: tuple[int, int], interpolation: Interpolation) -> Image:
     if image.shape[:2] == size:
         return image
-    if interpolation is Interpolation.LINEAR:
-        return cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR)  # type: ignore[return-value]
+    if (way := OPENCV.get(interpolation)) is not None:
+        return cv2.resize(image, size[::-1], interpolation=getattr(cv2, way))  # type: ignore[return-value]
     return resample(image, size, interpolation)
 
 

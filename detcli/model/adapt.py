@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx
 from onnx import ModelProto, helper
 
-from detcli.model.contract import Layout, ScoreForm, Size
+from detcli.model.contract import Layout, ScoreForm
 from detcli.model.editing import (
     add_constant,
     copied,
@@ -26,13 +26,12 @@ from detcli.model.editing import (
     unused_name,
 )
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.decode import BOX_ROWS, Activation, BoxDecode, Columns, Head
+from detcli.model.heads.cells import SCORES, CellHead, Offset, Part, Piece
+from detcli.model.heads.decode import Activation, Columns, Head
 from detcli.model.inputs import ImageInput, OtherInput, Role
 
 HEAD = "detcli/head"  # no exporter makes that name
 FLOAT = onnx.TensorProto.FLOAT
-STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (32,))
-"""Of the scales of detectors, the most common first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Adaptation:
     def is_joined(self) -> bool:
         """True if the head is a tensor of the graph."""
         head = self.head
-        one = len(head.tensors) == 1 and head.layout is not Layout.ROWS
+        one = len(head.tensors) == 1 and head.layout not in {Layout.ROWS, Layout.SCALES}
         return one and not (head.objectness or head.left_out) and self.no_object is None
 
     @property
@@ -80,6 +79,8 @@ class Adaptation:
 def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
     """Cut a graph at its head, and add the nodes that a plan asks for."""
     adapted = copied(model)
+    if plan.head.cells is not None and plan.head.cells.row.free:
+        free(adapted, plan.image.name)
     add = _Builder(adapted)
     rows = plan.head.layout is Layout.ROWS
     made = _rows(add, plan) if rows else _boxes_and_scores(add, plan)
@@ -90,6 +91,16 @@ def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
     _feed(add, plan)
     drop_unused(adapted.graph)
     return onnx.shape_inference.infer_shapes(adapted)
+
+
+def free(model: ModelProto, image: str) -> None:
+    """Let a graph take pictures of any number and size, in place of those that it was traced with."""
+    del model.graph.value_info[:]
+    for value in model.graph.input:
+        if value.name == image:
+            dims = value.type.tensor_type.shape.dim
+            for number, name in ((0, "batch"), (2, "height"), (3, "width")):
+                dims[number].dim_param = name
 
 
 def with_one_input(model: ModelProto, plan: Adaptation) -> ModelProto:
@@ -162,20 +173,18 @@ class _Builder:
 def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
     """A head `[B, 4 + C, N]` or `[B, N, 4 + C]`, decoded as far as boxes and scores are not."""
     head = plan.head
-    if head.layout is Layout.SCALES:
-        pairs = zip(head.boxes, head.scores, strict=True)
-        return add("Concat", *(_decoded_scale(add, *pair, plan) for pair in pairs), axis=1)
     if plan.is_joined:
         return head.tensors[0]
     axis = 2 if head.anchors_first else 1
-    boxes, scores = (add.columns(pieces[0], axis) for pieces in (head.boxes, head.scores))
+    if head.cells is not None and head.layout is Layout.SCALES:
+        boxes, scores = _decoded_cells(add, head.cells, plan.image)
+    else:
+        boxes, scores = (add.columns(pieces[0], axis) for pieces in (head.boxes, head.scores))
     if head.crossed:
         scores = add.swapped(scores)
     if head.objectness:
         objectness = add.cut(scores, 0, 1, axis)
         scores = add("Mul", add.cut(scores, 1, None, axis), objectness)
-        if head.decodes(BoxDecode.LINEAR):
-            boxes = _on_grid(add, boxes, plan)
     if not head.anchors_first and plan.anchors_first:
         boxes, scores, axis = add.swapped(boxes), add.swapped(scores), 2
     if plan.no_object is not None:
@@ -188,65 +197,125 @@ def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
     return add("Concat", boxes, scores, axis=axis)
 
 
-def _on_grid(add: _Builder, boxes: str, plan: Adaptation) -> str:
-    """YOLOX's boxes: centre (offset + cell) * stride, size exp(size) * stride, in pixels."""
-    axis = 2 if plan.head.anchors_first else 1
-    cells, strides = grid(plan.image.size, add.index.size(plan.head.boxes[0].tensor, 3 - axis))
-    if axis == 1:
-        cells, strides = cells.T, strides.T
-    stride = add.like(strides[np.newaxis], boxes)
-    moved = add("Add", add.cut(boxes, 0, 2, axis), add.like(cells[np.newaxis], boxes))
-    size = add("Exp", add.cut(boxes, 2, BOX_ROWS, axis))
-    return add("Concat", *(add("Mul", part, stride) for part in (moved, size)), axis=axis)
+def _decoded_cells(add: _Builder, cells: CellHead, image: ImageInput) -> tuple[str, str]:
+    """Boxes `[B, N, 4]` in pixels and scores `[B, N, C]` of cells, in float32."""
+    found = {
+        part: add.cast(add("Concat", *(_of_piece(add, one) for one in pieces), axis=1), FLOAT)
+        for part, pieces in cells.parts.items()
+        if part is not Part.POINTS
+    }
+    numbers = found.get(Part.BOX) or add("Concat", found[Part.CENTRE], found[Part.SIZE], axis=2)
+    if cells.row.rows_first:
+        numbers = add("Gather", numbers, [1, 0, 3, 2], axis=2)
+    anchors = _anchors(add, cells, image)
+    if cells.row.offset is Offset.DISTANCES:
+        boxes = _from_distances(add, numbers, cells.parts[Part.BOX][0].width // 4, anchors)
+    else:
+        boxes = _from_offsets(add, numbers, cells, anchors, image)
+    return boxes, _scores_of_cells(add, found, cells)
 
 
-def grid(
-    canvas: Size | None, count: int | None
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """The cells of all scales, the finest first, row by row."""
-    if canvas is None or count is None:
-        raise ValueError("the cells of its scales depend on the size of its input")
-    height, width = canvas
-    for strides in STRIDES:
-        cells = [_cells(height // s, width // s) for s in strides]
-        counts = list(map(len, cells))
-        if sum(counts) == count:
-            repeated = np.repeat(np.array(strides, np.float32), counts)
-            return np.concatenate(cells), repeated[:, np.newaxis]
-    raise ValueError(f"no known strides give {count} cells for an input of {width}x{height}")
+def _scores_of_cells(add: _Builder, found: dict[Part, str], cells: CellHead) -> str:
+    """Scores: of the classes, or of these and the objectness to some powers."""
+    row = cells.row
+    for part in found.keys() & SCORES:
+        if cells.kinds[part] is Activation.LINEAR:
+            if row.softmax and part is Part.CLASSES:
+                found[part] = add("Softmax", found[part], axis=2)
+            elif Part.OBJECTNESS in found:
+                found[part] = add("Sigmoid", found[part])
+    scores = found.get(Part.CLASSES) or found[Part.PAIR]
+    if Part.OBJECTNESS not in found:
+        return scores
+    factors = [
+        one if power == 1 else add("Pow", one, add.constant(power, np.float32))
+        for one, power in zip((found[Part.OBJECTNESS], scores), row.powers, strict=True)
+    ]
+    return add("Mul", *factors)
 
 
-def _cells(rows: int, columns: int) -> npt.NDArray[np.float32]:
-    """Column and row of each cell, row by row: (rows * columns, 2)."""
-    y, x = np.mgrid[:rows, :columns]
-    return np.stack([x, y], axis=-1).reshape(-1, 2).astype(np.float32)
+def _from_offsets(
+    add: _Builder, numbers: str, cells: CellHead, anchors: str, image: ImageInput
+) -> str:
+    """Centre and size, from what a family's layers give for them."""
+    centre, size = add.cut(numbers, 0, 2, 2), add.cut(numbers, 2, 4, 2)
+    middle, sides, stride = (add.cut(anchors, start, start + 2, 2) for start in (0, 2, 4))
+
+    def times(tensor: str, factor: float) -> str:
+        return add("Mul", tensor, add.constant(factor, np.float32)) if factor != 1 else tensor
+
+    match cells.row.offset:
+        case Offset.EXPONENTIAL:
+            variances = cells.row.variances
+            centre = add("Mul", times(centre, variances[0]), sides)
+            size = add("Mul", add("Exp", times(size, variances[1])), sides)
+        case Offset.SIGMOID:
+            if cells.kinds[Part.BOX] is Activation.LINEAR:
+                centre, size = add("Sigmoid", centre), add("Sigmoid", size)
+            moved = add("Sub", times(centre, 2), add.constant(0.5, np.float32))
+            doubled = times(size, 2)
+            centre = add("Mul", moved, stride)
+            size = add("Mul", add("Mul", doubled, doubled), sides)
+        case Offset.TANH:
+            whole = add("Cast", add("Gather", _sides(add, image), [1, 0], axis=0), to=FLOAT)
+            centre = add("Mul", add("Tanh", centre), stride)
+            size = add("Mul", add("Sigmoid", size), whole)
+    return add("Concat", add("Add", middle, centre), size, axis=2)
 
 
-def _decoded_scale(add: _Builder, boxes: Columns, scores: Columns, plan: Adaptation) -> str:
-    """Maps of distances and scores of a scale as `[B, N, 4 + C]`.
+def _of_piece(add: _Builder, piece: Piece) -> str:
+    """A part of some cells as `[B, N, width]`."""
+    tensor = add.cut(piece.tensor, piece.start, piece.stop, piece.axis)
+    batch = 0 if piece.rank > 2 else 1
+    if piece.axis == 1 and piece.rank > 2:
+        tensor = add("Reshape", tensor, [batch, piece.anchors, piece.width, -1])
+        tensor = add("Transpose", tensor, perm=[0, 3, 1, 2])
+    else:
+        tensor = add("Reshape", tensor, [batch, -1, piece.anchors, piece.width])
+    if piece.repeated > 1:
+        tensor = add("Tile", tensor, [1, 1, piece.repeated, 1])
+    return add("Reshape", tensor, [0, -1, piece.width])
 
-    A distance is the mean of its bins, weighted by their softmax, in strides; the boxes are the
-    middle of a cell less left and top, and plus right and bottom.
-    """
-    shapes = add.index.shapes
-    channels, rows, columns = (int(str(dim)) for dim in shapes[boxes.tensor][1:])
-    count = int(str(shapes[scores.tensor][1]))
-    if plan.image.size is None:
-        raise ValueError("the strides of its scales depend on the size of its input")
-    bins = channels // 4
-    sides = add("Reshape", boxes.tensor, [0, 4, bins, rows * columns])
-    sides = add("Transpose", sides, perm=[0, 3, 1, 2])  # (B, N, 4, bins)
+
+def _from_distances(add: _Builder, sides: str, bins: int, anchors: str) -> str:
+    """Corners, from distances `[B, N, 4 * bins]`: each the mean of its bins, weighted by shares."""
     if bins > 1:
-        shares = add("Softmax", sides, axis=3)
+        shares = add("Softmax", add("Reshape", sides, [0, -1, 4, bins]), axis=3)
         sides = add("MatMul", shares, add.like(np.arange(bins).reshape(bins, 1), shares))
-    sides = add("Reshape", sides, [0, rows * columns, 4])
-    point = add.like(_cells(rows, columns)[np.newaxis] + np.float32(0.5), sides)
-    low = add("Sub", point, add.cut(sides, 0, 2, 2))
-    high = add("Add", point, add.cut(sides, 2, 4, 2))
-    corners = add("Concat", low, high, axis=2)
-    corners = add("Mul", corners, add.like(plan.image.size[0] / rows, corners))
-    flat = add.swapped(add("Reshape", scores.tensor, [0, count, -1]))
-    return add("Concat", add.cast(corners, add.dtype(flat)), flat, axis=2)
+        sides = add("Reshape", sides, [0, -1, 4])
+    point, stride = add.cut(anchors, 0, 2, 2), add.cut(anchors, 4, 6, 2)
+    low = add("Sub", point, add("Mul", add.cut(sides, 0, 2, 2), stride))
+    high = add("Add", point, add("Mul", add.cut(sides, 2, 4, 2), stride))
+    return add("Concat", low, high, axis=2)
+
+
+def _anchors(add: _Builder, cells: CellHead, image: ImageInput) -> str:
+    """Centre, sides and stride of all anchors, x before y, in pixels: `[1, N, 6]`."""
+    scales = []
+    for scale, stride in enumerate(cells.strides):
+        share, pixels = cells.row.centre
+        middle = share * stride + pixels
+        each = [(middle, middle, *sides, stride, stride) for sides in cells.anchors(scale)]
+        if image.size is None:
+            counts = add("Add", _sides(add, image), add.constant([stride - 1]))
+            counts = add("Div", counts, add.constant([stride]))
+            one = helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
+            places = add("NonZero", add("ConstantOfShape", counts, value=one))
+        else:
+            rows, columns = (-(-side // stride) for side in image.size)
+            places = add.constant(np.nonzero(np.ones((rows, columns))))
+        places = add("Gather", places, [1, 0, 0, 0, 0, 0], axis=0)  # column, row, and four more
+        places = add("Cast", add("Transpose", places, perm=[1, 0]), to=FLOAT)
+        corners = add("Mul", places, add.constant([stride, stride, 0, 0, 0, 0], np.float32))
+        moved = add("Add", add("Reshape", corners, [-1, 1, 6]), add.constant([each], np.float32))
+        scales.append(add("Reshape", moved, [1, -1, 6]))
+    return add("Concat", *scales, axis=1)
+
+
+def _sides(add: _Builder, image: ImageInput) -> str:
+    """Height and width of the input, `[2]`."""
+    first = (1 if image.channels_last else 2) - image.single
+    return add.cut(add("Shape", image.name), first, first + 2, 0)
 
 
 def _rows(add: _Builder, plan: Adaptation) -> str:
@@ -282,10 +351,8 @@ def _feed(add: _Builder, plan: Adaptation) -> None:
 
 def _feed_other(add: _Builder, other: OtherInput, image: ImageInput) -> None:
     """Make what an input wants under its name: `[B, 2]`, or a mask `[B, H, W]`."""
-    dims = add("Shape", image.name)
-    first = (1 if image.channels_last else 2) - image.single
-    sides = add.cut(dims, first, first + 2, 0)
-    batch = add.constant([1]) if image.single else add.cut(dims, 0, 1, 0)
+    sides = _sides(add, image)
+    batch = add.constant([1]) if image.single else add.cut(add("Shape", image.name), 0, 1, 0)
     wanted = add("Concat", batch, sides if other.role is Role.MASK else [2], axis=0)
     if other.role is Role.WIDTH_HEIGHT:
         sides = add("Gather", sides, [1, 0], axis=0)

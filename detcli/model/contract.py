@@ -72,6 +72,8 @@ class Interpolation(StrEnum):
 
     LINEAR = "linear"  # cv2.INTER_LINEAR: two pixels along each axis, whatever the scale
     BILINEAR = "bilinear"  # a triangle that widens as a picture shrinks, as Pillow's BILINEAR
+    CUBIC = "cubic"  # cv2.INTER_CUBIC: four pixels, whatever the scale
+    AREA = "area"  # cv2.INTER_AREA: the mean of what a pixel covers, where a picture shrinks
     BICUBIC = "bicubic"  # a cubic that widens likewise, as Pillow's BICUBIC
 
 
@@ -279,8 +281,13 @@ def _parsed(text: str) -> Any:  # noqa: ANN401 - whatever it says
     return None
 
 
-def class_names(text: str, count: int) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-    """Names of a model's classes, their origin, and warnings about them."""
+def class_names(
+    text: str, count: int, usual: tuple[str, ...] = ()
+) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """Names of a model's classes, their origin, and warnings about them.
+
+    `usual` are those of its family, if all its models have the same.
+    """
     names = parse_names(text)
     if names and len(names) == count:
         return tuple(names), METADATA, ()
@@ -288,6 +295,8 @@ def class_names(text: str, count: int) -> tuple[tuple[str, ...], str, tuple[str,
         warning = f"the metadata names {len(names)} classes, the graph has {count}"
         filled = [*names[:count], *(f"class_{i}" for i in range(len(names), count))]
         return tuple(filled), METADATA, (warning,)
+    if count == len(usual):
+        return usual, "the family's, since the model names none", ()
     if count == len(COCO):
         return COCO, "COCO, since the model names none of its 80 classes", ()
     if (first := COCO_FROM.get(count)) is not None:

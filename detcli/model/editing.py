@@ -129,7 +129,11 @@ def drop_unused(graph: GraphProto) -> set[str]:
     replace_nodes(graph, nodes)
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     described = [value for value in graph.value_info if value.name in used - outputs]
-    del graph.initializer[:], graph.value_info[:]
+    # Old files list their constants as inputs, too: what is left of these would have to be fed.
+    constants = {tensor.name for tensor in graph.initializer} - {tensor.name for tensor in kept}
+    inputs = [value for value in graph.input if value.name not in constants]
+    del graph.initializer[:], graph.value_info[:], graph.input[:]
+    graph.input.extend(inputs)
     graph.initializer.extend(kept)
     graph.value_info.extend(described)
     return used

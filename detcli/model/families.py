@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize, Size
 from detcli.model.graph import CONVOLUTIONS
+from detcli.model.heads.cells import Cells, Offset, Part
 from detcli.model.heads.decode import Activation, BoxDecode, Head, Queries, Unrecognised
 from detcli.model.inputs import ImageInput
 
@@ -21,12 +22,29 @@ STRETCH = Preprocessing(resize=Resize.STRETCH, interpolation=Interpolation.BILIN
 IMAGENET = replace(STRETCH, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 
+BLACK = Preprocessing(pad=0)
+NANODET = Preprocessing(  # its levels are in this order, too
+    interpolation=Interpolation.AREA,
+    scale=1.0,
+    mean=(103.53, 116.28, 123.675),
+    std=(57.375, 57.12, 58.395),
+    bgr=True,
+    pad=0,
+)
+STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (32,))
+BOXES_AND_CLASSES = {bins: ((Part.BOX, 4 * bins), (Part.CLASSES, 0)) for bins in (1, 16)}
+"""By the number of bins of a distribution of distances."""
+NANODETS = ((Part.CLASSES, 0), (Part.BOX, 32))
+FACE = ("face",)
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """A family of detectors."""
 
     name: str
-    fits: Callable[[Head], bool]  # whether a head is of this family
+    # whether a head is of this family; None where its cells tell
+    fits: Callable[[Head], bool] | None
     # what its networks were trained with; None where that differs
     preprocessing: Preprocessing | None
     # several boxes are given for an object; None where the file says it
@@ -46,11 +64,20 @@ class Family:
     single: bool | None = None  # its graphs take one picture without a batch; None if either way
     clips: bool = True  # its own code ends boxes at the edges of the picture
     margin: int = 0  # pixels of the input that the longer side of a picture leaves free
+    cells: Cells | None = None  # what its layers' numbers are, where the graph does not decode them
+    names: tuple[str, ...] = ()  # of the classes that all its models have
+    nms: float = 0.45  # the IoU of its authors' suppression
 
     @property
     def gives_a_set(self) -> bool:
         """True if it gives a box for each object, as DETR and its successors."""
         return self.fractions and not self.needs_nms
+
+    def is_of(self, head: Head) -> bool:
+        """True if a head is of this family."""
+        if head.cells is not None:
+            return head.cells.row is self.cells
+        return self.fits is not None and self.fits(head)
 
     def preprocess(self, size: Size | None, default: Size) -> Preprocessing | None:
         """What its networks were trained with; None where that differs."""
@@ -100,10 +127,13 @@ def _places(head: Head) -> tuple[int, ...]:
 FAMILIES = (
     Family(
         "YOLOX",  # github.com/Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess
-        lambda head: head.objectness and head.decodes(BoxDecode.LINEAR, BoxDecode.EXPONENTIAL),
+        lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
         Preprocessing(resize=Resize.CORNER, scale=1.0, bgr=True),
         needs_nms=True,
         clips=False,
+        cells=Cells(
+            ((Part.BOX, 4), (Part.OBJECTNESS, 1), (Part.CLASSES, 0)), Offset.EXPONENTIAL, STRIDES
+        ),
     ),
     Family(
         "YOLOv5",  # and v3, v6, v7, R: objectness and classes
@@ -203,10 +233,215 @@ FAMILIES = (
         needs_nms=True,
     ),
     Family(
-        "YOLO, scales apart",  # as RKNN's model zoo exports YOLOv8 and its successors
-        lambda head: head.layout is Layout.SCALES,
+        "YOLO, scales apart",  # as RKNN's model zoo exports YOLOv8 and its successors, or raw
+        None,
         LETTERBOX,
         needs_nms=True,
+        cells=Cells(BOXES_AND_CLASSES[16], Offset.DISTANCES, STRIDES, centre=(0.5, 0)),
+    ),
+    Family(
+        "YOLOv6, scales apart",  # the same without distributions
+        None,
+        LETTERBOX,
+        needs_nms=True,
+        cells=Cells(
+            BOXES_AND_CLASSES[1],
+            Offset.DISTANCES,
+            STRIDES,
+            centre=(0.5, 0),
+            joined=False,
+            whole=False,
+        ),
+    ),
+    Family(
+        "NanoDet",  # github.com/RangiLyu/nanodet, before Plus
+        None,
+        NANODET,
+        needs_nms=True,
+        cells=Cells(NANODETS, Offset.DISTANCES, centre=(0.5, -0.5)),
+        nms=0.6,
+    ),
+    Family(
+        "NanoDet-Plus",  # the same repository: stretched, anchors at the corners of cells
+        None,
+        replace(NANODET, resize=Resize.STRETCH, interpolation=Interpolation.LINEAR),
+        needs_nms=True,
+        cells=Cells(NANODETS, Offset.DISTANCES, ((8, 16, 32, 64),), joined=True),
+        nms=0.6,
+    ),
+    Family(
+        "PicoDet",  # github.com/PaddlePaddle/PaddleDetection, configs/picodet, deploy/third_engine
+        None,
+        replace(IMAGENET, interpolation=Interpolation.CUBIC),
+        needs_nms=True,
+        cells=Cells(NANODETS, Offset.DISTANCES, ((8, 16, 32, 64),), centre=(0.5, 0), joined=False),
+        nms=0.6,
+    ),
+    Family(
+        "YuNet",  # github.com/ShiqiYu/libfacedetection.train; opencv's FaceDetectorYN
+        None,
+        Preprocessing(resize=Resize.NONE, scale=1.0, bgr=True, pad=0, multiple=32),
+        needs_nms=True,
+        cells=Cells(
+            ((Part.CLASSES, 0), (Part.OBJECTNESS, 1), (Part.BOX, 4), (Part.POINTS, 10)),
+            Offset.EXPONENTIAL,
+            powers=(0.5, 0.5),
+            joined=False,
+        ),
+        names=FACE,
+        nms=0.3,
+    ),
+    Family(
+        "FastestDet",  # github.com/dog-qiuqiu/FastestDet, test.py
+        None,
+        replace(STRETCH, interpolation=Interpolation.AREA, bgr=True),
+        needs_nms=True,
+        cells=Cells(
+            ((Part.OBJECTNESS, 1), (Part.BOX, 4), (Part.CLASSES, 0)),
+            Offset.TANH,
+            ((16,),),
+            powers=(0.6, 0.4),
+            softmax=True,
+        ),
+        one_class=True,
+    ),
+    Family(
+        "Yolo-FastestV2",  # github.com/dog-qiuqiu/Yolo-FastestV2, utils.handel_preds
+        None,
+        replace(STRETCH, interpolation=Interpolation.LINEAR, bgr=True),
+        needs_nms=True,
+        cells=Cells(
+            ((Part.BOX, 4), (Part.OBJECTNESS, 1), (Part.CLASSES, 0)),
+            Offset.SIGMOID,
+            ((16, 32),),
+            anchors=(
+                ((12.64, 19.39), (37.88, 51.48), (55.71, 138.31)),
+                ((126.91, 78.23), (131.57, 214.55), (279.92, 258.87)),
+            ),
+            softmax=True,
+            shared=True,
+        ),
+        one_class=True,
+        nms=0.4,
+    ),
+    Family(
+        "UltraFace",  # github.com/Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB
+        None,
+        replace(
+            STRETCH,
+            interpolation=Interpolation.LINEAR,
+            scale=1.0,
+            mean=(127.0, 127.0, 127.0),
+            std=(128.0, 128.0, 128.0),
+        ),
+        needs_nms=True,
+        every_class=True,
+        no_object=0,
+        fractions=True,
+        cells=Cells(
+            ((Part.CLASSES, 2), (Part.BOX, 4)),
+            Offset.EXPONENTIAL,
+            ((8, 16, 32, 64),),
+            anchors=(
+                ((10, 10), (16, 16), (24, 24)),
+                ((32, 32), (48, 48)),
+                ((64, 64), (96, 96)),
+                ((128, 128), (192, 192), (256, 256)),
+            ),
+            centre=(0.5, 0),
+            variances=(0.1, 0.2),
+            joined=False,
+            sides=((240, 320), (480, 640)),
+        ),
+        names=FACE,
+        nms=0.3,
+    ),
+    Family(
+        "SCRFD",  # github.com/deepinsight/insightface, detection/scrfd/tools/scrfd.py
+        None,
+        replace(
+            BLACK,
+            resize=Resize.CORNER,
+            scale=1.0,
+            mean=(127.5, 127.5, 127.5),
+            std=(128.0, 128.0, 128.0),
+        ),
+        needs_nms=True,
+        cells=Cells(
+            ((Part.CLASSES, 1), (Part.BOX, 4), (Part.POINTS, 10)),
+            Offset.DISTANCES,
+            anchors=(((0, 0),) * 2,) * 3,
+            joined=False,
+        ),
+        names=FACE,
+        nms=0.4,
+    ),
+    Family(
+        "RetinaFace, MXNet",  # github.com/deepinsight/insightface, mnet.25: shares of two classes
+        None,
+        replace(BLACK, resize=Resize.CORNER, scale=1.0),
+        needs_nms=True,
+        cells=Cells(
+            ((Part.PAIR, 2), (Part.BOX, 4), (Part.POINTS, 10)),
+            Offset.EXPONENTIAL,
+            anchors=(((32, 32), (16, 16)), ((128, 128), (64, 64)), ((512, 512), (256, 256))),
+            centre=(0, 8),
+            joined=False,
+        ),
+        names=FACE,
+        nms=0.5,
+    ),
+    Family(
+        "RetinaFace",  # github.com/biubug6/Pytorch_Retinaface, layers/functions/prior_box.py
+        None,
+        replace(BLACK, resize=Resize.CORNER, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
+        needs_nms=True,
+        every_class=True,
+        no_object=0,
+        cells=Cells(
+            ((Part.CLASSES, 2), (Part.BOX, 4), (Part.POINTS, 10)),
+            Offset.EXPONENTIAL,
+            anchors=(((16, 16), (32, 32)), ((64, 64), (128, 128)), ((256, 256), (512, 512))),
+            centre=(0.5, 0),
+            variances=(0.1, 0.2),
+            joined=False,
+        ),
+        names=FACE,
+        nms=0.4,
+    ),
+    Family(
+        "CenterFace",  # github.com/Star-Clouds/CenterFace: files fix a size, and take any
+        None,
+        Preprocessing(resize=Resize.NONE, scale=1.0, pad=0, multiple=32),
+        needs_nms=True,
+        cells=Cells(
+            ((Part.CLASSES, 1), (Part.SIZE, 2), (Part.CENTRE, 2), (Part.POINTS, 10)),
+            Offset.EXPONENTIAL,
+            ((4,),),
+            centre=(0.5, 0),
+            joined=False,
+            free=True,
+            rows_first=True,
+        ),
+        names=FACE,
+        nms=0.3,
+    ),
+    Family(
+        "BlazeFace",  # MediaPipe's short range and back camera: anchors as in its graphs
+        None,
+        replace(BLACK, scale=1.0, mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5)),
+        needs_nms=True,
+        cells=Cells(
+            ((Part.BOX, 4), (Part.CLASSES, 1)),
+            Offset.PIXELS,
+            ((8, 16), (16, 32)),
+            anchors=(((0, 0),) * 2, ((0, 0),) * 6),
+            centre=(0.5, 0),
+            joined=False,
+            sides=((128, 128), (256, 256)),
+        ),
+        names=FACE,
+        nms=0.3,
     ),
     Family(
         "MMDetection",  # exported by MMDeploy, multiclass_nms; means and resizing differ
@@ -262,6 +497,6 @@ def family_of(head: Head, image: ImageInput) -> Family:
     for family in FAMILIES:
         takes = (family.channels_last, family.single)
         wanted = (image.channels_last, image.single)
-        if family.fits(head) and all(a in {None, b} for a, b in zip(takes, wanted, strict=True)):
+        if family.is_of(head) and all(a in {None, b} for a, b in zip(takes, wanted, strict=True)):
             return family
     raise Unrecognised("no family is known that decodes boxes and scores like that")

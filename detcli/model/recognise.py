@@ -7,6 +7,7 @@ adds what a file does not say, and `detcli.model.adapt` brings the graph to the 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import onnx
 from onnx import NodeProto
@@ -29,6 +30,7 @@ from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
 from detcli.model.graph import GraphIndex, known_sides, known_size, shape, type_name
 from detcli.model.heads import find_head
+from detcli.model.heads.cells import cell_heads, shapes_at
 from detcli.model.heads.decode import (
     BATCHED,
     BOXES_ONLY,
@@ -122,7 +124,7 @@ def read_graph(
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     unknown = _runtime_operators(model)
     try:
-        reading = _reading(index, metadata, box_format, boxes_only=boxes_only, known=not unknown)
+        reading = _reading(model, index, metadata, box_format, boxes_only=boxes_only)
     except Unrecognised as error:
         inputs, outputs = map(_signatures, (index.image_inputs(), index.graph.output))
         reason, *hint = error.args
@@ -199,18 +201,24 @@ def _in_pixels(index: GraphIndex, rows: Head, heads: tuple[str, ...]) -> bool:
 
 
 def _reading(
+    model: onnx.ModelProto,
     index: GraphIndex,
     metadata: dict[str, str],
     asked: BoxFormat | None,
     *,
     boxes_only: bool,
-    known: bool,
 ) -> Reading:
     image, others = find_inputs(index)
     _check_task(metadata.get("task", "detect"), boxes_only=boxes_only)
     named = parse_names(metadata.get("names", ""))
-    head = find_head(index, named, boxes_only=boxes_only)
-    if not known and head.scores_are is None:  # an unknown operator may make them, final or not
+    default, stride = _sizes(metadata)
+    cells = partial(_cells, model, index, image, metadata.get(FAMILY_KEY))
+    head = find_head(index, named, cells, default, boxes_only=boxes_only)
+    if head.cells is not None and head.cells.row.free:
+        image = replace(image, size=None, batch=None)
+    if head.scores_are is None and _runtime_operators(
+        model
+    ):  # an unknown operator may make them, final or not
         raise Unrecognised("it is not clear what makes its scores")
     family = _family(head, image, metadata.get(FAMILY_KEY))
     box_format = asked or _given_format(metadata.get(BOX_FORMAT_KEY)) or _box_format(head)
@@ -220,11 +228,10 @@ def _reading(
     left_out = head.layout is Layout.END_TO_END or _leaves_out_a_class(index, head)
     no_object = None if left_out else family.no_object
     count = _class_count(head, named, dropped=no_object is not None)
-    names, names_origin, warnings = class_names(metadata.get("names", ""), count)
+    names, names_origin, warnings = class_names(metadata.get("names", ""), count, family.names)
     if head.left_out:
         warnings = (*warnings, BOXES_OF_MORE)
     swapped, fractions = _corners(index, head, family)
-    default, stride = _sizes(metadata)
     several = family.needs_nms is None and _gives_several(head, metadata)
     layout = Layout.ONE_TO_MANY if several else head.layout
     usual = family.nms if several or family.needs_nms else None
@@ -238,7 +245,7 @@ def _reading(
         anchors_first=adaptation.anchors_first,
         box_format=box_format,
         class_count=count,
-        anchor_count=_anchor_count(index, head),
+        anchor_count=_anchor_count(index, head, image.size),
         input_name=image.name,
         input_dtype=image.floats,
         batch=_batch(index, head, image),
@@ -264,6 +271,34 @@ def _reading(
         warnings=(*warnings, *ignored),
     )
     return Reading(contract, adaptation)
+
+
+def _cells(
+    model: onnx.ModelProto,
+    index: GraphIndex,
+    image: ImageInput,
+    named: str | None,
+    supposed: Size | None,
+) -> Head | None:
+    """The head of cells that a graph ends in: at its own size, or at one that is supposed."""
+    rows = {
+        family.cells: family.name
+        for family in FAMILIES
+        if family.cells is not None and named in {None, "", family.name}
+        if supposed is None or family.cells.free or image.size is None
+    }
+    size = image.size if supposed is None else supposed
+    if size is None or not rows:
+        return None
+    shapes = index.shapes if supposed is None else shapes_at(model, image.name, size)
+    heads = [*cell_heads(index, shapes, size, rows)]
+    if len(heads) > 1:
+        fits = " or ".join(rows[head.cells.row] for head in heads if head.cells)
+        raise Unrecognised(
+            f"it may be {fits}, which decode their boxes differently",
+            f'say which: detcli convert FILE --metadata "{FAMILY_KEY}=NAME"',
+        )
+    return heads[0] if heads else None
 
 
 def _check_task(task: str, *, boxes_only: bool) -> None:
@@ -300,7 +335,8 @@ def _corners(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]
 def _batch(index: GraphIndex, head: Head, image: ImageInput) -> int | None:
     """How many pictures a graph takes at once: one, where their rows follow one after the other."""
     dims = index.shapes[head.boxes[0].tensor]
-    if head.layout is not Layout.ROWS or (len(dims) == BATCHED and dims[0] != 1):
+    listed = head.layout is Layout.ROWS or len(dims) < BATCHED
+    if not listed or (len(dims) == BATCHED and dims[0] != 1):
         return image.batch
     if image.batch not in {None, 1}:
         raise Unrecognised(
@@ -314,7 +350,7 @@ def _family(head: Head, image: ImageInput, named: str | None) -> Family:
     if not named:
         return family_of(head, image)
     family = next((one for one in FAMILIES if one.name == named), None)
-    if family is None or not (head.layout is Layout.END_TO_END or family.fits(head)):
+    if family is None or not (head.layout is Layout.END_TO_END or family.is_of(head)):
         raise Unrecognised(f"its metadata {FAMILY_KEY} says '{named}', which does not fit it")
     return family
 
@@ -329,7 +365,9 @@ def _box_format(head: Head) -> BoxFormat | None:
     undecoded = head.decoded is None or head.decodes(BoxDecode.LINEAR)
     if head.layout is Layout.ROWS and undecoded:
         return BoxFormat.XYXY  # as selecting graphs end in, unless they show otherwise
-    return None if undecoded and not head.objectness else head.decoded and head.decoded.box_format
+    if undecoded and not head.cells:
+        return None
+    return head.decoded and head.decoded.box_format
 
 
 def _gives_several(head: Head, metadata: dict[str, str]) -> bool:
@@ -364,12 +402,11 @@ def _class_count(head: Head, named: list[str] | None, *, dropped: bool) -> int:
     return count
 
 
-def _anchor_count(index: GraphIndex, head: Head) -> int | None:
+def _anchor_count(index: GraphIndex, head: Head, size: Size | None = None) -> int | None:
     """N, or the number of rows. None where it depends on the input."""
     tensor = head.boxes[0].tensor
     if head.layout is Layout.SCALES:
-        dims = [index.shapes[piece.tensor] for piece in head.boxes]
-        return sum(math.prod(known_sides(*sides) or (0,)) for _, _, *sides in dims)
+        return head.cells.count if head.cells and size else None
     if head.layout is Layout.ROWS:
         return index.size(tensor, -2)
     batched = len(index.shapes[tensor]) == BATCHED

@@ -5,11 +5,13 @@ scores have one shape. Where a graph selects detections itself, the head is what
 that can be had without the selection; else the detections it selects are read as they are.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from detcli.model.contract import Size
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.decode import SELECTION, Head, Unrecognised
+from detcli.model.heads.decode import SELECTION, BoxDecode, Head, Unrecognised
 from detcli.model.heads.one_tensor import end_to_end, single_tensor
 from detcli.model.heads.rows import rows
 from detcli.model.heads.two_tensors import (
@@ -19,23 +21,35 @@ from detcli.model.heads.two_tensors import (
     plugin,
     queries,
     queries_of,
-    scales,
 )
 
 
-def find_head(index: GraphIndex, names: list[str] | None, *, boxes_only: bool = False) -> Head:
-    """Find the head of a graph."""
+def find_head(
+    index: GraphIndex,
+    names: list[str] | None,
+    cells: Callable[[Size | None], Head | None],
+    size: Size,
+    *,
+    boxes_only: bool = False,
+) -> Head:
+    """Find the head of a graph.
+
+    `cells` looks for one by the number of its cells: at the graph's own size, or, which takes
+    longer, at one that is supposed.
+    """
     ways = (
         partial(end_to_end, boxes_only=boxes_only),
         best_class,
         queries,
         plugin,
         partial(rows, boxes_only=boxes_only),
-        scales,
+        lambda _: cells(None),
         pair,
         partial(single_tensor, names=names, boxes_only=boxes_only),
     )
     head = next(filter(None, (find(index) for find in ways)), None)
+    if head is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
+        head = cells(size) or head
     if head is None:
         raise Unrecognised(_why_not(index))
     if not head.of_queries:

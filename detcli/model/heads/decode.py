@@ -7,7 +7,7 @@ followed back through everything that only moves its elements to the nodes that 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from onnx import NodeProto
@@ -22,6 +22,9 @@ from detcli.model.graph import (
     attribute,
     integers,
 )
+
+if TYPE_CHECKING:
+    from detcli.model.heads.cells import CellHead
 
 MOVES = {
     **dict.fromkeys(
@@ -568,6 +571,7 @@ class Head:
     left_out: bool = False  # the tensors hold masks or keypoints too, which are not read
     queries: Queries | None = None
     patches: bool = False  # its graph is a vision transformer's
+    cells: "CellHead | None" = None  # what its numbers are, of a family that has a row of them
 
     def decodes(self, *ways: BoxDecode) -> bool:
         """True if boxes are known to be decoded in one of these ways."""

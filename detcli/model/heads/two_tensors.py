@@ -1,12 +1,10 @@
 """Finds heads whose boxes and scores are tensors of their own."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 
 from onnx import NodeProto
 
-from detcli.core.values import BoxFormat
 from detcli.model.contract import Layout
 from detcli.model.graph import (
     CONVOLUTIONS,
@@ -15,7 +13,6 @@ from detcli.model.graph import (
     GraphIndex,
     attribute,
     integers,
-    known_sides,
     known_size,
     needed_nodes,
 )
@@ -34,9 +31,6 @@ from detcli.model.heads.decode import (
     Unrecognised,
     bins_of,
     boxes_of,
-    computed,
-    is_linear,
-    layer_at,
     layer_of,
     layers_of,
     makers,
@@ -265,73 +259,6 @@ def plugin(index: GraphIndex) -> Head | None:
             raise Unrecognised("its EfficientNMS_TRT leaves out a class, that of no object")
         return _of_pair(index, *map(str, node.input[:2]))
     return None
-
-
-BINS = (16, 1)  # of a distribution of distances
-
-
-def scales(index: GraphIndex) -> Head | None:
-    """Maps of each scale, as RKNN's exporter leaves them: [B, 4 * bins, H, W] and [B, C, H, W]."""
-    by_size: dict[tuple[int, int], list[str]] = {}
-    for output in index.graph.output:
-        dims = index.shapes[output.name]
-        sides = known_sides(*dims[2:]) if len(dims) == 4 else None
-        if sides is None or known_size(dims[1]) is None:
-            return None
-        by_size.setdefault(sides, []).append(output.name)
-    largest_first = sorted(by_size, key=math.prod, reverse=True)
-    found = [_scale(index, by_size[sides]) for sides in largest_first]
-    pairs = [scale for scale in found if scale is not None]
-    if len(pairs) < 2 or len(pairs) < len(found):
-        return None
-    shapes = {(index.shapes[boxes][1], index.shapes[scores][1]) for boxes, scores in pairs}
-    kinds = {scores_of(index, scores) for _, scores in pairs}
-    if len(shapes) != 1 or len(kinds) != 1:
-        return None
-    (_, count), kind = shapes.pop(), kinds.pop()
-    return Head(
-        Layout.SCALES,
-        tuple(Columns(boxes) for boxes, _ in pairs),
-        tuple(Columns(scores) for _, scores in pairs),
-        class_count=known_size(count),
-        anchors_first=False,
-        decoded=Decoded(BoxDecode.DISTANCES, BoxFormat.XYXY),
-        scores_are=kind,
-    )
-
-
-def _scale(index: GraphIndex, maps: list[str]) -> tuple[str, str] | None:
-    """The maps of boxes and of scores of one scale; a sum of all scores is left out.
-
-    Distances come from a convolution as they are; what was scaled, or has an exponential, is of
-    another detector.
-    """
-    maps = [name for name in maps if not _is_sum(index, name, maps)]
-    distances = [name for name in maps if _is_bare(index, name)]
-    final = [name for name in maps if scores_of(index, name) is Activation.SIGMOID]
-    if len(maps) != 2 or len(distances) != 1 or len(final) != 1:
-        return None
-    known = index.shapes[distances[0]][1] in {4 * bins for bins in BINS}
-    return (distances[0], final[0]) if known else None
-
-
-def _is_sum(index: GraphIndex, tensor: str, maps: list[str]) -> bool:
-    """True if a map is the sum of another's channels, by which RKNN's runtime skips cells."""
-    while (node := index.producer(tensor, "Clip", "Max", "Min")) is not None:
-        tensor = node.input[0]
-    node = index.producer(tensor, "ReduceSum")
-    return node is not None and node.input[0] in maps
-
-
-def _is_bare(index: GraphIndex, tensor: str) -> bool:
-    """True if a map is what a convolution gives, and no more than a bias is added."""
-    found = makers(index, tensor)
-    for node in found:
-        layer = layer_at(index, node)
-        biased = node.op_type == "Add" and sum(computed(index, name) for name in node.input) == 1
-        if layer.op_type not in CONVOLUTIONS if layer else not (biased and is_linear(index, node)):
-            return False
-    return bool(found)
 
 
 ATTENTION = frozenset({"Attention", "GridSample", "MultiHeadAttention", "Softmax"})
