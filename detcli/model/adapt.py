@@ -94,7 +94,7 @@ def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
 
 
 def free(model: ModelProto, image: str) -> None:
-    """Let a graph take pictures of any number and size, in place of those that it was traced with."""
+    """Let a graph take any pictures, in place of the number and size that it was traced with."""
     del model.graph.value_info[:]
     for value in model.graph.input:
         if value.name == image:
@@ -199,7 +199,7 @@ def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
 
 def _decoded_cells(add: _Builder, cells: CellHead, image: ImageInput) -> tuple[str, str]:
     """Boxes `[B, N, 4]` in pixels and scores `[B, N, C]` of cells, in float32."""
-    found = {
+    found: dict[Part, str] = {
         part: add.cast(add("Concat", *(_of_piece(add, one) for one in pieces), axis=1), FLOAT)
         for part, pieces in cells.parts.items()
         if part is not Part.POINTS

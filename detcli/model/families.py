@@ -66,7 +66,6 @@ class Family:
     margin: int = 0  # pixels of the input that the longer side of a picture leaves free
     cells: Cells | None = None  # what its layers' numbers are, where the graph does not decode them
     names: tuple[str, ...] = ()  # of the classes that all its models have
-    nms: float = 0.45  # the IoU of its authors' suppression
 
     @property
     def gives_a_set(self) -> bool:

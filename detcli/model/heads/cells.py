@@ -293,21 +293,16 @@ def _may_be(
 ) -> bool:
     """True if numbers may be a part, by the nodes that make them."""
     part, kind = wanted[0], _made_by(index, tensor, wanted[0])
-    if part in SCORES and kind is None:
-        return False
     # Of two classes that share 1, each has its own map for all anchors, or each anchor a row.
     if part is Part.PAIR or wanted == (Part.CLASSES, 2):
-        return (place.anchors > 1) == (part is Part.PAIR) and kind is not Activation.SIGMOID
-    if part in SCORES and kind is Activation.SOFTMAX:
-        return row.softmax
-    if part is not Part.BOX:
-        return True
-    if layer_of(index, tensor) in PRODUCTS:
-        return False  # of queries
-    if kind is Activation.LINEAR:
-        return True
-    # Boxes that the graph decodes are known where the number of anchors says whose they are.
-    return bool(row.sides) if kind is None else row.offset is Offset.SIGMOID
+        fits = (place.anchors > 1) == (part is Part.PAIR)
+        return fits and kind in {Activation.SOFTMAX, Activation.LINEAR}
+    if part in SCORES:
+        return kind is not None and (row.softmax or kind is not Activation.SOFTMAX)
+    if part is Part.BOX and kind is not Activation.LINEAR:
+        # Boxes that the graph decodes are known where the number of anchors says whose they are.
+        return bool(row.sides) if kind is None else row.offset is Offset.SIGMOID
+    return layer_of(index, tensor) not in PRODUCTS  # of queries
 
 
 def _piece(row: Cells, part: Part, start: int, stop: int, place: _Place) -> Piece:
