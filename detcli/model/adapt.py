@@ -26,8 +26,16 @@ from detcli.model.editing import (
     unused_name,
 )
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.cells import SCORES, CellHead, Offset, Part, Piece
-from detcli.model.heads.decode import Activation, Columns, Head
+from detcli.model.heads.decode import (
+    SCORES,
+    Activation,
+    CellHead,
+    CellPart,
+    Columns,
+    Head,
+    Offset,
+    Piece,
+)
 from detcli.model.inputs import ImageInput, OtherInput, Role
 
 HEAD = "detcli/head"  # no exporter makes that name
@@ -199,37 +207,39 @@ def _boxes_and_scores(add: _Builder, plan: Adaptation) -> str:
 
 def _decoded_cells(add: _Builder, cells: CellHead, image: ImageInput) -> tuple[str, str]:
     """Boxes `[B, N, 4]` in pixels and scores `[B, N, C]` of cells, in float32."""
-    found: dict[Part, str] = {
+    found: dict[CellPart, str] = {
         part: add.cast(add("Concat", *(_of_piece(add, one) for one in pieces), axis=1), FLOAT)
         for part, pieces in cells.parts.items()
-        if part is not Part.POINTS
+        if part is not CellPart.POINTS
     }
-    numbers = found.get(Part.BOX) or add("Concat", found[Part.CENTRE], found[Part.SIZE], axis=2)
+    numbers = found.get(CellPart.BOX) or add(
+        "Concat", found[CellPart.CENTRE], found[CellPart.SIZE], axis=2
+    )
     if cells.row.rows_first:
         numbers = add("Gather", numbers, [1, 0, 3, 2], axis=2)
     anchors = _anchors(add, cells, image)
     if cells.row.offset is Offset.DISTANCES:
-        boxes = _from_distances(add, numbers, cells.parts[Part.BOX][0].width // 4, anchors)
+        boxes = _from_distances(add, numbers, cells.parts[CellPart.BOX][0].width // 4, anchors)
     else:
         boxes = _from_offsets(add, numbers, cells, anchors, image)
     return boxes, _scores_of_cells(add, found, cells)
 
 
-def _scores_of_cells(add: _Builder, found: dict[Part, str], cells: CellHead) -> str:
+def _scores_of_cells(add: _Builder, found: dict[CellPart, str], cells: CellHead) -> str:
     """Scores: of the classes, or of these and the objectness to some powers."""
     row = cells.row
     for part in found.keys() & SCORES:
         if cells.kinds[part] is Activation.LINEAR:
-            if row.softmax and part is Part.CLASSES:
+            if row.softmax and part is CellPart.CLASSES:
                 found[part] = add("Softmax", found[part], axis=2)
-            elif Part.OBJECTNESS in found:
+            elif CellPart.OBJECTNESS in found:
                 found[part] = add("Sigmoid", found[part])
-    scores = found.get(Part.CLASSES) or found[Part.PAIR]
-    if Part.OBJECTNESS not in found:
+    scores = found.get(CellPart.CLASSES) or found[CellPart.PAIR]
+    if CellPart.OBJECTNESS not in found:
         return scores
     factors = [
         one if power == 1 else add("Pow", one, add.constant(power, np.float32))
-        for one, power in zip((found[Part.OBJECTNESS], scores), row.powers, strict=True)
+        for one, power in zip((found[CellPart.OBJECTNESS], scores), row.powers, strict=True)
     ]
     return add("Mul", *factors)
 
@@ -250,7 +260,7 @@ def _from_offsets(
             centre = add("Mul", times(centre, variances[0]), sides)
             size = add("Mul", add("Exp", times(size, variances[1])), sides)
         case Offset.SIGMOID:
-            if cells.kinds[Part.BOX] is Activation.LINEAR:
+            if cells.kinds[CellPart.BOX] is Activation.LINEAR:
                 centre, size = add("Sigmoid", centre), add("Sigmoid", size)
             moved = add("Sub", times(centre, 2), add.constant(0.5, np.float32))
             doubled = times(size, 2)

@@ -11,8 +11,16 @@ from dataclasses import dataclass, replace
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize, Size
 from detcli.model.graph import CONVOLUTIONS
-from detcli.model.heads.cells import Cells, Offset, Part
-from detcli.model.heads.decode import Activation, BoxDecode, Head, Queries, Unrecognised
+from detcli.model.heads.decode import (
+    Activation,
+    BoxDecode,
+    CellPart,
+    Cells,
+    Head,
+    Offset,
+    Queries,
+    Unrecognised,
+)
 from detcli.model.inputs import ImageInput
 
 NAS_BINS = 17
@@ -32,9 +40,9 @@ NANODET = Preprocessing(  # its levels are in this order, too
     pad=0,
 )
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (32,))
-BOXES_AND_CLASSES = {bins: ((Part.BOX, 4 * bins), (Part.CLASSES, 0)) for bins in (1, 16)}
+BOXES_AND_CLASSES = {bins: ((CellPart.BOX, 4 * bins), (CellPart.CLASSES, 0)) for bins in (1, 16)}
 """By the number of bins of a distribution of distances."""
-NANODETS = ((Part.CLASSES, 0), (Part.BOX, 32))
+NANODETS = ((CellPart.CLASSES, 0), (CellPart.BOX, 32))
 FACE = ("face",)
 
 
@@ -131,7 +139,9 @@ FAMILIES = (
         needs_nms=True,
         clips=False,
         cells=Cells(
-            ((Part.BOX, 4), (Part.OBJECTNESS, 1), (Part.CLASSES, 0)), Offset.EXPONENTIAL, STRIDES
+            ((CellPart.BOX, 4), (CellPart.OBJECTNESS, 1), (CellPart.CLASSES, 0)),
+            Offset.EXPONENTIAL,
+            STRIDES,
         ),
     ),
     Family(
@@ -282,7 +292,12 @@ FAMILIES = (
         Preprocessing(resize=Resize.NONE, scale=1.0, bgr=True, pad=0, multiple=32),
         needs_nms=True,
         cells=Cells(
-            ((Part.CLASSES, 0), (Part.OBJECTNESS, 1), (Part.BOX, 4), (Part.POINTS, 10)),
+            (
+                (CellPart.CLASSES, 0),
+                (CellPart.OBJECTNESS, 1),
+                (CellPart.BOX, 4),
+                (CellPart.POINTS, 10),
+            ),
             Offset.EXPONENTIAL,
             powers=(0.5, 0.5),
             joined=False,
@@ -296,7 +311,7 @@ FAMILIES = (
         replace(STRETCH, interpolation=Interpolation.AREA, bgr=True),
         needs_nms=True,
         cells=Cells(
-            ((Part.OBJECTNESS, 1), (Part.BOX, 4), (Part.CLASSES, 0)),
+            ((CellPart.OBJECTNESS, 1), (CellPart.BOX, 4), (CellPart.CLASSES, 0)),
             Offset.TANH,
             ((16,),),
             powers=(0.6, 0.4),
@@ -310,7 +325,7 @@ FAMILIES = (
         replace(STRETCH, interpolation=Interpolation.LINEAR, bgr=True),
         needs_nms=True,
         cells=Cells(
-            ((Part.BOX, 4), (Part.OBJECTNESS, 1), (Part.CLASSES, 0)),
+            ((CellPart.BOX, 4), (CellPart.OBJECTNESS, 1), (CellPart.CLASSES, 0)),
             Offset.SIGMOID,
             ((16, 32),),
             anchors=(
@@ -338,7 +353,7 @@ FAMILIES = (
         no_object=0,
         fractions=True,
         cells=Cells(
-            ((Part.CLASSES, 2), (Part.BOX, 4)),
+            ((CellPart.CLASSES, 2), (CellPart.BOX, 4)),
             Offset.EXPONENTIAL,
             ((8, 16, 32, 64),),
             anchors=(
@@ -367,7 +382,7 @@ FAMILIES = (
         ),
         needs_nms=True,
         cells=Cells(
-            ((Part.CLASSES, 1), (Part.BOX, 4), (Part.POINTS, 10)),
+            ((CellPart.CLASSES, 1), (CellPart.BOX, 4), (CellPart.POINTS, 10)),
             Offset.DISTANCES,
             anchors=(((0, 0),) * 2,) * 3,
             joined=False,
@@ -381,7 +396,7 @@ FAMILIES = (
         replace(BLACK, resize=Resize.CORNER, scale=1.0),
         needs_nms=True,
         cells=Cells(
-            ((Part.PAIR, 2), (Part.BOX, 4), (Part.POINTS, 10)),
+            ((CellPart.PAIR, 2), (CellPart.BOX, 4), (CellPart.POINTS, 10)),
             Offset.EXPONENTIAL,
             anchors=(((32, 32), (16, 16)), ((128, 128), (64, 64)), ((512, 512), (256, 256))),
             centre=(0, 8),
@@ -398,7 +413,7 @@ FAMILIES = (
         every_class=True,
         no_object=0,
         cells=Cells(
-            ((Part.CLASSES, 2), (Part.BOX, 4), (Part.POINTS, 10)),
+            ((CellPart.CLASSES, 2), (CellPart.BOX, 4), (CellPart.POINTS, 10)),
             Offset.EXPONENTIAL,
             anchors=(((16, 16), (32, 32)), ((64, 64), (128, 128)), ((256, 256), (512, 512))),
             centre=(0.5, 0),
@@ -414,7 +429,12 @@ FAMILIES = (
         Preprocessing(resize=Resize.NONE, scale=1.0, pad=0, multiple=32),
         needs_nms=True,
         cells=Cells(
-            ((Part.CLASSES, 1), (Part.SIZE, 2), (Part.CENTRE, 2), (Part.POINTS, 10)),
+            (
+                (CellPart.CLASSES, 1),
+                (CellPart.SIZE, 2),
+                (CellPart.CENTRE, 2),
+                (CellPart.POINTS, 10),
+            ),
             Offset.EXPONENTIAL,
             ((4,),),
             centre=(0.5, 0),
@@ -431,7 +451,7 @@ FAMILIES = (
         replace(BLACK, scale=1.0, mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5)),
         needs_nms=True,
         cells=Cells(
-            ((Part.BOX, 4), (Part.CLASSES, 1)),
+            ((CellPart.BOX, 4), (CellPart.CLASSES, 1)),
             Offset.PIXELS,
             ((8, 16), (16, 32)),
             anchors=(((0, 0),) * 2, ((0, 0),) * 6),

@@ -9,8 +9,7 @@ may hold a scale or all of them, a part of these numbers or all, as maps `[B, ch
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import NamedTuple
 
 import onnx
@@ -20,11 +19,17 @@ from detcli.model.contract import Layout, Size
 from detcli.model.graph import PRODUCTS, Dims, GraphIndex, shape
 from detcli.model.heads.decode import (
     BATCHED,
+    SCORES,
     Activation,
     BoxDecode,
+    CellHead,
+    CellPart,
+    Cells,
     Columns,
     Decoded,
     Head,
+    Offset,
+    Piece,
     Unrecognised,
     boxes_of,
     columns,
@@ -32,87 +37,6 @@ from detcli.model.heads.decode import (
     parts_of,
     scores_of,
 )
-
-
-class Part(StrEnum):
-    """What numbers of an anchor are."""
-
-    BOX = "box"
-    CENTRE = "centre"  # of a box, where its size is a tensor of its own
-    SIZE = "size"
-    CLASSES = "classes"
-    OBJECTNESS = "objectness"
-    PAIR = "pair"  # shares of no object and of the only class
-    POINTS = "points"  # landmarks, which are left out
-
-
-SCORES = {Part.CLASSES, Part.OBJECTNESS, Part.PAIR}
-
-
-class Offset(StrEnum):
-    """How boxes lie about their anchors."""
-
-    DISTANCES = "distances"  # to four sides, in strides; distributed, if there are more than four
-    EXPONENTIAL = "exponential"  # in sizes of the anchor, of which width and height have logarithms
-    SIGMOID = "sigmoid"  # YOLOv5's: 2 s - 0.5 strides, and (2 s)**2 sizes
-    TANH = "tanh"  # a stride at most, and a share of the input's sides
-    PIXELS = "pixels"  # as they are
-
-
-Anchors = tuple[tuple[float, float], ...]
-"""Width and height of each anchor of a cell, in pixels."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Cells:
-    """What the numbers of a family's cells are."""
-
-    # in the order in which one tensor holds them, and how many; 0 where the file says it
-    parts: tuple[tuple[Part, int], ...]
-    offset: Offset
-    strides: tuple[tuple[int, ...], ...] = ((8, 16, 32),)  # of all scales; any of these
-    # of each scale; one anchor as large as the stride, if there are none
-    anchors: tuple[Anchors, ...] = ()
-    # where the anchors of a cell are: this many strides from its top left, and pixels
-    centre: tuple[float, float] = (0.0, 0.0)
-    variances: tuple[float, float] = (1.0, 1.0)  # of centres and sizes
-    powers: tuple[float, float] = (1.0, 1.0)  # of objectness and classes in a score
-    softmax: bool = False  # classes exclude each other
-    shared: bool = False  # all anchors of a cell have the same classes
-    joined: bool | None = None  # one tensor holds several parts; None if either way
-    whole: bool = True  # one tensor may hold all scales
-    sides: tuple[Size, ...] = ()  # the inputs that its anchors are for; any, if there are none
-    free: bool = False  # files fix the size that they were traced with, and take any
-    rows_first: bool = False  # y comes before x
-
-
-class Piece(NamedTuple):
-    """Where a part of some cells is: channels of a tensor."""
-
-    tensor: str
-    start: int
-    stop: int
-    axis: int  # of the channels
-    rank: int
-    anchors: int  # in the channels; 1 where each has its own row
-    width: int  # numbers of an anchor
-    repeated: int = 1  # for so many anchors
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CellHead:
-    """Cells of a graph: their row, their scales and where each part is."""
-
-    row: Cells
-    strides: tuple[int, ...]
-    parts: dict[Part, tuple[Piece, ...]]
-    kinds: dict[Part, Activation | None]  # what makes each
-    count: int  # N at the size that was looked at
-
-    def anchors(self, scale: int) -> Anchors:
-        """The anchors of a cell."""
-        stride = self.strides[scale]
-        return self.row.anchors[scale] if self.row.anchors else ((stride, stride),)
 
 
 class _Place(NamedTuple):
@@ -187,8 +111,8 @@ def _of_row(
         return None
     if whole and not row.whole:
         return None
-    parts: dict[Part, tuple[Piece, ...]] = {}
-    kinds: dict[Part, Activation | None] = {}
+    parts: dict[CellPart, tuple[Piece, ...]] = {}
+    kinds: dict[CellPart, Activation | None] = {}
     for group in [whole] if whole else apart:
         assigned = _assigned(index, group, row)
         if assigned is None or (parts and assigned.keys() != parts.keys()):
@@ -232,14 +156,14 @@ def _place(name: str, dims: Dims, maps: list[tuple[int, ...]], anchors: list[int
     return None
 
 
-_Assigned = dict[Part, tuple[Piece, Activation | None]]
-_Run = tuple[tuple[Part, int], ...]
+_Assigned = dict[CellPart, tuple[Piece, Activation | None]]
+_Run = tuple[tuple[CellPart, int], ...]
 
 
 def _assigned(index: GraphIndex, group: list[_Place], row: Cells) -> _Assigned | None:
     """What each tensor of a scale holds: parts that follow one another in the family's order."""
     fits = list[_Assigned]()
-    without = tuple(part for part in row.parts if part[0] is not Part.POINTS)
+    without = tuple(part for part in row.parts if part[0] is not CellPart.POINTS)
     for parts in dict.fromkeys((row.parts, without)):
         for cuts in itertools.combinations(range(1, len(parts)), len(group) - 1):
             ends = (0, *cuts, len(parts))
@@ -250,14 +174,14 @@ def _assigned(index: GraphIndex, group: list[_Place], row: Cells) -> _Assigned |
                 held = [_held(index, *one, row) for one in zip(order, runs, strict=True)]
                 if all(held):
                     fits.append({part: one for each in held for part, one in each.items()})
-    if len({one[Part.BOX][0].tensor for one in fits if Part.BOX in one}) > 1:
+    if len({one[CellPart.BOX][0].tensor for one in fits if CellPart.BOX in one}) > 1:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
     return fits[0] if fits else None
 
 
 def _held(index: GraphIndex, place: _Place, run: _Run, row: Cells) -> _Assigned:
     """The parts that a tensor holds; none if these are not what it holds."""
-    counts = [1 if row.shared and part is Part.CLASSES else place.anchors for part, _ in run]
+    counts = [1 if row.shared and part is CellPart.CLASSES else place.anchors for part, _ in run]
     classes = place.channels - sum(
         width * held for (_, width), held in zip(run, counts, strict=True)
     )
@@ -279,36 +203,36 @@ def _held(index: GraphIndex, place: _Place, run: _Run, row: Cells) -> _Assigned:
     return found if start == place.channels else {}
 
 
-def _made_by(index: GraphIndex, tensor: str, part: Part) -> Activation | None:
+def _made_by(index: GraphIndex, tensor: str, part: CellPart) -> Activation | None:
     """What makes numbers; of boxes, "linear" if nothing decodes them."""
     kind = scores_of(index, tensor)
-    if part is Part.BOX and kind is Activation.LINEAR:
+    if part is CellPart.BOX and kind is Activation.LINEAR:
         decoded = boxes_of(index, tensor)
         return kind if decoded is None or decoded.how is BoxDecode.LINEAR else None
     return kind
 
 
 def _may_be(
-    index: GraphIndex, tensor: str, row: Cells, wanted: tuple[Part, int], place: _Place
+    index: GraphIndex, tensor: str, row: Cells, wanted: tuple[CellPart, int], place: _Place
 ) -> bool:
     """True if numbers may be a part, by the nodes that make them."""
     part, kind = wanted[0], _made_by(index, tensor, wanted[0])
     # Of two classes that share 1, each has its own map for all anchors, or each anchor a row.
-    if part is Part.PAIR or wanted == (Part.CLASSES, 2):
-        fits = (place.anchors > 1) == (part is Part.PAIR)
+    if part is CellPart.PAIR or wanted == (CellPart.CLASSES, 2):
+        fits = (place.anchors > 1) == (part is CellPart.PAIR)
         return fits and kind in {Activation.SOFTMAX, Activation.LINEAR}
     if part in SCORES:
         return kind is not None and (row.softmax or kind is not Activation.SOFTMAX)
-    if part is Part.BOX and kind is not Activation.LINEAR:
+    if part is CellPart.BOX and kind is not Activation.LINEAR:
         # Boxes that the graph decodes are known where the number of anchors says whose they are.
         return bool(row.sides) if kind is None else row.offset is Offset.SIGMOID
     return layer_of(index, tensor) not in PRODUCTS  # of queries
 
 
-def _piece(row: Cells, part: Part, start: int, stop: int, place: _Place) -> Piece:
-    shared = row.shared and part is Part.CLASSES
+def _piece(row: Cells, part: CellPart, start: int, stop: int, place: _Place) -> Piece:
+    shared = row.shared and part is CellPart.CLASSES
     held = 1 if shared else place.anchors
-    if part is Part.PAIR:  # the second half
+    if part is CellPart.PAIR:  # the second half
         start = (start + stop) // 2
     repeated = place.anchors if shared else 1
     width = (stop - start) // held
@@ -318,19 +242,23 @@ def _piece(row: Cells, part: Part, start: int, stop: int, place: _Place) -> Piec
 def _head(index: GraphIndex, cells: CellHead) -> Head | None:
     """The head that cells make."""
     parts, row, kinds = cells.parts, cells.row, cells.kinds
-    scores = next(part for part in (Part.CLASSES, Part.PAIR) if part in parts)
+    scores = next(part for part in (CellPart.CLASSES, CellPart.PAIR) if part in parts)
     kind = kinds[scores]
-    boxes = next(part for part in (Part.BOX, Part.CENTRE) if part in parts)
+    boxes = next(part for part in (CellPart.BOX, CellPart.CENTRE) if part in parts)
     corners = row.offset is Offset.DISTANCES
     way = BoxDecode.DISTANCES if corners else BoxDecode.LINEAR
     decoded = Decoded(way, BoxFormat.XYXY if corners else BoxFormat.CXCYWH, fractions=False)
-    raw = kind is Activation.LINEAR and Part.OBJECTNESS not in parts and not row.softmax
+    raw = kind is Activation.LINEAR and CellPart.OBJECTNESS not in parts and not row.softmax
     head = Head(
         Layout.SCALES,
         tuple(
-            Columns(piece.tensor) for part in (boxes, Part.SIZE) for piece in parts.get(part, ())
+            Columns(piece.tensor)
+            for part in (boxes, CellPart.SIZE)
+            for piece in parts.get(part, ())
         ),
-        tuple(Columns(p.tensor) for part in (scores, Part.OBJECTNESS) for p in parts.get(part, ())),
+        tuple(
+            Columns(p.tensor) for part in (scores, CellPart.OBJECTNESS) for p in parts.get(part, ())
+        ),
         class_count=parts[scores][0].width,
         anchors_first=True,
         decoded=decoded,

@@ -7,13 +7,13 @@ followed back through everything that only moves its elements to the nodes that 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from onnx import NodeProto
 
 from detcli.core.values import BoxFormat
-from detcli.model.contract import Layout
+from detcli.model.contract import Layout, Size
 from detcli.model.graph import (
     CONVOLUTIONS,
     MAX_STEPS,
@@ -22,9 +22,6 @@ from detcli.model.graph import (
     attribute,
     integers,
 )
-
-if TYPE_CHECKING:
-    from detcli.model.heads.cells import CellHead
 
 MOVES = {
     **dict.fromkeys(
@@ -542,6 +539,87 @@ class Columns(NamedTuple):
     stop: int | None = None
 
 
+class CellPart(StrEnum):
+    """What numbers of an anchor are."""
+
+    BOX = "box"
+    CENTRE = "centre"  # of a box, where its size is a tensor of its own
+    SIZE = "size"
+    CLASSES = "classes"
+    OBJECTNESS = "objectness"
+    PAIR = "pair"  # shares of no object and of the only class
+    POINTS = "points"  # landmarks, which are left out
+
+
+SCORES = {CellPart.CLASSES, CellPart.OBJECTNESS, CellPart.PAIR}
+
+
+class Offset(StrEnum):
+    """How boxes lie about their anchors."""
+
+    DISTANCES = "distances"  # to four sides, in strides; distributed, if there are more than four
+    EXPONENTIAL = "exponential"  # in sizes of the anchor, of which width and height have logarithms
+    SIGMOID = "sigmoid"  # YOLOv5's: 2 s - 0.5 strides, and (2 s)**2 sizes
+    TANH = "tanh"  # a stride at most, and a share of the input's sides
+    PIXELS = "pixels"  # as they are
+
+
+Anchors = tuple[tuple[float, float], ...]
+"""Width and height of each anchor of a cell, in pixels."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """What the numbers of a family's cells are."""
+
+    # in the order in which one tensor holds them, and how many; 0 where the file says it
+    parts: tuple[tuple[CellPart, int], ...]
+    offset: Offset
+    strides: tuple[tuple[int, ...], ...] = ((8, 16, 32),)  # of all scales; any of these
+    # of each scale; one anchor as large as the stride, if there are none
+    anchors: tuple[Anchors, ...] = ()
+    # where the anchors of a cell are: this many strides from its top left, and pixels
+    centre: tuple[float, float] = (0.0, 0.0)
+    variances: tuple[float, float] = (1.0, 1.0)  # of centres and sizes
+    powers: tuple[float, float] = (1.0, 1.0)  # of objectness and classes in a score
+    softmax: bool = False  # classes exclude each other
+    shared: bool = False  # all anchors of a cell have the same classes
+    joined: bool | None = None  # one tensor holds several parts; None if either way
+    whole: bool = True  # one tensor may hold all scales
+    sides: tuple[Size, ...] = ()  # the inputs that its anchors are for; any, if there are none
+    free: bool = False  # files fix the size that they were traced with, and take any
+    rows_first: bool = False  # y comes before x
+
+
+class Piece(NamedTuple):
+    """Where a part of some cells is: channels of a tensor."""
+
+    tensor: str
+    start: int
+    stop: int
+    axis: int  # of the channels
+    rank: int
+    anchors: int  # in the channels; 1 where each has its own row
+    width: int  # numbers of an anchor
+    repeated: int = 1  # for so many anchors
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellHead:
+    """Cells of a graph: their row, their scales and where each part is."""
+
+    row: Cells
+    strides: tuple[int, ...]
+    parts: dict[CellPart, tuple[Piece, ...]]
+    kinds: dict[CellPart, Activation | None]  # what makes each
+    count: int  # N at the size that was looked at
+
+    def anchors(self, scale: int) -> Anchors:
+        """The anchors of a cell."""
+        stride = self.strides[scale]
+        return self.row.anchors[scale] if self.row.anchors else ((stride, stride),)
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """Where boxes and scores are, and how to read them."""
@@ -571,7 +649,7 @@ class Head:
     left_out: bool = False  # the tensors hold masks or keypoints too, which are not read
     queries: Queries | None = None
     patches: bool = False  # its graph is a vision transformer's
-    cells: "CellHead | None" = None  # what its numbers are, of a family that has a row of them
+    cells: CellHead | None = None  # what its numbers are, of a family that has a row of them
 
     def decodes(self, *ways: BoxDecode) -> bool:
         """True if boxes are known to be decoded in one of these ways."""
