@@ -1,14 +1,29 @@
-"""Edits of graphs: cutting, shapes, metadata, names, constants, the order of nodes."""
+"""Edits of graphs: cutting, tidying, shapes, metadata, names, constants, the order of nodes."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
-from detcli.model.graph import needed_nodes
+from detcli.model.graph import GraphIndex, attribute, known_size, needed_nodes, reads, shape
+from detcli.model.heads.decode import SELECTION
+
+FOLDED = frozenset(
+    "Add Cast Ceil Concat Constant ConstantOfShape Div Equal Expand Floor Gather Greater Identity "
+    "Less Mod Mul Neg Range Reshape Shape Slice Split Sqrt Squeeze Sub Tile Transpose Unsqueeze "
+    "Where".split()
+)
+"""Operators that make sizes, indices and anchors of constants."""
+MAX_FOLDED = 1 << 22
+"""Elements that folded nodes read and make, all together; anchors of 1280 x 1280 take a third."""
+LEAST_FOLDED = 1 << 10
+"""Elements that a node counts as at least: what its call takes."""
 
 
 def copied(model: ModelProto) -> ModelProto:
@@ -44,6 +59,117 @@ def infer_shapes(model: ModelProto) -> ModelProto:
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
         return model
+
+
+def put_in_order(model: ModelProto) -> None:
+    """Put nodes in order, and take out the inputs that have a value, as ONNX Runtime does."""
+    graph = model.graph
+    made, seen = {name for node in graph.node for name in node.output}, {""}
+    for node in graph.node:
+        if not reads(node) & made <= seen:
+            sort_nodes(graph)
+            break
+        seen.update(node.output)
+    inputs = GraphIndex(graph).image_inputs()
+    if len(inputs) < len(graph.input):
+        del graph.input[:]
+        graph.input.extend(inputs)
+        model.ir_version = max(model.ir_version, 4)  # before, each constant was an input
+
+
+def tidy(model: ModelProto) -> ModelProto:
+    """Bring a model to the form that detcli reads; returns it with all shapes that can be inferred.
+
+    What follows from constants alone becomes an initialiser, and outputs get an axis for the batch.
+    """
+    known = infer_shapes(model)
+    if known is model:  # its shapes contradict each other
+        return copied(model)
+    changed = [_fold(model, GraphIndex(known.graph)), _add_batch(model, GraphIndex(known.graph))]
+    return infer_shapes(model) if any(changed) else known
+
+
+def _fold(model: ModelProto, index: GraphIndex) -> bool:
+    """Compute what depends on constants alone; True if there was anything."""
+    graph, left, kept = model.graph, MAX_FOLDED, list[NodeProto]()
+    outputs = {output.name for output in graph.output}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    # Shapes that a file names may be left from before its input was freed.
+    fixed = all(all(map(known_size, shape(value))) for value in graph.input)
+    for node in graph.node:
+        made, given = list[onnx.TensorProto](), [constants.get(name) for name in node.input if name]
+        if node.op_type == "Shape" and fixed:
+            made = _shape_of(node, index)
+        elif node.op_type in FOLDED and None not in given and outputs.isdisjoint(node.output):
+            read = [tensor for tensor in given if tensor is not None]
+            left -= LEAST_FOLDED + sum(math.prod(tensor.dims) for tensor in read)
+            made = _computed(model, node, read, left)
+            left -= sum(math.prod(tensor.dims) for tensor in made)
+        constants.update((tensor.name, tensor) for tensor in made)
+        graph.initializer.extend(made)
+        if not made:
+            kept.append(node)
+    if folded := len(kept) < len(graph.node):
+        replace_nodes(graph, kept)
+    return folded
+
+
+def _shape_of(node: NodeProto, index: GraphIndex) -> list[onnx.TensorProto]:
+    """What a Shape node gives, if all axes are known."""
+    dims = index.shapes[node.input[0]]
+    sizes = [size for dim in dims if (size := known_size(dim)) is not None]
+    part = slice(attribute(node, "start", 0), attribute(node, "end", len(dims)))
+    values = np.array(sizes[part], np.int64)
+    known = 0 < len(sizes) == len(dims)
+    return [numpy_helper.from_array(values, node.output[0])] if known else []
+
+
+def _computed(
+    model: ModelProto, node: NodeProto, given: Sequence[onnx.TensorProto], most: int
+) -> list[onnx.TensorProto]:
+    """What a node makes of constants; empty if that is more than `most` elements, or unknown."""
+    if node.op_type == "Constant" and node.attribute[0].name == "value":
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(node.attribute[0].t)
+        tensor.name = node.output[0]
+        return [tensor]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output]
+    graph = helper.make_graph([node], "constants", [], outputs, given)
+    alone = helper.make_model(
+        graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4)
+    )
+    sizes = [shape(value) for value in infer_shapes(alone).graph.output]
+    known = [math.prod(filter(None, map(known_size, dims))) for dims in sizes if all(dims)]
+    if len(known) < len(sizes) or sum(known) > most:
+        return []
+    try:
+        values = ReferenceEvaluator(alone).run(None, {})
+    except Exception:  # noqa: BLE001 - whatever its kernels raise; the node stays
+        return []
+    return [numpy_helper.from_array(np.asarray(v), o) for v, o in zip(values, node.output)]
+
+
+def _add_batch(model: ModelProto, index: GraphIndex) -> bool:
+    """Add the axis that all outputs lack, where there is one picture and none selects; see `tidy`.
+
+    A first axis of more than 1 is then that of the cells.
+    """
+    graph, outputs = model.graph, [output.name for output in model.graph.output]
+    one = all(len(dims := shape(value)) == 3 or dims[:1] == [1] for value in index.image_inputs())
+    rows = [dims for name in outputs if len(dims := index.shapes[name]) == 2]
+    many = len(rows) == len(outputs) and all((known_size(dims[0]) or 1) > 1 for dims in rows)
+    if not one or not many or index.nodes(*SELECTION):
+        return False
+    names = tensor_names(graph)
+    axes = {"axes": [0]} if opset(model) < 13 else {}
+    first = [] if axes else [add_constant(graph, unused_name(names, "axis"), np.array([0]))]
+    for output in graph.output:
+        batched = unused_name(names, f"{output.name}/batch")
+        graph.node.append(helper.make_node("Unsqueeze", [output.name, *first], [batched], **axes))
+        dims = [1, *index.shapes[output.name]]
+        kind = output.type.tensor_type.elem_type
+        output.CopyFrom(helper.make_tensor_value_info(batched, kind, dims))
+    return True
 
 
 def renew_shapes(model: ModelProto) -> ModelProto:
@@ -144,5 +270,5 @@ def sort_nodes(graph: GraphProto) -> None:
     makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     sorter = TopologicalSorter(dict.fromkeys(range(len(graph.node)), ()))
     for index, node in enumerate(graph.node):
-        sorter.add(index, *{makers[name] for name in node.input if name in makers})
+        sorter.add(index, *{makers[name] for name in reads(node) if name in makers})
     replace_nodes(graph, [graph.node[index] for index in sorter.static_order()])

@@ -158,17 +158,18 @@ class ModelFile:
 
     @property
     def original(self) -> "ModelProto":
-        """The model as the file has it, with its weights."""
+        """The model as the file has it, with its weights, and as `tidy` leaves it."""
+        self.model  # noqa: B018 - tidied now
         return self._loaded[0]
 
     @cached_property
     def model(self) -> "ModelProto":
         """The model with its weights and, as far as they can be inferred, all shapes."""
-        from detcli.model.editing import infer_shapes  # imports onnx
+        from detcli.model.editing import tidy  # imports onnx
 
-        original = self.original
+        original = self._loaded[0]
         with damage_reported(self.path):
-            return infer_shapes(original)
+            return tidy(original)
 
     @property
     def external(self) -> tuple[ExternalFile, ...]:
@@ -313,6 +314,7 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
     import onnx
     from google.protobuf.message import DecodeError
 
+    from detcli.model.editing import put_in_order
     from detcli.model.graph import check_structure
 
     with damage_reported(path):
@@ -332,6 +334,7 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
                 "give a complete .onnx file",
             )
         check_structure(model)
+        put_in_order(model)
         return model, _load_external(model, path, MAX_BYTES - len(content))
 
 
