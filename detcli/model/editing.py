@@ -22,6 +22,7 @@ FOLDED = frozenset(
 """Operators that make sizes, indices and anchors of constants."""
 MAX_FOLDED = 1 << 22
 """Elements that folded nodes read and make, all together; anchors of 1280 x 1280 take a third."""
+MAX_PASSES = 8
 LEAST_FOLDED = 1 << 10
 """Elements that a node counts as at least: what its call takes."""
 
@@ -85,8 +86,12 @@ def tidy(model: ModelProto) -> ModelProto:
     known = infer_shapes(model)
     if known is model:  # its shapes contradict each other
         return copied(model)
-    changed = [_fold(model, GraphIndex(known.graph)), _add_batch(model, GraphIndex(known.graph))]
-    return infer_shapes(model) if any(changed) else known
+    # What is folded tells shapes, which tell what else can be folded.
+    for _ in range(MAX_PASSES):
+        if not _fold(model, GraphIndex(known.graph)):
+            break
+        known = infer_shapes(model)
+    return infer_shapes(model) if _add_batch(model, GraphIndex(known.graph)) else known
 
 
 def _fold(model: ModelProto, index: GraphIndex) -> bool:

@@ -24,6 +24,10 @@ from detcli.model.heads.two_tensors import (
 )
 
 
+PAIR_AND_MORE = 3
+"""Boxes, scores and landmarks; more outputs than that are those of several scales."""
+
+
 def find_head(
     index: GraphIndex,
     names: list[str] | None,
@@ -43,7 +47,7 @@ def find_head(
         queries,
         plugin,
         partial(rows, boxes_only=boxes_only),
-        lambda _: cells(None),
+        lambda _: cells(None) or (cells(size) if len(index.graph.output) > PAIR_AND_MORE else None),
         pair,
         partial(single_tensor, names=names, boxes_only=boxes_only),
     )

@@ -16,6 +16,7 @@ import onnx
 
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Layout, Size
+from detcli.model.editing import tidy
 from detcli.model.graph import PRODUCTS, Dims, GraphIndex, shape
 from detcli.model.heads.decode import (
     BATCHED,
@@ -64,11 +65,7 @@ def shapes_at(model: onnx.ModelProto, image: str, size: Size) -> dict[str, Dims]
             for dim, side in zip(dims, (1, None, *size), strict=True):
                 if side is not None:
                     dim.dim_value = side
-    try:
-        inferred = onnx.shape_inference.infer_shapes(fixed, data_prop=True)
-    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError):
-        return {}
-    return {value.name: shape(value) for value in inferred.graph.output}
+    return {value.name: shape(value) for value in tidy(fixed).graph.output}
 
 
 def cell_heads(
@@ -194,7 +191,7 @@ def _held(index: GraphIndex, place: _Place, run: _Run, row: Cells) -> _Assigned:
     start = 0
     for (part, width), held in zip(run, counts, strict=True):
         stop = start + (width * held or classes)
-        if stop <= start or classes % held or start not in starts:
+        if stop <= start or (stop - start) % held or start not in starts:
             return {}
         kind = _made_by(index, starts[start], part)
         if not _may_be(index, starts[start], row, (part, width), place):
