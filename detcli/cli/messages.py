@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from detcli.core.errors import DetcliError, DetcliWarning, SourceError
+from detcli.core.errors import DetcliError, DetcliNote, DetcliWarning, SourceError
 from detcli.core.text import is_terminal, printable, public_text, wrapped
 
 if TYPE_CHECKING:
@@ -190,7 +190,8 @@ def set_verbosity(*, quiet: bool, verbose: int) -> None:
     def show_warning(*details: Any, **more: Any) -> None:  # noqa: ANN401 - as in showwarning
         message = details[0]
         if isinstance(message, DetcliWarning):
-            say(f"warning: {message}")
+            kind = "note" if isinstance(message, DetcliNote) else "warning"
+            say(f"{kind}: {message}")
         else:
             show(*details, **more)
 

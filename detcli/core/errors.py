@@ -140,3 +140,7 @@ def system_reason(error: Exception) -> str:
 
 class DetcliWarning(UserWarning):
     """The result stands, but deserves a look."""
+
+
+class DetcliNote(DetcliWarning):
+    """What is assumed, since nothing says it."""

@@ -148,6 +148,8 @@ class Contract:
     settled: tuple[tuple[str, str], ...] = ()  # parts of the contract, and what settled each
     # parts of the preprocessing that nothing settles; they are as in a YOLO
     unsettled: tuple[str, ...] = ()
+    # parts that nothing in the file settles, and what is assumed of each
+    assumed: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property

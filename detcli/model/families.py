@@ -74,6 +74,8 @@ class Family:
     margin: int = 0  # pixels of the input that the longer side of a picture leaves free
     cells: Cells | None = None  # what its layers' numbers are, where the graph does not decode them
     names: tuple[str, ...] = ()  # of the classes that all its models have
+    # the values that are assumed, where its files do not say that they were trained on others
+    variant: str = ""
 
     @property
     def gives_a_set(self) -> bool:
@@ -143,6 +145,8 @@ FAMILIES = (
             Offset.EXPONENTIAL,
             STRIDES,
         ),
+        variant="the values of YOLOX 0.1.1 and later; for an older one pass --preprocess "
+        "rgb,mean=123.675:116.28:103.53,std=58.395:57.12:57.375",
     ),
     Family(
         "YOLOv5",  # and v3, v6, v7, R: objectness and classes

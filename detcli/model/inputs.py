@@ -20,6 +20,7 @@ from detcli.model.preprocessing import (
     METADATA_KEY,
     PARTS,
     PREPROCESSOR,
+    SIZE,
     Sidecar,
     changed,
     named_parts,
@@ -349,7 +350,7 @@ def with_preprocessing(
         parts, size = sidecar.settles(fixed=image.size is not None)
         for own in parts.values():
             found = changed(found, own)
-        by |= dict.fromkeys(parts, PREPROCESSOR)
+        by |= dict.fromkeys((*parts, *[SIZE] * bool(size)), PREPROCESSOR)
     levels = image.dtype == "uint8"
     found = _through_nodes(found, nodes, by, levels=levels)
     if text := metadata.get(METADATA_KEY):

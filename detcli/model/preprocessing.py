@@ -19,6 +19,9 @@ METADATA_KEY = "detcli.preprocess"
 
 OPTION = "--preprocess"
 
+SIZE = "imgsz"
+"""What a contract calls the size of an input that is free, if that is assumed."""
+
 MAX_TEXT = 1000  # characters
 MAX_SIDE = 1 << 16  # pixels
 EXAMPLE = "write for example stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"
@@ -47,7 +50,8 @@ PARTS = {
 }
 """The parts that are settled independently, and the fields of each."""
 
-BY_FAMILY = tuple((part, "the family's rule") for part in PARTS)
+RULE = "the family's rule"
+BY_FAMILY = tuple((part, RULE) for part in PARTS)
 """The parts and what settles them, where the family is known."""
 
 
@@ -113,12 +117,15 @@ def settle(contract: Contract, preprocessing: Preprocessing, by: dict[str, str])
                 f"scale, mean and std make values that {contract.input_dtype} cannot hold",
                 "give those that the network was trained with",
             )
-    return replace(
+    settled = replace(
         contract,
         preprocessing=preprocessing,
         settled=tuple((part, by[part]) for part in PARTS if part in by),
         unsettled=tuple(part for part in PARTS if part not in by),
     )
+    known = {part for part, origin in by.items() if origin != RULE}
+    known |= {SIZE} if settled.follows_picture else set()
+    return replace(settled, assumed=tuple(one for one in contract.assumed if one[0] not in known))
 
 
 def require_levels(preprocessing: Preprocessing, text: str) -> None:

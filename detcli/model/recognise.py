@@ -44,7 +44,7 @@ from detcli.model.heads.decode import (
 )
 from detcli.model.heads.rows import box_columns, row_corners, selected_rows, usual_rows
 from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs, with_preprocessing
-from detcli.model.preprocessing import BY_FAMILY, CONFIG, Sidecar
+from detcli.model.preprocessing import BY_FAMILY, CONFIG, SIZE, Sidecar
 
 EXPECTED = (
     "expected pictures [B, 3, H, W] or [B, H, W, 3] in, and out boxes and scores: [B, 4 + C, N], "
@@ -268,7 +268,8 @@ def _reading(
         preprocessing=preprocessing or Preprocessing(),
         takes_levels=image.dtype == "uint8",
         settled=BY_FAMILY if preprocessing else (),
-        warnings=(*warnings, *ignored),
+        assumed=_assumed(metadata, image, family),
+        warnings=(*warnings, *ignored, *_against_nodes(head, asked)),
     )
     return Reading(contract, adaptation)
 
@@ -311,11 +312,27 @@ def _check_task(task: str, *, boxes_only: bool) -> None:
 
 def _sizes(metadata: dict[str, str]) -> tuple[Size, int]:
     """The size of inputs that are free, and the stride."""
-    default = known_sides(*_integers(metadata.get("imgsz"), 2))
-    if default is None or math.prod(default) > MAX_INPUT:
-        default = DEFAULT_SIZE
+    default = _named_size(metadata) or DEFAULT_SIZE
     stride = max(_integers(metadata.get("stride"), 1))
     return default, stride if 0 < stride <= MAX_STRIDE else DEFAULT_STRIDE
+
+
+def _named_size(metadata: dict[str, str]) -> Size | None:
+    size = known_sides(*_integers(metadata.get("imgsz"), 2))
+    return None if size is None or math.prod(size) > MAX_INPUT else size
+
+
+def _assumed(
+    metadata: dict[str, str], image: ImageInput, family: Family
+) -> tuple[tuple[str, str], ...]:
+    """What neither the file's graph nor its metadata says."""
+    found = [("values", family.variant)] if family.variant else []
+    if image.size is None and _named_size(metadata) is None:
+        height, width = DEFAULT_SIZE
+        found.append(
+            (SIZE, f"an input of {width}x{height}, as no size is named; --imgsz N sets it")
+        )
+    return tuple(found)
 
 
 def _corners(index: GraphIndex, head: Head, family: Family) -> tuple[bool, bool]:
@@ -368,6 +385,14 @@ def _box_format(head: Head) -> BoxFormat | None:
     if undecoded and not head.cells:
         return None
     return head.decoded and head.decoded.box_format
+
+
+def _against_nodes(head: Head, asked: BoxFormat | None) -> list[str]:
+    """The warning about a box format other than the one that nodes show."""
+    if asked is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
+        return []
+    shown = head.decoded.box_format
+    return [] if asked is shown else [f"its nodes show boxes in {shown}, not {asked} as asked for"]
 
 
 def _gives_several(head: Head, metadata: dict[str, str]) -> bool:

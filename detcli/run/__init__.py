@@ -16,6 +16,7 @@ import ctypes
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from typing import Any, Self, cast
 
 from detcli.core.config import Config, Watched
 from detcli.core.device import Device, available_cores
-from detcli.core.errors import ModelError
+from detcli.core.errors import DetcliNote, ModelError
 from detcli.core.opencv import open_streams_in_parallel, silence_opencv
 from detcli.core.options import flat, rows
 from detcli.core.record import SettingsJson
@@ -31,8 +32,8 @@ from detcli.core.text import legible, public_name
 from detcli.model.contract import class_ids
 from detcli.model.file import ModelFile
 from detcli.model.hub import Show
-from detcli.model.preprocessing import parse, written
-from detcli.model.zoo import find
+from detcli.model.preprocessing import SIZE, parse, written
+from detcli.model.zoo import MODELS, find
 from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.source.decode import DecodeOptions
@@ -163,6 +164,10 @@ def open_run(
     alone = is_one_picture(config) and config.settings.tile is None
     options = config.running.options(cores or (1 if alone else available_cores()), cores)
     with BatchDetector(located, config.running.device[0], config.settings, options) as detector:
+        # The files of named models are known.
+        for part, what in detector.contract.assumed if config.running.model not in MODELS else ():
+            if part != SIZE or config.settings.imgsz is None:
+                warnings.warn(f"{detector.model_name}: assumed: {what}", DetcliNote, stacklevel=3)
         yield Run.over(config, detector)
 
 

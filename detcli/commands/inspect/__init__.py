@@ -136,6 +136,7 @@ def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     if detector.input_size is None:
         height, width = detector.default_size
         yield "input size", f"any; {width}x{height} unless --imgsz says otherwise"
+    yield from (("assumed", what) for what in detector.assumed.values())
     names = ", ".join(detector.names[:MAX_NAMES])
     more = ", ..." if len(detector.names) > MAX_NAMES else ""
     yield "classes", f"{detector.class_count} ({detector.names_origin}): {names}{more}"

@@ -131,6 +131,7 @@ class DetectorFacts:
     batch: int | None
     input_size: tuple[int, int] | None
     default_size: tuple[int, int]
+    assumed: dict[str, str]  # parts that nothing says, and what is assumed of each
     stride: int
     stride_origin: str
     names: tuple[str, ...]
@@ -312,6 +313,7 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
         batch=contract.batch,
         input_size=contract.input_size,
         default_size=contract.default_size,
+        assumed=dict(contract.assumed),
         stride=contract.stride,
         stride_origin="the model's metadata"
         if metadata.get("stride")

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import terminals
 from colour_model import NAMES, cell_box
+from head_graphs import model_of
 from json_lines import lines
 from report_schemas import validator
 
@@ -365,6 +366,37 @@ def test_missing_pictures_are_named_before_a_model_is_fetched(detcli):
     done = detcli("predict", "none.png", "no*.png", "-", "--model", "yolov10n")
     assert done.returncode == 4
     assert done.stderr.startswith("detcli: none.png: no such file\ndetcli: cannot fetch yolov10n ")
+
+
+def test_what_is_assumed_is_told_once(detcli, make_model, make_picture, tmp_path):
+    picture, yolox = make_picture("a.png", ("red", 2, 3)), tmp_path / "x.onnx"
+    yolox.write_bytes(model_of("YOLOX", 3)[0].SerializeToString())
+    size = "an input of 640x640, as no size is named; --imgsz N sets it"
+    values = "the values of YOLOX 0.1.1 and later; for an older one pass --preprocess rgb,mean="
+    for model, words, told in (
+        (make_model("a.onnx", size=None), "", size),
+        (make_model("b.onnx", size=None), "-q", None),
+        (make_model("c.onnx", size=None), "--imgsz 64", None),
+        (make_model("d.onnx", size=None), "--preprocess none", None),  # as large as the picture
+        (make_model("e.onnx", size=None, metadata={"imgsz": "64"}), "", None),
+        (make_model("f.onnx"), "", None),
+        (yolox, "", values),
+        (yolox, "--preprocess mean=0:0:0", None),
+    ):
+        done = detcli("predict", picture, "-m", model, *words.split())
+        assert (done.returncode, done.stderr.count("assumed: ")) == (0, told is not None)
+        assert told is None or f"detcli: note: {model.stem}: assumed: {told}" in done.stderr
+        if not words:
+            listed = json.loads(detcli("inspect", model).stdout)["detector"]["assumed"].values()
+            assert [told in one for one in listed] == [True] * (told is not None)
+
+
+def test_a_box_format_against_what_the_nodes_show_is_a_warning(detcli, make_model, make_picture):
+    model, picture = make_model(), make_picture("a.png", ("red", 2, 3))
+    for asked, warned in (("xyxy", 0), ("cxcywh", 1)):
+        done = detcli("predict", picture, "-m", model, "--box-format", asked)
+        said = "warning: colours: its nodes show boxes in xyxy, not cxcywh as asked for"
+        assert done.stderr.count(said) == warned
 
 
 def test_names_file_and_image_size(predict, make_model, make_picture, tmp_path):
