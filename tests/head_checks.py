@@ -9,7 +9,7 @@ import onnx
 import onnxruntime as ort
 from graph_builder import HEIGHT, WIDTH
 from head_graphs import ENDINGS
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from detcli.backend.postprocess import SelectionOptions, detect
 from detcli.model.file import ModelFile
@@ -53,6 +53,40 @@ def renamed(model):
     for value in (*graph.input, *graph.output, *graph.initializer):
         value.name = new.get(value.name, value.name)
     return copy, new
+
+
+def shuffled(model):
+    """With the nodes the other way round, as ONNX Runtime takes them."""
+    nodes = [*model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(nodes))
+    return model
+
+
+def with_constant_nodes(model):
+    """As exporters leave it that fold nothing: a Constant and an Identity for each initialiser."""
+    nodes, tensors = [*model.graph.node], [*model.graph.initializer]
+    del model.graph.node[:], model.graph.initializer[:]
+    for tensor in tensors:
+        model.graph.node.add(op_type="Constant", output=[f"{tensor.name}/value"]).attribute.append(
+            helper.make_attribute("value", tensor)
+        )
+        model.graph.node.add(
+            op_type="Identity", input=[f"{tensor.name}/value"], output=[tensor.name]
+        )
+    model.graph.node.extend(nodes)
+    return model
+
+
+def with_fed_constants(model):
+    """As before IR version 4: each initialiser is an input too, and one that nothing reads."""
+    count = helper.make_tensor("num_batches_tracked", TensorProto.INT64, [], [1])
+    model.graph.initializer.append(count)
+    for one in model.graph.initializer:
+        value = helper.make_tensor_value_info(one.name, one.data_type, one.dims)
+        model.graph.input.append(value)
+    model.ir_version = 3
+    return model
 
 
 def file_of(model, **options):

@@ -67,11 +67,13 @@ def of_pictures(graph, classes):
     return {"rows": graph("Concat", picture, boxes, label, score, axis=1)}
 
 
-def in_one(graph, classes, *, empty=False, centres=False):
-    """Two corners or centre and size, score and class [1, K, 6]."""
+def in_one(graph, classes, *, empty=False, centres=False, more=0):
+    """Two corners or centre and size, score and class [1, K, 6], and `more` columns."""
     boxes, score, label, _ = suppressed(graph, classes, centres=centres)
     label = graph("Cast", label, to=TensorProto.FLOAT)
     parts = [graph("Unsqueeze", part, [1]) for part in (score, label)]
+    if more:
+        parts.append(graph("Tile", graph.cut(boxes, 0, 1, 1), [1, more]))
     if empty:  # the masks of a detector that has none
         parts.append(graph.cut(boxes, 4, 99, 1))
     return {"rows": graph("Unsqueeze", graph("Concat", boxes, *parts, axis=1), [0])}

@@ -151,7 +151,7 @@ def _computed(
         values = ReferenceEvaluator(alone).run(None, {})
     except Exception:  # noqa: BLE001 - whatever its kernels raise; the node stays
         return []
-    return [numpy_helper.from_array(np.asarray(v), o) for v, o in zip(values, node.output)]
+    return [*map(numpy_helper.from_array, map(np.asarray, values), node.output)]
 
 
 def _add_batch(model: ModelProto, index: GraphIndex) -> bool:
@@ -166,11 +166,13 @@ def _add_batch(model: ModelProto, index: GraphIndex) -> bool:
     if not one or not many or index.nodes(*SELECTION):
         return False
     names = tensor_names(graph)
-    axes = {"axes": [0]} if opset(model) < 13 else {}
-    first = [] if axes else [add_constant(graph, unused_name(names, "axis"), np.array([0]))]
+    axis = add_constant(graph, unused_name(names, "batch"), np.array([0]))
     for output in graph.output:
         batched = unused_name(names, f"{output.name}/batch")
-        graph.node.append(helper.make_node("Unsqueeze", [output.name, *first], [batched], **axes))
+        add = helper.make_node("Unsqueeze", [output.name, axis], [batched])
+        if opset(model) < 13:
+            add = helper.make_node("Unsqueeze", [output.name], [batched], axes=[0])
+        graph.node.append(add)
         dims = [1, *index.shapes[output.name]]
         kind = output.type.tensor_type.elem_type
         output.CopyFrom(helper.make_tensor_value_info(batched, kind, dims))

@@ -5,7 +5,16 @@ from dataclasses import replace
 import onnx
 import pytest
 from graph_builder import Graph
-from head_checks import assert_same, expected, outputs_of, read, renamed
+from head_checks import (
+    assert_same,
+    expected,
+    outputs_of,
+    read,
+    renamed,
+    shuffled,
+    with_constant_nodes,
+    with_fed_constants,
+)
 from head_graphs import ENDINGS, model_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,7 +64,12 @@ ONE_OF_EACH_FAMILY = {ending.family: name for name, ending in ENDINGS.items()}.v
 @pytest.mark.parametrize(
     ("name", "slim"),
     [*((name, by_onnxslim) for name in ENDINGS)]
-    + [(name, by_onnxsim) for name in ONE_OF_EACH_FAMILY],
+    + [(name, by_onnxsim) for name in ONE_OF_EACH_FAMILY]
+    + [
+        (name, change)
+        for name in ENDINGS
+        for change in (shuffled, with_constant_nodes, with_fed_constants)
+    ],
 )
 def test_a_slimmed_file_is_read_as_it_was(name, slim):
     model, roles = model_of(name, 3)
@@ -63,6 +77,23 @@ def test_a_slimmed_file_is_read_as_it_was(name, slim):
     found, slimmed = read(slim(model))
     same = {"head": slimmed.head, "heads": slimmed.heads, "layout": slimmed.layout}
     assert slimmed == replace(contract, **same)
+    assert_same(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["YOLOv8", "YOLOv5", "YOLOX", "SSD", "DETR", "DeepStream"])
+def test_outputs_without_a_batch_are_read_as_those_with_one(name):
+    """[N, 4 + C], or [N, 4] and [N, C]."""
+    model, roles = model_of(name, 3)
+    wanted, contract = expected(name, outputs_of(model, roles)), read(model)[1]
+    axis = helper.make_tensor("first", TensorProto.INT64, [1], [0])
+    model.graph.initializer.append(axis)
+    for output in model.graph.output:
+        squeezed = f"{output.name}/single"
+        model.graph.node.add(op_type="Squeeze", input=[output.name, "first"], output=[squeezed])
+        dims, kind = shape(output)[1:], output.type.tensor_type.elem_type
+        output.CopyFrom(helper.make_tensor_value_info(squeezed, kind, dims))
+    found, single = read(model)
+    assert (single.family, single.layout) == (contract.family, contract.layout)
     assert_same(found, wanted)
 
 

@@ -26,7 +26,6 @@ from detcli.model.heads.decode import (
 )
 
 INTEGERS = frozenset({5, 6, 7, 12, 13})  # ONNX's int16, int32, int64, uint32, uint64
-MAX_COLUMNS = 7  # picture, box, class and score
 PICTURE_COLUMN, CLASS_COLUMN = 0, 1
 """Columns of what NonMaxSuppression gives: picture of the batch, class, box."""
 
@@ -39,11 +38,11 @@ def rows(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     axes = len(index.shapes[head.boxes[0].tensor])
     shapes = [index.shapes[output.name] for output in index.graph.output]
     more = [dims for dims in shapes if len(dims) > axes]
-    if more and not boxes_only:
+    if (more or head.left_out) and not boxes_only:
         points = all(dims[-1] in {2, 3} for dims in more)  # column, row, and how sure
         task = "it finds poses: keypoints come" if points else "it segments objects: masks come"
         raise Unrecognised(f"{task} with its detections", BOXES_ONLY)
-    return replace(head, left_out=bool(more))
+    return replace(head, left_out=head.left_out or bool(more))
 
 
 class RowPart(NamedTuple):
@@ -57,6 +56,8 @@ class RowPart(NamedTuple):
 def selected_rows(index: GraphIndex) -> Head | None:
     """Boxes, scores and class ids of the detections that a graph ends in, if it does."""
     pieces = [piece for output in index.graph.output for piece in _pieces(index, output.name)]
+    kept = [piece for piece in pieces if not _follows_row(piece, pieces)]
+    left_out, pieces = len(kept) < len(pieces), kept
     boxes = [piece for piece in pieces if piece.size == BOX_ROWS]
     others = _others(index, pieces, boxes[0].columns) if len(boxes) == 1 else []
     scores = [one for one in others if not is_integral(index, one.tensor)]
@@ -76,7 +77,18 @@ def selected_rows(index: GraphIndex) -> Head | None:
         decoded=boxes_of(index, boxes[0].tensor),
         layer=layer_of(index, boxes[0].tensor),
         labels=labels[0].columns,
+        left_out=left_out,
     )
+
+
+def _follows_row(piece: RowPart, pieces: list[RowPart]) -> bool:
+    """True if a part is what Ultralytics joins to box, score and class: mask or keypoints.
+
+    Oriented boxes have one column there, their angle.
+    """
+    row = [one for one in pieces if one.columns.tensor == piece.columns.tensor]
+    sizes = [one.size for one in row[:-1]]
+    return row[-1] is piece and sizes == [BOX_ROWS, 1, 1] and piece.size > 1
 
 
 def _others(index: GraphIndex, pieces: list[RowPart], boxes: Columns) -> list[RowPart]:
@@ -103,7 +115,7 @@ def _pieces(index: GraphIndex, output: str) -> list[RowPart]:
     width = index.size(output, -1) or 0
     if not width and len(index.shapes[output]) == BATCHED:
         width = _size_of_row(index, output)
-    rows = _joined_rows(index, output) if BOX_ROWS < width <= MAX_COLUMNS else []
+    rows = _joined_rows(index, output) if width > BOX_ROWS else []
     return _with_boxes(index, rows) or [RowPart(Columns(output), output, width)]
 
 

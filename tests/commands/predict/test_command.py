@@ -13,9 +13,13 @@ import time
 import cv2
 import duckdb
 import numpy as np
+import onnx
 import pytest
+import query_model
 import terminals
 from colour_model import NAMES, cell_box
+from graph_builder import Graph
+from head_checks import shuffled, with_constant_nodes, with_fed_constants
 from head_graphs import model_of
 from json_lines import lines
 from report_schemas import validator
@@ -47,6 +51,22 @@ def test_a_picture_gives_a_record(detcli, make_model, make_picture):
         "model": "colours",
         "device": "cpu",
     }
+
+
+@pytest.mark.parametrize("change", [shuffled, with_constant_nodes, with_fed_constants])
+def test_graphs_run_as_they_come(change, predict, invoke, tmp_path):
+    onnx.save(change(query_model.build()), tmp_path / "odd.onnx")
+    (record,) = predict("a.png -m odd.onnx").records
+    assert [*box_of(record["detections"][0])] == cell_box(2, 3)
+    assert invoke("inspect", "odd.onnx", cwd=tmp_path).returncode == 0
+
+
+def test_rows_of_cells_without_a_batch_do_not_classify(predict, tmp_path):
+    """As those of FastestDet and Yolo-FastestV2."""
+    model = Graph()
+    onnx.save(model.model([model("Reshape", "images", np.array([96, -1]))]), tmp_path / "rows.onnx")
+    done = predict("a.png -m rows.onnx", code=4, says="its output is not a detection head")
+    assert "classifies" not in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--fast-decode", "--no-fast-decode"])

@@ -5,9 +5,11 @@ import pytest
 from anchor_graphs import distances, scores
 from graph_builder import Graph, corners
 from head_checks import assert_same, expected_of_all, file_of, outputs_of, read
+from head_graphs import in_one
 from onnx import helper
 
 from detcli.core.errors import ModelError
+from detcli.model.contract import Layout
 
 CLASSES = 3
 
@@ -70,6 +72,30 @@ def test_other_tasks_are_named_and_their_boxes_can_be_had(task, known, nested, t
     rows = outputs_of(model, roles)["head"]
     rows = rows if transposed else rows.T
     assert_same(found, expected_of_all(corners(rows[:, :4]), rows[:, 4 : 4 + CLASSES]))
+
+
+@pytest.mark.parametrize(
+    ("extra", "task"), [(32, "segment"), (2, "pose"), (4, "pose"), (51, "pose"), (1, "obb")]
+)
+@pytest.mark.parametrize("known", [True, False], ids=["metadata", "bare"])
+def test_boxes_of_rows_that_masks_or_keypoints_follow_in(extra, task, known):
+    """[1, K, 6 + more] of a graph that suppresses duplicates itself."""
+    graph = Graph()
+    outputs = in_one(graph, CLASSES, more=extra)
+    if task == "segment":
+        outputs["masks"] = graph.convolution(32, 4)
+    model = graph.model(list(outputs.values()), {"task": task} if known else {})
+    with pytest.raises(ModelError, match=WHAT[task] if known or task != "obb" else "selects"):
+        read(model)
+    if task == "obb":
+        with pytest.raises(ModelError):
+            read(model, boxes_only=True)
+        return
+    found, contract = read(model, boxes_only=True)
+    assert (contract.layout, contract.class_count) == (Layout.ROWS, CLASSES)
+    assert contract.warnings == ("its masks or keypoints are left out",)
+    rows = outputs_of(model, list(outputs))["rows"]
+    assert_same(found, (rows[:, :4], rows[:, 4], rows[:, 5]))
 
 
 def test_a_detector_is_the_same_with_boxes_only():
