@@ -23,7 +23,6 @@ from detcli.model.heads.two_tensors import (
     queries_of,
 )
 
-
 PAIR_AND_MORE = 3
 """Boxes, scores and landmarks; more outputs than that are those of several scales."""
 

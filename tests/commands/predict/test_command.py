@@ -24,7 +24,7 @@ from head_graphs import model_of
 from json_lines import lines
 from report_schemas import validator
 
-from detcli.core.record import BOX
+from detcli.core.record import BOX, box_of
 
 
 def classes(done):
