@@ -121,6 +121,7 @@ class SelectionOptions:
     nms_iou: float | None
     unique: bool = False  # at most one detection for each anchor, of its best class
     every_class: bool = False  # all classes of an anchor are candidates for NMS, not only its best
+    together: bool = False  # NMS compares boxes of all classes, not only those of one
 
     @property
     def suppresses_every_class(self) -> bool:
@@ -381,5 +382,6 @@ def _without_duplicates(chosen: SelectedRows, options: SelectionOptions) -> Sele
     """What non-maximum suppression leaves, if it is asked for."""
     if options.nms_iou is None:
         return chosen
-    kept = non_maximum_suppression(chosen.boxes, chosen.class_id, options.nms_iou, options.max_det)
+    classes = np.zeros_like(chosen.class_id) if options.together else chosen.class_id
+    kept = non_maximum_suppression(chosen.boxes, classes, options.nms_iou, options.max_det)
     return SelectedRows(chosen.boxes[kept], chosen.score[kept], chosen.class_id[kept])

@@ -142,6 +142,7 @@ class Contract:
     # family's; None where there is one box for each object
     nms: float | None = None
     every_class: bool = False  # each class of an anchor is a candidate for that, not only its best
+    together: bool = False  # that compares boxes of all classes, not only those of one
     preprocessing: Preprocessing = Preprocessing()
     # the file's input is of whole numbers: a picture's levels, as they are
     takes_levels: bool = False

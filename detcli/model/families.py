@@ -59,6 +59,7 @@ class Family:
     needs_nms: bool | None = False
     nms: float = 0.45  # the IoU that its authors suppress them with
     every_class: bool = False  # each class of a box is a candidate for that, not only its best
+    together: bool = False  # boxes of all classes are compared for that, not only those of one
     # scores become shares of all classes (softmax), and the one of this index, that of no object,
     # is dropped: 0 or -1
     no_object: int | None = None
@@ -322,6 +323,7 @@ FAMILIES = (
             softmax=True,
         ),
         one_class=True,
+        together=True,
     ),
     Family(
         "Yolo-FastestV2",  # github.com/dog-qiuqiu/Yolo-FastestV2, utils.handel_preds
@@ -340,6 +342,7 @@ FAMILIES = (
             shared=True,
         ),
         one_class=True,
+        together=True,
         nms=0.4,
     ),
     Family(

@@ -265,6 +265,7 @@ def _reading(
         conf=conf,
         nms=nms,
         every_class=family.every_class,
+        together=family.together,
         preprocessing=preprocessing or Preprocessing(),
         takes_levels=image.dtype == "uint8",
         settled=BY_FAMILY if preprocessing else (),

@@ -108,6 +108,7 @@ class BatchDetector:
             nms_iou=self.nms,
             unique=settings.unique or contract.one_class,
             every_class=contract.every_class,
+            together=contract.together,
         )
         self._model = replace(prepared, contract=contract)
         self._options = options

@@ -126,6 +126,18 @@ def test_anchors_count_once_or_with_every_class(nms_iou, unique, every_class, cl
         assert rows(select(head, wanted)) == expected
 
 
+def test_nms_of_all_classes_together():
+    """As FastestDet's and Yolo-FastestV2's authors do."""
+    head = head_of([[0.9, 0.1, 0.1], [0.2, 0.8, 0.7]])
+    head[:4] = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [40, 0, 50, 10]]).T
+    apart = SelectionOptions(0.25, 300, None, 0.5)
+    kept = [
+        [class_id for _, class_id, _ in rows(select(head, each))]
+        for each in (apart, replace(apart, together=True))
+    ]
+    assert kept == [[0, 1, 1], [0, 1]]
+
+
 @pytest.mark.parametrize("confidence", [0.25, 0.5])
 def test_nms_with_every_class_suppresses_within_each(confidence):
     head = head_of([[0.9, 0.8], [0.5, np.nan], [0.3, 0.7]])

@@ -133,7 +133,7 @@ class SelectionKernels:
         ranked = (at("ranked"), at("ranked_count"))
         candidates = (unsigned(head.anchors), least, best[0], *ranked, *spill)
         graph.launch("rank_anchors", grid, 1024, *candidates)
-        limits = (*wanted, max_det, np.float32(options.nms_iou))
+        limits = (*wanted, max_det, np.float32(options.nms_iou), unsigned(options.together))
         classes = (best[0], best[2], at("row_class"))
         graph.launch(f"nms_{head.dtype}", grid, 1024, *limits, *ranked, *classes, *found)
 

@@ -155,16 +155,17 @@ def test_a_negative_confidence_keeps_negative_scores(gpu, random):
 )
 def test_non_maximum_suppression(gpu, random, anchors, max_det):
     if anchors < 1000:
-        cases = itertools.product(SCORES, (True, False))
+        cases = itertools.product(SCORES, (True, False), (True, False))
     else:
-        cases = zip(SCORES, itertools.cycle((True, False)), strict=False)
-    for scores, cxcywh in cases:
+        ways = itertools.cycle(itertools.product((True, False), repeat=2))
+        cases = ((scores, *way) for scores, way in zip(SCORES, ways, strict=False))
+    for scores, cxcywh, together in cases:
         heads = make_head(random, 2, 5, anchors, scores)
         heads[:, :4] *= np.float32(0.25)  # crowded
         heads[:, :4, ::50] = np.nan
         heads[:, 2, 1::50] = np.inf
         heads[:, 2, 2::50] *= -1
-        options = SelectionOptions(0.25, max_det, None, nms_iou=0.45)
+        options = SelectionOptions(0.25, max_det, None, nms_iou=0.45, together=together)
         with np.errstate(invalid="ignore"):  # inf - inf
             found = select(gpu, heads, options, cxcywh=cxcywh)
             assert_as_specified(found, heads, options, cxcywh=cxcywh)

@@ -1,4 +1,5 @@
-// Class-aware non-maximum suppression, for one-to-many heads (backend/nms.py).
+// Non-maximum suppression among boxes of a class, or of all, for one-to-many heads
+// (core/geometry.py).
 //
 // rank_anchors, grid (B), block 1024: the anchors above the confidence, best first.
 // nms, grid (B), block 1024: greedy, 64 candidates at a time. Each is compared with the boxes that
@@ -59,12 +60,13 @@ __device__ __forceinline__ u64 bits_of(const u32 (&words)[CHUNK / 32]) {
 
 // Compare the candidates with the rows that are kept, and with each other.
 __device__ __forceinline__ void compare(Candidates& chunk, u32 count, const float* rows,
-                                        const u32* row_class, u32 kept, float threshold) {
+                                        const u32* row_class, u32 kept, float threshold,
+                                        bool together) {
   u32 mine = threadIdx.x % CHUNK;
   if (mine >= count) return;
   Box box = chunk.box[mine];
   for (u32 place = threadIdx.x / CHUNK; place < kept; place += BLOCK / CHUNK) {
-    if (row_class[place] != chunk.class_index[mine]) continue;
+    if (!together && row_class[place] != chunk.class_index[mine]) continue;
     const float* row = rows + (u64)place * 6;
     if (overlap(Box{row[0], row[1], row[2], row[3]}, box, threshold)) {
       set_bit(chunk.dropped, mine);
@@ -72,7 +74,7 @@ __device__ __forceinline__ void compare(Candidates& chunk, u32 count, const floa
     }
   }
   for (u32 better = threadIdx.x / CHUNK; better < mine; better += BLOCK / CHUNK) {
-    if (chunk.class_index[better] != chunk.class_index[mine]) continue;
+    if (!together && chunk.class_index[better] != chunk.class_index[mine]) continue;
     if (overlap(chunk.box[better], box, threshold)) set_bit(chunk.overlaps[better], mine);
   }
 }
@@ -95,9 +97,10 @@ __device__ __forceinline__ u64 walk(const Candidates& chunk, u32 count, u32 room
 
 template <class T>
 __device__ __forceinline__ u32 suppress(const Head<T>& head, bool cxcywh, u32 max_det,
-                                        float threshold, const u32* ranked, u32 ranked_count,
-                                        const u32* best_key, const u32* best_class, u32* row_class,
-                                        float* rows, Candidates& chunk) {
+                                        float threshold, bool together, const u32* ranked,
+                                        u32 ranked_count, const u32* best_key,
+                                        const u32* best_class, u32* row_class, float* rows,
+                                        Candidates& chunk) {
   u32 mine = threadIdx.x;
   u32 kept = 0;
   for (u32 start = 0; start < ranked_count && kept < max_det; start += CHUNK) {
@@ -111,7 +114,7 @@ __device__ __forceinline__ u32 suppress(const Head<T>& head, bool cxcywh, u32 ma
     }
     if (mine < CHUNK / 32) chunk.dropped[mine] = 0;
     __syncthreads();
-    compare(chunk, count, rows, row_class, kept, threshold);
+    compare(chunk, count, rows, row_class, kept, threshold, together);
     __syncthreads();
     if (mine < WARP) {
       u64 stays = walk(chunk, count, max_det - kept);
@@ -135,12 +138,12 @@ __device__ __forceinline__ u32 suppress(const Head<T>& head, bool cxcywh, u32 ma
 // counts (B, 2): rows of the picture, and NaN scores, whose counter is left at 0 for the next run.
 template <class T>
 __device__ __forceinline__ void nms(const Head<T>& head, u32 cxcywh, u32 max_det, float threshold,
-                                    const u32* ranked, const u32* ranked_count, const u32* best_key,
-                                    const u32* best_class, u32* row_class, u32* nan_count,
-                                    u32* counts, float* rows, Candidates& chunk) {
+                                    u32 together, const u32* ranked, const u32* ranked_count,
+                                    const u32* best_key, const u32* best_class, u32* row_class,
+                                    u32* nan_count, u32* counts, float* rows, Candidates& chunk) {
   u32 picture = blockIdx.x;
   u64 anchors = (u64)picture * head.anchors, first = (u64)picture * max_det;
-  u32 kept = suppress(head, cxcywh != 0, max_det, threshold, ranked + anchors,
+  u32 kept = suppress(head, cxcywh != 0, max_det, threshold, together != 0, ranked + anchors,
                       ranked_count[picture], best_key + anchors, best_class + anchors,
                       row_class + first, rows + first * 6, chunk);
   if (threadIdx.x == 0) {
@@ -153,21 +156,21 @@ __device__ __forceinline__ void nms(const Head<T>& head, u32 cxcywh, u32 max_det
 extern "C" __global__ void __launch_bounds__(1024, 1)
     nms_float32(const float* heads, u32 rows_in_head, u32 anchors, u32 anchors_first,
                 const u32* class_ids, u32 classes, u32 cxcywh, u32 max_det, float threshold,
-                const u32* ranked, const u32* ranked_count, const u32* best_key,
+                u32 together, const u32* ranked, const u32* ranked_count, const u32* best_key,
                 const u32* best_class, u32* row_class, u32* nan_count, u32* counts, float* rows) {
   __shared__ Candidates chunk;
   nms(head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids, classes), cxcywh,
-      max_det, threshold, ranked, ranked_count, best_key, best_class, row_class, nan_count, counts,
-      rows, chunk);
+      max_det, threshold, together, ranked, ranked_count, best_key, best_class, row_class,
+      nan_count, counts, rows, chunk);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
     nms_float16(const half* heads, u32 rows_in_head, u32 anchors, u32 anchors_first,
                 const u32* class_ids, u32 classes, u32 cxcywh, u32 max_det, float threshold,
-                const u32* ranked, const u32* ranked_count, const u32* best_key,
+                u32 together, const u32* ranked, const u32* ranked_count, const u32* best_key,
                 const u32* best_class, u32* row_class, u32* nan_count, u32* counts, float* rows) {
   __shared__ Candidates chunk;
   nms(head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids, classes), cxcywh,
-      max_det, threshold, ranked, ranked_count, best_key, best_class, row_class, nan_count, counts,
-      rows, chunk);
+      max_det, threshold, together, ranked, ranked_count, best_key, best_class, row_class,
+      nan_count, counts, rows, chunk);
 }
