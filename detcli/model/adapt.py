@@ -229,7 +229,7 @@ def _scores_of_cells(add: _Builder, found: dict[CellPart, str], cells: CellHead)
     """Scores: of the classes, or of these and the objectness to some powers."""
     row = cells.row
     for part in found.keys() & SCORES:
-        if cells.kinds[part] is Activation.LINEAR:
+        if cells.parts[part][0].kind is Activation.LINEAR:
             if row.softmax and part is CellPart.CLASSES:
                 found[part] = add("Softmax", found[part], axis=2)
             elif CellPart.OBJECTNESS in found:
@@ -260,7 +260,7 @@ def _from_offsets(
             centre = add("Mul", times(centre, variances[0]), sides)
             size = add("Mul", add("Exp", times(size, variances[1])), sides)
         case Offset.SIGMOID:
-            if cells.kinds[CellPart.BOX] is Activation.LINEAR:
+            if cells.parts[CellPart.BOX][0].kind is Activation.LINEAR:
                 centre, size = add("Sigmoid", centre), add("Sigmoid", size)
             moved = add("Sub", times(centre, 2), add.constant(0.5, np.float32))
             doubled = times(size, 2)

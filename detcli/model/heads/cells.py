@@ -8,6 +8,7 @@ may hold a scale or all of them, a part of these numbers or all, as maps `[B, ch
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -38,6 +39,8 @@ from detcli.model.heads.decode import (
     parts_of,
     scores_of,
 )
+
+_Parts = dict[CellPart, Piece]
 
 
 class _Place(NamedTuple):
@@ -99,105 +102,109 @@ def _of_row(
     strides: tuple[int, ...],
 ) -> Head | None:
     anchors = [len(row.anchors[scale]) if row.anchors else 1 for scale in range(len(strides))]
-    maps = [tuple(-(-side // stride) for side in size) for stride in strides]
+    maps = [[-(-side // stride) for side in size] for stride in strides]
     places = [_place(name, dims, maps, anchors) for name, dims in outputs.items()]
+    held = _held_by(index, places, row, len(strides))
+    if not held or any(one.keys() != held[0].keys() for one in held):
+        return None
+    parts = {part: tuple(one[part] for one in held) for part in held[0]}
+    if any(len({(piece.kind, piece.width) for piece in each}) > 1 for each in parts.values()):
+        return None
+    count = sum(math.prod(sides) * each for sides, each in zip(maps, anchors, strict=True))
+    return _head(index, CellHead(row, strides, parts, count))
+
+
+def _held_by(
+    index: GraphIndex, places: list[_Place | None], row: Cells, scales: int
+) -> list[_Parts]:
+    """What the tensors of each scale hold, or those of all; empty if some do not fit."""
     found = [place for place in places if place is not None]
-    groups = [[one for one in found if one.scale == scale] for scale in range(-1, len(strides))]
-    whole, apart = groups[0], groups[1:]
-    if len(found) < len(places) or (whole and any(apart)) or not (whole or all(apart)):
-        return None
-    if whole and not row.whole:
-        return None
-    parts: dict[CellPart, tuple[Piece, ...]] = {}
-    kinds: dict[CellPart, Activation | None] = {}
-    for group in [whole] if whole else apart:
-        assigned = _assigned(index, group, row)
-        if assigned is None or (parts and assigned.keys() != parts.keys()):
-            return None
-        for part, (piece, kind) in assigned.items():
-            if kinds.setdefault(part, kind) is not kind:
-                return None
-            parts[part] = (*parts.get(part, ()), piece)
-    if any(len({piece.width for piece in pieces}) > 1 for pieces in parts.values()):
-        return None
-    count = sum(rows * cols * held for (rows, cols), held in zip(maps, anchors, strict=True))
-    return _head(index, CellHead(row, strides, parts, kinds, count))
+    whole, *apart = ([one for one in found if one.scale == each] for each in range(-1, scales))
+    groups = apart if not whole else [whole] if row.whole and not any(apart) else []
+    if len(found) < len(places) or not all(groups):
+        return []
+    held = [_assigned(index, group, row) for group in groups]
+    return held if all(held) else []
 
 
-def _place(name: str, dims: Dims, maps: list[tuple[int, ...]], anchors: list[int]) -> _Place | None:
+def _place(name: str, dims: Dims, maps: list[list[int]], anchors: list[int]) -> _Place | None:
     """What a tensor of some shape holds; None if it holds no cells."""
     rank = len(dims)
-    if not dims or not all(isinstance(dim, int) for dim in dims[rank > 2 :]):
+    sides = [int(side) for side in dims[rank > 2 :] if isinstance(side, int)]
+    if len(sides) < rank - (rank > 2) or rank not in {2, BATCHED, 4}:
         return None
-    sides = [int(str(dim)) for dim in dims[rank > 2 :]]
-    cells = [rows * cols for rows, cols in maps]
-    each = [cell * held for cell, held in zip(cells, anchors, strict=True)]
-    # The number of cells or of anchors, what scale these are, and anchors in the channels.
-    counts = [
-        *((one, scale, 1) for scale, one in enumerate(each)),
-        *((one, scale, anchors[scale]) for scale, one in enumerate(cells)),
-        (sum(each), -1, 1),
-        *([(sum(cells), -1, anchors[0])] if len(set(anchors)) == 1 else []),
-    ]
     if rank == 4:
-        for scale, one in enumerate(maps):
-            for axis, around in ((1, sides[1:]), (3, sides[:2])):
-                if tuple(around) == one:
-                    return _Place(name, scale, axis, rank, sides[axis - 1], anchors[scale])
-    if rank in {2, BATCHED}:
-        for axis, count in ((rank - 1, sides[0]), *([(1, sides[1])] if rank == BATCHED else [])):
-            for wanted, scale, held in counts:
-                if count == wanted:
-                    channels = sides[1] if axis == rank - 1 else sides[0]
-                    return _Place(name, scale, axis, rank, channels, held)
+        counts = [(sides, scale, anchors[scale]) for scale, sides in enumerate(maps)]
+    else:
+        cells = [math.prod(sides) for sides in maps]
+        each = [cell * held for cell, held in zip(cells, anchors, strict=True)]
+        # The number of cells or of anchors, what scale these are, and anchors in the channels.
+        counts = [
+            *(([one], scale, 1) for scale, one in enumerate(each)),
+            *(([one], scale, anchors[scale]) for scale, one in enumerate(cells)),
+            ([sum(each)], -1, 1),
+            *([([sum(cells)], -1, anchors[0])] if len(set(anchors)) == 1 else []),
+        ]
+    for axis in [len(sides) - 1, *([0] if rank > 2 else [])]:
+        around = sides[:axis] + sides[axis + 1 :]
+        for wanted, scale, held in counts:
+            if around == wanted:
+                return _Place(name, scale, axis + (rank > 2), rank, sides[axis], held)
     return None
 
 
-_Assigned = dict[CellPart, tuple[Piece, Activation | None]]
-_Run = tuple[tuple[CellPart, int], ...]
-
-
-def _assigned(index: GraphIndex, group: list[_Place], row: Cells) -> _Assigned | None:
+def _assigned(index: GraphIndex, group: list[_Place], row: Cells) -> _Parts:
     """What each tensor of a scale holds: parts that follow one another in the family's order."""
-    fits = list[_Assigned]()
+    fits = list[_Parts]()
     without = tuple(part for part in row.parts if part[0] is not CellPart.POINTS)
     for parts in dict.fromkeys((row.parts, without)):
+        if row.joined is not None and row.joined == (len(group) == len(parts)):
+            continue
         for cuts in itertools.combinations(range(1, len(parts)), len(group) - 1):
-            ends = (0, *cuts, len(parts))
-            runs = [parts[start:stop] for start, stop in itertools.pairwise(ends)]
-            if row.joined is not None and row.joined == (len(runs) == len(parts)):
-                continue
+            ends = itertools.pairwise((0, *cuts, len(parts)))
+            runs = [parts[start:stop] for start, stop in ends]
             for order in itertools.permutations(group):
                 held = [_held(index, *one, row) for one in zip(order, runs, strict=True)]
                 if all(held):
-                    fits.append({part: one for each in held for part, one in each.items()})
-    if len({one[CellPart.BOX][0].tensor for one in fits if CellPart.BOX in one}) > 1:
+                    fits.append({part: piece for each in held for part, piece in each.items()})
+    if len({one[CellPart.BOX].tensor for one in fits if CellPart.BOX in one}) > 1:
         raise Unrecognised("two of its outputs may be the boxes, or two the scores")
-    return fits[0] if fits else None
+    return fits[0] if fits else {}
 
 
-def _held(index: GraphIndex, place: _Place, run: _Run, row: Cells) -> _Assigned:
+def _held(
+    index: GraphIndex, place: _Place, run: tuple[tuple[CellPart, int], ...], row: Cells
+) -> _Parts:
     """The parts that a tensor holds; none if these are not what it holds."""
-    counts = [1 if row.shared and part is CellPart.CLASSES else place.anchors for part, _ in run]
-    classes = place.channels - sum(
-        width * held for (_, width), held in zip(run, counts, strict=True)
-    )
-    starts, end = {0: place.name}, 0
-    if len(run) > 1:
-        starts = {}
-        for size, name in columns(index, place.name, place.axis) or parts_of(index, place.name)[1]:
-            starts[end], end = name, end + size
-    found: _Assigned = {}
-    start = 0
-    for (part, width), held in zip(run, counts, strict=True):
-        stop = start + (width * held or classes)
-        if stop <= start or (stop - start) % held or start not in starts:
+    shared = {CellPart.CLASSES} if row.shared else set()
+    held = [1 if part in shared else place.anchors for part, _ in run]
+    known = sum(width * each for (_, width), each in zip(run, held, strict=True))
+    starts = {0: place.name} if len(run) == 1 else _starts(index, place)
+    found, start = _Parts(), 0
+    for (part, width), each in zip(run, held, strict=True):
+        stop = start + (width * each or place.channels - known)
+        tensor = starts.get(start)
+        if stop <= start or (stop - start) % each or tensor is None:
             return {}
-        kind = _made_by(index, starts[start], part)
-        if not _may_be(index, starts[start], row, (part, width), place):
+        if not _may_be(index, tensor, row, (part, width), place):
             return {}
-        found[part], start = (_piece(row, part, start, stop, place), kind), stop
+        first = (start + stop) // 2 if part is CellPart.PAIR else start  # the second half
+        found[part] = Piece(
+            *(place.name, first, stop, place.axis, place.rank),
+            anchors=each,
+            width=(stop - first) // each,
+            repeated=place.anchors if part in shared else 1,
+            kind=_made_by(index, tensor, part),
+        )
+        start = stop
     return found if start == place.channels else {}
+
+
+def _starts(index: GraphIndex, place: _Place) -> dict[int, str]:
+    """The tensors that channels were joined from, by the first channel of each."""
+    cut = columns(index, place.name, place.axis) or parts_of(index, place.name)[1]
+    ends = itertools.accumulate(size for size, _ in cut)
+    return dict(zip((0, *ends), (name for _, name in cut), strict=False))
 
 
 def _made_by(index: GraphIndex, tensor: str, part: CellPart) -> Activation | None:
@@ -226,47 +233,28 @@ def _may_be(
     return layer_of(index, tensor) not in PRODUCTS  # of queries
 
 
-def _piece(row: Cells, part: CellPart, start: int, stop: int, place: _Place) -> Piece:
-    shared = row.shared and part is CellPart.CLASSES
-    held = 1 if shared else place.anchors
-    if part is CellPart.PAIR:  # the second half
-        start = (start + stop) // 2
-    repeated = place.anchors if shared else 1
-    width = (stop - start) // held
-    return Piece(place.name, start, stop, place.axis, place.rank, held, width, repeated)
-
-
 def _head(index: GraphIndex, cells: CellHead) -> Head | None:
     """The head that cells make."""
-    parts, row, kinds = cells.parts, cells.row, cells.kinds
-    scores = next(part for part in (CellPart.CLASSES, CellPart.PAIR) if part in parts)
-    kind = kinds[scores]
-    boxes = next(part for part in (CellPart.BOX, CellPart.CENTRE) if part in parts)
+    parts, row = cells.parts, cells.row
+    scores = parts[CellPart.PAIR if CellPart.PAIR in parts else CellPart.CLASSES]
+    boxes = parts[CellPart.CENTRE if CellPart.CENTRE in parts else CellPart.BOX]
     corners = row.offset is Offset.DISTANCES
     way = BoxDecode.DISTANCES if corners else BoxDecode.LINEAR
-    decoded = Decoded(way, BoxFormat.XYXY if corners else BoxFormat.CXCYWH, fractions=False)
-    raw = kind is Activation.LINEAR and CellPart.OBJECTNESS not in parts and not row.softmax
+    logits = CellPart.OBJECTNESS not in parts and not row.softmax
     head = Head(
         Layout.SCALES,
-        tuple(
-            Columns(piece.tensor)
-            for part in (boxes, CellPart.SIZE)
-            for piece in parts.get(part, ())
-        ),
-        tuple(
-            Columns(p.tensor) for part in (scores, CellPart.OBJECTNESS) for p in parts.get(part, ())
-        ),
-        class_count=parts[scores][0].width,
+        tuple(Columns(piece.tensor) for piece in (*boxes, *parts.get(CellPart.SIZE, ()))),
+        tuple(Columns(piece.tensor) for piece in (*scores, *parts.get(CellPart.OBJECTNESS, ()))),
+        class_count=scores[0].width,
         anchors_first=True,
-        decoded=decoded,
-        scores_are=Activation.LINEAR if raw else Activation.SIGMOID,
+        decoded=Decoded(way, BoxFormat.XYXY if corners else BoxFormat.CXCYWH, fractions=False),
+        scores_are=scores[0].kind if logits else Activation.SIGMOID,
         cells=cells,
     )
-    if kinds[boxes] is Activation.LINEAR or row.offset is Offset.SIGMOID:
+    if boxes[0].kind is Activation.LINEAR or row.offset is Offset.SIGMOID:
         return head
     # The graph decodes its boxes itself; what is left are the facts of its family.
-    (piece,) = parts[boxes] if len(parts[boxes]) == 1 else (None,)
-    found = None if piece is None else boxes_of(index, piece.tensor)
+    found = boxes_of(index, boxes[0].tensor) if len(boxes) == 1 else None
     if found is None or found.how not in {BoxDecode.EXPONENTIAL, BoxDecode.DISTANCES}:
         return None
-    return replace(head, layout=Layout.PAIR, decoded=found, scores_are=kind)
+    return replace(head, layout=Layout.PAIR, decoded=found, scores_are=scores[0].kind)

@@ -601,7 +601,8 @@ class Piece(NamedTuple):
     rank: int
     anchors: int  # in the channels; 1 where each has its own row
     width: int  # numbers of an anchor
-    repeated: int = 1  # for so many anchors
+    repeated: int  # for so many anchors
+    kind: Activation | None  # what makes them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -611,7 +612,6 @@ class CellHead:
     row: Cells
     strides: tuple[int, ...]
     parts: dict[CellPart, tuple[Piece, ...]]
-    kinds: dict[CellPart, Activation | None]  # what makes each
     count: int  # N at the size that was looked at
 
     def anchors(self, scale: int) -> Anchors:
