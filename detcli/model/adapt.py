@@ -87,7 +87,7 @@ class Adaptation:
 def adapt(model: ModelProto, plan: Adaptation) -> ModelProto:
     """Cut a graph at its head, and add the nodes that a plan asks for."""
     adapted = copied(model)
-    if plan.head.cells is not None and plan.head.cells.row.free:
+    if plan.head.is_free:
         free(adapted, plan.image.name)
     add = _Builder(adapted)
     rows = plan.head.layout is Layout.ROWS

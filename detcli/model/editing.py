@@ -102,14 +102,18 @@ def _fold(model: ModelProto, index: GraphIndex) -> bool:
     # Shapes that a file names may be left from before its input was freed.
     fixed = all(all(map(known_size, shape(value))) for value in graph.input)
     for node in graph.node:
-        made, given = list[onnx.TensorProto](), [constants.get(name) for name in node.input if name]
+        made, needed = list[onnx.TensorProto](), [*filter(None, node.input)]
         if node.op_type == "Shape" and fixed:
             made = _shape_of(node, index)
-        elif node.op_type in FOLDED and None not in given and outputs.isdisjoint(node.output):
-            read = [tensor for tensor in given if tensor is not None]
-            left -= LEAST_FOLDED + sum(math.prod(tensor.dims) for tensor in read)
-            made = _computed(model, node, read, left)
-            left -= sum(math.prod(tensor.dims) for tensor in made)
+        elif (
+            node.op_type in FOLDED
+            and constants.keys() >= {*needed}
+            and outputs.isdisjoint(node.output)
+        ):
+            given = [constants[name] for name in needed]
+            left -= LEAST_FOLDED + _elements(given)
+            made = _computed(model, node, given, left)
+            left -= _elements(made)
         constants.update((tensor.name, tensor) for tensor in made)
         graph.initializer.extend(made)
         if not made:
@@ -117,6 +121,10 @@ def _fold(model: ModelProto, index: GraphIndex) -> bool:
     if folded := len(kept) < len(graph.node):
         replace_nodes(graph, kept)
     return folded
+
+
+def _elements(tensors: Iterable[onnx.TensorProto]) -> int:
+    return sum(math.prod(tensor.dims) for tensor in tensors)
 
 
 def _shape_of(node: NodeProto, index: GraphIndex) -> list[onnx.TensorProto]:
@@ -168,14 +176,16 @@ def _add_batch(model: ModelProto, index: GraphIndex) -> bool:
     names = tensor_names(graph)
     axis = add_constant(graph, unused_name(names, "batch"), np.array([0]))
     for output in graph.output:
-        batched = unused_name(names, f"{output.name}/batch")
-        add = helper.make_node("Unsqueeze", [output.name, axis], [batched])
+        inner = unused_name(names, f"{output.name}/rows")
+        for node in graph.node:
+            for listed in (node.input, node.output):
+                listed[:] = [inner if name == output.name else name for name in listed]
+        add = helper.make_node("Unsqueeze", [inner, axis], [output.name])
         if opset(model) < 13:
-            add = helper.make_node("Unsqueeze", [output.name], [batched], axes=[0])
+            add = helper.make_node("Unsqueeze", [inner], [output.name], axes=[0])
         graph.node.append(add)
-        dims = [1, *index.shapes[output.name]]
-        kind = output.type.tensor_type.elem_type
-        output.CopyFrom(helper.make_tensor_value_info(batched, kind, dims))
+        kind, dims = output.type.tensor_type.elem_type, [1, *index.shapes[output.name]]
+        output.CopyFrom(helper.make_tensor_value_info(output.name, kind, dims))
     return True
 
 

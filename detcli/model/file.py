@@ -421,7 +421,7 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 23
+VERSION = 24
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 

@@ -214,16 +214,13 @@ def _reading(
     default, stride = _sizes(metadata)
     cells = partial(_cells, model, index, image, metadata.get(FAMILY_KEY))
     head = find_head(index, named, cells, default, boxes_only=boxes_only)
-    if head.cells is not None and head.cells.row.free:
+    if head.is_free:
         image = replace(image, size=None, batch=None)
-    if head.scores_are is None and _runtime_operators(
-        model
-    ):  # an unknown operator may make them, final or not
+    # An unknown operator may make them, final or not.
+    if head.scores_are is None and _runtime_operators(model):
         raise Unrecognised("it is not clear what makes its scores")
     family = _family(head, image, metadata.get(FAMILY_KEY))
-    box_format = asked or _given_format(metadata.get(BOX_FORMAT_KEY)) or _box_format(head)
-    if box_format is None:
-        raise Unrecognised("its boxes are not decoded in a known way", UNKNOWN_BOXES)
+    box_format = _box_format(head, asked or _given_format(metadata.get(BOX_FORMAT_KEY)))
     # Some graphs leave the class of no object out themselves, and so do those that select.
     left_out = head.layout is Layout.END_TO_END or _leaves_out_a_class(index, head)
     no_object = None if left_out else family.no_object
@@ -379,7 +376,13 @@ def _given_format(text: str | None) -> BoxFormat | None:
     return BoxFormat(text) if text else None
 
 
-def _box_format(head: Head) -> BoxFormat | None:
+def _box_format(head: Head, said: BoxFormat | None) -> BoxFormat:
+    if (found := said or _shown_format(head)) is None:
+        raise Unrecognised("its boxes are not decoded in a known way", UNKNOWN_BOXES)
+    return found
+
+
+def _shown_format(head: Head) -> BoxFormat | None:
     undecoded = head.decoded is None or head.decodes(BoxDecode.LINEAR)
     if head.layout is Layout.ROWS and undecoded:
         return BoxFormat.XYXY  # as selecting graphs end in, unless they show otherwise
@@ -401,7 +404,7 @@ def _gives_several(head: Head, metadata: dict[str, str]) -> bool:
     if head.layout is Layout.END_TO_END:
         return False
     said = {"False": True, "True": False}.get(metadata.get("end2end", ""))
-    return _box_format(head) is BoxFormat.CXCYWH if said is None else said
+    return _shown_format(head) is BoxFormat.CXCYWH if said is None else said
 
 
 def _leaves_out_a_class(index: GraphIndex, head: Head) -> bool:

@@ -656,6 +656,11 @@ class Head:
         return self.decoded is not None and self.decoded.how in ways
 
     @property
+    def is_free(self) -> bool:
+        """True if its graph takes pictures of any size, whatever it says."""
+        return self.cells is not None and self.cells.row.free
+
+    @property
     def of_queries(self) -> bool:
         """True if boxes are those of queries, as of DETR and its successors, not of cells."""
         return self.layer in PRODUCTS
