@@ -121,6 +121,7 @@ class SelectionOptions:
     nms_iou: float | None
     unique: bool = False  # at most one detection for each anchor, of its best class
     every_class: bool = False  # all classes of an anchor are candidates for NMS, not only its best
+    within_anchors: bool = False  # no more detections than the head has anchors
     together: bool = False  # NMS compares boxes of all classes, not only those of one
 
     @property
@@ -195,6 +196,8 @@ def select(
     """
     if logits:
         options = on_logits(options)
+    if options.within_anchors:
+        options = replace(options, max_det=min(options.max_det, head.shape[1]))
     scores, classes = head[4:], np.arange(len(head) - 4)  # (C, N), (C,)
     if options.class_ids is not None:
         classes = np.array(sorted(options.class_ids), np.int64)

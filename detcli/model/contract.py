@@ -136,6 +136,7 @@ class Contract:
     one_class: bool = False  # at most one class counts for each anchor, its best
     # the most detections that its family takes from a picture; None where any number
     most: int | None = None
+    within_anchors: bool = False  # that is as many as the head has anchors
     clips: bool = True  # boxes end at the edges of the picture, as its family has them
     conf: float | None = None  # the confidence that the model's metadata recommends, if any
     # the IoU for non-maximum suppression, unless the user says otherwise: the metadata's or the

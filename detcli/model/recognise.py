@@ -258,6 +258,7 @@ def _reading(
         score_form=adaptation.score_form,
         one_class=head.one_class or family.one_class,
         most=_most(index, head, family),
+        within_anchors=family.gives_a_set,
         clips=family.clips,
         conf=conf,
         nms=nms,

@@ -109,6 +109,7 @@ class BatchDetector:
             unique=settings.unique or contract.one_class,
             every_class=contract.every_class,
             together=contract.together,
+            within_anchors=contract.within_anchors,
         )
         self._model = replace(prepared, contract=contract)
         self._options = options

@@ -126,6 +126,14 @@ def test_anchors_count_once_or_with_every_class(nms_iou, unique, every_class, cl
         assert rows(select(head, wanted)) == expected
 
 
+def test_a_set_gives_no_more_than_it_has_anchors():
+    """As `post_process_object_detection` of Hugging Face's RT-DETR takes the best of all scores."""
+    head = head_of([[0.9, 0.1], [0.8, 0.7]])
+    every = replace(ALL, within_anchors=True)
+    assert [score for *_, score in rows(select(head, every))] == np.float32([0.9, 0.8]).tolist()
+    assert len(rows(select(head, ALL))) == 4
+
+
 def test_nms_of_all_classes_together():
     """As FastestDet's and Yolo-FastestV2's authors do."""
     head = head_of([[0.9, 0.1, 0.1], [0.2, 0.8, 0.7]])

@@ -69,7 +69,8 @@ class SelectionKernels:
         self._class_count = head.rows - 4 if chosen is None else len(chosen)
         self._score_count = head.anchors * self._class_count
         one_to_one = options.nms_iou is None
-        self.max_det = min(options.max_det, self._score_count if one_to_one else head.anchors)
+        wide = one_to_one and not options.within_anchors
+        self.max_det = min(options.max_det, self._score_count if wide else head.anchors)
         self.result_size = 4 * head.batch * (2 + 6 * self.max_det)
         listed = self.max_det if one_to_one else head.anchors
         self._spill = spill_capacity(listed)

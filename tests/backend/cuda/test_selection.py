@@ -119,7 +119,8 @@ def test_logits(gpu, random):
         ),
         (
             [((2, 3), 2500)],  # more rows than fit into shared memory
-            [SelectionOptions(0.0, k, None, None) for k in (SHARED_LIST, SHARED_LIST + 1, 10**9)],
+            [SelectionOptions(0.0, 10**9, None, None, within_anchors=True)]
+            + [SelectionOptions(0.0, k, None, None) for k in (SHARED_LIST, SHARED_LIST + 1, 10**9)],
         ),
         (
             [((2, 80), 1025)],
