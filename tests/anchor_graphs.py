@@ -135,6 +135,25 @@ def apart(graph, classes):
     return {"boxes": boxes, "scores": graph.swapped(scores(graph, classes))}
 
 
+def damo(graph, classes):
+    """DAMO-YOLO: from the corners of cells, and of one class more than it gives."""
+    cells, strides = grid()
+    apart = graph("Reshape", graph.maps(4 * 17), [0, 4, 17, -1])
+    shares = graph("Transpose", graph("Softmax", apart, axis=2), perm=[0, 3, 1, 2])
+    project = np.arange(17, dtype=np.float32).reshape(17, 1)
+    mean = graph("MatMul", graph("Reshape", shares, [-1, 17]), project)
+    sides = graph("Mul", graph("Reshape", mean, [-1, len(cells), 4]), strides[None])
+    points = (cells * strides).T[:, None]
+    left, top, right, bottom = (graph("Gather", sides, np.int64(n), axis=2) for n in range(4))
+    ends = [
+        *(graph("Sub", points[0], left), graph("Sub", points[1], top)),
+        *(graph("Add", points[0], right), graph("Add", points[1], bottom)),
+    ]
+    boxes = graph("Concat", *(graph("Unsqueeze", end, np.array([2])) for end in ends), axis=2)
+    shown = graph.cut(graph.swapped(scores(graph, classes + 1)), 0, classes, 2)
+    return {"scores": shown, "boxes": boxes}
+
+
 def cut_apart(family, build, expected, axis=2):
     """A head that was cut behind its boxes, as TensorRT's plug-ins want it."""
 

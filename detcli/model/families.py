@@ -225,6 +225,13 @@ FAMILIES = (
         every_class=True,
     ),
     Family(
+        "DAMO-YOLO",  # and RTMDet, which see other pictures: from the corners of cells
+        lambda head: _cells(head) and head.from_corners,
+        None,
+        needs_nms=True,
+        nms=0.7,
+    ),
+    Family(
         "YOLO-NAS",  # github.com/Deci-AI/super-gradients, default_yolo_nas_coco_processing_params
         # Distances from a point to corners, with a bin more than YOLOv8's.
         lambda head: (

@@ -421,7 +421,7 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 25
+VERSION = 26
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 

@@ -208,7 +208,7 @@ def test_what_each_layer_gives_for_each_query_is_no_mask():
 
 
 PAIRS = [
-    *("YOLO-NAS", "PP-YOLOE", "SSD", "DETR", "RT-DETR", "RF-DETR", "D-FINE"),
+    *("YOLO-NAS", "DAMO-YOLO", "PP-YOLOE", "SSD", "DETR", "RT-DETR", "RF-DETR", "D-FINE"),
     *("YOLOv5 cut apart", "YOLOv8 cut apart", "YOLOX cut apart", "YOLOX decoded, cut apart"),
 ]
 

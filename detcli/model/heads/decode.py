@@ -233,6 +233,12 @@ def bins_of(index: GraphIndex, tensor: str) -> int | None:
     return 1 if softmax is None else shares_of(index, softmax)
 
 
+def from_corners(index: GraphIndex, tensor: str) -> bool:
+    """True if boxes are distances from the corners of cells, the first of which is at 0."""
+    points = (index.array(node.input[0]) for node in _steps(index, tensor) if node.op_type == "Sub")
+    return any(point is not None and point.size > 1 and point.min() == 0 for point in points)
+
+
 def shares_of(index: GraphIndex, softmax: NodeProto) -> int | None:
     """How many shares a Softmax makes; None where it is not clear."""
     axis = attribute(softmax, "axis", -1)
@@ -646,6 +652,7 @@ class Head:
     # into how many bins each distance to a side is distributed, 1 where it is not; None where that
     # is not known
     bins: int | None = None
+    from_corners: bool = False  # boxes are distances from the corners of cells
     left_out: bool = False  # the tensors hold masks or keypoints too, which are not read
     queries: Queries | None = None
     patches: bool = False  # its graph is a vision transformer's

@@ -31,6 +31,7 @@ from detcli.model.heads.decode import (
     Unrecognised,
     bins_of,
     boxes_of,
+    from_corners,
     layer_of,
     layers_of,
     makers,
@@ -100,6 +101,7 @@ def _of_pair(index: GraphIndex, boxes: str, scores: str, *, one_class: bool = Fa
         one_class=one_class,
         crossed=axis != (2 if first else 1),
         bins=bins_of(index, boxes),
+        from_corners=from_corners(index, boxes),
     )
 
 
