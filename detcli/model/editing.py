@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from detcli.model.graph import GraphIndex, attribute, known_size, needed_nodes, reads, shape
 from detcli.model.heads.decode import SELECTION
@@ -78,20 +77,21 @@ def put_in_order(model: ModelProto) -> None:
         model.ir_version = max(model.ir_version, 4)  # before, each constant was an input
 
 
-def tidy(model: ModelProto) -> ModelProto:
+def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
     """Bring a model to the form that detcli reads; returns it with all shapes that can be inferred.
 
-    What follows from constants alone becomes an initialiser, and outputs get an axis for the batch.
+    Outputs get an axis for the batch. If it `folds`, which takes longer than all else, what follows
+    from constants alone becomes an initialiser.
     """
     known = infer_shapes(model)
     if known is model:  # its shapes contradict each other
         return copied(model)
     # What is folded tells shapes, which tell what else can be folded.
-    for _ in range(MAX_PASSES):
+    for _ in range(MAX_PASSES if folds else 0):
         if not _fold(model, GraphIndex(known.graph)):
             break
         known = infer_shapes(model)
-    return infer_shapes(model) if _add_batch(model, GraphIndex(known.graph)) else known
+    return infer_shapes(model) if _add_batch(model, known.graph) else known
 
 
 def _fold(model: ModelProto, index: GraphIndex) -> bool:
@@ -155,6 +155,8 @@ def _computed(
     known = [math.prod(filter(None, map(known_size, dims))) for dims in sizes if all(dims)]
     if len(known) < len(sizes) or sum(known) > most:
         return []
+    from onnx.reference import ReferenceEvaluator  # a module for each operator
+
     try:
         values = ReferenceEvaluator(alone).run(None, {})
     except Exception:  # noqa: BLE001 - whatever its kernels raise; the node stays
@@ -162,16 +164,17 @@ def _computed(
     return [*map(numpy_helper.from_array, map(np.asarray, values), node.output)]
 
 
-def _add_batch(model: ModelProto, index: GraphIndex) -> bool:
+def _add_batch(model: ModelProto, known: GraphProto) -> bool:
     """Add the axis that all outputs lack, where there is one picture and none selects; see `tidy`.
 
-    A first axis of more than 1 is then that of the cells.
+    A first axis of more than 1 is then that of the cells. `known` is the graph with its shapes.
     """
-    graph, outputs = model.graph, [output.name for output in model.graph.output]
+    graph, shapes = model.graph, {output.name: shape(output) for output in known.output}
+    if not all(len(dims) == 2 and (known_size(dims[0]) or 1) > 1 for dims in shapes.values()):
+        return False
+    index = GraphIndex(known)
     one = all(len(dims := shape(value)) == 3 or dims[:1] == [1] for value in index.image_inputs())
-    rows = [dims for name in outputs if len(dims := index.shapes[name]) == 2]
-    many = len(rows) == len(outputs) and all((known_size(dims[0]) or 1) > 1 for dims in rows)
-    if not one or not many or index.nodes(*SELECTION):
+    if not one or index.nodes(*SELECTION):
         return False
     names = tensor_names(graph)
     axis = add_constant(graph, unused_name(names, "batch"), np.array([0]))
@@ -184,7 +187,7 @@ def _add_batch(model: ModelProto, index: GraphIndex) -> bool:
         if opset(model) < 13:
             add = helper.make_node("Unsqueeze", [inner], [output.name], axes=[0])
         graph.node.append(add)
-        kind, dims = output.type.tensor_type.elem_type, [1, *index.shapes[output.name]]
+        kind, dims = output.type.tensor_type.elem_type, [1, *shapes[output.name]]
         output.CopyFrom(helper.make_tensor_value_info(output.name, kind, dims))
     return True
 

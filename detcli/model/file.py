@@ -162,14 +162,10 @@ class ModelFile:
         self.model  # noqa: B018 - tidied now
         return self._loaded[0]
 
-    @cached_property
+    @property
     def model(self) -> "ModelProto":
         """The model with its weights and, as far as they can be inferred, all shapes."""
-        from detcli.model.editing import tidy  # imports onnx
-
-        original = self._loaded[0]
-        with damage_reported(self.path):
-            return tidy(original)
+        return self._read[0]
 
     @property
     def external(self) -> tuple[ExternalFile, ...]:
@@ -191,22 +187,27 @@ class ModelFile:
         return files | (self.sidecar.contents if self.sidecar else {})
 
     @cached_property
-    def _reading(self) -> "Reading | ModelError":
-        from detcli.model.recognise import read_graph  # imports onnx
+    def _read(self) -> "tuple[ModelProto, Reading | ModelError]":
+        found = self._read_as(folds=False)  # most graphs can be read as they are
+        return self._read_as(folds=True) if isinstance(found[1], ModelError) else found
 
-        model = self.model
+    def _read_as(self, *, folds: bool) -> "tuple[ModelProto, Reading | ModelError]":
+        from detcli.model.editing import tidy  # imports onnx
+        from detcli.model.recognise import read_graph
+
         with damage_reported(self.path):
+            model, more = tidy(self._loaded[0], folds=folds), self.boxes_only
             try:
                 found = read_graph(
-                    model,
-                    self.path.name,
-                    self.box_format,
-                    self.sidecar,
-                    boxes_only=self.boxes_only,
+                    model, self.path.name, self.box_format, self.sidecar, boxes_only=more
                 )
             except ModelError as error:
-                return error
-        return replace(found, contract=overridden(found.contract, self.preprocess))
+                return model, error
+        return model, replace(found, contract=overridden(found.contract, self.preprocess))
+
+    @property
+    def _reading(self) -> "Reading | ModelError":
+        return self._read[1]
 
     @property
     def contract(self) -> Contract | None:

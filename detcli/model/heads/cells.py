@@ -68,7 +68,7 @@ def shapes_at(model: onnx.ModelProto, image: str, size: Size) -> dict[str, Dims]
             for dim, side in zip(dims, (1, None, *size), strict=True):
                 if side is not None:
                     dim.dim_value = side
-    return {value.name: shape(value) for value in tidy(fixed).graph.output}
+    return {value.name: shape(value) for value in tidy(fixed, folds=True).graph.output}
 
 
 def cell_heads(
