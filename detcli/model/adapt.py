@@ -304,8 +304,14 @@ def _anchors(add: _Builder, cells: CellHead, image: ImageInput) -> str:
     scales = []
     for scale, stride in enumerate(cells.strides):
         share, pixels = cells.row.centre
-        middle = share * stride + pixels
-        each = [(middle, middle, *sides, stride, stride) for sides in cells.anchors(scale)]
+        steps, most = [float(stride)] * 2, (np.inf, np.inf)
+        if cells.row.even and image.size is not None:
+            most = image.size[::-1]
+            steps = [side / -(-side // stride) for side in most]
+        middle = [share * step + pixels for step in steps]
+        each = [
+            (*middle, *np.minimum(sides, most), stride, stride) for sides in cells.anchors(scale)
+        ]
         if image.size is None:
             counts = add("Add", _sides(add, image), add.constant([stride - 1]))
             counts = add("Div", counts, add.constant([stride]))
@@ -316,7 +322,7 @@ def _anchors(add: _Builder, cells: CellHead, image: ImageInput) -> str:
             places = add.constant(np.nonzero(np.ones((rows, columns))))
         places = add("Gather", places, [1, 0, 0, 0, 0, 0], axis=0)  # column, row, and four more
         places = add("Cast", add("Transpose", places, perm=[1, 0]), to=FLOAT)
-        corners = add("Mul", places, add.constant([stride, stride, 0, 0, 0, 0], np.float32))
+        corners = add("Mul", places, add.constant([*steps, 0, 0, 0, 0], np.float32))
         moved = add("Add", add("Reshape", corners, [-1, 1, 6]), add.constant([each], np.float32))
         scales.append(add("Reshape", moved, [1, -1, 6]))
     return add("Concat", *scales, axis=1)

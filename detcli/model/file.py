@@ -422,7 +422,7 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 26
+VERSION = 27
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 

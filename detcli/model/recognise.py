@@ -75,7 +75,8 @@ TASKS = {
     "obb": "it finds oriented boxes",
 }
 """What Ultralytics' metadata calls other tasks."""
-OTHER_TASK = {BOXES_ONLY, DETECTORS}
+SAY_WHICH = f'say which: detcli convert FILE --metadata "{FAMILY_KEY}=NAME" --output NEW'
+ENOUGH = {BOXES_ONLY, DETECTORS, SAY_WHICH}
 """Hints that say all that is to say."""
 WITH_BOXES = {"segment", "pose"}
 """Tasks whose graphs give boxes too."""
@@ -137,7 +138,7 @@ def read_graph(
             f"{title} is not a detector that detcli knows: {reason}. "
             f"Inputs: {inputs}. Outputs: {outputs}",
             # Whoever has a model of another task does not lack a layout.
-            "; ".join(hint if hint and hint[0] in OTHER_TASK else [*hint, EXPECTED]),
+            "; ".join(hint if hint and hint[0] in ENOUGH else [*hint, EXPECTED]),
         ) from error
     image = reading.adaptation.image
     contract = with_preprocessing(reading.contract, index, image, metadata, sidecar)
@@ -212,7 +213,7 @@ def _reading(
     _check_task(metadata.get("task", "detect"), boxes_only=boxes_only)
     named = parse_names(metadata.get("names", ""))
     default, stride = _sizes(metadata)
-    cells = partial(_cells, model, index, image, metadata.get(FAMILY_KEY))
+    cells = partial(_cells, model, index, image, metadata)
     head = find_head(index, named, cells, default, boxes_only=boxes_only)
     if head.is_free:
         image = replace(image, size=None, batch=None)
@@ -277,10 +278,11 @@ def _cells(
     model: onnx.ModelProto,
     index: GraphIndex,
     image: ImageInput,
-    named: str | None,
+    metadata: dict[str, str],
     supposed: Size | None,
 ) -> Head | None:
     """The head of cells that a graph ends in: at its own size, or at one that is supposed."""
+    names, named = parse_names(metadata.get("names", "")), metadata.get(FAMILY_KEY)
     rows = {
         family.cells: family.name
         for family in FAMILIES
@@ -292,12 +294,10 @@ def _cells(
         return None
     shapes = index.shapes if supposed is None else shapes_at(model, image.name, size)
     heads = [*cell_heads(index, shapes, size, rows)]
+    heads = [head for head in heads if names and head.class_count == len(names)] or heads
     if len(heads) > 1:
         fits = " or ".join(rows[head.cells.row] for head in heads if head.cells)
-        raise Unrecognised(
-            f"it may be {fits}, which decode their boxes differently",
-            f'say which: detcli convert FILE --metadata "{FAMILY_KEY}=NAME"',
-        )
+        raise Unrecognised(f"it may be {fits}, which decode their boxes differently", SAY_WHICH)
     return heads[0] if heads else None
 
 

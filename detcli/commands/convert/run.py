@@ -30,7 +30,7 @@ from detcli.core.values import Tolerance
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
 from detcli.model.preprocessing import METADATA_KEY, written
-from detcli.model.recognise import BOX_FORMAT_KEY, recognise
+from detcli.model.recognise import BOX_FORMAT_KEY, FAMILY_KEY, recognise
 from detcli.run.batches import BatchDetector
 from detcli.run.sides import COLUMNS, DetectorSide, GraphSide, precision_of, rows_of
 from detcli.source.decode import BUILT_IN
@@ -124,17 +124,18 @@ def convert(
     item = Item(item.origin, lambda: picture)
     target = _open_output(model.path, output, force=options.force)
     try:
-        old = ModelFile.read(model.path, settings.box_format, settings.preprocess)
-        known = old.detector().warnings
-        for warning in known:
-            _warn(f"{model.path.name}: {warning}")
-        steps = Steps(
-            _with_contract(old), model.path.name, options, pictures or (lambda: [picture])
-        )
-        with damage_reported(model.path):  # converters raise anything
-            steps.run()
-        converted = serialised(steps.model)
         with tempfile.TemporaryDirectory(prefix="detcli-") as folder:
+            given = ModelFile.read(model.path, settings.box_format, settings.preprocess)
+            old = _of_family(given, options.entries, Path(folder, "given"))
+            known = old.detector().warnings
+            for warning in known:
+                _warn(f"{model.path.name}: {warning}")
+            steps = Steps(
+                _with_contract(old), model.path.name, options, pictures or (lambda: [picture])
+            )
+            with damage_reported(model.path):  # converters raise anything
+                steps.run()
+            converted = serialised(steps.model)
             path = Path(folder, output.name)
             write_output(path, converted)
             new = ModelFile.read(path, settings.box_format, content=converted)
@@ -142,7 +143,7 @@ def convert(
                 if warning not in known:
                     _warn(f"{output.name}: {warning}")
             difference, failures = compare_models(old, new, options, item)
-            before, after = _report(old, model.path), _report(new, output)
+            before, after = _report(given, model.path, old), _report(new, output, new)
         if difference.conf != CONFIDENCES[0]:
             _warn(
                 f"neither model finds anything above {CONFIDENCES[0]:g} in {source}; "
@@ -174,9 +175,19 @@ def _open_output(model: Path, output: Path, *, force: bool) -> AtomicFile | Dire
     return open_output(output)
 
 
-def _report(file: ModelFile, path: Path) -> File:
+def _of_family(file: ModelFile, entries: dict[str, str], folder: Path) -> ModelFile:
+    """A file as the family is to be named in its metadata, without which it may not be known."""
+    if FAMILY_KEY not in entries:
+        return file
+    folder.mkdir()
+    path = folder / file.path.name
+    write_output(path, serialised(set_metadata(file.original, {FAMILY_KEY: entries[FAMILY_KEY]})))
+    return ModelFile.read(path, file.box_format, file.preprocess)
+
+
+def _report(file: ModelFile, path: Path, known: ModelFile) -> File:
     size = len(file.content) + sum(external.bytes for external in file.external)
-    contract = file.detector()
+    contract = known.detector()
     return File(str(path), file.sha256, size, contract.input_size, contract.batch)
 
 

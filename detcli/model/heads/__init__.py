@@ -23,8 +23,8 @@ from detcli.model.heads.two_tensors import (
     queries_of,
 )
 
-PAIR_AND_MORE = 3
-"""Boxes, scores and landmarks; more outputs than that are those of several scales."""
+PAIR = 2
+"""Boxes and scores; more outputs than that may be landmarks, or those of several scales."""
 
 
 def find_head(
@@ -46,7 +46,7 @@ def find_head(
         queries,
         plugin,
         partial(rows, boxes_only=boxes_only),
-        lambda _: cells(None) or (cells(size) if len(index.graph.output) > PAIR_AND_MORE else None),
+        lambda _: cells(None) or (cells(size) if len(index.graph.output) > PAIR else None),
         pair,
         partial(single_tensor, names=names, boxes_only=boxes_only),
     )

@@ -59,16 +59,17 @@ def shapes_at(model: onnx.ModelProto, image: str, size: Size) -> dict[str, Dims]
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
     graph = fixed.graph
-    names = [value.name for value in graph.output]
+    ranks = {value.name: len(shape(value)) for value in graph.output}  # before a batch is added
     del graph.value_info[:], graph.output[:]
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in ranks)
     for value in graph.input:
         dims = value.type.tensor_type.shape.dim
         if value.name == image and len(dims) == 4:
             for dim, side in zip(dims, (1, None, *size), strict=True):
                 if side is not None:
                     dim.dim_value = side
-    return {value.name: shape(value) for value in tidy(fixed, folds=True).graph.output}
+    found = {value.name: shape(value) for value in tidy(fixed, folds=True).graph.output}
+    return {name: dims[-ranks[name] :] for name, dims in found.items()}
 
 
 def cell_heads(
@@ -156,8 +157,7 @@ def _place(name: str, dims: Dims, maps: list[list[int]], anchors: list[int]) -> 
 def _assigned(index: GraphIndex, group: list[_Place], row: Cells) -> _Parts:
     """What each tensor of a scale holds: parts that follow one another in the family's order."""
     fits = list[_Parts]()
-    without = tuple(part for part in row.parts if part[0] is not CellPart.POINTS)
-    for parts in dict.fromkeys((row.parts, without)):
+    for parts in row.choices:
         if row.joined is not None and row.joined == (len(group) == len(parts)):
             continue
         for cuts in itertools.combinations(range(1, len(parts)), len(group) - 1):
@@ -179,25 +179,34 @@ def _held(
     shared = {CellPart.CLASSES} if row.shared else set()
     held = [1 if part in shared else place.anchors for part, _ in run]
     known = sum(width * each for (_, width), each in zip(run, held, strict=True))
-    starts = {0: place.name} if len(run) == 1 else _starts(index, place)
+    starts = {0: place.name} | (_starts(index, place) if len(run) > 1 else {})
     found, start = _Parts(), 0
     for (part, width), each in zip(run, held, strict=True):
-        stop = start + (width * each or place.channels - known)
-        tensor = starts.get(start)
-        if stop <= start or (stop - start) % each or tensor is None:
+        span = range(start, start + (width * each or place.channels - known))
+        points = part is CellPart.POINTS and place.anchors == 1
+        tensor = _maker(starts, span, points=points)
+        if tensor is None or len(span) % each:
             return {}
         if not _may_be(index, tensor, row, (part, width), place):
             return {}
-        first = (start + stop) // 2 if part is CellPart.PAIR else start  # the second half
+        first = (start + span.stop) // 2 if part is CellPart.PAIR else start  # the second half
         found[part] = Piece(
-            *(place.name, first, stop, place.axis, place.rank),
+            *(place.name, first, span.stop, place.axis, place.rank),
             anchors=each,
-            width=(stop - first) // each,
+            width=(span.stop - first) // each,
             repeated=place.anchors if part in shared else 1,
             kind=_made_by(index, tensor, part),
         )
-        start = stop
+        start = span.stop
     return found if start == place.channels else {}
+
+
+def _maker(starts: Mapping[int, str], span: range, *, points: bool) -> str | None:
+    """The one tensor that a part's channels were joined from; None if they are more or less."""
+    inside = [name for first, name in starts.items() if first in span]
+    if points and not inside:
+        return starts[0]  # one layer makes boxes and landmarks
+    return inside[0] if len(inside) == 1 and span.start in starts else None
 
 
 def _starts(index: GraphIndex, place: _Place) -> dict[int, str]:

@@ -506,10 +506,12 @@ def _kept_axis(before: list[int | str | None], rank: int, axis: int, channels: i
     """Where the channels were before a reshape: as far from the front, or from the end."""
     if not before:
         return axis  # unknown; the join that is looked for has known sizes
-    if axis <= 1 and axis < len(before) and before[axis] == channels:
-        return axis
     from_end = len(before) - (rank - axis) if rank else len(before) - 1
-    return from_end if 0 <= from_end < len(before) and before[from_end] == channels else None
+    places = [from_end, *([axis] if axis <= 1 else [])]
+    if axis != rank - 1:  # the last stays the last, if it may
+        places.reverse()
+    kept = (one for one in places if 0 <= one < len(before) and before[one] == channels)
+    return next(kept, None)
 
 
 class Queries(StrEnum):
@@ -586,15 +588,24 @@ class Cells:
     anchors: tuple[Anchors, ...] = ()
     # where the anchors of a cell are: this many strides from its top left, and pixels
     centre: tuple[float, float] = (0.0, 0.0)
+    # cells divide the sides of the input evenly, where a stride does not, and anchors end there
+    even: bool = False
     variances: tuple[float, float] = (1.0, 1.0)  # of centres and sizes
     powers: tuple[float, float] = (1.0, 1.0)  # of objectness and classes in a score
     softmax: bool = False  # classes exclude each other
     shared: bool = False  # all anchors of a cell have the same classes
+    bare: bool = False  # some of its models give no landmarks
     joined: bool | None = None  # one tensor holds several parts; None if either way
     whole: bool = True  # one tensor may hold all scales
     sides: tuple[Size, ...] = ()  # the inputs that its anchors are for; any, if there are none
     free: bool = False  # files fix the size that they were traced with, and take any
     rows_first: bool = False  # y comes before x
+
+    @property
+    def choices(self) -> tuple[tuple[tuple[CellPart, int], ...], ...]:
+        """The parts of its models, and those of the ones without landmarks."""
+        without = tuple(part for part in self.parts if part[0] is not CellPart.POINTS)
+        return (self.parts, without) if self.bare else (self.parts,)
 
 
 class Piece(NamedTuple):
