@@ -21,13 +21,14 @@ class Graph:
 
     opset: int = 17
     batch: int | str = 1
+    size: tuple[int, int] = (HEIGHT, WIDTH)
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
     inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
 
     def __post_init__(self):
-        self.input("images", TensorProto.FLOAT, [self.batch, 3, HEIGHT, WIDTH])
+        self.input("images", TensorProto.FLOAT, [self.batch, 3, *self.size])
 
     def input(self, name, dtype, dims):
         self.inputs.append(helper.make_tensor_value_info(name, dtype, dims))

@@ -101,7 +101,8 @@ def read(model, *, boxes_only=False, image=IMAGE):
     contract = file.detector()
     (head,) = run(file.body(), image)
     found = detect(head[0], replace(ALL, unique=contract.one_class), contract)
-    boxes = found.boxes * SIZES if contract.box_fractions else found.boxes
+    sides = [*image.shape[:1:-1]] * 2
+    boxes = found.boxes * np.array(sides, np.float32) if contract.box_fractions else found.boxes
     return (boxes, found.score, found.class_id), contract
 
 
@@ -131,7 +132,7 @@ def outputs_of(model, roles):
     }
 
 
-def assert_same(found, wanted):
+def assert_same(found, wanted, pixels=1e-2):
     """The best of what is found is what is wanted: a graph may keep some only.
 
     Scores near 1 differ by rounding alone, so neither order nor rank says which belong together.
@@ -142,7 +143,7 @@ def assert_same(found, wanted):
     for box, score, class_id in zip(*(part[best_first] for part in wanted), strict=True):
         near = np.abs(scores - score) <= 1e-4 + 1e-4 * abs(score)
         same = np.flatnonzero(free & (classes == class_id) & near)
-        same = same[(np.abs(boxes[same] - box) <= 1e-2 + 1e-4 * np.abs(box)).all(1)]
+        same = same[(np.abs(boxes[same] - box) <= pixels * (1 + 1e-2 * np.abs(box))).all(1)]
         assert len(same), (box, score, class_id)
         free[same[0]] = False
     assert scores[free].max(initial=-1) <= np.min(wanted[1], initial=2) + 1e-4

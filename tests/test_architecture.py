@@ -265,6 +265,7 @@ def test_tests_mirror_the_package():
         "test_kills",
         "test_makefile",
         "test_troubleshooting",
+        "test_real_detectors",
         "test_real_families",
         "test_real_models",
         "test_conformance",

@@ -1,0 +1,520 @@
+"""Detectors whose layers' numbers a graph leaves as they are, a row for each way of exporting.
+
+Each is built as its family's own code exports it, and comes with what that code makes of the file's
+outputs, written from it in plain NumPy: the boxes of all anchors and the scores of all classes.
+"""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from graph_builder import Arrays, Graph, corners, sigmoid, softmax
+
+Size = tuple[int, int]
+"""Height and width of an input."""
+SIZE = (128, 192)
+
+
+@dataclass(frozen=True)
+class Export:
+    """A way to export a family.
+
+    Attributes:
+        family: As detcli is to name it.
+        build: Adds the nodes for C classes; returns the output tensors by what they hold.
+        expected: From these outputs of one picture, without a batch, and the size of the input:
+            boxes (N, 4) x1, y1, x2, y2 in pixels of the input and scores (N, C).
+        sizes: The inputs to try; the first is the usual one.
+        classes: Of how many it has models, the usual number first.
+        one_class: Whether only the best class of each box counts.
+        at: The size that its files say, where they take any.
+        frees: Whether its files may take any size.
+    """
+
+    family: str
+    build: Callable[[Graph, int], dict[str, str]]
+    expected: Callable[[Arrays, Size], tuple[npt.NDArray[Any], npt.NDArray[Any]]]
+    sizes: tuple[Size, ...] = (SIZE, (192, 128))
+    classes: tuple[int, ...] = (3, 1, 4, 80)
+    one_class: bool = False
+    at: Size | None = None
+    frees: bool = True
+
+
+def layer(graph, channels, stride, final=""):
+    """A map [B, channels, H / stride, W / stride], with as many cells as cover the input."""
+    weights = graph.weights(channels, 3, 3, 3)
+    bias = graph.random.standard_normal(channels).astype(np.float32)
+    kernel = {"kernel_shape": [3, 3], "strides": [stride] * 2, "auto_pad": "SAME_UPPER"}
+    made = graph("Conv", "images", weights, bias, **kernel)
+    return graph(final, made) if final else made
+
+
+def in_rows(graph, tensor, channels, *, batched=True):
+    """A map as [B, N, channels] of all anchors, or [N, channels]."""
+    last = graph("Transpose", tensor, perm=[0, 2, 3, 1])
+    return graph("Reshape", last, [1, -1, channels] if batched else [-1, channels])
+
+
+def cells(size, stride, anchors=1):
+    """Column and row of each anchor's cell (N, 2)."""
+    rows, columns = (-(-side // stride) for side in size)
+    y, x = np.mgrid[:rows, :columns]
+    return np.repeat(np.stack([x, y], -1).reshape(-1, 2), anchors, axis=0).astype(np.float32)
+
+
+def listed(maps, width):
+    """The numbers of a map [channels, H, W] as (N, width), anchor by anchor of each cell."""
+    return maps.transpose(1, 2, 0).reshape(-1, width)
+
+
+def joined(pairs):
+    """Boxes and scores of all scales."""
+    return tuple(np.concatenate(parts) for parts in zip(*pairs, strict=True))
+
+
+def around(points, sides):
+    """x1, y1, x2, y2 from the distances to left, top, right and bottom."""
+    return np.concatenate([points - sides[:, :2], points + sides[:, 2:]], 1)
+
+
+def mean_of_bins(numbers, bins):
+    """Distances (N, 4): the expectation of a distribution over so many bins each."""
+    return (softmax(numbers.reshape(-1, 4, bins)) * np.arange(bins)).sum(-1)
+
+
+def yolov8(graph, classes, *, apart=False):
+    """The head in training mode: boxes in 16 bins, then the classes, of each scale."""
+    made = {}
+    for stride in (8, 16, 32):
+        parts = [layer(graph, channels, stride) for channels in (64, classes)]
+        names = [f"box{stride}", f"class{stride}"]
+        if not apart:
+            parts, names = [graph("Concat", *parts, axis=1)], [f"map{stride}"]
+        made.update(zip(names, parts, strict=True))
+    return made
+
+
+def yolov8_expected(out, size):
+    pairs = []
+    for stride in (8, 16, 32):
+        if f"map{stride}" in out:
+            rows = listed(out[f"map{stride}"], len(out[f"map{stride}"]))
+        else:
+            names = f"box{stride}", f"class{stride}"
+            rows = np.concatenate([listed(out[name], len(out[name])) for name in names], 1)
+        points = cells(size, stride) + 0.5
+        boxes = around(points, mean_of_bins(rows[:, :64], 16)) * stride
+        pairs.append((boxes, sigmoid(rows[:, 64:])))
+    return joined(pairs)
+
+
+def yolov6(graph, classes):
+    """RKNN's model zoo: distances and final scores of each scale."""
+    made = {}
+    for stride in (8, 16, 32):
+        made[f"box{stride}"] = layer(graph, 4, stride)
+        made[f"class{stride}"] = layer(graph, classes, stride, "Sigmoid")
+    return made
+
+
+def yolov6_expected(out, size):
+    pairs = []
+    for stride in (8, 16, 32):
+        sides, scores = listed(out[f"box{stride}"], 4), out[f"class{stride}"]
+        pairs.append(
+            (around(cells(size, stride) + 0.5, sides) * stride, listed(scores, len(scores)))
+        )
+    return joined(pairs)
+
+
+def yolox(graph, classes, *, apart=False):
+    """As accelerators want it: box, objectness and classes, none of them final."""
+    maps = {}
+    for stride in (8, 16, 32):
+        parts = [layer(graph, channels, stride) for channels in (4, 1, classes)]
+        maps[f"map{stride}"] = graph("Concat", *parts, axis=1)
+    if apart:
+        return maps
+    flat = [graph.flat(one, 5 + classes) for one in maps.values()]
+    return {"rows": graph.swapped(graph("Concat", *flat, axis=2))}
+
+
+def yolox_expected(out, size):
+    maps = [out[f"map{stride}"] for stride in (8, 16, 32) if f"map{stride}" in out]
+    rows = np.concatenate([listed(one, len(one)) for one in maps]) if maps else out["rows"]
+    grid = np.concatenate([cells(size, stride) for stride in (8, 16, 32)])
+    strides = np.concatenate([np.full((len(cells(size, s)), 1), s) for s in (8, 16, 32)])
+    boxes = np.concatenate([(rows[:, :2] + grid) * strides, np.exp(rows[:, 2:4]) * strides], 1)
+    return corners(boxes), sigmoid(rows[:, 4:5]) * sigmoid(rows[:, 5:])
+
+
+def nanodet(graph, classes, *, strides=(8, 16, 32), final="Sigmoid", batched=True):
+    """`cls_pred_stride_8` and its like [1, N, C], then `dis_pred_stride_8` [1, N, 32].
+
+    Without a batch, those of a scale are next to each other.
+    """
+    made = {}
+    for stride in strides:
+        scores, sides = layer(graph, classes, stride, final), layer(graph, 32, stride)
+        made[f"cls{stride}"] = in_rows(graph, scores, classes, batched=batched)
+        made[f"dis{stride}"] = in_rows(graph, sides, 32, batched=batched)
+    return dict(sorted(made.items(), key=lambda one: one[0][:3])) if batched else made
+
+
+def of_bins(strides, centre, *, final=True):
+    """Boxes around points that are `centre(stride)` from the top left of their cells."""
+
+    def expected(out, size):
+        pairs = []
+        for stride in strides:
+            points = cells(size, stride) * stride + centre(stride)
+            scores = out[f"cls{stride}"]
+            boxes = around(points, mean_of_bins(out[f"dis{stride}"], 8) * stride)
+            pairs.append((boxes, scores if final else sigmoid(scores)))
+        return joined(pairs)
+
+    return expected
+
+
+def nanodet_plus(graph, classes):
+    """All scales and both kinds in one tensor [1, N, C + 32]."""
+    maps = []
+    for stride in (8, 16, 32, 64):
+        parts = layer(graph, classes, stride, "Sigmoid"), layer(graph, 32, stride)
+        maps.append(graph.flat(graph("Concat", *parts, axis=1), classes + 32))
+    return {"rows": graph.swapped(graph("Concat", *maps, axis=2))}
+
+
+def nanodet_plus_expected(out, size):
+    grid = np.concatenate([cells(size, stride) * stride for stride in (8, 16, 32, 64)])
+    strides = np.concatenate([np.full((len(cells(size, s)), 1), s) for s in (8, 16, 32, 64)])
+    scores, bins = out["rows"][:, :-32], out["rows"][:, -32:]
+    return around(grid, mean_of_bins(bins, 8) * strides), scores
+
+
+def yunet(graph, classes):
+    """Scores, objectness, boxes and landmarks [1, N, x] of each scale."""
+    made = {}
+    kinds = {"cls": (classes, "Sigmoid"), "obj": (1, "Sigmoid"), "bbox": (4, ""), "kps": (10, "")}
+    for (name, (channels, final)), stride in itertools.product(kinds.items(), (8, 16, 32)):
+        tensor = in_rows(graph, layer(graph, channels, stride), channels)
+        made[f"{name}{stride}"] = graph(final, tensor) if final else tensor
+    return made
+
+
+def yunet_expected(out, size):
+    pairs = []
+    for stride in (8, 16, 32):
+        box = out[f"bbox{stride}"]
+        centre = (cells(size, stride) + box[:, :2]) * stride
+        scores = np.sqrt(out[f"cls{stride}"] * out[f"obj{stride}"])
+        pairs.append((np.concatenate([centre, np.exp(box[:, 2:]) * stride], 1), scores))
+    boxes, scores = joined(pairs)
+    return corners(boxes), scores
+
+
+def fastestdet(graph, classes, *, rows=False):
+    """A map [1, 5 + C, H, W] of objectness, box and shares of the classes, or rows of it."""
+    shares = graph("Softmax", layer(graph, classes, 16), axis=1)
+    parts = layer(graph, 1, 16, "Sigmoid"), layer(graph, 4, 16), shares
+    maps = graph("Concat", *parts, axis=1)
+    return {"head": in_rows(graph, maps, 5 + classes, batched=False) if rows else maps}
+
+
+def fastestdet_expected(out, size):
+    head = out["head"] if out["head"].ndim == 2 else listed(out["head"], len(out["head"]))
+    sides = np.array([-(-size[1] // 16), -(-size[0] // 16)])
+    centre = (np.tanh(head[:, 1:3]) + cells(size, 16)) / sides * size[::-1]
+    boxes = np.concatenate([centre, sigmoid(head[:, 3:5]) * size[::-1]], 1)
+    return corners(boxes), head[:, :1] ** 0.6 * head[:, 5:] ** 0.4
+
+
+FASTEST = {
+    16: [[12.64, 19.39], [37.88, 51.48], [55.71, 138.31]],
+    32: [[126.91, 78.23], [131.57, 214.55], [279.92, 258.87]],
+}
+
+
+def yolo_fastest(graph, classes, *, listed_in_one=True, final=True):
+    """Three boxes and objectnesses, and one set of classes, of each cell."""
+    made = {}
+    for stride in FASTEST:
+        box, objectness = (layer(graph, n, stride, final and "Sigmoid") for n in (12, 3))
+        shares = layer(graph, classes, stride)
+        shares = graph("Softmax", shares, axis=1) if final else shares
+        if not final:  # as trained: six maps
+            maps = {"reg": box, "obj": objectness, "cls": shares}
+            made |= {f"{name}{stride}": one for name, one in maps.items()}
+            continue
+        maps = graph("Concat", box, objectness, shares, axis=1)
+        made[f"map{stride}"] = graph("Transpose", maps, perm=[0, 2, 3, 1])
+    if not listed_in_one:
+        return made
+    rows = [graph("Reshape", one, [-1, 15 + classes]) for one in made.values()]
+    return {"rows": graph("Concat", *rows, axis=0)}
+
+
+def yolo_fastest_expected(out, size):
+    if "rows" in out:
+        count = len(cells(size, 16))
+        maps = {16: out["rows"][:count], 32: out["rows"][count:]}
+    elif "map16" in out:
+        maps = {
+            stride: out[f"map{stride}"].reshape(-1, out["map16"].shape[-1]) for stride in FASTEST
+        }
+    else:
+        maps = {}
+        for stride in FASTEST:
+            box, objectness, shares = (
+                listed(out[f"{name}{stride}"], len(out[f"{name}{stride}"]))
+                for name in ("reg", "obj", "cls")
+            )
+            maps[stride] = np.concatenate([sigmoid(box), sigmoid(objectness), softmax(shares)], 1)
+    pairs = []
+    for stride, rows in maps.items():
+        box, place = rows[:, :12].reshape(-1, 4), cells(size, stride, 3)
+        sides = np.tile(FASTEST[stride], (len(rows), 1))
+        centre = (box[:, :2] * 2 - 0.5 + place) * stride
+        scores = rows[:, 12:15].reshape(-1, 1) * np.repeat(rows[:, 15:], 3, axis=0)
+        pairs.append((np.concatenate([centre, (box[:, 2:] * 2) ** 2 * sides], 1), scores))
+    boxes, scores = joined(pairs)
+    return corners(boxes), scores
+
+
+def ultraface_priors(size):
+    """Centre and size as fractions, in the order of `generate_priors`, and clipped as there."""
+    priors = []
+    sides = {8: (10, 16, 24), 16: (32, 48), 32: (64, 96), 64: (128, 192, 256)}
+    for stride, lengths in sides.items():
+        rows, columns = (-(-side // stride) for side in size)
+        for y, x, side in itertools.product(range(rows), range(columns), lengths):
+            centre = (x + 0.5) / columns, (y + 0.5) / rows
+            priors.append([*centre, side / size[1], side / size[0]])
+    return np.array(priors, np.float32).clip(0, 1)
+
+
+def ultraface(graph, classes, *, decoded):
+    """Shares of no face and a face [1, N, 2], and boxes [1, N, 4]."""
+    del classes
+    shares, boxes = [], []
+    for stride, held in ((8, 3), (16, 2), (32, 2), (64, 3)):
+        shares.append(in_rows(graph, layer(graph, 2 * held, stride), 2))
+        boxes.append(in_rows(graph, layer(graph, 4 * held, stride), 4))
+    change = graph("Concat", *boxes, axis=1)
+    if decoded:
+        priors = ultraface_priors(graph.size)[None]
+        moved = graph("Mul", graph.cut(change, 0, 2, 2), np.float32(0.1))
+        centre = graph("Add", graph("Mul", moved, priors[..., 2:]), priors[..., :2])
+        grown = graph("Exp", graph("Mul", graph.cut(change, 2, 4, 2), np.float32(0.2)))
+        length = graph("Mul", grown, priors[..., 2:])
+        half = graph("Div", length, np.float32(2))
+        change = graph("Concat", graph("Sub", centre, half), graph("Add", centre, half), axis=2)
+    return {"scores": graph("Softmax", graph("Concat", *shares, axis=1), axis=2), "boxes": change}
+
+
+def with_variances(change, priors):
+    """Centre and size from offsets of priors, with variances of 0.1 and 0.2."""
+    centre = priors[:, :2] + change[:, :2] * 0.1 * priors[:, 2:]
+    return np.concatenate([centre, priors[:, 2:] * np.exp(change[:, 2:] * 0.2)], 1)
+
+
+def ultraface_expected(out, size, *, decoded):
+    boxes = out["boxes"]
+    if not decoded:
+        boxes = corners(with_variances(boxes, ultraface_priors(size)))
+    return boxes * np.array([*size[::-1]] * 2), out["scores"][:, 1:]
+
+
+def scrfd(graph, classes, *, landmarks, batched=False):
+    """Scores, then distances, then landmarks of each scale, of two anchors a cell."""
+    del classes
+    made = {}
+    kinds = {"score": 1, "bbox": 4} | ({"kps": 10} if landmarks else {})
+    for (name, width), stride in itertools.product(kinds.items(), (8, 16, 32)):
+        rows = in_rows(graph, layer(graph, 2 * width, stride), width, batched=batched)
+        made[f"{name}{stride}"] = graph("Sigmoid", rows) if name == "score" else rows
+    return made
+
+
+def scrfd_expected(out, size):
+    pairs = []
+    for stride in (8, 16, 32):
+        points = cells(size, stride, 2) * stride
+        pairs.append((around(points, out[f"bbox{stride}"] * stride), out[f"score{stride}"]))
+    return joined(pairs)
+
+
+def retinaface_mxnet(graph, classes):
+    """Maps for 32, 16 and 8: shares of no face, then of a face, of two anchors; then the rest."""
+    del classes
+    made = {}
+    for stride in (32, 16, 8):
+        rows, columns = (-(-side // stride) for side in graph.size)
+        apart = graph("Reshape", layer(graph, 4, stride), [1, 2, 2 * rows, columns])
+        shares = graph("Softmax", apart, axis=1)
+        made[f"cls{stride}"] = graph("Reshape", shares, [1, 4, rows, columns])
+        made[f"bbox{stride}"] = layer(graph, 8, stride)
+        made[f"landmark{stride}"] = layer(graph, 20, stride)
+    return made
+
+
+def retinaface_mxnet_expected(out, size):
+    pairs = []
+    for stride, lengths in ((32, (32, 16)), (16, (8, 4)), (8, (2, 1))):
+        place = cells(size, stride, 2) * stride + 8
+        sides = np.tile([[16 * length] for length in lengths], (len(place) // 2, 1))
+        change = listed(out[f"bbox{stride}"], 4)
+        centre, length = place + change[:, :2] * sides, np.exp(change[:, 2:]) * sides
+        scores = listed(out[f"cls{stride}"][2:], 1)
+        pairs.append((np.concatenate([centre, length], 1), scores))
+    boxes, scores = joined(pairs)
+    return corners(boxes), scores
+
+
+def retinaface(graph, classes):
+    """All scales: boxes [1, N, 4], shares of no face and a face [1, N, 2], landmarks [1, N, 10]."""
+    del classes
+    made = {}
+    for name, width in (("loc", 4), ("conf", 2), ("landms", 10)):
+        maps = [in_rows(graph, layer(graph, 2 * width, stride), width) for stride in (8, 16, 32)]
+        made[name] = graph("Concat", *maps, axis=1)
+    return made | {"conf": graph("Softmax", made["conf"], axis=-1)}
+
+
+def retinaface_expected(out, size):
+    priors = []
+    for stride, lengths in ((8, (16, 32)), (16, (64, 128)), (32, (256, 512))):
+        place = (cells(size, stride, 2) + 0.5) * stride
+        sides = np.tile([[length, length] for length in lengths], (len(place) // 2, 1))
+        priors.append(np.concatenate([place, sides], 1))
+    return corners(with_variances(out["loc"], np.concatenate(priors))), out["conf"][:, 1:]
+
+
+def centerface(graph, classes):
+    """Maps of stride 4: heat, scale, offset and landmarks; y before x."""
+    del classes
+    kinds = {"heat": (1, "Sigmoid"), "scale": (2, ""), "offset": (2, ""), "landmarks": (10, "")}
+    return {name: layer(graph, channels, 4, final) for name, (channels, final) in kinds.items()}
+
+
+def centerface_expected(out, size):
+    offset, scale = (listed(out[name], 2)[:, ::-1] for name in ("offset", "scale"))
+    centre = (cells(size, 4) + offset + 0.5) * 4
+    return corners(np.concatenate([centre, np.exp(scale) * 4], 1)), listed(out["heat"], 1)
+
+
+def blazeface(graph, classes, *, joins=True):
+    """Boxes and six landmarks [1, N, 16] and scores [1, N, 1], of 2 and 6 anchors a cell."""
+    del classes
+    made, stride = {}, graph.size[0] // 16
+    for name, width in (("regressors", 16), ("classificators", 1)):
+        made |= {
+            f"{name}{number}": in_rows(graph, layer(graph, held * width, stride * number), width)
+            for number, held in ((1, 2), (2, 6))
+        }
+    if not joins:
+        return made
+    names = "regressors", "classificators"
+    return {n: graph("Concat", made[f"{n}1"], made[f"{n}2"], axis=1) for n in names}
+
+
+def blazeface_expected(out, size):
+    numbers, scores = (
+        out[name] if name in out else np.concatenate([out[f"{name}1"], out[f"{name}2"]])
+        for name in ("regressors", "classificators")
+    )
+    stride = size[0] // 16
+    scales = ((stride, 2), (2 * stride, 6))
+    place = np.concatenate([(cells(size, each, held) + 0.5) * each for each, held in scales])
+    boxes = np.concatenate([place + numbers[:, :2], numbers[:, 2:4]], 1)
+    return corners(boxes), sigmoid(scores)
+
+
+FACES = (1,)
+LARGE = ((240, 320), (480, 640))
+EXPORTS = {
+    "YOLOv8, raw": Export("YOLO, scales apart", yolov8, yolov8_expected),
+    "YOLOv8, raw, boxes apart": Export(
+        "YOLO, scales apart", partial(yolov8, apart=True), yolov8_expected, classes=(3, 1, 80)
+    ),
+    "YOLOv6": Export("YOLOv6, scales apart", yolov6, yolov6_expected),
+    "YOLOX, raw": Export("YOLOX", yolox, yolox_expected, classes=(3, 1, 32, 80)),
+    "YOLOX, raw, scales apart": Export("YOLOX", partial(yolox, apart=True), yolox_expected),
+    "NanoDet": Export("NanoDet", nanodet, of_bins((8, 16, 32), lambda stride: (stride - 1) / 2)),
+    "NanoDet, logits without a batch": Export(
+        "NanoDet",
+        partial(nanodet, final="", batched=False),
+        of_bins((8, 16, 32), lambda stride: (stride - 1) / 2, final=False),
+        classes=(3, 1, 80),
+    ),
+    "NanoDet-Plus": Export("NanoDet-Plus", nanodet_plus, nanodet_plus_expected),
+    "PicoDet": Export(
+        "PicoDet",
+        partial(nanodet, strides=(8, 16, 32, 64)),
+        of_bins((8, 16, 32, 64), lambda stride: stride / 2),
+    ),
+    "YuNet": Export("YuNet", yunet, yunet_expected, classes=FACES),
+    "FastestDet": Export("FastestDet", fastestdet, fastestdet_expected, one_class=True),
+    "FastestDet, rows": Export(
+        "FastestDet", partial(fastestdet, rows=True), fastestdet_expected, one_class=True
+    ),
+    "Yolo-FastestV2": Export("Yolo-FastestV2", yolo_fastest, yolo_fastest_expected, one_class=True),
+    "Yolo-FastestV2, scales apart": Export(
+        "Yolo-FastestV2",
+        partial(yolo_fastest, listed_in_one=False),
+        yolo_fastest_expected,
+        one_class=True,
+    ),
+    "Yolo-FastestV2, as trained": Export(
+        "Yolo-FastestV2",
+        partial(yolo_fastest, listed_in_one=False, final=False),
+        yolo_fastest_expected,
+        classes=(80, 1, 3),  # 3 are as many as there are boxes of a cell
+        one_class=True,
+    ),
+    "UltraFace": Export(
+        "UltraFace",
+        partial(ultraface, decoded=True),
+        partial(ultraface_expected, decoded=True),
+        LARGE,
+        FACES,
+    ),
+    "UltraFace, raw": Export(
+        "UltraFace",
+        partial(ultraface, decoded=False),
+        partial(ultraface_expected, decoded=False),
+        LARGE,
+        FACES,
+    ),
+    "SCRFD": Export("SCRFD", partial(scrfd, landmarks=False), scrfd_expected, classes=FACES),
+    "SCRFD with landmarks": Export(
+        "SCRFD", partial(scrfd, landmarks=True), scrfd_expected, classes=FACES
+    ),
+    "SCRFD with landmarks and a batch": Export(
+        "SCRFD", partial(scrfd, landmarks=True, batched=True), scrfd_expected, classes=FACES
+    ),
+    "RetinaFace, MXNet": Export(
+        "RetinaFace, MXNet",
+        retinaface_mxnet,
+        retinaface_mxnet_expected,
+        classes=FACES,
+        frees=False,
+    ),
+    "RetinaFace": Export("RetinaFace", retinaface, retinaface_expected, classes=FACES),
+    "CenterFace": Export("CenterFace", centerface, centerface_expected, classes=FACES, at=(32, 32)),
+    "BlazeFace": Export(
+        "BlazeFace", blazeface, blazeface_expected, ((128, 128), (256, 256)), FACES
+    ),
+    "BlazeFace, scales apart": Export(
+        "BlazeFace",
+        partial(blazeface, joins=False),
+        blazeface_expected,
+        ((128, 128), (256, 256)),
+        FACES,
+    ),
+}

@@ -1,0 +1,284 @@
+"""Detectors whose layers' numbers are left to be decoded, against their families' own code."""
+
+import json
+import shlex
+from functools import cache
+
+import forked
+import numpy as np
+import onnx
+import pytest
+from cell_graphs import EXPORTS, SIZE, in_rows, layer
+from graph_builder import Graph
+from head_checks import (
+    assert_same,
+    expected_of_all,
+    file_of,
+    read,
+    renamed,
+    run,
+    shuffled,
+    with_constant_nodes,
+    with_fed_constants,
+)
+from model.test_recognise_heads import by_onnxslim, rearranged
+from onnx import helper
+from onnxruntime.transformers.float16 import convert_float_to_float16
+
+from detcli.core.errors import ModelError
+from detcli.model.families import FAMILIES
+from detcli.source.decode import BUILT_IN
+
+
+def image_of(size, dtype=np.float32):
+    return np.random.default_rng(1).random((1, 3, *size), np.float32).astype(dtype)
+
+
+@cache
+def made(name, classes, size):
+    """A file, and what its outputs hold."""
+    graph = Graph(size=size, batch=10 if EXPORTS[name].at == size else 1)
+    outputs = EXPORTS[name].build(graph, classes)
+    return graph.model([*outputs.values()]), [*outputs]
+
+
+def wanted_of(name, size, outputs):
+    """What the family's own code makes of the outputs of a file, by what they hold."""
+    export = EXPORTS[name]
+    alone = {
+        role: array[0].astype(np.float32) if len(array) == 1 else array.astype(np.float32)
+        for role, array in outputs.items()
+    }
+    boxes, scores = export.expected(alone, size)
+    if export.one_class:
+        return boxes, scores.max(1), scores.argmax(1)
+    return expected_of_all(boxes, scores)
+
+
+def assert_equal(found, wanted):
+    """All anchors are found, each with its box to a thousandth of a pixel, or a millionth of it."""
+    assert len(found[1]) == len(wanted[1])
+    one, other = (
+        [part[np.lexsort((sides[1].round(6), sides[2]))] for part in sides]
+        for sides in (found, wanted)
+    )
+    close = np.isclose(one[0], other[0], rtol=1e-6, atol=1e-3).all(1) & (one[2] == other[2])
+    close &= np.isclose(one[1], other[1], rtol=1e-5, atol=1e-6)
+    assert_same(*([part[~close] for part in sides] for sides in (one, other)), pixels=1e-3)
+
+
+def check(name, model, size, wanted, image=None):
+    export = EXPORTS[name]
+    found, contract = read(model, image=image_of(size) if image is None else image)
+    assert (contract.family, contract.one_class) == (export.family, export.one_class)
+    assert_equal(found, wanted)
+    return contract
+
+
+CASES = [
+    (name, classes, size)
+    for name, export in EXPORTS.items()
+    for classes, size in dict.fromkeys(
+        (
+            *((count, export.sizes[0]) for count in export.classes),
+            *((export.classes[0], size) for size in export.sizes),
+        )
+    )
+]
+
+
+@pytest.mark.parametrize(("name", "classes", "size"), CASES)
+def test_cells_are_read_as_their_family_reads_them(name, classes, size):
+    model, roles = made(name, classes, size)
+    outputs = dict(zip(roles, run(model, image_of(size)), strict=True))
+    file, _ = made(name, classes, EXPORTS[name].at or size)
+    contract = check(name, file, size, wanted_of(name, size, outputs))
+    assert contract.class_count == classes
+
+
+def test_each_family_of_cells_has_an_export():
+    assert {one.family for one in EXPORTS.values()} == {one.name for one in FAMILIES if one.cells}
+
+
+@pytest.mark.parametrize("name", ["YOLOv8, raw", "YOLOv6", "YOLOX, raw", "FastestDet"])
+def test_each_picture_of_a_batch_has_its_own_boxes(name):
+    graph = Graph(size=SIZE, batch=2)
+    body = file_of(graph.model([*EXPORTS[name].build(graph, 3).values()])).body()
+    alone = file_of(made(name, 3, SIZE)[0]).body()
+    pictures = np.concatenate([image_of(SIZE), image_of(SIZE)[..., ::-1]])
+    (heads,) = run(body, pictures)
+    for head, picture in zip(heads, pictures, strict=True):
+        np.testing.assert_allclose(head, run(alone, picture[None])[0][0], rtol=1e-5, atol=1e-3)
+
+
+def reordered(model):
+    rearranged(model, [0] * len(model.graph.output), range(len(model.graph.output))[::-1])
+    return renamed(model)[0]
+
+
+# Maps of as many channels that no node tells apart: which is which, the order of the nodes says.
+ALIKE = {"CenterFace"}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        (name, change)
+        for change in (reordered, by_onnxslim, shuffled, with_constant_nodes, with_fed_constants)
+        for name in EXPORTS
+        if change is not shuffled or name not in ALIKE
+    ],
+)
+def test_a_changed_file_is_read_as_it_was(name, change):
+    export = EXPORTS[name]
+    size, classes = export.sizes[0], export.classes[0]
+    model, roles = made(name, classes, size)
+    outputs = dict(zip(roles, run(model, image_of(size)), strict=True))
+    copy = type(model).FromString(made(name, classes, export.at or size)[0].SerializeToString())
+    check(name, change(copy), size, wanted_of(name, size, outputs))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, export in EXPORTS.items() if export.sizes[0] == SIZE and export.frees],
+)
+@pytest.mark.parametrize("batch", [1, "batch"])
+def test_a_file_of_any_size_is_read_as_one_of_that_size(name, batch):
+    """Its cells are counted at a size that is supposed."""
+    export = EXPORTS[name]
+    model, roles = made(name, export.classes[0], SIZE)
+    outputs = dict(zip(roles, run(model, image_of(SIZE)), strict=True))
+    graph = Graph(size=("height", "width"), batch=batch)
+    free = graph.model([*export.build(graph, export.classes[0]).values()])
+    contract = check(name, free, SIZE, wanted_of(name, SIZE, outputs))
+    assert (contract.input_size, contract.anchor_count) == (None, None)
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_a_file_in_float16_is_decoded_in_float32(name):
+    export = EXPORTS[name]
+    size, classes = export.sizes[0], export.classes[0]
+    model, roles = made(name, classes, size)
+    image = image_of(size, np.float16)
+    half = convert_float_to_float16(model)
+    outputs = dict(zip(roles, run(half, image), strict=True))
+    check(name, half, size, wanted_of(name, size, outputs), image)
+
+
+# Exports whose numbers are those of two families, and both.
+EITHER = {
+    ("YOLOv8, raw", 32): ("YOLO, scales apart", "NanoDet"),
+    ("YOLOv8, raw, boxes apart", 4): ("YOLO, scales apart", "YOLOv6, scales apart"),
+    ("YOLOv8, raw, boxes apart", 32): ("YOLO, scales apart", "NanoDet"),
+    ("NanoDet, logits without a batch", 4): ("YOLOv6, scales apart", "NanoDet"),
+}
+
+
+@pytest.mark.parametrize(("export", "families"), EITHER.items())
+def test_a_file_of_either_of_two_families_is_asked_about_unless_it_says(export, families):
+    model, roles = made(*export, SIZE)
+    with pytest.raises(ModelError, match=f"it may be {' or '.join(families)}, which"):
+        read(model)
+    outputs = dict(zip(roles, run(model, image_of(SIZE)), strict=True))
+    names = str([f"class {number}" for number in range(export[1])])
+    for entries in ({"detcli.family": EXPORTS[export[0]].family}, {"names": names}):
+        named = type(model).FromString(model.SerializeToString())
+        helper.set_model_props(named, entries)
+        check(export[0], named, SIZE, wanted_of(export[0], SIZE, outputs))
+
+
+@pytest.mark.parametrize("family", EITHER["YOLOv8, raw, boxes apart", 4])
+def test_the_hint_says_how_to_name_the_family(family, tmp_path):
+    onnx.save(made("YOLOv8, raw, boxes apart", 4, SIZE)[0], tmp_path / "FILE")
+    predict = ["predict", BUILT_IN, "--device", "cpu", "--format", "jsonl", "--conf", "0.01", "-m"]
+    asked = forked.run([*predict, "FILE"], cwd=tmp_path)
+    assert (asked.returncode, asked.stdout) == (4, "")
+    _, _, command = asked.stderr.partition("hint: say which: detcli ")
+    done = forked.run(shlex.split(command.replace("NAME", family)), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = forked.run([*predict, "NEW"], cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    ids = {one["class_id"] for one in json.loads(found.stdout)["detections"]}
+    assert (max(ids) < 4) == (family == "YOLO, scales apart")  # of 4 classes, or of 64
+
+
+def layers(*kinds, strides=(8, 16, 32), joins=False):
+    """Of each scale, a layer for each pair of channels and activation; or one that joins them."""
+
+    def build(graph):
+        outputs = []
+        for stride in strides:
+            made = [layer(graph, channels, stride, final) for channels, final in kinds]
+            outputs += [graph("Concat", *made, axis=1)] if joins else made
+        return outputs
+
+    return build
+
+
+def of_anchors(*widths, held=(2, 2, 2)):
+    """All scales of rows [1, N, width], so many anchors a cell; the second are shares."""
+
+    def build(graph):
+        outputs = []
+        for width in widths:
+            scales = zip((8, 16, 32, 64), held, strict=False)
+            maps = [layer(graph, count * width, stride) for stride, count in scales]
+            rows = [in_rows(graph, one, width) for one in maps]
+            outputs.append(graph("Concat", *rows, axis=1))
+        return [graph("Softmax", one, axis=2) if one == outputs[1] else one for one in outputs]
+
+    return build
+
+
+def with_points(name, role, width):
+    """A family's export whose landmarks are of another number."""
+
+    def build(graph):
+        outputs = EXPORTS[name].build(graph, 1)
+        for number, output in outputs.items():
+            if number.startswith(role):
+                outputs[number] = graph("Concat", output, graph.cut(output, 0, width, 2), axis=2)
+        return list(outputs.values())
+
+    return build
+
+
+OTHERS = {
+    "backbone": layers((64, "")),
+    "backbone of joined blocks": layers((64, "Relu"), (64, "Relu"), joins=True),
+    "semantic segmentation": layers((21, ""), strides=(8,)),
+    "semantic segmentation at 16": layers((21, "Softmax"), strides=(16,)),
+    "segmentation, supervised at three depths": layers((21, "")),
+    "masks and depth": layers((21, "Softmax"), (1, ""), strides=(4,)),
+    "YOLOv3": layers((255, "")),
+    "YOLOv3, tiny": layers((255, ""), strides=(16, 32)),
+    "CenterNet of one class": layers((1, "Sigmoid"), (2, ""), (2, ""), strides=(4,)),
+    "CenterNet of 80 classes": layers((80, "Sigmoid"), (2, ""), (2, ""), strides=(4,)),
+    "CenterNet of poses": layers((1, "Sigmoid"), (2, ""), (2, ""), (34, ""), strides=(4,)),
+    "text": layers((1, "Sigmoid"), (5, ""), strides=(4,)),
+    "YOLOv8, poses joined": layers((64, ""), (1, ""), (51, ""), joins=True),
+    "YOLOv8, masks joined": layers((64, ""), (80, ""), (32, ""), joins=True),
+    "YOLOv8, oriented": layers((64, ""), (15, ""), (1, "Sigmoid"), joins=True),
+    "YOLOv8, poses apart": layers((64, ""), (1, "Sigmoid"), (51, "")),
+    "NanoDet, masks": layers((80, "Sigmoid"), (32, ""), (32, "")),
+    "YuNet, six landmarks": with_points("YuNet", "kps", 2),
+    "SCRFD, six landmarks": with_points("SCRFD with landmarks and a batch", "kps", 2),
+    "RetinaFace, six landmarks": with_points("RetinaFace", "landms", 2),
+    "BlazeFace, seven landmarks": with_points("BlazeFace", "regressors", 2),
+    "RetinaFace, no landmarks": of_anchors(4, 2),
+    "SSD of three anchors": of_anchors(4, 2, held=(3, 3, 3)),
+    "YuNet of 2021": of_anchors(14, 2, 1, held=(3, 2, 2, 3)),
+    "two classifiers": lambda graph: [
+        graph.linear(graph("Reshape", layer(graph, 8, 32), [1, -1]), 8 * 4 * 6, width)
+        for width in (4, 10)
+    ],
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_of_no_family_is_refused(name):
+    sizes = {"BlazeFace, seven landmarks": (128, 128), "YuNet of 2021": (240, 320)}
+    graph = Graph(size=sizes.get(name, SIZE))
+    with pytest.raises(ModelError) as refused:
+        read(graph.model(OTHERS[name](graph)), image=image_of(graph.size))
+    assert refused.value.exit_code == 4
