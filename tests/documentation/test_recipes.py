@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -57,6 +58,52 @@ def test_the_page_of_recipes_shows_what_its_commands_write(workplace):
     for _ in range(TRACKS_FRAME):
         _, ours = video.read()
     assert np.abs(ours.astype(int) - theirs).mean() < 8
+
+
+FACES = ("centerface", "retinaface-mnet25", "scrfd-500m", "ultraface-rfb-320", "yunet-n-320")
+
+
+def test_faces_are_hidden_in_a_folder_and_in_a_video(workplace, shared):
+    """All that the authors' own code of any of five detectors finds."""
+    shutil.copy(shared("real/yunet-n-320.onnx"), "yunet.onnx")
+    known = [
+        json.loads(shared(f"real/{name}.json").read_bytes())["reference"]["pictures"]
+        for name in FACES
+    ]
+    (workplace / "photos").mkdir()
+    for name in known[0]:
+        shutil.copy(shared(f"real/pictures/{name}"), "photos")
+    picture = cv2.imread("photos/zidane.jpg")
+    fourcc = cv2.VideoWriter.fourcc(*"mp4v")
+    video = cv2.VideoWriter("party.mp4", fourcc, 10, picture.shape[1::-1])
+    for _ in range(3):
+        video.write(picture)
+    video.release()
+    (script,) = [one for one in blocks(PAGE, "bash") if "--blur face" in one]
+    works(script)
+    works(re.sub("--blur face --blur-margin [0-9.]+ ", "", script).replace("out/", "plain/"))
+    clips = [cv2.VideoCapture(f"{folder}/party.mp4") for folder in ("out", "plain")]
+    pairs = [("zidane.jpg", *(clip.read()[1] for clip in clips)) for _ in range(3)]
+    assert not any(clip.read()[0] for clip in clips)
+    for path in (workplace / "photos").iterdir():
+        written = (cv2.imread(f"{folder}/{path.name}") for folder in ("out", "plain"))
+        pairs.append((path.name, *written))
+    hidden = [
+        is_hidden(ours, plain, one["box"])
+        for name, ours, plain in pairs
+        for pictures in known
+        for one in pictures[name]["detections"]
+    ]
+    assert len(hidden) > 5 * (3 * 2 + 75)
+    assert all(hidden)
+
+
+def is_hidden(picture, plain, box):
+    """Whether the middle of a box is another than without `--blur`, under the same outlines."""
+    left, top, right, bottom = map(round, box)
+    across, down = (right - left) // 4, (bottom - top) // 4
+    middle = np.s_[top + down : bottom - down, left + across : right - across]
+    return np.abs(picture[middle].astype(int) - plain[middle]).mean() > 10
 
 
 def test_the_page_counts_what_tiles_find():
