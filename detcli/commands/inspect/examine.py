@@ -23,7 +23,7 @@ from detcli.commands.inspect.advice import (
 )
 from detcli.core.config import Settings
 from detcli.core.values import BoxFormat
-from detcli.model.contract import Layout, ScoreForm, read_names
+from detcli.model.contract import BOXES_OF_MORE, Layout, ScoreForm, read_names
 from detcli.model.editing import infer_shapes
 from detcli.model.file import ExternalFile, ModelFile, damage_reported
 from detcli.model.graph import (
@@ -38,7 +38,7 @@ from detcli.model.graph import (
     parameters,
     shape,
 )
-from detcli.model.heads.decode import SELECTION, BoxDecode
+from detcli.model.heads.decode import SELECTION, BoxDecode, CellPart, Head
 from detcli.model.inputs import Role
 from detcli.model.preprocessing import PARTS, written
 from detcli.model.recognise import Reading
@@ -291,7 +291,7 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
     return DetectorFacts(
         family=contract.family,
         layout=contract.layout,
-        layout_reason=_layout_reason(index, reading, metadata),
+        layout_reason=_layout_reason(index, reading, metadata) + _left_out(reading.adaptation.head),
         head=head,
         heads=heads,
         cut=_cut(index, own),
@@ -331,6 +331,13 @@ def _layout_reason(index: GraphIndex, reading: Reading, metadata: dict[str, str]
         return f"{JOINED}; its metadata says it is not end-to-end"
     top_k = [node.name or node.output[0] for node in index.graph.node if node.op_type == "TopK"]
     return LAYOUTS[layout].format(" and ".join(top_k))
+
+
+def _left_out(head: Head) -> str:
+    if head.left_out:
+        return f"; {BOXES_OF_MORE}"
+    landmarks = head.cells is not None and CellPart.POINTS in head.cells.parts
+    return "; its landmarks are left out" if landmarks else ""
 
 
 def _box_reason(reading: Reading) -> str:

@@ -11,7 +11,8 @@ import onnx
 import pytest
 import query_model
 from convolution_model import behind_a_convolution
-from head_graphs import model_of
+from graph_builder import STRIDES, Graph
+from head_graphs import in_one, model_of
 from onnx import TensorProto, helper, numpy_helper
 
 from detcli.commands.inspect.advice import CutPoint
@@ -234,9 +235,10 @@ def test_bytes_in_a_report_become_text_at_any_depth():
     assert decoded(whole) == whole
 
 
-def described(model, box_format=None):
+def described(model, box_format=None, *, boxes_only=False):
     model = infer_shapes(model)
-    return describe(model, read_graph(model, "colours", box_format), box_format)
+    reading = read_graph(model, "colours", box_format, boxes_only=boxes_only)
+    return describe(model, reading, box_format)
 
 
 @pytest.mark.parametrize(("tail", "keep"), [("ultralytics", 16), ("authors", 5)])
@@ -299,6 +301,27 @@ def test_the_box_format_has_its_reason():
         (model_of("NMS, centres", 3)[0], None, "centre and size of what"),
     ):
         assert says in described(model, asked).box_format_reason
+
+
+@pytest.mark.parametrize("landmarks", [False, True])
+def test_landmarks_that_are_left_out_are_mentioned_and_not_warned_of(landmarks):
+    """Of SCRFD: scores, distances and landmarks of two anchors a cell, in rows."""
+    graph = Graph()
+    rows = [
+        graph("Reshape", graph("Transpose", maps, perm=[0, 2, 3, 1]), [1, -1, width])
+        for width in ((1, 4, 10) if landmarks else (1, 4))
+        for maps in (graph.convolution(2 * width, stride) for stride in STRIDES)
+    ]
+    model = graph.model(rows)
+    assert ("; its landmarks are left out" in described(model).layout_reason) is landmarks
+    assert read_graph(model, "scrfd").contract.warnings == ()
+
+
+def test_masks_or_keypoints_that_are_left_out_are_mentioned():
+    graph = Graph()
+    model = graph.model([*in_one(graph, 3, more=32).values()])
+    reason = described(model, boxes_only=True).layout_reason
+    assert reason.endswith("; its masks or keypoints are left out")
 
 
 def test_a_dynamic_graph_has_unknown_sizes():
