@@ -90,7 +90,7 @@ check: setup ## Formatting, lint, types
 	$(BIN)/clang-format --dry-run --Werror $(shell find detcli tests -name '*.cu' -o -name '*.cuh' -o -path '*/shim/*')
 	$(BIN)/mypy
 
-docs: setup ## Write docs/cli.md, docs/output.md and the JSON Schemas anew from the program
+docs: setup ## Write docs/cli.md, docs/output.md, docs/models.md and the JSON Schemas anew from the program
 	$(BIN)/python docs/generate.py
 
 bench: setup ## Measure the selection: make bench

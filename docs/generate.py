@@ -2,9 +2,9 @@
 
     python docs/generate.py
 
-docs/cli.md holds the real `--help` of every command, docs/output.md the real schema, and each
-command's `schema.json` follows from its report. A test fails where they differ from what this would
-write.
+docs/cli.md holds the real `--help` of every command, docs/output.md the real schema, docs/models.md
+a line for each family of detectors, and each command's `schema.json` follows from its report. A
+test fails where they differ from what this would write.
 """
 
 import os
@@ -19,8 +19,19 @@ sys.path.insert(0, str(DOCS))
 
 from schemas import REPORTS, schema  # noqa: E402 - beside this file
 
+from detcli.model.contract import Resize  # noqa: E402
+from detcli.model.families import FAMILIES, Family  # noqa: E402
+from detcli.model.heads.decode import CellPart  # noqa: E402
+from detcli.model.preprocessing import written  # noqa: E402
+
 COMMANDS = DOCS.parent / "detcli/commands"
 SCHEMA = re.compile("(<!-- schema: .*? -->\n).*?(<!-- end of schema -->)", re.DOTALL)
+
+ROWS = re.compile("(<!-- rows -->\n).*?(<!-- end of rows -->)", re.DOTALL)
+HEADER = """
+| family | input | preprocessing | boxes | suppression | source |
+| --- | --- | --- | --- | --- | --- |
+"""
 
 
 def detcli(*arguments: str) -> str:
@@ -54,13 +65,77 @@ def output(text: str) -> str:
     return SCHEMA.sub(lambda found: found[1] + schema + found[2], text)
 
 
+def models(text: str) -> str:
+    """The text of docs/models.md with the families in their place."""
+    table = HEADER + "".join(f"| {' | '.join(cells(family))} |\n" for family in FAMILIES) + "\n"
+    return ROWS.sub(lambda found: found[1] + table + found[2], text)
+
+
+def cells(family: Family) -> tuple[str, ...]:
+    """What the table says of a family."""
+    repository, _, rest = family.source.partition(",")
+    known = "/" in repository
+    return (
+        family.name,
+        taken(family),
+        fed(family),
+        boxes(family),
+        suppressed(family),
+        f"[{repository}](https://github.com/{repository}),{rest}" if known else family.source,
+    )
+
+
+def taken(family: Family) -> str:
+    """The inputs of a family's files."""
+    sides = family.cells.sides if family.cells else ()
+    free = family.cells is not None and family.cells.free
+    said = [f"{width}x{height}" for height, width in sides]
+    said += ["channels last"] * bool(family.channels_last)
+    said += ["one picture without a batch"] * bool(family.single)
+    return ", ".join([*said, *["any, whatever the file says"] * free]) or "any"
+
+
+def fed(family: Family) -> str:
+    """How pictures become the input, as --preprocess says it but for what is as usual."""
+    if (rule := family.preprocessing) is None:
+        return "differs: `--preprocess`, or a file beside it"
+    text = written(rule).replace("0.00392156862745098", "1/255")
+    text = text.replace(",mean=0:0:0", "").replace(",std=1:1:1", "")
+    if rule.resize in {Resize.STRETCH, Resize.SHORTEST_EDGE}:
+        text = re.sub(",pad=[0-9]+", "", text)
+    margin = f", {family.margin} pixels of the longer side left free" if family.margin else ""
+    return f"`{text}`{margin}"
+
+
+def boxes(family: Family) -> str:
+    """What a family's boxes are; how detcli decodes them, where the graph does not."""
+    said = ["as the nodes show"] if family.fits else []
+    if (row := family.cells) is not None:
+        strides = " or ".join(" ".join(map(str, some)) for some in row.strides)
+        anchors = " ".join(str(len(some)) for some in row.anchors)
+        each = f", {anchors} anchors" if anchors else ""
+        said.append(f"{row.offset}, strides {strides}{each}")
+        said += ["landmarks left out"] * any(part is CellPart.POINTS for part, _ in row.parts)
+    said += ["fractions"] * family.fractions
+    return "; ".join(said)
+
+
+def suppressed(family: Family) -> str:
+    """Above which IoU duplicates are dropped."""
+    if family.needs_nms is False:
+        return "-"
+    where = " where boxes are centre and size" * (family.needs_nms is None)
+    return f"{family.nms:g}{where}{', all classes together' * family.together}"
+
+
 def main() -> None:
     """Write the files."""
     for command in REPORTS:
         (COMMANDS / command / "schema.json").write_text(schema(command), encoding="utf-8")
     (DOCS / "cli.md").write_text(cli(), encoding="utf-8")
-    path = DOCS / "output.md"
-    path.write_text(output(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, make in (("output", output), ("models", models)):
+        path = DOCS / f"{name}.md"
+        path.write_text(make(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ class Family:
     """A family of detectors."""
 
     name: str
+    source: str  # of these facts: a repository at GitHub, and what in it; and what else is like it
     # whether a head is of this family; None where its cells tell
     fits: Callable[[Head], bool] | None
     # what its networks were trained with; None where that differs
@@ -136,7 +137,8 @@ def _places(head: Head) -> tuple[int, ...]:
 
 FAMILIES = (
     Family(
-        "YOLOX",  # github.com/Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess
+        "YOLOX",
+        "Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess",
         lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
         Preprocessing(resize=Resize.CORNER, scale=1.0, bgr=True),
         needs_nms=True,
@@ -150,13 +152,15 @@ FAMILIES = (
         "rgb,mean=123.675:116.28:103.53,std=58.395:57.12:57.375",
     ),
     Family(
-        "YOLOv5",  # and v3, v6, v7, R: objectness and classes
+        "YOLOv5",
+        "ultralytics/yolov5, utils/augmentations.letterbox; and v3, v6, v7, R",
         lambda head: head.objectness,
         LETTERBOX,
         needs_nms=True,
     ),
     Family(
-        "DETR",  # and YOLOS, Table Transformer: Hugging Face's DetrImageProcessor
+        "DETR",
+        "huggingface/transformers, DetrImageProcessor; and YOLOS, Table Transformer",
         lambda head: (
             _queries(head, BoxDecode.SIGMOID) and head.scores_are is not Activation.SIGMOID
         ),
@@ -167,49 +171,56 @@ FAMILIES = (
         clips=False,
     ),
     Family(
-        "RF-DETR",  # and LW-DETR: github.com/roboflow/rf-detr, RFDETR.predict
+        "RF-DETR",
+        "roboflow/rf-detr, RFDETR.predict; and LW-DETR",
         lambda head: _queries(head, BoxDecode.EXPONENTIAL, BoxDecode.GRID),
         replace(IMAGENET, interpolation=Interpolation.LINEAR),
         fractions=True,
         clips=False,
     ),
     Family(
-        "RT-DETR",  # and v2: github.com/lyuwenyu/RT-DETR, rtdetrv2_onnxruntime.py
+        "RT-DETR",
+        "lyuwenyu/RT-DETR, rtdetrv2_onnxruntime.py; and v2",
         lambda head: _refined(head) and head.queries is Queries.MAPS and not head.patches,
         STRETCH,
         fractions=True,
         clips=False,
     ),
     Family(
-        "Conditional DETR",  # DAB-DETR, Deformable DETR, DINO: ConditionalDetrImageProcessor
+        "Conditional DETR",
+        "huggingface/transformers, models/conditional_detr; and DAB-DETR, Deformable DETR, DINO",
         lambda head: _refined(head) and head.queries is not Queries.MAPS and not head.patches,
         replace(IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
         fractions=True,
         clips=False,
     ),
     Family(
-        "DETR, refined boxes",  # those of other backbones, whose values nobody knows
+        "DETR, refined boxes",
+        "RT-DETR and its like on other backbones: nobody knows their values",
         _refined,
         None,
         fractions=True,
         clips=False,
     ),
     Family(
-        "DEIMv2",  # on DINOv3: github.com/Intellindust-AI-Lab/DEIMv2, tools/inference/torch_inf.py
+        "DEIMv2",
+        "Intellindust-AI-Lab/DEIMv2, tools/inference/torch_inf.py; on DINOv3",
         lambda head: _queries(head, BoxDecode.DISTANCES) and head.patches,
         IMAGENET,
         fractions=True,
         clips=False,
     ),
     Family(
-        "D-FINE",  # and DEIM: github.com/Peterande/D-FINE, its training and torch_inf.py
+        "D-FINE",
+        "Peterande/D-FINE, its training and torch_inf.py; and DEIM",
         lambda head: _queries(head, BoxDecode.DISTANCES),
         STRETCH,
         fractions=True,
         clips=False,
     ),
     Family(
-        "SSD",  # and UltraFace: the first class stands for no object; means and scales differ
+        "SSD",
+        "qfgaohao/pytorch-ssd, vision/ssd/ssd.py",
         lambda head: _cells(head) and head.scores_are is Activation.SOFTMAX,
         None,
         needs_nms=True,
@@ -218,21 +229,25 @@ FAMILIES = (
         fractions=True,
     ),
     Family(
-        "PP-YOLOE",  # Paddle's export without suppression; YOLOE and YOLOE+ have other means
+        "PP-YOLOE",
+        "PaddlePaddle/PaddleDetection, configs/ppyoloe; without suppression",
         lambda head: _cells(head) and head.crossed,
         None,
         needs_nms=True,
         every_class=True,
     ),
     Family(
-        "DAMO-YOLO",  # and RTMDet, which see other pictures: from the corners of cells
+        "DAMO-YOLO",
+        "tinyvision/DAMO-YOLO, zero_head.py; RTMDet likewise: they see other pictures",
+        # From the corners of cells.
         lambda head: _cells(head) and head.from_corners,
         None,
         needs_nms=True,
         nms=0.7,
     ),
     Family(
-        "YOLO-NAS",  # github.com/Deci-AI/super-gradients, default_yolo_nas_coco_processing_params
+        "YOLO-NAS",
+        "Deci-AI/super-gradients, default_yolo_nas_coco_processing_params",
         # Distances from a point to corners, with a bin more than YOLOv8's.
         lambda head: (
             _cells(head)
@@ -248,20 +263,23 @@ FAMILIES = (
         margin=4,
     ),
     Family(
-        "YOLO, boxes apart",  # as DeepStream-Yolo and TensorRT's plug-ins want it
+        "YOLO, boxes apart",
+        "marcoslucianops/DeepStream-Yolo, utils/export_yoloV8.py; and for TensorRT's plug-ins",
         _cells,
         LETTERBOX,
         needs_nms=True,
     ),
     Family(
-        "YOLO, scales apart",  # as RKNN's model zoo exports YOLOv8 and its successors, or raw
+        "YOLO, scales apart",
+        "airockchip/rknn_model_zoo, examples/yolov8; and raw ones of other exporters",
         None,
         LETTERBOX,
         needs_nms=True,
         cells=Cells(BOXES_AND_CLASSES[16], Offset.DISTANCES, STRIDES, centre=(0.5, 0)),
     ),
     Family(
-        "YOLOv6, scales apart",  # the same without distributions
+        "YOLOv6, scales apart",
+        "airockchip/rknn_model_zoo, examples/yolov6",
         None,
         LETTERBOX,
         needs_nms=True,
@@ -275,7 +293,8 @@ FAMILIES = (
         ),
     ),
     Family(
-        "NanoDet",  # github.com/RangiLyu/nanodet, before Plus
+        "NanoDet",
+        "RangiLyu/nanodet, nanodet_head.py, before Plus",
         None,
         NANODET,
         needs_nms=True,
@@ -283,7 +302,8 @@ FAMILIES = (
         nms=0.6,
     ),
     Family(
-        "NanoDet-Plus",  # the same repository: stretched, anchors at the corners of cells
+        "NanoDet-Plus",
+        "RangiLyu/nanodet, nanodet_plus_head.py",
         None,
         replace(NANODET, resize=Resize.STRETCH, interpolation=Interpolation.LINEAR),
         needs_nms=True,
@@ -291,7 +311,8 @@ FAMILIES = (
         nms=0.6,
     ),
     Family(
-        "PicoDet",  # github.com/PaddlePaddle/PaddleDetection, configs/picodet, deploy/third_engine
+        "PicoDet",
+        "PaddlePaddle/PaddleDetection, configs/picodet, deploy/third_engine",
         None,
         replace(IMAGENET, interpolation=Interpolation.CUBIC),
         needs_nms=True,
@@ -299,7 +320,8 @@ FAMILIES = (
         nms=0.6,
     ),
     Family(
-        "YuNet",  # github.com/ShiqiYu/libfacedetection.train; opencv's FaceDetectorYN
+        "YuNet",
+        "ShiqiYu/libfacedetection.train, as OpenCV's FaceDetectorYN",
         None,
         Preprocessing(resize=Resize.NONE, scale=1.0, bgr=True, pad=0, multiple=32),
         needs_nms=True,
@@ -318,7 +340,8 @@ FAMILIES = (
         nms=0.3,
     ),
     Family(
-        "FastestDet",  # github.com/dog-qiuqiu/FastestDet, test.py
+        "FastestDet",
+        "dog-qiuqiu/FastestDet, test.py",
         None,
         replace(STRETCH, interpolation=Interpolation.AREA, bgr=True),
         needs_nms=True,
@@ -333,7 +356,8 @@ FAMILIES = (
         together=True,
     ),
     Family(
-        "Yolo-FastestV2",  # github.com/dog-qiuqiu/Yolo-FastestV2, utils.handel_preds
+        "Yolo-FastestV2",
+        "dog-qiuqiu/Yolo-FastestV2, utils.handel_preds",
         None,
         replace(STRETCH, interpolation=Interpolation.LINEAR, bgr=True),
         needs_nms=True,
@@ -353,7 +377,8 @@ FAMILIES = (
         nms=0.4,
     ),
     Family(
-        "UltraFace",  # github.com/Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB
+        "UltraFace",
+        "Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB, fd_config.py",
         None,
         replace(
             STRETCH,
@@ -386,7 +411,8 @@ FAMILIES = (
         nms=0.3,
     ),
     Family(
-        "SCRFD",  # github.com/deepinsight/insightface, detection/scrfd/tools/scrfd.py
+        "SCRFD",
+        "deepinsight/insightface, detection/scrfd/tools/scrfd.py",
         None,
         replace(
             BLACK,
@@ -407,7 +433,8 @@ FAMILIES = (
         nms=0.4,
     ),
     Family(
-        "RetinaFace, MXNet",  # github.com/deepinsight/insightface, mnet.25: shares of two classes
+        "RetinaFace, MXNet",
+        "deepinsight/insightface, detection/retinaface, mnet.25",
         None,
         replace(BLACK, resize=Resize.CORNER, scale=1.0),
         needs_nms=True,
@@ -422,7 +449,8 @@ FAMILIES = (
         nms=0.5,
     ),
     Family(
-        "RetinaFace",  # github.com/biubug6/Pytorch_Retinaface, layers/functions/prior_box.py
+        "RetinaFace",
+        "biubug6/Pytorch_Retinaface, layers/functions/prior_box.py",
         None,
         replace(BLACK, resize=Resize.CORNER, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
         needs_nms=True,
@@ -440,7 +468,8 @@ FAMILIES = (
         nms=0.4,
     ),
     Family(
-        "CenterFace",  # github.com/Star-Clouds/CenterFace: files fix a size, and take any
+        "CenterFace",
+        "Star-Clouds/CenterFace, prj-python/centerface.py",
         None,
         Preprocessing(resize=Resize.NONE, scale=1.0, pad=0, multiple=32),
         needs_nms=True,
@@ -462,7 +491,8 @@ FAMILIES = (
         nms=0.3,
     ),
     Family(
-        "BlazeFace",  # MediaPipe's short range and back camera: anchors as in its graphs
+        "BlazeFace",
+        "google-ai-edge/mediapipe, the anchors in its graphs; short range, back camera",
         None,
         replace(BLACK, scale=1.0, mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5)),
         needs_nms=True,
@@ -478,24 +508,28 @@ FAMILIES = (
         nms=0.3,
     ),
     Family(
-        "MMDetection",  # exported by MMDeploy, multiclass_nms; means and resizing differ
+        "MMDetection",
+        "open-mmlab/mmdeploy, multiclass_nms",
         lambda head: head.layout is Layout.ROWS and len(head.tensors) == 2,
         None,
     ),
     Family(
-        "EfficientDet",  # github.com/google/automl, generate_detections: picture, y1, x1, y2, x2
+        "EfficientDet",
+        "google/automl, generate_detections: picture, y1, x1, y2, x2, score, class",
         lambda head: _places(head) == (1, 5, 6),
         Preprocessing(resize=Resize.CORNER, scale=1.0),
         swapped=True,
         channels_last=True,
     ),
     Family(
-        "PaddleDetection",  # Paddle2ONNX, multiclass_nms3: class, score, box; means differ
+        "PaddleDetection",
+        "PaddlePaddle/Paddle2ONNX, multiclass_nms3: class, score, box",
         lambda head: _places(head) == (2, 1, 0),
         None,
     ),
     Family(
-        "TensorFlow",  # exporter of its object detection API: resizes inside, ids from 1
+        "TensorFlow",
+        "tensorflow/models, research/object_detection/exporter.py",
         lambda head: head.layout is Layout.ROWS and not _places(head),
         Preprocessing(resize=Resize.NONE, scale=1.0),
         fractions=True,
@@ -504,25 +538,28 @@ FAMILIES = (
         clips=False,
     ),
     Family(
-        "torchvision",  # its detection models: a picture without a batch, any size, 0 to 1
+        "torchvision",
+        "pytorch/vision, torchvision/models/detection",
         lambda head: head.layout is Layout.ROWS,
         replace(STRETCH, interpolation=Interpolation.LINEAR),
         single=True,
     ),
     Family(
-        "YOLOv7, selected inside",  # its ONNX Runtime export: picture, corners, class and score
+        "YOLOv7, selected inside",
+        "WongKinYiu/yolov7, its export for ONNX Runtime: picture, corners, class, score",
         lambda head: _rows_of_cells(head) and _places(head) == (1, 6, 5),
         LETTERBOX,
         shown=True,
         clips=False,
     ),
     Family(
-        "selected inside",  # by a graph that suppresses duplicates itself
+        "selected inside",
+        "ultralytics/ultralytics, export(nms=True)",
         _rows_of_cells,
         LETTERBOX,
         shown=True,
     ),
-    Family("YOLO", _joined, LETTERBOX, needs_nms=None),
+    Family("YOLO", "ultralytics/ultralytics, LetterBox", _joined, LETTERBOX, needs_nms=None),
 )
 
 

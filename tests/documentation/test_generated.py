@@ -33,6 +33,12 @@ def test_the_schema_on_the_page_is_the_programs(generate):
     assert "urn:detcli:predict" in text
 
 
+def test_the_families_on_the_page_are_the_programs(generate):
+    text = (ROOT / "docs/models.md").read_text(encoding="utf-8")
+    assert generate.models(text) == text, "run make docs"
+    assert "| CenterFace | any, whatever the file says |" in text
+
+
 def test_schemas_follow_from_the_reports(generate):
     folders = (ROOT / "detcli/commands").glob("*/schema.json")
     assert {path.parent.name for path in folders} == {*generate.REPORTS}
