@@ -29,9 +29,17 @@ SCHEMA = re.compile("(<!-- schema: .*? -->\n).*?(<!-- end of schema -->)", re.DO
 
 ROWS = re.compile("(<!-- rows -->\n).*?(<!-- end of rows -->)", re.DOTALL)
 HEADER = """
-| family | input | preprocessing | boxes | suppression | source |
-| --- | --- | --- | --- | --- | --- |
+| family | input | preprocessing | boxes | suppression | source | test |
+| --- | --- | --- | --- | --- | --- | --- |
 """
+TESTS = DOCS.parent / "tests"
+HOLDING = {
+    "model/test_recognise_heads.py": ("head_graphs", "anchor_graphs", "query_graphs"),
+    "model/heads/test_cells.py": ("cell_graphs",),
+    "model/test_families.py": ("model/test_families",),
+    "model/test_adapt.py": ("model/test_adapt",),
+}
+"""Tests that hold families against their own code, and the modules that name these."""
 
 
 def detcli(*arguments: str) -> str:
@@ -82,6 +90,7 @@ def cells(family: Family) -> tuple[str, ...]:
         boxes(family),
         suppressed(family),
         f"[{repository}](https://github.com/{repository}),{rest}" if known else family.source,
+        held(family),
     )
 
 
@@ -126,6 +135,17 @@ def suppressed(family: Family) -> str:
         return "-"
     where = " where boxes are centre and size" * (family.needs_nms is None)
     return f"{family.nms:g}{where}{', all classes together' * family.together}"
+
+
+def held(family: Family) -> str:
+    """The first test that builds graphs of a family; StopIteration if there is none."""
+    test = next(
+        test
+        for test, modules in HOLDING.items()
+        for module in modules
+        if f'"{family.name}"' in (TESTS / f"{module}.py").read_text(encoding="utf-8")
+    )
+    return f"[{Path(test).stem}](../tests/{test})"
 
 
 def main() -> None:
