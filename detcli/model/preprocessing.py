@@ -59,7 +59,7 @@ def parse(text: str) -> dict[str, Any]:
     """Read the fields of a `Preprocessing` that a text names.
 
     Entries are separated by commas: letterbox, corner, stretch, none or shortest-edge=MIN:MAX;
-    linear, bilinear or bicubic; rgb or bgr; scale=N; mean=R:G:B; std=R:G:B; pad=LEVEL;
+    linear, cubic, area, bilinear or bicubic; rgb or bgr; scale=N; mean=R:G:B; std=R:G:B; pad=LEVEL;
     longest=PIXELS; enlarge=FACTOR; multiple=PIXELS.
     """
     if len(text) > MAX_TEXT:
