@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
-from detcli.model.graph import GraphIndex, attribute, known_size, needed_nodes, reads, shape
+from detcli.model.graph import Dims, GraphIndex, attribute, known_size, needed_nodes, reads, shape
 from detcli.model.heads.decode import SELECTION
 
 FOLDED = frozenset(
@@ -19,6 +19,8 @@ FOLDED = frozenset(
     "Where".split()
 )
 """Operators that make sizes, indices and anchors of constants."""
+NAMED = frozenset({"Constant", "Identity"})
+"""Those that only name a constant."""
 MAX_FOLDED = 1 << 22
 """Elements that folded nodes read and make, all together; anchors of 1280 x 1280 take a third."""
 MAX_PASSES = 8
@@ -80,22 +82,23 @@ def put_in_order(model: ModelProto) -> None:
 def tidy(model: ModelProto, *, folds: bool) -> ModelProto:
     """Bring a model to the form that detcli reads; returns it with all shapes that can be inferred.
 
-    Outputs get an axis for the batch. If it `folds`, which takes longer than all else, what follows
-    from constants alone becomes an initialiser.
+    Outputs get an axis for the batch, and constants become initialisers. If it `folds`, which takes
+    longer than all else, so does what is computed from constants alone.
     """
+    _fold(model, NAMED, {})
     known = infer_shapes(model)
     if known is model:  # its shapes contradict each other
         return copied(model)
     # What is folded tells shapes, which tell what else can be folded.
     for _ in range(MAX_PASSES if folds else 0):
-        if not _fold(model, GraphIndex(known.graph)):
+        if not _fold(model, FOLDED, GraphIndex(known.graph).shapes):
             break
         known = infer_shapes(model)
     return infer_shapes(model) if _add_batch(model, known.graph) else known
 
 
-def _fold(model: ModelProto, index: GraphIndex) -> bool:
-    """Compute what depends on constants alone; True if there was anything."""
+def _fold(model: ModelProto, operators: frozenset[str], shapes: Mapping[str, Dims]) -> bool:
+    """Compute what depends on constants alone, by some operators; True if there was anything."""
     graph, left, kept = model.graph, MAX_FOLDED, list[NodeProto]()
     outputs = {output.name for output in graph.output}
     constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -103,10 +106,10 @@ def _fold(model: ModelProto, index: GraphIndex) -> bool:
     fixed = all(all(map(known_size, shape(value))) for value in graph.input)
     for node in graph.node:
         made, needed = list[onnx.TensorProto](), [*filter(None, node.input)]
-        if node.op_type == "Shape" and fixed:
-            made = _shape_of(node, index)
+        if node.op_type == "Shape" and fixed and shapes:
+            made = _shape_of(node, shapes[node.input[0]])
         elif (
-            node.op_type in FOLDED
+            node.op_type in operators
             and constants.keys() >= {*needed}
             and outputs.isdisjoint(node.output)
         ):
@@ -127,9 +130,8 @@ def _elements(tensors: Iterable[onnx.TensorProto]) -> int:
     return sum(math.prod(tensor.dims) for tensor in tensors)
 
 
-def _shape_of(node: NodeProto, index: GraphIndex) -> list[onnx.TensorProto]:
+def _shape_of(node: NodeProto, dims: Dims) -> list[onnx.TensorProto]:
     """What a Shape node gives, if all axes are known."""
-    dims = index.shapes[node.input[0]]
     sizes = [size for dim in dims if (size := known_size(dim)) is not None]
     part = slice(attribute(node, "start", 0), attribute(node, "end", len(dims)))
     values = np.array(sizes[part], np.int64)
@@ -141,11 +143,11 @@ def _computed(
     model: ModelProto, node: NodeProto, given: Sequence[onnx.TensorProto], most: int
 ) -> list[onnx.TensorProto]:
     """What a node makes of constants; empty if that is more than `most` elements, or unknown."""
-    if node.op_type == "Constant" and node.attribute[0].name == "value":
+    if node.op_type in NAMED and (given or node.attribute[0].name == "value"):
         tensor = onnx.TensorProto()
-        tensor.CopyFrom(node.attribute[0].t)
+        tensor.CopyFrom(given[0] if given else node.attribute[0].t)
         tensor.name = node.output[0]
-        return [tensor]
+        return [tensor] if most > 0 else []
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output]
     graph = helper.make_graph([node], "constants", [], outputs, given)
     alone = helper.make_model(
