@@ -172,7 +172,8 @@ def _add_batch(model: ModelProto, known: GraphProto) -> bool:
     A first axis of more than 1 is then that of the cells. `known` is the graph with its shapes.
     """
     graph, shapes = model.graph, {output.name: shape(output) for output in known.output}
-    if not all(len(dims) == 2 and (known_size(dims[0]) or 1) > 1 for dims in shapes.values()):
+    many = (known_size(dims[0]) or 1 for dims in shapes.values() if len(dims) == 2)
+    if sum(count > 1 for count in many) < len(shapes):
         return False
     index = GraphIndex(known)
     one = all(len(dims := shape(value)) == 3 or dims[:1] == [1] for value in index.image_inputs())
