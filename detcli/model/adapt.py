@@ -21,6 +21,7 @@ from detcli.model.editing import (
     copied,
     drop_unused,
     opset,
+    rename,
     replace_nodes,
     tensor_names,
     unused_name,
@@ -383,8 +384,7 @@ def _feed_other(add: _Builder, other: OtherInput, image: ImageInput) -> None:
 def _fed(add: _Builder, image: ImageInput) -> onnx.ValueInfoProto:
     """Bring pictures `[B, 3, H, W]` to the form that a graph takes; returns the new input."""
     fed = add.unused("image")
-    for node in add.graph.node:
-        node.input[:] = [fed if name == image.name else name for name in node.input]
+    rename(add.graph, image.name, fed)
     tensor = image.name
     if image.dtype == "uint8":
         tensor = add("Cast", tensor, to=onnx.TensorProto.UINT8)

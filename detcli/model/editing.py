@@ -166,6 +166,13 @@ def _computed(
     return [*map(numpy_helper.from_array, map(np.asarray, values), node.output)]
 
 
+def rename(graph: GraphProto, old: str, new: str) -> None:
+    """Let the nodes of a graph call a tensor otherwise."""
+    for node in graph.node:
+        for listed in (node.input, node.output):
+            listed[:] = [new if name == old else name for name in listed]
+
+
 def _add_batch(model: ModelProto, known: GraphProto) -> bool:
     """Add the axis that all outputs lack, where there is one picture and none selects; see `tidy`.
 
@@ -183,9 +190,7 @@ def _add_batch(model: ModelProto, known: GraphProto) -> bool:
     axis = add_constant(graph, unused_name(names, "batch"), np.array([0]))
     for output in graph.output:
         inner = unused_name(names, f"{output.name}/rows")
-        for node in graph.node:
-            for listed in (node.input, node.output):
-                listed[:] = [inner if name == output.name else name for name in listed]
+        rename(graph, output.name, inner)
         add = helper.make_node("Unsqueeze", [inner, axis], [output.name])
         if opset(model) < 13:
             add = helper.make_node("Unsqueeze", [inner], [output.name], axes=[0])

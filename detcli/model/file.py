@@ -159,13 +159,12 @@ class ModelFile:
     @property
     def original(self) -> "ModelProto":
         """The model as the file has it, with its weights, and as `tidy` leaves it."""
-        self.model  # noqa: B018 - tidied now
-        return self._loaded[0]
+        return self._read[0]
 
     @property
     def model(self) -> "ModelProto":
         """The model with its weights and, as far as they can be inferred, all shapes."""
-        return self._read[0]
+        return self._read[1]
 
     @property
     def external(self) -> tuple[ExternalFile, ...]:
@@ -187,27 +186,36 @@ class ModelFile:
         return files | (self.sidecar.contents if self.sidecar else {})
 
     @cached_property
-    def _read(self) -> "tuple[ModelProto, Reading | ModelError]":
-        found = self._read_as(folds=False)  # most graphs can be read as they are
-        return self._read_as(folds=True) if isinstance(found[1], ModelError) else found
+    def _read(self) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
+        """The model with its weights, with its shapes as well, and what it promises."""
+        from detcli.model.editing import copied  # imports onnx
 
-    def _read_as(self, *, folds: bool) -> "tuple[ModelProto, Reading | ModelError]":
+        original = self._loaded[0]
+        found = self._read_as(original, folds=False)
+        if isinstance(found[2], ModelError):  # most graphs can be read as they are
+            again = self._read_as(copied(original), folds=True)
+            found = found if isinstance(again[2], ModelError) else again
+        return found
+
+    def _read_as(
+        self, original: "ModelProto", *, folds: bool
+    ) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
         from detcli.model.editing import tidy  # imports onnx
         from detcli.model.recognise import read_graph
 
         with damage_reported(self.path):
-            model, more = tidy(self._loaded[0], folds=folds), self.boxes_only
+            model, more = tidy(original, folds=folds), self.boxes_only
             try:
                 found = read_graph(
                     model, self.path.name, self.box_format, self.sidecar, boxes_only=more
                 )
             except ModelError as error:
-                return model, error
-        return model, replace(found, contract=overridden(found.contract, self.preprocess))
+                return original, model, error
+        return original, model, replace(found, contract=overridden(found.contract, self.preprocess))
 
     @property
     def _reading(self) -> "Reading | ModelError":
-        return self._read[1]
+        return self._read[2]
 
     @property
     def contract(self) -> Contract | None:
@@ -422,7 +430,7 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 27
+VERSION = 28
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 
