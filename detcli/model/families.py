@@ -39,7 +39,7 @@ NANODET = Preprocessing(  # its levels are in this order, too
     bgr=True,
     pad=0,
 )
-STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32), (32,))
+STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32))
 BOXES_AND_CLASSES = {bins: ((CellPart.BOX, 4 * bins), (CellPart.CLASSES, 0)) for bins in (1, 16)}
 """By the number of bins of a distribution of distances."""
 NANODETS = ((CellPart.CLASSES, 0), (CellPart.BOX, 32))
@@ -147,6 +147,7 @@ FAMILIES = (
             ((CellPart.BOX, 4), (CellPart.OBJECTNESS, 1), (CellPart.CLASSES, 0)),
             Offset.EXPONENTIAL,
             STRIDES,
+            joined=True,
         ),
         variant="the values of YOLOX 0.1.1 and later; for an older one pass --preprocess "
         "rgb,mean=123.675:116.28:103.53,std=58.395:57.12:57.375",

@@ -266,6 +266,8 @@ OTHERS = {
     "RetinaFace, six landmarks": with_points("RetinaFace", "landms", 2),
     "BlazeFace, seven landmarks": with_points("BlazeFace", "regressors", 2),
     "RetinaFace, no landmarks": of_anchors(4, 2),
+    "FCOS": layers((80, ""), (4, ""), (1, "")),
+    "boxes and classes of one scale": layers((4, ""), (5, "Sigmoid"), strides=(32,)),
     "SSD of three anchors": of_anchors(4, 2, held=(3, 3, 3)),
     "YuNet of 2021": of_anchors(14, 2, 1, held=(3, 2, 2, 3)),
     "two classifiers": lambda graph: [
