@@ -14,6 +14,7 @@ import pytest
 from colour_model import build, picture
 from commands.doctor.fakes import fake_driver
 from documentation.shells import skip_without_jq
+from installed import install_metadata
 from onnx import helper, numpy_helper
 
 PAGE = Path(__file__).parents[1] / "docs/troubleshooting.md"
@@ -23,6 +24,8 @@ MARK = "=-=-= end of a command"
 OLD_DRIVER = "CUDA driver version is insufficient for CUDA runtime version"
 NO_CODE = "no kernel image is available for execution on the device"
 NO_DESKTOP = "libxcb.so.1: cannot open shared object file"
+OLD_CODE = "__version__ = '4.10.0'\nimdecode = None\n"
+OLD_OPENCV = "An older OpenCV is installed over ours"
 TWO_WHEELS = "CUDAExecutionProvider is not in the list of available providers"
 
 
@@ -129,7 +132,11 @@ def environment(workplace, warm_detcli, title, block):
     if title == TWO_WHEELS:
         environment["PYTHONPATH"] = str(install_two_wheels(workplace / "wheels"))
     if title == NO_DESKTOP:
-        environment["PYTHONPATH"] = str(install_opencv_that_does_not_load(workplace / "wheels"))
+        code = f"raise ImportError({NO_DESKTOP!r})"
+        environment["PYTHONPATH"] = str(install_opencv(workplace / "wheels", code))
+    if title == OLD_OPENCV:
+        environment["PYTHONPATH"] = str(install_opencv(workplace / "wheels", OLD_CODE))
+        install_metadata(workplace / "wheels", "opencv-contrib-python", "4.10.0.84", "cv2")
     return environment
 
 
@@ -140,18 +147,11 @@ def install_two_wheels(folder):
     return folder
 
 
-def install_opencv_that_does_not_load(folder):
-    """Put an opencv-python on a path that fails as without a desktop's libraries."""
+def install_opencv(folder, code):
+    """Put an opencv-python on a path whose module is this code."""
     install_metadata(folder, "opencv-python", "5.0.0.93", "cv2")
-    (folder / "cv2.py").write_text(f"raise ImportError({NO_DESKTOP!r})\n")
+    (folder / "cv2.py").write_text(code)
     return folder
-
-
-def install_metadata(folder, name, version, module):
-    place = folder / f"{name.replace('-', '_')}-{version}.dist-info"
-    place.mkdir(parents=True)
-    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}")
-    (place / "top_level.txt").write_text(f"{module}\n")
 
 
 def run(block, environment):

@@ -9,6 +9,7 @@ import ctypes
 import importlib.metadata
 import importlib.util
 import io
+import platform
 import re
 import sys
 from collections import Counter
@@ -36,9 +37,14 @@ from detcli.backend.session import (
     stdout_to_stderr,
 )
 from detcli.core.errors import DetcliError, DeviceError
+from detcli.core.packages import find_mixture, gpu_wheel_exists, owners
+
+CPU_INSTEAD = "use --device cpu"
 
 CUDA_EXTRA = "the extra that fits the driver"
 TENSORRT_PACKAGE = 'pip install "tensorrt-cu13-libs>=10.13,<11"'  # 11 has libnvinfer.so.11
+
+LOADER_PATH = "PATH" if sys.platform == "win32" else "LD_LIBRARY_PATH"
 
 # What a library belongs to and what installs it, by the start of its name; the first match counts.
 OWNERS = {
@@ -48,7 +54,7 @@ OWNERS = {
     ("libcu", "libnv"): ("the CUDA runtime", CUDA_EXTRA),
     ("libstdc++",): ("the C++ runtime", "upgrade libstdc++6, and let no older copy hide it"),
     ("libc.so", "libm.so"): ("this Linux", "use a newer release of the distribution"),
-    ("",): ("a shared library", "let the loader find it (LD_LIBRARY_PATH)"),
+    ("",): ("a shared library", f"let the loader find it ({LOADER_PATH})"),
 }
 
 # Messages of the loader of Linux's C library.
@@ -75,17 +81,26 @@ class Unloadable:
 def require_provider(provider: str) -> None:
     """Make sure that the execution provider CUDA or TENSORRT can be loaded."""
     if has_gpu() is False and not ask_driver().gpus:
-        raise DeviceError(NO_GPU, "use --device cpu")
+        raise DeviceError(NO_GPU, CPU_INSTEAD)
     if provider not in onnxruntime.get_available_providers():
-        raise DeviceError(
-            f"this ONNX Runtime ({onnxruntime.__version__}) was built without {provider}",
-            "pip install onnxruntime-gpu, after pip uninstall onnxruntime; or use --device cpu",
-        )
+        raise DeviceError(*not_built_in(provider, onnxruntime.__version__))
     if failures := unloadable_libraries(provider):
         remedies = ", then ".join(dict.fromkeys(failure.remedy for failure in failures))
         raise DeviceError(
-            f"{provider} cannot be loaded, {summary(failures)}", f"{remedies}; or use --device cpu"
+            f"{provider} cannot be loaded, {summary(failures)}", f"{remedies}; or {CPU_INSTEAD}"
         )
+
+
+def not_built_in(provider: str, version: str) -> tuple[str, str]:
+    """Why the installed ONNX Runtime of this version has no such provider, and the remedy."""
+    if not gpu_wheel_exists():
+        machine = f"{platform.system()} on {platform.machine()}"
+        return f"PyPI has no ONNX Runtime with CUDA for {machine}", CPU_INSTEAD
+    names = " ".join(owners("onnxruntime")) or "onnxruntime"
+    return find_mixture() or (
+        f"the installed {names} {version} was built without {provider}",
+        f"pip uninstall -y {names} && {cuda_command()}; or {CPU_INSTEAD}",
+    )
 
 
 def require_code(ordinal: int) -> None:
@@ -97,7 +112,7 @@ def require_code(ordinal: int) -> None:
     chosen = facts.gpus[ordinal : ordinal + 1]
     if reason := lacking_code(chosen, onnxruntime.__version__, runtime_cuda()):
         extra = fitting_extra(replace(facts, gpus=chosen))
-        hint = f"{extra.command}; or use --device cpu" if extra else "use --device cpu"
+        hint = f"{extra.command}; or {CPU_INSTEAD}" if extra else CPU_INSTEAD
         raise DeviceError(reason, hint)
 
 
@@ -112,7 +127,7 @@ def require_one_cuda() -> None:
         raise DeviceError(
             f"the extras cuda and cuda12 are mixed: ONNX Runtime is for CUDA {cuda}, "
             f"cuda-bindings is {bindings}",
-            f"{cuda_command()}; or use --device cpu",
+            f"{cuda_command()}; or {CPU_INSTEAD}",
         )
 
 

@@ -54,11 +54,13 @@ class CudaExtra:
         return not gpus or any(self.runs_on(gpu.capability) for gpu in gpus)
 
 
-CUDA_EXTRAS = (
+CUDA_EXTRAS: tuple[CudaExtra, ...] = (
     CudaExtra("cuda", 13, 580, (1, 31, 1), "sm_75 sm_80 sm_86 sm_89 sm_90a sm_120a"),
     CudaExtra("cuda12", 12, 525, (1, 26, 0), "sm_60 sm_70 sm_75 sm_80 sm_86 compute_90 sm_90a"),
 )
 """The newest first."""
+if platform.machine() == "aarch64":  # servers with a Grace, and no wheel with CUDA 12
+    CUDA_EXTRAS = (CudaExtra("cuda", 13, 580, (1, 31, 1), "sm_89 sm_90a sm_120a sm_121a"),)
 
 
 @dataclass(frozen=True, slots=True)

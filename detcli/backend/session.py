@@ -33,26 +33,25 @@ from detcli.backend.protocol import (
 from detcli.core.cache import cache_folder, is_cache_trusted, make_cache_folders
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import (
+    DependencyError,
     DetcliError,
     DeviceError,
     DeviceMemoryError,
     ModelError,
     OutputError,
-    loading,
 )
 
 # ONNX Runtime 1.31 keeps a device id and a database of telemetry in the user's cache folder. Only
 # this variable, set before the import, keeps it from doing so; a value that is set already stays.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-HINT = (
-    "onnxruntime and onnxruntime-gpu overwrite each other's files: pip uninstall both, then "
-    "install one of them again"
-)
-
-with loading("ONNX Runtime", HINT):
+try:
     import onnxruntime as onnxruntime  # noqa: PLC0414 - all import it from here
     from onnxruntime.capi import onnxruntime_pybind11_state as runtime_errors
+except ImportError as error:
+    from detcli.core.packages import explain
+
+    raise DependencyError(*explain("onnxruntime", str(error))) from error
 
 Tensor = npt.NDArray[Any]
 Provider = tuple[str, dict[str, str]]  # an execution provider's name, and its options
@@ -87,6 +86,7 @@ RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"  # what `placement`
 MAX_EXAMPLES = 3
 
 log = logging.getLogger(__name__)
+log.info("ONNX Runtime %s of the package %s", onnxruntime.__version__, onnxruntime.package_name)
 
 
 class CaptureRefusedError(ModelError):

@@ -4,5 +4,5 @@ the run      options.py: a row; values.py, device.py: what rows hold; config.py:
 results      record.py, detections.py, geometry.py, places.py, comparison.py
 algorithms   topk.py, tiling.py
 files        files.py, objects.py, cache.py
-the process  errors.py, text.py, timing.py, interrupts.py, opencv.py
+the process  errors.py, text.py, timing.py, interrupts.py, opencv.py, packages.py
 """

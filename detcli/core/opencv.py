@@ -1,24 +1,21 @@
 """OpenCV, loaded when it is first imported from here, or a clear error.
 
-The ImportError of opencv-python names a missing system library without saying how to get it.
+Other packages bring older versions, and builds over ours; what they leave says nothing of that.
 """
 
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from detcli.core.errors import loading
+from detcli.core.errors import DependencyError
 
 if TYPE_CHECKING:
     import cv2
 
 __all__ = ["cv2"]
 
-HINT = (
-    "install the missing library (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0), or the "
-    "build that needs no display over it: "
-    "pip install --force-reinstall --no-deps opencv-python-headless"
-)
+OLDEST = 5
+"""The first major version that is used, see pyproject.toml."""
 
 MAX_PIXELS = 200_000_000
 """Default of the largest picture that is decoded."""
@@ -30,9 +27,22 @@ PIXEL_LIMIT = "OPENCV_IO_MAX_IMAGE_PIXELS"
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the module
     if name != "cv2":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with loading("OpenCV", HINT):
+    try:
         import cv2
         from cv2 import imdecode  # noqa: F401 - uninstalling one of two builds leaves an empty cv2
+    except ImportError as error:
+        from detcli.core import packages
+
+        raise DependencyError(*packages.explain("cv2", str(error))) from error
+    if int(cv2.__version__.partition(".")[0]) < OLDEST:
+        from detcli.core import packages
+
+        installed, version = packages.owners("cv2"), cv2.__version__
+        owner = next((name for name in installed if installed[name].startswith(version)), "cv2")
+        raise DependencyError(
+            f"{owner} brings OpenCV {version}, and detcli needs {OLDEST}.0 or later",
+            packages.reinstall_opencv(installed),
+        )
     return cv2
 
 

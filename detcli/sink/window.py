@@ -142,7 +142,9 @@ def check_display() -> None:
         )
     if has_display:
         return
-    probe = [sys.executable, "-P", "-c", PROBE]
+    from detcli.core.packages import own_python
+
+    probe = [own_python("--show", "use --save DIR"), "-P", "-c", PROBE]
     try:
         done = subprocess.run(  # noqa: S603 - this Python, and a constant
             probe, check=False, capture_output=True, errors="replace", timeout=PROBE_TIMEOUT_S

@@ -3,6 +3,8 @@
 
 import ctypes
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -197,3 +199,14 @@ def test_the_readme_names_drivers_and_gpus_of_each_extra():
             named = re.findall(r"\((\d+\.\d)\)", capabilities)
             assert named
             assert [one for one in named if extra.runs_on(one) != expected] == []
+
+
+def test_arm_servers_have_wheels_for_cuda_13_alone():
+    code = (
+        "import platform; platform.machine = lambda: 'aarch64'; import detcli.backend.nvidia as n\n"
+        "for cuda, gpu in ('13.0', '9.0'), ('13.0', '12.1'), ('13.0', '10.0'), ('12.9', '9.0'):\n"
+        "    facts = n.DriverFacts(None, 0, cuda, (n.GpuFacts('GH200', gpu, 0),))\n"
+        "    print(getattr(n.fitting_extra(facts), 'name', None))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["cuda", "cuda", "None", "None"]

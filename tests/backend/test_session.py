@@ -343,9 +343,15 @@ def test_an_onnxruntime_that_does_not_load_is_explained(detcli, make_model, make
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "fake")}
     finished = detcli("predict", make_picture("a.png"), "-m", make_model(), env=environment)
     assert finished.returncode == 1
-    assert "ONNX Runtime does not load: half a wheel" in finished.stderr
-    assert "pip uninstall" in finished.stderr
+    assert " does not load: half a wheel\n  hint: pip install --force-reinstall" in finished.stderr
     assert "Traceback" not in finished.stderr
+
+
+def test_verbose_says_which_package_is_loaded(detcli, make_model, make_picture):
+    """`onnxruntime` and `onnxruntime-gpu` install the same module."""
+    done = detcli("predict", make_picture("a.png"), "-v", "-m", make_model(), "--device", "cpu")
+    loaded = f"{onnxruntime.__version__} of the package {onnxruntime.package_name}"
+    assert f"detcli: ONNX Runtime {loaded}\n" in done.stderr
 
 
 def test_nothing_is_left_in_the_users_home(detcli, make_model, make_picture, tmp_path):

@@ -1,41 +1,63 @@
 """If OpenCV does not load, the error says what to install."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
+from installed import install_metadata
 
 from detcli.core.opencv import cv2, open_streams_in_parallel, silence_opencv
 
 REASON = "libGL.so.1: cannot open shared object file: No such file or directory"
 
 
-def environment(folder, code=f"raise ImportError({REASON!r})\n"):
+OLD = "__version__ = '4.10.0'\nimdecode = None\n"
+OVER = "pip install --force-reinstall --no-deps "
+
+
+def environment(
+    folder, code=f"raise ImportError({REASON!r})\n", packages=("opencv-python 5.0.0.93",)
+):
     """An environment in which `import cv2` runs this code, or fails as without libGL."""
     package = folder / "broken" / "cv2"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(code)
+    for one in packages:
+        install_metadata(package.parent, *one.split(), "cv2")
     return {**os.environ, "PYTHONPATH": str(package.parent)}
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
+    ("code", "over", "reason", "remedy"),
     [
-        (f"raise ImportError({REASON!r})\n", REASON),
+        (f"raise ImportError({REASON!r})\n", "", f"opencv-python does not load: {REASON}",
+         f'{OVER}"opencv-python-headless>=5.0"; or install what it needs (Debian, Ubuntu: apt-get'),
         # Two builds over each other, and one was removed: a folder is left, which can be imported.
-        ("", "cannot import name 'imdecode'"),
+        ("", "", "", f'{OVER}"opencv-python>=5.0"\n'),
+        (OLD, "opencv-contrib-python 4.10.0.84",
+         "opencv-contrib-python brings OpenCV 4.10.0, and detcli needs 5.0 or later",
+         f'{OVER}"opencv-python>=5.0"\n'),
+        (OLD, "opencv-python-headless 4.10.0.84",
+         "opencv-python-headless brings OpenCV 4.10.0, and detcli needs 5.0 or later",
+         f'{OVER}"opencv-python-headless>=5.0"\n'),
     ],
-)
-def test_the_error_names_the_packages(detcli, make_picture, tmp_path, code, reason):
-    finished = detcli("predict", make_picture("a.jpg"), env=environment(tmp_path, code))
+)  # fmt: skip
+def test_the_error_names_the_package_and_the_command(  # noqa: PLR0913, PLR0917
+    detcli, make_picture, tmp_path, code, over, reason, remedy
+):
+    here = environment(tmp_path, code, filter(None, ("opencv-python 5.0.0.93", over)))
+    finished = detcli("predict", make_picture("a.jpg"), env=here)
     assert finished.returncode == 1
     assert finished.stdout == ""
     assert "Traceback" not in finished.stderr
     assert "bug" not in finished.stderr
-    headless = "pip install --force-reinstall --no-deps opencv-python-headless"
-    for part in (reason, "libgl1", headless):
-        assert part in finished.stderr
+    assert reason in finished.stderr
+    assert f"  hint: {remedy}" in finished.stderr
+    (problem,) = json.loads(detcli("doctor", env=here, timeout=300).stdout)["problems"]
+    assert problem["reason"].endswith(reason or "no attribute 'imdecode'")
+    assert problem["command"] == remedy.partition(";")[0].strip()
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["schema"], ["predict", "--help"]])

@@ -54,6 +54,7 @@ from detcli.core.device import available_cores
 from detcli.core.errors import DetcliError, DetcliWarning, InputError, UsageError
 from detcli.core.geometry import Picture
 from detcli.core.options import flat, rows
+from detcli.core.packages import own_python
 from detcli.core.record import Record
 from detcli.core.text import public_name
 from detcli.core.timing import POLL_S, RunningTime, Stage, StageTimes
@@ -287,7 +288,8 @@ PREDICTED = (
 
 def predict_command(config: Config, picture: Path) -> list[str]:
     """Command line of `detcli predict` for one picture, with the options that are measured."""
-    command = [sys.executable, "-m", "detcli", "predict", "--quiet", "--format", "jsonl"]
+    python = own_python("a cold start", "leave it out: --cold-starts 0")
+    command = [python, "-m", "detcli", "predict", "--quiet", "--format", "jsonl"]
     known, values = rows(Config), flat(config)
     for name in PREDICTED:
         row, value = known[name], values[name]

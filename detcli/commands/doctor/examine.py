@@ -32,6 +32,7 @@ from detcli.core.config import Config
 from detcli.core.device import PROVIDERS, Device, DeviceKind, has_openvino
 from detcli.core.errors import DetcliError, OutputError, UsageError
 from detcli.core.options import rows
+from detcli.core.packages import explain, find_mixture, own_python
 from detcli.core.text import public_name, public_text
 
 if TYPE_CHECKING:
@@ -186,7 +187,8 @@ def examine(wanted: Device | None = None, cleared_bytes: int | None = None) -> D
     found = [trial_problems(trial) for trial in trials]
     if found[0]:  # not even the CPU can be used
         found = [_find_broken(trials[0])] * len(found)
-    problems = (installation.find_mixture(), *misled, *found[0])
+    mixture = find_mixture()
+    problems = (mixture and installation.problem_of(*mixture), *misled, *found[0])
     nvidia = Nvidia(driver_version(), None, None)
     if (answer := gpu.result().value) is not None:
         nvidia = Nvidia(**answer | {"gpus": tuple(GpuFacts(**one) for one in answer["gpus"])})
@@ -219,7 +221,7 @@ def _find_broken(trial: Outcome) -> Problems:
     for module, attribute in installation.REQUIRED.items():
         error = load(module, attribute).error
         if error is not None:
-            found.append(installation.explain(module, error))
+            found.append(installation.problem_of(*explain(module, error)))
             if module == "numpy":
                 break  # the others load it
     return tuple(found) or trial_problems(trial)
@@ -241,7 +243,7 @@ def evaluate(expression: str) -> Outcome:
     code = FRAME.format(path=sys.path, expression=expression)
     try:
         done = subprocess.run(  # noqa: S603 - this very Python, and constants
-            [sys.executable, "-P", "-c", code],
+            [own_python("doctor"), "-P", "-c", code],
             check=False,
             stdin=subprocess.DEVNULL,
             capture_output=True,

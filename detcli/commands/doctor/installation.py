@@ -1,10 +1,8 @@
 """The driver, packages and libraries: what is wrong, and the command that fixes it."""
 
 import contextlib
-import importlib.metadata
 import os
 import platform
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +15,6 @@ from detcli.backend.nvidia import (
     NO_DEVICE,
     NO_GPU,
     DriverFacts,
-    cuda_command,
     driver_version,
     fitting_extra,
     has_gpu,
@@ -41,8 +38,6 @@ REQUIRED = {
     "onnxruntime": "InferenceSession",
     "cv2": "imdecode",
 }
-
-NO_LIBRARY = re.compile(r"lib\S+\.so\S*: cannot open shared object file")
 
 DEVICE_FILES = ("nvidiactl", "nvidia-uvm", "nvidia0")
 CONTAINER_FILES = (".dockerenv", "run/.containerenv", "run/systemd/container")
@@ -192,7 +187,9 @@ def _no_gpu_listed(status: int, host: HostFacts) -> DoctorProblem:
         unknown = DoctorProblem(f"CUDA error {status} from the driver", advice=DETAILS)
         return STATUSES.get(status, unknown)
     if host.visible_devices:
-        return DoctorProblem("CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES")
+        how = "set {}=" if sys.platform == "win32" else "unset {}"
+        name = "CUDA_VISIBLE_DEVICES"
+        return DoctorProblem(f"{name} hides every GPU", how.format(name))
     if host.hardware is False:
         return NO_GPU_HERE
     if host.container:
@@ -238,75 +235,6 @@ def _install(host: HostFacts) -> str | None:
     return next((INSTALL[name] for name in host.distribution if name in INSTALL), None)
 
 
-def owners(module: str) -> dict[str, str]:
-    """The packages that installed a module, with their versions, in the first folder on the path.
-
-    If there are several, they have overwritten each other's files.
-    """
-    for folder in sys.path:
-        found: dict[str, str] = {}
-        for package in importlib.metadata.distributions(path=[folder]):
-            declared = (package.read_text("top_level.txt") or "").split()
-            listed = re.search(rf"^{module}/", package.read_text("RECORD") or "", re.MULTILINE)
-            described = package.read_text("METADATA") or package.read_text("PKG-INFO")
-            # What an interrupted removal left has no description.
-            if described and (module in declared or listed):
-                name = re.sub(r"[-_.]+", "-", package.name).lower()
-                found.setdefault(name, package.version)
-        if found:
-            return dict(sorted(found.items()))
-    return {}
-
-
-def find_mixture() -> DoctorProblem | None:
-    """The problem if packages of ONNX Runtime are installed over each other."""
-    names = owners("onnxruntime")
-    if len(names) < 2:
-        return None
-    return DoctorProblem(
-        f"{' and '.join(names)} are installed over each other",
-        f"pip uninstall -y {' '.join(names)} && pip install {_package('onnxruntime')}",
-        "one of them is enough; both install the same files",
-    )
-
-
-def explain(module: str, error: str) -> DoctorProblem:
-    """What to do about a module of REQUIRED that does not load; `error` says why."""
-    if module == "onnxruntime" and (mixture := find_mixture()):
-        return mixture
-    package, installed = _package(module), owners(module)
-    if not installed:
-        return DoctorProblem(f"{package} is not installed", f"pip install {package}")
-    names = " ".join(installed)
-    reason = f"{names} does not load: {error}"
-    if "SIGILL" in error or "not found (required by" in error:  # reinstalling does not fix it
-        advice = "this system is too old for it, or LD_LIBRARY_PATH leads to an older library"
-        return DoctorProblem(reason, advice=advice)
-    if module == "cv2" and NO_LIBRARY.search(error):
-        # Over it: what requires opencv-python stays satisfied. `make setup` does the same.
-        headless = f"opencv-python-headless=={next(iter(installed.values()))}"
-        command = f"pip install --force-reinstall --no-deps {headless}"
-        advice = "or install what it needs (Debian, Ubuntu: apt-get install libgl1 libglib2.0-0)"
-        return DoctorProblem(reason, command, advice)
-    if len(installed) > 1:
-        return DoctorProblem(reason, f"pip uninstall -y {names} && pip install {package}")
-    # The same version and nothing else: other packages may not work with a newer one.
-    exactly = "".join(f"{name}=={version}" for name, version in installed.items())
-    return DoctorProblem(reason, f"pip install --force-reinstall --no-deps {exactly}")
-
-
-def _package(module: str) -> str:
-    """The package that detcli requires for a module of REQUIRED."""
-    runtime = "onnxruntime-gpu" if gpu_wheel_exists() else "onnxruntime"
-    return {"cv2": "opencv-python", "onnxruntime": runtime}.get(module, module)
-
-
-def gpu_wheel_exists() -> bool:
-    """Whether PyPI has a wheel of onnxruntime-gpu for this machine."""
-    system = sys.platform.startswith("linux") or sys.platform == "win32"
-    return system and platform.machine() in {"x86_64", "AMD64"}
-
-
 def provider_problems(
     provider: str, version: str, failures: Mapping[str, Sequence["Unloadable"]]
 ) -> tuple[DoctorProblem, ...]:
@@ -314,10 +242,10 @@ def provider_problems(
 
     `failures` are libraries that do not load, by the GPU providers of this `version`.
     """
-    if provider not in failures:
-        return (find_mixture() or _not_built_in(provider, version),)
-    from detcli.backend.libraries import summary
+    from detcli.backend.libraries import not_built_in, summary
 
+    if provider not in failures:
+        return (problem_of(*not_built_in(provider, version)),)
     groups: dict[str, list[Unloadable]] = {}
     # TensorRT's provider needs everything that CUDA's needs, and more.
     for name in dict.fromkeys((CUDA, provider)):
@@ -334,15 +262,3 @@ def problem_of(reason: str, remedy: str) -> DoctorProblem:
         return DoctorProblem(reason, advice=remedy)
     command, _, advice = remedy.partition("; ")
     return DoctorProblem(reason, command, advice)
-
-
-def _not_built_in(provider: str, version: str) -> DoctorProblem:
-    if not gpu_wheel_exists():
-        machine = f"{platform.system()} on {platform.machine()}"
-        reason = f"PyPI has no ONNX Runtime with CUDA for {machine}"
-        return DoctorProblem(reason, advice=CPU_INSTEAD)
-    names = " ".join(owners("onnxruntime")) or "onnxruntime"
-    return DoctorProblem(
-        f"the installed {names} {version} was built without {provider}",
-        f"pip uninstall -y {names} && {cuda_command()}",
-    )

@@ -220,10 +220,17 @@ class _Process:
     """A worker as the process sees it that has started it."""
 
     def __init__(self, request: WorkRequest, tell: Tell) -> None:
-        command = [sys.executable, "-P", "-c", START.format(path=sys.path)]
+        from detcli.core.packages import own_python
+
+        command = [own_python("--on local"), "-P", "-c", START.format(path=sys.path)]
         with _blocked():
             self._process = subprocess.Popen(  # noqa: S603 - this very Python, and constants
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=_stderr()
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=_stderr(),
+                # Which gets no Ctrl-C: Windows' way to say what `_blocked` does.
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
             )
         self._tell = tell
         self._stdin = cast("IO[bytes]", self._process.stdin)
@@ -272,7 +279,7 @@ def _stderr() -> int | None:
 @contextlib.contextmanager
 def _blocked() -> Iterator[None]:
     """Block the signals of terminals; a process that is started meanwhile never gets them."""
-    if not hasattr(signal, "pthread_sigmask"):
+    if sys.platform == "win32":
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, FROM_TERMINALS)

@@ -23,6 +23,7 @@ from detcli.commands.doctor.installation import DoctorProblem
 from detcli.core.detections import Detections
 from detcli.core.device import Device, DeviceKind
 from detcli.core.errors import DeviceError
+from detcli.core.packages import owners
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libraries of Linux")
 
@@ -172,7 +173,7 @@ def test_what_a_gpu_lacks_is_told_without_folders(monkeypatch):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA])
     monkeypatch.setattr(onnxruntime, "cuda_version", "13.0.1", raising=False)
     monkeypatch.setattr(libraries, "unloadable_libraries", lambda _: (failure,))
-    monkeypatch.setattr(installation, "find_mixture", lambda: MIXTURE)
+    monkeypatch.setattr(libraries, "find_mixture", lambda: (MIXTURE.reason, MIXTURE.command))
     driver, library = (DoctorProblem(**problem) for problem in examine.trial("cuda:1"))
     assert driver.reason == "the NVIDIA driver does not load: libcuda.so.1: file too short"
     assert library == DoctorProblem("faulty: libcudnn.so.9 (cuDNN: no y.so)", "pip install x")
@@ -200,7 +201,7 @@ def machine(monkeypatch):
     answers = {"describe_nvidia": Outcome(nvidia), "cpu": Outcome([]), "openvino": Outcome([])}
     answers |= dict.fromkeys(("cuda", "cuda:1", "tensorrt"), lacking)
     monkeypatch.setattr(examine, "ask", lambda *question: answers[question[-1]])
-    monkeypatch.setattr(installation, "find_mixture", lambda: None)
+    monkeypatch.setattr(examine, "find_mixture", lambda: None)
     return answers
 
 
@@ -240,7 +241,7 @@ def test_what_does_not_load_stops_every_device(machine, monkeypatch, broken, rea
     machine["cpu"] = WRONG
     monkeypatch.setattr(examine, "load", lambda name, _: Outcome(error=broken.get(name)))
     report = examine.examine()
-    builds = " ".join(installation.owners("cv2"))  # two where one does not load, see the Makefile
+    builds = " ".join(owners("cv2"))  # two where one does not load, see the Makefile
     assert [problem.reason for problem in report.problems] == [reason.format(cv2=builds)]
     assert all(device.problems == report.problems for device in report.devices)
 
@@ -252,13 +253,13 @@ def test_a_python_that_does_not_start_is_not_blamed_on_numpy(machine):
 
 
 def test_a_mixture_is_one_problem_whether_it_loads_or_not(machine, monkeypatch):
-    monkeypatch.setattr(installation, "find_mixture", lambda: MIXTURE)
+    monkeypatch.setattr(examine, "find_mixture", lambda: (MIXTURE.reason, MIXTURE.command))
     report = examine.examine()
     assert report.problems == (MIXTURE,)
     assert report.devices[0].usable
     machine["cpu"] = WRONG
     monkeypatch.setattr(examine, "load", lambda name, _: Outcome(error=name[:4] == "onnx" or None))
-    monkeypatch.setattr(installation, "explain", lambda *_: MIXTURE)
+    monkeypatch.setattr(examine, "explain", lambda *_: (MIXTURE.reason, MIXTURE.command))
     report = examine.examine()
     assert report.problems == report.devices[0].problems[:1] == (MIXTURE,)
 

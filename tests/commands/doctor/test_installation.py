@@ -13,12 +13,8 @@ from detcli.commands.doctor import installation
 from detcli.commands.doctor.installation import (
     INSTALL,
     STATUSES,
-    DoctorProblem,
     HostFacts,
     driver_problem,
-    explain,
-    find_mixture,
-    owners,
     provider_problems,
     read_host,
 )
@@ -235,103 +231,6 @@ def test_what_else_the_system_shows(machine, tmp_path, monkeypatch):
         assert read_host().hardware is hardware
 
 
-@pytest.fixture
-def install(tmp_path, monkeypatch):
-    """Put a package's metadata on an otherwise empty path."""
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-
-    def put(name, version, *modules, folder=tmp_path):
-        folder = folder / f"{name.replace('-', '_')}-{version}.dist-info"
-        folder.mkdir(parents=True)
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}")
-        (folder / "top_level.txt").write_text("\n".join(modules) + "\n")
-
-    return put
-
-
-@pytest.fixture(params=[True, False])
-def gpu_wheel(request, monkeypatch):
-    """With and without a GPU wheel."""
-    monkeypatch.setattr(installation, "gpu_wheel_exists", lambda: request.param)
-    return request.param
-
-
-def test_two_wheels_of_onnx_runtime_over_each_other(install, gpu_wheel):
-    install("onnxruntime", "1.30.0", "onnxruntime")
-    install("onnxruntime_gpu", "1.31.1", "onnxruntime")
-    problem = find_mixture()
-    assert problem.reason == "onnxruntime and onnxruntime-gpu are installed over each other"
-    assert problem.command == (
-        "pip uninstall -y onnxruntime onnxruntime-gpu && "
-        f"pip install {'onnxruntime-gpu' if gpu_wheel else 'onnxruntime'}"
-    )
-    assert explain("onnxruntime", "cannot import name 'x'") == problem
-    assert lacking("Other") == (problem,)
-
-
-def test_what_is_no_mixture(install, tmp_path, monkeypatch):
-    # A virtual environment hides the system's packages, which pip would not remove.
-    install("onnxruntime-gpu", "1.31.1", "onnxruntime", folder=tmp_path / "system")
-    install("onnxruntime_gpu", "1.30.0", "onnxruntime", folder=tmp_path / "system")
-    install("onnxruntime", "1.30.0", "onnxruntime")
-    # What an interrupted removal left is not a package.
-    (tmp_path / "~nnxruntime-1.29.0.dist-info").mkdir()
-    (tmp_path / "~nnxruntime-1.29.0.dist-info/top_level.txt").write_text("onnxruntime\n")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "system")])
-    assert owners("onnxruntime") == {"onnxruntime": "1.30.0"}
-    assert find_mixture() is None
-    # One wheel may have several folders of metadata.
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "system")])
-    assert [*owners("onnxruntime")] == ["onnxruntime-gpu"]
-    assert find_mixture() is None
-
-
-@pytest.mark.usefixtures("install")
-def test_a_missing_package_is_installed_as_detcli_requires_it(gpu_wheel):
-    """Not onnxruntime where detcli's extra would install onnxruntime-gpu over it."""
-    wanted = "onnxruntime-gpu" if gpu_wheel else "onnxruntime"
-    problem = explain("onnxruntime", "No module named 'onnxruntime'")
-    assert problem == DoctorProblem(f"{wanted} is not installed", f"pip install {wanted}")
-    assert explain("cv2", "No module named 'cv2'").command == "pip install opencv-python"
-
-
-AGAIN = "pip install --force-reinstall --no-deps"
-
-
-@pytest.mark.parametrize(
-    ("packages", "said", "command", "advice"),
-    [
-        (["onnxruntime-gpu"], "module 'x' has no attribute 'y'",
-         f"{AGAIN} onnxruntime-gpu==5.0.0", ""),
-        (["numpy"], "crashed with SIGILL: it was built for a newer CPU", None, "too old"),
-        (["numpy"], "libstdc++.so.6: version `G' not found (required by x.so)", None,
-         "too old"),
-        # The headless build goes over it, also where pip has overwritten that since.
-        *((packages, "libGL.so.1: cannot open shared object file: No such file",
-           f"{AGAIN} opencv-python-headless==5.0.0", "apt-get install libgl1")
-          for packages in (["opencv-python"], ["opencv-python", "opencv-python-headless"])),
-        (["opencv-contrib-python", "opencv-python"], "file too short",
-         "pip uninstall -y opencv-contrib-python opencv-python && pip install opencv-python", ""),
-    ],
-)  # fmt: skip
-def test_a_package_that_does_not_load(install, packages, said, command, advice):
-    module = {"onnxruntime-gpu": "onnxruntime", "numpy": "numpy"}.get(packages[0], "cv2")
-    for package in packages:
-        install(package, "5.0.0", module)
-    problem = explain(module, said)
-    assert problem.reason == f"{' '.join(packages)} does not load: {said}"
-    assert problem.command == command
-    assert advice in problem.advice
-
-
-def test_machines_with_gpu_wheels(monkeypatch):
-    for where in ("linux x86_64", "win32 AMD64", "linux aarch64", "darwin arm64"):
-        system, machine = where.split()
-        monkeypatch.setattr(installation.sys, "platform", system)
-        monkeypatch.setattr(installation.platform, "machine", lambda machine=machine: machine)
-        assert installation.gpu_wheel_exists() is (machine in {"x86_64", "AMD64"})
-
-
 def missing(*names):
     said = "{}: cannot open shared object file: No such file or directory"
     return tuple(explain_library(name, said.format(name)) for name in names)
@@ -354,14 +253,3 @@ def test_tensorrt_needs_cudas_libraries_and_its_own():
     assert (shared,) == lacking(CUDA, **failures)  # one command installs both
     assert own.reason == "missing: libnvinfer.so.10 (TensorRT)"
     assert own.command.startswith('pip install "tensorrt-cu13-libs')
-
-
-def test_an_onnx_runtime_built_for_the_cpu_only(install, gpu_wheel):
-    install("onnxruntime", "1.26.0", "onnxruntime")
-    (problem,) = lacking(CUDA)
-    if gpu_wheel:
-        assert problem.reason == f"the installed onnxruntime 1.26.0 was built without {CUDA}"
-        assert problem.command == f"pip uninstall -y onnxruntime && {CUDA_EXTRA}"
-    else:
-        assert problem.reason.startswith("PyPI has no ONNX Runtime with CUDA for ")
-        assert problem.command is None

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from shard_runs import errors_of, kill_and_go_on, merged, parts_in
 
-from detcli.run.shards.workers import _cause
+from detcli.run.shards.workers import _cause, _Process
 
 
 def children_of(process):
@@ -144,3 +144,16 @@ def test_a_full_disk_ends_the_run(make_pictures, one_run, tmp_path):
 )
 def test_an_exit_code_tells_the_cause(code, cause):
     assert _cause(code) == cause
+
+
+def test_a_worker_gets_no_ctrl_c_on_windows(monkeypatch):
+    """It has no signals that can be blocked, but groups of processes."""
+
+    def start(*_, creationflags, **__):
+        raise OSError(creationflags, "it is started")
+
+    monkeypatch.setattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 512, raising=False)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(OSError, match="it is started") as caught:
+        _Process(None, None)
+    assert caught.value.errno == 512
