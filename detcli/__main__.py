@@ -23,6 +23,8 @@ def limit_memory(available: int) -> None:
     A model of a few hundred bytes can ask for any amount. Then the network fails, instead of the
     machine, where Linux would end some process.
     """
+    if sys.platform == "win32":
+        return
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)

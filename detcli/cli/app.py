@@ -22,7 +22,7 @@ from detcli.cli.messages import report
 from detcli.core.errors import DetcliError, OutputError, UsageError, as_error
 from detcli.core.files import StandardOutput, unwritable
 from detcli.core.interrupts import interrupts
-from detcli.core.text import closest, public_name
+from detcli.core.text import closest, public_name, shell_line
 
 log = logging.getLogger(__name__)
 
@@ -203,9 +203,7 @@ def _is_input(name: str) -> bool:
 
 def _predicting(arguments: list[str]) -> str:
     """The command line that detects in what was named, shortened if it is long."""
-    import shlex  # only errors need it
-
-    line = shlex.join(["detcli", "predict", *map(public_name, arguments[:SHOWN_WORDS])])
+    line = shell_line(["detcli", "predict", *map(public_name, arguments[:SHOWN_WORDS])])
     return line if len(arguments) <= SHOWN_WORDS else f"{line} ..."
 
 

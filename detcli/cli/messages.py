@@ -44,7 +44,7 @@ def protect_stderr() -> None:
     The descriptors 0 to 2 are occupied if they are closed; the next file to be opened would become
     what native libraries write their messages to.
     """
-    if os.name == "posix":
+    if sys.platform != "win32":
         for descriptor in range(3):
             try:
                 os.fstat(descriptor)
@@ -85,7 +85,7 @@ class _Droppable(io.RawIOBase):
 
     def _has_room(self) -> bool:
         """True if a write of one unit would not block."""
-        if os.name != "posix":
+        if sys.platform == "win32":
             return True
         _, ready, _ = select.select([], [self._descriptor], [], self._patience_s)
         self._patience_s = PATIENCE_S if ready else 0
@@ -101,7 +101,7 @@ def _divert_libraries(*, logged: bool) -> None:
         return
     if logged:
         inlet, outlet = os.pipe()
-        if os.name == "posix":
+        if sys.platform != "win32":
             os.set_blocking(outlet, False)  # a library may hold what the thread needs to read
         threading.Thread(target=_log_lines, args=[inlet], daemon=True).start()
     else:

@@ -11,6 +11,7 @@ import inspect
 import logging
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass, replace
 from itertools import chain
@@ -259,7 +260,7 @@ def defaults_file() -> Path | None:
 def read_defaults() -> dict[str, Any]:
     """The entries of the user's file, by row; a file that does not exist has none."""
     path = defaults_file()
-    if path is None or str(path) == os.devnull:
+    if path is None or {str(path).lower(), path.as_posix()} & {os.devnull, "/dev/null"}:
         return {}
     try:
         text = read_text(path)
@@ -338,7 +339,7 @@ LEAST_ADDRESSES = 1 << 30
 
 def _require_addresses() -> None:
     """Refuse a limit of the address space within which no model runs."""
-    if os.name != "posix":
+    if sys.platform == "win32":
         return
     import resource
 

@@ -4,6 +4,7 @@ import functools
 import logging
 import os
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def why_untrusted(path: Path) -> str:
     The user's private group may: where every user has one, files are made group-writable. A path
     that does not exist, or is neither a file nor a folder, is trusted.
     """
-    if os.name != "posix":
+    if sys.platform == "win32":
         return ""
     try:
         status = path.stat()
@@ -110,15 +111,19 @@ def why_untrusted(path: Path) -> str:
 
 def _has_acl(path: Path) -> bool:
     """True if an access control list names further users, whose rights the group's bits limit."""
+    if sys.platform != "linux":
+        return False
     try:
         return "system.posix_acl_access" in os.listxattr(path)
-    except (AttributeError, OSError):  # not on Linux; not on this file system
+    except OSError:  # not on this file system
         return False
 
 
 def _is_private_group(gid: int) -> bool:
     """True if a group is the user's own: it has the user's name and no other member."""
-    import grp  # POSIX
+    if sys.platform == "win32":
+        return True
+    import grp
     import pwd
 
     try:

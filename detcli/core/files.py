@@ -18,8 +18,14 @@ from detcli.core.interrupts import interrupts
 
 T = TypeVar("T")
 
-NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-"""Opens a named pipe without waiting for its other end."""
+NO_WAIT, NO_LINK = (
+    sum(getattr(os, flag, 0) for flag in flags)
+    for flags in (("O_NONBLOCK", "O_NOCTTY", "O_BINARY"), ("O_NOFOLLOW",))
+)
+"""Open a named pipe without waiting for its other end, and refuse a link; not in Windows."""
+
+LOCKED_BYTE = 2**31 - 2
+"""Which one Windows locks: the last that it can, as no other process can read it then."""
 
 STDOUT = 1
 """The descriptor of standard output."""
@@ -38,7 +44,7 @@ class StandardOutput:
         if sys.stdout is None:
             raise OutputError("standard output is closed", "redirect it to a file or a pipe")
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
         self.file: IO[Any] = sys.stdout
 
     def write(self, text: str) -> None:
@@ -103,7 +109,8 @@ class DirectFile:
                 reason = f"cannot write {path}: no process reads it"
                 raise OutputError(reason, "start its reader first, or name a file") from error
             raise unwritable(path, error) from error
-        os.set_blocking(descriptor, True)  # from here on, a slow reader is waited for
+        if sys.platform != "win32":
+            os.set_blocking(descriptor, True)  # from here on, a slow reader is waited for
         self.file = FileIO(descriptor, "w")
 
     def write(self, data: str | bytes) -> None:
@@ -153,7 +160,7 @@ class AtomicFile:
                 else:
                     self._folder.close()
                 raise
-        if stat.S_ISREG(mode) and os.name == "posix":
+        if stat.S_ISREG(mode) and sys.platform != "win32":
             with contextlib.suppress(OSError):  # some file systems have no permissions
                 os.fchmod(self.file.fileno(), stat.S_IMODE(mode) & 0o777)
 
@@ -185,7 +192,7 @@ class AtomicFile:
             try:
                 with writing(self._named):
                     sync(self.file.fileno())
-                    if os.name != "posix":  # where no open file is moved
+                    if sys.platform == "win32":  # where no open file is moved
                         self.file.close()
                     done = name(self.written.name, self.path.name)
                     self.file.close()  # network file systems report failed writes
@@ -197,7 +204,7 @@ class AtomicFile:
         """Close and remove the temporary file; does nothing after `commit`."""
         if not self._open:
             return
-        if os.name != "posix":  # where no open file is removed
+        if sys.platform == "win32":  # where no open file is removed
             self.file.close()
         with contextlib.suppress(OSError):  # it has been moved
             self._folder.remove(self.written.name)
@@ -214,7 +221,8 @@ class Folder:
     temporary file is locked as long as its process lives, on whichever machine or container; its
     name alone would say nothing.
 
-    Windows has neither open folders nor these locks: there, names are used and nothing is removed.
+    Windows has no open folders, and its locks keep others from reading: there, names are used and
+    nothing is removed.
     A link is refused. Everything here raises OSError.
     """
 
@@ -223,7 +231,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
-        if os.name != "posix":
+        if sys.platform == "win32":
             return
         flags = os.O_DIRECTORY | os.O_NOFOLLOW
         try:
@@ -250,11 +258,13 @@ class Folder:
         """Make a temporary file; returns its name, and the file."""
         while True:
             name = f".detcli-{os.urandom(8).hex()}.part{suffix}"
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_WAIT
             # Exclusively, so that a planted link is never followed.
             file = FileIO(os.open(self._at(name), flags, 0o666, dir_fd=self._descriptor), "r+")
             # Until it is locked, it looks like a dead process's to another one.
-            if lock(file) is not False and (os.name != "posix" or os.fstat(file.fileno()).st_nlink):
+            if sys.platform == "win32" or (
+                lock(file) is not False and os.fstat(file.fileno()).st_nlink
+            ):
                 return name, file
             file.close()
 
@@ -308,7 +318,7 @@ class Folder:
             found = [entry.name for entry in entries if re.fullmatch(LEFTOVER, entry.name)]
         for name in found:
             with contextlib.suppress(OSError):  # not ours, or gone by now
-                flags = os.O_RDWR | os.O_NOFOLLOW | NO_WAIT
+                flags = os.O_RDWR | NO_LINK | NO_WAIT
                 with FileIO(os.open(name, flags, dir_fd=self._descriptor), "r+") as file:
                     if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and lock(file):
                         self.remove(name)
@@ -359,14 +369,22 @@ def write_all(file: FileIO, data: str | bytes) -> None:
 
 
 def lock(file: FileIO) -> bool | None:
-    """Lock a file until it is closed; False if another process holds it, None without locks."""
-    if os.name != "posix":
-        return None
-    import fcntl
+    """Lock a file until it is closed; False if another process holds it, None without locks.
 
+    To be called where the file begins, or before it is appended to.
+    """
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
-    except BlockingIOError:
+        if sys.platform == "win32":
+            import msvcrt
+
+            file.seek(LOCKED_BYTE)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            file.seek(0)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
+    except (BlockingIOError, PermissionError):
         return False
     except OSError:  # some network file systems
         return None

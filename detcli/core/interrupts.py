@@ -127,7 +127,7 @@ class Interrupts:
             sys.__unraisablehook__(unraisable)
 
     def _arm(self, seconds: float) -> None:
-        if hasattr(signal, "setitimer"):
+        if sys.platform != "win32":
             signal.setitimer(signal.ITIMER_REAL, seconds)
 
 

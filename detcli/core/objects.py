@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -345,7 +346,7 @@ class ObjectFile(AtomicFile):
         self._address = address
         name = f"detcli-{os.urandom(8).hex()}{address.suffix}"
         super().__init__(Path(tempfile.gettempdir(), name), named=str(address))
-        if os.name == "posix":
+        if sys.platform != "win32":
             os.fchmod(self.file.fileno(), 0o600)  # others have no business in it
 
     def commit(self) -> None:

@@ -47,6 +47,10 @@ class Origin:
     input: int = 0  # number of the input, from 0, which the frames of a video share
     meta: str | None = None  # what a list in JSON Lines says of it, as JSON
 
+    def __post_init__(self) -> None:
+        if os.sep != "/" and "://" not in self.source:  # records are the same on every system
+            object.__setattr__(self, "source", self.source.replace(os.sep, "/"))
+
     @property
     def is_new(self) -> bool:
         """Whether it is another input in every run: standard input, or a live source."""
@@ -256,7 +260,7 @@ class Record:
             if self.warnings:
                 record["warnings"] = legible([*self.warnings])
             if self.saved:
-                record["saved"] = legible([*map(str, self.saved)])
+                record["saved"] = legible([path.as_posix() for path in self.saved])
         return {**record, **self.added}
 
 

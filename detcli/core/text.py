@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterable
 from io import FileIO
 from typing import IO, Any, TextIO
@@ -111,6 +112,17 @@ def plot_text(text: str) -> str:
 def count(number: int, what: str) -> str:
     """A number of things: `1 frame`, `2 frames`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def shell_line(words: Iterable[str]) -> str:
+    """Words as one types them, quoted for Windows or for a POSIX shell."""
+    import shlex  # only errors and reports need it
+
+    if sys.platform != "win32":
+        return shlex.join(words)
+    import subprocess
+
+    return subprocess.list2cmdline(words)
 
 
 def closest(word: str, known: Iterable[str]) -> str:

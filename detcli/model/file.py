@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from detcli.core.cache import cached
 from detcli.core.errors import DetcliError, ModelError
-from detcli.core.files import open_regular
+from detcli.core.files import NO_LINK, open_regular
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Contract
 from detcli.model.preprocessing import Sidecar, overridden
@@ -308,7 +308,7 @@ def open_external(model: Path, location: str) -> BufferedReader:
                 "linked",
             )
         # A link that was laid after this check is not followed.
-        return open_regular(file, MAX_BYTES, getattr(os, "O_NOFOLLOW", 0))
+        return open_regular(file, MAX_BYTES, NO_LINK)
     except OSError as error:
         why = f"{location}: {error.strerror or error}"
         raise _external_error(model, why, f"put {location} beside the model") from error

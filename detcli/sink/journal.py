@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import stat
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -79,7 +80,7 @@ class Journal:
         self._there: set[str] = set()  # videos, by their names in records
         try:
             if videos is not None and videos.is_dir():
-                self._there = {legible(str(video)) for video in videos.iterdir()}
+                self._there = {legible(video.as_posix()) for video in videos.iterdir()}
             self._file = self._open()
             try:
                 if tracked := settings is not None and settings.get("track") is not None:
@@ -136,7 +137,7 @@ class Journal:
 
     def _open(self) -> FileIO:
         """Open the file, and lock it against other runs."""
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | NO_WAIT | getattr(os, "O_BINARY", 0)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | NO_WAIT
         while True:
             file = FileIO(os.open(self._target, flags, 0o666), "r+")
             try:
@@ -244,6 +245,8 @@ class Journal:
         except BaseException:
             target.discard()
             raise
+        if sys.platform == "win32":  # which replaces no open file
+            self._file.close()
         target.commit()
 
     def _require_equal(self, settings: SettingsJson, earlier: dict[str, Any]) -> None:

@@ -156,7 +156,7 @@ def descriptor_chunks(descriptor: int, stop: Event) -> Iterator[bytes]:
     waited = 0.0
     while not stop.is_set():
         # Windows can only wait for sockets.
-        if os.name != "posix" or select.select([descriptor], [], [], POLL_S)[0]:
+        if sys.platform == "win32" or select.select([descriptor], [], [], POLL_S)[0]:
             if not (data := os.read(descriptor, CHUNK)):
                 return
             yield data

@@ -1,6 +1,7 @@
 """The user's defaults: the command line wins over variables, these over the file."""
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from detcli.cli.app import app
-from detcli.cli.options import Command, command, defaults_file
+from detcli.cli.options import Command, command, defaults_file, read_defaults
 from detcli.core.config import Config, Running, Settings
 from detcli.core.errors import UsageError
 from detcli.core.options import option, rows
@@ -268,3 +269,10 @@ def test_what_is_typed():
     built_in = Config().to_json()
     found = given(*typed.split())
     assert {name: one for name, one in found.items() if one != built_in[name]} == expected
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "NUL"])
+def test_a_null_device_sets_nothing_on_any_system(monkeypatch, name):
+    monkeypatch.setattr(os, "devnull", "nul")  # Windows'
+    monkeypatch.setenv("DETCLI_CONFIG", name)
+    assert read_defaults() == {}

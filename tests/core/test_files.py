@@ -461,3 +461,22 @@ def test_the_names_in_a_folder_are_put_on_the_disk(tmp_path, monkeypatch):
     with contextlib.closing(Folder(tmp_path)) as folder:
         folder.sync()
         assert [os.fstat(one).st_ino for one in synced] == [tmp_path.stat().st_ino]
+
+
+def test_lines_end_the_same_way_on_every_system(monkeypatch):
+    """Windows' standard output writes two bytes for a newline."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, newline="\r\n"))
+    StandardOutput().write("{}\n")
+    assert written.getvalue() == b"{}\n"
+
+
+def test_a_device_of_windows_is_written(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.delattr(os, "set_blocking")  # which its Python has not
+    target = open_output(
+        Path(os.devnull)
+    )  # as Windows says of NUL and CON, it is a character device
+    target.write("{}\n")
+    target.commit()
+    assert isinstance(target, DirectFile)

@@ -1,9 +1,10 @@
 """A record as JSON."""
 
 import json
+import os
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import jsonschema
 import numpy as np
@@ -153,3 +154,12 @@ def test_a_record_of_version_1_is_read():
 def test_what_is_no_record_of_version_1_is_none_of_version_2(field):
     assert to_record(OLD | field) is None
     assert to_record({**OLD, "schema_version": 2}) is None
+
+
+def test_names_have_the_same_slashes_on_every_system(monkeypatch):
+    monkeypatch.setattr(os, "sep", "\\")
+    origins = [Origin(name) for name in ("pics\\a.jpg", "C:\\a.mp4", "s3://bucket/a\\b.jpg")]
+    saved = [PureWindowsPath("out/a.jpg")]
+    found = [record(detections(), origin=one, saved=saved).to_json() for one in origins]
+    assert [one["source"] for one in found] == ["pics/a.jpg", "C:/a.mp4", "s3://bucket/a\\b.jpg"]
+    assert found[0]["saved"] == ["out/a.jpg"]

@@ -1,10 +1,12 @@
 """Names and messages without control codes and secrets."""
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detcli.core.text import public_name, public_text
+from detcli.core.text import public_name, public_text, shell_line
 from detcli.source.names import is_address
 
 
@@ -85,3 +87,15 @@ def test_a_file_has_any_name(tmp_path, monkeypatch):
 )
 def test_secrets_are_left_out_of_messages(text, public):
     assert public_text(text) == public
+
+
+@pytest.mark.parametrize(
+    ("system", "line"),
+    [
+        ("linux", "detcli predict 'my pics' 'C:\\x.jpg'"),
+        ("win32", 'detcli predict "my pics" C:\\x.jpg'),
+    ],
+)
+def test_a_line_is_quoted_as_the_systems_shell_takes_it(monkeypatch, system, line):
+    monkeypatch.setattr(sys, "platform", system)
+    assert shell_line(["detcli", "predict", "my pics", "C:\\x.jpg"]) == line

@@ -1,11 +1,15 @@
 """A journal: no record is lost, and none is written twice."""
 
+import contextlib
 import errno
 import fcntl
 import json
 import os
 import stat
+import sys
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,6 +25,42 @@ from detcli.sink.journal import Journal
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "run.jsonl"
+
+
+@pytest.fixture
+def windows(monkeypatch):
+    """Windows' locks, and that no open file is replaced there."""
+
+    def locking(descriptor, _, count):
+        assert (os.lseek(descriptor, 0, os.SEEK_CUR), count) == (2**31 - 2, 1)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PermissionError(errno.EACCES, "Permission denied") from error
+
+    def replace(old, new, **_):
+        for opened in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                assert opened.readlink() != Path(new).resolve()
+        Path(old).rename(new)
+
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.usefixtures("windows")
+def test_on_windows_two_runs_do_not_write_to_one_file_either(path):
+    write(path, picture("a"), failure("b"))
+    path.write_text(path.read_text() + '{"schema_version"')  # and it is written anew
+    first = Journal(path)
+    with pytest.raises(UsageError, match="another run is writing to it"):
+        Journal(path)
+    first.write(picture("c"))
+    first.close()
+    run(path, ["a", "b", "c"])
+    assert sources(path) == ["a", "c", "b"]
 
 
 def write(path, *records):

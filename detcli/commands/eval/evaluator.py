@@ -5,7 +5,6 @@ counted here, from its matches: its confusion matrix counts detections of crowds
 its F-scores come without the confidence, and by class it has no more than AP.
 """
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from detcli.cli.report import shown
 from detcli.commands.eval.labels import OBJECT, ClassMapping, StructuredRows
 from detcli.core.errors import loading
+from detcli.core.text import shell_line
 
 if TYPE_CHECKING:
     from hotcoco import COCOeval
@@ -370,7 +370,7 @@ def advise(
         together.quality(overall),
         f"--conf {decimal(overall)}",
         Quality.of(hits, wrong, together.boxes),
-        f"--conf {shlex.quote(','.join(entries))}",
+        f"--conf {shell_line([','.join(entries)])}",
         tuple(classes),
     )
 

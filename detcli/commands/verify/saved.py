@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 import time
 import unicodedata
@@ -404,7 +405,7 @@ def _lasting(name: str) -> Iterator[str]:
     mode = 0
     with suppress(OSError, ValueError):  # which reading it finds, too
         mode = Path(name).stat().st_mode
-    if not stat.S_ISFIFO(mode):
+    if sys.platform == "win32" or not stat.S_ISFIFO(mode):
         yield name
         return
     with tempfile.NamedTemporaryFile(prefix="detcli-") as copy:

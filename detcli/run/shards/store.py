@@ -112,7 +112,7 @@ class LocalFolder:
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading, which must be a regular one: a pipe might never end."""
         try:
-            flags = os.O_RDONLY | NO_WAIT | getattr(os, "O_BINARY", 0)
+            flags = os.O_RDONLY | NO_WAIT
             file = os.fdopen(os.open(self._path / name, flags), "rb", CHUNK)
         except OSError as error:
             raise self._unreadable(name, error) from error

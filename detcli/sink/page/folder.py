@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from detcli.core.errors import OutputError, UsageError
-from detcli.core.files import NO_WAIT, AppendedFile, lock, make_folder, write_file, writing
+from detcli.core.files import NO_LINK, NO_WAIT, AppendedFile, lock, make_folder, write_file, writing
 from detcli.sink.folder import claim
 
 MARK = ".detcli-page"  # the file by which a folder is known to be ours; locked while a run writes
@@ -44,7 +44,7 @@ class PageFolder:
                 f"{path} has other files in it, and is not a page of detcli",
                 "name an empty folder, or one that does not exist",
             )
-        flags = os.O_RDWR | NO_WAIT | getattr(os, "O_NOFOLLOW", 0)
+        flags = os.O_RDWR | NO_WAIT | NO_LINK
         with writing(mark):
             self._lock = FileIO(os.open(mark, flags), "r+")
         with contextlib.ExitStack() as stack:
