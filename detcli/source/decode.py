@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from detcli.core.config import Inputs
-from detcli.core.errors import DecodeError, SourceError
+from detcli.core.errors import DecodeError, SourceError, loading
 from detcli.core.geometry import Allocate, Image, Letterbox, Picture, new_image
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
 
@@ -36,6 +36,12 @@ class DecodeOptions:
     fast_for: Size | None = None
     allocate: Allocate = new_image  # makes the arrays that JPEGs are decoded into
     keep: bool = False  # whether pictures of files keep what these held
+
+    def __post_init__(self) -> None:
+        if self.inputs.strict:
+            remedy = 'pip install "detcli[jpeg]"; or leave out --strict'
+            with loading("simplejpeg, which tells --strict of damage,", remedy):
+                import simplejpeg  # noqa: F401
 
     @property
     def max_bytes(self) -> int:
@@ -329,7 +335,7 @@ def _associations(ipma: memoryview) -> Iterator[tuple[int, list[int]]]:
 def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Picture | None:
     """Decode a JPEG; None if it is left to OpenCV; a ValueError of libjpeg if it is damaged."""
     try:
-        import simplejpeg  # not on every platform, see pyproject.toml
+        import simplejpeg  # not with every Python, see pyproject.toml
     except ImportError:
         return None
     if header.orientation is None:  # decoded for what libjpeg says, at an eighth of its size

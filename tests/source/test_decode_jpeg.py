@@ -1,5 +1,6 @@
 """JPEG: the pixels of OpenCV, upright, including files that are left to OpenCV."""
 
+import os
 import subprocess
 import sys
 
@@ -292,6 +293,16 @@ def test_without_simplejpeg_opencv_decodes(monkeypatch):
     jpeg = insert(encode(picture(400, 300)), exif(orientation(6)))
     assert_as_opencv(jpeg)
     assert load_bytes(jpeg, DecodeOptions(fast_for=(64, 64))).pixels.shape == (300, 400, 3)
+
+
+def test_without_simplejpeg_strict_says_that_it_needs_it(detcli, make_picture, tmp_path):
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without/simplejpeg.py").write_text("raise ImportError('not here')")
+    here = {**os.environ, "PYTHONPATH": str(tmp_path / "without")}
+    done = detcli("predict", make_picture("a.jpg"), "-m", "codes", "--strict", env=here)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "simplejpeg, which tells --strict of damage, does not load: not here" in done.stderr
+    assert 'hint: pip install "detcli[jpeg]"; or leave out --strict' in done.stderr
 
 
 def test_simplejpeg_is_imported_for_a_jpeg_only():
