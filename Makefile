@@ -2,7 +2,7 @@
 # A command's prerequisites set up what it needs: on a fresh machine `make test` is enough.
 
 PYTHON ?= python3
-BIN := .venv/bin
+BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 MODEL ?=
 MODEL_FP16 ?=
 IMAGE ?= models/codes/demo.jpg
@@ -13,11 +13,12 @@ RUN ?= build/codes
 PHOTOGRAPHS ?= build/photographs
 TRAIN ?=
 SEED ?= 0
+REPOSITORY ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # they share .venv
 unexport PYTHONDONTWRITEBYTECODE # the tests start hundreds of processes, and each would compile the package
-.PHONY: help setup demo quick test mutants readers test-train check docs bench gpu-check model test-lowest clean
+.PHONY: help setup demo quick test mutants readers test-train check docs bench gpu-check model test-lowest release clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -89,6 +90,8 @@ check: setup ## Formatting, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror $(shell find detcli tests -name '*.cu' -o -name '*.cuh' -o -path '*/shim/*')
 	$(BIN)/mypy
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 detcli
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin detcli
 
 docs: setup ## Write docs/cli.md, docs/output.md, docs/models.md and the JSON Schemas anew from the program
 	$(BIN)/python docs/generate.py
@@ -137,6 +140,12 @@ test-lowest: ## Run the tests with the lowest versions that pyproject.toml admit
 	.venv-lowest/bin/uv pip install --python .venv-lowest/bin/python --resolution lowest-direct --editable ".[dev]"
 	$(call load_opencv,.venv-lowest/bin)
 	.venv-lowest/bin/pytest -n auto --dist worksteal
+
+release: setup ## Build what the package index gets: make release REPOSITORY=https://HOST/OWNER/detcli
+	@case '$(REPOSITORY)' in https://?*/?*) ;; *) echo 'Say where the sources are: REPOSITORY=https://HOST/OWNER/detcli' >&2; exit 1 ;; esac
+	rm -rf dist
+	DETCLI_REPOSITORY='$(REPOSITORY)' $(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 clean: ## Remove what the other targets made
 	rm -rf .venv .venv-lowest .readers build dist demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -119,3 +119,7 @@ def test_the_demonstration_uses_the_development_tools_environment(make):
 def test_the_development_tools_are_added_to_the_demonstration(make):
     make("demo")
     assert make("setup")[0] == ["--editable .[dev]"]
+
+
+def test_a_release_without_a_place_for_its_sources_is_refused(make):
+    assert "REPOSITORY=https://HOST/OWNER/detcli" in make("release", code=2)[1]

@@ -1,7 +1,10 @@
-"""The wheel holds the package and nothing else."""
+"""The wheel holds the package and nothing else; a release says where its sources are."""
 
+import os
+import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -14,14 +17,19 @@ import detcli
 ROOT = Path(__file__).parents[1]
 
 
+def build(folder, kind, **variables):
+    command = [sys.executable, "-m", "build", kind, "--no-isolation", "--outdir", folder, ROOT]
+    finished = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=os.environ | variables
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    (path,) = folder.iterdir()
+    return path
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
-    finished = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    (path,) = folder.glob("*.whl")
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(build(tmp_path_factory.mktemp("wheel"), "--wheel")) as archive:
         yield archive
 
 
@@ -47,6 +55,7 @@ def test_metadata(wheel):
         next(n for n in needs if f" {name}>" in n) for name in ("onnxruntime-gpu", "onnxruntime")
     )
     assert "License-Expression: Apache-2.0" in metadata
+    assert "Classifier: Private :: Do Not Upload" in metadata  # nobody said where the sources are
     assert "Requires-Python: >=3.11" in metadata
     assert any(need.startswith("Requires-Dist: zxing-cpp>=") for need in needs)  # of no extra
     assert "platform_machine" in gpu
@@ -78,3 +87,33 @@ def test_the_extras_for_cuda_12_and_13_refuse_each_other():
     for version in ("1.23.2", "1.26.0", "1.26.9", "1.27.0", "1.28.0", "1.31.1", "2.0"):
         allowed = [version in one["onnxruntime-gpu"].specifier for one in (thirteen, twelve)]
         assert allowed != [True, True]
+
+
+def test_a_release_says_where_its_sources_are(tmp_path):
+    """Every link of README that is not one leads to a file of the release's tag."""
+    place = "https://host.invalid/owner/detcli"
+    folder, tag = f"detcli-{detcli.__version__}", f"v{detcli.__version__}"
+    with tarfile.open(build(tmp_path, "--sdist", DETCLI_REPOSITORY=f"{place}/")) as archive:
+        assert {f"{folder}/{name}.md" for name in ("CONTRIBUTING", "SECURITY")} < {
+            *archive.getnames()
+        }
+        text = archive.extractfile(f"{folder}/PKG-INFO").read().decode()
+    head, _, page = text.partition("\n\n")
+    assert f"Project-URL: Source, {place}\n" in head
+    assert "Private" not in head
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)#]+)", page)
+    assert [link for _, link in links if not link.startswith("https://")] == []
+    ours = [(image, link) for image, link in links if link.startswith(place)]
+    assert len(ours) > 30
+    for image, link in ours:
+        start = f"{place}/{'raw' if image else 'blob'}/{tag}/"
+        assert link.startswith(start)
+        assert (ROOT / link.removeprefix(start)).is_file()
+
+
+def test_the_classifiers_are_the_pythons_that_the_requirements_name():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    listed = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["classifiers"]
+    minor = [int(one.rpartition(".")[2]) for one in listed if re.search(r"3\.\d+$", one)]
+    assert f">=3.{minor[0]}" == project["project"]["requires-python"]
+    assert minor == [*range(minor[0], minor[-1] + 1)]

@@ -1,0 +1,173 @@
+"""Installing detcli beside other packages, and for other systems; by hand, as it needs the network.
+
+    python tests/installations.py orders     # beside other packages, each order in an environment
+    python tests/installations.py systems    # where its wheels resolve: README's table anew
+
+It needs uv, and `orders` some gigabytes in the folder for temporary files.
+"""
+
+import argparse
+import datetime as dt
+import itertools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+OTHERS = (
+    "opencv-python-headless==4.10.0.84",
+    "opencv-contrib-python==4.10.0.84",
+    "roboflow",
+    "fastembed",
+    "ultralytics",
+    "paddleocr",
+)
+"""What is installed before detcli, and after it."""
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
+SYSTEMS = {
+    "Linux x86-64, glibc 2.28": "x86_64-manylinux_2_28",
+    "Linux arm64, glibc 2.34": "aarch64-manylinux_2_34",
+    "Linux arm64, glibc 2.28": "aarch64-manylinux_2_28",
+    "Linux x86-64, musl": "x86_64-unknown-linux-musl",
+    "Windows x86-64": "x86_64-pc-windows-msvc",
+    "Windows arm64": "aarch64-pc-windows-msvc",
+    "macOS 14, Apple silicon": "14.0 aarch64-apple-darwin",
+    "macOS 13, Apple silicon": "13.0 aarch64-apple-darwin",
+    "macOS 14, Intel": "14.0 x86_64-apple-darwin",
+    "macOS 13, Intel": "13.0 x86_64-apple-darwin",
+}
+"""As uv names them, on Macs after the release of macOS."""
+
+FREE = "--abi cp314t --implementation cp --python-version 3.14".split()
+GLIBC = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 17)]
+TABLE = re.compile(r"(?<=<!-- systems -->\n).*(?=<!-- end of systems -->)", re.DOTALL)
+
+
+def resolve(system: str, python: str, *extras: str) -> tuple[str, str]:
+    """What a system would install; or nothing, and the package that has no wheel for it."""
+    *release, target = system.split()
+    command = ["uv", "pip", "compile", "--quiet", "--no-config", "--only-binary=:all:"]
+    command += ["--no-header", "--no-annotate", "--python-platform", target]
+    command += ["--python-version", python, *extras, "pyproject.toml"]
+    environment = os.environ | {"MACOSX_DEPLOYMENT_TARGET": next(iter(release), "14.0")}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True
+    )
+    if done.returncode == 0:
+        return done.stdout, ""
+    said = " ".join(done.stderr.split())
+    lacking = re.search(
+        r"([\w-]+)(?:\[[\w,]+\])?[\d.=<>,]* (?:has|have) no (?:usable )?wheels", said
+    )
+    return "", lacking[1] if lacking else said
+
+
+def free_threaded() -> str:
+    """The package that has no wheel for the free-threaded Python 3.14 on Linux."""
+    pinned, lacking = resolve(SYSTEMS["Linux x86-64, glibc 2.28"], "3.14")
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--quiet"]
+    command += ["--ignore-installed", "--only-binary=:all:", "--target=none", *FREE, *GLIBC]
+    done = subprocess.run([*command, *pinned.split()], check=False, capture_output=True, text=True)
+    found = re.search(r"No matching distribution found for ([\w-]+)", done.stderr)
+    return found[1] if found else lacking
+
+
+def systems() -> None:
+    """Write README's table."""
+    cases = list(itertools.product(SYSTEMS.values(), PYTHONS, ("", "--extra=cuda")))
+    with ThreadPoolExecutor(4) as pool:
+        found = dict(
+            zip(cases, pool.map(lambda one: resolve(*filter(None, one)), cases), strict=True)
+        )
+    lines = [f"| | {' | '.join(PYTHONS)} |", "| --- |" + " --- |" * len(PYTHONS)]
+    for title, system in SYSTEMS.items():
+        cells = []
+        for python in PYTHONS:
+            pinned, lacking = found[system, python, ""]
+            gpu = "onnxruntime-gpu" in found[system, python, "--extra=cuda"][0]
+            cells.append(f"yes{', GPU' * gpu}" if pinned else f"no {lacking}")
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    lacking, today = free_threaded(), dt.datetime.now(dt.UTC)
+    free = f"has no {lacking}" if lacking else "resolves, too"
+    lines += ["", f"As of {today:%-d %B %Y}; free-threaded Python 3.14 on Linux x86-64 {free}."]
+    page = ROOT / "README.md"
+    page.write_text(TABLE.sub("\n".join([*lines, ""]), page.read_text()))
+    print(*lines, sep="\n")
+
+
+class Environment:
+    """A fresh environment."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [
+            "uv",
+            "venv",
+            "--quiet",
+            "--seed",
+            "--clear",
+            folder,
+        ]  # pip is for doctor's fixes
+        subprocess.run(command, check=True)
+        self.environment = {name: os.environ[name] for name in os.environ if "PYTHON" not in name}
+        self.environment |= {"VIRTUAL_ENV": str(folder), "DETCLI_CONFIG": "/dev/null"}
+        self.environment["PATH"] = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+
+    def run(self, line: str) -> tuple[int, str]:
+        """Run a line of a shell; its exit code, and what it prints."""
+        done = subprocess.run(
+            ["bash", "-c", line], env=self.environment, check=False, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.environment["VIRTUAL_ENV"],
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+    def install(self, package: str) -> None:
+        """Install a package as a user does."""
+        code, said = self.run(f"uv pip install --quiet '{package}'")
+        if code:
+            sys.exit(said)
+
+    def check(self) -> tuple[int, int, str]:
+        """Exit codes of `predict` and `doctor`, and the first command that doctor prints."""
+        picture = ROOT / "detcli/pictures/street.jpg"
+        predict, said = self.run(f"detcli predict {picture} -m codes --device cpu -o /dev/null")
+        doctor, report = self.run("detcli doctor --format table")
+        if predict not in {0, 1} or "bug in detcli" in said + report or "Traceback" in said:
+            sys.exit(said + report)
+        problems = report.partition("cpu  ")[0]
+        fix = re.search(r"^ +fix: (.+)", problems, re.MULTILINE)
+        return predict, doctor, fix[1] if fix else ""
+
+
+def orders(wanted: list[str]) -> None:
+    """Each order, what predict and doctor say of it, and whether doctor's command mends it."""
+    others = [other for other in OTHERS if other in wanted or not wanted]
+    with tempfile.TemporaryDirectory() as folder:
+        for other, first in itertools.product(others, (True, False)):
+            here = Environment(Path(folder, "environment"))
+            names = ["detcli", other] if first else [other, "detcli"]
+            for name in names:
+                here.install(str(ROOT) if name == "detcli" else name)
+            predict, doctor, fix = here.check()
+            print(*names, f"predict {predict}, doctor {doctor}", sep=", ", flush=True)
+            if fix:
+                code, said = here.run(fix)
+                after = here.check()
+                print(f"    {fix} ->", *after, flush=True)
+                if code or after != (0, 0, ""):
+                    sys.exit(said)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=["orders", "systems"])
+    parser.add_argument("packages", nargs="*", help="of the orders; default: all of them")
+    given = parser.parse_args()
+    if given.what == "systems":
+        systems()
+    else:
+        orders(given.packages)
