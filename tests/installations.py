@@ -62,7 +62,7 @@ def resolve(system: str, python: str, *extras: str) -> tuple[str, str]:
         return done.stdout, ""
     said = " ".join(done.stderr.split())
     lacking = re.search(
-        r"([\w-]+)(?:\[[\w,]+\])?[\d.=<>,]* (?:has|have) no (?:usable )?wheels", said
+        r"([a-z][\w-]*)(?:\[[\w,]+\])?[\d.=<>,]* (?:has|have) no (?:usable )?wheels", said
     )
     return "", lacking[1] if lacking else said
 

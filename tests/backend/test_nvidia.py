@@ -188,17 +188,21 @@ def test_gpus_that_the_runtime_has_no_code_for(capabilities, runtime, cuda, lack
         )
 
 
-def test_the_readme_names_drivers_and_gpus_of_each_extra():
-    """Each GPU with its compute capability; those in brackets are the ones it leaves out."""
+def check_readme(title, extra):
+    """Each GPU of a row of README, with its compute capability; the last cell has what it lacks."""
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| {title} \|(.*)\|$", text, re.MULTILINE)
+    driver, runs, other = row.split("|")
+    assert driver.strip() == f"{extra.driver} or later"
+    for capabilities, expected in ((runs, True), (other, False)):
+        named = re.findall(r"\((\d+\.\d)\)", capabilities)
+        assert named
+        assert [one for one in named if extra.runs_on(one) != expected] == []
+
+
+def test_the_readme_names_drivers_and_gpus_of_each_extra():
     for extra in CUDA_EXTRAS:
-        (row,) = re.findall(rf"^\| `{extra.name}` \|(.*)\|$", text, re.MULTILINE)
-        driver, runs, other = row.split("|")
-        assert driver.strip() == f"{extra.driver} or later"
-        for capabilities, expected in ((runs, True), (other, False)):
-            named = re.findall(r"\((\d+\.\d)\)", capabilities)
-            assert named
-            assert [one for one in named if extra.runs_on(one) != expected] == []
+        check_readme(f"`{extra.name}`", extra)
 
 
 def test_arm_servers_have_wheels_for_cuda_13_alone():
@@ -207,6 +211,9 @@ def test_arm_servers_have_wheels_for_cuda_13_alone():
         "for cuda, gpu in ('13.0', '9.0'), ('13.0', '12.1'), ('13.0', '10.0'), ('12.9', '9.0'):\n"
         "    facts = n.DriverFacts(None, 0, cuda, (n.GpuFacts('GH200', gpu, 0),))\n"
         "    print(getattr(n.fitting_extra(facts), 'name', None))\n"
+        "print(n.CUDA_EXTRAS[0].architectures)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["cuda", "cuda", "None", "None"]
+    *names, built_for = done.stdout.splitlines()
+    assert names == ["cuda", "cuda", "None", "None"]
+    check_readme("`cuda`, on arm64", replace(CUDA_EXTRAS[0], architectures=built_for))

@@ -196,7 +196,7 @@ def test_models_in_commands_come_from_somewhere():
 
 def test_the_first_commands(workplace):
     """What installs is not run; tests/test_makefile.py is about `make`."""
-    _, bundled, _, fetched = blocks(section(README, "Install and run"), "sh")
+    _, bundled, *_, fetched = blocks(section(README, "Install and run"), "sh")
     workplace.joinpath("models").symlink_to(ROOT / "models")
     assert "https://example.org/t/7Q42" in works(f"HF_HUB_OFFLINE=1 {bundled}").stdout
     assert workplace.joinpath("page/index.html").exists()
