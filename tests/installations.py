@@ -45,6 +45,11 @@ SYSTEMS = {
 
 FREE = "--abi cp314t --implementation cp --python-version 3.14".split()
 GLIBC = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 17)]
+LACKING = re.compile(
+    r"(?<![\w.-])([a-z][\w-]*)(?:\[[\w,]+\])?(?:\{[^}]*\})?[\w.=<>,]*"
+    r" (?:has|have) no (?:usable )?wheels"
+)
+"""Of uv's words: a package, its extras, for which systems, which versions."""
 TABLE = re.compile(r"(?<=<!-- systems -->\n).*(?=<!-- end of systems -->)", re.DOTALL)
 
 
@@ -61,9 +66,7 @@ def resolve(system: str, python: str, *extras: str) -> tuple[str, str]:
     if done.returncode == 0:
         return done.stdout, ""
     said = " ".join(done.stderr.split())
-    lacking = re.search(
-        r"([a-z][\w-]*)(?:\[[\w,]+\])?[\d.=<>,]* (?:has|have) no (?:usable )?wheels", said
-    )
+    lacking = LACKING.search(said)
     return "", lacking[1] if lacking else said
 
 
