@@ -2,6 +2,7 @@
 
     python tests/installations.py orders     # beside other packages, each order in an environment
     python tests/installations.py systems    # where its wheels resolve: README's table anew
+    python tests/installations.py cpu        # with ONNX Runtime's build for the CPU
 
 It needs uv, and `orders` some gigabytes in the folder for temporary files.
 """
@@ -103,6 +104,23 @@ def systems() -> None:
     print(*lines, sep="\n")
 
 
+def cpu_builds() -> None:
+    """README's two ways to ONNX Runtime's build for the CPU, with which doctor is content."""
+    with tempfile.TemporaryDirectory() as folder:
+        only, install = Path(folder, "cpu.txt"), f"uv pip install -q '{ROOT}'"
+        only.write_text('onnxruntime-gpu; python_version < "3"\n')
+        for line in (
+            f"{install}; pip uninstall -qy onnxruntime-gpu; pip install -q onnxruntime",
+            f"{install} onnxruntime --overrides '{only}'",
+        ):
+            here = Environment(Path(folder, "environment"))
+            code, said = here.run(line)
+            size = here.run("du -sm lib | cut -f1")[1].strip()
+            print(line, f"{size} MB", *here.check(), sep=", ", flush=True)
+            if code or here.check() != (0, 0, ""):
+                sys.exit(said)
+
+
 class Environment:
     """A fresh environment."""
 
@@ -167,10 +185,10 @@ def orders(wanted: list[str]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["orders", "systems"])
+    parser.add_argument("what", choices=["orders", "systems", "cpu"])
     parser.add_argument("packages", nargs="*", help="of the orders; default: all of them")
     given = parser.parse_args()
-    if given.what == "systems":
-        systems()
-    else:
+    if given.what == "orders":
         orders(given.packages)
+    else:
+        {"systems": systems, "cpu": cpu_builds}[given.what]()
