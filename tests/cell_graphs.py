@@ -376,21 +376,21 @@ def retinaface_mxnet_expected(out, size):
     return corners(boxes), scores
 
 
-def retinaface(graph, classes):
+def retinaface(graph, classes, *, points=10):
     """All scales: boxes [1, N, 4], shares of no face and a face [1, N, 2], landmarks [1, N, 10]."""
     del classes
     made = {}
-    for name, width in (("loc", 4), ("conf", 2), ("landms", 10)):
+    for name, width in (("loc", 4), ("conf", 2), ("landms", points)):
         maps = [in_rows(graph, layer(graph, 2 * width, stride), width) for stride in (8, 16, 32)]
         made[name] = graph("Concat", *maps, axis=1)
     return made | {"conf": graph("Softmax", made["conf"], axis=-1)}
 
 
-def retinaface_expected(out, size):
+def retinaface_expected(out, size, *, least=16):
     priors = []
-    for stride, lengths in ((8, (16, 32)), (16, (64, 128)), (32, (256, 512))):
+    for stride, lengths in ((8, (1, 2)), (16, (4, 8)), (32, (16, 32))):
         place = (cells(size, stride, 2) + 0.5) * stride
-        sides = np.tile([[length, length] for length in lengths], (len(place) // 2, 1))
+        sides = np.tile([[length * least] * 2 for length in lengths], (len(place) // 2, 1))
         priors.append(np.concatenate([place, sides], 1))
     return corners(with_variances(out["loc"], np.concatenate(priors))), out["conf"][:, 1:]
 
@@ -506,6 +506,12 @@ EXPORTS = {
         frees=False,
     ),
     "RetinaFace": Export("RetinaFace", retinaface, retinaface_expected, classes=FACES),
+    "RetinaFace, plates": Export(
+        "RetinaFace, plates",
+        partial(retinaface, points=8),
+        partial(retinaface_expected, least=24),
+        classes=FACES,
+    ),
     "CenterFace": Export("CenterFace", centerface, centerface_expected, classes=FACES, at=(32, 32)),
     "BlazeFace": Export(
         "BlazeFace", blazeface, blazeface_expected, ((128, 128), (256, 256)), FACES

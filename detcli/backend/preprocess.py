@@ -128,9 +128,11 @@ def place(
             return Letterbox.by_shortest_edge(
                 picture, *(preprocessing.edges or canvas), preprocessing.multiple
             )
-        case Resize.NONE:
+        case Resize.NONE | Resize.ROUND:
             multiple = preprocessing.multiple
             height, width = (-(-side // multiple) * multiple for side in picture)
+            if preprocessing.resize is Resize.ROUND:
+                return Letterbox.stretched(picture, (height, width))
             return Letterbox(picture, (height, width), (1.0, 1.0), picture)
     fit = Letterbox.in_corner if preprocessing.resize is Resize.CORNER else Letterbox.fit
     limits = preprocessing.longest, preprocessing.enlarge

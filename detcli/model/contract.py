@@ -64,7 +64,12 @@ class Resize(StrEnum):
     CORNER = "corner"  # the same, at the top left
     STRETCH = "stretch"  # to exactly the input's height and width
     SHORTEST_EDGE = "shortest-edge"  # scaled with its proportions; the input is as large as that
-    NONE = "none"  # not at all; the input is as large as the picture
+    NONE = "none"  # not at all; the input is as large as the picture, padded to multiples
+    ROUND = "round"  # to the next multiples; the input is as large as that
+
+
+FOLLOWING = {Resize.SHORTEST_EDGE, Resize.NONE, Resize.ROUND}
+"""Where the input's size follows the picture's."""
 
 
 class Interpolation(StrEnum):
@@ -157,7 +162,7 @@ class Contract:
     @property
     def follows_picture(self) -> bool:
         """True if the size of the input depends on the picture's."""
-        return self.preprocessing.resize in {Resize.SHORTEST_EDGE, Resize.NONE}
+        return self.preprocessing.resize in FOLLOWING
 
     def canvas(self, image_size: int | None = None) -> Size:
         """Height and width of the input; the most they can be where it follows the picture.

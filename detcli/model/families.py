@@ -9,7 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from detcli.core.values import BoxFormat
-from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize, Size
+from detcli.model.contract import (
+    FOLLOWING,
+    Interpolation,
+    Layout,
+    Preprocessing,
+    Resize,
+    Size,
+)
 from detcli.model.graph import CONVOLUTIONS
 from detcli.model.heads.decode import (
     Activation,
@@ -96,7 +103,7 @@ class Family:
             return None
         longest = max(size or default) - self.margin if self.margin else None
         rule = replace(self.preprocessing, longest=longest)
-        if size is not None and rule.resize in {Resize.SHORTEST_EDGE, Resize.NONE}:
+        if size is not None and rule.resize in FOLLOWING:
             # Whoever fixed the size has stretched to it.
             rule = replace(rule, resize=Resize.STRETCH, edges=None, multiple=1)
         return rule
@@ -299,6 +306,7 @@ FAMILIES = (
         None,
         NANODET,
         needs_nms=True,
+        every_class=True,
         cells=Cells(NANODETS, Offset.DISTANCES, centre=(0.5, -0.5)),
         nms=0.6,
     ),
@@ -308,6 +316,7 @@ FAMILIES = (
         None,
         replace(NANODET, resize=Resize.STRETCH, interpolation=Interpolation.LINEAR),
         needs_nms=True,
+        every_class=True,
         cells=Cells(NANODETS, Offset.DISTANCES, ((8, 16, 32, 64),), joined=True),
         nms=0.6,
     ),
@@ -317,6 +326,7 @@ FAMILIES = (
         None,
         replace(IMAGENET, interpolation=Interpolation.CUBIC),
         needs_nms=True,
+        every_class=True,
         cells=Cells(NANODETS, Offset.DISTANCES, ((8, 16, 32, 64),), centre=(0.5, 0), joined=False),
         nms=0.6,
     ),
@@ -469,10 +479,29 @@ FAMILIES = (
         nms=0.4,
     ),
     Family(
+        "RetinaFace, plates",
+        "zeusees/License-Plate-Detector, layers/functions/prior_box.py: four corners",
+        None,
+        replace(BLACK, resize=Resize.CORNER, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
+        needs_nms=True,
+        every_class=True,
+        no_object=0,
+        cells=Cells(
+            ((CellPart.CLASSES, 2), (CellPart.BOX, 4), (CellPart.POINTS, 8)),
+            Offset.EXPONENTIAL,
+            anchors=(((24, 24), (48, 48)), ((96, 96), (192, 192)), ((384, 384), (768, 768))),
+            centre=(0.5, 0),
+            variances=(0.1, 0.2),
+            joined=False,
+        ),
+        names=("plate",),
+        nms=0.4,
+    ),
+    Family(
         "CenterFace",
         "Star-Clouds/CenterFace, prj-python/centerface.py",
         None,
-        Preprocessing(resize=Resize.NONE, scale=1.0, pad=0, multiple=32),
+        Preprocessing(resize=Resize.ROUND, scale=1.0, multiple=32),
         needs_nms=True,
         cells=Cells(
             (

@@ -430,7 +430,7 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 29
+VERSION = 30
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 

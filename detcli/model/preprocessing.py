@@ -12,7 +12,14 @@ from typing import Any, Self
 
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.files import open_regular
-from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize, Size
+from detcli.model.contract import (
+    FOLLOWING,
+    Contract,
+    Interpolation,
+    Preprocessing,
+    Resize,
+    Size,
+)
 
 METADATA_KEY = "detcli.preprocess"
 """The metadata entry that holds a preprocessing; it says what the file itself is fed."""
@@ -58,9 +65,9 @@ BY_FAMILY = tuple((part, RULE) for part in PARTS)
 def parse(text: str) -> dict[str, Any]:
     """Read the fields of a `Preprocessing` that a text names.
 
-    Entries are separated by commas: letterbox, corner, stretch, none or shortest-edge=MIN:MAX;
-    linear, cubic, area, bilinear or bicubic; rgb or bgr; scale=N; mean=R:G:B; std=R:G:B; pad=LEVEL;
-    longest=PIXELS; enlarge=FACTOR; multiple=PIXELS.
+    Entries are separated by commas: letterbox, corner, stretch, none, round or
+    shortest-edge=MIN:MAX; linear, cubic, area, bilinear or bicubic; rgb or bgr; scale=N;
+    mean=R:G:B; std=R:G:B; pad=LEVEL; longest=PIXELS; enlarge=FACTOR; multiple=PIXELS.
     """
     if len(text) > MAX_TEXT:
         raise UsageError(f"--preprocess has {len(text)} characters", EXAMPLE)
@@ -237,7 +244,7 @@ class Sidecar:
     def settles(self, *, fixed: bool) -> tuple[SettledParts, Size | None]:
         """What the files settle, and the size of the input, which may be fixed already."""
         way = self.parts.get("resize", {}).get("resize")
-        if fixed and way in {Resize.SHORTEST_EDGE, Resize.NONE}:  # it cannot follow the picture
+        if fixed and way in FOLLOWING:  # it cannot follow the picture
             return {part: own for part, own in self.parts.items() if part != "resize"}, None
         return self.parts, self.size
 

@@ -108,6 +108,8 @@ def test_levels_as_they_are(random):
         (Preprocessing(Resize.STRETCH), None, (640, 640), (640, 640)),
         (Preprocessing(Resize.SHORTEST_EDGE, edges=(256, 427)), None, (256, 341), (256, 341)),
         (Preprocessing(Resize.NONE), None, (960, 1280), (960, 1280)),
+        (Preprocessing(Resize.NONE, multiple=100), None, (1000, 1300), (960, 1280)),
+        (Preprocessing(Resize.ROUND, multiple=100), None, (1000, 1300), (1000, 1300)),
     ],
 )
 def test_each_way_to_fit_a_picture(preprocessing, stride, canvas, resized):
