@@ -27,6 +27,7 @@ class Faults:
         refuse_each: Every so many requests are answered with 503.
         cut_each: Of every so many bodies that are sent, one ends in the middle.
         status: What every request is answered with, and the code in its body.
+        outage: The numbers of those requests, if not all.
         delay_s: Time before each answer.
         hang: Set while requests are to wait, until the end of the test.
     """
@@ -34,6 +35,7 @@ class Faults:
     refuse_each: int = 0
     cut_each: int = 0
     status: tuple = ()
+    outage: range = range(1 << 62)
     delay_s: float = 0.0
     hang: threading.Event = field(default_factory=threading.Event)
 
@@ -50,6 +52,7 @@ class S3:
         client: boto3's, for whatever a test puts there and looks at.
         faults: What goes wrong with requests that are not boto3's.
         requests: Method and path of each of these, in their order.
+        answered: How many there were.
         most_at_once: How many requests were under way at the same time.
         key, secret: Credentials, which it takes for whatever is asked.
     """
@@ -83,8 +86,8 @@ class S3:
             for backend in regions.values():
                 backend.reset()
         self.faults, self.requests = Faults(), []
-        self._numbers, self._bodies = itertools.count(1), itertools.count(1)
-        self._under_way = self.most_at_once = 0
+        self._bodies = itertools.count(1)
+        self.answered = self._under_way = self.most_at_once = 0
 
     def close(self):
         self._server.shutdown()
@@ -112,7 +115,7 @@ class S3:
         faults = self.faults
         with self._lock:
             self.requests.append((environ["REQUEST_METHOD"], environ["RAW_URI"]))
-            number = next(self._numbers)
+            number = self.answered = self.answered + 1
             self._under_way += 1
             self.most_at_once = max(self.most_at_once, self._under_way)
         try:
@@ -122,7 +125,7 @@ class S3:
                     time.sleep(0.05)
             if faults.refuse_each and number % faults.refuse_each == 0:
                 return self._refuse(environ, start, "503 Slow Down", "SlowDown")
-            if faults.status:
+            if faults.status and number in faults.outage:
                 return self._refuse(environ, start, *faults.status)
             with self._one_at_a_time:
                 content = b"".join(self._moto(environ, start))

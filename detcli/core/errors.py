@@ -6,6 +6,7 @@ Each error has a hint (what to do next) and the exit code of the command line:
     ├── UsageError              2  the request is invalid
     ├── InputError              3  an input cannot be used; the others go on
     │   ├── SourceError         3  the input cannot be found or read
+    │   │   └── PlaceError      5  nothing can be read where it is, perhaps only for now
     │   └── DecodeError         3  the input is not a complete picture or video
     ├── ModelError              4  the model cannot be used
     ├── DeviceError             5  the requested device cannot be used
@@ -33,9 +34,12 @@ class DetcliError(Exception):
     Attributes:
         hint: What to do next, in one sentence; may be empty.
         exit_code: Exit code of the process that the error ends.
+        outage_at: How many of these in a row are no results of a run in shards, as the place of
+            its inputs is to blame; 0 for any number.
     """
 
     exit_code: ClassVar[int] = 1
+    outage_at: ClassVar[int] = 0
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -60,6 +64,15 @@ class InputError(DetcliError):
 
 class SourceError(InputError):
     """The input cannot be found or read."""
+
+    outage_at = 16
+
+
+class PlaceError(SourceError):
+    """Nothing can be read where the input is, perhaps only for now: a network, a mount, a right."""
+
+    exit_code = 5
+    outage_at = 1
 
 
 class DecodeError(InputError):

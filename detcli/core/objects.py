@@ -101,6 +101,8 @@ REASONS = {
 class ObjectError(Exception):
     """A store could not be reached, or refused a request."""
 
+    of_place = True  # else it concerns one object alone
+
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(reason)
         self.hint = hint
@@ -111,7 +113,15 @@ class ObjectDeniedError(ObjectError):
 
 
 class ObjectMissingError(ObjectError):
-    """The object or its bucket does not exist."""
+    """The object does not exist."""
+
+    of_place = False
+
+
+class BucketMissingError(ObjectMissingError):
+    """Its bucket does not exist."""
+
+    of_place = True
 
 
 class ObjectExistsError(ObjectError):
@@ -122,7 +132,13 @@ class ObjectTornError(ObjectError):
     """An answer ended before its end."""
 
 
-class ObjectKeyError(ObjectError):
+class AddressError(ObjectError):
+    """An address is not valid."""
+
+    of_place = False
+
+
+class ObjectKeyError(AddressError):
     """A key is one that obstore does not take."""
 
     def __init__(self, key: str = "its key") -> None:
@@ -155,7 +171,7 @@ class Address:
         bucket, _, key = rest.partition("/")
         scheme = scheme.lower()
         if not re.fullmatch(r"[\w.-]+", bucket):
-            raise ObjectError("not a valid address", f"write it as in {scheme}://bucket/pics/")
+            raise AddressError("not a valid address", f"write it as in {scheme}://bucket/pics/")
         return cls(scheme, bucket, key)
 
     @property
@@ -495,8 +511,9 @@ def _answered(status: int, phrase: str, code: str, scheme: str) -> ObjectError:
     if code in WRONG_CREDENTIALS or status == 401:
         return ObjectError(f"the store does not take the credentials: {said}", SIGN_IN[scheme])
     if status == 404:
-        what = "bucket" if code in {"NoSuchBucket", "ContainerNotFound"} else "object"
-        return ObjectMissingError(f"there is no such {what}", "check its name")
+        if code in {"NoSuchBucket", "ContainerNotFound"}:
+            return BucketMissingError("there is no such bucket", "check its name")
+        return ObjectMissingError("there is no such object", "check its name")
     if status == 403:
         hint = "check the name, and what these credentials may do there"
         return ObjectDeniedError(f"access denied: {said}", hint)

@@ -4,6 +4,7 @@ What comes over a network is fetched on threads of its own, many at a time and a
 """
 
 import contextlib
+import errno
 import itertools
 import os
 import queue
@@ -20,7 +21,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from detcli.core.errors import DecodeError, SourceError, system_reason
+from detcli.core.errors import DecodeError, PlaceError, SourceError, system_reason
 from detcli.core.files import NO_WAIT
 from detcli.core.geometry import Picture
 from detcli.core.objects import Address, Bucket, ObjectError
@@ -116,14 +117,30 @@ def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
             else:
                 chunks = descriptor_chunks(descriptor, Event())
                 data = gather(chunks, options.max_bytes, limit_s=options.inputs.input_timeout)
-    except FileNotFoundError:
-        raise SourceError("no such file", "check the path") from None
     except (OSError, ValueError) as error:
-        raise SourceError(
-            f"cannot be read: {system_reason(error)}", "check the path, and its permissions"
-        ) from error
+        raise unreadable(path, error) from error
     picture = load_bytes(data, options)
     return replace(picture, file=data) if options.keep else picture
+
+
+OF_NAME = {None, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
+"""Errors of the system that a name is to blame for; it has no number for others."""
+
+
+def unreadable(path: str | Path, error: OSError | ValueError) -> SourceError:
+    """The error of a file that cannot be read: a PlaceError, unless it alone is to blame.
+
+    A mount that is gone leaves an empty folder, or none.
+    """
+    number = getattr(error, "errno", None)
+    if number in {errno.ENOENT, errno.ENOTDIR}:
+        with contextlib.suppress(OSError), os.scandir(Path(path).parent) as others:
+            if next(others, None) is not None and not os.path.lexists(path):
+                return SourceError("no such file", "check the path")
+        hint = "check the path, from which folder it counts, and that its drive is there"
+        return PlaceError("no such file", hint)
+    kind = SourceError if number in OF_NAME else PlaceError
+    return kind(f"cannot be read: {system_reason(error)}", "check the path, and its permissions")
 
 
 def stdin_problem() -> str:
@@ -298,7 +315,8 @@ def _store_errors(what: str) -> Iterator[None]:
     try:
         yield
     except ObjectError as error:
-        raise SourceError(f"{what}: {error}", error.hint) from None
+        kind = PlaceError if error.of_place else SourceError
+        raise kind(f"{what}: {error}", error.hint) from None
 
 
 def http_request(url: str) -> tuple[int, Generator[bytes]]:

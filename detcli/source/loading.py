@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from detcli.core.errors import DetcliError, InputError, SourceError, as_error
+from detcli.core.errors import DetcliError, InputError, PlaceError, SourceError, as_error
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
 from detcli.core.timing import POLL_S, LateError, RunningTime, within
@@ -271,7 +271,7 @@ class _Reader(threading.Thread):
 
 
 def _not_read(count: int) -> SourceError:
-    return SourceError(
+    return PlaceError(
         f"not read: {count} inputs before it hang",
         "leave those out; their records have an error, too",
     )

@@ -16,7 +16,7 @@ from threading import Event
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-from detcli.core.errors import SourceError, UsageError, system_reason
+from detcli.core.errors import PlaceError, SourceError, UsageError, system_reason
 from detcli.source.fetch import file_chunks, stdin_chunks, stdin_problem
 from detcli.source.loading import STDIN, Item, failed
 
@@ -182,7 +182,7 @@ def search(
                         files.append(entry.path)
         except OSError as error:
             reason = f"cannot list it: {error.strerror}"
-            yield failed(path, SourceError(reason, "check its permissions"))
+            yield failed(path, PlaceError(reason, "check its permissions"))
             continue
         yield without_copies(sorted(files))
         if recursive:

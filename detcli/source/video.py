@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from detcli.core.config import EPSILON_S, Inputs
-from detcli.core.errors import DecodeError, InputError, SourceError, system_reason
+from detcli.core.errors import DecodeError, InputError, PlaceError, SourceError
 from detcli.core.geometry import Image, Picture
 from detcli.core.opencv import cv2
 from detcli.core.record import Clip, Origin
 from detcli.source.container import Part, is_mirrored, is_whole
 from detcli.source.decode import check_size
-from detcli.source.fetch import http_part
+from detcli.source.fetch import http_part, unreadable
 from detcli.source.loading import Item, SourceProgress, failed
 from detcli.source.names import is_address
 
@@ -72,13 +72,13 @@ def open_file(path: str) -> cv2.VideoCapture:
     try:
         empty = Path(path).stat().st_size == 0
     except (OSError, ValueError) as error:
-        raise SourceError(f"cannot be read: {system_reason(error)}", "check the path") from error
+        raise unreadable(path, error) from error
     # Absolute, so that FFmpeg does not read the start of a name as a protocol.
     capture = _open(str(Path(path).absolute()), [])
     if capture is not None:
         return capture
     if not os.access(path, os.R_OK):
-        raise SourceError("cannot be read: Permission denied", "check its permissions")
+        raise PlaceError("cannot be read: Permission denied", "check its permissions")
     raise DecodeError(
         "empty" if empty else "not a video that FFmpeg can read, or a damaged one",
         "fetch or copy the file again",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from source_items import error_of
 
-from detcli.core.errors import InferenceError, SourceError
+from detcli.core.errors import InferenceError, PlaceError, SourceError
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
 from detcli.source import loading as module
@@ -87,7 +87,7 @@ def test_hanging_threads_are_bounded(loaders, hang, monkeypatch):
     before = threading.active_count()
     loads = put(loaders(2), *[hang] * 40)
     assert threading.active_count() - before <= 3 + 2 + 1
-    assert {type(load.error) for load in loads} == {SourceError}
+    assert {type(load.error) for load in loads} == {SourceError, PlaceError}
     texts = [str(load.error) for load in loads]
     assert texts[:4] == ["not read and decoded after 0.4 s"] * 4
     assert "inputs before it hang" in texts[-1]

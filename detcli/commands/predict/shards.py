@@ -1,24 +1,23 @@
 """A run in shards: `detcli predict SOURCE... -o FOLDER/`."""
 
 import time
-from pathlib import Path
 
 from detcli import __version__
 from detcli.cli.messages import fetching, progress, protect_stderr, say, set_verbosity, tell
 from detcli.core.config import Config
 from detcli.core.errors import UsageError
-from detcli.core.text import count, is_object
+from detcli.core.text import count
 from detcli.core.values import Format, Share
 from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts
 from detcli.run.shards import open_engine
-from detcli.run.shards.manifest import HeaderJson, Manifest, OpenedRun, address_of, begin, source_of
+from detcli.run.shards.manifest import HeaderJson, OpenedRun, begin
 from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import Store, open_store
 from detcli.run.shards.work import Progress, WorkRequest
 from detcli.run.shards.workers import Workers
 from detcli.source.loading import STDIN
-from detcli.source.names import identity, is_address, is_live
+from detcli.source.names import is_live
 from detcli.source.sources import Sources
 
 SET_UP = "detcli.commands.predict.shards:set_up"
@@ -61,8 +60,6 @@ def predict_shards(config: Config) -> Counts:
             named = inputs.source or inputs.files_from is not None
             entries = sources.entries() if named else None
             opened = begin(store, header, entries, shards.shard_size, extend=shards.extend)
-        if not named:
-            _require_here(store, opened.manifest)
         there = opened.manifest.parts()
         share = shards.shards or Share()
         mine = range(share.first - 1, len(opened.manifest), share.step)
@@ -70,24 +67,6 @@ def predict_shards(config: Config) -> Counts:
         if not config.messages.quiet:
             _say_begin(store, opened, schedule.total, len(mine))
         return _run(engine, schedule, store, quiet=config.messages.quiet)
-
-
-def _require_here(store: Store, manifest: Manifest) -> None:
-    """Refuse to go on in another folder than that in which the run began.
-
-    Relative names stand for nothing there, and each would get an error for its record, for good.
-    """
-    names = manifest.shard(0).names if len(manifest) else ()
-    if names and all(
-        name is not None
-        and not (is_address(name) or is_object(name) or Path(name).is_absolute())
-        and identity(name) is None
-        for name in map(address_of, names)
-    ):
-        raise UsageError(
-            f"{source_of(names[0])}, like all names of the first shard of {store}, is not here",
-            "go on in the folder where the run began; a run with absolute names goes on anywhere",
-        )
 
 
 def set_up(config: Config) -> None:

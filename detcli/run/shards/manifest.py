@@ -163,6 +163,8 @@ def _as_name(entry: SourceEntry) -> Name:
     try:
         entry.load()
     except InputError as error:
+        if error.outage_at == 1:  # it may be sound later
+            raise error.about(entry.origin.source) from error
         return Unusable(entry.origin.source, str(error), error.hint)
     raise TypeError("an entry without a name is a failure")
 

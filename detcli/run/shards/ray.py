@@ -27,13 +27,10 @@ from detcli.core.cache import cache_folder, make_cache_folders
 from detcli.core.errors import DetcliError, DeviceError, UsageError
 from detcli.core.files import make_folder, sha256, write_file
 from detcli.core.opencv import PIXEL_LIMIT
-from detcli.core.text import is_object, public_name, public_text
+from detcli.core.text import public_name, public_text
 from detcli.model.file import ModelFile
-from detcli.run.shards.manifest import FIRST
-from detcli.run.shards.store import Store, open_store
 from detcli.run.shards.work import Task, WorkRequest
 from detcli.run.shards.workers import Ended, Tell, Workers, serve
-from detcli.source.names import is_address
 
 log = logging.getLogger(__name__)
 
@@ -285,16 +282,8 @@ def work_here(
         put(pickle.dumps(event))
 
     def run() -> None:
-        request = WorkRequest.from_json(start)
-        store = open_store(str(request.config.writing.output))
-
-        def next_task() -> Task | None:
-            task: Task | None = pickle.loads(take())  # noqa: S301 - of the engine
-            if task is not None:
-                _require_shared(store, task)
-            return task
-
-        serve(start, next_task, tell, _unpacked(files) / request.model.path.name)
+        model = _unpacked(files) / WorkRequest.from_json(start).model.path.name
+        serve(start, lambda: pickle.loads(take()), tell, model)  # noqa: S301 - of the engine
         tell(Ended(""))
 
     threading.Thread(target=run, daemon=True).start()
@@ -311,14 +300,3 @@ def _unpacked(files: dict[str, bytes]) -> Path:
         if not path.exists() or sha256(path) != hashes[name]:
             write_file(make_folder(path.parent) / path.name, content)
     return folder
-
-
-def _require_shared(store: Store, task: Task) -> None:
-    """Refuse a node that does not see what the others see."""
-    hint = "use a folder that all nodes share, or a bucket"
-    if not store.exists(FIRST):
-        raise DeviceError(f"{store} is not there", hint)
-    names = (name for name in task.shard.names if isinstance(name, str))
-    paths = [name for name in names if not (is_address(name) or is_object(name))]
-    if paths and not any(map(os.path.lexists, paths)):
-        raise DeviceError(f"{paths[0]} is not there", hint)

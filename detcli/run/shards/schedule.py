@@ -4,8 +4,8 @@ A shard whose worker died is worked again, by a worker that has nothing else in 
 deaths it is cut in two, and so are its pieces, until single names are left; a name whose worker has
 died three times over it alone gets a record with an error. The others are worked as usual.
 
-An engine calls `next` for each worker that wants a task, and `done` or `died` when it has finished
-one or died. A schedule is not thread-safe.
+An engine calls `next` for each worker that wants a task, and `done`, `failed` or `died` when it has
+finished one, given one up or died. A schedule is not thread-safe.
 """
 
 import json
@@ -13,7 +13,7 @@ import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable
 
-from detcli.core.errors import InferenceError
+from detcli.core.errors import InferenceError, StoreError
 from detcli.core.record import Origin, Record
 from detcli.run.counts import Counts
 from detcli.run.shards.manifest import Manifest, meta_of, source_of
@@ -61,6 +61,9 @@ class Schedule:
         """The next task of a worker, which may have one in hand whose records are on their way.
 
         None if it has to wait until another worker has finished or died, or if all is over.
+
+        Raises:
+            StoreError: It cannot be found out whether the task has been done.
         """
         held = self._held[worker]
         if any(map(self._is_suspect, held)):
@@ -71,9 +74,10 @@ class Schedule:
             held.append(task := self._suspects.popleft())
             return task
         while self._waiting:
+            part = self._manifest.part(self._waiting[-1])
+            published = self._store.exists(part)
             number = self._waiting.pop()
-            part = self._manifest.part(number)
-            if self._store.exists(part):  # another run was faster
+            if published:  # another run was faster
                 self.elsewhere += 1
                 continue
             held.append(task := Task.whole(self._manifest.shard(number), part))
@@ -85,6 +89,14 @@ class Schedule:
         self._held[worker].remove(done.task)
         self._fruitless = 0
         return self._add(done) if done.task.part is None else done.counts
+
+    def failed(self, worker: WorkerId, task: Task) -> None:
+        """A worker has given up a task, which stays to be done."""
+        self._held[worker].remove(task)
+        if self._is_suspect(task):
+            self._suspects.append(task)
+        else:
+            self._waiting.appendleft(task.shard.number)
 
     def died(self, worker: WorkerId, cause: str) -> Counts | None:
         """A worker has died; returns a shard's counts, if that has completed it.
@@ -98,7 +110,7 @@ class Schedule:
             self._fail_if_fruitless(cause, "the last one had no shard in hand", STARTS)
         completed = None
         for task in held:
-            if task.part is not None and self._store.exists(task.part):
+            if self._is_published(task):
                 self.elsewhere += 1  # it died between publishing and saying so
                 continue
             self._strikes[key := _key(task)] += 1
@@ -131,6 +143,12 @@ class Schedule:
         self._fruitless += 1
         if self._fruitless >= limit:
             raise repeated_deaths_error(cause, when)
+
+    def _is_published(self, task: Task) -> bool:
+        try:
+            return task.part is not None and self._store.exists(task.part)
+        except StoreError:
+            return False  # it is worked again, which does no harm
 
     def _is_suspect(self, task: Task) -> bool:
         return task.part is None or self._strikes[_key(task)] > 0

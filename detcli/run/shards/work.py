@@ -16,11 +16,12 @@ from threading import Lock
 
 from detcli.core.config import Config
 from detcli.core.device import Device
+from detcli.core.errors import DetcliError, OutputError, PlaceError, StoreError
 from detcli.core.record import Record, SettingsJson
 from detcli.model.file import ModelFile
 from detcli.run import open_run
 from detcli.run.counts import Counts
-from detcli.run.shards.manifest import Shard, to_entry
+from detcli.run.shards.manifest import FIRST, Shard, to_entry
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store, open_store
 from detcli.source.loading import Item, of_input
@@ -106,7 +107,16 @@ class Done:
     lines: bytes = b""  # the records of a piece, as JSON Lines
 
 
-WorkReport = Ready | Progress | Done
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A worker has given up a task: what it needs cannot be reached, perhaps only for now."""
+
+    task: Task
+    error: DetcliError
+    mostly: bool  # whether most of the names that it tried have failed
+
+
+WorkReport = Ready | Progress | Done | Failed
 
 
 def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkReport], None]) -> None:
@@ -135,6 +145,18 @@ class _OpenTask:
     writer: PartWriter
     counts: Counts = field(default_factory=Counts)
     last: int | None = None  # index of its last record in the pipeline, once that is known
+    row: int = 0  # of the last records, how many have an error that may be of their place
+    outage: DetcliError | None = None  # why it is given up
+
+    def add(self, record: Record) -> None:
+        """Add a record, or give up: an error of the place is not a result."""
+        self.counts.add(record)
+        error = record.error
+        self.row = self.row + 1 if error is not None and error.outage_at else 0
+        if error is not None and 0 < error.outage_at <= self.row and self.outage is None:
+            self.outage = PlaceError(f"{record.origin.source}: {error}", error.hint)
+        if self.outage is None:
+            self.writer.add(record.to_json())
 
 
 class _Worker:
@@ -167,6 +189,8 @@ class _Worker:
                 yield waiting
                 count += 1
                 waiting = item
+                if now.outage is not None:
+                    break
             # Set before the last item is handed out, so that its record ends the task.
             now.last = count
             yield waiting
@@ -175,8 +199,7 @@ class _Worker:
     def add(self, record: Record) -> None:
         """Add a record to its task, and finish the task if it is the last."""
         now = self._open[0]
-        now.writer.add(record.to_json())
-        now.counts.add(record)
+        now.add(record)
         self._records += 1
         if time.monotonic() - self._said_s >= PROGRESS_S or now.last == record.index:
             self._tell(Progress(self._records))
@@ -190,13 +213,28 @@ class _Worker:
             one.writer.__exit__()
 
     def _finish(self, done: _OpenTask) -> None:
-        task = done.task
+        task, counts, lines = done.task, done.counts, b""
         with done.writer as writer:
-            if task.part is None:
-                self._tell(Done(task, done.counts, writer.content()))
-            else:
-                writer.publish(self._store, task.part)
-                self._tell(Done(task, done.counts))
+            try:
+                if task.part is None:
+                    lines = writer.content()
+                elif done.outage is None:
+                    self._require_store()
+                    writer.publish(self._store, task.part)
+            except (OutputError, StoreError, PlaceError) as error:
+                done.outage, counts = error, Counts(failed=1)
+        if done.outage is None:
+            self._tell(Done(task, counts, lines))
+        else:
+            self._tell(Failed(task, done.outage, counts.failed * 2 > counts.done))
+
+    def _require_store(self) -> None:
+        """Refuse to make the folder anew, where it is not mounted."""
+        if not self._store.exists(FIRST):
+            raise PlaceError(
+                f"{self._store} has no {FIRST} here",
+                "check its drive; tasks on several machines need one that all see, or a bucket",
+            )
 
     def _tell(self, report: WorkReport) -> None:
         with self._lock:

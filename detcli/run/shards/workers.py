@@ -6,6 +6,7 @@ ends ends too: the process that started it is gone.
 """
 
 import contextlib
+import logging
 import os
 import pickle
 import queue
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,11 +23,35 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol, Self, cast
 
 from detcli.core.device import available_cores
-from detcli.core.errors import DetcliError, DetcliWarning, UsageError, as_error
+from detcli.core.errors import (
+    DetcliError,
+    DetcliWarning,
+    PlaceError,
+    StoreError,
+    UsageError,
+    as_error,
+)
 from detcli.core.interrupts import interrupts
 from detcli.run.counts import Counts
 from detcli.run.shards.schedule import STARTS, Schedule, repeated_deaths_error
-from detcli.run.shards.work import Done, Progress, Ready, Task, WorkReport, WorkRequest, work
+from detcli.run.shards.work import (
+    Done,
+    Failed,
+    Progress,
+    Ready,
+    Task,
+    WorkReport,
+    WorkRequest,
+    work,
+)
+
+log = logging.getLogger(__name__)
+
+PAUSES_S = (1, 2, 4, 8, 16, 32)
+"""How long a worker waits that could not reach what it needs, before it tries again."""
+
+POLL_S = 0.5
+"""How often it is looked whether a pause is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +97,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         self._waiting: set[int] = set()  # for a task
         self._warnings: set[str] = set()
         self._nodes: dict[int, str] = {}
+        self._pauses: dict[int, tuple[int, float]] = {}  # how many in a row, and until when
+        self._proven = False  # whether any worker has done anything
 
     def __enter__(self) -> Self:
         try:
@@ -107,16 +135,19 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             self._start(number)
         while not schedule.over or self._nodes:  # those that have not begun are not needed
             for number in sorted(self._waiting):
-                if (task := schedule.next(number)) is not None or schedule.over:
-                    self._waiting.remove(number)
-                    self._workers[number].send(task)
-            number, event = self._next()
+                self._give(number, schedule)
+            number, event = self._next(POLL_S)
             counts = None
             match event:
                 case Progress():
                     yield event
                 case Done():
+                    self._proven = True
+                    self._pauses.pop(number, None)
                     counts = schedule.done(number, event)
+                case Failed(task, error, mostly):
+                    schedule.failed(number, task)
+                    self._pause(number, error, at_once=mostly and not self._proven)
                 case Ended(cause):
                     del self._workers[number]
                     self._waiting.discard(number)
@@ -131,9 +162,38 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """On how many machines there are workers now."""
         return len({*self._nodes.values()})
 
-    def _next(self) -> tuple[int, WorkerEvent]:
-        """The next event of any worker; those that concern the engine alone are dealt with."""
-        number, event = self._events.get()
+    def _give(self, number: int, schedule: Schedule) -> None:
+        """Give a worker that waits its next task, if there is one and its pause is over."""
+        if self._pauses.get(number, (0, 0.0))[1] > time.monotonic() and not schedule.over:
+            return
+        try:
+            task = schedule.next(number)
+        except StoreError as error:
+            self._pause(number, error, at_once=not self._proven)
+            return
+        if task is not None or schedule.over:
+            self._waiting.remove(number)
+            self._workers[number].send(task)
+
+    def _pause(self, number: int, error: DetcliError, *, at_once: bool) -> None:
+        """Let a worker wait, each time longer; raises the error in the end."""
+        pauses, until_s = self._pauses.get(number, (0, 0.0))
+        if until_s > (now_s := time.monotonic()):  # it had two tasks in hand
+            return
+        if at_once or pauses == len(PAUSES_S):
+            raise PlaceError(str(error), error.hint) if isinstance(error, StoreError) else error
+        self._pauses[number] = pauses + 1, now_s + PAUSES_S[pauses]
+        log.warning("%s; trying again in %s s", error, PAUSES_S[pauses])
+
+    def _next(self, timeout_s: float | None = None) -> tuple[int, WorkerEvent | None]:
+        """The next event of any worker, None if there is none in time.
+
+        Those that concern the engine alone are dealt with.
+        """
+        try:
+            number, event = self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return -1, None
         match event:
             case Ready(node):
                 self._nodes[number] = node

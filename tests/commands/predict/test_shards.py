@@ -1,5 +1,6 @@
 """`detcli predict -o FOLDER/`: options, refusals, and runs that go on."""
 
+import errno
 import json
 import os
 import signal
@@ -9,6 +10,8 @@ import time
 import forked
 import pytest
 from json_lines import lines
+
+from detcli.source.fetch import load_file, unreadable
 
 
 @pytest.fixture
@@ -144,14 +147,53 @@ def test_relative_names_are_not_looked_for_in_another_folder(shards, tmp_path, i
     (tmp_path / "elsewhere").mkdir()
     command = ["predict", "-m", "../colours.onnx", "--conf", 0.5, "-o", "../boxes/"]
     done = invoke(*command, cwd=tmp_path / "elsewhere")
-    assert done.returncode == 2
-    assert "pics/0000.png" in done.stderr
-    assert "in the folder where the run began" in done.stderr
+    assert done.returncode == 5
+    assert "pics/0004.png: no such file" in done.stderr
+    assert "from which folder it counts" in done.stderr
     assert not shards.part(1).exists()
     for one in sorted(shards.pictures.iterdir())[:3]:
         one.unlink()  # what is gone gets an error, as long as it is not all
     shards(sources="", size=None)
     assert shards.part(1).exists()
+
+
+def test_a_mount_that_drops_makes_no_records(shards, tmp_path, monkeypatch, caplog):
+    """The folder is gone, or empty, as where nothing is mounted; or it comes back in a pause."""
+    monkeypatch.setattr("detcli.run.shards.workers.PAUSES_S", (0.01, 0.02))
+    shards()
+    whole = {part.name: part.read_bytes() for part in shards.boxes.iterdir()}
+    away = shards.pictures.rename(tmp_path / "away")
+    for number in range(2):
+        shards.part(0).unlink(missing_ok=True)
+        shards.part(number).unlink(missing_ok=True)
+        done = shards(sources="", code=5, says="png: no such file")
+        assert "hint: the same command goes on from here" in done.stderr
+        shards.pictures.mkdir(exist_ok=True)
+    shards.pictures.rmdir()
+    away.rename(shards.pictures)
+    read, failing = load_file, iter([False] * 5 + [True] * 3)
+
+    def load(path, options):
+        if next(failing, False):
+            raise unreadable(path, OSError(errno.ESTALE, "Stale file handle"))
+        return read(path, options)
+
+    monkeypatch.setattr("detcli.source.sources.load_file", load)
+    shards(sources="")
+    assert "Stale file handle; trying again in 0.01 s" in caplog.text
+    assert {part.name: part.read_bytes() for part in shards.boxes.iterdir()} == whole
+
+
+def test_a_folder_that_cannot_be_listed_is_not_written_down(shards, monkeypatch):
+    def scan(path):
+        if path == "pics":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(path)
+
+    scandir = os.scandir
+    monkeypatch.setattr("detcli.source.names.os.scandir", scan)
+    shards(code=5, says="pics: cannot list it: Permission denied")
+    assert not shards.boxes.exists()
 
 
 def test_several_runs_at_once_publish_each_part_once(shards, tmp_path):

@@ -3,6 +3,7 @@
 import time
 
 import forked
+import pytest
 
 
 def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_path):
@@ -54,3 +55,40 @@ def test_what_cannot_be_listed_now_is_not_written_down(s3, stored, detcli, make_
         assert f"{source}: cannot be listed: " in done.stderr
         s3.faults.status = ()
         assert s3.keys("boxes/") == []
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "AccessDenied"])
+@pytest.mark.usefixtures("shards_here")
+def test_credentials_that_expire_make_no_records(  # noqa: PLR0913, PLR0917 - fixtures
+    s3, stored, invoke, make_model, monkeypatch, caplog, code
+):
+    """They come back in a pause, or stay away; from the start on, the run stops at once."""
+    monkeypatch.setattr("detcli.run.shards.workers.PAUSES_S", [0.01] * 20)
+    stored(30)
+    command = (
+        *("predict", "s3://photos/pics/", "--model", make_model(), "--shard-size", 5),
+        *("-o", "s3://photos/boxes/"),
+    )
+    assert invoke(*command).returncode == 0
+    whole = {key: s3.get(key) for key in s3.keys("boxes/")}
+
+    def again(first, count):
+        for key in s3.keys("boxes/part"):
+            s3.client.delete_object(Bucket="photos", Key=key)
+        start = s3.answered + first
+        s3.faults.status, s3.faults.outage = ("403 Forbidden", code), range(start, start + count)
+        done = invoke(*command)
+        s3.faults.status = ()
+        found = {key: s3.get(key) for key in s3.keys("boxes/")}
+        assert found.items() <= whole.items()
+        return done, len(found)
+
+    done, found = again(40, 6)
+    assert (done.returncode, found) == (0, len(whole)), done.stderr
+    assert "; trying again in 0.01 s" in caplog.text
+    done, found = again(40, 1000)
+    assert (done.returncode, found < len(whole)) == (5, True), done.stderr
+    assert "403" in done.stderr
+    caplog.clear()
+    done, found = again(9, 1000)
+    assert (done.returncode, "trying again" in caplog.text) == (5, False), done.stderr

@@ -19,17 +19,12 @@ import poison
 import psutil
 import pytest
 from colour_model import picture
-from shard_headers import written
 from shard_runs import errors_of, kill_and_go_on, merged
 
 from detcli import __version__
-from detcli.core.errors import DeviceError
 from detcli.core.files import Folder
 from detcli.model.file import ModelFile
-from detcli.run.shards.manifest import Shard
-from detcli.run.shards.ray import _actor, _require_shared, _unpacked
-from detcli.run.shards.store import LocalFolder
-from detcli.run.shards.work import Task
+from detcli.run.shards.ray import _actor, _unpacked
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
@@ -200,20 +195,6 @@ def test_a_node_with_another_version_of_detcli(monkeypatch):
     assert f" has detcli {__version__}, this machine 0.0.1" in begin("0.0.1", "/", "", {})
     monkeypatch.setitem(sys.modules, "detcli", None)
     assert re.match("node .+ has no detcli: ", begin(__version__, "/", "", {}))
-
-
-def test_a_node_that_does_not_see_what_the_others_see(tmp_path):
-    store = LocalFolder(tmp_path)
-    shard = Shard(0, 0, (str(tmp_path / "a.png"), "s3://bucket/b.png"), "")
-    task = Task.whole(shard, "part-00000.jsonl")
-    with pytest.raises(DeviceError, match=f"^{tmp_path} is not there$"):
-        _require_shared(store, task)
-    written(store, ["a"], 1)
-    with pytest.raises(DeviceError, match=r"a\.png is not there"):
-        _require_shared(store, task)
-    (tmp_path / "a.png").touch()
-    _require_shared(store, task)
-    _require_shared(store, Task.whole(Shard(0, 0, ("s3://bucket/b.png",), ""), "x"))
 
 
 def test_a_model_is_sent_with_what_lies_beside_it(make_model, cache, tmp_path):

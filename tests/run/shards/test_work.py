@@ -2,6 +2,7 @@
 
 import random as rng
 import threading
+from pathlib import Path
 
 import cv2
 import pytest
@@ -10,14 +11,14 @@ from shard_headers import written
 
 from detcli.core.config import Config, Inputs, Running, Settings, Writing
 from detcli.core.device import Device, DeviceOptions
-from detcli.core.errors import OutputError
+from detcli.core.errors import OutputError, PlaceError
 from detcli.model.zoo import find
 from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.run.shards.manifest import Unusable
 from detcli.run.shards.parts import Merge
 from detcli.run.shards.store import LocalFolder
-from detcli.run.shards.work import Done, Progress, Ready, Task, WorkRequest, work
+from detcli.run.shards.work import Done, Failed, Progress, Ready, Task, WorkRequest, work
 from detcli.source.sources import Sources
 
 CPU = Device.parse("cpu")
@@ -164,8 +165,26 @@ def test_the_next_task_is_asked_for_before_the_last_is_done(tmp_path, names, mak
     assert len(play.of(Done)) == len(rest) + 1
 
 
-def test_a_part_that_cannot_be_published_ends_the_worker(tmp_path, names, make_model):
+def test_a_part_that_cannot_be_published_stays_to_be_done(tmp_path, names, make_model):
     play = Play(tmp_path / "boxes", names, 10, make_model())
     (tmp_path / "boxes" / "part-00001.jsonl").mkdir()
-    with pytest.raises(OutputError, match="part-00001"):
-        play.work()
+    play.work()
+    (failed,) = play.of(Failed)
+    assert (type(failed.error), failed.task.shard.number) == (OutputError, 1)
+    assert "part-00001" in str(failed.error)
+    (tmp_path / "boxes" / "manifest.jsonl").unlink()  # as where the drive of the folder is gone
+    play.work(play.tasks()[:1])
+    assert "boxes has no manifest.jsonl" in str(play.of(Failed)[1].error)
+
+
+def test_an_outage_is_no_result(tmp_path, names, make_model):
+    """The first name is sound, and the others cannot be read; the picture that is torn is one."""
+    for name in names[9:]:
+        Path(name).unlink()
+        Path(name).symlink_to("/no/such/mount/x.png")
+    play = Play(tmp_path / "boxes", names, 8, make_model())
+    play.work()
+    assert [done.task.shard.number for done in play.of(Done)] == [0]
+    for failed, mostly in zip(play.of(Failed), (False, True), strict=True):
+        assert (type(failed.error), failed.mostly) == (PlaceError, mostly)
+    assert play.manifest.parts() == {0}
