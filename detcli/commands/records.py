@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from detcli.cli.messages import progress, say, set_verbosity
 from detcli.cli.options import adapted, command
 from detcli.core.config import INPUT, OUTPUT, Config, Messages, Writing
-from detcli.core.errors import CheckError, UsageError
+from detcli.core.errors import CheckError, InputError, UsageError
 from detcli.core.files import StandardOutput
 from detcli.core.interrupts import interrupts
 from detcli.core.options import REQUIRED, option
@@ -53,12 +53,13 @@ def merge(
     """Merge the parts of a sharded run.
 
     The output is what one run on one machine writes. Each name of the run's manifest is there once;
-    what is missing or damaged is listed, nothing is written, and the exit code is 6.
+    what is missing or damaged is listed, nothing is written, and the exit code is 6. It is 3 if
+    records are errors.
     """
     set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
     from detcli.core.record import OPTIONAL_FIELDS  # these load NumPy, which --help does not need
     from detcli.run.shards.manifest import NAME, PART, Manifest
-    from detcli.run.shards.parts import Merge
+    from detcli.run.shards.parts import Merge, shown
     from detcli.run.shards.store import open_store
     from detcli.sink import choose_format, open_record_sink, open_target, require_file
 
@@ -93,6 +94,9 @@ def merge(
         sink.close()
     if wanted:
         say(f"wrote {count(merging.count, 'record')} of {count(len(manifest), 'part')} to {target}")
+    if merging.failed:
+        hint = "work them again with --retry-failed, added to the command that made the parts"
+        raise InputError(shown(merging.failed), hint)
 
 
 def _copy(merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, shown: bool) -> None:

@@ -695,6 +695,12 @@ class Shards:
         "Add inputs that are new since the run began as further shards.",
         boxes=False,
     )
+    retry_failed: bool = option(
+        False,
+        "--retry-failed",
+        "Work inputs again whose record is an error.",
+        boxes=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -732,7 +738,8 @@ class Config:
             self._check_shards()
         elif self.shards != Shards():
             raise UsageError(
-                "--on, --actors, --shards, --shard-size and --extend are for runs in shards",
+                "--on, --actors, --shards, --shard-size, --extend and --retry-failed are for runs "
+                "in shards",
                 "name a folder for its parts, with a / at the end: --output boxes/",
             )
         require_partners(rows(Config), given)

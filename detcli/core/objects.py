@@ -282,11 +282,15 @@ class Bucket:
         with contextlib.suppress(ObjectDeniedError):  # writing may be allowed without listing
             next(self.list("detcli-asks-for-nothing/"), None)
 
-    def read(self, key: str) -> tuple[int, Generator[bytes]]:
-        """The size of an object, and its bytes as they come, which may raise ObjectError, too."""
+    def read(self, key: str, last: int = 0) -> tuple[int, Generator[bytes]]:
+        """The size of an object, and its bytes as they come, which may raise ObjectError, too.
+
+        Or only of its last bytes, where the store knows that.
+        """
+        options: Any = {"range": {"suffix": last}} if last and self._scheme != "az" else {}
         with self._told():
-            result = self._obstore.get(self.store, checked(key))
-            size = result.meta["size"]
+            result = self._obstore.get(self.store, checked(key), options=options)
+            size = result.range[1] - result.range[0]
         return size, self._chunks(result, size)
 
     def _chunks(self, result: Any, size: int) -> Generator[bytes]:  # noqa: ANN401 - of obstore

@@ -174,6 +174,7 @@ class PartJson(TypedDict):
     run: str  # the hash of the manifest that it belongs to
     records: int  # how many it has
     sha256: str  # of its lines, without this field
+    failed: NotRequired[dict[str, int]]  # how many records have an error, by its kind
 
 
 class RecordJson(TypedDict):

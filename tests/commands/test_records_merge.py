@@ -56,16 +56,19 @@ def boxes(worked, tmp_path):
 
 @pytest.fixture
 def merge(invoke, tmp_path):
-    """Merge into a file, which has to be left alone unless all is well; returns stderr."""
+    """Merge into a file, which has to be left alone unless all parts are whole; returns it.
 
-    def run(folder, *options, output="all.jsonl", code=0, says=()):
+    Two records are errors, which makes the exit code 3.
+    """
+
+    def run(folder, *options, output="all.jsonl", code=3, says=()):
         path = tmp_path / output
         before = path.read_bytes() if path.is_file() else None
         done = invoke("merge", folder, "-o", output, *options, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         for part in [says] if isinstance(says, str) else says:
             assert part in done.stderr
-        if code:
+        if code != 3:
             assert (path.read_bytes() if path.exists() else None) == before
         return path
 
@@ -75,7 +78,8 @@ def merge(invoke, tmp_path):
 @pytest.mark.parametrize("parts", ["jsonl", "parquet"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_merged_parts_are_what_one_run_writes(worked, merge, parts, name):
-    says = "wrote 20 records of 7 parts"
+    says = ["wrote 20 records of 7 parts", "2 records with an error: 1 "]
+    says += ["1 DecodeError: a damaged PNG", "1 SourceError: no such file"]
     output = merge(worked / parts, "--format", name, output=f"all.{name}", says=says)
     if name == "parquet":  # whose row groups may be cut elsewhere
         assert parquet.read_table(output).equals(parquet.read_table(worked / "one.parquet"))
@@ -130,7 +134,7 @@ def test_parts_of_version_1_are_merged(worked, merge, tmp_path, parts):
 
 def test_records_go_to_standard_output(worked, invoke):
     done = invoke("merge", f"{worked / 'jsonl'}/")
-    assert (done.returncode, done.stdout) == (0, (worked / "one.jsonl").read_text())
+    assert (done.returncode, done.stdout) == (3, (worked / "one.jsonl").read_text())
 
 
 def test_missing_parts_are_listed(boxes, merge, tmp_path):

@@ -1,6 +1,9 @@
 """A run in shards: `detcli predict SOURCE... -o FOLDER/`."""
 
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from detcli import __version__
 from detcli.cli.messages import fetching, progress, protect_stderr, say, set_verbosity, tell
@@ -10,8 +13,10 @@ from detcli.core.text import count
 from detcli.core.values import Format, Share
 from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts
+from detcli.run.pipeline import MAX_LOADERS
 from detcli.run.shards import open_engine
 from detcli.run.shards.manifest import HeaderJson, OpenedRun, begin
+from detcli.run.shards.parts import Merge, failures, shown
 from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import Store, open_store
 from detcli.run.shards.work import Progress, WorkRequest
@@ -60,13 +65,27 @@ def predict_shards(config: Config) -> Counts:
             named = inputs.source or inputs.files_from is not None
             entries = sources.entries() if named else None
             opened = begin(store, header, entries, shards.shard_size, extend=shards.extend)
-        there = opened.manifest.parts()
+        manifest, there = opened.manifest, opened.manifest.parts()
         share = shards.shards or Share()
-        mine = range(share.first - 1, len(opened.manifest), share.step)
-        schedule = Schedule(store, opened.manifest, (shard for shard in mine if shard not in there))
+        mine = range(share.first - 1, len(manifest), share.step)
+        done = [shard for shard in mine if shard in there]
+        parts = (manifest.part(shard, there[shard]) for shard in done)
+        with ThreadPoolExecutor(MAX_LOADERS) as pool:
+            failed = dict(zip(done, pool.map(partial(failures, store), parts), strict=True))
+        merge = Merge(store, manifest) if shards.retry_failed else None
+        retried = {one: merge.failing(one) for one in done if merge is not None and failed[one]}
+        schedule = Schedule(
+            store, manifest, (one for one in mine if one not in there or one in retried), retried
+        )
+        earlier = sum((failed[one] for one in done if one not in retried), Counter())
         if not config.messages.quiet:
-            _say_begin(store, opened, schedule.total, len(mine))
-        return _run(engine, schedule, store, quiet=config.messages.quiet)
+            _say_begin(store, opened, len(done), len(mine))
+        if earlier:
+            say(f"{shown(earlier)}; in parts done already")
+            say("  hint: work them again with --retry-failed", prefix="")
+        counts = _run(engine, schedule, store, quiet=config.messages.quiet)
+        counts.failed += earlier.total()
+        return counts
 
 
 def set_up(config: Config) -> None:
@@ -76,7 +95,7 @@ def set_up(config: Config) -> None:
     set_up_process()
 
 
-def _say_begin(store: Store, opened: OpenedRun, left: int, mine: int) -> None:
+def _say_begin(store: Store, opened: OpenedRun, done: int, mine: int) -> None:
     """Say what there is to do."""
     if opened.added:
         shards = count(len(opened.manifest), "shard")
@@ -87,8 +106,8 @@ def _say_begin(store: Store, opened: OpenedRun, left: int, mine: int) -> None:
         say(f"{count(opened.repeated, 'name')} given again, and worked once")
     if opened.gone:
         say(f"{count(opened.gone, 'name')} of the manifest not among the inputs: they stay in it")
-    if left < mine:
-        say(f"{store}: {mine - left} of {count(mine, 'shard')} done already")
+    if done:
+        say(f"{store}: {done} of {count(mine, 'shard')} done already")
 
 
 def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> Counts:

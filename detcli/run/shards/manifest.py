@@ -18,7 +18,7 @@ import re
 import weakref
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -171,7 +171,7 @@ def _as_name(entry: SourceEntry) -> Name:
 
 FIRST = "manifest.jsonl"
 NAME = re.compile(r"manifest(?:-([0-9]{5,18}))?\.jsonl")
-PART = re.compile(r"part-([0-9]{5,18})\.(jsonl|parquet)")
+PART = re.compile(r"part-([0-9]{5,18})(?:-([1-9][0-9]{0,8}))?\.(jsonl|parquet)")
 
 
 class InputsJson(TypedDict):
@@ -201,6 +201,13 @@ class Shard:
     first: int  # how many names the shards before it have
     names: tuple[Name, ...]
     run: str  # the hash of its manifest, by which its part is known to belong to it
+    inputs: tuple[int, ...] = ()  # the numbers of the names in the run, if they are not all
+    turn: int = 0  # of --retry-failed, whose part then has only these names
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of its names in the run."""
+        return self.inputs or range(self.first, self.first + len(self.names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,17 +281,18 @@ class Manifest:
     def next_file(self) -> str:
         return file_name(len(self._sections))
 
-    def part(self, number: int) -> str:
-        """Name of a shard's part."""
-        return f"part-{number:05}.{self.header['format']}"
+    def part(self, number: int, turn: int = 0) -> str:
+        """Name of a shard's part, or of what a turn of --retry-failed adds to it."""
+        return f"part-{number:05}{f'-{turn}' * (turn > 0)}.{self.header['format']}"
 
-    def parts(self) -> set[int]:
-        """The shards whose part has been published."""
-        return {
-            int(match[1])
-            for name in self._store.names()
-            if (match := PART.fullmatch(name)) and self.part(int(match[1])) == name
-        }
+    def parts(self) -> dict[int, int]:
+        """The shards whose part has been published, and the last turn of --retry-failed."""
+        found: dict[int, set[int]] = {}
+        for match in filter(None, map(PART.fullmatch, self._store.names())):
+            number, turn = int(match[1]), int(match[2] or 0)
+            if self.part(number, turn) == match[0]:
+                found.setdefault(number, set()).add(turn)
+        return {number: max(turns) for number, turns in found.items() if 0 in turns}
 
     def _read(self, name: str) -> None:
         """Look through one file, which stays open: stores may have to fetch it anew."""

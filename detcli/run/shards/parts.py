@@ -8,12 +8,14 @@ in the manifest's order, and lists what is missing or wrong.
 import contextlib
 import hashlib
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, cast
 
-from detcli.core.errors import StoreError, system_reason
+from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.record import (
     OPTIONAL_FIELDS,
     PartJson,
@@ -22,6 +24,7 @@ from detcli.core.record import (
     set_source,
     to_record,
 )
+from detcli.core.text import count
 from detcli.run.shards.manifest import (
     EXAMPLES,
     Manifest,
@@ -42,6 +45,9 @@ DAMAGE = (ValueError, LookupError, TypeError, AttributeError, RuntimeError, Memo
 
 METADATA = "detcli.part"
 
+END = 1 << 16
+"""Bytes at the end of a part that tell what it is."""
+
 
 class TornError(Exception):
     """A part is not what was published; the message says why."""
@@ -55,6 +61,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         self._shard = shard
         self._last: RecordJson | None = None  # not written yet, as it gets a field
         self._digest = hashlib.sha256()
+        self._failed: Counter[str] = Counter()
         self._file = temporary()
 
     def __exit__(self, *_: object) -> None:
@@ -66,6 +73,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
         self._write_last()
         self._last = {**record, "index": self._shard.first + self.count}
         self._digest.update(_digested(self._last))
+        self._failed.update(_kinds(record))
         self.count += 1
 
     def content(self) -> bytes:
@@ -81,6 +89,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             "run": self._shard.run,
             "records": self.count,
             "sha256": self._digest.hexdigest(),
+            "failed": dict(sorted(self._failed.items())),
         }
         with temporary_file_errors():
             if name.endswith(PARQUET):
@@ -134,6 +143,32 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
         raise TornError("it belongs to another run")
     if (part.get("records"), part.get("sha256")) != (count, digest.hexdigest()):
         raise TornError("it has changed")
+
+
+def failures(store: Store, name: str) -> Counter[str]:
+    """How many records of a part have an error, by its kind, as its end says; see `read`."""
+    with contextlib.suppress(*DAMAGE), store.open(name, END) as file:  # `merge` tells of it
+        if name.endswith(PARQUET):
+            from detcli.sink.parquet import read_records
+
+            return Counter(json.loads(read_records(file)[1][METADATA])["failed"])
+        end = file.read()
+        return Counter(json.loads(end[end.rindex(b'"part": {') + 8 :].rstrip()[:-1])["failed"])
+    return Counter()
+
+
+def shown(failed: Counter[str]) -> str:
+    """How many records are errors, and the most frequent kinds."""
+    most = [f"{number} {kind}" for kind, number in failed.most_common(EXAMPLES)]
+    more = ", ..." * (len(failed) > EXAMPLES)
+    return f"{count(failed.total(), 'record')} with an error: {', '.join(most)}{more}"
+
+
+def _kinds(record: RecordJson) -> Iterator[str]:
+    """The kind of error that a record has, if it has one."""
+    if "error" in record:
+        text = re.split(r" ?[(:]", record["error"]["message"], maxsplit=1)[0]
+        yield re.sub(r"\d+", "N", f"{record['error']['type']}: {text}")
 
 
 def _line(record: RecordJson) -> bytes:
@@ -217,12 +252,13 @@ class Merge:
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self.count = 0  # records so far
+        self.failed: Counter[str] = Counter()  # those with an error, by its kind
         self._store, self._manifest = store, manifest
         self.faults: list[Fault] = []  # complete after the last record
-        there = manifest.parts()
-        if len(there) < len(manifest):
+        self._there = manifest.parts()
+        if len(self._there) < len(manifest):
             for shard in manifest:
-                if shard.number not in there:
+                if shard.number not in self._there:
                     self._add_fault(shard, f"missing: {_shown(shard)}", missing=True)
 
     def _add_fault(self, shard: Shard, reason: str, *, missing: bool = False) -> None:
@@ -241,16 +277,57 @@ class Merge:
         """The records of one part, each checked against the manifest's name for it."""
         part, names = self._manifest.part(shard.number), enumerate(shard.names, shard.first)
         number, name = -1, cast("Name", "")
+        again = self._again(shard)
         for record in read(self._store, part, shard):
+            now = [record]
             if number < 0 or not (_has_frames(name) and _is_of(record, name)):
                 number, name = _next(names, record)
-            if address_of(name) is not None and part.endswith(PARQUET):
-                set_source(record, source_of(name))  # which version 1 did not hold
-            record["index"], record["input"] = self.count, number
-            self.count += 1
-            yield record
+                now = again.get(number, now)
+            elif number in again:
+                continue
+            for one in now:
+                if address_of(name) is not None and part.endswith(PARQUET):
+                    set_source(one, source_of(name))  # which version 1 did not hold
+                one["index"], one["input"] = self.count, number
+                self.count += 1
+                self.failed.update(_kinds(one))
+                yield one
         if (left := next((name for _, name in names if not _has_frames(name)), None)) is not None:
             raise TornError(f"{source_of(left)} has no record")
+
+    def _again(self, shard: Shard) -> dict[int, list[RecordJson]]:
+        """The records, by their inputs, that --retry-failed has made in place of errors."""
+        found: dict[int, list[RecordJson]] = {}
+        for turn in range(1, self._there.get(shard.number, 0) + 1):
+            part = self._manifest.part(shard.number, turn)
+            made: dict[int, list[RecordJson]] = {}
+            try:
+                for record in read(self._store, part, shard):
+                    its = _is_of(record, shard.names[record["input"] - shard.first])
+                    made.setdefault(record["input"] if its else -1, []).append(record)
+            except (TornError, *DAMAGE) as error:
+                raise TornError(f"{part}: {error}") from error
+            if -1 in made:
+                raise TornError(f"{part} has records of other names")
+            found |= made
+        return found
+
+    def failing(self, number: int) -> Shard:
+        """What --retry-failed has to work of a shard: the names that have a record with an error.
+
+        Raises:
+            CheckError: Its part is damaged.
+            StoreError: It cannot be read.
+        """
+        shard = self._manifest.shard(number)
+        try:
+            failed = (record["input"] for record in self._records(shard) if "error" in record)
+            inputs = tuple(dict.fromkeys(failed))
+        except TornError as error:
+            hint = "remove it; the command without --retry-failed makes it again"
+            raise CheckError(f"{self._manifest.part(number)}: {error}", hint) from error
+        names = tuple(shard.names[one - shard.first] for one in inputs)
+        return replace(shard, names=names, inputs=inputs, turn=self._there[number] + 1)
 
 
 def _next(names: Iterator[tuple[int, Name]], record: RecordJson) -> tuple[int, Name]:

@@ -11,12 +11,13 @@ finished one, given one up or died. A schedule is not thread-safe.
 import json
 import random
 from collections import Counter, defaultdict, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from types import MappingProxyType
 
 from detcli.core.errors import InferenceError, StoreError
 from detcli.core.record import Origin, Record
 from detcli.run.counts import Counts
-from detcli.run.shards.manifest import Manifest, meta_of, source_of
+from detcli.run.shards.manifest import Manifest, Shard, meta_of, source_of
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store
 from detcli.run.shards.work import Done, Task
@@ -38,8 +39,15 @@ WorkerId = Hashable
 class Schedule:
     """The shards that are left to do, in random order: a run beside this one works others."""
 
-    def __init__(self, store: Store, manifest: Manifest, shards: Iterable[int]) -> None:
-        self._store, self._manifest = store, manifest
+    def __init__(
+        self,
+        store: Store,
+        manifest: Manifest,
+        shards: Iterable[int],
+        retried: Mapping[int, Shard] = MappingProxyType({}),
+    ) -> None:
+        """Prepare; of shards that are `retried`, only some names are worked."""
+        self._store, self._manifest, self._retried = store, manifest, retried
         waiting = [*shards]
         random.shuffle(waiting)
         self._waiting = deque(waiting)
@@ -74,13 +82,15 @@ class Schedule:
             held.append(task := self._suspects.popleft())
             return task
         while self._waiting:
-            part = self._manifest.part(self._waiting[-1])
+            number = self._waiting[-1]
+            shard = self._retried.get(number) or self._manifest.shard(number)
+            part = self._manifest.part(number, shard.turn)
             published = self._store.exists(part)
-            number = self._waiting.pop()
+            self._waiting.pop()
             if published:  # another run was faster
                 self.elsewhere += 1
                 continue
-            held.append(task := Task.whole(self._manifest.shard(number), part))
+            held.append(task := Task.whole(shard, part))
             return task
         return None
 
@@ -133,7 +143,7 @@ class Schedule:
             f"the process that worked it died {DEATHS} times: {cause}",
             "look at it alone, with detcli predict",
         )
-        origin = Origin(source, input=task.shard.first + task.start, meta=meta_of(name))
+        origin = Origin(source, input=task.shard.numbers[task.start], meta=meta_of(name))
         record = Record(origin, 0, "", "", error=error)
         counts = Counts()
         counts.add(record)
@@ -167,7 +177,7 @@ class Schedule:
                 counts.include(pieces[start].counts)
                 for line in pieces[start].lines.splitlines():
                     writer.add(json.loads(line))
-            writer.publish(self._store, self._manifest.part(shard.number))
+            writer.publish(self._store, self._manifest.part(shard.number, shard.turn))
         return counts
 
 

@@ -36,8 +36,8 @@ class Store(Protocol):
     def exists(self, name: str) -> bool:
         """Whether a file has been published."""
 
-    def open(self, name: str) -> BinaryIO:
-        """Open a file for reading; it can be sought in."""
+    def open(self, name: str, last: int = 0) -> BinaryIO:
+        """Open a file for reading, to seek in; or to read only its last bytes, or more."""
 
     def publish(self, name: str, content: BinaryIO) -> bool:
         """Write a file from its content's beginning: all of it at once, unless it exists.
@@ -109,16 +109,18 @@ class LocalFolder:
             raise self._unreadable(name, error) from error
         return True
 
-    def open(self, name: str) -> BinaryIO:
+    def open(self, name: str, last: int = 0) -> BinaryIO:
         """Open a file for reading, which must be a regular one: a pipe might never end."""
         try:
             flags = os.O_RDONLY | NO_WAIT
             file = os.fdopen(os.open(self._path / name, flags), "rb", CHUNK)
         except OSError as error:
             raise self._unreadable(name, error) from error
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             file.close()
             raise StoreError(f"{self._path / name} is not a regular file", "move it away")
+        file.seek(max(0, status.st_size - last) if last else 0)
         return file
 
     def publish(self, name: str, content: BinaryIO) -> bool:
@@ -166,11 +168,11 @@ class ObjectFolder:
         with self._readable(name):
             return self._bucket.exists(self._address.key + name)
 
-    def open(self, name: str) -> BinaryIO:
+    def open(self, name: str, last: int = 0) -> BinaryIO:
         file = tempfile.SpooledTemporaryFile(OBJECT_IN_MEMORY)  # noqa: SIM115 - the caller closes it
         try:
             with self._readable(name):
-                for chunk in self._bucket.read(self._address.key + name)[1]:
+                for chunk in self._bucket.read(self._address.key + name, last)[1]:
                     file.write(chunk)
         except BaseException:
             file.close()

@@ -178,8 +178,8 @@ class _Worker:
             self._open.append(now)
             names = task.shard.names[task.start : task.stop]
             opened = map(self._sources.open, map(to_entry, names))
-            first = task.shard.first + task.start
-            items = itertools.chain.from_iterable(map(of_input, opened, itertools.count(first)))
+            numbers = task.shard.numbers[task.start : task.stop]
+            items = itertools.chain.from_iterable(map(of_input, opened, numbers))
             waiting = next(items, None)
             if waiting is None:  # videos without frames
                 self._open.remove(now)

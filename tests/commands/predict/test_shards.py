@@ -157,6 +157,42 @@ def test_relative_names_are_not_looked_for_in_another_folder(shards, tmp_path, i
     assert shards.part(1).exists()
 
 
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_errors_are_said_again_until_they_are_mended(shards, predict, make_video, invoke, form):
+    """Of pictures and of a video, in two turns; each merge is what one run would write then."""
+    sound = [(shards.pictures / f"000{one}.png").read_bytes() for one in (4, 5, 9)]
+    video = make_video("pics/0007.mp4", frames=9).read_bytes()
+    for one in ("0004.png", "0005.png", "0009.png", "0007.mp4"):
+        (shards.pictures / one).write_bytes(b"torn" if one != "0007.mp4" else video[:-100])
+    options = f"--format {form}"
+
+    def merged(code):
+        done = invoke("merge", "boxes/", cwd=shards.pictures.parent)
+        whole = predict("pics --conf 0.5", code=code)
+        assert (done.returncode, done.stdout) == (code, whole.stdout)
+        return done.stderr
+
+    shards(options, code=3)
+    assert "4 records with an error: 3 DecodeError: " in merged(3)
+    parts = len([*shards.boxes.iterdir()])
+    for more in (options, options, f"{options} --retry-failed"):
+        done = shards(more, code=3)
+    assert "4 records with an error" not in done.stderr
+    assert "4 failed" in done.stderr
+    assert "4 records with an error: 3 DecodeError: " in shards(options, code=3).stderr
+    for one, content in zip((4, 5), sound, strict=False):
+        (shards.pictures / f"000{one}.png").write_bytes(content)
+    done = shards(f"{options} --retry-failed", code=3, says="2 pictures, ")
+    assert "; in parts done already" not in done.stderr
+    assert "2 records with an error: " in merged(3)
+    (shards.pictures / "0009.png").write_bytes(sound[2])
+    (shards.pictures / "0007.mp4").write_bytes(video)
+    shards(f"{options} --retry-failed", says="1 picture, 9 frames, ")
+    shards(f"{options} --retry-failed", says="wrote 0 parts")
+    assert merged(0) == ""
+    assert len([*shards.boxes.iterdir()]) > parts + 3
+
+
 def test_a_mount_that_drops_makes_no_records(shards, tmp_path, monkeypatch, caplog):
     """The folder is gone, or empty, as where nothing is mounted; or it comes back in a pause."""
     monkeypatch.setattr("detcli.run.shards.workers.PAUSES_S", (0.01, 0.02))

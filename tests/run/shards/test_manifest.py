@@ -62,7 +62,7 @@ def test_parts_are_those_of_the_format(store, tmp_path):
     absurd = [f"{kind}-{'9' * 200}.jsonl" for kind in ("manifest", "part")]
     for name in ("part-00001.jsonl", "part-00002.parquet", "part-2.jsonl", "note.txt", *absurd):
         (tmp_path / "boxes" / name).touch()
-    assert manifest.parts() == {1}
+    assert manifest.parts() == {1: 0}
     assert manifest.part(123456) == "part-123456.jsonl"
     assert len(Manifest(store)) == 3
 

@@ -118,7 +118,7 @@ def test_a_picture_that_kills_its_actor_is_an_error_record(make_pictures, one_ru
         [*command, "-o", f"{tmp_path / 'boxes'}/", "--on", "ray", "--shard-size", 4], timeout=300
     )
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
-    ((source, error),) = errors_of(merged(tmp_path / "boxes"), expected).items()
+    ((source, error),) = errors_of(merged(tmp_path / "boxes", 3), expected).items()
     assert "poison" in source
     assert "the process that worked it died 3 times" in error["message"]
 

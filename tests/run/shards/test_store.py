@@ -35,6 +35,9 @@ def test_what_is_published_can_be_read_and_stays_as_it_is(place, tmp_path, reque
         assert file.readline() == b"one\n"
         file.seek(0)
         assert file.read() == b"one\ntwo\n"
+    for last in (3, 100):
+        with store.open("part", last) as file:
+            assert file.read() == b"one\ntwo\n"[-last:]
     if place == "bucket":
         assert s3.get("a b/boxes/part") == b"one\ntwo\n"
         assert str(store) == "s3://photos/a b/boxes/"

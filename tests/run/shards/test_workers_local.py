@@ -66,7 +66,7 @@ def test_a_picture_that_kills_its_worker_is_an_error_record(  # noqa: PLR0913, P
     command += ["-o", f"{tmp_path / 'boxes'}/", "--on", "local:2", "--shard-size", 4]
     done = detcli(*command, env=environment, timeout=240)
     assert (done.returncode, done.stderr) == (3, "")
-    ((source, error),) = errors_of(merged(tmp_path / "boxes"), expected).items()
+    ((source, error),) = errors_of(merged(tmp_path / "boxes", 3), expected).items()
     assert "poison" in source
     assert error["type"] == "InferenceError"
     assert error["message"] == f"the process that worked it died 3 times: {cause}"
