@@ -15,7 +15,7 @@ def header(size=0, **changes):
     }
 
 
-def written(store, names, size):
-    """The manifest of a run that has just been begun."""
-    assert publish(store, FIRST, header(size), names)
+def written(store, names, size, **fields):
+    """The manifest of a run that has just been begun; `fields` replace those of its header."""
+    assert publish(store, FIRST, header(size) | fields, names)
     return Manifest(store)

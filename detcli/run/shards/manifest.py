@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
-from typing import Any, BinaryIO, NamedTuple, TypedDict
+from typing import Any, BinaryIO, NamedTuple, Self, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -193,6 +193,20 @@ class HeaderJson(TypedDict):
     inputs: InputsJson
 
 
+class Maker(NamedTuple):
+    """What makes a part, as its end names it."""
+
+    detcli: str
+    model_sha256: str
+    settings_sha256: str
+
+    @classmethod
+    def of(cls, version: str, settings: SettingsJson) -> Self:
+        """That of a version with these settings."""
+        written = json.dumps(settings, sort_keys=True).encode()
+        return cls(version, settings["model_sha256"], hashlib.sha256(written).hexdigest())
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
     """The names that make one part."""
@@ -201,6 +215,7 @@ class Shard:
     first: int  # how many names the shards before it have
     names: tuple[Name, ...]
     run: str  # the hash of its manifest, by which its part is known to belong to it
+    maker: Maker | None = None  # what makes its part
     inputs: tuple[int, ...] = ()  # the numbers of the names in the run, if they are not all
     turn: int = 0  # of --retry-failed, whose part then has only these names
 
@@ -248,6 +263,7 @@ class Manifest:
                 raise self._damaged(name, f"{file_name(number - 1)} is missing")
             self._read(name)
         self.header = self._sections[0].header
+        self._maker = Maker.of(self.header["detcli"], self.header["settings"])
 
     def __len__(self) -> int:
         return self._shards
@@ -269,7 +285,7 @@ class Manifest:
             if fields["shard"] != number:
                 raise ValueError("it has changed")
         first = section.first + within * section.header["shard_size"]
-        return Shard(number, first, names, section.run)
+        return Shard(number, first, names, section.run, self._maker)
 
     @cached_property
     def hashes(self) -> Hashes:
@@ -430,7 +446,7 @@ def begin(
             size = shard_size or max(MIN_SHARD, min(MAX_SHARD, -(-len(names) // SHARDS)))
             begun = publish(store, FIRST, {**header, "shard_size": size}, names)
         manifest = Manifest(store)
-        _require_same(store, manifest.header, header, shard_size)
+        require_same(store, manifest.header, header, shard_size)
         if entries is None or begun:
             return OpenedRun(manifest, len(names), names.repeated)
         return _go_on(store, manifest, names, extend=extend)
@@ -477,8 +493,8 @@ def _checked(entries: Iterable[SourceEntry]) -> Iterator[SourceEntry]:
         yield entry
 
 
-def _require_same(
-    store: Store, earlier: HeaderJson, now: HeaderJson, shard_size: int | None
+def require_same(
+    store: Store, earlier: HeaderJson, now: HeaderJson, shard_size: int | None = None
 ) -> None:
     """Refuse to go on with other settings."""
     now = {**now, "shard_size": shard_size or earlier["shard_size"]}

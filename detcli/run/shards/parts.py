@@ -10,10 +10,10 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.record import (
@@ -27,6 +27,7 @@ from detcli.core.record import (
 from detcli.core.text import count
 from detcli.run.shards.manifest import (
     EXAMPLES,
+    Maker,
     Manifest,
     Name,
     Shard,
@@ -56,9 +57,9 @@ class TornError(Exception):
 class PartWriter(AbstractContextManager["PartWriter"]):
     """Collects the records of a shard in a temporary file, and publishes them as its part."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, maker: Maker | None = None) -> None:
         self.count = 0
-        self._shard = shard
+        self._shard, self._maker = shard, maker or shard.maker
         self._last: RecordJson | None = None  # not written yet, as it gets a field
         self._digest = hashlib.sha256()
         self._failed: Counter[str] = Counter()
@@ -84,12 +85,13 @@ class PartWriter(AbstractContextManager["PartWriter"]):
 
     def publish(self, store: Store, name: str) -> bool:
         """Publish the records as a part, in the format of its suffix."""
-        part: PartJson = {
+        part = {
             "shard": self._shard.number,
             "run": self._shard.run,
             "records": self.count,
             "sha256": self._digest.hexdigest(),
             "failed": dict(sorted(self._failed.items())),
+            **(self._maker._asdict() if self._maker else {}),
         }
         with temporary_file_errors():
             if name.endswith(PARQUET):
@@ -139,10 +141,18 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
         raise TornError(f"it is damaged: {error}") from error
     if part is None:
         raise TornError("its end is missing")
-    if (part.get("run"), part.get("shard")) != (shard.run, shard.number):
-        raise TornError("it belongs to another run")
+    _require_made(part, shard)
     if (part.get("records"), part.get("sha256")) != (count, digest.hexdigest()):
         raise TornError("it has changed")
+
+
+def _require_made(part: PartJson, shard: Shard) -> None:
+    """Require that a part was made of a shard, by what its manifest names."""
+    if (part.get("run"), part.get("shard")) != (shard.run, shard.number):
+        raise TornError("it belongs to another run")
+    made = shard.maker._asdict() if shard.maker else {}
+    if any(part.get(name, value) != value for name, value in made.items()):
+        raise TornError("it was made by another model, other settings or another version")
 
 
 def failures(store: Store, name: str) -> Counter[str]:
@@ -202,7 +212,7 @@ class Stored:
         return self.fields
 
 
-def _to_parquet(lines: Iterable[bytes], part: PartJson, file: BinaryIO) -> None:
+def _to_parquet(lines: Iterable[bytes], part: Mapping[str, Any], file: BinaryIO) -> None:
     from detcli.sink.parquet import ParquetSink
 
     sink = ParquetSink(_Target(file), [*OPTIONAL_FIELDS])

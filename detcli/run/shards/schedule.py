@@ -15,9 +15,16 @@ from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
 
 from detcli.core.errors import InferenceError, StoreError
-from detcli.core.record import Origin, Record
+from detcli.core.record import Origin, Record, SettingsJson
 from detcli.run.counts import Counts
-from detcli.run.shards.manifest import Manifest, Shard, meta_of, source_of
+from detcli.run.shards.manifest import (
+    HeaderJson,
+    Manifest,
+    Shard,
+    meta_of,
+    require_same,
+    source_of,
+)
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store
 from detcli.run.shards.work import Done, Task
@@ -99,6 +106,16 @@ class Schedule:
         self._held[worker].remove(done.task)
         self._fruitless = 0
         return self._add(done) if done.task.part is None else done.counts
+
+    def require_same(self, settings: SettingsJson, version: str) -> None:
+        """Refuse what another worker would work with, if the manifest has something else.
+
+        Raises:
+            UsageError: These are not the manifest's.
+        """
+        header = self._manifest.header
+        now: HeaderJson = {**header, "detcli": version, "settings": settings}
+        require_same(self._store, header, now)
 
     def failed(self, worker: WorkerId, task: Task) -> None:
         """A worker has given up a task, which stays to be done."""

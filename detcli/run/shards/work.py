@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
+from detcli import __version__
 from detcli.core.config import Config
 from detcli.core.device import Device
 from detcli.core.errors import DetcliError, OutputError, PlaceError, StoreError
@@ -21,7 +22,7 @@ from detcli.core.record import Record, SettingsJson
 from detcli.model.file import ModelFile
 from detcli.run import open_run
 from detcli.run.counts import Counts
-from detcli.run.shards.manifest import FIRST, Shard, to_entry
+from detcli.run.shards.manifest import FIRST, Maker, Shard, to_entry
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store, open_store
 from detcli.source.loading import Item, of_input
@@ -89,6 +90,7 @@ class Ready:
 
     node: str  # the name of its machine
     settings: SettingsJson  # what detections depend on
+    detcli: str = __version__
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +129,10 @@ def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkRepo
     """
     store = open_store(str(request.config.writing.output))
     with open_run(request.config, request.model, cores=request.cores) as run:
-        report(Ready(platform.node(), run.settings()))
+        ready = Ready(platform.node(), run.settings())
+        report(ready)
         with run.sources([]) as sources:
-            worker = _Worker(store, sources, report)
+            worker = _Worker(store, sources, report, Maker.of(ready.detcli, ready.settings))
             try:
                 for record in map(run.watcher(), run.pipeline().run(worker.items(tasks))):
                     worker.add(record)
@@ -163,9 +166,14 @@ class _Worker:
     """Opens the items of tasks, and sorts the records into the parts of their tasks."""
 
     def __init__(
-        self, store: Store, sources: Sources, report: Callable[[WorkReport], None]
+        self,
+        store: Store,
+        sources: Sources,
+        report: Callable[[WorkReport], None],
+        maker: Maker,
     ) -> None:
         self._store, self._sources, self._report = store, sources, report
+        self._maker = maker
         self._open: deque[_OpenTask] = deque()
         self._lock = Lock()
         self._records, self._said_s = 0, time.monotonic()
@@ -174,7 +182,7 @@ class _Worker:
         """The items of all tasks; runs on the pipeline's reader."""
         count = 0
         for task in tasks:
-            now = _OpenTask(task, PartWriter(task.shard))
+            now = _OpenTask(task, PartWriter(task.shard, self._maker))
             self._open.append(now)
             names = task.shard.names[task.start : task.stop]
             opened = map(self._sources.open, map(to_entry, names))

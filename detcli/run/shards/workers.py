@@ -137,25 +137,30 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             for number in sorted(self._waiting):
                 self._give(number, schedule)
             number, event = self._next(POLL_S)
-            counts = None
-            match event:
-                case Progress():
-                    yield event
-                case Done():
-                    self._proven = True
-                    self._pauses.pop(number, None)
-                    counts = schedule.done(number, event)
-                case Failed(task, error, mostly):
-                    schedule.failed(number, task)
-                    self._pause(number, error, at_once=mostly and not self._proven)
-                case Ended(cause):
-                    del self._workers[number]
-                    self._waiting.discard(number)
-                    if cause:
-                        counts = schedule.died(number, cause)
-                        self._start(number)
-            if counts is not None:
-                yield counts
+            told = event if isinstance(event, Progress) else self._settle(number, event, schedule)
+            if told is not None:
+                yield told
+
+    def _settle(self, number: int, event: WorkerEvent | None, schedule: Schedule) -> Counts | None:
+        """Deal with an event; returns a shard's counts, if that has completed it."""
+        match event:
+            case Ready():
+                schedule.require_same(event.settings, event.detcli)
+            case Done():
+                self._proven = True
+                self._pauses.pop(number, None)
+                return schedule.done(number, event)
+            case Failed(task, error, mostly):
+                schedule.failed(number, task)
+                self._pause(number, error, at_once=mostly and not self._proven)
+            case Ended(cause):
+                del self._workers[number]
+                self._waiting.discard(number)
+                if cause:
+                    counts = schedule.died(number, cause)
+                    self._start(number)
+                    return counts
+        return None
 
     @property
     def nodes(self) -> int:

@@ -9,10 +9,12 @@ import pytest
 from colour_model import NAMES, picture
 from shard_headers import written
 
+from detcli import __version__
 from detcli.core.config import Config, Inputs, Running, Settings, Writing
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import OutputError, PlaceError
 from detcli.model.zoo import find
+from detcli.run import open_run
 from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.run.shards.manifest import Unusable
@@ -49,7 +51,6 @@ class Play:
 
     def __init__(self, folder, names, size, model, batch=None, **groups):
         self.store = LocalFolder(folder)
-        self.manifest = written(self.store, names, size)
         config = Config(
             running=Running(model=str(model), device=(CPU,), batch=batch),
             settings=Settings(conf=0.5),
@@ -57,6 +58,9 @@ class Play:
             **groups,
         )
         self.request = WorkRequest(config, find(str(model)), "builtins:id")
+        with open_run(config, self.request.model) as run:
+            made = {"detcli": __version__, "settings": run.settings()}
+        self.manifest = written(self.store, names, size, **made)
         self.reports = []
 
     def tasks(self):

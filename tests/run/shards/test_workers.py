@@ -1,4 +1,4 @@
-from shard_headers import written
+from shard_headers import header, written
 
 from detcli.run.counts import Counts
 from detcli.run.shards.schedule import Schedule
@@ -12,7 +12,7 @@ class Worker:
     def __init__(self, number, tell):
         self._tell = tell
         self.number = number
-        tell(Ready("here", {}))
+        tell(Ready("here", header()["settings"], "1.0"))
         tell(More())
 
     def send(self, task):

@@ -1,9 +1,11 @@
 """Runs in shards on processes of this machine, some of which are killed."""
 
+import hashlib
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import forked
 import poison
@@ -38,6 +40,37 @@ def test_chaos(make_pictures, one_run, tmp_path):
     killed = kill_and_go_on(command, boxes, children_of, (15, 32))
     assert killed >= 3
     assert merged(boxes) == expected
+
+
+def test_another_model_in_a_worker_that_takes_anothers_place(
+    make_pictures, one_run, make_model, tmp_path
+):
+    """It is refused, and a part that it made would be."""
+    command, expected = one_run(make_pictures(200))
+    boxes, messages = tmp_path / "boxes", tmp_path / "stderr"
+    messages.touch()
+    model = Path(command[command.index("-m") + 1])
+    begun = model.read_bytes()
+    command += ["-o", f"{boxes}/", "--on", "local:2", "--shard-size", 1]
+    process = forked.start(command, stderr=messages)
+    while not (workers := children_of(process)) or parts_in(boxes) < 4:
+        time.sleep(0.002)
+    make_model(model.name, tail="authors")
+    workers[0].kill()
+    process.join()
+    assert process.exitcode == 2
+    assert "boxes was begun with another file of the model" in messages.read_text()
+    made = parts_in(boxes)
+    assert 0 < made < 200
+    assert forked.run(command).returncode == 2
+    model.write_bytes(begun)
+    assert forked.run(command).returncode == 0
+    assert merged(boxes) == expected
+    part = boxes / "part-00007.jsonl"
+    ours = hashlib.sha256(begun).hexdigest()
+    assert f'"model_sha256": "{ours}"' in part.read_text()
+    part.write_text(part.read_text().replace(ours, "0" * 64))
+    assert "part-00007.jsonl: it was made by another model" in forked.run(["merge", boxes]).stderr
 
 
 def test_workers_end_with_the_process_that_started_them(make_pictures, one_run, tmp_path):
