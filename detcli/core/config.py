@@ -695,6 +695,13 @@ class Shards:
         "Add inputs that are new since the run began as further shards.",
         boxes=False,
     )
+    worker_timeout: float = option(
+        0,
+        "--worker-timeout SECONDS",
+        "Replace a worker that has been silent for longer; 0, the default, only names it.",
+        boxes=False,
+        range=(0, None),
+    )
     retry_failed: bool = option(
         False,
         "--retry-failed",
@@ -738,8 +745,8 @@ class Config:
             self._check_shards()
         elif self.shards != Shards():
             raise UsageError(
-                "--on, --actors, --shards, --shard-size, --extend and --retry-failed are for runs "
-                "in shards",
+                "--on, --actors, --shards, --shard-size, --extend, --retry-failed and "
+                "--worker-timeout are for runs in shards",
                 "name a folder for its parts, with a / at the end: --output boxes/",
             )
         require_partners(rows(Config), given)

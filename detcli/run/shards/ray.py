@@ -86,7 +86,7 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
             actor.listen(begun, running, patient=not least)
             return actor
 
-        with Workers(max(most, 1), begin) as workers:
+        with Workers(max(most, 1), begin, request.config.shards.worker_timeout) as workers:
             yield workers
 
 

@@ -33,7 +33,7 @@ DEATHS = 3
 """Deaths after which a shard is cut in two, and a single name counts as their cause."""
 
 STARTS = 5
-"""Workers in a row that die without a shard in hand, after which the run fails."""
+"""How often in a row a worker may be lost without a shard in hand before it is not replaced."""
 
 FRUITLESS = 16
 """Names in a row that count as the cause of deaths, after which the run fails: more likely the
@@ -71,6 +71,10 @@ class Schedule:
     def over(self) -> bool:
         """Whether nothing is left to do, or being done."""
         return not (self._waiting or self._suspects or any(self._held.values()))
+
+    def holds(self, worker: WorkerId) -> bool:
+        """Whether a worker has a task in hand."""
+        return bool(self._held.get(worker))
 
     def next(self, worker: WorkerId) -> Task | None:
         """The next task of a worker, which may have one in hand whose records are on their way.
@@ -133,8 +137,6 @@ class Schedule:
         """
         self.deaths += 1
         held = self._held.pop(worker, [])
-        if not held:
-            self._fail_if_fruitless(cause, "the last one had no shard in hand", STARTS)
         completed = None
         for task in held:
             if self._is_published(task):
@@ -155,7 +157,9 @@ class Schedule:
         """Give a name the record of an error."""
         name = task.shard.names[task.start]
         source = source_of(name)
-        self._fail_if_fruitless(cause, f"the last picture was {source}", FRUITLESS)
+        self._fruitless += 1
+        if self._fruitless >= FRUITLESS:
+            raise repeated_deaths_error(cause, f"the last picture was {source}")
         error = InferenceError(
             f"the process that worked it died {DEATHS} times: {cause}",
             "look at it alone, with detcli predict",
@@ -165,11 +169,6 @@ class Schedule:
         counts = Counts()
         counts.add(record)
         return self._add(Done(task, counts, json.dumps(record.to_json()).encode()))
-
-    def _fail_if_fruitless(self, cause: str, when: str, limit: int) -> None:
-        self._fruitless += 1
-        if self._fruitless >= limit:
-            raise repeated_deaths_error(cause, when)
 
     def _is_published(self, task: Task) -> bool:
         try:

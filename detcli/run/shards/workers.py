@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -32,6 +33,7 @@ from detcli.core.errors import (
     as_error,
 )
 from detcli.core.interrupts import interrupts
+from detcli.core.timing import RunningTime
 from detcli.run.counts import Counts
 from detcli.run.shards.schedule import STARTS, Schedule, repeated_deaths_error
 from detcli.run.shards.work import (
@@ -46,6 +48,9 @@ from detcli.run.shards.work import (
 )
 
 log = logging.getLogger(__name__)
+
+SILENT_S = 120.0
+"""After this time, a worker is named that has work and gives no sign of life."""
 
 PAUSES_S = (1, 2, 4, 8, 16, 32)
 """How long a worker waits that could not reach what it needs, before it tries again."""
@@ -89,16 +94,25 @@ class ShardWorker(Protocol):
 class Workers(contextlib.AbstractContextManager["Workers"]):
     """The workers of an engine, each replaced when it dies; leaving the context ends them."""
 
-    def __init__(self, count: int, begin: Callable[[int, Tell], ShardWorker]) -> None:
-        """Prepare; the first worker starts with the context, the others in `run`."""
-        self._count, self._begin = count, begin
-        self._events: queue.SimpleQueue[tuple[int, WorkerEvent]] = queue.SimpleQueue()
+    def __init__(
+        self, count: int, begin: Callable[[int, Tell], ShardWorker], timeout_s: float = 0
+    ) -> None:
+        """Prepare; the first worker starts with the context, the others in `run`.
+
+        One that has work and gives no sign of life for `timeout_s` is replaced; 0 for never.
+        """
+        self._count, self._begin, self._timeout_s = count, begin, timeout_s
+        self._events: queue.SimpleQueue[tuple[int, int, WorkerEvent]] = queue.SimpleQueue()
+        self._turns: Counter[int] = Counter()  # how many workers had each number
+        self._named: set[int] = set()  # those that were said to be silent
         self._workers: dict[int, ShardWorker] = {}
         self._waiting: set[int] = set()  # for a task
         self._warnings: set[str] = set()
         self._nodes: dict[int, str] = {}
         self._pauses: dict[int, tuple[int, float]] = {}  # how many in a row, and until when
         self._proven = False  # whether any worker has done anything
+        self._losses: Counter[int] = Counter()  # how often in a row each was lost without a shard
+        self._silent: dict[int, RunningTime] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -137,6 +151,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             for number in sorted(self._waiting):
                 self._give(number, schedule)
             number, event = self._next(POLL_S)
+            self._watch(schedule)
             told = event if isinstance(event, Progress) else self._settle(number, event, schedule)
             if told is not None:
                 yield told
@@ -154,13 +169,37 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 schedule.failed(number, task)
                 self._pause(number, error, at_once=mostly and not self._proven)
             case Ended(cause):
+                self._losses[number] = 0 if schedule.holds(number) else self._losses[number] + 1
                 del self._workers[number]
                 self._waiting.discard(number)
                 if cause:
                     counts = schedule.died(number, cause)
-                    self._start(number)
+                    if self._losses[number] < STARTS:
+                        self._start(number)
+                    elif not self._workers:
+                        raise repeated_deaths_error(cause, "the last one had no shard in hand")
                     return counts
         return None
+
+    def _watch(self, schedule: Schedule) -> None:
+        """Name workers that give no sign of life, and end those that have not for too long."""
+        for number in self._nodes.keys() & self._workers.keys():
+            silent_s = self._silent[number].seconds()
+            if not (schedule.holds(number) or schedule.over):
+                self._silent[number] = RunningTime()
+            elif 0 < self._timeout_s < silent_s:
+                self._tell(number)(Ended(f"no sign of life for {self._timeout_s:g} s"))
+                self._workers[number].release()
+                self._workers[number].end()
+                self._silent[number] = RunningTime()
+            elif silent_s > SILENT_S and number not in self._named:
+                self._named.add(number)
+                log.warning(
+                    "a worker on %s has given no sign of life for %.0f s; --worker-timeout %s",
+                    self._nodes[number],
+                    silent_s,
+                    f"{self._timeout_s:g} replaces it" if self._timeout_s else "would replace it",
+                )
 
     @property
     def nodes(self) -> int:
@@ -196,9 +235,13 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         Those that concern the engine alone are dealt with.
         """
         try:
-            number, event = self._events.get(timeout=timeout_s)
+            number, turn, event = self._events.get(timeout=timeout_s)
         except queue.Empty:
             return -1, None
+        if turn != self._turns[number]:
+            return number, None  # of a worker that was replaced
+        self._silent[number] = RunningTime()
+        self._named.discard(number)
         match event:
             case Ready(node):
                 self._nodes[number] = node
@@ -214,10 +257,14 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         return number, event
 
     def _start(self, number: int) -> None:
+        self._turns[number] += 1
         with interrupts.held():
-            self._workers[number] = self._begin(
-                number, lambda event: self._events.put((number, event))
-            )
+            self._workers[number] = self._begin(number, self._tell(number))
+
+    def _tell(self, number: int) -> Tell:
+        """What takes the events of the worker that has this number now."""
+        turn = self._turns[number]
+        return lambda event: self._events.put((number, turn, event))
 
 
 def serve(
@@ -278,7 +325,7 @@ def open_local(count: int, request: WorkRequest) -> Workers:
         own = devices[number::count] or (devices[number % len(devices)],)
         return _Process(request.placed(own, each, share), tell)
 
-    return Workers(count, begin)
+    return Workers(count, begin, request.config.shards.worker_timeout)
 
 
 class _Process:
@@ -316,7 +363,8 @@ class _Process:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the system
+                self._process.wait(END_S)
 
     def _write(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # it is gone, which the other thread tells

@@ -11,7 +11,7 @@ from detcli.core.errors import InferenceError
 from detcli.core.record import Origin, Record
 from detcli.run.counts import Counts
 from detcli.run.shards.parts import Merge, PartWriter
-from detcli.run.shards.schedule import DEATHS, FRUITLESS, STARTS, Schedule
+from detcli.run.shards.schedule import DEATHS, FRUITLESS, Schedule
 from detcli.run.shards.store import LocalFolder
 from detcli.run.shards.work import Done, Task
 from detcli.source.names import ListedInput
@@ -177,19 +177,6 @@ def test_a_run_works_its_share(make):
     game = make(names=30, size=5, shards=range(1, 6, 2))
     game.play(lambda _: False)
     assert game.manifest.parts().keys() == {1, 3, 5}
-
-
-def test_workers_that_die_at_once_end_the_run(make):
-    game = make()
-    schedule = game.schedule
-    for _ in range(2):  # a task that is done shows that not all is lost
-        for _ in range(STARTS - 1):
-            schedule.died("a", "SIGILL")
-        schedule.done("b", game.done(schedule.next("b")))
-    for _ in range(STARTS - 1):
-        schedule.died("a", "SIGILL")
-    with pytest.raises(InferenceError, match="workers keep dying: SIGILL"):
-        schedule.died("a", "SIGILL")
 
 
 def test_workers_that_die_over_everything_end_the_run(make):

@@ -1,7 +1,9 @@
+import pytest
 from shard_headers import header, written
 
+from detcli.core.errors import InferenceError
 from detcli.run.counts import Counts
-from detcli.run.shards.schedule import Schedule
+from detcli.run.shards.schedule import STARTS, Schedule
 from detcli.run.shards.work import Done, Ready
 from detcli.run.shards.workers import Ended, More, Workers
 
@@ -42,3 +44,55 @@ def test_there_are_no_more_workers_than_shards(store):
             worked = [*workers.run(Schedule(store, manifest, shards))]
         assert started == [*range(expected)]
         assert len(worked) == len(shards)
+
+
+@pytest.mark.parametrize(("lost", "ends"), [(6 * (STARTS - 1), False), (10_000, True)])
+def test_the_run_ends_when_no_worker_can_be_had(store, lost, ends):
+    """Six workers are lost again and again before they have a shard, as with their node."""
+    manifest = written(store, map(str, range(30)), 1)
+    started = []
+
+    class Lost(Worker):
+        def __init__(self, number, tell):
+            started.append(number)
+            if len(started) > lost + 1 or (len(started) == 1 and not ends):
+                super().__init__(number, tell)
+                return
+            if len(started) == 1:
+                tell(Ready("here", header()["settings"], "1.0"))
+            tell(Ended("SIGTERM"))
+
+    with Workers(6, Lost) as workers:
+        workers.ready()
+        if ends:
+            with pytest.raises(InferenceError, match="keep dying: SIGTERM; the last one had no sh"):
+                [*workers.run(Schedule(store, manifest, range(30)))]
+            assert len(started) == 6 * STARTS
+        else:
+            assert len([*workers.run(Schedule(store, manifest, range(30)))]) == 30
+
+
+def test_a_worker_that_hangs_is_named_and_replaced(store, monkeypatch, caplog):
+    """Its shard goes to another; what it says later is of no interest."""
+    monkeypatch.setattr("detcli.run.shards.workers.SILENT_S", 0.1)
+    manifest = written(store, ["a", "b", "c"], 1)
+    hanging = []
+
+    class Hanging(Worker):
+        def send(self, task):
+            if hanging or task is None:
+                super().send(task)
+            else:
+                hanging.append((self, task))
+
+        def end(self):
+            if hanging and hanging[0][0] is self:
+                self._tell(Done(hanging[0][1], Counts()))
+                self._tell(Ended("SIGKILL"))
+
+    with Workers(1, Hanging, 0.6) as workers:
+        workers.ready()
+        schedule = Schedule(store, manifest, range(3))
+        assert len([*workers.run(schedule)]) == 3
+    assert "a worker on here has given no sign of life for" in caplog.text
+    assert schedule.deaths == 1
