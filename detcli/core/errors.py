@@ -7,7 +7,8 @@ Each error has a hint (what to do next) and the exit code of the command line:
     ├── InputError              3  an input cannot be used; the others go on
     │   ├── SourceError         3  the input cannot be found or read
     │   │   └── PlaceError      5  nothing can be read where it is, perhaps only for now
-    │   └── DecodeError         3  the input is not a complete picture or video
+    │   ├── DecodeError         3  the input is not a complete picture or video
+    │   └── AlteredError        3  the input is not the one that was listed
     ├── ModelError              4  the model cannot be used
     ├── DeviceError             5  the requested device cannot be used
     ├── InferenceError          1  the network failed on an input
@@ -66,6 +67,10 @@ class SourceError(InputError):
     """The input cannot be found or read."""
 
     outage_at = 16
+
+
+class AlteredError(InputError):
+    """The input is not the one that was listed."""
 
 
 class PlaceError(SourceError):

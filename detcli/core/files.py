@@ -7,11 +7,12 @@ import os
 import re
 import stat
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
-from typing import IO, Any, ClassVar, TypeVar
+from typing import IO, Any, BinaryIO, ClassVar, TypeVar, cast
 
 from detcli.core.errors import DetcliError, DetcliWarning, OutputError, system_reason
 from detcli.core.interrupts import interrupts
@@ -470,6 +471,24 @@ def unwritable(path: str | Path, error: OSError, more: str = "") -> OutputError:
     """The error for what the system does not let us write; `more` ends its hint."""
     hint = _REMEDIES.get(error.errno or 0, "check the folder, its permissions and its disk")
     return OutputError(f"cannot write {path}: {system_reason(error)}", hint + more)
+
+
+IN_MEMORY = 8 << 20
+"""Bytes of a temporary file that are kept in memory."""
+
+
+def temporary() -> BinaryIO:
+    """An unnamed file, gone if the process dies; use it within `temporary_file_errors`."""
+    return cast("BinaryIO", tempfile.SpooledTemporaryFile(IN_MEMORY))
+
+
+@contextlib.contextmanager
+def temporary_file_errors() -> Iterator[None]:
+    """Raise an OSError as one that names the folder for temporary files, not the store."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(tempfile.gettempdir(), error) from error
 
 
 _WITHOUT_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}

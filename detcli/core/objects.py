@@ -128,8 +128,19 @@ class ObjectExistsError(ObjectError):
     """An object that was to be made is there already."""
 
 
+class ObjectChangedError(ObjectError):
+    """An object has another ETag."""
+
+
 class ObjectTornError(ObjectError):
     """An answer ended before its end."""
+
+
+CONDITIONS = {
+    "AlreadyExistsError": (ObjectExistsError, "it exists already", "name another"),
+    "PreconditionError": (ObjectChangedError, "it has changed", "list it again"),
+}
+"""What obstore raises for an object that is not as it was asked for."""
 
 
 class AddressError(ObjectError):
@@ -147,8 +158,8 @@ class ObjectKeyError(AddressError):
         )
 
 
-Listed = list[tuple[str, int]]
-"""Keys and sizes."""
+Listed = list[tuple[str, str]]
+"""Keys and ETags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +237,7 @@ class Bucket:
             self.store = kinds[scheme](name, **found, client_options=client, retry_config=retry)
 
     def list(self, folder: str) -> Iterator[Listed]:
-        """Yield pages of keys and sizes in the order of the store, which is that of their bytes.
+        """Yield pages of keys and ETags in the order of the store, which is that of their bytes.
 
         What the keys begin with ends with `/`, or is empty. S3 lists all keys; of other stores, one
         that obstore does not take is an ObjectKeyError.
@@ -238,7 +249,7 @@ class Bucket:
                     for page in self._obstore.list(
                         self.store, folder or None, offset=last, chunk_size=PAGE
                     ):
-                        yield [(entry["path"], entry["size"]) for entry in page]
+                        yield [(entry["path"], entry["e_tag"] or "") for entry in page]
                         last, failures = page[-1]["path"], 0
             except ObjectTornError:  # which obstore does not repeat
                 failures += 1
@@ -270,7 +281,7 @@ class Bucket:
             for page in client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._name, Prefix=folder, StartAfter=last
             ):
-                yield [(entry["Key"], entry["Size"]) for entry in page.get("Contents", ())]
+                yield [(entry["Key"], entry["ETag"]) for entry in page.get("Contents", ())]
         except ClientError as error:
             status = error.response["ResponseMetadata"]["HTTPStatusCode"]
             raise _answered(status, "", error.response["Error"]["Code"], "s3") from None
@@ -282,12 +293,14 @@ class Bucket:
         with contextlib.suppress(ObjectDeniedError):  # writing may be allowed without listing
             next(self.list("detcli-asks-for-nothing/"), None)
 
-    def read(self, key: str, last: int = 0) -> tuple[int, Generator[bytes]]:
+    def read(self, key: str, last: int = 0, tag: str | None = None) -> tuple[int, Generator[bytes]]:
         """The size of an object, and its bytes as they come, which may raise ObjectError, too.
 
-        Or only of its last bytes, where the store knows that.
+        Or only of its last bytes, where the store knows that; and only if it has this ETag.
         """
-        options: Any = {"range": {"suffix": last}} if last and self._scheme != "az" else {}
+        options: Any = {"if_match": tag} if tag else {}
+        if last and self._scheme != "az":
+            options["range"] = {"suffix": last}
         with self._told():
             result = self._obstore.get(self.store, checked(key), options=options)
             size = result.range[1] - result.range[0]
@@ -493,8 +506,9 @@ def _explained(error: Exception, scheme: str) -> ObjectError:
     """An error of obstore as one that may be printed."""
     text = str(error)
     code = match[1] if (match := re.search(r"<Code>(\w+)</Code>", text)) else ""
-    if type(error).__name__ == "AlreadyExistsError" and code not in BUSY:
-        return ObjectExistsError("it exists already", "name another")
+    if type(error).__name__ in CONDITIONS and code not in BUSY:
+        kind, reason, hint = CONDITIONS[type(error).__name__]
+        return kind(reason, hint)
     if NO_CREDENTIALS.search(text):
         return ObjectError("no credentials found", SIGN_IN[scheme])
     if answer := re.search(r"status code: (\d{3})(?: ([\w ]+))?", text):

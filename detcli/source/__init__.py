@@ -2,6 +2,7 @@
 
 sources.py             all kinds of names, and what they become
 names.py               addresses, files, folders, patterns, lists
+listing.py             all names of a run in shards, before any is opened
 loading.py             an item, and the threads that load it within a time limit
 fetch.py               bytes from files, pipes and the network, ahead of their turn
 decode.py              bytes to pixels

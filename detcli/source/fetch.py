@@ -18,13 +18,13 @@ from functools import partial
 from io import BytesIO, UnsupportedOperation
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from detcli.core.errors import DecodeError, PlaceError, SourceError, system_reason
+from detcli.core.errors import AlteredError, DecodeError, PlaceError, SourceError, system_reason
 from detcli.core.files import NO_WAIT
 from detcli.core.geometry import Picture
-from detcli.core.objects import Address, Bucket, ObjectError
+from detcli.core.objects import Address, Bucket, ObjectChangedError, ObjectError
 from detcli.core.record import Origin
 from detcli.core.text import public_name
 from detcli.core.timing import POLL_S, RunningTime
@@ -62,6 +62,33 @@ _FIRST_LOOK, _LOOK_AGAIN = 65536, 2
 _BYTES_PER_PIXEL, _METADATA = 32, 64 << 20
 # Asks for a picture: returns its size, 0 for unknown, and its bytes as they come.
 Request = Callable[[], tuple[int, Generator[bytes]]]
+
+
+class Stamped(str):  # noqa: SLOT000 - with an attribute
+    """A name with its stamp, by which it is noticed that the file has changed since."""
+
+    stamp: str  # size and time of a file, or the ETag of an object
+
+    @classmethod
+    def of(cls, name: str, stamp: str) -> Self:
+        """A name with this stamp."""
+        stamped = cls(name)
+        stamped.stamp = stamp
+        return stamped
+
+
+def stamp_of(status: os.stat_result) -> str:
+    """The stamp of a file."""
+    return f"{status.st_size}-{status.st_mtime_ns // 1000}"
+
+
+def require_unchanged(name: str | Path, stamp: str | None) -> None:
+    """Raise a AlteredError for what has another stamp than when it was listed."""
+    if isinstance(name, Stamped) and name.stamp != stamp:
+        raise AlteredError(
+            "it has changed since it was listed",
+            "--retry-failed works it as it is now; --extend adds what has changed",
+        )
 
 
 def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: float = 0.0) -> bytes:
@@ -111,6 +138,7 @@ def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
         ) as file:
             descriptor = file.fileno()
             status = os.fstat(descriptor)
+            require_unchanged(path, stamp_of(status))
             if stat.S_ISREG(status.st_mode):
                 chunks = iter(lambda: os.read(descriptor, FILE_CHUNK), b"")
                 data = gather(chunks, options.max_bytes, status.st_size)
@@ -203,7 +231,8 @@ class Fetches:
         bucket, key = self._locate(url)
         if not key or key.endswith("/"):
             raise SourceError("a folder, where a picture is expected", "name it as a source")
-        return self.item(public_name(url), partial(_object_request, bucket, key))
+        stamp = url.stamp if isinstance(url, Stamped) else None
+        return self.item(public_name(url), partial(_object_request, bucket, key, stamp))
 
     def search(self, url: str) -> Iterator[list[tuple[str, str]]]:
         """Yield the address and the name of each object in a folder, a page of them at a time."""
@@ -212,7 +241,7 @@ class Fetches:
         root = url.removesuffix(key) if key else f"{url.rstrip('/')}/"
         with _store_errors("cannot be listed"):
             for page in bucket.list(folder):
-                yield [(root + key, key.removeprefix(folder)) for key, _ in page]
+                yield [(Stamped.of(root + key, tag), key.removeprefix(folder)) for key, tag in page]
 
     def video(self, url: str) -> str:
         """An address with which an object can be read for a day, without credentials."""
@@ -299,9 +328,9 @@ class Fetch:
         self._done.set()
 
 
-def _object_request(bucket: Bucket, key: str) -> tuple[int, Generator[bytes]]:
+def _object_request(bucket: Bucket, key: str, tag: str | None) -> tuple[int, Generator[bytes]]:
     with _store_errors("cannot be fetched"):
-        size, chunks = bucket.read(key)
+        size, chunks = bucket.read(key, tag=tag)
 
     def passed_on() -> Generator[bytes]:
         with _store_errors("cannot be fetched"):
@@ -314,6 +343,8 @@ def _object_request(bucket: Bucket, key: str) -> tuple[int, Generator[bytes]]:
 def _store_errors(what: str) -> Iterator[None]:
     try:
         yield
+    except ObjectChangedError:
+        require_unchanged(Stamped.of("", "listed"), "now")
     except ObjectError as error:
         kind = PlaceError if error.of_place else SourceError
         raise kind(f"{what}: {error}", error.hint) from None

@@ -35,7 +35,7 @@ from detcli.core.objects import Address, require_obstore
 from detcli.core.record import Origin
 from detcli.core.text import is_object, public_name
 from detcli.source.decode import DecodeOptions, load_bytes
-from detcli.source.fetch import Fetches, http_request, load_file
+from detcli.source.fetch import Fetches, Stamped, http_request, load_file
 from detcli.source.loading import (
     STDIN,
     Item,
@@ -170,7 +170,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 continue
             try:
                 for entry in self._find(name):
-                    yield from of_input(self.open(entry), next(numbers))
+                    now = str(entry) if isinstance(entry, Stamped) else entry  # whatever it is now
+                    yield from of_input(self.open(now), next(numbers))
             except SourceError as error:
                 yield from of_input([failed(public_name(name), error)], next(numbers))
         for entry in self._listed():

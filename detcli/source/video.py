@@ -19,7 +19,7 @@ from detcli.core.opencv import cv2
 from detcli.core.record import Clip, Origin
 from detcli.source.container import Part, is_mirrored, is_whole
 from detcli.source.decode import check_size
-from detcli.source.fetch import http_part, unreadable
+from detcli.source.fetch import http_part, require_unchanged, stamp_of, unreadable
 from detcli.source.loading import Item, SourceProgress, failed
 from detcli.source.names import is_address
 
@@ -70,9 +70,10 @@ def read_part(name: str, start: int, size: int) -> bytes:
 def open_file(path: str) -> cv2.VideoCapture:
     """Open a video file, or raise an InputError."""
     try:
-        empty = Path(path).stat().st_size == 0
+        status = Path(path).stat()
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
+    require_unchanged(path, stamp_of(status))
     # Absolute, so that FFmpeg does not read the start of a name as a protocol.
     capture = _open(str(Path(path).absolute()), [])
     if capture is not None:
@@ -80,7 +81,7 @@ def open_file(path: str) -> cv2.VideoCapture:
     if not os.access(path, os.R_OK):
         raise PlaceError("cannot be read: Permission denied", "check its permissions")
     raise DecodeError(
-        "empty" if empty else "not a video that FFmpeg can read, or a damaged one",
+        "empty" if status.st_size == 0 else "not a video that FFmpeg can read, or a damaged one",
         "fetch or copy the file again",
     )
 

@@ -2,8 +2,11 @@
 
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
 
 from detcli import __version__
 from detcli.cli.messages import fetching, progress, protect_stderr, say, set_verbosity, tell
@@ -13,20 +16,42 @@ from detcli.core.text import count
 from detcli.core.values import Format, Share
 from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts
-from detcli.run.pipeline import MAX_LOADERS
 from detcli.run.shards import open_engine
-from detcli.run.shards.manifest import HeaderJson, OpenedRun, begin
-from detcli.run.shards.parts import Merge, failures, shown
+from detcli.run.shards.manifest import (
+    EXAMPLES,
+    FIRST,
+    PART,
+    HeaderJson,
+    Manifest,
+    publish,
+    require_same,
+)
+from detcli.run.shards.parts import Merge, shown, survey
 from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import Store, open_store
 from detcli.run.shards.work import Progress, WorkRequest
 from detcli.run.shards.workers import Workers
+from detcli.source.listing import Name, Names, source_of
 from detcli.source.loading import STDIN
 from detcli.source.names import is_live
-from detcli.source.sources import Sources
+from detcli.source.sources import SourceEntry, Sources
 
 SET_UP = "detcli.commands.predict.shards:set_up"
 """What sets up a worker's process, by its name."""
+
+
+MAX_SHARD, MIN_SHARD, SHARDS = 1000, 16, 64
+"""Most and fewest names in a shard, and the number of shards that a short run is cut into."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """A run in shards that workers can now work."""
+
+    manifest: Manifest
+    added: int = 0  # names that this call added to the manifest
+    repeated: int = 0  # names that the inputs repeat; each counts once
+    gone: int = 0  # names in the manifest that the inputs no longer have
 
 
 def predict_shards(config: Config) -> Counts:
@@ -65,27 +90,103 @@ def predict_shards(config: Config) -> Counts:
             named = inputs.source or inputs.files_from is not None
             entries = sources.entries() if named else None
             opened = begin(store, header, entries, shards.shard_size, extend=shards.extend)
-        manifest, there = opened.manifest, opened.manifest.parts()
-        share = shards.shards or Share()
-        mine = range(share.first - 1, len(manifest), share.step)
-        done = [shard for shard in mine if shard in there]
-        parts = (manifest.part(shard, there[shard]) for shard in done)
-        with ThreadPoolExecutor(MAX_LOADERS) as pool:
-            failed = dict(zip(done, pool.map(partial(failures, store), parts), strict=True))
-        merge = Merge(store, manifest) if shards.retry_failed else None
-        retried = {one: merge.failing(one) for one in done if merge is not None and failed[one]}
-        schedule = Schedule(
-            store, manifest, (one for one in mine if one not in there or one in retried), retried
-        )
-        earlier = sum((failed[one] for one in done if one not in retried), Counter())
-        if not config.messages.quiet:
-            _say_begin(store, opened, len(done), len(mine))
-        if earlier:
-            say(f"{shown(earlier)}; in parts done already")
-            say("  hint: work them again with --retry-failed", prefix="")
+        schedule, failed = _plan(store, opened, config)
         counts = _run(engine, schedule, store, quiet=config.messages.quiet)
-        counts.failed += earlier.total()
+        counts.failed += failed
         return counts
+
+
+def _plan(store: Store, opened: OpenedRun, config: Config) -> tuple[Schedule, int]:
+    """What is left to do, and how many records with an error are left as they are."""
+    manifest, share = opened.manifest, config.shards.shards or Share()
+    mine = range(share.first - 1, len(manifest), share.step)
+    done = survey(store, manifest, mine)
+    merge = Merge(store, manifest) if config.shards.retry_failed else None
+    retried = {one: merge.failing(one) for one in done if merge is not None and done[one]}
+    left = [one for one in mine if one not in done or one in retried]
+    if not config.messages.quiet:
+        _say_begin(store, opened, len(done), len(mine))
+    if failed := sum((done[one] for one in done if one not in retried), Counter()):
+        say(f"{shown(failed)}; in parts done already")
+        say("  hint: work them again with --retry-failed", prefix="")
+    return Schedule(store, manifest, left, retried), failed.total()
+
+
+def begin(
+    store: Store,
+    header: HeaderJson,
+    entries: Iterable[SourceEntry] | None,
+    shard_size: int | None = None,
+    *,
+    extend: bool = False,
+) -> OpenedRun:
+    """Write the manifest, or compare the existing one with what would be written now.
+
+    Args:
+        store: Where manifest and parts are.
+        header: The settings; its shard size is set here.
+        entries: What the sources stand for; None to take the manifest's names.
+        shard_size: Names in a shard; None for the manifest's, or what suits the number of names.
+        extend: Whether names that the manifest lacks become further shards.
+
+    Raises:
+        UsageError: The manifest was made with other settings or names; or there are parts without
+            a manifest; or there are neither inputs nor a manifest.
+        StoreError: The store cannot be read.
+        OutputError: The manifest cannot be written.
+    """
+    with Names(entries or (), stamped=extend) as names:
+        begun = False
+        if not store.exists(FIRST):
+            if entries is None:
+                raise UsageError(
+                    f"no inputs given, and {store} has no {FIRST} to go on with",
+                    "name pictures or videos, or use --files-from",
+                )
+            if (part := next(filter(PART.fullmatch, store.names()), None)) is not None:
+                raise UsageError(
+                    f"{store} has parts, such as {part}, but no {FIRST}",
+                    "restore it, or write to another folder",
+                )
+            size = shard_size or max(MIN_SHARD, min(MAX_SHARD, -(-len(names) // SHARDS)))
+            begun = publish(store, FIRST, {**header, "shard_size": size}, names)
+        manifest = Manifest(store)
+        require_same(store, manifest.header, header, shard_size)
+        if entries is None or begun:
+            return OpenedRun(manifest, len(names), names.repeated)
+        return _go_on(store, manifest, names, extend=extend)
+
+
+def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> OpenedRun:
+    """Compare the names with the manifest's, and add the new ones if `extend` says so."""
+    added = 0
+    while True:
+        there = manifest.hashes(names.hash_of)
+        new = np.setdiff1d(names.hashes, there, assume_unique=True)
+        gone = np.setdiff1d(there, names.hashes, assume_unique=True)
+        sides = (("new", new, names), ("gone", gone, manifest.all_names()))
+        different = [
+            f"{len(hashes)} {what}: {_shortened(names.only(hashes, every), len(hashes))}"
+            for what, hashes, every in sides
+            if len(hashes) and not extend
+        ]
+        if different:
+            raise UsageError(
+                f"{store} was begun with other names: {'; '.join(different)}",
+                "name the same inputs, or make new ones further shards with --extend",
+            )
+        if not len(new):
+            return OpenedRun(manifest, added, names.repeated, len(gone))
+        added = len(new)
+        added_names = names.only(new, names)
+        if not publish(store, manifest.next_file, manifest.header, added_names, len(manifest)):
+            added = 0  # another process has extended it meanwhile
+        manifest = Manifest(store)
+
+
+def _shortened(names: Iterable[Name], count: int) -> str:
+    """The first of some names."""
+    return ", ".join(map(source_of, islice(names, EXAMPLES))) + ", ..." * (count > EXAMPLES)
 
 
 def set_up(config: Config) -> None:

@@ -11,11 +11,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, BinaryIO, cast
 
 from detcli.core.errors import CheckError, StoreError, system_reason
+from detcli.core.files import temporary, temporary_file_errors
 from detcli.core.record import (
     OPTIONAL_FIELDS,
     PartJson,
@@ -29,14 +32,11 @@ from detcli.run.shards.manifest import (
     EXAMPLES,
     Maker,
     Manifest,
-    Name,
     Shard,
-    address_of,
-    meta_of,
-    source_of,
 )
-from detcli.run.shards.store import Store, temporary, temporary_file_errors
+from detcli.run.shards.store import Store
 from detcli.sink.text import encode
+from detcli.source.listing import Name, address_of, as_it_is, meta_of, source_of
 from detcli.source.names import is_address, is_video, path_of
 
 PARQUET = ".parquet"
@@ -48,6 +48,9 @@ METADATA = "detcli.part"
 
 END = 1 << 16
 """Bytes at the end of a part that tell what it is."""
+
+AT_ONCE = 16
+"""How many ends of parts are read at the same time."""
 
 
 class TornError(Exception):
@@ -155,16 +158,27 @@ def _require_made(part: PartJson, shard: Shard) -> None:
         raise TornError("it was made by another model, other settings or another version")
 
 
-def failures(store: Store, name: str) -> Counter[str]:
-    """How many records of a part have an error, by its kind, as its end says; see `read`."""
-    with contextlib.suppress(*DAMAGE), store.open(name, END) as file:  # `merge` tells of it
-        if name.endswith(PARQUET):
-            from detcli.sink.parquet import read_records
+def survey(store: Store, manifest: Manifest, shards: Iterable[int]) -> dict[int, Counter[str]]:
+    """How many records have an error, by its kind, in those of some shards that are done.
 
-            return Counter(json.loads(read_records(file)[1][METADATA])["failed"])
-        end = file.read()
-        return Counter(json.loads(end[end.rindex(b'"part": {') + 8 :].rstrip()[:-1])["failed"])
-    return Counter()
+    As the ends of the parts say; none of a torn one, of which `Merge` tells.
+    """
+
+    def failures(shard: int) -> Counter[str]:
+        name = manifest.part(shard, there[shard])
+        with contextlib.suppress(OSError, *DAMAGE), store.open(name, END) as file:
+            if name.endswith(PARQUET):
+                from detcli.sink.parquet import read_records
+
+                return Counter(json.loads(read_records(file)[1][METADATA])["failed"])
+            end = file.read()
+            return Counter(json.loads(end[end.rindex(b'"part": {') + 8 :].rstrip()[:-1])["failed"])
+        return Counter()
+
+    there = manifest.parts()
+    done = [shard for shard in shards if shard in there]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(done, pool.map(failures, done), strict=True))
 
 
 def shown(failed: Counter[str]) -> str:
@@ -215,27 +229,12 @@ class Stored:
 def _to_parquet(lines: Iterable[bytes], part: Mapping[str, Any], file: BinaryIO) -> None:
     from detcli.sink.parquet import ParquetSink
 
-    sink = ParquetSink(_Target(file), [*OPTIONAL_FIELDS])
+    target: Any = SimpleNamespace(write=file.write, commit=lambda: None, discard=lambda: None)
+    sink = ParquetSink(target, [*OPTIONAL_FIELDS])
     for line in lines:
         sink.write(Stored(json.loads(line)))
     sink.describe({METADATA: json.dumps(part)})
     sink.close()
-
-
-class _Target:
-    """A temporary file, as the sink of Parquet takes one."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def write(self, data: bytes) -> None:
-        with temporary_file_errors():
-            self._file.write(data)
-
-    def commit(self) -> None:
-        """Do nothing: the file is published next."""
-
-    discard = commit
 
 
 def _from_parquet(file: BinaryIO) -> Iterator[RecordJson]:
@@ -336,7 +335,7 @@ class Merge:
         except TornError as error:
             hint = "remove it; the command without --retry-failed makes it again"
             raise CheckError(f"{self._manifest.part(number)}: {error}", hint) from error
-        names = tuple(shard.names[one - shard.first] for one in inputs)
+        names = tuple(as_it_is(shard.names[one - shard.first]) for one in inputs)
         return replace(shard, names=names, inputs=inputs, turn=self._there[number] + 1)
 
 

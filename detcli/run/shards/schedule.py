@@ -21,13 +21,12 @@ from detcli.run.shards.manifest import (
     HeaderJson,
     Manifest,
     Shard,
-    meta_of,
     require_same,
-    source_of,
 )
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store
 from detcli.run.shards.work import Done, Task
+from detcli.source.listing import meta_of, source_of
 
 DEATHS = 3
 """Deaths after which a shard is cut in two, and a single name counts as their cause."""

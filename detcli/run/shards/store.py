@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 from detcli.core.errors import OutputError, StoreError, UsageError, system_reason
-from detcli.core.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder, unwritable
+from detcli.core.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder
 from detcli.core.objects import Address, Bucket, ObjectError, ObjectExistsError, checked
 from detcli.core.text import is_object, public_name
 
@@ -60,24 +60,6 @@ def open_store(place: str) -> Store:
             "name one on a disk, or in a store as in s3://bucket/boxes/",
         )
     return LocalFolder(Path(place))
-
-
-IN_MEMORY = 8 << 20
-"""Bytes of a temporary file that are kept in memory."""
-
-
-def temporary() -> BinaryIO:
-    """An unnamed file, gone if the process dies; use it within `temporary_file_errors`."""
-    return cast("BinaryIO", tempfile.SpooledTemporaryFile(IN_MEMORY))
-
-
-@contextlib.contextmanager
-def temporary_file_errors() -> Iterator[None]:
-    """Raise an OSError as one that names the folder for temporary files, not the store."""
-    try:
-        yield
-    except OSError as error:
-        raise unwritable(tempfile.gettempdir(), error) from error
 
 
 class LocalFolder:

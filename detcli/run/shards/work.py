@@ -22,9 +22,10 @@ from detcli.core.record import Record, SettingsJson
 from detcli.model.file import ModelFile
 from detcli.run import open_run
 from detcli.run.counts import Counts
-from detcli.run.shards.manifest import FIRST, Maker, Shard, to_entry
+from detcli.run.shards.manifest import FIRST, Maker, Shard
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store, open_store
+from detcli.source.listing import to_entry
 from detcli.source.loading import Item, of_input
 from detcli.source.sources import Sources
 

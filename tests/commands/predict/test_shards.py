@@ -193,6 +193,25 @@ def test_errors_are_said_again_until_they_are_mended(shards, predict, make_video
     assert len([*shards.boxes.iterdir()]) > parts + 3
 
 
+def test_a_picture_that_changes_after_it_was_listed_is_noticed(shards, predict, invoke):
+    """It has an error of its own kind; it is worked again with --retry-failed, or --extend."""
+    shards()
+    shards.part(1).unlink()
+    for one in ("0004.png", "0008.png"):  # of which the second has been read already
+        (shards.pictures / one).write_bytes((shards.pictures / "0003.png").read_bytes())
+    shards(code=3, says="0004.png: it has changed since it was listed")
+    assert lines(shards.part(1).read_text())[0]["error"]["type"] == "AlteredError"
+    shards("--retry-failed", says="1 picture, 1 detection")
+    done = shards("--extend", says="2 names written down, 4 shards in all")
+    assert "2 names of the manifest not among the inputs" in done.stderr
+    shards("--extend", says="4 of 4 shards done already")
+    whole = lines(predict("pics --conf 0.5").stdout)
+    *first, four, eight = lines(invoke("merge", "boxes/", cwd=shards.boxes.parent).stdout)
+    assert [one["detections"] for one in (four, eight)] == [whole[3]["detections"]] * 2
+    assert [one["detections"] for one in first[:8]] == [one["detections"] for one in whole[:8]]
+    assert first[8]["detections"] != whole[8]["detections"]
+
+
 def test_a_mount_that_drops_makes_no_records(shards, tmp_path, monkeypatch, caplog):
     """The folder is gone, or empty, as where nothing is mounted; or it comes back in a pause."""
     monkeypatch.setattr("detcli.run.shards.workers.PAUSES_S", (0.01, 0.02))

@@ -92,3 +92,18 @@ def test_credentials_that_expire_make_no_records(  # noqa: PLR0913, PLR0917 - fi
     caplog.clear()
     done, found = again(9, 1000)
     assert (done.returncode, "trying again" in caplog.text) == (5, False), done.stderr
+
+
+@pytest.mark.usefixtures("shards_here")
+def test_an_object_that_changes_after_it_was_listed_is_noticed(s3, stored, invoke, make_model):
+    stored(4)
+    command = ("predict", "s3://photos/pics/", "--model", make_model(), "-o", "s3://photos/boxes/")
+    assert invoke(*command).returncode == 0
+    s3.client.delete_object(Bucket="photos", Key="boxes/part-00000.jsonl")
+    key, other, *_ = s3.keys("pics/")
+    s3.put(key, s3.get(other))
+    done = invoke(*command)
+    assert (done.returncode, f"{key}: it has changed since" in done.stderr) == (3, True)
+    assert "1 picture, " in invoke(*command, "--retry-failed").stderr
+    assert invoke("merge", "s3://photos/boxes/").returncode == 0
+    assert invoke("predict", "s3://photos/pics/", "--model", make_model()).returncode == 0

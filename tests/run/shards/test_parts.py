@@ -130,7 +130,7 @@ def test_a_part_that_cannot_be_read_is_another_error(tmp_path):
 
 
 def test_many_records_go_to_the_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("detcli.run.shards.store.IN_MEMORY", 1000)
+    monkeypatch.setattr("detcli.core.files.IN_MEMORY", 1000)
     records = [record(f"{number}.jpg") for number in range(100)]
     for name in NAMES.values():
         store = published(tmp_path, records, name)

@@ -17,10 +17,10 @@ from detcli.model.zoo import find
 from detcli.run import open_run
 from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
-from detcli.run.shards.manifest import Unusable
 from detcli.run.shards.parts import Merge
 from detcli.run.shards.store import LocalFolder
 from detcli.run.shards.work import Done, Failed, Progress, Ready, Task, WorkRequest, work
+from detcli.source.listing import Unusable
 from detcli.source.sources import Sources
 
 CPU = Device.parse("cpu")

@@ -5,11 +5,10 @@ from hypothesis import strategies as st
 
 from detcli.core.errors import SourceError
 from detcli.core.record import Origin
-from detcli.run.shards.manifest import (
+from detcli.source.listing import (
     Names,
     Unusable,
     hash_of,
-    only,
     source_of,
     to_entry,
 )
@@ -27,7 +26,7 @@ def test_each_name_is_there_once_in_the_order_of_the_source(given_names):
         assert (np.sort(names.hashes) == names.hashes).all()
         wanted = {*given_names[::2]}
         hashes = np.unique(np.array([hash_of(name) for name in wanted], "S16"))
-        assert {*only(names, hashes)} == wanted
+        assert {*names.only(hashes, names)} == wanted
 
 
 def test_a_failure_keeps_its_place():

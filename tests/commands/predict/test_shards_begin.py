@@ -4,9 +4,16 @@ from pathlib import Path
 import pytest
 from shard_headers import header
 
+from detcli.commands.predict.shards import MAX_SHARD, begin
 from detcli.core.errors import UsageError
-from detcli.run.shards.manifest import FIRST, MAX_SHARD, begin
+from detcli.run.shards.manifest import FIRST
 from detcli.run.shards.store import LocalFolder
+
+
+@pytest.fixture
+def store(tmp_path):
+    return LocalFolder(tmp_path / "boxes")
+
 
 CONTEXT = multiprocessing.get_context("fork")
 NAMES = [f"{number}.jpg" for number in range(100)]

@@ -1,0 +1,189 @@
+"""Listing: the names of a source, each once, written down before any is opened.
+
+They are on the disk, in an unnamed file; a hash of 16 bytes is all that memory holds of each.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.core.errors import InputError, SourceError, UsageError
+from detcli.core.files import temporary, temporary_file_errors
+from detcli.core.text import public_name
+from detcli.source.fetch import Stamped, stamp_of
+from detcli.source.loading import Item, failed
+from detcli.source.names import ListedInput
+from detcli.source.sources import SourceEntry
+
+LOT = 1000
+"""Number of names in a line of the temporary file."""
+
+HASH = np.dtype("S16")
+Hashes = npt.NDArray[np.bytes_]
+"""Hashes of names: `(N,)` S16, ascending, each once."""
+
+
+class Unusable(NamedTuple):
+    """A name that stood for no picture or video when the names were written down."""
+
+    source: str  # the name, as in records
+    message: str
+    hint: str
+
+
+Name = str | ListedInput | Unusable
+"""The name or address of a picture or a video, perhaps with its meta, or the error in its place."""
+
+
+def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
+    """What `from_json` reads."""
+    return [name, name.stamp] if isinstance(name, Stamped) else name
+
+
+def from_json(value: str | list[Any]) -> Name:
+    """A name that was written down; raises ValueError and TypeError."""
+    if isinstance(value, str):
+        return value
+    if len(value) == len(("name", "stamp")):
+        return Stamped.of(*map(str, value))
+    source, message, rest = value
+    if message is None:
+        return ListedInput(str(source), None, json.dumps(json.loads(rest)))
+    return Unusable(str(source), str(message), str(rest))
+
+
+def as_it_is(name: Name) -> Name:
+    """The name without a stamp."""
+    return str(name) if isinstance(name, Stamped) else name
+
+
+def to_entry(name: Name) -> SourceEntry:
+    """A name as `Sources.open` takes it."""
+    if isinstance(name, Unusable):
+        return failed(name.source, SourceError(name.message, name.hint))
+    return name
+
+
+def address_of(name: Name) -> str | None:
+    """The path or address; None in case of an error."""
+    if isinstance(name, ListedInput):
+        return name.name
+    return name if isinstance(name, str) else None
+
+
+def source_of(name: Name) -> str:
+    """The name in records."""
+    return name.source if isinstance(name, Unusable) else public_name(address_of(name) or "")
+
+
+def meta_of(name: Name) -> str | None:
+    """What a list in JSON Lines says of it, as JSON."""
+    return name.meta if isinstance(name, ListedInput) else None
+
+
+def hash_of(name: Name, *, stamped: bool = False) -> bytes:
+    """A hash of what a name is; if `stamped`, also of what its file was."""
+    text = name if isinstance(name, str) else "\0".join(map(str, name))
+    if stamped and isinstance(name, Stamped):
+        text += f"\0{name.stamp}"
+    data = text.encode("utf-8", "surrogatepass")
+    # NumPy drops zeros at the end.
+    return hashlib.blake2b(data, digest_size=HASH.itemsize - 1).digest() + b"."
+
+
+HashOf = Callable[[Name], bytes]
+
+
+class Names(contextlib.AbstractContextManager["Names"]):
+    """The names of a source, in its order, each once; see `hash_of` for `stamped`."""
+
+    def __init__(self, entries: Iterable[SourceEntry], *, stamped: bool = False) -> None:
+        self.hash_of = partial(hash_of, stamped=stamped)
+        self._file = temporary()
+        hashes, remaining = bytearray(), map(_as_name, entries)
+        try:
+            while lot := [*islice(remaining, LOT)]:
+                for name in lot:
+                    hashes += self.hash_of(name)
+                with temporary_file_errors():
+                    self._file.write(json.dumps([*map(to_json, lot)]).encode("ascii") + b"\n")
+            with temporary_file_errors():
+                self._file.flush()
+        except BaseException:
+            self.__exit__()
+            raise
+        every = np.frombuffer(hashes, HASH)
+        every.sort()  # in place: there may be many
+        again = np.zeros(len(every), bool)
+        again[1:] = every[1:] == every[:-1]
+        self.hashes: Hashes = every[~again]
+        self.repeated = int(again.sum())  # how many came again, and were left out
+        self._again = {*every[again].tolist()}
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):  # what it could not write is not needed any more
+            self._file.close()
+
+    def __iter__(self) -> Iterator[Name]:
+        """Yield the names; one iteration at a time."""
+        self._file.seek(0)
+        seen = set()
+        for name in (from_json(value) for lot in self._file for value in json.loads(lot)):
+            if self._again and (found := self.hash_of(name)) in self._again:
+                if found in seen:
+                    continue
+                seen.add(found)
+            yield name
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def only(self, hashes: Hashes, names: Iterable[Name]) -> Iterator[Name]:
+        """Those of some names that have one of these hashes."""
+        for name in names:
+            found = np.bytes_(self.hash_of(name))
+            at = int(np.searchsorted(hashes, found))
+            if found in hashes[at : at + 1]:
+                yield name
+
+
+def _as_name(entry: SourceEntry) -> Name:
+    """The name of an entry, or the error that is in its place."""
+    if isinstance(entry, Item):
+        return _unusable(entry)
+    name = entry.name if isinstance(entry, ListedInput) else entry
+    if isinstance(entry, ListedInput) and entry.image is not None:
+        raise UsageError(
+            f"{name}: a run in shards takes no pictures out of a list",
+            "write the records to one file, or name pictures with path",
+        )
+    # A glance comes first, as there may be millions.
+    if ("://" in name or "@" in name) and public_name(name) != name:
+        raise UsageError(
+            f"{public_name(name)}: a manifest would show the password or token of its address",
+            "name addresses without any; credentials belong into the environment",
+        )
+    if isinstance(entry, ListedInput) and entry.meta is not None:
+        return entry
+    if not isinstance(name, Stamped):
+        with contextlib.suppress(OSError, ValueError):  # it is an address, or will be an error
+            return Stamped.of(name, stamp_of(os.stat(name)))  # noqa: PTH116 - a million
+    return name
+
+
+def _unusable(entry: Item) -> Unusable:
+    try:
+        entry.load()
+    except InputError as error:
+        if error.outage_at == 1:  # it may be sound later
+            raise error.about(entry.origin.source) from error
+        return Unusable(entry.origin.source, str(error), error.hint)
+    raise TypeError("an entry without a name is a failure")
