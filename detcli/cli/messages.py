@@ -17,7 +17,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from detcli.core.errors import DetcliError, DetcliNote, DetcliWarning, SourceError
-from detcli.core.text import is_terminal, printable, public_text, wrapped
+from detcli.core.text import (
+    is_terminal,
+    kind_of,
+    printable,
+    public_text,
+    shown_kinds,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -25,9 +32,13 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
     from detcli.model.hub import Show
+    from detcli.run.counts import Counts
 
 
 log = logging.getLogger(__name__)
+
+MOST_TOLD = 20
+"""How many errors and warnings of inputs a run says one by one."""
 
 PATIENCE_S = 1.0
 """A message waits this long for the reader of stderr, once; then messages are dropped."""
@@ -123,17 +134,27 @@ def report(error: DetcliError, source: str = "") -> None:
         say(f"  hint: {error.hint}", prefix="")
 
 
-def tell(messages: list[tuple[str, DetcliError | str]], *, quiet: bool) -> None:
-    """Say the errors and warnings of inputs, and take them out.
+def tell(counts: "Counts", *, quiet: bool) -> None:
+    """Say the errors and warnings of inputs, a line each, and take them out; at most `MOST_TOLD`.
 
     If quiet, only those inputs are named that cannot be found or read.
     """
-    for source, message in messages:
-        if isinstance(message, SourceError) or (isinstance(message, DetcliError) and not quiet):
-            report(message, source)
-        elif not quiet:
-            say(f"{source}: {message}")
-    messages.clear()
+    for source, message in counts.messages:
+        hint, of = "", "warning"
+        if isinstance(message, DetcliError):
+            hint, of = f"; hint: {message.hint}" if message.hint else "", type(message).__name__
+        if quiet and not isinstance(message, SourceError):
+            continue
+        counts.told[kind_of(str(message), of)] += 1
+        if counts.told.total() <= MOST_TOLD:
+            say(f"{source}: {message}{hint}")
+    counts.messages.clear()
+
+
+def tell_rest(counts: "Counts") -> None:
+    """Say how many errors and warnings there were, if they were not all said."""
+    if counts.told.total() > MOST_TOLD:
+        say(f"{MOST_TOLD} of {counts.told.total()} said: {shown_kinds(counts.told)}")
 
 
 def say(text: str, prefix: str = "detcli: ") -> None:

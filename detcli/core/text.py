@@ -5,6 +5,7 @@ import os
 import re
 import stat
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from io import FileIO
 from typing import IO, Any, TextIO
@@ -165,3 +166,18 @@ def is_pipe(stream: TextIO | None) -> bool:
         return stream is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):
         return False
+
+
+MOST_KINDS = 5
+"""How many kinds of errors are shown."""
+
+
+def kind_of(message: str, of: str) -> str:
+    """The kind of an error or a warning, by which they are counted: without names and numbers."""
+    return f"{of}: {re.sub(r'[0-9]+', 'N', re.split(r' ?[(:]', message, maxsplit=1)[0])}"
+
+
+def shown_kinds(kinds: Counter[str]) -> str:
+    """The most frequent kinds, and how many there are of each."""
+    most = [f"{number} {kind}" for kind, number in kinds.most_common(MOST_KINDS)]
+    return ", ".join(most) + ", ..." * (len(kinds) > MOST_KINDS)

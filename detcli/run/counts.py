@@ -32,6 +32,7 @@ class Counts:
     places: Counter[tuple[str, str]] = field(default_factory=Counter)
     # of inputs, by their names: errors and warnings; who says them takes them out
     messages: list[tuple[str, DetcliError | str]] = field(default_factory=list)
+    told: Counter[str] = field(default_factory=Counter)  # of the messages taken out, the kinds
 
     @property
     def done(self) -> int:

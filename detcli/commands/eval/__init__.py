@@ -14,7 +14,7 @@ from pathlib import Path
 
 import typer
 
-from detcli.cli.messages import say, set_verbosity, tell
+from detcli.cli.messages import say, set_verbosity, tell, tell_rest
 from detcli.cli.options import MODEL_ARGUMENT, adapted, command
 from detcli.cli.report import (
     REPORT_FORMAT,
@@ -123,8 +123,9 @@ def evaluate(
         with progress(lambda: pictures, wanted=not quiet) as advance:
             for record in evaluation.records():
                 counts.add(record)
-                tell(counts.messages, quiet=quiet)
+                tell(counts, quiet=quiet)
                 advance()
+        tell_rest(counts)
         seconds = time.perf_counter() - start_s
         times = evaluation.times if config.messages.verbose else None
         for line in () if quiet else counts.summary(seconds, times=times):

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from functools import reduce
 from pathlib import Path
 
-from detcli.cli.messages import fetching, progress, say, tell
+from detcli.cli.messages import fetching, progress, say, tell, tell_rest
 from detcli.core import options
 from detcli.core.config import Config
 from detcli.core.interrupts import interrupts
@@ -106,6 +106,7 @@ def _detect(
             summary.complete = True
     except KeyboardInterrupt:
         interrupted = True
+    tell_rest(summary.counts)
     done = summary.counts.done
     if not quiet and (done or not interrupted):
         for line in summary.lines(pipeline.times, sources.progress.dropped):
@@ -147,7 +148,7 @@ class _Summary:
         self._rows += max(1, len(record.detections or ()))
         if self.destination.show_errors:
             self.counts.messages.clear()
-        tell(self.counts.messages, quiet=self._quiet)
+        tell(self.counts, quiet=self._quiet)
         self._numbered += origin.frame is not None
         if origin.time is not None and origin.time_s is not None:
             frames, first_s, _ = self._streams.get(origin.source, (0, origin.time_s, 0.0))

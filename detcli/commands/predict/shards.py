@@ -9,7 +9,15 @@ from itertools import islice
 import numpy as np
 
 from detcli import __version__
-from detcli.cli.messages import fetching, progress, protect_stderr, say, set_verbosity, tell
+from detcli.cli.messages import (
+    fetching,
+    progress,
+    protect_stderr,
+    say,
+    set_verbosity,
+    tell,
+    tell_rest,
+)
 from detcli.core.config import Config
 from detcli.core.errors import UsageError
 from detcli.core.text import count
@@ -234,13 +242,14 @@ def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> C
                     continue
                 parts += 1
                 counts.include(event)
-                tell(counts.messages, quiet=quiet)
+                tell(counts, quiet=quiet)
                 advance()
     except KeyboardInterrupt:
         interrupted = True
         raise
     finally:
         left = schedule.total - schedule.elsewhere - parts
+        tell_rest(counts)
         lines = [*counts.summary(seconds())]
         lines.append(f"wrote {count(parts, 'part')} to {store}")
         if schedule.deaths:

@@ -8,7 +8,6 @@ in the manifest's order, and lists what is missing or wrong.
 import contextlib
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ from detcli.core.record import (
     set_source,
     to_record,
 )
-from detcli.core.text import count
+from detcli.core.text import count, kind_of, shown_kinds
 from detcli.run.shards.manifest import (
     EXAMPLES,
     Maker,
@@ -183,16 +182,13 @@ def survey(store: Store, manifest: Manifest, shards: Iterable[int]) -> dict[int,
 
 def shown(failed: Counter[str]) -> str:
     """How many records are errors, and the most frequent kinds."""
-    most = [f"{number} {kind}" for kind, number in failed.most_common(EXAMPLES)]
-    more = ", ..." * (len(failed) > EXAMPLES)
-    return f"{count(failed.total(), 'record')} with an error: {', '.join(most)}{more}"
+    return f"{count(failed.total(), 'record')} with an error: {shown_kinds(failed)}"
 
 
 def _kinds(record: RecordJson) -> Iterator[str]:
     """The kind of error that a record has, if it has one."""
     if "error" in record:
-        text = re.split(r" ?[(:]", record["error"]["message"], maxsplit=1)[0]
-        yield re.sub(r"\d+", "N", f"{record['error']['type']}: {text}")
+        yield kind_of(record["error"]["message"], record["error"]["type"])
 
 
 def _line(record: RecordJson) -> bytes:

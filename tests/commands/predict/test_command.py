@@ -229,7 +229,7 @@ def test_quiet_and_verbose(detcli, predict, tmp_path):
     line = "a.png missing.png"
     quiet, normal = predict(f"{line} -q", code=3), predict(line, code=3, says="missing.png")
     verbose = detcli("predict", *line.split(), "-m", "colours.onnx", "-v", cwd=tmp_path)
-    assert quiet.stderr == "detcli: missing.png: no such file\n  hint: check the path\n"
+    assert quiet.stderr == "detcli: missing.png: no such file; hint: check the path\n"
     assert "body, xyxy boxes, 3 classes" in verbose.stderr
     assert quiet.stdout == normal.stdout == verbose.stdout
 

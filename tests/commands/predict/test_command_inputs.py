@@ -123,7 +123,7 @@ def test_quiet_runs_name_inputs_that_are_not_there(detcli, make_model, make_pict
     torn = tmp_path / "torn.png"
     torn.write_bytes(b"no picture")
     done = detcli("predict", "none.png", torn, make_picture("a.png"), "-q", "-m", make_model())
-    assert done.stderr == "detcli: none.png: no such file\n  hint: check the path\n"
+    assert done.stderr == "detcli: none.png: no such file; hint: check the path\n"
     assert done.returncode == 3
 
 

@@ -212,6 +212,23 @@ def test_a_picture_that_changes_after_it_was_listed_is_noticed(shards, predict, 
     assert first[8]["detections"] != whole[8]["detections"]
 
 
+@pytest.mark.parametrize("output", ["boxes/", "boxes.jsonl"])
+def test_beyond_twenty_failures_are_counted(shards, predict, output):
+    """Each of the first ones is a line, also with --quiet as far as that names any."""
+    for number in range(10, 50):
+        (shards.pictures / f"{number:04}.png").touch()
+    done = predict(f"pics -o {output}", code=3)
+    failures = [line for line in done.stderr.splitlines() if "png: " in line]
+    assert len(failures) == 20
+    said = {f"detcli: pics/00{one}.png: empty; hint: fetch or copy the file again" for one in range(10, 50)}
+    assert {*failures} <= said
+    assert "20 of 40 said: 40 DecodeError: empty\n" in done.stderr
+    assert done.stderr.count("\n") < 30
+    names = " ".join(f"absent{number}.png" for number in range(22))
+    done = predict(f"{names} a.png -q -o again.jsonl", code=3)
+    assert "20 of 22 said: 22 SourceError: no such file\n" in done.stderr
+
+
 def test_a_mount_that_drops_makes_no_records(shards, tmp_path, monkeypatch, caplog):
     """The folder is gone, or empty, as where nothing is mounted; or it comes back in a pause."""
     monkeypatch.setattr("detcli.run.shards.workers.PAUSES_S", (0.01, 0.02))
