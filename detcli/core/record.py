@@ -175,9 +175,7 @@ class PartJson(TypedDict):
     records: int  # how many it has
     sha256: str  # of its lines, without this field
     failed: NotRequired[dict[str, int]]  # how many records have an error, by its kind
-    detcli: NotRequired[str]  # the version that made it
-    model_sha256: NotRequired[str]  # of the model that made it, see SettingsJson
-    settings_sha256: NotRequired[str]  # of the settings that made it, in JSON
+    made_by: NotRequired[str]  # the version, model and settings that made it
 
 
 class RecordJson(TypedDict):

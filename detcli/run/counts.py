@@ -43,7 +43,8 @@ class Counts:
         source = record.origin.source
         if record.error is not None:
             self.failed += 1
-            self.messages.append((source, record.error))
+            record.error.__cause__ = record.error.__context__ = None  # they hold pictures
+            self.messages.append((source, record.error.with_traceback(None)))
             return
         self.messages += ((source, warning) for warning in record.warnings)
         self.pictures += record.origin.clip is None

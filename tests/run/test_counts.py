@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sample_records import damaged, failure, frame, picture
 
-from detcli.core.errors import CheckError, InputError, UsageError
+from detcli.core.errors import CheckError, DecodeError, InputError, UsageError
 from detcli.core.timing import Stage
 from detcli.run.counts import (
     Condition,
@@ -15,6 +15,7 @@ from detcli.run.counts import (
     check_conditions,
     parse_condition,
 )
+from detcli.source.decode import DecodeOptions, load_bytes
 
 NAMES = ("person", "traffic light", "a>b")
 
@@ -183,3 +184,12 @@ def test_counts_of_records_and_of_other_counts_add_up():
 )
 def test_a_summary_says_what_there_is(counts, more, said):
     assert [*counts.summary(0.5, **more)] == said
+
+
+def test_errors_are_kept_without_what_was_read():
+    """Their tracebacks hold frames, and these the bytes of pictures: 20 MB in a shard of them."""
+    with pytest.raises(DecodeError) as caught:
+        load_bytes(b"", DecodeOptions())
+    counts = Counts()
+    counts.add(replace(failure(), error=caught.value))
+    assert counts.messages[0][1].__traceback__ is None

@@ -32,7 +32,6 @@ from detcli.run.shards.manifest import (
     HeaderJson,
     Manifest,
     publish,
-    require_same,
 )
 from detcli.run.shards.parts import Merge, shown, survey
 from detcli.run.shards.schedule import Schedule
@@ -159,7 +158,8 @@ def begin(
             size = shard_size or max(MIN_SHARD, min(MAX_SHARD, -(-len(names) // SHARDS)))
             begun = publish(store, FIRST, {**header, "shard_size": size}, names)
         manifest = Manifest(store)
-        require_same(store, manifest.header, header, shard_size)
+        size = shard_size or manifest.header["shard_size"]
+        manifest.require_same(**{**header, "shard_size": size})
         if entries is None or begun:
             return OpenedRun(manifest, len(names), names.repeated)
         return _go_on(store, manifest, names, extend=extend)

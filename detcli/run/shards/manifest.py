@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, BinaryIO, NamedTuple, Self, TypedDict
+from typing import Any, BinaryIO, TypedDict, cast
 
 import numpy as np
 
@@ -57,18 +57,10 @@ EXAMPLES = 3
 """Names that an error shows."""
 
 
-class Maker(NamedTuple):
+def maker_of(version: str, settings: SettingsJson) -> str:
     """What makes a part, as its end names it."""
-
-    detcli: str
-    model_sha256: str
-    settings_sha256: str
-
-    @classmethod
-    def of(cls, version: str, settings: SettingsJson) -> Self:
-        """That of a version with these settings."""
-        written = json.dumps(settings, sort_keys=True).encode()
-        return cls(version, settings["model_sha256"], hashlib.sha256(written).hexdigest())
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    return f"detcli {version}, model {settings['model_sha256']}, settings {digest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +71,7 @@ class Shard:
     first: int  # how many names the shards before it have
     names: tuple[Name, ...]
     run: str  # the hash of its manifest, by which its part is known to belong to it
-    maker: Maker | None = None  # what makes its part
+    maker: str = ""  # what makes its part, see `maker_of`
     inputs: tuple[int, ...] = ()  # the numbers of the names in the run, if they are not all
     turn: int = 0  # of --retry-failed, whose part then has only these names
 
@@ -127,13 +119,22 @@ class Manifest:
                 raise self._damaged(name, f"{file_name(number - 1)} is missing")
             self._read(name)
         self.header = self._sections[0].header
-        self._maker = Maker.of(self.header["detcli"], self.header["settings"])
+        self._maker = maker_of(self.header["detcli"], self.header["settings"])
 
     def __len__(self) -> int:
         return self._shards
 
     def __iter__(self) -> Iterator[Shard]:
         return map(self.shard, range(len(self)))
+
+    def require_same(self, **fields: Any) -> None:  # noqa: ANN401 - of a header
+        """Refuse to go on with these fields of a header, if the manifest has others."""
+        now = cast("HeaderJson", {**self.header, **fields})
+        if different := differences(_flat(self.header), _flat(now)):
+            raise UsageError(
+                f"{self._store} was begun with {', '.join(different)}",
+                "use the same settings, or write to another folder",
+            )
 
     def all_names(self) -> Iterator[Name]:
         return chain.from_iterable(shard.names for shard in self)
@@ -250,18 +251,6 @@ def publish(
 
 def _write(file: BinaryIO, fields: Any) -> None:  # noqa: ANN401 - JSON
     file.write(json.dumps(fields).encode("ascii") + b"\n")
-
-
-def require_same(
-    store: Store, earlier: HeaderJson, now: HeaderJson, shard_size: int | None = None
-) -> None:
-    """Refuse to go on with other settings."""
-    now = {**now, "shard_size": shard_size or earlier["shard_size"]}
-    if different := differences(_flat(earlier), _flat(now)):
-        raise UsageError(
-            f"{store} was begun with {', '.join(different)}",
-            "use the same settings, or write to another folder",
-        )
 
 
 def _flat(header: HeaderJson) -> dict[str, Any]:

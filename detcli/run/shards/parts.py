@@ -29,7 +29,6 @@ from detcli.core.record import (
 from detcli.core.text import count, kind_of, shown_kinds
 from detcli.run.shards.manifest import (
     EXAMPLES,
-    Maker,
     Manifest,
     Shard,
 )
@@ -59,7 +58,7 @@ class TornError(Exception):
 class PartWriter(AbstractContextManager["PartWriter"]):
     """Collects the records of a shard in a temporary file, and publishes them as its part."""
 
-    def __init__(self, shard: Shard, maker: Maker | None = None) -> None:
+    def __init__(self, shard: Shard, maker: str = "") -> None:
         self.count = 0
         self._shard, self._maker = shard, maker or shard.maker
         self._last: RecordJson | None = None  # not written yet, as it gets a field
@@ -93,7 +92,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             "records": self.count,
             "sha256": self._digest.hexdigest(),
             "failed": dict(sorted(self._failed.items())),
-            **(self._maker._asdict() if self._maker else {}),
+            "made_by": self._maker,
         }
         with temporary_file_errors():
             if name.endswith(PARQUET):
@@ -152,8 +151,7 @@ def _require_made(part: PartJson, shard: Shard) -> None:
     """Require that a part was made of a shard, by what its manifest names."""
     if (part.get("run"), part.get("shard")) != (shard.run, shard.number):
         raise TornError("it belongs to another run")
-    made = shard.maker._asdict() if shard.maker else {}
-    if any(part.get(name, value) != value for name, value in made.items()):
+    if part.get("made_by", shard.maker) != shard.maker:
         raise TornError("it was made by another model, other settings or another version")
 
 

@@ -15,13 +15,11 @@ from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
 
 from detcli.core.errors import InferenceError, StoreError
-from detcli.core.record import Origin, Record, SettingsJson
+from detcli.core.record import Origin, Record
 from detcli.run.counts import Counts
 from detcli.run.shards.manifest import (
-    HeaderJson,
     Manifest,
     Shard,
-    require_same,
 )
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store
@@ -53,7 +51,7 @@ class Schedule:
         retried: Mapping[int, Shard] = MappingProxyType({}),
     ) -> None:
         """Prepare; of shards that are `retried`, only some names are worked."""
-        self._store, self._manifest, self._retried = store, manifest, retried
+        self._store, self.manifest, self._retried = store, manifest, retried
         waiting = [*shards]
         random.shuffle(waiting)
         self._waiting = deque(waiting)
@@ -93,8 +91,8 @@ class Schedule:
             return task
         while self._waiting:
             number = self._waiting[-1]
-            shard = self._retried.get(number) or self._manifest.shard(number)
-            part = self._manifest.part(number, shard.turn)
+            shard = self._retried.get(number) or self.manifest.shard(number)
+            part = self.manifest.part(number, shard.turn)
             published = self._store.exists(part)
             self._waiting.pop()
             if published:  # another run was faster
@@ -109,16 +107,6 @@ class Schedule:
         self._held[worker].remove(done.task)
         self._fruitless = 0
         return self._add(done) if done.task.part is None else done.counts
-
-    def require_same(self, settings: SettingsJson, version: str) -> None:
-        """Refuse what another worker would work with, if the manifest has something else.
-
-        Raises:
-            UsageError: These are not the manifest's.
-        """
-        header = self._manifest.header
-        now: HeaderJson = {**header, "detcli": version, "settings": settings}
-        require_same(self._store, header, now)
 
     def failed(self, worker: WorkerId, task: Task) -> None:
         """A worker has given up a task, which stays to be done."""
@@ -192,7 +180,7 @@ class Schedule:
                 counts.include(pieces[start].counts)
                 for line in pieces[start].lines.splitlines():
                     writer.add(json.loads(line))
-            writer.publish(self._store, self._manifest.part(shard.number, shard.turn))
+            writer.publish(self._store, self.manifest.part(shard.number, shard.turn))
         return counts
 
 

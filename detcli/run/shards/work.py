@@ -22,7 +22,7 @@ from detcli.core.record import Record, SettingsJson
 from detcli.model.file import ModelFile
 from detcli.run import open_run
 from detcli.run.counts import Counts
-from detcli.run.shards.manifest import FIRST, Maker, Shard
+from detcli.run.shards.manifest import FIRST, Shard, maker_of
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store, open_store
 from detcli.source.listing import to_entry
@@ -133,7 +133,7 @@ def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkRepo
         ready = Ready(platform.node(), run.settings())
         report(ready)
         with run.sources([]) as sources:
-            worker = _Worker(store, sources, report, Maker.of(ready.detcli, ready.settings))
+            worker = _Worker(store, sources, report, maker_of(ready.detcli, ready.settings))
             try:
                 for record in map(run.watcher(), run.pipeline().run(worker.items(tasks))):
                     worker.add(record)
@@ -171,7 +171,7 @@ class _Worker:
         store: Store,
         sources: Sources,
         report: Callable[[WorkReport], None],
-        maker: Maker,
+        maker: str,
     ) -> None:
         self._store, self._sources, self._report = store, sources, report
         self._maker = maker

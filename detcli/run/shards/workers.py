@@ -160,7 +160,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """Deal with an event; returns a shard's counts, if that has completed it."""
         match event:
             case Ready():
-                schedule.require_same(event.settings, event.detcli)
+                schedule.manifest.require_same(settings=event.settings, detcli=event.detcli)
             case Done():
                 self._proven = True
                 self._pauses.pop(number, None)
@@ -194,12 +194,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 self._silent[number] = RunningTime()
             elif silent_s > SILENT_S and number not in self._named:
                 self._named.add(number)
-                log.warning(
-                    "a worker on %s has given no sign of life for %.0f s; --worker-timeout %s",
-                    self._nodes[number],
-                    silent_s,
-                    f"{self._timeout_s:g} replaces it" if self._timeout_s else "would replace it",
-                )
+                says = "a worker on %s has given no sign of life for %.0f s; see --worker-timeout"
+                log.warning(says, self._nodes[number], silent_s)
 
     @property
     def nodes(self) -> int:
@@ -309,9 +305,6 @@ END_S = 2.0
 FEW, PER_CORE = 16, 4
 """How many processes there may be on any machine, and for each core."""
 
-FROM_TERMINALS = {getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)}
-"""Signals that a terminal sends to all processes; only the one that was started answers them."""
-
 
 def open_local(count: int, request: WorkRequest) -> Workers:
     """Processes that share the cores of this machine, and its devices if there are several."""
@@ -335,15 +328,15 @@ class _Process:
         from detcli.core.packages import own_python
 
         command = [own_python("--on local"), "-P", "-c", START.format(path=sys.path)]
-        with _blocked():
-            self._process = subprocess.Popen(  # noqa: S603 - this very Python, and constants
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=_stderr(),
-                # Which gets no Ctrl-C: Windows' way to say what `_blocked` does.
-                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-            )
+        # In a group of its own: signals of terminals are for the process that was started.
+        self._process = subprocess.Popen(  # noqa: S603 - this very Python, and constants
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=_stderr(),
+            process_group=0 if os.name == "posix" else None,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+        )
         self._tell = tell
         self._stdin = cast("IO[bytes]", self._process.stdin)
         self._stdout = cast("IO[bytes]", self._process.stdout)
@@ -387,19 +380,6 @@ def _stderr() -> int | None:
         return sys.stderr.fileno()
     except (AttributeError, OSError):  # closed, or an object without a file
         return None
-
-
-@contextlib.contextmanager
-def _blocked() -> Iterator[None]:
-    """Block the signals of terminals; a process that is started meanwhile never gets them."""
-    if sys.platform == "win32":
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, FROM_TERMINALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _cause(code: int) -> str:

@@ -220,7 +220,10 @@ def test_beyond_twenty_failures_are_counted(shards, predict, output):
     done = predict(f"pics -o {output}", code=3)
     failures = [line for line in done.stderr.splitlines() if "png: " in line]
     assert len(failures) == 20
-    said = {f"detcli: pics/00{one}.png: empty; hint: fetch or copy the file again" for one in range(10, 50)}
+    said = {
+        f"detcli: pics/00{one}.png: empty; hint: fetch or copy the file again"
+        for one in range(10, 50)
+    }
     assert {*failures} <= said
     assert "20 of 40 said: 40 DecodeError: empty\n" in done.stderr
     assert done.stderr.count("\n") < 30
