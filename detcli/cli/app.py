@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 COMMANDS = {
     "predict": "Detect objects in pictures and videos.",
     "merge": "Merge the parts of a sharded run.",
+    "status": "Show how far a sharded run is: shards, failures by reason, rate and expected end.",
     "report": "Make a page to look at, from the records of an earlier run.",
     "inspect": "Describe a model: layout, classes, size, where it runs, what deserves attention.",
     "convert": "Convert a model file: cut, float16, 8 bits, batch, size, names, selection.",
@@ -45,6 +46,7 @@ COMMANDS = {
 
 PLACES = {
     "merge": "records.merge",
+    "status": "records.status",
     "report": "records.report",
     "schema": "records.schema",
     "eval": "eval.evaluate",

@@ -1,5 +1,8 @@
 """What becomes of records later: they are merged, made a page of, and described by a schema."""
 
+import time
+from collections import Counter
+from dataclasses import dataclass
 from importlib import resources
 from itertools import chain, islice
 from pathlib import Path
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from detcli.cli.messages import progress, say, set_verbosity
 from detcli.cli.options import adapted, command
+from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core.config import INPUT, OUTPUT, Config, Messages, Writing
 from detcli.core.errors import CheckError, InputError, UsageError
 from detcli.core.files import StandardOutput
@@ -16,6 +20,10 @@ from detcli.core.text import count, printable, public_name
 from detcli.core.values import is_folder, parse_writable, read_target
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.text import Text
+
     from detcli.core.geometry import Image
     from detcli.core.record import DetectionJson, RecordJson
     from detcli.run.shards.manifest import Manifest
@@ -97,6 +105,77 @@ def merge(
     if merging.failed:
         hint = "work them again with --retry-failed, added to the command that made the parts"
         raise InputError(shown(merging.failed), hint)
+
+
+RECENT = 20
+"""How many of the last parts tell the rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """How far a run in shards is."""
+
+    inputs: int
+    shards: int
+    done: int  # shards whose part is there
+    failed: dict[str, int]  # how many records have an error, by its kind
+    last_s: float | None  # seconds since the last part
+    inputs_per_s: float | None  # while the last parts were made
+    left_s: float | None  # seconds that the rest takes at this rate
+
+    def lines(self) -> "Iterator[Text]":
+        """What people read."""
+        from rich.text import Text
+
+        yield Text(f"{self.done} of {count(self.shards, 'shard')} done, {self.inputs} inputs")
+        if self.last_s is not None:
+            yield Text(f"last part {self.last_s:.0f} s ago")
+        if self.left_s is not None:
+            yield Text(
+                f"{self.inputs_per_s:.1f} inputs/s; the rest takes {self.left_s / 60:.0f} min"
+            )
+        for kind, number in self.failed.items():
+            yield Text(f"{count(number, 'record')} with an error: {kind}")
+
+
+@command(
+    examples="""
+detcli status boxes/
+detcli status s3://bucket/boxes/ --format json
+"""
+)
+def status(
+    folder: str = option(REQUIRED, "FOLDER/", "What was given to predict --output.", boxes=False),
+    report_format: ReportFormat | None = REPORT_FORMAT,
+) -> None:
+    """Show how far a sharded run is: shards, failures by reason, rate and expected end.
+
+    From any machine that sees the folder, also while the run goes on.
+    """
+    from detcli.run.shards.manifest import Manifest
+    from detcli.run.shards.parts import survey
+    from detcli.run.shards.store import open_store
+
+    store = open_store(folder if is_folder(folder) else f"{folder}/")
+    manifest = Manifest(store)
+    done = survey(store, manifest, range(len(manifest)))
+    times = store.times()
+    ends = sorted(times[name] for name in map(manifest.part, done) if name in times)
+    recent, rate, left = ends[-RECENT:], None, None
+    if len(recent) > 1 and recent[-1] > recent[0]:
+        size = manifest.names / len(manifest)  # of a shard, about
+        rate = size * (len(recent) - 1) / (recent[-1] - recent[0])
+        left = size * (len(manifest) - len(done)) / rate
+    found = RunStatus(
+        inputs=manifest.names,
+        shards=len(manifest),
+        done=len(done),
+        failed=dict(sum(done.values(), Counter()).most_common()),
+        last_s=time.time() - ends[-1] if ends else None,
+        inputs_per_s=rate,
+        left_s=left,
+    )
+    write_report(found, report_format, RunStatus.lines)
 
 
 def _copy(merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, shown: bool) -> None:

@@ -158,8 +158,8 @@ class ObjectKeyError(AddressError):
         )
 
 
-Listed = list[tuple[str, str]]
-"""Keys and ETags."""
+Listed = list[tuple[str, str, float]]
+"""Keys, ETags, and when the objects were made, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class Bucket:
             self.store = kinds[scheme](name, **found, client_options=client, retry_config=retry)
 
     def list(self, folder: str) -> Iterator[Listed]:
-        """Yield pages of keys and ETags in the order of the store, which is that of their bytes.
+        """Yield pages of keys in the order of the store, which is that of their bytes.
 
         What the keys begin with ends with `/`, or is empty. S3 lists all keys; of other stores, one
         that obstore does not take is an ObjectKeyError.
@@ -249,7 +249,10 @@ class Bucket:
                     for page in self._obstore.list(
                         self.store, folder or None, offset=last, chunk_size=PAGE
                     ):
-                        yield [(entry["path"], entry["e_tag"] or "") for entry in page]
+                        yield [
+                            (one["path"], one["e_tag"] or "", one["last_modified"].timestamp())
+                            for one in page
+                        ]
                         last, failures = page[-1]["path"], 0
             except ObjectTornError:  # which obstore does not repeat
                 failures += 1
@@ -281,7 +284,10 @@ class Bucket:
             for page in client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._name, Prefix=folder, StartAfter=last
             ):
-                yield [(entry["Key"], entry["ETag"]) for entry in page.get("Contents", ())]
+                yield [
+                    (entry["Key"], entry["ETag"], entry["LastModified"].timestamp())
+                    for entry in page.get("Contents", ())
+                ]
         except ClientError as error:
             status = error.response["ResponseMetadata"]["HTTPStatusCode"]
             raise _answered(status, "", error.response["Error"]["Code"], "s3") from None

@@ -241,7 +241,9 @@ class Fetches:
         root = url.removesuffix(key) if key else f"{url.rstrip('/')}/"
         with _store_errors("cannot be listed"):
             for page in bucket.list(folder):
-                yield [(Stamped.of(root + key, tag), key.removeprefix(folder)) for key, tag in page]
+                yield [
+                    (Stamped.of(root + key, tag), key.removeprefix(folder)) for key, tag, _ in page
+                ]
 
     def video(self, url: str) -> str:
         """An address with which an object can be read for a day, without credentials."""

@@ -35,7 +35,7 @@ def read(bucket, key):
 
 
 def keys(bucket, folder=""):
-    return [key for page in bucket.list(folder) for key, _ in page]
+    return [key for page in bucket.list(folder) for key, *_ in page]
 
 
 def test_an_object_is_read_and_written_by_its_very_name(s3, bucket):

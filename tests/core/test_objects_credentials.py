@@ -13,7 +13,7 @@ SECRET = "wJalrXUtnFEMI/K7MDENG"  # noqa: S105 - of AWS's documentation
 
 
 def listed(scheme="s3", name="photos"):
-    return [key for page in Bucket(scheme, name).list("") for key, _ in page]
+    return [key for page in Bucket(scheme, name).list("") for key, *_ in page]
 
 
 @pytest.fixture

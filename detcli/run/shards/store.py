@@ -33,6 +33,9 @@ class Store(Protocol):
         This, `exists` and `open` raise StoreError if it cannot be read.
         """
 
+    def times(self) -> dict[str, float]:
+        """When each of them was published, in seconds since 1970."""
+
     def exists(self, name: str) -> bool:
         """Whether a file has been published."""
 
@@ -81,6 +84,9 @@ class LocalFolder:
             return
         except OSError as error:
             raise self._unreadable("", error) from error
+
+    def times(self) -> dict[str, float]:
+        return {name: (self._path / name).lstat().st_mtime for name in self.names()}
 
     def exists(self, name: str) -> bool:
         try:
@@ -140,11 +146,14 @@ class ObjectFolder:
         return str(self._address)
 
     def names(self) -> Iterator[str]:
+        yield from self.times()
+
+    def times(self) -> dict[str, float]:
         prefix = self._address.key
         with self._readable(""):
-            for page in self._bucket.list(prefix):
-                names = (key.removeprefix(prefix) for key, _ in page)
-                yield from (name for name in names if "/" not in name)
+            pages = self._bucket.list(prefix)
+            times = {key.removeprefix(prefix): at for page in pages for key, _, at in page}
+        return {name: at for name, at in times.items() if "/" not in name}
 
     def exists(self, name: str) -> bool:
         with self._readable(name):

@@ -232,6 +232,31 @@ def test_beyond_twenty_failures_are_counted(shards, predict, output):
     assert "20 of 22 said: 22 SourceError: no such file\n" in done.stderr
 
 
+def test_a_run_in_shards_tells_how_far_it_is(shards, invoke):
+    (shards.pictures / "0009.png").write_bytes(b"torn")
+    shards(code=3)
+    for number, at_s in ((0, 60), (1, 40)):
+        os.utime(shards.part(number), (time.time() - at_s,) * 2)
+    shards.part(2).rename(shards.boxes / "part-00002.away")
+    found = json.loads(invoke("status", shards.boxes, "--format", "json").stdout)
+    assert 39 < found.pop("last_s") < 60
+    assert found == {
+        "schema_version": 1,
+        "inputs": 10,
+        "shards": 3,
+        "done": 2,
+        "failed": {},
+        "inputs_per_s": pytest.approx(10 / 3 / 20, rel=0.01),
+        "left_s": pytest.approx(20, rel=0.01),
+    }
+    (shards.boxes / "part-00002.away").rename(shards.part(2))
+    said = invoke("status", shards.boxes, "--format", "table").stdout
+    assert said.startswith("3 of 3 shards done, 10 inputs\nlast part ")
+    assert "1 record with an error: DecodeError: " in said
+    done = invoke("status", shards.pictures)
+    assert (done.returncode, "has no manifest.jsonl" in done.stderr) == (2, True)
+
+
 def test_a_mount_that_drops_makes_no_records(shards, tmp_path, monkeypatch, caplog):
     """The folder is gone, or empty, as where nothing is mounted; or it comes back in a pause."""
     monkeypatch.setattr("detcli.run.shards.workers.PAUSES_S", (0.01, 0.02))

@@ -1,5 +1,6 @@
 """A run in shards from and to an object store that fails often is what one run here prints."""
 
+import json
 import time
 
 import forked
@@ -37,6 +38,8 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_
     assert len({path for _, path in s3.requests if ".png" in path}) == 10
     assert detcli("merge", "s3://photos/boxes/", "-o", "s3://photos/all.jsonl").returncode == 0
     assert s3.get("all.jsonl") == merged.read_bytes()
+    found = json.loads(detcli("status", "s3://photos/boxes/").stdout)
+    assert (found["done"], found["inputs"], found["last_s"] < 600) == (6, 60, True)
     finished = detcli("report", "s3://photos/boxes/", "-o", tmp_path / "page")
     assert "wrote a page of 60 records" in finished.stderr
 
