@@ -47,9 +47,6 @@ METADATA = "detcli.part"
 END = 1 << 16
 """Bytes at the end of a part that tell what it is."""
 
-AT_ONCE = 16
-"""How many ends of parts are read at the same time."""
-
 
 class TornError(Exception):
     """A part is not what was published; the message says why."""
@@ -174,7 +171,7 @@ def survey(store: Store, manifest: Manifest, shards: Iterable[int]) -> dict[int,
 
     there = manifest.parts()
     done = [shard for shard in shards if shard in there]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor() as pool:
         return dict(zip(done, pool.map(failures, done), strict=True))
 
 

@@ -57,7 +57,7 @@ class Schedule:
         self._waiting = deque(waiting)
         self._suspects: deque[Task] = deque()  # each needs a worker of its own
         self._held: dict[WorkerId, list[Task]] = defaultdict(list)
-        self._strikes: Counter[tuple[int, int, int]] = Counter()
+        self._strikes: Counter[Task] = Counter()
         self._pieces: dict[int, dict[int, Done]] = defaultdict(dict)  # by shard and first name
         self._fruitless = 0
         self.total = len(waiting)  # shards that this run has to work
@@ -129,8 +129,8 @@ class Schedule:
             if self._is_published(task):
                 self.elsewhere += 1  # it died between publishing and saying so
                 continue
-            self._strikes[key := _key(task)] += 1
-            if self._strikes[key] < DEATHS and (task.part is not None or task.size == 1):
+            self._strikes[task] += 1
+            if self._strikes[task] < DEATHS and (task.part is not None or task.size == 1):
                 self._suspects.append(task)
             elif task.size > 1:
                 middle = (task.start + task.stop) // 2
@@ -164,7 +164,7 @@ class Schedule:
             return False  # it is worked again, which does no harm
 
     def _is_suspect(self, task: Task) -> bool:
-        return task.part is None or self._strikes[_key(task)] > 0
+        return task.part is None or self._strikes[task] > 0
 
     def _add(self, piece: Done) -> Counts | None:
         """Add a piece of a shard; publishes the part and returns its counts after the last."""
@@ -189,7 +189,3 @@ def repeated_deaths_error(cause: str, when: str) -> InferenceError:
         f"workers keep dying: {cause}; {when}",
         "check the memory and the device; detcli doctor looks at the device",
     )
-
-
-def _key(task: Task) -> tuple[int, int, int]:
-    return task.shard.number, task.start, task.stop

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
 from detcli.core.errors import OutputError, StoreError, UsageError, system_reason
 from detcli.core.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder
@@ -24,49 +24,8 @@ from detcli.core.text import is_object, public_name
 CHUNK = 1 << 20
 
 
-class Store(Protocol):
-    """A folder, or what stands for one in an object store; `str` names it."""
-
-    def names(self) -> Iterator[str]:
-        """Names of the files directly in it, in any order; none if the folder does not exist yet.
-
-        This, `exists` and `open` raise StoreError if it cannot be read.
-        """
-
-    def times(self) -> dict[str, float]:
-        """When each of them was published, in seconds since 1970."""
-
-    def exists(self, name: str) -> bool:
-        """Whether a file has been published."""
-
-    def open(self, name: str, last: int = 0) -> BinaryIO:
-        """Open a file for reading, to seek in; or to read only its last bytes, or more."""
-
-    def publish(self, name: str, content: BinaryIO) -> bool:
-        """Write a file from its content's beginning: all of it at once, unless it exists.
-
-        The folder is made if need be. True if this call has written it, which then survives a
-        power cut; False if it existed, and was left as it was.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
-
-
-def open_store(place: str) -> Store:
-    """The store at a path, or at an address."""
-    if is_object(place):
-        return ObjectFolder(place)
-    if "://" in place:
-        raise UsageError(
-            f"{public_name(place)} is not a folder for the parts of a run",
-            "name one on a disk, or in a store as in s3://bucket/boxes/",
-        )
-    return LocalFolder(Path(place))
-
-
 class LocalFolder:
-    """A folder on a disk, which other machines may share."""
+    """A folder on a disk, which other machines may share; `str` names it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -75,6 +34,10 @@ class LocalFolder:
         return str(self._path)
 
     def names(self) -> Iterator[str]:
+        """Names of the files directly in it, in any order; none if the folder does not exist yet.
+
+        This, `times`, `exists` and `open` raise StoreError if it cannot be read.
+        """
         try:
             with os.scandir(self._path) as entries:
                 for entry in entries:
@@ -86,9 +49,11 @@ class LocalFolder:
             raise self._unreadable("", error) from error
 
     def times(self) -> dict[str, float]:
+        """When each of them was published, in seconds since 1970."""
         return {name: (self._path / name).lstat().st_mtime for name in self.names()}
 
     def exists(self, name: str) -> bool:
+        """Whether a file has been published."""
         try:
             os.lstat(self._path / name)
         except FileNotFoundError:
@@ -98,7 +63,10 @@ class LocalFolder:
         return True
 
     def open(self, name: str, last: int = 0) -> BinaryIO:
-        """Open a file for reading, which must be a regular one: a pipe might never end."""
+        """Open a file for reading, to seek in; or to read only its last bytes, or more.
+
+        It must be a regular one: a pipe might never end.
+        """
         try:
             flags = os.O_RDONLY | NO_WAIT
             file = os.fdopen(os.open(self._path / name, flags), "rb", CHUNK)
@@ -112,7 +80,14 @@ class LocalFolder:
         return file
 
     def publish(self, name: str, content: BinaryIO) -> bool:
-        """Write a file under a temporary name, and link it to its own, see `Store.publish`."""
+        """Write a file from its content's beginning: all of it at once, unless it exists.
+
+        The folder is made if need be. True if this call has written it, which then survives a
+        power cut; False if it existed, and was left as it was.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
         file = AtomicFile(make_folder(self._path) / name, named=self._path / name)
         try:
             content.seek(0)
@@ -132,7 +107,7 @@ OBJECT_IN_MEMORY = 64 << 20
 
 
 class ObjectFolder:
-    """What begins with one prefix in a bucket, which is opened when it is used; see `Store`."""
+    """What begins with one prefix in a bucket, which is opened when it is used; see above."""
 
     def __init__(self, place: str) -> None:
         try:
@@ -191,3 +166,18 @@ class ObjectFolder:
             yield
         except ObjectError as error:
             raise StoreError(f"cannot read {self}{name}: {error}", error.hint) from None
+
+
+Store = LocalFolder | ObjectFolder
+
+
+def open_store(place: str) -> Store:
+    """The store at a path, or at an address."""
+    if is_object(place):
+        return ObjectFolder(place)
+    if "://" in place:
+        raise UsageError(
+            f"{public_name(place)} is not a folder for the parts of a run",
+            "name one on a disk, or in a store as in s3://bucket/boxes/",
+        )
+    return LocalFolder(Path(place))

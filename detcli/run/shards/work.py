@@ -227,23 +227,18 @@ class _Worker:
             try:
                 if task.part is None:
                     lines = writer.content()
-                elif done.outage is None:
-                    self._require_store()
+                elif done.outage is None and self._store.exists(FIRST):
                     writer.publish(self._store, task.part)
-            except (OutputError, StoreError, PlaceError) as error:
+                elif done.outage is None:  # it would be made anew where it is not mounted
+                    hint = "check its drive; several machines need one that all see, or a bucket"
+                    done.outage = PlaceError(f"{self._store} has no {FIRST} here", hint)
+                    counts = Counts(failed=1)
+            except (OutputError, StoreError) as error:
                 done.outage, counts = error, Counts(failed=1)
         if done.outage is None:
             self._tell(Done(task, counts, lines))
         else:
             self._tell(Failed(task, done.outage, counts.failed * 2 > counts.done))
-
-    def _require_store(self) -> None:
-        """Refuse to make the folder anew, where it is not mounted."""
-        if not self._store.exists(FIRST):
-            raise PlaceError(
-                f"{self._store} has no {FIRST} here",
-                "check its drive; tasks on several machines need one that all see, or a bucket",
-            )
 
     def _tell(self, report: WorkReport) -> None:
         with self._lock:

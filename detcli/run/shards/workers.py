@@ -33,7 +33,7 @@ from detcli.core.errors import (
     as_error,
 )
 from detcli.core.interrupts import interrupts
-from detcli.core.timing import RunningTime
+from detcli.core.timing import POLL_S, RunningTime
 from detcli.run.counts import Counts
 from detcli.run.shards.schedule import STARTS, Schedule, repeated_deaths_error
 from detcli.run.shards.work import (
@@ -54,9 +54,6 @@ SILENT_S = 120.0
 
 PAUSES_S = (1, 2, 4, 8, 16, 32)
 """How long a worker waits that could not reach what it needs, before it tries again."""
-
-POLL_S = 0.5
-"""How often it is looked whether a pause is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +128,15 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     def ready(self) -> Ready:
         """Wait until a worker has opened its detectors."""
-        deaths = 0
         while True:
             number, event = self._next()
-            match event:
-                case Ready():
-                    return event
-                case Ended(cause):
-                    deaths += 1
-                    if deaths == STARTS:
-                        raise repeated_deaths_error(cause, "none has started")
-                    self._start(number)
+            if isinstance(event, Ready):
+                return event
+            if isinstance(event, Ended):
+                self._losses[number] += 1
+                if self._losses[number] == STARTS:
+                    raise repeated_deaths_error(event.cause, "none has started")
+                self._start(number)
 
     def run(self, schedule: Schedule) -> Iterator[Progress | Counts]:
         """Work all shards of a schedule; yields progress, and the counts of each shard."""
