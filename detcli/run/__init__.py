@@ -38,7 +38,7 @@ from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import STDIN
-from detcli.source.names import is_video
+from detcli.source.names import is_archive, is_video
 from detcli.source.sources import Sources, is_missing
 from detcli.watch import Watcher
 
@@ -177,7 +177,7 @@ def is_one_picture(config: Config) -> bool:
     if config.inputs.files_from is not None or len(source) != 1:
         return False
     is_file = os.path.isfile(source[0])  # noqa: PTH113 - raises nothing
-    return source[0] == STDIN or (is_file and not is_video(source[0]))
+    return source[0] == STDIN or (is_file and not (is_video(source[0]) or is_archive(source[0])))
 
 
 def set_up_process() -> None:

@@ -234,6 +234,12 @@ class Fetches:
         stamp = url.stamp if isinstance(url, Stamped) else None
         return self.item(public_name(url), partial(_object_request, bucket, key, stamp))
 
+    def chunks(self, url: str) -> Iterator[bytes]:
+        """The bytes of an object as they come."""
+        bucket, key = self._locate(url)
+        tag = url.stamp if isinstance(url, Stamped) else None
+        yield from _object_request(bucket, key, tag)[1]
+
     def search(self, url: str) -> Iterator[list[tuple[str, str]]]:
         """Yield the address and the name of each object in a folder, a page of them at a time."""
         bucket, key = self._locate(url)

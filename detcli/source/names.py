@@ -45,7 +45,7 @@ def is_camera(name: str) -> bool:
 def is_live(name: str) -> bool:
     """True for a camera or a stream, not for a picture or video file."""
     if is_address(name):
-        return is_stream(name) or not is_media(path_of(name))
+        return is_stream(name) or not (is_media(path_of(name)) or is_archive(path_of(name)))
     return is_camera(name)
 
 
@@ -89,6 +89,9 @@ VIDEO_SUFFIXES = frozenset(
     ".264 .265 .3gp .asf .avi .f4v .flv .h264 .h265 .hevc .ivf .m2ts .m4v .mjpeg .mjpg .mkv .mov "
     ".mp4 .mpeg .mpg .mts .mxf .ogv .ts .vob .webm .wmv .y4m".split()
 )
+PARQUET = ".parquet"
+ARCHIVES = (".tar", ".tar.gz", ".tgz", PARQUET)
+BRACES = re.compile(r"(.*)\{([0-9]{1,9})\.\.([0-9]{1,9})\}(.*)")
 _SEPARATORS = re.escape(f"/{os.sep}")
 
 # The part `**` of a pattern, with the separator behind it.
@@ -108,6 +111,11 @@ def identity(path: str | os.PathLike[str]) -> FileIdentity | None:
 def is_video(name: str) -> bool:
     """True for the suffix of a video; a GIF is a picture."""
     return _suffix(name) in VIDEO_SUFFIXES
+
+
+def is_archive(name: str) -> bool:
+    """True for the suffix of a file that holds many pictures; a folder is not searched for them."""
+    return name.lower().endswith(ARCHIVES)
 
 
 def is_media(name: str) -> bool:

@@ -35,7 +35,16 @@ from detcli.core.objects import Address, require_obstore
 from detcli.core.record import Origin
 from detcli.core.text import is_object, public_name
 from detcli.source.decode import DecodeOptions, load_bytes
-from detcli.source.fetch import Fetches, Stamped, http_request, load_file
+from detcli.source.fetch import (
+    Fetches,
+    Stamped,
+    file_chunks,
+    http_request,
+    load_file,
+    require_unchanged,
+    stamp_of,
+    unreadable,
+)
 from detcli.source.loading import (
     STDIN,
     Item,
@@ -46,6 +55,7 @@ from detcli.source.loading import (
     read_in_time,
 )
 from detcli.source.names import (
+    BRACES,
     JSON_LINE,
     FileIdentity,
     ListedInput,
@@ -53,6 +63,7 @@ from detcli.source.names import (
     check_list,
     identity,
     is_address,
+    is_archive,
     is_camera,
     is_live,
     is_media,
@@ -277,7 +288,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 )
             if is_address(entry):
                 check_address(entry)
-            if is_video(path_of(entry) if is_address(entry) else entry):
+            path = path_of(entry) if is_address(entry) else entry
+            if is_archive(path):
+                yield from self._archive(public, entry)
+            elif is_video(path):
                 yield from self._video(public, entry)
             else:
                 yield self._picture(public, entry)
@@ -321,14 +335,46 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         read = partial(video.read_video, source, inputs)
         yield from read_in_time(public, read, self.progress, inputs.input_timeout)
 
+    def _archive(self, public: str, entry: str) -> Iterator[Item]:
+        from detcli.source.archives import read_archive
+
+        def chunks() -> Iterator[bytes]:
+            if is_object(entry):
+                yield from self._fetches.chunks(entry)
+            elif is_address(entry):
+                yield from http_request(entry)[1]
+            else:
+                try:
+                    require_unchanged(entry, stamp_of(os.stat(entry)))
+                    yield from file_chunks(entry, self.progress.stop)
+                except OSError as error:
+                    raise unreadable(entry, error) from error
+
+        read = partial(read_archive, public, chunks, self._decode)
+        yield from read_in_time(public, read, self.progress, self._inputs.input_timeout)
+
+    def _numbered(self, before: str, first: str, last: str, after: str) -> Iterator[SourceEntry]:
+        """What a name stands for that has a range of numbers in braces."""
+        numbers = range(int(first), int(last) + 1)
+        self.progress.expect(len(numbers) - 1)
+        for number in numbers:
+            name = f"{before}{number:0{len(first)}}{after}"
+            try:
+                yield from self._find(name)
+            except SourceError as error:
+                yield failed(public_name(name), error)
+
     def _find(self, name: str) -> Iterator[SourceEntry]:
         """The pictures and videos that a name stands for."""
+        if (found := BRACES.fullmatch(name)) and not os.path.lexists(name):
+            yield from self._numbered(*found.groups())
+            return
         recursive = self._inputs.recursive
         nothing = SourceError(
             "no pictures or videos in this folder",
             "check the files' suffixes" if recursive else "search its folders with --recursive",
         )
-        if is_object(name) and not is_media(name):
+        if is_object(name) and not (is_media(name) or is_archive(name)):
             pages = self._objects(name)
             first = next(pages, None)
             if first is None and not name.endswith("/"):  # perhaps an object without a suffix
@@ -344,8 +390,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         elif is_missing(name):
             raise SourceError("no such file", "check the path")
         else:
-            found = without_copies([*filter(os.path.isfile, match(name))])
-            yield from self._counted([found], SourceError("no file matches", "check the pattern"))
+            files = without_copies([*filter(os.path.isfile, match(name))])
+            yield from self._counted([files], SourceError("no file matches", "check the pattern"))
 
     def _pages(self, folder: str) -> Iterator[list[str] | Item]:
         """The pictures and videos in a folder, here or in an object store, a part at a time."""

@@ -12,7 +12,7 @@ import forked
 import pyarrow as pa
 import pytest
 from colour_model import NAMES, build, picture
-from pyarrow import parquet
+from pyarrow import dataset, parquet
 from saved_records import of_version_1
 
 FORMATS = ["table", "jsonl", "json", "csv", "parquet"]
@@ -85,6 +85,15 @@ def test_merged_parts_are_what_one_run_writes(worked, merge, parts, name):
         assert parquet.read_table(output).equals(parquet.read_table(worked / "one.parquet"))
     else:
         assert output.read_bytes() == (worked / f"one.{name}").read_bytes()
+
+
+def test_merged_parquet_is_read_as_a_folder(worked, merge, tmp_path):
+    (tmp_path / "merged").mkdir()
+    merge(worked / "parquet", output="merged/all.parquet")
+    whole = dataset.dataset(tmp_path / "merged").to_table()
+    assert whole.equals(parquet.read_table(worked / "one.parquet"))
+    parts = dataset.dataset(worked / "parquet", exclude_invalid_files=True)
+    assert parts.count_rows() == whole.num_rows
 
 
 def part_of_version_1(path):

@@ -35,7 +35,7 @@ from detcli.run.shards.manifest import (
 from detcli.run.shards.store import Store
 from detcli.sink.text import encode
 from detcli.source.listing import Name, address_of, as_it_is, meta_of, source_of
-from detcli.source.names import is_address, is_video, path_of
+from detcli.source.names import is_address, is_archive, is_video, path_of
 
 PARQUET = ".parquet"
 
@@ -286,7 +286,7 @@ class Merge:
             elif number in again:
                 continue
             for one in now:
-                if address_of(name) is not None and part.endswith(PARQUET):
+                if (place := address_of(name)) and part.endswith(PARQUET) and not is_archive(place):
                     set_source(one, source_of(name))  # which version 1 did not hold
                 one["index"], one["input"] = self.count, number
                 self.count += 1
@@ -331,10 +331,7 @@ class Merge:
 
 
 def _next(names: Iterator[tuple[int, Name]], record: RecordJson) -> tuple[int, Name]:
-    """The name that a record belongs to: the next one, but for videos, which may have no frames.
-
-    And its number.
-    """
+    """Name and number of a record's input: the next one, but for videos, which may be empty."""
     for number, name in names:
         if _is_of(record, name):
             return number, name
@@ -351,14 +348,16 @@ def _is_of(record: RecordJson, name: Name) -> bool:
         return False
     if (found := name_of(record)) == name:  # the cheap test first, as there may be millions
         return True
-    source = source_of(name)
     # The name of an existing file may look like a password; it may have been removed since.
-    return found in {source, _in_parquet(source)}
+    sources = source_of(name), _in_parquet(source_of(name))
+    inside = is_archive(sources[0]) and found.startswith(tuple(f"{one}/" for one in sources))
+    return inside or found in sources
 
 
 def _has_frames(name: Name) -> bool:
     address = address_of(name) or ""
-    return is_video(path_of(address) if is_address(address) else address)
+    path = path_of(address) if is_address(address) else address
+    return is_video(path) or is_archive(path)
 
 
 def _shown(shard: Shard) -> str:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import tarfile
 import time
 
 import forked
@@ -255,6 +256,34 @@ def test_a_run_in_shards_tells_how_far_it_is(shards, invoke):
     assert "1 record with an error: DecodeError: " in said
     done = invoke("status", shards.pictures)
     assert (done.returncode, "has no manifest.jsonl" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_tar_file_is_one_name_of_its_shard(shards, predict, invoke, form):
+    names = sorted(shards.pictures.iterdir())
+    names[4].write_bytes(b"torn")
+    for number in range(3):
+        with tarfile.open(shards.pictures.parent / f"{number:02}.tar", "w") as tar:
+            for path in names[number::3]:
+                tar.add(path, path.name)
+    shards(f"--format {form}", sources="{00..02}.tar pics/0000.png", size=2, code=3)
+    done = invoke("merge", "boxes/", cwd=shards.boxes.parent)
+    whole = predict("{00..02}.tar pics/0000.png --conf 0.5", code=3).stdout
+    assert (done.returncode, done.stdout) == (3, whole)
+    records = lines(whole)
+    assert [one["source"] for one in records[3:6]] == [
+        f"0{n}.tar/000{m}.png" for n, m in ((0, 9), (1, 1), (1, 4))
+    ]
+    alone = lines(predict("pics --conf 0.5", code=3).stdout)
+    assert [one.get("detections") for one in records[:4]] == [
+        one["detections"] for one in alone[::3]
+    ]
+    with tarfile.open(shards.boxes.parent / "01.tar", "w") as tar:
+        for path in names[:2]:
+            tar.add(path, path.name)
+    shards(f"--format {form} --retry-failed", sources="", size=2, says="2 pictures, 1 detection")
+    done = invoke("merge", "boxes/", cwd=shards.boxes.parent)
+    assert done.stdout == predict("{00..02}.tar pics/0000.png --conf 0.5").stdout
 
 
 def test_a_mount_that_drops_makes_no_records(shards, tmp_path, monkeypatch, caplog):

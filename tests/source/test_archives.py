@@ -1,0 +1,132 @@
+"""Tar files and Parquet as inputs: each member is a picture, whatever happens to the others."""
+
+import io
+import json
+import tarfile
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from detcli.core.config import Inputs
+from detcli.source.sources import Sources
+
+
+def add(tar, name, content, **fields):
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    for field, value in fields.items():
+        setattr(member, field, value)
+    tar.addfile(member, io.BytesIO(content))
+
+
+@pytest.fixture
+def picture(make_picture):
+    return make_picture("a.png").read_bytes()
+
+
+@pytest.fixture
+def archive(tmp_path, picture):
+    """A tar file as WebDataset has them, with a member that is damaged."""
+
+    def make(name="00000.tar", mode="w", members=3):
+        with tarfile.open(tmp_path / name, mode) as tar:
+            for number in range(members):
+                add(tar, f"{number:05}.png", picture if number != 1 else picture[:50])
+                add(tar, f"{number:05}.json", json.dumps({"key": number}).encode())
+        return tmp_path / name
+
+    return make
+
+
+def read(path, **inputs):
+    """The name of each item, and its size or error."""
+    found = []
+    with Sources([str(path)], Inputs(**inputs)) as sources:
+        for item in sources:
+            item.run()
+            size = item.picture and item.picture.size
+            found.append((item.origin.source.removeprefix(f"{path}/"), size or str(item.error)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [("a.tar", "w"), ("A.TAR.GZ", "w:gz"), ("a.tgz", "w:gz")]
+)
+def test_each_picture_of_a_tar_file_is_an_input(archive, name, mode):
+    found = read(archive(name, mode))
+    assert [one for one, _ in found] == ["00000.png", "00001.png", "00002.png"]
+    assert found[0][1] == found[2][1] == (64, 64)
+    assert "damaged PNG" in found[1][1]
+
+
+def test_a_tar_file_that_is_damaged_ends_with_an_error(archive):
+    path = archive(members=30)
+    whole = path.read_bytes()
+    headers = range(0, 30 * 2048, 2048)
+    assert len(read(path)) == 30
+    cuts = (100, 512, 700, *headers[1::9], headers[5] + 512, headers[5] + 700, 60_000)
+    for cut in cuts:
+        path.write_bytes(whole[:cut])
+        *sound, (name, error) = read(path)
+        assert name == str(path)
+        assert error.startswith("a damaged archive: ")
+        assert len(sound) <= cut // 2048 + 1
+    path.write_bytes(whole[:10_240] + b"x" * 512 + whole[10_752:])
+    assert read(path)[-1] == (str(path), "a damaged archive: it breaks off: invalid header")
+    path.write_bytes(b"")
+    assert "empty" in read(path)[0][1]
+
+
+@pytest.mark.parametrize("bomb", [{"name": "a.png"}, {"type": tarfile.GNUTYPE_LONGNAME}])
+def test_what_would_fill_memory_is_refused(tmp_path, picture, bomb):
+    """A member and a name of 64 GB, of which there is only the header."""
+    with tarfile.open(path := tmp_path / "a.tar", "w") as tar:
+        add(tar, "sound.png", picture)
+        member = tarfile.TarInfo()
+        for field, value in (bomb | {"size": 64 << 30}).items():
+            setattr(member, field, value)
+        tar.fileobj.write(member.tobuf())
+    first, *others = read(path)
+    assert first == ("sound.png", (64, 64))
+    if "name" in bomb:
+        name, error = others.pop(0)
+        assert (name, error[:19]) == ("a.png", "too large: more tha")
+    ((name, error),) = others
+    assert (name, error[:17]) == (str(path), "a damaged archive")
+
+
+def test_names_may_have_a_range_of_numbers(archive, tmp_path):
+    for number in (8, 9, 11):
+        archive(f"{number:05}.tar", members=1)
+    found = read(tmp_path / "{00008..00011}.tar")
+    sources = [name.removeprefix(f"{tmp_path}/") for name, _ in found]
+    assert sources == [
+        "00008.tar/00000.png",
+        "00009.tar/00000.png",
+        "00010.tar",
+        "00011.tar/00000.png",
+    ]
+    assert found[2][1] == "no such file"
+
+
+def test_parquet_with_the_bytes_of_pictures(tmp_path, picture):
+    rows = [{"bytes": picture, "path": "a.png"}, {"bytes": None, "path": None}]
+    rows.append({"bytes": picture[:50], "path": None})
+    table = pa.table({"label": [1, 2, 3], "image": rows})
+    parquet.write_table(table, path := tmp_path / "a.parquet")
+    assert [name for name, _ in read(path)] == ["a.png", "1", "2"]
+    assert [text for _, text in read(path)][:2] == [(64, 64), "it has no bytes"]
+    whole = path.read_bytes()
+    for content in (whole[:200], whole[:-4], whole[:100] + b"x" * 50 + whole[150:]):
+        path.write_bytes(content)
+        assert all("damaged" in str(text) for _, text in read(path))
+    parquet.write_table(table.select(["label"]), path)
+    assert "no column has the bytes of pictures" in read(path)[0][1]
+
+
+def test_an_archive_on_a_server_is_read_as_a_stream(s3, archive):
+    s3.put("a.tar", archive().read_bytes())
+    assert [name for name, _ in read("s3://photos/a.tar")] == [f"{n:05}.png" for n in range(3)]
+    ((name, error),) = read("s3://photos/b.tar")
+    assert (name, error) == ("s3://photos/b.tar", "cannot be fetched: there is no such object")
