@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import shlex
@@ -19,6 +20,8 @@ import poison
 import psutil
 import pytest
 from colour_model import picture
+from json_lines import lines
+from pyarrow import parquet
 from shard_runs import errors_of, kill_and_go_on, merged
 
 from detcli import __version__
@@ -147,6 +150,28 @@ def test_the_commands_of_the_page(head, make_pictures, one_run, monkeypatch):
         found = merged(folder.parent / "boxes")
         assert found == expected.replace(f"{folder}/", "pics/")
         shutil.rmtree(folder.parent / "boxes")
+
+
+def test_the_pipeline_of_the_page(make_pictures, make_model, tmp_path):
+    """Ray Data with a Detector finds what a run finds, also of a picture that is torn."""
+    folder = make_pictures(6)
+    shutil.rmtree(folder / "more")
+    (folder / "0003.png").write_bytes(b"torn")
+    page = (Path(__file__).parents[3] / "docs/scale-out.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    model = str(make_model())
+    program = program.replace('"yolov10n"', repr(model)).replace("blocks=16", "blocks=2")
+    environment = os.environ | OWN | {"RAY_ADDRESS": "local"}
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, env=environment)
+    rows = {row["path"]: row for row in parquet.read_table(tmp_path / "boxes").to_pylist()}
+    plain = forked.run(["predict", folder, "-m", model, "-q", "--format", "jsonl"])
+    for record in lines(plain.stdout):
+        row = rows.pop(record["source"])
+        if "error" in record:
+            assert record["error"]["message"] in row["error"]
+        else:
+            assert json.loads(row["boxes"]) == record["detections"]
+    assert not rows
 
 
 def test_pictures_in_a_bucket(s3, make_model, tmp_path, monkeypatch):
