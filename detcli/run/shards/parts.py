@@ -182,8 +182,9 @@ def shown(failed: Counter[str]) -> str:
 
 def _kinds(record: RecordJson) -> Iterator[str]:
     """The kind of error that a record has, if it has one."""
-    if "error" in record:
-        yield kind_of(record["error"]["message"], record["error"]["type"])
+    match record:
+        case {"error": {"type": str(kind), "message": str(message)}}:
+            yield kind_of(message, kind)
 
 
 def _line(record: RecordJson) -> bytes:
