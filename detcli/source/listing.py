@@ -61,7 +61,9 @@ def from_json(value: str | list[Any]) -> Name:
 
 
 def as_it_is(name: Name) -> Name:
-    """The name without a stamp."""
+    """The name of what is there now: without a stamp, or of a file that was missing."""
+    if isinstance(name, Unusable) and os.path.isfile(name.source):  # noqa: PTH113 - raises nothing
+        return name.source
     return str(name) if isinstance(name, Stamped) else name
 
 

@@ -85,6 +85,9 @@ def test_failures_are_records_and_the_exit_code(shards):
     assert "absent.png: no such file" in done.stderr
     last = lines(shards.part(2).read_text())[-1]
     assert (last["source"], last["error"]["type"]) == ("absent.png", "SourceError")
+    for one in (shards.pictures / "0004.png", shards.boxes.parent / "absent.png"):
+        one.write_bytes((shards.pictures / "0003.png").read_bytes())
+    shards("--retry-failed", sources="", says="2 pictures, 2 detections")
 
 
 @pytest.mark.parametrize(
