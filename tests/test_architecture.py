@@ -55,7 +55,7 @@ def test_no_modules_import_each_other():
 HEAVIEST = {
     "files": 148,
     "lines": 39_400,
-    "tokens": 250_700,
+    "tokens": 250_800,
     "functions above 10 parameters": 0,
     "functions above 15 branches": 9,
     "tokens a code line": 9.0,

@@ -136,7 +136,7 @@ def test_object_stores_are_read_and_written(workplace, s3):
         s3.put(f"pics/{path.name}", path.read_bytes(), bucket="bucket")
     (script,) = blocks(section(page("inputs"), "Object stores"), "sh")
     done = shell(script)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr  # of the torn picture, as `merge` says again
     local = shell("detcli predict pics -o local.jsonl")
     assert local.returncode == 3  # of the torn picture
     records = (workplace / "boxes.jsonl").read_text()

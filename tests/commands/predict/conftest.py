@@ -77,7 +77,7 @@ def in_shards(predict, invoke, shards_here):  # noqa: ARG001 - it only has to be
     def run(command, *options, code=0):
         predict(command, "-o", "parts/", *options, code=code)
         merged = invoke("merge", "parts/")
-        assert merged.returncode == 0, merged.stderr
+        assert merged.returncode == code, merged.stderr
         return predict(command, code=code).stdout, merged.stdout
 
     return run
