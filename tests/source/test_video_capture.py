@@ -78,7 +78,7 @@ def test_streams_are_opened_by_ffmpeg_with_timeouts(monkeypatch):
 
 def test_what_is_missing_or_not_a_video_is_an_error(here, monkeypatch):
     for name in ("gone.mp4", "a\0b.mp4", "folder/x.mp4"):
-        with pytest.raises(SourceError, match="no such file|cannot be read") as caught:
+        with pytest.raises(SourceError, match=r"no such file|cannot be read") as caught:
             open_file(name)
         assert caught.value.hint
     for data, reason in ((b"", "empty"), (b"hello", "not a video"), (bytes(5000), "not a video")):
