@@ -35,8 +35,8 @@ class DetcliError(Exception):
     Attributes:
         hint: What to do next, in one sentence; may be empty.
         exit_code: Exit code of the process that the error ends.
-        outage_at: How many of these in a row are no results of a run in shards, as the place of
-            its inputs is to blame; 0 for any number.
+        outage_at: How many of these in a row are blamed on the place of the inputs, so that a run
+            in shards publishes nothing; 0 for any number.
     """
 
     exit_code: ClassVar[int] = 1

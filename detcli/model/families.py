@@ -142,6 +142,27 @@ def _places(head: Head) -> tuple[int, ...]:
     return tuple(part.start for part in parts if part is not None) if one else ()
 
 
+RETINAFACE_CELLS = Cells(
+    ((CellPart.CLASSES, 2), (CellPart.BOX, 4), (CellPart.POINTS, 10)),
+    Offset.EXPONENTIAL,
+    anchors=(((16, 16), (32, 32)), ((64, 64), (128, 128)), ((256, 256), (512, 512))),
+    centre=(0.5, 0),
+    variances=(0.1, 0.2),
+    joined=False,
+)
+RETINAFACE = Family(
+    "RetinaFace",
+    "biubug6/Pytorch_Retinaface, layers/functions/prior_box.py",
+    None,
+    replace(BLACK, resize=Resize.CORNER, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
+    needs_nms=True,
+    every_class=True,
+    no_object=0,
+    cells=RETINAFACE_CELLS,
+    names=FACE,
+    nms=0.4,
+)
+
 FAMILIES = (
     Family(
         "YOLOX",
@@ -459,43 +480,17 @@ FAMILIES = (
         names=FACE,
         nms=0.5,
     ),
-    Family(
-        "RetinaFace",
-        "biubug6/Pytorch_Retinaface, layers/functions/prior_box.py",
-        None,
-        replace(BLACK, resize=Resize.CORNER, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
-        needs_nms=True,
-        every_class=True,
-        no_object=0,
-        cells=Cells(
-            ((CellPart.CLASSES, 2), (CellPart.BOX, 4), (CellPart.POINTS, 10)),
-            Offset.EXPONENTIAL,
-            anchors=(((16, 16), (32, 32)), ((64, 64), (128, 128)), ((256, 256), (512, 512))),
-            centre=(0.5, 0),
-            variances=(0.1, 0.2),
-            joined=False,
-        ),
-        names=FACE,
-        nms=0.4,
-    ),
-    Family(
-        "RetinaFace, plates",
-        "zeusees/License-Plate-Detector, layers/functions/prior_box.py: four corners",
-        None,
-        replace(BLACK, resize=Resize.CORNER, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
-        needs_nms=True,
-        every_class=True,
-        no_object=0,
-        cells=Cells(
-            ((CellPart.CLASSES, 2), (CellPart.BOX, 4), (CellPart.POINTS, 8)),
-            Offset.EXPONENTIAL,
+    RETINAFACE,
+    replace(
+        RETINAFACE,
+        name="RetinaFace, plates",
+        source="zeusees/License-Plate-Detector, layers/functions/prior_box.py: four corners",
+        cells=replace(
+            RETINAFACE_CELLS,
+            parts=((CellPart.CLASSES, 2), (CellPart.BOX, 4), (CellPart.POINTS, 8)),
             anchors=(((24, 24), (48, 48)), ((96, 96), (192, 192)), ((384, 384), (768, 768))),
-            centre=(0.5, 0),
-            variances=(0.1, 0.2),
-            joined=False,
         ),
         names=("plate",),
-        nms=0.4,
     ),
     Family(
         "CenterFace",

@@ -618,7 +618,7 @@ class Piece(NamedTuple):
     rank: int
     anchors: int  # in the channels; 1 where each has its own row
     width: int  # numbers of an anchor
-    repeated: int  # for so many anchors
+    repeated: int  # how many anchors share them
     kind: Activation | None  # what makes them
 
 
