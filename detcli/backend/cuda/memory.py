@@ -21,15 +21,18 @@ from detcli.core.geometry import Image, new_image
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory
 
-LIMIT = 1 << 30  # bytes that are page-locked for pictures, which the system cannot use otherwise
+# Bytes that are page-locked for pictures, which the system cannot use otherwise; more only where
+# the batches in flight are larger.
+LIMIT, MOST = 1 << 30, 4 << 30
+AHEAD = 6  # batches whose pictures are decoded, uploaded or awaited at the same time
 PAGE = 12  # bits of an address within one
 
 
 class PictureMemory:
     """Lends memory to pictures, on any thread."""
 
-    def __init__(self, gpu: "Gpu", limit: int = LIMIT) -> None:
-        self._gpu, self._limit = gpu, limit
+    def __init__(self, gpu: "Gpu", limit: int = LIMIT, most: int = MOST) -> None:
+        self._gpu, self._limit, self._most = gpu, limit, most
         self._lock = threading.Lock()  # guards the following
         self._idle: defaultdict[int, list[PinnedMemory]] = defaultdict(list)  # by their size
         self._size = 0  # bytes that are idle or lent
@@ -43,9 +46,19 @@ class PictureMemory:
         It is in ordinary memory where the limit is reached, or the system locks no more pages.
         """
         height, width = size
+        needed = _rounded(3 * height * width)
         with self._lock:
-            memory = None if self._closed else self._take(_rounded(3 * height * width))
+            memory = None if self._closed else self._take(needed)
+            wanted = memory is None and not self._closed
+            freed = self._room(needed) if wanted else None
+        if freed is not None:
+            memory = self._pin(needed, freed)
         return new_image(size) if memory is None else np.asarray(Loan(self, memory, size))
+
+    def follow(self, batch: int) -> None:
+        """Let the limit be enough for batches of so many bytes of pictures."""
+        with self._lock:
+            self._limit = max(self._limit, min(AHEAD * batch, self._most))
 
     def give_back(self, memory: "PinnedMemory") -> None:
         """Take memory of which no array is left."""
@@ -62,27 +75,40 @@ class PictureMemory:
         self._free_returned()
 
     def _take(self, size: int) -> "PinnedMemory | None":
-        """Memory of a size: idle, else new where the limit allows it, in place of other sizes."""
+        """Idle memory of this size, or somewhat more."""
         while self._returned:
             memory = self._returned.popleft()
             self._idle[memory.size].append(memory)
-        if self._idle[size]:
-            return self._idle[size].pop()
+        fitting = [held for held in self._idle if size <= held <= 2 * size and self._idle[held]]
+        return self._idle[min(fitting)].pop() if fitting else None
+
+    def _room(self, size: int) -> "list[PinnedMemory] | None":
+        """What has to be freed for new memory of a size; None where the limit forbids it.
+
+        What is freed and new is no longer, or already, counted.
+        """
         idle = [one for group in self._idle.values() for one in group]
         if self._size - sum(one.size for one in idle) + size > self._limit:
             return None
+        freed = []
         while self._size + size > self._limit:
-            other = idle.pop()
-            self._idle[other.size].remove(other)
-            self._size -= other.size
-            self._gpu.call(other.close)
-        try:
-            memory = self._gpu.pin(size)
-        except MemoryError:
-            self._limit = self._size
-            return None
+            freed.append(idle.pop())
+            self._idle[freed[-1].size].remove(freed[-1])
+            self._size -= freed[-1].size
         self._size += size
-        return memory
+        return freed
+
+    def _pin(self, size: int, freed: "list[PinnedMemory]") -> "PinnedMemory | None":
+        """New memory in place of some; without the lock, as both take long, and stop the GPU."""
+        for memory in freed:
+            self._gpu.call(memory.close)
+        try:
+            return self._gpu.pin(size)
+        except MemoryError:
+            with self._lock:
+                self._size -= size
+                self._limit = self._most = self._size
+            return None
 
     def _free_returned(self) -> None:
         with contextlib.suppress(IndexError):  # another thread may take the last

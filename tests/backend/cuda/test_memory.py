@@ -62,6 +62,27 @@ def test_memory_of_other_sizes_makes_room(memory, driver):
     assert driver.held == 3
 
 
+def test_larger_memory_that_is_idle_is_used_before_any_is_freed(memory, driver):
+    kept = [memory.allocate((40, 80)), memory.allocate(SIZE)]
+    kept.clear()
+    one, two = memory.allocate(SIZE), memory.allocate((40, 50))
+    assert driver.held == 2
+    assert is_page_locked(one)
+    assert is_page_locked(two)
+
+
+def test_the_limit_follows_the_batches(fake_gpu, driver):
+    memory = PictureMemory(fake_gpu, limit=4 * LOCKED, most=8 * LOCKED)
+    memory.follow(LOCKED)
+    kept = [memory.allocate(SIZE) for _ in range(7)]
+    assert [is_page_locked(one) for one in kept] == [True] * 6 + [False]
+    memory.follow(100 * LOCKED)  # as far as the system is spared
+    kept = [*kept, *(memory.allocate(SIZE) for _ in range(3))]
+    assert driver.held == 8
+    kept.clear()
+    memory.close()
+
+
 def test_nothing_more_is_locked_once_the_system_refuses(memory, driver):
     kept = [memory.allocate(SIZE)]
     driver.fail("cuMemAllocHost", OUT_OF_MEMORY)
