@@ -42,7 +42,8 @@ from detcli.core.packages import find_mixture, gpu_wheel_exists, owners
 CPU_INSTEAD = "use --device cpu"
 
 CUDA_EXTRA = "the extra that fits the driver"
-TENSORRT_PACKAGE = 'pip install "tensorrt-cu13-libs>=10.13,<11"'  # 11 has libnvinfer.so.11
+TENSORRT_PACKAGE = "the package that fits CUDA"
+TENSORRT_FROM = (7, 5)  # compute capability; the releases that are installed leave out Volta
 
 LOADER_PATH = "PATH" if sys.platform == "win32" else "LD_LIBRARY_PATH"
 
@@ -174,7 +175,17 @@ def explain(name: str, said: str) -> Unloadable:
         library, _, reason = (part.strip() for part in said.partition(":"))
     library = _file(library)
     owner, remedy = next(OWNERS[starts] for starts in OWNERS if library.startswith(starts))
-    return Unloadable(library, reason, owner, cuda_command() if remedy is CUDA_EXTRA else remedy)
+    commands = {CUDA_EXTRA: cuda_command, TENSORRT_PACKAGE: _tensorrt_command}
+    return Unloadable(library, reason, owner, commands.get(remedy, lambda: remedy)())
+
+
+def _tensorrt_command() -> str:
+    """What installs TensorRT for the CUDA that ONNX Runtime is for, where it has code for a GPU."""
+    gpus = ask_driver().gpus
+    if gpus and all(tuple(map(int, one.capability.split("."))) < TENSORRT_FROM for one in gpus):
+        return f"TensorRT has no code for {gpus[0].name}: use --device cuda"
+    major = (runtime_cuda() or "13").partition(".")[0]
+    return f'pip install "tensorrt-cu{major}-libs>=10.13,<11"'  # 11 has libnvinfer.so.11
 
 
 def _file(path: str) -> str:

@@ -185,7 +185,7 @@ def driver_version(root: Path = Path("/")) -> str | None:
 
 
 def gpu_uuid(ordinal: int) -> str:
-    """UUID of a GPU by its CUDA ordinal, such as "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"."""
+    """UUID of a GPU, or of a part of one (MIG), by its CUDA ordinal."""
     import uuid  # takes 2 ms
 
     if ordinal >= count_gpus():
@@ -193,10 +193,10 @@ def gpu_uuid(ordinal: int) -> str:
     driver = ctypes.CDLL(DRIVER)
     device, identity = ctypes.c_int(), (ctypes.c_ubyte * 16)()
     status = driver.cuDeviceGet(ctypes.byref(device), ordinal)
-    status = status or driver.cuDeviceGetUuid(identity, device)
+    status = status or driver.cuDeviceGetUuid_v2(identity, device)
     if status:
         raise DeviceError(
             f"NVIDIA's driver does not name GPU number {ordinal}: CUDA error {status}",
             "see whether nvidia-smi lists it",
         )
-    return f"GPU-{uuid.UUID(bytes=bytes(identity))}"
+    return str(uuid.UUID(bytes=bytes(identity)))

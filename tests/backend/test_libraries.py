@@ -91,6 +91,26 @@ def test_a_missing_library_is_named_with_its_package(provider, library, owner, h
         require_provider(CUDA)
 
 
+@pytest.mark.parametrize(
+    ("cuda", "capability", "hint"),
+    [
+        ("12.9", "9.0", "tensorrt-cu12-libs"),
+        ("13.0", "9.0", "tensorrt-cu13-libs"),
+        ("12.9", "7.0", "TensorRT has no code for Tesla V100: use --device cuda"),
+    ],
+)
+def test_tensorrts_package_is_that_of_the_cuda_and_for_the_gpu(
+    cuda, capability, hint, loader, monkeypatch
+):
+    facts = DriverFacts(status=0, gpus=(GpuFacts("Tesla V100", capability, 1),))
+    monkeypatch.setattr(libraries, "ask_driver", lambda: facts)
+    monkeypatch.setattr(onnxruntime, "cuda_version", cuda, raising=False)
+    loader.missing.append("libnvinfer.so.10")
+    with pytest.raises(DeviceError) as caught:
+        require_provider(TENSORRT)
+    assert hint in caught.value.hint
+
+
 def test_missing_libraries_are_named_once_and_before_faulty_ones(loader, monkeypatch):
     def load(name, mode=0):
         if "libcudnn" in (name or ""):

@@ -52,7 +52,7 @@ class Driver:
         assert self.status == 0
         return self._give(count, self.gpus, self.count_status)
 
-    def cuDeviceGetUuid(self, identity, device):
+    def cuDeviceGetUuid_v2(self, identity, device):
         identity[:] = bytes(range(device.value - 40, device.value - 24))
         return self.uuid_status
 
@@ -115,8 +115,8 @@ def test_the_loaders_message_is_kept(monkeypatch):
 
 def test_uuids_are_written_as_in_nvidia_smi(install):
     install(driver := Driver(gpus=2))
-    assert gpu_uuid(0) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
-    assert gpu_uuid(1) == "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"
+    assert gpu_uuid(0) == "00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert gpu_uuid(1) == "01020304-0506-0708-090a-0b0c0d0e0f10"
     with pytest.raises(DeviceError, match="no GPU number 2"):
         gpu_uuid(2)
     driver.uuid_status = 999

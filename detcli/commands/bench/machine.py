@@ -135,7 +135,10 @@ def _open_nvml(device: Device) -> Callable[[], GpuState] | None:
         # CUDA and NVML number GPUs differently, and CUDA_VISIBLE_DEVICES hides some from CUDA.
         uuid = gpu_uuid(device.ordinal or 0)
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        except pynvml.NVMLError:  # a part of a GPU, whose figures are its own
+            handle = pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
         name, driver = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlSystemGetDriverVersion()
     except (DeviceError, pynvml.NVMLError):
         return None

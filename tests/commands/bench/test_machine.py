@@ -64,7 +64,7 @@ def test_an_unknown_peak(tmp_path, monkeypatch):
         assert peak_memory() == peak
 
 
-UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 BEFORE = GpuState("NVIDIA H200", "580.65", 1000 << 20, ())
 
 
@@ -76,7 +76,7 @@ def refuse(*_):
 def nvml(monkeypatch):
     """Two GPUs; the one that is looked at is in use and hot from the second look on."""
     hot = pynvml.nvmlClocksEventReasonSwThermalSlowdown | pynvml.nvmlClocksEventReasonSwPowerCap
-    double = SimpleNamespace(gpus=2, closed=0, looks=[])
+    double = SimpleNamespace(gpus=2, closed=0, looks=[], kind="GPU")
 
     def look(handle):
         assert handle == 7
@@ -91,10 +91,15 @@ def nvml(monkeypatch):
     def close():
         double.closed += 1
 
+    def find(uuid):
+        if uuid != f"{double.kind}-{UUID}":
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return 7
+
     answers = {
         "nvmlInit": lambda: None,
         "nvmlShutdown": close,
-        "nvmlDeviceGetHandleByUUID": {UUID: 7}.get,
+        "nvmlDeviceGetHandleByUUID": find,
         "nvmlDeviceGetName": {7: "NVIDIA H200"}.get,
         "nvmlSystemGetDriverVersion": lambda: "580.65",
         "nvmlDeviceGetMemoryInfo": look,
@@ -109,8 +114,9 @@ def nvml(monkeypatch):
     return double
 
 
-@pytest.mark.parametrize("device", ["cuda:1", "auto"])
-def test_a_gpu_is_watched(device, nvml):
+@pytest.mark.parametrize(("device", "kind"), [("cuda:1", "GPU"), ("auto", "GPU"), ("cuda", "MIG")])
+def test_a_gpu_or_a_part_of_one_is_watched(device, kind, nvml):
+    nvml.kind = kind
     watch = GpuWatch(Device.parse(device))
     assert watch.before == BEFORE
     while len(nvml.looks) < 3:
