@@ -98,21 +98,28 @@ class SelectionKernels:
         self._class_ids = None if chosen is None else upload(gpu, np.array(chosen, np.uint32))
 
     def enqueue(self, heads: int, download: int) -> None:
-        """Enqueue the kernels and the copy of their result, which are one graph."""
+        """Enqueue the kernels, and a copy of what they leave on the device, as one graph."""
         graph = self._graphs.get((heads, download))
         if graph is None:
             if len(self._graphs) == MAX_GRAPHS:
                 self._graphs.clear()
             graph = self._graphs[heads, download] = self._gpu.graph()
-            if self._head.anchors:  # a grid without blocks would be an error
-                self._launch(graph, heads)
-            else:
+            if not self._head.anchors:  # a grid without blocks would be an error
                 graph.clear(self._address("result"), self.result_size)
-            graph.copy(download, self._address("result"), self.result_size)
+                graph.copy(download, self._address("result"), self.result_size)
+            elif self._options.nms_iou is None:
+                self._launch(graph, heads, download)
+            else:  # suppression reads the rows that it has kept, so they are on the device
+                self._launch(graph, heads, self._address("result"))
+                graph.copy(download, self._address("result"), self.result_size)
         graph.enqueue()
 
-    def _launch(self, graph: "Graph", heads: int) -> None:
-        """Append the kernels: step 1 of the specification, then steps 2 to 4 or suppression."""
+    def _launch(self, graph: "Graph", heads: int, result: int) -> None:
+        """Append the kernels: step 1 of the specification, then steps 2 to 4 or suppression.
+
+        `result` is where they write: the kernels of steps 2 to 4 only write it, and so they write
+        over the bus to the host's page-locked memory, which saves a copy.
+        """
         head, options, unsigned, at = self._head, self._options, np.uint32, self._address
         shape = (
             *(heads, unsigned(head.rows), unsigned(head.anchors), unsigned(head.anchors_first)),
@@ -124,7 +131,7 @@ class SelectionKernels:
         graph.launch(f"class_max_{head.dtype}", (blocks, head.batch, 1), 256, *maxima)
         grid = (head.batch, 1, 1)
         least, wanted = np.float32(options.confidence), (*shape, unsigned(head.cxcywh))
-        found = (at("nan_count"), at("result"), at("result") + 8 * head.batch)
+        found = (at("nan_count"), result, result + 8 * head.batch)
         spill, max_det = (at("spill"), unsigned(self._spill)), unsigned(self.max_det)
         if options.nms_iou is None:
             rule = (*wanted, max_det, unsigned(options.unique), least)
