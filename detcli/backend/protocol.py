@@ -21,6 +21,9 @@ Buffer = Any
 Pending = Callable[[], list[Detections]]
 """Detections that the device may still be computing: a call waits and returns a copy."""
 
+BATCHES = (32, 16, 8)
+"""Pictures in one batch that suit a GPU, for a graph that takes any number."""
+
 Observer = Callable[[Stage], None]
 """Called with PREPROCESS, UPLOAD, NETWORK, SELECTION or DOWNLOAD whenever such a stage ends."""
 

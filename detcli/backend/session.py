@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.backend.protocol import (
+    BATCHES,
     LOAD_TIMEOUT_S,
     MORE_MEMORY,
     RUN_TIMEOUT_S,
@@ -40,6 +41,8 @@ from detcli.core.errors import (
     ModelError,
     OutputError,
 )
+from detcli.model.contract import Contract
+from detcli.model.file import PreparedModel
 
 # ONNX Runtime 1.31 keeps a device id and a database of telemetry in the user's cache folder. Only
 # this variable, set before the import, keeps it from doing so; a value that is set already stays.
@@ -52,6 +55,9 @@ except ImportError as error:
     from detcli.core.packages import explain
 
     raise DependencyError(*explain("onnxruntime", str(error))) from error
+
+BLOCKS_WHILE_REPLAYING = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 28)
+"""Before that version, a replay waits for the GPU, whatever its run's options say."""
 
 Tensor = npt.NDArray[Any]
 Provider = tuple[str, dict[str, str]]  # an execution provider's name, and its options
@@ -79,7 +85,10 @@ FAILURES = (
 CODE = re.compile(r"^\d+ : \w+ : ")
 SOURCE_LINE = re.compile(r"^/\S+:\d+ .*?\) ")  # "/source/model.cc:256 Model(const Path&) "
 
-REFUSED_CAPTURE = "cannot use the graph capture feature"
+REFUSED = (
+    "cannot use the graph capture feature",
+    "the dynamic shape inputs with associated profiles",
+)
 DEVICE_FAILURES = ("cuda failure", "cuda error", "cudnn", "cublas", "tensorrt", "invalid device id")
 
 RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"  # what `placement` reads
@@ -89,8 +98,12 @@ log = logging.getLogger(__name__)
 log.info("ONNX Runtime %s of the package %s", onnxruntime.__version__, onnxruntime.package_name)
 
 
-class CaptureRefusedError(ModelError):
-    """ONNX Runtime cannot capture this graph into a CUDA graph, but may run it without one."""
+class OptionRefusedError(ModelError):
+    """ONNX Runtime cannot use an option of a provider with this graph, but may run it without.
+
+    That is the capture of CUDA graphs, and shapes for TensorRT, of which a graph that it takes only
+    parts of has inputs of its own.
+    """
 
 
 def open_session(graph: bytes, providers: Sequence[Provider], title: str, threads: int = 0) -> Any:  # noqa: ANN401 - onnxruntime has no types
@@ -119,8 +132,8 @@ def _create(graph: bytes, options: Any, providers: Sequence[Provider]) -> Any:  
 
 
 def _creation_error(why: str, title: str, *, on_cpu: bool) -> Exception:
-    if REFUSED_CAPTURE in why:
-        return CaptureRefusedError(f"{title}: {why}", "use --no-cuda-graph")
+    if any(sentence in why for sentence in REFUSED):
+        return OptionRefusedError(f"{title}: {why}", "use --no-cuda-graph, or --device cuda")
     if is_out_of_memory(why) and on_cpu:
         return ModelError(f"{title} does not fit into memory: {why}", MORE_MEMORY)
     if is_out_of_memory(why):
@@ -251,18 +264,26 @@ def simplified(graph: bytes) -> bytes | None:
 
 
 def cuda_provider(
-    ordinal: int, stream: int | None, options: DeviceOptions, *, graph: bool = False
+    ordinal: int,
+    stream: int | None,
+    options: DeviceOptions,
+    *,
+    half: bool = False,
+    graph: bool = False,
 ) -> Provider:
+    """The CUDA provider with its options; `half` says that the network computes in float16."""
     chosen = {
         "device_id": str(ordinal),
         # The default asks cuDNN for its slower heuristic (before cuDNN 9 it timed every algorithm,
         # so two runs could choose differently). This one plans each new shape quickly, which short
         # runs feel, and always chooses the same.
         "cudnn_conv_algo_search": "HEURISTIC",
-        # The default rounds the factors of float32 convolutions to 10 bits of mantissa, but the
-        # boxes must equal the CPU's. A float16 model gives the speed.
-        "use_tf32": "0",
     }
+    if not half:
+        # The default rounds the factors of float32 convolutions to 10 bits of mantissa, but the
+        # boxes must equal the CPU's. A float16 model gives the speed: with this option, ONNX
+        # Runtime would leave out tensor cores for its convolutions, too.
+        chosen["use_tf32"] = "0"
     if stream is not None:
         chosen["user_compute_stream"] = str(stream)
     if options.gpu_mem_limit is not None:
@@ -274,19 +295,45 @@ def cuda_provider(
     return CUDA, chosen
 
 
+def profile_of(contract: Contract) -> dict[str, str]:
+    """TensorRT's options for what a graph with dynamic axes will be fed; none for other graphs.
+
+    Without them, TensorRT plans for the first batch, and again, for minutes, for each smaller or
+    larger one.
+    """
+    name = contract.input_name
+    if (contract.batch and contract.input_size) or not set(name).isdisjoint(":,"):
+        return {}
+    size = contract.input_size or contract.default_size
+    least = contract.input_size or (contract.stride, contract.stride)
+    few, usual, most = (contract.batch or batch for batch in (1, BATCHES[-1], BATCHES[0]))
+    return {
+        f"trt_profile_{bound}_shapes": f"{name}:{batch}x3x{height}x{width}"
+        for bound, batch, (height, width) in (
+            ("min", few, least),
+            ("opt", usual, size),
+            ("max", most, size),
+        )
+    }
+
+
 def tensorrt_provider(
-    ordinal: int, stream: int, options: DeviceOptions, graph: bytes, input_dtype: str
+    ordinal: int,
+    stream: int,
+    options: DeviceOptions,
+    model: PreparedModel,
+    profile: Mapping[str, str],
 ) -> Provider:
-    """The TensorRT provider with its options.
+    """The TensorRT provider with its options, and those of `profile_of`.
 
     Its CUDA graphs stay off: it keeps a single one, and replays it with the addresses of its
     capture even if a run is bound to others.
     """
-    half = options.half or input_dtype == "float16"
     chosen = {
         "device_id": str(ordinal),
         "user_compute_stream": str(stream),
-        "trt_fp16_enable": str(half),  # it only reads True and False
+        "trt_fp16_enable": str(options.half or model.half),  # it only reads True and False
+        **profile,
     }
     if options.gpu_mem_limit is not None:
         chosen["trt_max_workspace_size"] = str(options.gpu_mem_limit)
@@ -295,7 +342,7 @@ def tensorrt_provider(
         # of one architecture would share it: each file content gets a folder.
         folder = cache_folder()
         timings = folder / "tensorrt"
-        engines = timings / hashlib.sha256(graph).hexdigest()
+        engines = timings / hashlib.sha256(model.graph + repr(profile).encode()).hexdigest()
         make_cache_folders(folder, timings, engines)
         # An engine is code, which TensorRT runs unchecked.
         trusted = is_cache_trusted(

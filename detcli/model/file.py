@@ -430,7 +430,7 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 30
+VERSION = 31
 """Must be raised whenever `load`, `recognise` or `cut` gives another result."""
 
 
@@ -446,6 +446,7 @@ class PreparedModel:
     contract: Contract
     graph: bytes  # serialised ONNX graph whose only output is the head
     sha256: str = ""  # of all that decides its answers, as it was read; see `identity_of`
+    half: bool = False  # the network computes in float16
 
 
 def prepare(
@@ -489,11 +490,14 @@ def _prepared(file: ModelFile) -> PreparedModel:
     """
 
     def describe() -> bytes:  # all that a warm start needs to know, as JSON
+        from detcli.model.graph import is_half  # imports onnx
+
         contract, outputs = file.detector(), file.model.graph.output
         with damage_reported(file.path):  # a name that is not text cannot be JSON
             described = {
                 "contract": asdict(contract),
                 "output": outputs[0].name if len(outputs) == 1 else "",
+                "half": is_half(file.model),
                 "external": [asdict(one) for one in file.external],
             }
             return json.dumps(described).encode()
@@ -523,4 +527,4 @@ def _prepared(file: ModelFile) -> PreparedModel:
     whole = described["output"] == contract.head and not external  # no cut is needed
     graph = file.content if whole else cached(name, partial(with_these, body))
     identity = identity_of(file.sha256, external, file.sidecar)
-    return PreparedModel(file.name, contract, graph, identity)
+    return PreparedModel(file.name, contract, graph, identity, half=described["half"])

@@ -343,6 +343,14 @@ def is_quantised(graph: GraphProto) -> bool:
     return any(node.op_type in INTEGER for node in graph.node)
 
 
+def is_half(model: ModelProto) -> bool:
+    """Whether a model computes in float16, judged by its weights."""
+    return any(
+        tensor.data_type == onnx.TensorProto.FLOAT16 and len(tensor.dims) > 1
+        for tensor in model_tensors(model)
+    )
+
+
 MAX_NODES = 20_000
 """The largest detectors have a few thousand; ONNX Runtime takes minutes for 45,000 Casts."""
 

@@ -17,7 +17,7 @@ from detcli.backend.session import (
     CPU,
     CUDA,
     TENSORRT,
-    CaptureRefusedError,
+    OptionRefusedError,
     check_placement,
     open_session,
     refusal,
@@ -77,7 +77,7 @@ def test_a_session_on_another_provider_is_refused(made):
         ("CUDNN_STATUS_NOT_INITIALIZED", DeviceError, "the GPU failed while model was loaded"),
         (
             "This session cannot use the graph capture feature as the model has control flow",
-            *(CaptureRefusedError, "control flow"),
+            *(OptionRefusedError, "control flow"),
         ),
         ("This is an invalid model", ModelError, "cannot load model"),
     ],

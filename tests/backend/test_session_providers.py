@@ -1,17 +1,20 @@
 """Options of the GPU providers; ONNX Runtime's documentation explains them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from detcli.backend.session import CUDA, TENSORRT, cuda_provider, tensorrt_provider
+from detcli.backend.session import CUDA, TENSORRT, cuda_provider, profile_of, tensorrt_provider
 from detcli.core.device import DeviceOptions
+from detcli.model.file import PreparedModel, prepare
 
 LIMITED = DeviceOptions(gpu_mem_limit=2 << 30)
 
 
-def tensorrt(options=DeviceOptions(), graph=b"graph", dtype="float32"):  # noqa: B008 - frozen
-    name, told = tensorrt_provider(1, 32512, options, graph, dtype)
+def tensorrt(options=DeviceOptions(), graph=b"graph", *, half=False, profile=()):  # noqa: B008 - frozen
+    model = PreparedModel("model", None, graph, half=half)
+    name, told = tensorrt_provider(1, 32512, options, model, dict(profile))
     assert name == TENSORRT
     return told
 
@@ -21,15 +24,18 @@ def test_cuda():
         "device_id": "3",
         "user_compute_stream": "32512",
         "cudnn_conv_algo_search": "HEURISTIC",
-        "use_tf32": "0",
     }
+    exact = plain | {"use_tf32": "0"}
     limit = {"gpu_mem_limit": "2147483648", "arena_extend_strategy": "kSameAsRequested"}
     for options, graph, more in (
         (DeviceOptions(), False, {}),
         (DeviceOptions(), True, {"enable_cuda_graph": "1"}),
         (LIMITED, False, limit),
     ):
-        assert cuda_provider(3, 0x7F00, options, graph=graph) == (CUDA, plain | more)
+        assert cuda_provider(3, 0x7F00, options, graph=graph) == (CUDA, exact | more)
+        # It would keep float16 convolutions from tensor cores, too.
+        given = cuda_provider(3, 0x7F00, options, half=True, graph=graph)
+        assert given == (CUDA, plain | more)
 
 
 def test_tensorrt_with_caches_in_the_users_cache_folder(cache):
@@ -51,15 +57,39 @@ def test_tensorrt_with_caches_in_the_users_cache_folder(cache):
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(
-    ("options", "dtype", "option", "expected"),
+    ("options", "half", "option", "expected"),
     [
-        (DeviceOptions(half=True), "float32", "trt_fp16_enable", "True"),
-        (DeviceOptions(), "float16", "trt_fp16_enable", "True"),
-        (LIMITED, "float32", "trt_max_workspace_size", "2147483648"),
+        (DeviceOptions(half=True), False, "trt_fp16_enable", "True"),
+        (DeviceOptions(), True, "trt_fp16_enable", "True"),
+        (LIMITED, False, "trt_max_workspace_size", "2147483648"),
     ],
 )
-def test_tensorrt_in_half_precision_or_with_a_limit(options, dtype, option, expected):
-    assert tensorrt(options, dtype=dtype)[option] == expected
+def test_tensorrt_in_half_precision_or_with_a_limit(options, half, option, expected):
+    assert tensorrt(options, half=half)[option] == expected
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("axes", "shapes"),
+    [
+        ({"batch": 2}, None),
+        ({"batch": None}, ("1x3x64x64", "8x3x64x64", "32x3x64x64")),
+        ({"batch": None, "size": None}, ("1x3x32x32", "8x3x96x96", "32x3x96x96")),
+        ({"batch": 2, "size": None}, ("2x3x32x32", "2x3x96x96", "2x3x96x96")),
+    ],
+)
+def test_tensorrt_is_told_what_dynamic_axes_will_be(axes, shapes, make_model):
+    contract = prepare(make_model(**axes)).contract
+    if contract.input_size is None:
+        contract = replace(contract, default_size=(96, 96))
+    names = [f"trt_profile_{bound}_shapes" for bound in ("min", "opt", "max")]
+    profile = profile_of(contract)
+    wanted = zip(names, shapes, strict=True) if shapes else ()
+    assert profile == {name: f"images:{shape}" for name, shape in wanted}
+    told = tensorrt(profile=profile)
+    assert profile.items() <= told.items()
+    # an engine of another profile is another engine
+    assert bool(profile) == (told["trt_engine_cache_path"] != tensorrt()["trt_engine_cache_path"])
 
 
 def test_tensorrt_without_a_cache(tmp_path, monkeypatch, caplog):

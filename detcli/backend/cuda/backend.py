@@ -21,7 +21,7 @@ from detcli.backend.postprocess import (
     detect,
     to_detections,
 )
-from detcli.backend.protocol import Observer, Pending, closed_error, out_of_memory
+from detcli.backend.protocol import BATCHES, Observer, Pending, closed_error, out_of_memory
 from detcli.core.detections import Detections
 from detcli.core.errors import InferenceError
 from detcli.core.geometry import Image, Letterbox
@@ -37,9 +37,10 @@ SLOTS = 3
 """Batches in flight: the host reads the rows of one, the GPU works on the next, and the pictures of
 the third are staged and uploaded."""
 
-BATCHES = (32, 16, 8)  # pictures in one, for a graph that takes any number
 MULTIPROCESSORS = 4  # for each picture of a larger batch; fewer are busy with a smaller one
-BYTES_A_PIXEL = 2560  # of a larger batch's input: 1 GiB for 640x640; generous, not measured
+# Of a batch's input. YOLOv10-N takes 59 bytes on the CPU, and the largest of its family has five
+# times as many channels; as much again is for workspaces, which was not measured.
+BYTES_A_PIXEL = 640
 MAX_SELECTIONS = 8  # workspaces to keep; a short last batch or another canvas needs its own
 
 
@@ -93,8 +94,8 @@ class CudaBackend:
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Batch:
         """Upload pictures and letterbox them into the network's input.
 
-        Pictures in the GPU's memory are not uploaded; what fills them has to be done. A graph with
-        a fixed batch size gets empty pictures at the end, up to a multiple of it.
+        Pictures in the GPU's memory are not uploaded; what fills them has to be done. The network
+        gets empty pictures at the end, up to a multiple of what it runs on at a time.
         """
         if self._closed:
             raise closed_error()
@@ -102,8 +103,9 @@ class CudaBackend:
         dtype = self._network.input_dtype
         pictures = LetterboxBatch(images, letterboxes, dtype, self._contract.preprocessing)
         count, channels, height, width = pictures.shape
-        fixed = self._network.batch or count
-        shape = (-(-count // fixed) * fixed, channels, height, width)
+        self._pictures.follow(pictures.size)
+        step = self._step(count)
+        shape = (-(-count // step) * step, channels, height, width)
         used, size = (dtype.itemsize * math.prod(part) for part in (pictures.shape, shape))
         with self._memory_for(shape):
             tensor = slot.device("tensor", size)
@@ -123,7 +125,7 @@ class CudaBackend:
         """Run the network body, as many pictures at a time as the graph takes."""
         slot = self._owned(buffer)
         count, *plane = buffer.shape
-        step = (self._network.batch or count, plane[0], plane[1], plane[2])
+        step = (self._step(count), plane[0], plane[1], plane[2])
         runs = count // step[0]
         step_in = math.prod(step) * self._network.input_dtype.itemsize
         self._gpu.make_current()  # another detector's may be
@@ -186,6 +188,15 @@ class CudaBackend:
         ]
         self._ended(Stage.SELECTION)  # that is a part of it
         return found
+
+    def _step(self, count: int) -> int:
+        """Pictures in a run of the network, where there are `count` in a batch.
+
+        One that takes any number gets few different ones: each new one costs the planning of all
+        its convolutions, or a new engine.
+        """
+        sizes = (1, *reversed(BATCHES))
+        return self._network.batch or next((one for one in sizes if one >= count), sizes[-1])
 
     def observe(self, observer: Observer | None) -> None:
         self._observer = observer

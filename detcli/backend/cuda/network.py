@@ -17,15 +17,23 @@ from typing import Any
 import numpy as np
 
 from detcli.backend.postprocess import HeadArray, of_pictures
-from detcli.backend.protocol import closed_error, is_out_of_memory, out_of_memory, run_error
+from detcli.backend.protocol import (
+    BATCHES,
+    closed_error,
+    is_out_of_memory,
+    out_of_memory,
+    run_error,
+)
 from detcli.backend.session import (
+    BLOCKS_WHILE_REPLAYING,
     FAILURES,
     FATAL,
-    CaptureRefusedError,
+    OptionRefusedError,
     Provider,
     cuda_provider,
     onnxruntime,
     open_session,
+    profile_of,
     reason,
     tensorrt_provider,
 )
@@ -102,7 +110,8 @@ class Network:
         if anchors is None:
             anchors = self._anchors.get((height, width))
         if anchors is None:
-            zeros = np.zeros((self.batch or 1, 3, height, width), self.input_dtype)
+            # Of the shape that will run, as each new one costs the planning of all convolutions.
+            zeros = np.zeros(shape, self.input_dtype)
             with self._failures(zeros.shape):
                 waiting = self._run_options(NO_GRAPH, wait=True)
                 (head,) = self._session.run(None, {self._contract.input_name: zeros}, waiting)
@@ -126,7 +135,10 @@ class Network:
         self._repeats = self._repeats + 1 if shape == self._last_shape else 0
         self._last_shape = shape
         repeated = self._repeats >= REPEATS or not self._only_repeated
-        captures = self.uses_graph and repeated and self._captured < MAX_GRAPHS
+        # The launches of a large batch take little beside its work, and the host has other things
+        # to do than to wait for it.
+        worth_it = not (BLOCKS_WHILE_REPLAYING and shape[0] >= BATCHES[-1])
+        captures = self.uses_graph and repeated and worth_it and self._captured < MAX_GRAPHS
         with self._failures(shape):
             binding = self._bindings.get(key)
             if binding is None:
@@ -214,22 +226,31 @@ def open_network(
     With TensorRT, nodes that it does not know run on CUDA.
     """
     contract, ordinal = model.contract, device.ordinal or 0
-    providers: list[Provider] = [cuda_provider(ordinal, stream, options)]
+    where = ("cuda", ordinal)
+    plain = cuda_provider(ordinal, stream, options, half=model.half)
+    providers: list[Provider] = [plain]
     if device.uses_tensorrt:
-        engine = tensorrt_provider(ordinal, stream, options, model.graph, contract.input_dtype)
-        providers.insert(0, engine)
+        profile = profile_of(contract)
+        if profile:
+            engine = tensorrt_provider(ordinal, stream, options, model, profile)
+            try:
+                return Network(
+                    open_session(model.graph, (engine, plain), model.name), contract, where
+                )
+            except OptionRefusedError as error:
+                log.info("TensorRT plans for each number of pictures anew: %s", error)
+        providers.insert(0, tensorrt_provider(ordinal, stream, options, model, {}))
     elif options.cuda_graph is not False:
-        capturing = cuda_provider(ordinal, stream, options, graph=True)
+        capturing = cuda_provider(ordinal, stream, options, half=model.half, graph=True)
         try:
             session = open_session(model.graph, (capturing,), model.name)
             is_static = None not in (contract.batch, contract.input_size)
             only_repeated = options.cuda_graph is None and not is_static
-            where = ("cuda", ordinal)
             return Network(session, contract, where, uses_graph=True, only_repeated=only_repeated)
-        except CaptureRefusedError as error:
+        except OptionRefusedError as error:
             if options.cuda_graph:
                 warnings.warn(f"without CUDA graphs: {error}", DetcliWarning, stacklevel=2)
             else:
                 log.info("without CUDA graphs: %s", error)
     session = open_session(model.graph, providers, model.name)
-    return Network(session, contract, ("cuda", ordinal))
+    return Network(session, contract, where)

@@ -31,7 +31,6 @@ from detcli.model.graph import (
     attribute,
     bare_transposes,
     known_size,
-    model_tensors,
     shape,
 )
 from detcli.model.heads.one_tensor import box_rows, score_rows
@@ -233,14 +232,6 @@ def guard_transposes(model: ModelProto) -> ModelProto:
         nodes.append(helper.make_node("Concat", parts, [output], axis=-1))
     replace_nodes(graph, nodes)
     return guarded
-
-
-def is_half(model: ModelProto) -> bool:
-    """Whether a model computes in float16, judged by its weights."""
-    return any(
-        tensor.data_type == TensorProto.FLOAT16 and len(tensor.dims) > 1
-        for tensor in model_tensors(model)
-    )
 
 
 def to_half(

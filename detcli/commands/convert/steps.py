@@ -22,7 +22,7 @@ from detcli.core.geometry import Picture
 from detcli.core.text import count
 from detcli.model.contract import Contract, Layout, read_names
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
-from detcli.model.graph import GraphIndex, bare_transposes, is_quantised, shape
+from detcli.model.graph import GraphIndex, bare_transposes, is_half, is_quantised, shape
 from detcli.model.inputs import find_inputs
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import FAMILY_KEY, Reading, read_graph
@@ -153,7 +153,7 @@ class Steps:
 
     def _half(self) -> tuple[ModelProto, str]:
         known = self._known
-        if passes.is_half(known):
+        if is_half(known):
             return self.model, "already in float16"
         if is_quantised(known.graph):
             raise ModelError(
@@ -193,7 +193,7 @@ class Steps:
         graph, head = self._known.graph, self._reading.adaptation.head
         if is_quantised(graph):
             return self.model, "already quantised"
-        if passes.is_half(self._known):
+        if is_half(self._known):
             raise ModelError(
                 f"--int8: {self._title} is in float16", "convert the float32 model it was made from"
             )

@@ -9,7 +9,7 @@ import pytest
 
 from detcli.backend.cuda import network as module
 from detcli.backend.cuda.network import MAX_BINDINGS, MAX_GRAPHS, Network, open_network
-from detcli.backend.session import CPU, CUDA, TENSORRT, CaptureRefusedError, open_session
+from detcli.backend.session import CPU, CUDA, TENSORRT, OptionRefusedError, open_session
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, DeviceMemoryError, InferenceError, ModelError
 from detcli.model.file import prepare
@@ -61,14 +61,14 @@ def test_it_reads_and_writes_the_given_addresses(tail, size, batch, dtype, on_cp
 
 
 def test_sizes_and_addresses_may_change_on_a_dynamic_graph(on_cpu, random):
-    """Its anchors are counted once for each size."""
+    """Its anchors are counted once for each size, in the shape that will run."""
     network, session, contract = on_cpu(size=None, batch=None)
     counted, run = [], session.run
     session.run = lambda *arguments: counted.append(arguments[1]["images"].shape) or run(*arguments)
     assert network.output_shape((5, 3, 64, 64)) == (5, 7, 64)
     assert network.output_shape((9, 3, 64, 64)) == (9, 7, 64)
     assert network.output_shape((1, 3, 32, 64)) == (1, 7, 32)
-    assert counted == [(1, 3, 64, 64), (1, 3, 32, 64)]
+    assert counted == [(5, 3, 64, 64), (1, 3, 32, 64)]
     for shape in [(1, 3, 64, 64), (2, 3, 32, 64), (3, 3, 64, 64), (1, 3, 64, 64)]:
         tensor = tensor_of(shape, np.float32, random)
         heads = np.full((2, *network.output_shape(shape)), np.nan, np.float32)
@@ -210,6 +210,20 @@ def test_of_a_dynamic_graph_only_shapes_that_repeat_are_captured(make_model):
     assert len(session.captured) == 3
 
 
+@pytest.mark.parametrize(
+    ("blocks", "batch", "captured"), [(True, 8, 0), (True, 4, 1), (False, 8, 1)]
+)
+def test_large_batches_are_not_replayed_where_that_blocks_the_host(
+    blocks, batch, captured, make_model, monkeypatch
+):
+    monkeypatch.setattr(module, "BLOCKS_WHILE_REPLAYING", blocks)
+    session = Session()
+    network = Network(session, prepare(make_model(batch=batch)).contract, uses_graph=True)
+    for _ in range(3):
+        network.run(1000, 2000, (batch, 3, 64, 64))
+    assert len(session.captured) == captured
+
+
 def test_without_graphs_every_run_is_ordinary_and_bound_once(contract):
     session = Session()
     network = Network(session, contract)
@@ -232,12 +246,12 @@ def test_the_run_that_counts_anchors_is_not_captured(make_model):
     def run(names, feed, options):
         seen.append((names, feed["images"].shape, entry(options, "gpu_graph_id")))
         assert entry(options, WAITS_NOT) is None
-        return [np.zeros((1, 7, 64), np.float16)]
+        return [np.zeros((4, 7, 64), np.float16)]
 
     session.run = run
     network = Network(session, contract, uses_graph=True)
     network.run(1000, 2000, (4, 3, 64, 64))
-    assert seen == [(None, (1, 3, 64, 64), "-1")]
+    assert seen == [(None, (4, 3, 64, 64), "-1")]  # planned for what will run
 
 
 def test_neither_graphs_nor_bindings_grow_without_bound(pair):
@@ -322,8 +336,9 @@ def opened(monkeypatch):
     def open_double(graph, providers, title):
         assert graph
         asked.append(providers)
-        if opened.refuse and any("enable_cuda_graph" in told for _, told in providers):
-            raise CaptureRefusedError(f"{title}: it has control flow")
+        refused = {"enable_cuda_graph", "trt_profile_max_shapes"}
+        if opened.refuse and not all(refused.isdisjoint(told) for _, told in providers):
+            raise OptionRefusedError(f"{title}: it has control flow")
         opened.session = Session()
         return opened.session
 
@@ -353,7 +368,7 @@ def test_graphs_are_used_unless_refused(wish, properties, uses_graph, opened, ma
     network = open_network(model, Device.parse("cuda:1"), 32512, DeviceOptions(cuda_graph=wish))
     assert network.uses_graph is uses_graph
     assert opened() == [[(CUDA, uses_graph)]]
-    opened.session.run = lambda *_: [np.zeros((1, 7, 64), np.float16)]
+    opened.session.run = lambda *_: [np.zeros((4, 7, 64), np.float16)]
     for _ in range(2):
         network.run(1, 2, (4, 3, 64, 64))
     at_once = uses_graph and (wish or None not in properties.values())
@@ -375,6 +390,15 @@ def test_a_refused_capture_is_warned_about_if_graphs_were_requested(
     said = "without CUDA graphs: colours: it has control flow"
     assert [said in str(one.message) for one in recwarn] == [True] * bool(wish)
     assert wish or said in caplog.text
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("refuse", [False, True])
+def test_tensorrt_is_told_the_shapes_unless_it_takes_parts_of_a_graph(refuse, opened, make_model):
+    opened.refuse = refuse
+    open_network(prepare(make_model(batch=None)), Device.parse("tensorrt"), 1, DeviceOptions())
+    told = ["trt_profile_max_shapes" in engine for ((_, engine), _) in opened.asked]
+    assert told == [True, False][: 1 + refuse]
 
 
 def test_tensorrt_leaves_the_rest_to_cuda_and_captures_nothing(opened, make_model, cache):

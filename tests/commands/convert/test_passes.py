@@ -18,7 +18,6 @@ from detcli.commands.convert.passes import (
     decode_nodes,
     first_convolutions,
     guard_transposes,
-    is_half,
     score_convolutions,
     set_batch,
     set_image_size,
@@ -29,7 +28,7 @@ from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Layout
 from detcli.model.editing import infer_shapes
-from detcli.model.graph import GraphIndex, bare_transposes, is_quantised
+from detcli.model.graph import GraphIndex, bare_transposes, is_half, is_quantised
 from detcli.model.recognise import recognise
 
 
