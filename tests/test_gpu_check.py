@@ -2,11 +2,15 @@
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 from benchmarks.gpu import __main__ as check
-from benchmarks.gpu import bench
+from benchmarks.gpu import bench, graphs, pack
+
+from detcli import Settings
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,10 +44,76 @@ def test_everything_is_reported_where_the_gpu_fails(tmp_path, monkeypatch, capsy
     assert check.main() == 1
     written = json.loads((tmp_path / "new/out/gpu-check.json").read_text())
     outcomes = {part["name"]: part["outcome"] for part in written["parts"]}
-    assert set(outcomes) == {"tests", *check.SANITIZERS, *check.BENCHMARKS}
+    parts = {"tests", *check.CHECKS, *check.SANITIZERS, *check.BENCHMARKS, *check.PROFILERS}
+    assert set(outcomes) == parts
+    assert {outcomes[name] for name in check.CHECKS} == {"failed"}
     assert {outcomes[name] for name in bench.KERNELS} == {"failed"}
     assert outcomes["network"] == "passed"  # for want of a model
     table = (tmp_path / "new/out/gpu-check.md").read_text()
     assert "| name | Some GPU |" in table
     assert "no GPU number 0" in table
     assert table in capsys.readouterr().out
+
+
+def test_the_sanitizer_of_cuda_12s_wheel_is_made_executable(tmp_path, monkeypatch):
+    package = tmp_path / "site/nvidia/cuda_sanitizer_api"
+    for part in ("bin/compute-sanitizer", "lib/libsanitizer-public.so"):
+        (package / part).parent.mkdir(parents=True)
+        (package / part).write_text("#!/bin/sh\nls $(dirname $0)\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
+    program = check.sanitizer_of_wheel(tmp_path)
+    told = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["compute-sanitizer", "libsanitizer-public.so"]
+    assert check.sanitizer_of_wheel(tmp_path) == program
+    monkeypatch.setattr(sys, "path", [])
+    assert check.sanitizer_of_wheel(tmp_path) is None
+
+
+def test_detectors_are_compared_over_batches(monkeypatch):
+    """On the CPU, where both run without graphs; and one that sees something else is told."""
+    detector = graphs.BatchDetector
+    monkeypatch.setattr(graphs, "BATCHES", (2, 1))
+    monkeypatch.setattr(graphs, "ROUNDS", 1)
+    for second, told in ((0.25, []), (0.001, ["batch 1 of 2 differs", "batch 2 of 1 differs"])):
+        least = iter((0.25, second))
+
+        def opened(*given, least=least, **_):
+            return detector(*given, Settings(conf=next(least)))
+
+        monkeypatch.setattr(graphs, "BatchDetector", opened)
+        assert graphs.differences("cpu", "codes", [str(ROOT / "detcli/pictures")]) == told
+
+
+def test_a_machine_without_internet_gets_everything_in_pieces(tmp_path):
+    """Some of them lie there after each call; the last one starts the check."""
+    wheels, out, kept = tmp_path / "wheels", tmp_path / "out", tmp_path / "kept"
+    wheels.mkdir()
+    (wheels / "some-1.0-py3-none-any.whl").write_bytes(os.urandom(3_000_000))
+    pack.write(out, [*wheels.iterdir()], ROOT / "README.md", [ROOT / "LICENSE"], piece=1 << 20)
+    pieces = sorted(out.glob("gpu-check.tar.*"))
+    assert len(pieces) > 3
+    assert max(piece.stat().st_size for piece in pieces) <= 1 << 20
+    (tmp_path / "python3").write_text('#!/bin/sh\necho "$@" in $PWD\n')
+    (tmp_path / "python3").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KEPT": str(kept)}
+    for number, piece in enumerate(pieces):
+        call = tmp_path / f"call-{number}"
+        call.mkdir()
+        for part in (piece, out / "pieces.sha256", out / "there.sh"):
+            shutil.copy(part, call)
+        done = subprocess.run(
+            ["/bin/sh", call / "there.sh"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        last = number == len(pieces) - 1
+        assert ("more pieces are to come" in done.stdout) != last
+    installed, checked = done.stdout.splitlines()
+    assert f"{kept}/wheels/some-1.0-py3-none-any.whl" in installed
+    assert "benchmarks.gpu" in checked
+    assert checked.endswith(f"in {kept}/detcli")
+    assert (kept / "detcli/detcli/__main__.py").exists()
+    assert (kept / "model.onnx").read_bytes() == (ROOT / "README.md").read_bytes()
+    assert (kept / "pictures/LICENSE").exists()

@@ -25,11 +25,14 @@ from benchmarks.gpu.report import FAILED, NOT_RUN, PASSED, Part
 
 ROOT = Path(__file__).parents[3]
 
-BENCHMARKS = {"selection": 120, "top_k": 75, "letterbox": 75, "nms": 60, "network": 120}
 SANITIZERS = {"memcheck": 90, "racecheck": 90, "synccheck": 30, "initcheck": 30}
-TESTS = 150
+CHECKS = {"launches": 120, "graphs": 120}
+BENCHMARKS = {"selection": 150, "letterbox": 90, "nms": 60, "network": 150, "top_k": 90}
+TESTS = 240
+PROFILERS = {"trace": 60, "counters": 120}
 MIN_SECONDS = 15
-"""Seconds. No part starts with less time left."""
+"""Seconds. No part starts with less time left. Cases of a benchmark that do not fit any more are
+left out, and what was measured until then is kept."""
 
 HARMLESS = {"initcheck"}
 """Does not fail the check: it also reports copies of the unused memory behind the last row."""
@@ -98,7 +101,7 @@ class Runner:
         return status, output, seconds
 
 
-def run_tests(runner: Runner, limit: float, tests: list[str]) -> Part:
+def run_tests(runner: Runner, limit: float, name: str, tests: list[str]) -> Part:
     """The tests with the marker `gpu`.
 
     Warnings are not errors here: they depend on versions, which other tests check. A file that
@@ -131,19 +134,19 @@ def run_tests(runner: Runner, limit: float, tests: list[str]) -> Part:
         "skipped": dict(Counter(one["reason"] for one in results if one["outcome"] == "skipped")),
     }
     if status == 0 and counts["passed"]:
-        return Part("tests", PASSED, "", seconds, more)
+        return Part(name, PASSED, "", seconds, more)
     if status is None:
         reason = f"out of time; the last was {results[-1]['test'] if results else 'none'}"
     elif counts["failed"]:
         reason = f"{counts['failed']} failed"
     else:
         reason = _last_line(output, status)
-    return Part("tests", FAILED, reason, seconds, more)
+    return Part(name, FAILED, reason, seconds, more)
 
 
 def run_sanitizer(runner: Runner, limit: float, tool: str) -> Part:
     """One tool of compute-sanitizer over every kernel."""
-    program = shutil.which("compute-sanitizer") or _beside_cuda("compute-sanitizer")
+    program = find_program("compute-sanitizer") or sanitizer_of_wheel(runner.folder)
     if program is None:
         return Part(tool, NOT_RUN, "compute-sanitizer is not installed")
     options = ["--tool", tool]
@@ -187,11 +190,65 @@ def run_section(runner: Runner, limit: float, section: str, options: list[str]) 
     return Part(section, FAILED, reason, seconds, more)
 
 
-def _beside_cuda(program: str) -> str | None:
-    """Path of a program in the CUDA toolkit, which may not be on the PATH."""
+def find_program(program: str) -> str | None:
+    """Path of a program, on the PATH or in the CUDA toolkit."""
     folder = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
     places = (folder / "bin" / program, folder / program / program)
-    return next((str(path) for path in places if path.is_file()), None)
+    beside = next((str(path) for path in places if path.is_file()), None)
+    return shutil.which(program) or beside
+
+
+def sanitizer_of_wheel(folder: Path) -> str | None:
+    """Path of the compute-sanitizer of NVIDIA's wheel, if that is installed.
+
+    The one for CUDA 12 comes without the right to be executed, and looks for its libraries beside
+    itself, where the wheel does not put them; so all of it is copied to a folder.
+    """
+    copies = folder / "sanitizer"
+    programs = "nvidia/*/compute-sanitizer/compute-sanitizer", "nvidia/*/bin/compute-sanitizer"
+    for program in (one for place in sys.path for way in programs for one in Path(place).glob(way)):
+        if not (copies / program.name).exists():
+            copies.mkdir(exist_ok=True)
+            for part in (*program.parent.glob("*"), *program.parent.parent.glob("lib/*.so")):
+                if part.is_file():
+                    shutil.copy(part, copies)
+            (copies / program.name).chmod(0o755)
+        return str(copies / program.name)
+    return None
+
+
+def run_check(runner: Runner, limit: float, name: str, options: list[str]) -> Part:
+    """A program of ours that prints DONE, or what is wrong."""
+    command = [sys.executable, "-m", f"benchmarks.gpu.{name}", *options]
+    status, output, seconds = runner.run(command, limit)
+    if status is None:
+        return Part(name, NOT_RUN, f"not done after {seconds:.0f} s", seconds)
+    right = status == 0 and DONE in output
+    return Part(
+        name, PASSED if right else FAILED, "" if right else _last_line(output, status), seconds
+    )
+
+
+def run_profiler(runner: Runner, limit: float, name: str) -> Part:
+    """The times, or hardware counters, of every kernel, in a file of the folder."""
+    out = runner.folder / f"{name}.txt"
+    programs = {
+        "trace": ["nsys", "profile", "--stats=true", "--trace=cuda", "--force-overwrite=true"],
+        "counters": ["ncu", "--set=basic", "--clock-control=none", f"--log-file={out}"],
+    }
+    programs["trace"].append(f"--output={runner.folder / name}")
+    program, *options = programs[name]
+    found = find_program(program)
+    if found is None:
+        return Part(name, NOT_RUN, f"{program} is not installed")
+    command = [found, *options, sys.executable, "-m", "benchmarks.gpu.launches"]
+    status, output, seconds = runner.run(command, limit)
+    if name == "trace":
+        out.write_text(output, encoding="utf-8")
+    if status != 0:
+        why = f"not done after {seconds:.0f} s" if status is None else _last_line(output, status)
+        return Part(name, NOT_RUN, why, seconds)
+    return Part(name, PASSED, f"see {out.name}", seconds)
 
 
 def _last_line(output: str, status: int) -> str:
@@ -200,21 +257,25 @@ def _last_line(output: str, status: int) -> str:
 
 
 def run_all(runner: Runner, arguments: argparse.Namespace) -> Iterator[Part]:
-    """Run all parts: checks first, then timings."""
+    """Run all parts in the order of their value: ten minutes tell whether the answers are right."""
     options = ["--quick"] if arguments.quick else []
     network = ["--images", *arguments.images]
     for name, value in (("--model", arguments.model), ("--model-fp16", arguments.model_fp16)):
         network += [name, value] if value else []
     network += ["--provider-options"] if arguments.provider_options else []
-    yield run_tests(runner, TESTS, arguments.tests)
-    for tool in ("memcheck", "racecheck"):
+    yield in_time(runner, "launches", run_check, CHECKS["launches"], [])
+    for tool in ("memcheck", "racecheck", "synccheck"):
         yield in_time(runner, tool, run_sanitizer, SANITIZERS[tool])
+    yield in_time(runner, "tests", run_tests, TESTS, arguments.tests)
+    model = [arguments.model] if arguments.model else []
+    yield in_time(runner, "graphs", run_check, CHECKS["graphs"], [*model, *arguments.images])
     for section, limit in BENCHMARKS.items():
         more = network if section == "network" else []
         longer = 1 + len(PROVIDER_OPTIONS) * ("--provider-options" in more)
         yield in_time(runner, section, run_section, longer * limit, [*options, *more])
-    for tool in ("synccheck", "initcheck"):
-        yield in_time(runner, tool, run_sanitizer, SANITIZERS[tool])
+    for profiler, limit in PROFILERS.items():
+        yield in_time(runner, profiler, run_profiler, limit)
+    yield in_time(runner, "initcheck", run_sanitizer, SANITIZERS["initcheck"])
 
 
 def in_time(runner: Runner, name: str, part: Callable[..., Part], limit: float, *more) -> Part:
@@ -229,7 +290,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.gpu", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/gpu-check"), help="a folder")
     parser.add_argument("--quick", action="store_true", help="fewer cases and samples")
-    parser.add_argument("--minutes", type=float, default=8.0, help="after which no part starts")
+    parser.add_argument("--minutes", type=float, default=28.0, help="after which no part starts")
     parser.add_argument("--model", default="", help="an ONNX file, for the section network")
     parser.add_argument("--model-fp16", default="", help="the same in float16")
     parser.add_argument("--images", nargs="*", default=["detcli/pictures"], help="pictures for it")

@@ -1,0 +1,70 @@
+"""A detector with CUDA graphs beside one without, over batches of different sizes, bit for bit.
+
+PYTHONPATH=.:tests python -m benchmarks.gpu.graphs [MODEL] PICTURE...
+"""
+
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.gpu import DONE
+from detcli.core.device import DeviceOptions
+from detcli.core.geometry import Picture
+from detcli.run.batches import BatchDetector
+from detcli.source.sources import Sources
+
+BATCHES = (32, 5, 32, 8, 32)
+ROUNDS = 3
+"""A graph is captured at the second use of memory, of which there are three, and replayed then."""
+
+
+def pictures(names: list[str]) -> list[Picture]:
+    """Pictures that all differ, decoded: those given, each moved to the side a few times."""
+    with Sources(names) as sources:
+        read = [item.load() for item in itertools.islice(sources, max(BATCHES))]
+    moved = ((one, 7 * step) for step in itertools.count() for one in read)
+    return [
+        Picture(np.ascontiguousarray(np.roll(one.pixels, step, axis=1)), one.size)
+        for one, step in itertools.islice(moved, max(BATCHES))
+    ]
+
+
+def differences(device: str, model: str, names: list[str]) -> list[str]:
+    """What is not the same with and without graphs, a line each; nothing where all is."""
+    shown = pictures(names)
+    with (
+        BatchDetector(model, device, options=DeviceOptions(cuda_graph=True)) as replaying,
+        BatchDetector(model, device, options=DeviceOptions(cuda_graph=False)) as plain,
+    ):
+        wrong, waiting = [], []
+        for number, count in enumerate(BATCHES * ROUNDS):
+            batch = [shown[(number + place) % len(shown)] for place in range(count)]
+            waiting.append((number, plain.submit(batch), replaying.submit(batch)))
+            if len(waiting) == plain.in_flight or number == len(BATCHES) * ROUNDS - 1:
+                for done, left, right in waiting:
+                    pairs = zip(left(), right(), strict=True)
+                    if not all(_equal(one, other) for one, other in pairs):
+                        wrong.append(f"batch {done + 1} of {BATCHES[done % len(BATCHES)]} differs")
+                waiting.clear()
+    return wrong
+
+
+def _equal(one, other) -> bool:
+    columns = ("xyxy", "score", "class_id")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in columns)
+
+
+def main() -> int:
+    """Compare on the first GPU; without a model, with the one that comes with detcli."""
+    model, names = "codes", sys.argv[1:]
+    if names and Path(names[0]).suffix == ".onnx":
+        model, *names = names
+    wrong = differences("cuda:0", model, names)
+    print(*(wrong or [DONE]), sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
