@@ -2,7 +2,7 @@
 
 `backend.postprocess` is the specification; the rows equal its rows bit for bit.
 
-    class_max           best class, best and second best score of each anchor
+    class_max           best class, best and second best score of each anchor; those to look at
     select              one block per picture: the best anchors, then the best of their scores
     rank_anchors, nms   instead of `select` if there is an IoU limit
 
@@ -79,10 +79,12 @@ class SelectionKernels:
             "best_key": anchors,
             "second_key": anchors,
             "best_class": anchors,
+            "survivors": 2 * anchors,
             "ranked": pictures * listed,
             "wide": pictures * self.max_det if one_to_one else 0,
             "row_class": 0 if one_to_one else pictures * self.max_det,
             "ranked_count": pictures,
+            "survivor_count": pictures,
             "nan_count": pictures,
             "spill": 2 * pictures * self._spill,
             "result": self.result_size,
@@ -94,7 +96,8 @@ class SelectionKernels:
         self._graphs: dict[tuple[int, int], Graph] = {}
         self._counts = struct.Struct(f"{2 * head.batch}I")
         self._memory = gpu.allocate(end)
-        gpu.clear(self._address("nan_count"), sizes["nan_count"])
+        for counter in ("survivor_count", "nan_count"):
+            gpu.clear(self._address(counter), sizes[counter])
         self._class_ids = None if chosen is None else upload(gpu, np.array(chosen, np.uint32))
 
     def enqueue(self, heads: int, download: int) -> None:
@@ -127,19 +130,19 @@ class SelectionKernels:
         )
         best = (at("best_key"), at("second_key"), at("best_class"))
         blocks = -(-head.anchors // ANCHORS_IN_A_BLOCK)
-        maxima = (*shape, *best, at("nan_count"))
+        least, survivors = np.float32(options.confidence), (at("survivors"), at("survivor_count"))
+        maxima = (*shape, *best, at("nan_count"), least, *survivors)
         graph.launch(f"class_max_{head.dtype}", (blocks, head.batch, 1), 256, *maxima)
-        grid = (head.batch, 1, 1)
-        least, wanted = np.float32(options.confidence), (*shape, unsigned(head.cxcywh))
+        grid, wanted = (head.batch, 1, 1), (*shape, unsigned(head.cxcywh))
         found = (at("nan_count"), result, result + 8 * head.batch)
         spill, max_det = (at("spill"), unsigned(self._spill)), unsigned(self.max_det)
         if options.nms_iou is None:
             rule = (*wanted, max_det, unsigned(options.unique), least)
-            space = (at("ranked"), at("wide"), *spill)
+            space = (survivors[0], at("ranked"), at("wide"), *spill, survivors[1])
             graph.launch(f"select_{head.dtype}", grid, 1024, *rule, *best, *space, *found)
             return
         ranked = (at("ranked"), at("ranked_count"))
-        candidates = (unsigned(head.anchors), least, best[0], *ranked, *spill)
+        candidates = (unsigned(head.anchors), *survivors, *ranked, *spill)
         graph.launch("rank_anchors", grid, 1024, *candidates)
         limits = (*wanted, max_det, np.float32(options.nms_iou), unsigned(options.together))
         classes = (best[0], best[2], at("row_class"))

@@ -26,7 +26,15 @@ PIECE = 60 << 20
 NEEDED = (
     *("onnxruntime-gpu>=1.28", "cuda-core[cu13]>=1.1,<2", "nvidia-cuda-nvrtc>=13", "nvidia-ml-py"),
     *("numpy", "onnx", "opencv-python-headless>=5", "typer", "rich", "platformdirs", "psutil"),
-    *("pyyaml", "simplejpeg", "zxing-cpp>=3.1", "pytest", "nvidia-cuda-sanitizer-api>=13"),
+    *(
+        "pyyaml",
+        "simplejpeg",
+        "zxing-cpp>=3.1",
+        "pytest",
+        "hypothesis",
+        "pillow",
+        "nvidia-cuda-sanitizer-api>=13",
+    ),
 )
 GLIBC = ("2_39", "2_34", "2_31", "2_28", "2_27", "2_26", "2_25", "2_24", "2_17", "2_12", "2_5")
 

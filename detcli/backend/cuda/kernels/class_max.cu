@@ -1,10 +1,9 @@
-// K1: the best class of each anchor.
+// K1: the best class of each anchor, and a list of those above the confidence.
 //
 // Grid (ceil(N / 32), B), block 256: a lane for an anchor, eight warps that share the classes, so
 // that a warp reads 32 neighbouring values of a channel-major head at once. Reads each score once.
 #include "head.cuh"
 
-constexpr u32 LANES = 32;
 constexpr u32 WARPS = 8;
 constexpr u32 AHEAD = 10;  // reads that a thread has in flight: 80 classes in one go
 
@@ -13,16 +12,23 @@ struct Best {
   u32 key, second, class_index;
 };
 
+// The anchors of each picture whose best score is above the confidence, in any order.
+struct Survivors {
+  float confidence;
+  u64* keys;   // (B, N)
+  u32* count;  // (B), left at 0 for the next run by what reads it
+};
+
 struct Partial {
-  Best best[WARPS][LANES];
+  Best best[WARPS][WARP];
 };
 
 template <class T>
 __device__ __forceinline__ void class_max(const Head<T>& head, u32 picture, Partial& partial,
                                           u32* best_key, u32* second_key, u32* best_class,
-                                          u32* nan_count) {
-  u32 lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-  u32 anchor = blockIdx.x * LANES + lane;
+                                          u32* nan_count, const Survivors& survivors) {
+  u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+  u32 anchor = blockIdx.x * WARP + lane;
   Best best{0, 0, 0};
   if (anchor < head.anchors) {
     u32 nans = 0;
@@ -56,7 +62,7 @@ __device__ __forceinline__ void class_max(const Head<T>& head, u32 picture, Part
   }
   partial.best[warp][lane] = best;
   __syncthreads();
-  if (warp > 0 || anchor >= head.anchors) return;
+  if (warp > 0) return;
   for (u32 other = 1; other < WARPS; other++) {
     Best rival = partial.best[other][lane];
     bool wins =
@@ -67,25 +73,37 @@ __device__ __forceinline__ void class_max(const Head<T>& head, u32 picture, Part
     best.second = loser > second ? loser : second;
   }
   u64 place = (u64)picture * head.anchors + anchor;
-  best_key[place] = best.key;
-  second_key[place] = best.second;
-  best_class[place] = best.class_index;
+  if (anchor < head.anchors) {
+    best_key[place] = best.key;
+    second_key[place] = best.second;
+    best_class[place] = best.class_index;
+  }
+  bool stays = anchor < head.anchors && best.key > order_key(survivors.confidence);
+  u32 votes = __ballot_sync(EVERY_LANE, stays);
+  u32 first = 0;
+  if (lane == 0 && votes) first = atomicAdd(&survivors.count[picture], (u32)__popc(votes));
+  first = __shfl_sync(EVERY_LANE, first, 0) + (u32)__popc(votes & ((1u << lane) - 1));
+  if (stays) survivors.keys[(u64)picture * head.anchors + first] = unique_key(best.key, anchor);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
     class_max_float32(const float* heads, u32 rows, u32 anchors, u32 anchors_first,
                       const u32* class_ids, u32 classes, u32* best_key, u32* second_key,
-                      u32* best_class, u32* nan_count) {
+                      u32* best_class, u32* nan_count, float confidence, u64* survivors,
+                      u32* survivor_count) {
   __shared__ Partial partial;
   class_max(head_of(heads, blockIdx.y, rows, anchors, anchors_first, class_ids, classes),
-            blockIdx.y, partial, best_key, second_key, best_class, nan_count);
+            blockIdx.y, partial, best_key, second_key, best_class, nan_count,
+            Survivors{confidence, survivors, survivor_count});
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
     class_max_float16(const half* heads, u32 rows, u32 anchors, u32 anchors_first,
                       const u32* class_ids, u32 classes, u32* best_key, u32* second_key,
-                      u32* best_class, u32* nan_count) {
+                      u32* best_class, u32* nan_count, float confidence, u64* survivors,
+                      u32* survivor_count) {
   __shared__ Partial partial;
   class_max(head_of(heads, blockIdx.y, rows, anchors, anchors_first, class_ids, classes),
-            blockIdx.y, partial, best_key, second_key, best_class, nan_count);
+            blockIdx.y, partial, best_key, second_key, best_class, nan_count,
+            Survivors{confidence, survivors, survivor_count});
 }

@@ -31,12 +31,6 @@ __device__ __forceinline__ Head<T> head_of(const T* heads, u32 picture, u32 rows
                  classes};
 }
 
-// The anchors of a picture by their best score, as a source for top.cuh.
-struct AnchorSource {
-  const u32* best_key;
-  __device__ u64 operator()(u32 anchor) const { return unique_key(best_key[anchor], anchor); }
-};
-
 struct Box {
   float x1, y1, x2, y2;
 };

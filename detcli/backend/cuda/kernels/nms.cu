@@ -9,18 +9,20 @@
 #include "top.cuh"
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
-    rank_anchors(u32 anchors, float confidence, const u32* best_key, u32* ranked, u32* ranked_count,
-                 u64* spill, u32 spill_capacity) {
+    rank_anchors(u32 anchors, const u64* survivors, u32* survivor_count, u32* ranked,
+                 u32* ranked_count, u64* spill, u32 spill_capacity) {
   __shared__ Scratch scratch;
   u32 picture = blockIdx.x;
   u64 first = (u64)picture * anchors;
-  u64 floor = (u64)(order_key(confidence) + 1) << 32;
-  Top best = top(AnchorSource{best_key + first}, anchors, anchors, floor, scratch,
+  Top best = top(KeySource{survivors + first}, survivor_count[picture], anchors, ANYTHING, scratch,
                  spill + (u64)picture * spill_capacity, spill_capacity);
   for (u32 rank = threadIdx.x; rank < best.count; rank += BLOCK) {
     ranked[first + rank] = index_of(best.keys[rank]);
   }
-  if (threadIdx.x == 0) ranked_count[picture] = best.count;
+  if (threadIdx.x == 0) {
+    ranked_count[picture] = best.count;
+    survivor_count[picture] = 0;  // for the next run
+  }
 }
 
 constexpr u32 CHUNK = 64;

@@ -7,6 +7,9 @@ using u32 = unsigned int;
 using u64 = unsigned long long;
 using i64 = long long;
 
+constexpr u32 WARP = 32;
+constexpr u32 EVERY_LANE = 0xFFFFFFFFu;
+
 // A float16 as its bits: NVRTC from pip has no headers to take `__half` from.
 struct half {
   u16 bits;

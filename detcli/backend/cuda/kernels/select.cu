@@ -31,6 +31,7 @@ struct ScoreSource {
 // What K1 wrote, and room for what K2 needs, for one picture.
 struct Workspace {
   const u32 *best_key, *second_key, *best_class;
+  const u64* survivors;
   u32 *ranked, *wide;  // (K)
   u64* spill;          // (spill_capacity)
   u32 spill_capacity;
@@ -39,10 +40,10 @@ struct Workspace {
 // Rows x1, y1, x2, y2, score, class id; returns how many.
 template <class T>
 __device__ __forceinline__ u32 select(const Head<T>& head, bool cxcywh, u32 max_det, bool unique,
-                                      float confidence, const Workspace& space, Scratch& scratch,
-                                      float* rows) {
+                                      float confidence, u32 survivor_count, const Workspace& space,
+                                      Scratch& scratch, float* rows) {
   u32 floor = order_key(confidence) + 1;  // strictly above
-  Top anchors = top(AnchorSource{space.best_key}, head.anchors, max_det, (u64)floor << 32, scratch,
+  Top anchors = top(KeySource{space.survivors}, survivor_count, max_det, (u64)floor << 32, scratch,
                     space.spill, space.spill_capacity);
   // Where max_det anchors are left, their best scores alone fill the result.
   if (anchors.count == max_det) floor = key_of(anchors.keys[max_det - 1]);
@@ -72,23 +73,25 @@ __device__ __forceinline__ u32 select(const Head<T>& head, bool cxcywh, u32 max_
   return best.count;
 }
 
-// counts (B, 2): rows of the picture, and NaN scores, whose counter is left at 0 for the next run.
+// counts (B, 2): rows of the picture, and NaN scores. The counters of K1 are left at 0 for the next
+// run.
 template <class T>
 __device__ __forceinline__ void select_picture(const Head<T>& head, u32 cxcywh, u32 max_det,
                                                u32 unique, float confidence, Workspace space,
-                                               u32* nan_count, u32* counts, float* rows,
-                                               Scratch& scratch) {
+                                               u32* survivor_count, u32* nan_count, u32* counts,
+                                               float* rows, Scratch& scratch) {
   u32 picture = blockIdx.x;
   u64 anchors = (u64)picture * head.anchors, kept = (u64)picture * max_det;
   space.best_key += anchors, space.second_key += anchors, space.best_class += anchors;
+  space.survivors += anchors;
   space.ranked += kept, space.wide += kept;
   space.spill += (u64)picture * space.spill_capacity;
-  u32 count =
-      select(head, cxcywh != 0, max_det, unique != 0, confidence, space, scratch, rows + kept * 6);
+  u32 count = select(head, cxcywh != 0, max_det, unique != 0, confidence, survivor_count[picture],
+                     space, scratch, rows + kept * 6);
   if (threadIdx.x == 0) {
     counts[picture * 2] = count;
     counts[picture * 2 + 1] = nan_count[picture];
-    nan_count[picture] = 0;
+    nan_count[picture] = survivor_count[picture] = 0;
   }
 }
 
@@ -96,24 +99,26 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
     select_float32(const float* heads, u32 rows_in_head, u32 anchors, u32 anchors_first,
                    const u32* class_ids, u32 classes, u32 cxcywh, u32 max_det, u32 unique,
                    float confidence, const u32* best_key, const u32* second_key,
-                   const u32* best_class, u32* ranked, u32* wide, u64* spill, u32 spill_capacity,
-                   u32* nan_count, u32* counts, float* rows) {
+                   const u32* best_class, const u64* survivors, u32* ranked, u32* wide, u64* spill,
+                   u32 spill_capacity, u32* survivor_count, u32* nan_count, u32* counts,
+                   float* rows) {
   __shared__ Scratch scratch;
-  Workspace space{best_key, second_key, best_class, ranked, wide, spill, spill_capacity};
+  Workspace space{best_key, second_key, best_class, survivors, ranked, wide, spill, spill_capacity};
   select_picture(
       head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids, classes), cxcywh,
-      max_det, unique, confidence, space, nan_count, counts, rows, scratch);
+      max_det, unique, confidence, space, survivor_count, nan_count, counts, rows, scratch);
 }
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
     select_float16(const half* heads, u32 rows_in_head, u32 anchors, u32 anchors_first,
                    const u32* class_ids, u32 classes, u32 cxcywh, u32 max_det, u32 unique,
                    float confidence, const u32* best_key, const u32* second_key,
-                   const u32* best_class, u32* ranked, u32* wide, u64* spill, u32 spill_capacity,
-                   u32* nan_count, u32* counts, float* rows) {
+                   const u32* best_class, const u64* survivors, u32* ranked, u32* wide, u64* spill,
+                   u32 spill_capacity, u32* survivor_count, u32* nan_count, u32* counts,
+                   float* rows) {
   __shared__ Scratch scratch;
-  Workspace space{best_key, second_key, best_class, ranked, wide, spill, spill_capacity};
+  Workspace space{best_key, second_key, best_class, survivors, ranked, wide, spill, spill_capacity};
   select_picture(
       head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids, classes), cxcywh,
-      max_det, unique, confidence, space, nan_count, counts, rows, scratch);
+      max_det, unique, confidence, space, survivor_count, nan_count, counts, rows, scratch);
 }

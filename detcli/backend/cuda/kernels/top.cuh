@@ -15,8 +15,6 @@ constexpr u32 BLOCK = 1024;
 constexpr u32 SHARED_LIST = 2048;
 constexpr u32 DIGIT_BITS = 11;
 constexpr u32 DIGITS = 1u << DIGIT_BITS;
-constexpr u32 WARP = 32;
-constexpr u32 EVERY_LANE = 0xFFFFFFFFu;
 constexpr u32 AHEAD = 4;     // reads of the source that a thread has in flight
 constexpr u64 ANYTHING = 1;  // a floor that every key reaches, also that of NaN; none is 0
 
