@@ -6,6 +6,7 @@ rows come back. The three stages enqueue work and return; the host waits where t
 
 import contextlib
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +24,7 @@ from detcli.backend.postprocess import (
 )
 from detcli.backend.protocol import BATCHES, Observer, Pending, closed_error, out_of_memory
 from detcli.core.detections import Detections
-from detcli.core.errors import InferenceError
+from detcli.core.errors import DetcliWarning, InferenceError
 from detcli.core.geometry import Image, Letterbox
 from detcli.core.timing import Stage
 from detcli.core.values import BoxFormat
@@ -41,6 +42,9 @@ MULTIPROCESSORS = 4  # for each picture of a larger batch; fewer are busy with a
 # Of a batch's input. YOLOv10-N takes 59 bytes on the CPU, and the largest of its family has five
 # times as many channels; as much again is for workspaces, which was not measured.
 BYTES_A_PIXEL = 640
+MANY_RUNS = (
+    10  # of a network for a batch: each slot's need graphs of their own, of which 32 are kept
+)
 MAX_SELECTIONS = 8  # workspaces to keep; a short last batch or another canvas needs its own
 
 
@@ -77,7 +81,7 @@ class CudaBackend:
         self._ring = Ring(gpu, SLOTS)
         self._pictures = PictureMemory(gpu)
         self._selections: dict[tuple[HeadShape, SelectionOptions], SelectionKernels] = {}
-        self._closed = False
+        self._closed = self._told = False
         self._observer: Observer | None = None
 
     def best_batch(self, canvas: tuple[int, int]) -> int:
@@ -127,6 +131,14 @@ class CudaBackend:
         count, *plane = buffer.shape
         step = (self._step(count), plane[0], plane[1], plane[2])
         runs = count // step[0]
+        if runs > MANY_RUNS and not self._told:
+            self._told = True
+            warnings.warn(
+                f"the model takes {step[0]} at a time, so a batch is {runs} runs; "
+                f"`detcli convert MODEL --batch {count} -o NEW` makes it one",
+                DetcliWarning,
+                stacklevel=2,
+            )
         step_in = math.prod(step) * self._network.input_dtype.itemsize
         self._gpu.make_current()  # another detector's may be
         if self._network.rows_vary:

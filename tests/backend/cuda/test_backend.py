@@ -272,6 +272,17 @@ def test_a_batch_that_does_not_fit_is_named(host, driver, make_model, random, ba
         assert detected(backend, images) == on_cpu(model, [images])[0]
 
 
+def test_a_batch_of_many_runs_is_said_once(host, make_model, random):
+    """Their addresses are more than graphs are kept."""
+    backend, images = host(make_model()), noise(random, 32)
+    with pytest.warns(
+        DetcliWarning, match=r"32 runs; `detcli convert MODEL --batch 32 -o NEW`"
+    ) as told:
+        found = [detected(backend, images) for _ in range(2)]
+    assert len(told) == 1
+    assert found == on_cpu(make_model(), [images] * 2)
+
+
 def test_a_network_runs_on_few_numbers_of_pictures(host, make_model, random):
     """Each new one has all convolutions planned anew."""
     model = make_model(batch=None)
