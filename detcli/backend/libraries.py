@@ -43,6 +43,9 @@ CPU_INSTEAD = "use --device cpu"
 
 CUDA_EXTRA = "the extra that fits the driver"
 TENSORRT_PACKAGE = "the package that fits CUDA"
+# Release 11 has libnvinfer.so.11.
+TENSORRT_12 = 'pip install "tensorrt-cu12-libs>=10.13,<11"'
+TENSORRT_13 = 'pip install "tensorrt-cu13-libs>=10.13,<11"'
 TENSORRT_FROM = (7, 5)  # compute capability; the releases that are installed leave out Volta
 
 LOADER_PATH = "PATH" if sys.platform == "win32" else "LD_LIBRARY_PATH"
@@ -184,8 +187,8 @@ def _tensorrt_command() -> str:
     gpus = ask_driver().gpus
     if gpus and all(tuple(map(int, one.capability.split("."))) < TENSORRT_FROM for one in gpus):
         return f"TensorRT has no code for {gpus[0].name}: use --device cuda"
-    major = (runtime_cuda() or "13").partition(".")[0]
-    return f'pip install "tensorrt-cu{major}-libs>=10.13,<11"'  # 11 has libnvinfer.so.11
+    older = (runtime_cuda() or "").startswith("12.")
+    return TENSORRT_12 if older else TENSORRT_13
 
 
 def _file(path: str) -> str:
