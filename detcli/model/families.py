@@ -7,6 +7,7 @@ fits counts. To add a family, add a row and a test of its files.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from detcli.core.values import BoxFormat
 from detcli.model.contract import (
@@ -20,6 +21,7 @@ from detcli.model.contract import (
 from detcli.model.graph import CONVOLUTIONS
 from detcli.model.heads.decode import (
     Activation,
+    Anchors,
     BoxDecode,
     CellPart,
     Cells,
@@ -47,9 +49,6 @@ NANODET = Preprocessing(  # its levels are in this order, too
     pad=0,
 )
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32))
-BOXES_AND_CLASSES = {bins: ((CellPart.BOX, 4 * bins), (CellPart.CLASSES, 0)) for bins in (1, 16)}
-"""By the number of bins of a distribution of distances."""
-NANODETS = ((CellPart.CLASSES, 0), (CellPart.BOX, 32))
 FACE = ("face",)
 
 
@@ -59,12 +58,12 @@ class Family:
 
     name: str
     source: str  # of these facts: a repository at GitHub, and what in it; and what else is like it
-    # whether a head is of this family; None where its cells tell
-    fits: Callable[[Head], bool] | None
     # what its networks were trained with; None where that differs
-    preprocessing: Preprocessing | None
+    preprocessing: Preprocessing | None = None
+    # whether a head is of this family; None where its cells tell
+    fits: Callable[[Head], bool] | None = None
     # several boxes are given for an object; None where the file says it
-    needs_nms: bool | None = False
+    needs_nms: bool | None = True
     nms: float = 0.45  # the IoU that its authors suppress them with
     every_class: bool = False  # each class of a box is a candidate for that, not only its best
     together: bool = False  # boxes of all classes are compared for that, not only those of one
@@ -142,10 +141,25 @@ def _places(head: Head) -> tuple[int, ...]:
     return tuple(part.start for part in parts if part is not None) if one else ()
 
 
+def _parts(**widths: int) -> tuple[tuple[CellPart, int], ...]:
+    """The parts of cells in their order, with the width of each."""
+    return tuple((CellPart(part), width) for part, width in widths.items())
+
+
+def _squares(*scales: tuple[float, ...]) -> tuple[Anchors, ...]:
+    """Square anchors of each scale."""
+    return tuple(tuple((side, side) for side in sides) for sides in scales)
+
+
+SET = partial(Family, needs_nms=False, fractions=True, clips=False)
+"""Families that give a box for each object, as DETR and its successors."""
+SELECTS = partial(Family, needs_nms=False)
+"""Families whose graphs select detections themselves."""
+
 RETINAFACE_CELLS = Cells(
-    ((CellPart.CLASSES, 2), (CellPart.BOX, 4), (CellPart.POINTS, 10)),
+    _parts(classes=2, box=4, points=10),
     Offset.EXPONENTIAL,
-    anchors=(((16, 16), (32, 32)), ((64, 64), (128, 128)), ((256, 256), (512, 512))),
+    anchors=_squares((16, 32), (64, 128), (256, 512)),
     centre=(0.5, 0),
     variances=(0.1, 0.2),
     joined=False,
@@ -153,9 +167,7 @@ RETINAFACE_CELLS = Cells(
 RETINAFACE = Family(
     "RetinaFace",
     "biubug6/Pytorch_Retinaface, layers/functions/prior_box.py",
-    None,
     replace(BLACK, resize=Resize.CORNER, scale=1.0, bgr=True, mean=(104.0, 117.0, 123.0)),
-    needs_nms=True,
     every_class=True,
     no_object=0,
     cells=RETINAFACE_CELLS,
@@ -167,12 +179,11 @@ FAMILIES = (
     Family(
         "YOLOX",
         "Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess",
-        lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
         Preprocessing(resize=Resize.CORNER, scale=1.0, bgr=True),
-        needs_nms=True,
+        lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
         clips=False,
         cells=Cells(
-            ((CellPart.BOX, 4), (CellPart.OBJECTNESS, 1), (CellPart.CLASSES, 0)),
+            _parts(box=4, objectness=1, classes=0),
             Offset.EXPONENTIAL,
             STRIDES,
             joined=True,
@@ -183,76 +194,58 @@ FAMILIES = (
     Family(
         "YOLOv5",
         "ultralytics/yolov5, utils/augmentations.letterbox; and v3, v6, v7, R",
-        lambda head: head.objectness,
         LETTERBOX,
-        needs_nms=True,
+        lambda head: head.objectness,
     ),
-    Family(
+    SET(
         "DETR",
         "huggingface/transformers, DetrImageProcessor; and YOLOS, Table Transformer",
+        replace(IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
         lambda head: (
             _queries(head, BoxDecode.SIGMOID) and head.scores_are is not Activation.SIGMOID
         ),
-        replace(IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
         no_object=-1,
         one_class=True,
-        fractions=True,
-        clips=False,
     ),
-    Family(
+    SET(
         "RF-DETR",
         "roboflow/rf-detr, RFDETR.predict; and LW-DETR",
-        lambda head: _queries(head, BoxDecode.EXPONENTIAL, BoxDecode.GRID),
         replace(IMAGENET, interpolation=Interpolation.LINEAR),
-        fractions=True,
-        clips=False,
+        lambda head: _queries(head, BoxDecode.EXPONENTIAL, BoxDecode.GRID),
     ),
-    Family(
+    SET(
         "RT-DETR",
         "lyuwenyu/RT-DETR, rtdetrv2_onnxruntime.py; and v2",
-        lambda head: _refined(head) and head.queries is Queries.MAPS and not head.patches,
         STRETCH,
-        fractions=True,
-        clips=False,
+        lambda head: _refined(head) and head.queries is Queries.MAPS and not head.patches,
     ),
-    Family(
+    SET(
         "Conditional DETR",
         "huggingface/transformers, models/conditional_detr; and DAB-DETR, Deformable DETR, DINO",
-        lambda head: _refined(head) and head.queries is not Queries.MAPS and not head.patches,
         replace(IMAGENET, resize=Resize.SHORTEST_EDGE, edges=(800, 1333)),
-        fractions=True,
-        clips=False,
+        lambda head: _refined(head) and head.queries is not Queries.MAPS and not head.patches,
     ),
-    Family(
+    SET(
         "DETR, refined boxes",
         "RT-DETR and its like on other backbones: nobody knows their values",
-        _refined,
-        None,
-        fractions=True,
-        clips=False,
+        fits=_refined,
     ),
-    Family(
+    SET(
         "DEIMv2",
         "Intellindust-AI-Lab/DEIMv2, tools/inference/torch_inf.py; on DINOv3",
-        lambda head: _queries(head, BoxDecode.DISTANCES) and head.patches,
         IMAGENET,
-        fractions=True,
-        clips=False,
+        lambda head: _queries(head, BoxDecode.DISTANCES) and head.patches,
     ),
-    Family(
+    SET(
         "D-FINE",
         "Peterande/D-FINE, its training and torch_inf.py; and DEIM",
-        lambda head: _queries(head, BoxDecode.DISTANCES),
         STRETCH,
-        fractions=True,
-        clips=False,
+        lambda head: _queries(head, BoxDecode.DISTANCES),
     ),
     Family(
         "SSD",
         "qfgaohao/pytorch-ssd, vision/ssd/ssd.py",
-        lambda head: _cells(head) and head.scores_are is Activation.SOFTMAX,
-        None,
-        needs_nms=True,
+        fits=lambda head: _cells(head) and head.scores_are is Activation.SOFTMAX,
         every_class=True,
         no_object=0,
         fractions=True,
@@ -260,23 +253,19 @@ FAMILIES = (
     Family(
         "PP-YOLOE",
         "PaddlePaddle/PaddleDetection, configs/ppyoloe; without suppression",
-        lambda head: _cells(head) and head.crossed,
-        None,
-        needs_nms=True,
+        fits=lambda head: _cells(head) and head.crossed,
         every_class=True,
     ),
     Family(
         "DAMO-YOLO",
         "tinyvision/DAMO-YOLO, zero_head.py; RTMDet likewise: they see other pictures",
-        # From the corners of cells.
-        lambda head: _cells(head) and head.from_corners,
-        None,
-        needs_nms=True,
+        fits=lambda head: _cells(head) and head.from_corners,
         nms=0.7,
     ),
     Family(
         "YOLO-NAS",
         "Deci-AI/super-gradients, default_yolo_nas_coco_processing_params",
+        LETTERBOX,
         # Distances from a point to corners, with a bin more than YOLOv8's.
         lambda head: (
             _cells(head)
@@ -285,8 +274,6 @@ FAMILIES = (
             and head.bins in {NAS_BINS, None}
             and not head.one_class
         ),
-        LETTERBOX,
-        needs_nms=True,
         nms=0.7,
         every_class=True,
         margin=4,
@@ -294,26 +281,21 @@ FAMILIES = (
     Family(
         "YOLO, boxes apart",
         "marcoslucianops/DeepStream-Yolo, utils/export_yoloV8.py; and for TensorRT's plug-ins",
-        _cells,
         LETTERBOX,
-        needs_nms=True,
+        _cells,
     ),
     Family(
         "YOLO, scales apart",
         "airockchip/rknn_model_zoo, examples/yolov8; and raw ones of other exporters",
-        None,
         LETTERBOX,
-        needs_nms=True,
-        cells=Cells(BOXES_AND_CLASSES[16], Offset.DISTANCES, STRIDES, centre=(0.5, 0)),
+        cells=Cells(_parts(box=64, classes=0), Offset.DISTANCES, STRIDES, centre=(0.5, 0)),
     ),
     Family(
         "YOLOv6, scales apart",
         "airockchip/rknn_model_zoo, examples/yolov6",
-        None,
         LETTERBOX,
-        needs_nms=True,
         cells=Cells(
-            BOXES_AND_CLASSES[1],
+            _parts(box=4, classes=0),
             Offset.DISTANCES,
             STRIDES,
             centre=(0.5, 0),
@@ -324,46 +306,39 @@ FAMILIES = (
     Family(
         "NanoDet",
         "RangiLyu/nanodet, nanodet_head.py, before Plus",
-        None,
         NANODET,
-        needs_nms=True,
         every_class=True,
-        cells=Cells(NANODETS, Offset.DISTANCES, centre=(0.5, -0.5)),
+        cells=Cells(_parts(classes=0, box=32), Offset.DISTANCES, centre=(0.5, -0.5)),
         nms=0.6,
     ),
     Family(
         "NanoDet-Plus",
         "RangiLyu/nanodet, nanodet_plus_head.py",
-        None,
         replace(NANODET, resize=Resize.STRETCH, interpolation=Interpolation.LINEAR),
-        needs_nms=True,
         every_class=True,
-        cells=Cells(NANODETS, Offset.DISTANCES, ((8, 16, 32, 64),), joined=True),
+        cells=Cells(_parts(classes=0, box=32), Offset.DISTANCES, ((8, 16, 32, 64),), joined=True),
         nms=0.6,
     ),
     Family(
         "PicoDet",
         "PaddlePaddle/PaddleDetection, configs/picodet, deploy/third_engine",
-        None,
         replace(IMAGENET, interpolation=Interpolation.CUBIC),
-        needs_nms=True,
         every_class=True,
-        cells=Cells(NANODETS, Offset.DISTANCES, ((8, 16, 32, 64),), centre=(0.5, 0), joined=False),
+        cells=Cells(
+            _parts(classes=0, box=32),
+            Offset.DISTANCES,
+            ((8, 16, 32, 64),),
+            centre=(0.5, 0),
+            joined=False,
+        ),
         nms=0.6,
     ),
     Family(
         "YuNet",
         "ShiqiYu/libfacedetection.train, as OpenCV's FaceDetectorYN",
-        None,
         Preprocessing(resize=Resize.NONE, scale=1.0, bgr=True, pad=0, multiple=32),
-        needs_nms=True,
         cells=Cells(
-            (
-                (CellPart.CLASSES, 0),
-                (CellPart.OBJECTNESS, 1),
-                (CellPart.BOX, 4),
-                (CellPart.POINTS, 10),
-            ),
+            _parts(classes=0, objectness=1, box=4, points=10),
             Offset.EXPONENTIAL,
             powers=(0.5, 0.5),
             joined=False,
@@ -374,11 +349,9 @@ FAMILIES = (
     Family(
         "FastestDet",
         "dog-qiuqiu/FastestDet, test.py",
-        None,
         replace(STRETCH, interpolation=Interpolation.AREA, bgr=True),
-        needs_nms=True,
         cells=Cells(
-            ((CellPart.OBJECTNESS, 1), (CellPart.BOX, 4), (CellPart.CLASSES, 0)),
+            _parts(objectness=1, box=4, classes=0),
             Offset.TANH,
             ((16,),),
             powers=(0.6, 0.4),
@@ -390,11 +363,9 @@ FAMILIES = (
     Family(
         "Yolo-FastestV2",
         "dog-qiuqiu/Yolo-FastestV2, utils.handel_preds",
-        None,
         replace(STRETCH, interpolation=Interpolation.LINEAR, bgr=True),
-        needs_nms=True,
         cells=Cells(
-            ((CellPart.BOX, 4), (CellPart.OBJECTNESS, 1), (CellPart.CLASSES, 0)),
+            _parts(box=4, objectness=1, classes=0),
             Offset.SIGMOID,
             ((16, 32),),
             anchors=(
@@ -411,7 +382,6 @@ FAMILIES = (
     Family(
         "UltraFace",
         "Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB, fd_config.py",
-        None,
         replace(
             STRETCH,
             interpolation=Interpolation.LINEAR,
@@ -419,20 +389,14 @@ FAMILIES = (
             mean=(127.0, 127.0, 127.0),
             std=(128.0, 128.0, 128.0),
         ),
-        needs_nms=True,
         every_class=True,
         no_object=0,
         fractions=True,
         cells=Cells(
-            ((CellPart.CLASSES, 2), (CellPart.BOX, 4)),
+            _parts(classes=2, box=4),
             Offset.EXPONENTIAL,
             ((8, 16, 32, 64),),
-            anchors=(
-                ((10, 10), (16, 16), (24, 24)),
-                ((32, 32), (48, 48)),
-                ((64, 64), (96, 96)),
-                ((128, 128), (192, 192), (256, 256)),
-            ),
+            anchors=_squares((10, 16, 24), (32, 48), (64, 96), (128, 192, 256)),
             centre=(0.5, 0),
             variances=(0.1, 0.2),
             even=True,
@@ -445,7 +409,6 @@ FAMILIES = (
     Family(
         "SCRFD",
         "deepinsight/insightface, detection/scrfd/tools/scrfd.py",
-        None,
         replace(
             BLACK,
             resize=Resize.CORNER,
@@ -453,11 +416,10 @@ FAMILIES = (
             mean=(127.5, 127.5, 127.5),
             std=(128.0, 128.0, 128.0),
         ),
-        needs_nms=True,
         cells=Cells(
-            ((CellPart.CLASSES, 1), (CellPart.BOX, 4), (CellPart.POINTS, 10)),
+            _parts(classes=1, box=4, points=10),
             Offset.DISTANCES,
-            anchors=(((0, 0),) * 2,) * 3,
+            anchors=_squares((0, 0)) * 3,
             bare=True,
             joined=False,
         ),
@@ -467,13 +429,11 @@ FAMILIES = (
     Family(
         "RetinaFace, MXNet",
         "deepinsight/insightface, detection/retinaface, mnet.25",
-        None,
         replace(BLACK, resize=Resize.CORNER, scale=1.0),
-        needs_nms=True,
         cells=Cells(
-            ((CellPart.PAIR, 2), (CellPart.BOX, 4), (CellPart.POINTS, 10)),
+            _parts(pair=2, box=4, points=10),
             Offset.EXPONENTIAL,
-            anchors=(((32, 32), (16, 16)), ((128, 128), (64, 64)), ((512, 512), (256, 256))),
+            anchors=_squares((32, 16), (128, 64), (512, 256)),
             centre=(0, 8),
             joined=False,
         ),
@@ -487,24 +447,17 @@ FAMILIES = (
         source="zeusees/License-Plate-Detector, layers/functions/prior_box.py: four corners",
         cells=replace(
             RETINAFACE_CELLS,
-            parts=((CellPart.CLASSES, 2), (CellPart.BOX, 4), (CellPart.POINTS, 8)),
-            anchors=(((24, 24), (48, 48)), ((96, 96), (192, 192)), ((384, 384), (768, 768))),
+            parts=_parts(classes=2, box=4, points=8),
+            anchors=_squares((24, 48), (96, 192), (384, 768)),
         ),
         names=("plate",),
     ),
     Family(
         "CenterFace",
         "Star-Clouds/CenterFace, prj-python/centerface.py",
-        None,
         Preprocessing(resize=Resize.ROUND, scale=1.0, multiple=32),
-        needs_nms=True,
         cells=Cells(
-            (
-                (CellPart.CLASSES, 1),
-                (CellPart.SIZE, 2),
-                (CellPart.CENTRE, 2),
-                (CellPart.POINTS, 10),
-            ),
+            _parts(classes=1, size=2, centre=2, points=10),
             Offset.EXPONENTIAL,
             ((4,),),
             centre=(0.5, 0),
@@ -518,73 +471,75 @@ FAMILIES = (
     Family(
         "BlazeFace",
         "google-ai-edge/mediapipe, the anchors in its graphs; short range, back camera",
-        None,
         replace(BLACK, scale=1.0, mean=(127.5, 127.5, 127.5), std=(127.5, 127.5, 127.5)),
-        needs_nms=True,
         cells=Cells(
-            ((CellPart.BOX, 4), (CellPart.POINTS, 12), (CellPart.CLASSES, 1)),
+            _parts(box=4, points=12, classes=1),
             Offset.PIXELS,
             ((8, 16), (16, 32)),
-            anchors=(((0, 0),) * 2, ((0, 0),) * 6),
+            anchors=_squares((0, 0), (0, 0, 0, 0, 0, 0)),
             centre=(0.5, 0),
             sides=((128, 128), (256, 256)),
         ),
         names=FACE,
         nms=0.3,
     ),
-    Family(
+    SELECTS(
         "MMDetection",
         "open-mmlab/mmdeploy, multiclass_nms",
-        lambda head: head.layout is Layout.ROWS and len(head.tensors) == 2,
-        None,
+        fits=lambda head: head.layout is Layout.ROWS and len(head.tensors) == 2,
     ),
-    Family(
+    SELECTS(
         "EfficientDet",
         "google/automl, generate_detections: picture, y1, x1, y2, x2, score, class",
-        lambda head: _places(head) == (1, 5, 6),
         Preprocessing(resize=Resize.CORNER, scale=1.0),
+        lambda head: _places(head) == (1, 5, 6),
         swapped=True,
         channels_last=True,
     ),
-    Family(
+    SELECTS(
         "PaddleDetection",
         "PaddlePaddle/Paddle2ONNX, multiclass_nms3: class, score, box",
-        lambda head: _places(head) == (2, 1, 0),
-        None,
+        fits=lambda head: _places(head) == (2, 1, 0),
     ),
-    Family(
+    SELECTS(
         "TensorFlow",
         "tensorflow/models, research/object_detection/exporter.py",
-        lambda head: head.layout is Layout.ROWS and not _places(head),
         Preprocessing(resize=Resize.NONE, scale=1.0),
+        lambda head: head.layout is Layout.ROWS and not _places(head),
         fractions=True,
         swapped=True,
         channels_last=True,
         clips=False,
     ),
-    Family(
+    SELECTS(
         "torchvision",
         "pytorch/vision, torchvision/models/detection",
-        lambda head: head.layout is Layout.ROWS,
         replace(STRETCH, interpolation=Interpolation.LINEAR),
+        lambda head: head.layout is Layout.ROWS,
         single=True,
     ),
-    Family(
+    SELECTS(
         "YOLOv7, selected inside",
         "WongKinYiu/yolov7, its export for ONNX Runtime: picture, corners, class, score",
-        lambda head: _rows_of_cells(head) and _places(head) == (1, 6, 5),
         LETTERBOX,
+        lambda head: _rows_of_cells(head) and _places(head) == (1, 6, 5),
         shown=True,
         clips=False,
     ),
-    Family(
+    SELECTS(
         "selected inside",
         "ultralytics/ultralytics, export(nms=True)",
-        _rows_of_cells,
         LETTERBOX,
+        _rows_of_cells,
         shown=True,
     ),
-    Family("YOLO", "ultralytics/ultralytics, LetterBox", _joined, LETTERBOX, needs_nms=None),
+    Family(
+        "YOLO",
+        "ultralytics/ultralytics, LetterBox",
+        LETTERBOX,
+        _joined,
+        needs_nms=None,
+    ),
 )
 
 
