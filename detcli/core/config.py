@@ -109,7 +109,6 @@ class Inputs:
         1,
         "--vid-stride N",
         "Process every Nth frame of a video.",
-        boxes=True,
         range=(1, None),
         other_names="stride skip",
     )
@@ -117,7 +116,6 @@ class Inputs:
         None,
         "--every TIME",
         "Process a frame each 1s, 0.5s or 2min of a video or stream, whatever its rate.",
-        boxes=True,
         range=(0.001, 3600),
         parse=parse_duration,
         excludes={
@@ -132,17 +130,14 @@ class Inputs:
         boxes=False,
         range=(0.001, None),
     )
-    start: float = option(
-        0, "--start SECONDS", "Start at this time in a video.", boxes=True, range=(0, None)
-    )
+    start: float = option(0, "--start SECONDS", "Start at this time in a video.", range=(0, None))
     end: float | None = option(
-        None, "--end SECONDS", "Stop at this time in a video.", boxes=True, range=(0, None)
+        None, "--end SECONDS", "Stop at this time in a video.", range=(0, None)
     )
     max_pixels: int = option(
         MAX_PIXELS,
         "--max-pixels N",
         "Refuse pictures with more pixels.",
-        boxes=True,
         range=(1, None),
     )
     input_timeout: float = option(
@@ -153,13 +148,12 @@ class Inputs:
         range=(0, None),
     )
     strict: bool = option(
-        False, "--strict", "Make a damaged picture an error, even if it can be decoded.", boxes=True
+        False, "--strict", "Make a damaged picture an error, even if it can be decoded."
     )
     fast_decode: bool = option(
         False,
         "--fast-decode",
         "Decode large JPEGs at reduced size; boxes may differ slightly.",
-        boxes=True,
     )
 
     def __post_init__(self) -> None:
@@ -189,7 +183,6 @@ class Running:
         DEFAULT_MODEL,
         "-m, --model FILE|NAME",
         "ONNX file, or a name from `detcli models list`.",
-        boxes=True,
         panel=MODEL,
         common=True,
         shared=True,
@@ -239,7 +232,6 @@ class Running:
         "--half",
         "Compute in float16 with TensorRT, in bfloat16 with OpenVINO (float16 on graphics); on "
         "other devices, use the float16 file of a model given by name.",
-        boxes=True,
     )
 
     def options(self, workers: int = 1, cores: int | None = None) -> DeviceOptions:
@@ -287,19 +279,15 @@ class Settings:
         "--conf SCORE",
         "Keep scores above this; 0.25,person=0.5 sets single classes. Default: what the model "
         "recommends, or 0.25.",
-        boxes=True,
         common=True,
         spread=parse_confidence,
         other_names="threshold score conf-thres",
     )
-    max_det: int = option(
-        300, "--max-det N", "Keep at most N detections per picture, or tile.", boxes=True
-    )
+    max_det: int = option(300, "--max-det N", "Keep at most N detections per picture, or tile.")
     classes: tuple[int | str, ...] = option(
         (),
         "--classes LIST",
         "Keep only these classes, by name or id: person,car or 0,2.",
-        boxes=True,
         common=True,
         separator=",",
     )
@@ -308,7 +296,6 @@ class Settings:
         "--nms IOU",
         "Drop a box that overlaps a better one of its class by more than this, or none; default: "
         "what suits the model.",
-        boxes=True,
         parse=lambda text: text if text == "none" else float(text),
         other_names="iou iou-thres",
     )
@@ -316,7 +303,6 @@ class Settings:
         None,
         "--imgsz N",
         "Side length of the input in pixels, for dynamic graphs.",
-        boxes=True,
         panel=MODEL,
         other_names="size resolution",
     )
@@ -324,37 +310,32 @@ class Settings:
         None,
         "--names FILE",
         "Class names, one per line, instead of the model's own.",
-        boxes=True,
         panel=MODEL,
     )
     box_format: BoxFormat | None = option(
         None,
         f"--box-format {'|'.join(BoxFormat)}",
         "Box format of the head, if the graph does not show it.",
-        boxes=True,
         panel=MODEL,
     )
-    class_conf: tuple[tuple[str | int, float], ...] = option((), "", boxes=True)  # see --conf
-    unique: bool = option(False, "--unique", "Keep at most one class per anchor.", boxes=True)
+    class_conf: tuple[tuple[str | int, float], ...] = option((), "")  # see --conf
+    unique: bool = option(False, "--unique", "Keep at most one class per anchor.")
     rect: bool = option(
         False,
         "--rect",
         "Feed a dynamic graph the smallest rectangle instead of a square.",
-        boxes=True,
         panel=MODEL,
     )
     preprocess: str | None = option(
         None,
         "--preprocess WAYS",
         "How pictures become the input: stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225.",
-        boxes=True,
         panel=MODEL,
     )
     boxes_only: bool = option(
         False,
         "--boxes-only",
         "Read the boxes of a model that finds masks or keypoints too.",
-        boxes=True,
         panel=MODEL,
     )
     region: "Shape | None" = option(
@@ -362,7 +343,6 @@ class Settings:
         "--region X1,Y1,X2,Y2",
         "Look only within this rectangle: left, top, right, bottom, in fractions of the picture, "
         "or in pixels.",
-        boxes=True,
         panel=INPUT,
         parse=parse_region,
         excludes={
@@ -378,7 +358,6 @@ class Settings:
         "--tile SIZE",
         "Look at large pictures in tiles of this side, and once whole; 640,overlap=0.2 says which "
         "part of its side a tile shares with the next, at least.",
-        boxes=True,
         panel=INPUT,
         parse=parse_tiling,
     )
@@ -415,14 +394,12 @@ class Watched:
         False,
         "--read",
         "Read the text of QR Codes, bar codes and other symbols; best with --model codes.",
-        boxes=True,
     )
     zone: "tuple[Shape, ...]" = option(
         (),
         "--zone NAME=X,Y,...|@FILE",
         "Report which detections lie in a polygon: door=0.1,0.4,0.5,0.4,0.5,1 in fractions of the "
         "picture, or in pixels; @FILE has one a line.",
-        boxes=True,
         parse=parse_zones,
     )
     track: Tracking | None = option(
@@ -430,14 +407,12 @@ class Watched:
         "--track TRACKER",
         "Follow objects through videos and streams, with bytetrack, botsort or ocsort; "
         "bytetrack,conf=0.5 begins tracks from this score on; default: that of --conf.",
-        boxes=True,
         common=True,
     )
     line: "tuple[Shape, ...]" = option(
         (),
         "--line NAME=X1,Y1,X2,Y2|@FILE",
         "Report which tracks cross a line, and towards which side.",
-        boxes=True,
         parse=parse_lines,
         needs={"track": "add --track bytetrack: what crosses a line moves"},
     )
@@ -457,7 +432,7 @@ class Watched:
         return [*(zone.name for zone in self.zone), *lines, *ways]
 
 
-place = partial(option, None, boxes=False, sharded=False, parse=parse_writable)
+place = partial(option, None, sharded=False, parse=parse_writable)
 """A row of something that a run writes to, unless it is in shards."""
 
 HIDDEN = {"blur": "name what to hide: --blur person,car"}
@@ -474,7 +449,6 @@ class Writing:
         None,
         f"--format {'|'.join(Format)}",
         "Default: by the suffix of --output, else table on a terminal and jsonl in a pipe.",
-        boxes=False,
         common=True,
         yields="resume",
     )
@@ -483,7 +457,6 @@ class Writing:
         "-o, --output FILE|FOLDER/",
         "Write records to this file or s3:// object; - is standard output. With a / at the end it "
         "is a folder for a run in shards.",
-        boxes=False,
         common=True,
     )
     resume: Path | None = place(
@@ -510,7 +483,6 @@ class Writing:
         False,
         "--force",
         "Let --resume continue a file made with other settings.",
-        boxes=False,
         sharded=False,
         needs={"resume": "leave it out: -o replaces its file"},
     )
@@ -524,7 +496,6 @@ class Writing:
         None,
         "--line-width N",
         "Width of lines in annotated pictures, in pixels; default: by the picture's size.",
-        boxes=False,
         range=(1, None),
         needs=ANNOTATED,
     )
@@ -532,7 +503,6 @@ class Writing:
         "name,score",
         "--labels LIST|none",
         "What labels in annotated pictures say: name, score.",
-        boxes=False,
         parse=parse_labels,
         needs=ANNOTATED,
     )
@@ -541,7 +511,6 @@ class Writing:
         False,
         "--save-conf",
         "Add the score to each label as a sixth column.",
-        boxes=False,
         needs={"save_txt": "name a folder for labels"},
     )
     save_coco: Path | None = place("--save-coco FILE", "Write COCO results to this file.")
@@ -549,7 +518,6 @@ class Writing:
         None,
         "--coco-images FILE",
         "COCO instances.json with the ids of pictures and categories.",
-        boxes=False,
         needs={"save_coco": "name a file for results"},
     )
     save_crops: Path | None = place(
@@ -566,18 +534,14 @@ class Writing:
         "--provenance",
         "Say in the records what made them: settings, versions, processor and GPU in the first, "
         "the SHA-256 of its file in each.",
-        boxes=False,
         sharded=False,
     )
-    show: bool = option(
-        False, "--show", "Show annotated pictures in a window.", boxes=False, sharded=False
-    )
+    show: bool = option(False, "--show", "Show annotated pictures in a window.", sharded=False)
     blur: tuple[str, ...] = option(
         (),
         "--blur LIST",
         "Hide these classes, where they are found above --conf, in all pictures that are written "
         "or shown: person,car. Records keep their boxes.",
-        boxes=False,
         separator=",",
         needs={"save save_crops save_dataset report show read": WHERE},
         other_names="anonymize hide",
@@ -586,14 +550,12 @@ class Writing:
         Hiding.BLUR,
         f"--blur-with {'|'.join(Hiding)}",
         "How to hide them; fill leaves nothing at all.",
-        boxes=False,
         needs=HIDDEN,
     )
     blur_margin: float = option(
         BLUR_MARGIN,
         "--blur-margin FRACTION",
         "Hide this part of a box's width and height beyond each of its sides, too.",
-        boxes=False,
         range=(0, 10),
         needs=HIDDEN,
     )
@@ -601,7 +563,6 @@ class Writing:
         False,
         "--only-detections",
         "Keep no picture or frame without detections; records stay.",
-        boxes=False,
         needs={"save save_dataset report": WHERE},
     )
     save_mot: Path | None = place(
@@ -613,7 +574,6 @@ class Writing:
         (),
         "--fail-if CONDITION",
         "Exit with 6 if this holds at the end: 'person>0', 'any==0', 'ZONE.person>0'.",
-        boxes=False,
         sharded=False,
     )
 
@@ -668,45 +628,38 @@ class Shards:
         "--on ENGINE",
         "What runs the shards: local:N, for N processes here; ray, for actors of a Ray cluster "
         "started here or named by RAY_ADDRESS; ray://HOST:PORT; default: local:1.",
-        boxes=False,
     )
     actors: Actors | None = option(
         None,
         "--actors N..M",
         "Start with N Ray actors and grow to M; default: as many as there is room for.",
-        boxes=False,
     )
     shards: Share | None = option(
         None,
         "--shards K/N",
         "Work every Nth shard, from the Kth on: 3/8 of eight tasks.",
-        boxes=False,
     )
     shard_size: int | None = option(
         None,
         "--shard-size N",
         "Inputs per shard; default: 1000, fewer for short lists.",
-        boxes=False,
         range=(1, 10**9),
     )
     extend: bool = option(
         False,
         "--extend",
         "Add inputs that are new since the run began as further shards.",
-        boxes=False,
     )
     worker_timeout: float = option(
         0,
         "--worker-timeout SECONDS",
         "Replace a worker that has been silent for longer; 0, the default, only names it.",
-        boxes=False,
         range=(0, None),
     )
     retry_failed: bool = option(
         False,
         "--retry-failed",
         "Work inputs again whose record is an error.",
-        boxes=False,
     )
 
 
@@ -718,25 +671,24 @@ class Messages:
         False,
         "-q, --quiet",
         "Print only fatal errors, and inputs that cannot be read, on stderr.",
-        boxes=False,
         common=True,
         excludes={"verbose": ("--quiet and --verbose are mutually exclusive", "leave one out")},
         yields="verbose",
     )
-    verbose: int = option(0, "-v, --verbose", "Print more; -vv adds tracebacks.", boxes=False)
+    verbose: int = option(0, "-v, --verbose", "Print more; -vv adds tracebacks.")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """All that a run is told."""
 
-    inputs: Inputs = panel(Inputs(), INPUT)
-    running: Running = panel(Running(), DEVICES)
-    settings: Settings = panel(Settings(), SELECTION)
-    watched: Watched = panel(Watched(), SCENE)
-    writing: Writing = panel(Writing(), OUTPUT)
-    shards: Shards = panel(Shards(), SHARDS)
-    messages: Messages = panel(Messages(), "Options")
+    inputs: Inputs = panel(Inputs(), INPUT, boxes=True)
+    running: Running = panel(Running(), DEVICES, boxes=True)
+    settings: Settings = panel(Settings(), SELECTION, boxes=True)
+    watched: Watched = panel(Watched(), SCENE, boxes=True)
+    writing: Writing = panel(Writing(), OUTPUT, boxes=False)
+    shards: Shards = panel(Shards(), SHARDS, boxes=False)
+    messages: Messages = panel(Messages(), "Options", boxes=False)
 
     def __post_init__(self) -> None:
         given = check_values(self)

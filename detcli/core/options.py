@@ -1,6 +1,6 @@
 """Options as data: a field of a frozen dataclass carries its option, and all else reads that.
 
-    max_det: int = option(300, "--max-det N", "Keep at most N detections per picture.", boxes=True)
+    max_det: int = option(300, "--max-det N", "Keep at most N detections per picture.")
 
 A `Config` is a dataclass of such groups. Its rows make the command line, its help, the variables,
 the file of defaults, the JSON that shards send, and the list of what boxes depend on. A type reads
@@ -32,8 +32,8 @@ class Option:
     spelled: str  # as help shows it: `-o, --output FILE`; `SOURCE...`, an argument; empty: neither
     help: str = ""
     _: KW_ONLY
-    boxes: bool  # whether another value can lead to other boxes
-    panel: str = ""  # of the help; that of its group, if empty
+    boxes: bool | None = None  # whether another value can lead to other boxes; else as its group
+    panel: str | None = None  # of the help; else that of its group
     range: tuple[float | None, float | None] = (None, None)
     common: bool = False  # among the dozen usual ones, which -h shows
     other_names: str = ""  # what people call it elsewhere: who types one is told its own
@@ -192,23 +192,25 @@ option = _row(Option)
 """A field of a group: its default, then what `Option` takes."""
 
 
-def panel(default: T, title: str) -> T:
-    """A field of a Config: a group, and the title of its panel in the help."""
-    return field(default=default, metadata={"panel": title})
+def panel(default: T, title: str, *, boxes: bool) -> T:
+    """A field of a Config: a group, its panel in the help, and what `Option.boxes` is in it."""
+    return field(default=default, metadata={"panel": title, "boxes": boxes})
 
 
-def placed(found: Any, name: str, kind: Any, group: Any = None, title: str = "Options") -> Option:
+def placed(found: Any, name: str, kind: Any, group: Any = None) -> Option:
     """The option of a field of a group, or of a parameter of a command, in its place."""
     row: Option = found.metadata["option"]
-    title = row.panel or title
-    return replace(row, name=name, type=kind, default=found.default, group=group, panel=title)
+    about = {"panel": "Options", "boxes": False} if group is None else group.metadata
+    own = {key: getattr(row, key) for key in about if getattr(row, key) is not None}
+    placed = {"name": name, "type": kind, "default": found.default, "group": group and group.type}
+    return replace(row, **{**about, **own, **placed})
 
 
 @cache
 def rows(cls: Any) -> Mapping[str, Option]:
     """The options of a Config, by name."""
     return {
-        one.name: placed(one, one.name, one.type, group.type, group.metadata["panel"])
+        one.name: placed(one, one.name, one.type, group)
         for group in fields(cls)
         for one in fields(cast("Any", group.type))
     }

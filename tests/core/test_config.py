@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from detcli.core.config import Config, differences
+from detcli.core.config import Config, Inputs, differences
 from detcli.core.errors import UsageError
-from detcli.core.options import build, option, rows
+from detcli.core.options import build, panel, rows
 from detcli.core.values import Format
 
 ROWS = rows(Config)
@@ -59,9 +59,9 @@ def made(name, **more):
     return build(Config, {one: other(one) for one in (*needed(name), name)} | more)
 
 
-def test_a_field_without_a_word_on_boxes_is_an_error():
+def test_a_group_without_a_word_on_boxes_is_an_error():
     with pytest.raises(TypeError, match="boxes"):
-        option(0, "--min-size PX", "Drop smaller boxes.")
+        panel(Inputs(), "Input")
 
 
 def test_one_name_for_all():
