@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = """
 backend/postprocess core/files core/geometry core/tiling core/topk model/heads/decode
-model/heads/two_tensors run/counts run/shards/manifest run/shards/parts run/shards/schedule
+model/heads/tensors run/counts run/shards/manifest run/shards/parts run/shards/schedule
 run/shards/work sink/image sink/journal
 """.split()  # where a defect loses results or shows what is hidden
 HEADS = """

@@ -7,7 +7,6 @@ loading.py             an item, and the threads that load it within a time limit
 fetch.py               bytes from files, pipes and the network, ahead of their turn
 decode.py              bytes to pixels
 stdin.py               a picture or a stream of JPEGs on standard input
-container.py           what a video's container says that OpenCV does not
 archives.py            pictures in tar files and in Parquet
 video.py, live.py      frames of files; cameras and streams
 """

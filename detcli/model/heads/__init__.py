@@ -12,15 +12,16 @@ from functools import partial
 from detcli.model.contract import Size
 from detcli.model.graph import GraphIndex
 from detcli.model.heads.decode import SELECTION, BoxDecode, Head, Unrecognised
-from detcli.model.heads.one_tensor import end_to_end, single_tensor
 from detcli.model.heads.rows import rows
-from detcli.model.heads.two_tensors import (
+from detcli.model.heads.tensors import (
     best_class,
+    end_to_end,
     has_patches,
     pair,
     plugin,
     queries,
     queries_of,
+    single_tensor,
 )
 
 PAIR = 2

@@ -12,8 +12,8 @@ import onnx.parser
 import pytest
 
 from detcli.backend import open_backend, open_tensors
-from detcli.backend.openvino import network as module
-from detcli.backend.openvino.network import (
+from detcli.backend import openvino as module
+from detcli.backend.openvino import (
     choose_precision,
     open_core,
     open_network,
@@ -107,7 +107,7 @@ def in_a_process(code):
 def test_the_converter_and_its_telemetry_are_imported_when_they_are_called():
     loaded = in_a_process(
         "import sys\n"
-        "from detcli.backend.openvino.network import library\n"
+        "from detcli.backend.openvino import library\n"
         "found = library()\n"
         "print(*(name for name in sys.modules if name.startswith('openvino')))\n"
     )
@@ -116,7 +116,7 @@ def test_the_converter_and_its_telemetry_are_imported_when_they_are_called():
         name for name in loaded if name.startswith(("openvino_telemetry", "openvino.tools."))
     ]
     kept = in_a_process(
-        "from detcli.backend.openvino.network import library\n"
+        "from detcli.backend.openvino import library\n"
         "try:\n"
         "    library().convert_model('no-such-file')\n"
         "except Exception as error:\n"
@@ -132,7 +132,7 @@ def test_a_converter_that_is_imported_already_stays():
     kept = in_a_process(
         "import openvino\n"
         "before = openvino.convert_model\n"
-        "from detcli.backend.openvino.network import library\n"
+        "from detcli.backend.openvino import library\n"
         "print(library().convert_model is before)\n"
     )
     assert kept == ["True"]

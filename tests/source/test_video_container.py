@@ -11,8 +11,8 @@ import pytest
 import stream_server
 from made_videos import record_film, remux, rotate
 
-from detcli.source.container import MAX_BOXES, is_mirrored, is_whole
 from detcli.source.sources import Sources
+from detcli.source.video import MAX_BOXES, is_mirrored, is_whole
 
 EIGHT = [
     *((one, 0, 0, other) for one in (1, -1) for other in (1, -1)),
