@@ -26,8 +26,7 @@ __all__ = ["Device", "DeviceOptions", "open_backend", "open_tensors", "survey"]
 
 log = logging.getLogger(__name__)
 
-FASTER = (Device.parse("cuda"), Device.parse("openvino"))
-"""What `auto` prefers to the CPU."""
+FASTER = (Device.parse("cuda"), Device.parse("openvino"))  # what `auto` prefers to the CPU
 
 Opened = TypeVar("Opened")
 

@@ -51,16 +51,12 @@ SCENE, OUTPUT, DEVICES, SHARDS = "Tracks and zones", "Output", "Devices", "Runs 
 PANELS = (INPUT, MODEL, SELECTION, SCENE, OUTPUT, DEVICES, SHARDS)
 """Titles of the help's panels, in its order; what is in none of them follows as Options."""
 
-USUAL_CONF = 0.25
-"""The confidence for models that recommend none, as in Ultralytics' predict."""
+USUAL_CONF = 0.25  # the confidence for models that recommend none, as in Ultralytics' predict
 
 DEFAULT_MODEL = "yolov10n"
 
-EPSILON_S = 1e-6
-"""Times of frames are not more exact."""
-
-MAX_SHOWN = 80
-"""Characters of a value that an error shows."""
+EPSILON_S = 1e-6  # times of frames are not more exact
+MAX_SHOWN = 80  # characters of a value that an error shows
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from detcli.core.text import legible
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-CORNERS = ("x1", "y1", "x2", "y2")
-"""Names of a box's sides, in the order of `Detections.xyxy`."""
+CORNERS = ("x1", "y1", "x2", "y2")  # names of a box's sides, in the order of `Detections.xyxy`
 
 PER_OBJECT = ("track_id", "zones", "crossed", "symbols")
 """Arrays that `Detections` may have besides."""

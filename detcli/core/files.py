@@ -28,11 +28,8 @@ NO_WAIT, NO_LINK = (
 LOCKED_BYTE = 2**31 - 2
 """Which one Windows locks: the last that it can, as no other process can read it then."""
 
-STDOUT = 1
-"""The descriptor of standard output."""
-
-LEFTOVER = r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?"
-"""Names of temporary files."""
+STDOUT = 1  # the descriptor of standard output
+LEFTOVER = r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?"  # names of temporary files
 
 
 class StandardOutput:
@@ -473,8 +470,7 @@ def unwritable(path: str | Path, error: OSError, more: str = "") -> OutputError:
     return OutputError(f"cannot write {path}: {system_reason(error)}", hint + more)
 
 
-IN_MEMORY = 8 << 20
-"""Bytes of a temporary file that are kept in memory."""
+IN_MEMORY = 8 << 20  # bytes of a temporary file that are kept in memory
 
 
 def temporary() -> BinaryIO:

@@ -8,8 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-Image = npt.NDArray[np.uint8]
-"""A decoded picture: `(H, W, 3)` uint8, BGR, upright."""
+Image = npt.NDArray[np.uint8]  # a decoded picture: `(H, W, 3)` uint8, BGR, upright
 
 Allocate = Callable[[tuple[int, int]], Image]
 """Makes an array for a picture of (height, width), with any content."""

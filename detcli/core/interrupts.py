@@ -13,11 +13,8 @@ from _thread import get_ident
 from collections.abc import Callable, Iterator
 from importlib.machinery import ExtensionFileLoader
 
-RETRY_S = 0.05
-"""When an interrupt that was lost in a destructor is raised again."""
-
-EXTENSION_LIMIT_S = 10.0
-"""An interrupt waits this long for an extension module to be initialised."""
+RETRY_S = 0.05  # when an interrupt that was lost in a destructor is raised again
+EXTENSION_LIMIT_S = 10.0  # an interrupt waits this long for an extension module to be initialised
 
 
 class Interrupts:

@@ -20,23 +20,12 @@ from detcli.core.errors import DeviceError, OutputError, loading
 from detcli.core.files import AtomicFile
 from detcli.core.text import printable, public_text
 
-CHUNK = 1 << 20
-"""Bytes that a read yields at once."""
-
-UPLOAD_CHUNK = 8 << 20
-"""A larger object is sent in parts of this size, two at a time."""
-
-PAGE = 1000
-"""Keys per page of a listing, the most that stores return."""
-
-ATTEMPTS = 5
-"""Requests for a page of a listing that breaks off."""
-
-RETRY_S = 30
-"""For how long a request is repeated after failures that pass, such as 503."""
-
-FIRST_WAIT_S = 0.1
-"""The first wait before a request is repeated; each further one is twice as long."""
+CHUNK = 1 << 20  # bytes that a read yields at once
+UPLOAD_CHUNK = 8 << 20  # a larger object is sent in parts of this size, two at a time
+PAGE = 1000  # Keys per page of a listing, the most that stores return
+ATTEMPTS = 5  # requests for a page of a listing that breaks off
+RETRY_S = 30  # for how long a request is repeated after failures that pass, such as 503
+FIRST_WAIT_S = 0.1  # the first wait before a request is repeated; each further one is twice as long
 
 UNLIMITED_S = 24 * 3600
 
@@ -45,8 +34,7 @@ CREDENTIALS_S = 15 * 60
 
 INSTALL = 'pip install "detcli[cloud]"'
 
-PREFIXES = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
-"""Of the variables of each kind of store."""
+PREFIXES = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}  # of the variables of each kind of store
 
 AZURE_SECRETS = (
     "AZURE_STORAGE_KEY AZURE_STORAGE_ACCOUNT_KEY AZURE_STORAGE_ACCESS_KEY AZURE_STORAGE_SAS_KEY "

@@ -14,11 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["cv2"]
 
-OLDEST = 5
-"""The first major version that is used, see pyproject.toml."""
-
-MAX_PIXELS = 200_000_000
-"""Default of the largest picture that is decoded."""
+OLDEST = 5  # the first major version that is used, see pyproject.toml
+MAX_PIXELS = 200_000_000  # default of the largest picture that is decoded
 
 PIXEL_LIMIT = "OPENCV_IO_MAX_IMAGE_PIXELS"
 """The variable from which OpenCV takes the largest picture, once, when it is loaded."""

@@ -19,8 +19,7 @@ from detcli.core.errors import UsageError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-REQUIRED: Any = ...
-"""The default of an option that must be given."""
+REQUIRED: Any = ...  # the default of an option that must be given
 
 WORDS = {"true": True, "false": False}
 
@@ -188,8 +187,7 @@ def _row(make: Callable[P, Option]) -> Callable[Concatenate[T, P], T]:
     return option
 
 
-option = _row(Option)
-"""A field of a group: its default, then what `Option` takes."""
+option = _row(Option)  # a field of a group: its default, then what `Option` takes
 
 
 def panel(default: T, title: str, *, boxes: bool) -> T:

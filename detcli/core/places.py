@@ -12,12 +12,10 @@ from detcli.core.errors import SourceError, UsageError, system_reason
 from detcli.core.files import read_text
 from detcli.core.geometry import Boxes, clipped, shown
 
-Points = npt.NDArray[np.float32]
-"""`(N, 2)` float32, x and y in pixels of the upright picture."""
+Points = npt.NDArray[np.float32]  # `(N, 2)` float32, x and y in pixels of the upright picture
 
 NAME = re.compile(r"\w[\w-]{0,39}")
-LARGEST = 1e6
-"""Pixels from the corner of a picture, beyond which nothing is."""
+LARGEST = 1e6  # pixels from the corner of a picture, beyond which nothing is
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from detcli.core.text import legible
 
 SCHEMA_VERSION = 2
 
-BOX = ("x1", "y1", "x2", "y2")
-"""Fields of a detection that are its box."""
+BOX = ("x1", "y1", "x2", "y2")  # fields of a detection that are its box
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,11 +301,8 @@ def name_of(fields: RecordJson | dict[str, Any]) -> str:
 
 # What is read back may be damaged, or come from a stranger.
 
-MAX_CLASS = 1_000_000
-"""Class ids must be below this; no real model has a million classes."""
-
-MAX_NUMBER = 1e15
-"""Scores and corners must be below this, which float32 holds."""
+MAX_CLASS = 1_000_000  # class ids must be below this; no real model has a million classes
+MAX_NUMBER = 1e15  # scores and corners must be below this, which float32 holds
 
 Check = Callable[[Any], bool]
 

@@ -168,8 +168,7 @@ def is_pipe(stream: TextIO | None) -> bool:
         return False
 
 
-MOST_KINDS = 5
-"""How many kinds of errors are shown."""
+MOST_KINDS = 5  # how many kinds of errors are shown
 
 
 def kind_of(message: str, of: str) -> str:

@@ -17,22 +17,17 @@ from detcli.core.detections import Detections
 from detcli.core.errors import UsageError
 from detcli.core.geometry import area, common, non_maximum_suppression, overlap
 
-Area = tuple[int, int, int, int]
-"""Left, top, right, bottom in whole pixels of the picture."""
+Area = tuple[int, int, int, int]  # left, top, right, bottom in whole pixels of the picture
 
 MAX_OVERLAP = 0.9
 
-SAME = 0.5
-"""Intersection over union from which two rows are the same object."""
-
-COVERED = 0.7
-"""Part of a cut row within another from which it is a piece of that object."""
+SAME = 0.5  # intersection over union from which two rows are the same object
+COVERED = 0.7  # part of a cut row within another from which it is a piece of that object
 
 TWICE = 0.9
 """Intersection over union above which two rows of a class are one object, whatever tiles say."""
 
-EDGE = 0.01
-"""Part of a tile's side; a row that comes this close to a seam may be cut there."""
+EDGE = 0.01  # part of a tile's side; a row that comes this close to a seam may be cut there
 
 
 @dataclass(frozen=True, slots=True)

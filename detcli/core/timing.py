@@ -10,8 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-POLL_S = 0.2
-"""How often a waiting thread checks whether it is to stop."""
+POLL_S = 0.2  # how often a waiting thread checks whether it is to stop
 
 
 class Stage(StrEnum):

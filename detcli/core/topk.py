@@ -16,8 +16,7 @@ Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
 
-LONG = 1 << 16
-"""Row length from which leaving out columns pays."""
+LONG = 1 << 16  # row length from which leaving out columns pays
 
 DEPTH = 16  # entries in a column
 SPARE = 4

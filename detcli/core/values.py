@@ -351,8 +351,7 @@ def parse_writable(text: str) -> Path:
     return Path(text)
 
 
-Target: TypeAlias = "Path | Address"
-"""What records are written to: a file, or an object in a store."""
+Target: TypeAlias = "Path | Address"  # what records are written to: a file, or an object in a store
 
 
 def read_target(output: str | None) -> "Target | None":

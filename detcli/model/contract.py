@@ -31,8 +31,7 @@ from detcli.core.files import read_text
 from detcli.core.text import closest
 from detcli.core.values import BoxFormat
 
-Size = tuple[int, int]
-"""Height and width, in pixels."""
+Size = tuple[int, int]  # height and width, in pixels
 
 UNKNOWN_CLASSES = 1000
 """C of rows that do not show how many classes there are; their names are numbers."""
@@ -246,8 +245,7 @@ COCO_FROM = {91: 0, 90: 1}
 DETR, RF-DETR and torchvision begin at 0, which is unused; TensorFlow's models at 1.
 """
 
-METADATA = "the model's metadata"
-"""The origin of names that the model itself provides."""
+METADATA = "the model's metadata"  # the origin of names that the model itself provides
 
 MAX_TEXT, MAX_NAME = 1 << 20, 1000
 """Characters of all names, as Python's parser takes hundreds of bytes for each, and of one name.

@@ -19,13 +19,11 @@ FOLDED = frozenset(
     "Where".split()
 )
 """Operators that make sizes, indices and anchors of constants."""
-NAMED = frozenset({"Constant", "Identity"})
-"""Those that only name a constant."""
+NAMED = frozenset({"Constant", "Identity"})  # those that only name a constant
 MAX_FOLDED = 1 << 22
 """Elements that folded nodes read and make, all together; anchors of 1280 x 1280 take a third."""
 MAX_PASSES = 8
-LEAST_FOLDED = 1 << 10
-"""Elements that a node counts as at least: what its call takes."""
+LEAST_FOLDED = 1 << 10  # elements that a node counts as at least: what its call takes
 
 
 def copied(model: ModelProto) -> ModelProto:

@@ -153,8 +153,7 @@ def _squares(*scales: tuple[float, ...]) -> tuple[Anchors, ...]:
 
 SET = partial(Family, needs_nms=False, fractions=True, clips=False)
 """Families that give a box for each object, as DETR and its successors."""
-SELECTS = partial(Family, needs_nms=False)
-"""Families whose graphs select detections themselves."""
+SELECTS = partial(Family, needs_nms=False)  # families whose graphs select detections themselves
 
 RETINAFACE_CELLS = Cells(
     _parts(classes=2, box=4, points=10),

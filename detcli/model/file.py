@@ -430,12 +430,10 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 31
-"""Must be raised whenever `load`, `recognise` or `cut` gives another result."""
+VERSION = 31  # must be raised whenever `load`, `recognise` or `cut` gives another result
 
 
-ATTEMPTS = 5
-"""How often a model is read that changes meanwhile."""
+ATTEMPTS = 5  # how often a model is read that changes meanwhile
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,11 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 # Operators that keep the elements of a tensor and their order, up to rounding.
 PASSED_THROUGH = frozenset({"Identity", "Cast", "QuantizeLinear", "DequantizeLinear", "Dropout"})
 
-MAX_INTEGERS = 1 << 16
-"""Entries of a constant that is read as sizes, axes or indices."""
+MAX_INTEGERS = 1 << 16  # entries of a constant that is read as sizes, axes or indices
 
 
-MAX_STEPS = 400
-"""Tensors that are looked at behind one."""
-
-Dims = list[int | str | None]
-"""A number, a symbol, or None for each axis."""
+MAX_STEPS = 400  # tensors that are looked at behind one
+Dims = list[int | str | None]  # a number, a symbol, or None for each axis
 
 
 class GraphIndex:
@@ -365,13 +361,11 @@ TENSOR_DATA = frozenset(
     "double_data float_data int32_data int64_data string_data uint64_data".split()
 )
 
-MAX_NAME = 10_000
-"""Characters of a name; exporters join the names of modules, and stay far below."""
+MAX_NAME = 10_000  # characters of a name; exporters join the names of modules, and stay far below
 
 T = TypeVar("T")
 
-FunctionKey = tuple[str, str, str]
-"""Domain, name and overload of a function."""
+FunctionKey = tuple[str, str, str]  # domain, name and overload of a function
 
 
 def check_structure(model: ModelProto) -> None:

@@ -26,8 +26,7 @@ METADATA_KEY = "detcli.preprocess"
 
 OPTION = "--preprocess"
 
-SIZE = "imgsz"
-"""What a contract calls the size of an input that is free, if that is assumed."""
+SIZE = "imgsz"  # what a contract calls the size of an input that is free, if that is assumed
 
 MAX_TEXT = 1000  # characters
 MAX_SIDE = 1 << 16  # pixels

@@ -56,10 +56,8 @@ DEFAULT_STRIDE = 32  # of every published YOLO detector with three scales
 MAX_STRIDE = 1024
 FAMILY_KEY = "detcli.family"
 """The metadata entry that names the family, where `convert` has changed how the graph ends."""
-BOX_FORMAT_KEY = "detcli.box_format"
-"""The metadata entry that says what --box-format said."""
-CONF_KEY = "detcli.conf"
-"""The metadata entry that recommends a confidence, from 0 to 1."""
+BOX_FORMAT_KEY = "detcli.box_format"  # the metadata entry that says what --box-format said
+CONF_KEY = "detcli.conf"  # the metadata entry that recommends a confidence, from 0 to 1
 NMS_KEY = "detcli.nms"
 """The metadata entry that recommends an IoU, above 0 and at most 1, for the non-maximum suppression
 of a one-to-many head."""
@@ -76,10 +74,8 @@ TASKS = {
 }
 """What Ultralytics' metadata calls other tasks."""
 SAY_WHICH = f'say which: detcli convert FILE --metadata "{FAMILY_KEY}=NAME" --output NEW'
-ENOUGH = {BOXES_ONLY, DETECTORS, SAY_WHICH}
-"""Hints that say all that is to say."""
-WITH_BOXES = {"segment", "pose"}
-"""Tasks whose graphs give boxes too."""
+ENOUGH = {BOXES_ONLY, DETECTORS, SAY_WHICH}  # hints that say all that is to say
+WITH_BOXES = {"segment", "pose"}  # tasks whose graphs give boxes too
 
 
 @dataclass(frozen=True, slots=True)

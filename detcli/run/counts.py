@@ -16,8 +16,7 @@ GRAMMAR = r"\s*(?P<name>.+?)\s*(?P<sign>>=|<=|==|!=|>|<)\s*(?P<count>\d+)\s*"
 
 ANY = "any"
 
-SHOWN_CLASSES = 5
-"""How many classes a summary counts one by one."""
+SHOWN_CLASSES = 5  # how many classes a summary counts one by one
 
 
 @dataclass(slots=True)

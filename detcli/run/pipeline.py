@@ -46,11 +46,8 @@ log = logging.getLogger(__name__)
 BATCH_TIMEOUT_S = 0.02
 """How long an incomplete batch waits for more; a camera's frame must not wait for the next one."""
 
-POLL_S = 1.0
-"""How often a waiting thread checks whether the run is over."""
-
-STALL_TIMEOUT_S = 600.0
-"""A device that finishes nothing for this long counts as hung."""
+POLL_S = 1.0  # how often a waiting thread checks whether the run is over
+STALL_TIMEOUT_S = 600.0  # a device that finishes nothing for this long counts as hung
 
 MAX_LOADERS = 16
 

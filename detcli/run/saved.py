@@ -18,8 +18,7 @@ from detcli.source.loading import STDIN
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 """Suffixes of saved records; a model's file never has them."""
 
-GZIP = b"\x1f\x8b"
-"""How a file that is compressed begins."""
+GZIP = b"\x1f\x8b"  # how a file that is compressed begins
 
 
 def read_records(name: str) -> Iterator[RecordJson]:

@@ -38,8 +38,7 @@ from detcli.source.names import has_inputs, is_live
 if TYPE_CHECKING:
     from detcli.sink.folder import OutputFolder
 
-Skip = Callable[[Item], bool]
-"""Whether a resumed run has the record of an input already."""
+Skip = Callable[[Item], bool]  # whether a resumed run has the record of an input already
 
 
 @dataclass(frozen=True, slots=True)

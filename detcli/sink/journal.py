@@ -28,20 +28,17 @@ from detcli.core.record import Origin, Record, SettingsJson, name_of, to_record
 from detcli.core.text import legible
 from detcli.sink.text import encode
 
-START = b'{"schema_version"'
-"""Start of every record, and of a torn line as far as it goes."""
+START = b'{"schema_version"'  # start of every record, and of a torn line as far as it goes
 
 OLD = b'{"schema_version": 1,'
 """Start of a record of version 1, which is written again in the form of this one."""
 
-SYNC_INTERVAL_S = 1.0
-"""The time between two syncs, while records come."""
+SYNC_INTERVAL_S = 1.0  # the time between two syncs, while records come
 
 HEAD = ("settings", "provenance")
 """Fields of the first record of a run, which the next one gets if it is dropped."""
 
-InputKey = tuple[str, int | None]
-"""Identifies a record: source, and frame for a video."""
+InputKey = tuple[str, int | None]  # identifies a record: source, and frame for a video
 
 
 class Journal:

@@ -16,8 +16,7 @@ from detcli.core.errors import OutputError
 from detcli.core.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
 from detcli.core.record import Record, RecordJson
 
-Output = AppendedFile | AtomicFile | DirectFile | StandardOutput
-"""Target of a text format."""
+Output = AppendedFile | AtomicFile | DirectFile | StandardOutput  # target of a text format
 
 
 class Stopped(Exception):  # noqa: N818 - not an error

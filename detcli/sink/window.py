@@ -36,8 +36,7 @@ PROBE = """if True:
 """
 PROBE_TIMEOUT_S = 30
 
-NEEDED = ("GL", "xcb", "glib-2.0")
-"""What an OpenCV with windows does not load without, on Linux."""
+NEEDED = ("GL", "xcb", "glib-2.0")  # what an OpenCV with windows does not load without, on Linux
 
 
 class WindowSink:

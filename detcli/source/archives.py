@@ -20,11 +20,8 @@ from detcli.source.names import PARQUET, is_media, is_video
 
 CHUNK = 1 << 20
 
-MAX_HEADER = 1 << 20
-"""Bytes of a long name and the like in a tar file, which are read at once."""
-
-ROWS = 16
-"""How many rows of Parquet are read at once."""
+MAX_HEADER = 1 << 20  # bytes of a long name and the like in a tar file, which are read at once
+ROWS = 16  # how many rows of Parquet are read at once
 
 HINT = "fetch or copy the file again"
 

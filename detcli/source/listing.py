@@ -23,12 +23,10 @@ from detcli.source.loading import Item, failed
 from detcli.source.names import ListedInput
 from detcli.source.sources import SourceEntry
 
-LOT = 1000
-"""Number of names in a line of the temporary file."""
+LOT = 1000  # number of names in a line of the temporary file
 
 HASH = np.dtype("S16")
-Hashes = npt.NDArray[np.bytes_]
-"""Hashes of names: `(N,)` S16, ascending, each once."""
+Hashes = npt.NDArray[np.bytes_]  # hashes of names: `(N,)` S16, ascending, each once
 
 
 class Unusable(NamedTuple):

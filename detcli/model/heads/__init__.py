@@ -24,8 +24,7 @@ from detcli.model.heads.tensors import (
     single_tensor,
 )
 
-PAIR = 2
-"""Boxes and scores; more outputs than that may be landmarks, or those of several scales."""
+PAIR = 2  # boxes and scores; more outputs than that may be landmarks, or those of several scales
 
 
 def find_head(

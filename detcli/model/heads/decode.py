@@ -49,8 +49,7 @@ DECODE_DEPTH = 8  # nodes between a head and the join of its boxes; 1 to 4 in pr
 TO_CORNERS = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]])
 
 
-Parts = list[tuple[int, str]]
-"""What a tensor is joined from: number of channels and name of each."""
+Parts = list[tuple[int, str]]  # what a tensor is joined from: number of channels and name of each
 
 
 class Activation(StrEnum):
@@ -333,8 +332,7 @@ def _unit(index: GraphIndex, node: NodeProto) -> bool | None:
     return True if 0 < most < 1 / MAX_FACTOR else None
 
 
-MAX_FACTOR = 32.0
-"""The largest stride; the sides of an input are longer."""
+MAX_FACTOR = 32.0  # the largest stride; the sides of an input are longer
 
 
 def _decoded_by(index: GraphIndex, node: NodeProto) -> Decoded | None:
@@ -572,8 +570,7 @@ class Offset(StrEnum):
     PIXELS = "pixels"  # as they are
 
 
-Anchors = tuple[tuple[float, float], ...]
-"""Width and height of each anchor of a cell, in pixels."""
+Anchors = tuple[tuple[float, float], ...]  # width and height of each anchor of a cell, in pixels
 
 
 @dataclass(frozen=True, slots=True, eq=False)

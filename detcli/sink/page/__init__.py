@@ -348,8 +348,7 @@ def _hex(colour: Colour) -> tuple[str, str]:
     return f"#{red:02x}{green:02x}{blue:02x}", "#000" if ink(colour) == BLACK else "#fff"
 
 
-UNSAID: tuple[object, ...] = (None, False, "", [], {})
-"""Values of settings that change nothing."""
+UNSAID: tuple[object, ...] = (None, False, "", [], {})  # values of settings that change nothing
 
 
 def about_run(command: str, settings: SettingsJson | None) -> About:

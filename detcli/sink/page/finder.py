@@ -21,8 +21,7 @@ from detcli.source.loading import STDIN, Item, load_in_time
 from detcli.source.names import is_address, is_camera
 from detcli.source.sources import Sources
 
-AHEAD = 4
-"""Pictures for each core that are read before their turn."""
+AHEAD = 4  # pictures for each core that are read before their turn
 
 Render = Callable[[], Rendering | None]
 
