@@ -134,13 +134,17 @@ def place(
             if preprocessing.resize is Resize.ROUND:
                 return Letterbox.stretched(picture, (height, width))
             return Letterbox(picture, (height, width), (1.0, 1.0), picture)
-    fit = Letterbox.in_corner if preprocessing.resize is Resize.CORNER else Letterbox.fit
-    limits = preprocessing.longest, preprocessing.enlarge
-    placed = fit(picture, canvas, *limits)
+    fit = functools.partial(
+        Letterbox.fit,
+        longest=preprocessing.longest,
+        enlarge=preprocessing.enlarge,
+        corner=preprocessing.resize is Resize.CORNER,
+    )
+    placed = fit(picture, canvas)
     if stride is None:
         return placed
     height, width = (-(-side // stride) * stride for side in placed.resized)
-    return fit(picture, (height, width), *limits)
+    return fit(picture, (height, width))
 
 
 def letterbox_image(

@@ -69,50 +69,41 @@ class Letterbox:
         canvas: tuple[int, int],
         longest: int | None = None,
         enlarge: float | None = None,
+        *,
+        corner: bool = False,
     ) -> Self:
         """Place a picture of (height, width) in the middle of a canvas of (height, width).
 
-        The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`.
+        The rounding is that of Ultralytics' `LetterBox` and `scale_boxes`; at the top left `corner`
+        that of YOLOX, which rounds sides down.
 
         Args:
             picture: Its height and width.
             canvas: Height and width of the network's input.
             longest: The most pixels that either side may have, where the canvas has more.
             enlarge: The largest factor by which a small picture is enlarged.
+            corner: Whether to place it at the top left instead.
 
         Examples:
             >>> Letterbox.fit((1080, 810), (640, 640)).resized
             (640, 480)
             >>> Letterbox.fit((200, 100), (640, 640), enlarge=1).resized
             (200, 100)
+            >>> Letterbox.fit((427, 640), (416, 416), corner=True).resized
+            (277, 416)
         """
         height, width = picture
-        gain = _largest_gain(picture, canvas, longest, enlarge)
+        room = [min(side, longest or side) for side in canvas]
+        gain = min(room[0] / height, room[1] / width, enlarge or math.inf)
+        whole = int if corner else round
         # At least one pixel, or a 1x5000 strip would vanish.
-        resized = max(1, round(height * gain)), max(1, round(width * gain))
+        resized = max(1, whole(height * gain)), max(1, whole(width * gain))
+        if corner:
+            return cls(picture, canvas, (gain, gain), resized)
         # An odd row or column of padding goes to the bottom or the right.
         top = round((canvas[0] - resized[0]) / 2 - 0.1)
         left = round((canvas[1] - resized[1]) / 2 - 0.1)
         return cls(picture, canvas, (gain, gain), resized, top, left)
-
-    @classmethod
-    def in_corner(
-        cls,
-        picture: tuple[int, int],
-        canvas: tuple[int, int],
-        longest: int | None = None,
-        enlarge: float | None = None,
-    ) -> Self:
-        """Place a picture at the top left of a canvas; sides are rounded down, as in YOLOX.
-
-        Examples:
-            >>> Letterbox.in_corner((427, 640), (416, 416)).resized
-            (277, 416)
-        """
-        height, width = picture
-        gain = _largest_gain(picture, canvas, longest, enlarge)
-        resized = max(1, int(height * gain)), max(1, int(width * gain))
-        return cls(picture, canvas, (gain, gain), resized)
 
     @classmethod
     def stretched(cls, picture: tuple[int, int], canvas: tuple[int, int]) -> Self:
@@ -233,14 +224,3 @@ def shown(boxes: Boxes, size: tuple[int, int]) -> npt.NDArray[np.bool_]:
     low, high, end = boxes[:, :2], boxes[:, 2:], np.array(size[::-1], np.float32)
     beside = ((low < 0) & (high <= 0)) | ((low >= end) & (high > end)) | (high < low)  # (N, 2)
     return np.asarray(~beside.any(axis=1))
-
-
-def _largest_gain(
-    picture: tuple[int, int],
-    canvas: tuple[int, int],
-    longest: int | None,
-    enlarge: float | None,
-) -> float:
-    """The largest factor at which a picture fits, within both limits."""
-    room = [min(side, longest or side) for side in canvas]
-    return min(room[0] / picture[0], room[1] / picture[1], enlarge or math.inf)

@@ -4,12 +4,22 @@ import base64
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, cast
+from typing import (
+    Any,
+    NotRequired,
+    TypedDict,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from detcli.core.detections import Detections
 from detcli.core.errors import DetcliError
@@ -304,92 +314,56 @@ def name_of(fields: RecordJson | dict[str, Any]) -> str:
 MAX_CLASS = 1_000_000  # class ids must be below this; no real model has a million classes
 MAX_NUMBER = 1e15  # scores and corners must be below this, which float32 holds
 
-Check = Callable[[Any], bool]
+UNREAD = {"schema_version", "meta", "part"}  # fields that are checked where they are read
+HELD = {"settings", "provenance"}  # objects whose fields differ by version
 
 
-def _of(kind: type) -> Check:
-    return lambda value: isinstance(value, kind)
-
-
-def _list_of(check: Check, count: int | None = None) -> Check:
-    return lambda value: (
-        isinstance(value, list) and count in {None, len(value)} and all(map(check, value))
-    )
-
-
-def _natural(least: int, below: int = 2**53) -> Check:
-    return lambda value: type(value) is int and least <= value < below
-
-
-def _is_finite(value: Any) -> bool:  # noqa: ANN401
-    return type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
-
-
-def _object(required: dict[str, Check], optional: dict[str, Check] | None = None) -> Check:
-    return lambda value: (
-        isinstance(value, dict)
-        and all(name in value and check(value[name]) for name, check in required.items())
-        and all(check(value[name]) for name, check in (optional or {}).items() if name in value)
-    )
-
-
-TEXT = _of(str)
-
-
-def _is_base64(value: Any) -> bool:  # noqa: ANN401
+def _is_base64(text: str) -> bool:
     try:
-        return isinstance(value, str) and base64.b64decode(value, validate=True) is not None
+        return base64.b64decode(text, validate=True) is not None
     except ValueError:
         return False
 
 
-DETECTION = _object(
-    {
-        "class_id": _natural(0, MAX_CLASS),
-        "class_name": TEXT,
-        **dict.fromkeys(("score", *BOX), _is_finite),
-    },
-    {
-        "track_id": _natural(0),
-        "zones": _list_of(TEXT),
-        "crossed": _list_of(_object({"line": TEXT, "to": TEXT})),
-        "text": lambda value: value is None or isinstance(value, str),
-        "symbology": TEXT,
-        "bytes": TEXT,
-        "corners": _list_of(_list_of(_is_finite, 2)),
-    },
-)
-
-ADDED: dict[str, Check] = {
+CHECKS: dict[str, Callable[[Any], bool]] = {
+    "class_id": lambda number: number < MAX_CLASS,
+    "width": bool,
+    "height": bool,
+    "corners": lambda corners: all(len(corner) == 2 for corner in corners),
     "source_bytes": _is_base64,
-    "index": _natural(0),
-    "input": _natural(0),
-    "frame": _natural(0),
-    "time_s": _is_finite,
-    "time": TEXT,
-    "model": TEXT,
-    "device": TEXT,
-    "precision": TEXT,
-    "warnings": _list_of(TEXT),
-    "saved": _list_of(TEXT),
-    "settings": _of(dict),
-    "provenance": _of(dict),
-    "sha256": TEXT,
 }
+"""What a field of the right type has to be besides."""
 
-FOUND = _object(
-    {
-        "source": TEXT,
-        "width": _natural(1),
-        "height": _natural(1),
-        "detections": _list_of(DETECTION),
-    },
-    ADDED,
-)
 
-FAILED = _object(
-    {"source": TEXT, "error": _object({"type": TEXT, "message": TEXT, "hint": TEXT})}, ADDED
-)
+@cache
+def _types(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a TypedDict
+    types = get_type_hints(kind).items()
+    return {name: dict if name in HELD else one for name, one in types if name not in UNREAD}
+
+
+def _fits(value: Any, kind: Any) -> bool:  # noqa: ANN401
+    """Whether a value of JSON has the type of a field: whole numbers are natural, others finite."""
+    if is_typeddict(kind):
+        return isinstance(value, dict) and _has(value, kind, kind.__required_keys__)
+    inner = get_args(kind)
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
+    if inner:
+        return any(_fits(value, one) for one in inner)
+    if kind is float:
+        return type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
+    if kind is int:
+        return type(value) is int and 0 <= value < 1 << 53
+    return isinstance(value, kind)
+
+
+def _has(fields: dict[str, Any], kind: Any, required: Iterable[str]) -> bool:  # noqa: ANN401
+    """Whether an object has these fields of a TypedDict, and those that it has are right."""
+    return {*required} <= fields.keys() and all(
+        _fits(fields[name], one) and CHECKS.get(name, lambda _: True)(fields[name])
+        for name, one in _types(kind).items()
+        if name in fields
+    )
 
 
 def to_record(fields: Any) -> RecordJson | None:  # noqa: ANN401 - JSON
@@ -399,8 +373,10 @@ def to_record(fields: Any) -> RecordJson | None:  # noqa: ANN401 - JSON
     """
     if isinstance(fields, dict) and fields.get("schema_version") == 1:
         fields = _lifted(fields)
-    is_record = FAILED if isinstance(fields, dict) and "error" in fields else FOUND
-    return cast("RecordJson", fields) if is_record(fields) else None
+    if not isinstance(fields, dict):
+        return None
+    found = {"error"} if "error" in fields else {"width", "height", "detections"}
+    return cast("RecordJson", fields) if _has(fields, RecordJson, {"source"} | found) else None
 
 
 def _lifted(fields: dict[str, Any]) -> dict[str, Any]:
@@ -416,7 +392,9 @@ def _lifted(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lifted_detection(fields: Any) -> Any:  # noqa: ANN401 - JSON
-    if not isinstance(fields, dict) or not _list_of(_is_finite, 4)(fields.get("box")):
+    if not isinstance(fields, dict) or not _fits(fields.get("box"), list[float]):
+        return None
+    if len(fields["box"]) != len(BOX):
         return None
     first = {name: fields.pop(name, None) for name in ("class_id", "class_name", "score")}
     return first | dict(zip(BOX, fields.pop("box"), strict=True)) | fields

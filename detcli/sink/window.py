@@ -108,7 +108,7 @@ class WindowSink:
         top, left = height * (place // columns), width * (place % columns)
         panel = self._wall[top : top + height, left : left + width]  # (height, width, 3)
         panel[:] = 0
-        size = Letterbox.in_corner((frame.shape[0], frame.shape[1]), (height, width)).resized
+        size = Letterbox.fit(frame.shape[:2], (height, width), corner=True).resized
         panel[: size[0], : size[1]] = cv2.resize(frame, size[::-1], interpolation=cv2.INTER_AREA)
         draw_label(panel, source, (0, 0), BLACK, MIN_TEXT)
 

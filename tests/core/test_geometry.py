@@ -94,10 +94,10 @@ def test_what_shows_of_a_box(shows, boxes):
 
 
 def test_in_the_corner_sides_are_rounded_down():
-    letterbox = Letterbox.in_corner((427, 640), (416, 416))
+    letterbox = Letterbox.fit((427, 640), (416, 416), corner=True)
     assert (letterbox.resized, letterbox.top, letterbox.left) == ((277, 416), 0, 0)  # of 277.55
     assert letterbox.gains == (0.65, 0.65)
-    assert Letterbox.in_corner((1, 5000), (640, 640)).resized == (1, 640)
+    assert Letterbox.fit((1, 5000), (640, 640), corner=True).resized == (1, 640)
 
 
 def test_a_stretched_picture_maps_back_along_each_axis():
