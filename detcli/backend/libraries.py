@@ -14,7 +14,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from detcli.backend.nvidia import (
@@ -36,6 +36,7 @@ from detcli.backend.session import (
     placement,
     stdout_to_stderr,
 )
+from detcli.core import frozen
 from detcli.core.errors import DetcliError, DeviceError
 from detcli.core.packages import find_mixture, gpu_wheel_exists, owners
 
@@ -69,7 +70,7 @@ SYMBOL = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unloadable:
     """A shared library that does not load."""
 
@@ -225,7 +226,7 @@ def _provider_file(name: str) -> Path:
 LEAST_EFFORT = {"trt_builder_optimization_level": "0"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeftNode:
     """A node that the provider in question leaves to another."""
 
@@ -234,7 +235,7 @@ class LeftNode:
     provider: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placement:
     """Where the nodes of a graph would run if a provider was asked for."""
 

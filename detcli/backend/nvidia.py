@@ -6,9 +6,9 @@ import platform
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from detcli.core import frozen
 from detcli.core.errors import DeviceError
 
 DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -21,7 +21,7 @@ NO_GPU = "this machine has no NVIDIA GPU"
 ARCHITECTURE = re.compile(r"(?P<form>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>a?)")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CudaExtra:
     """An extra of detcli: a release of CUDA and what is built for it."""
 
@@ -63,7 +63,7 @@ if platform.machine() == "aarch64":  # servers with a Grace, and no wheel with C
     CUDA_EXTRAS = (CudaExtra("cuda", 13, 580, (1, 31, 1), "sm_89 sm_90a sm_120a sm_121a"),)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuFacts:
     """A GPU as the driver describes it."""
 
@@ -72,7 +72,7 @@ class GpuFacts:
     memory_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DriverFacts:
     """What the driver reports."""
 

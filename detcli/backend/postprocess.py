@@ -30,12 +30,13 @@ import functools
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core import frozen
 from detcli.core.detections import Detections
 from detcli.core.errors import DetcliWarning, ModelError
 from detcli.core.geometry import Letterbox, clipped, non_maximum_suppression
@@ -110,7 +111,7 @@ TOO_HIGH = 2  # scores end at 1, but the rounding of a coarsely quantised head m
 NORMALISED = 1.5  # pixels; boxes given as fractions of the picture end at 1, or slightly above
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SelectionOptions:
     """Which detections to keep."""
 

@@ -6,3 +6,14 @@ algorithms   topk.py, tiling.py
 files        files.py, objects.py, cache.py
 the process  errors.py, text.py, timing.py, interrupts.py, opencv.py, packages.py
 """
+
+from dataclasses import dataclass, field
+from typing import TypeVar, dataclass_transform
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(kind: type[T]) -> type[T]:
+    """A dataclass that never changes, which most types are."""
+    return dataclass(frozen=True, slots=True)(kind)

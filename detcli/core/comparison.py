@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core import frozen
 from detcli.core.detections import Detections
 from detcli.core.geometry import overlap
 from detcli.core.record import Origin
@@ -92,7 +93,7 @@ def match(left: Detections, right: Detections, least_iou: float = 0.5) -> list[M
     return sorted(pairs)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rules:
     """What is compared, and how strictly."""
 
@@ -181,7 +182,7 @@ def _unmatched(
     return certain, len(rows) - len(certain)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PictureReport:
     """How two sides compare on one picture."""
 
@@ -229,7 +230,7 @@ def picture_report(origin: Origin, compared: Comparison, rules: Rules) -> Pictur
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DetectionsReport:
     """How two sides compare over all pictures."""
 

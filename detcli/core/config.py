@@ -9,11 +9,11 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from detcli.core import frozen
 from detcli.core.device import AUTO, Device, DeviceOptions
 from detcli.core.errors import UsageError
 from detcli.core.opencv import MAX_PIXELS
@@ -59,7 +59,7 @@ EPSILON_S = 1e-6  # times of frames are not more exact
 MAX_SHOWN = 80  # characters of a value that an error shows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inputs:
     """Which inputs, and how they are read."""
 
@@ -171,7 +171,7 @@ class Inputs:
         return math.floor((time_s - self.start + EPSILON_S) / self.every)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Running:
     """Which model runs where."""
 
@@ -241,7 +241,7 @@ class Running:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """How to read a model and which detections to keep.
 
@@ -382,7 +382,7 @@ class Settings:
         return recommended if self.nms is None else None if self.nms == "none" else self.nms
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Watched:
     """What is found out about detections."""
 
@@ -437,7 +437,7 @@ ANNOTATED = {"save show": WHERE}
 """What options need that say how pictures are annotated, and the hint."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Writing:
     """What is written, and where."""
 
@@ -615,7 +615,7 @@ class Writing:
         return self.provenance or self.resume is not None or self.report is not None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shards:
     """What works a run in shards, which has a folder as --output."""
 
@@ -659,7 +659,7 @@ class Shards:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Messages:
     """What is said on stderr."""
 
@@ -674,7 +674,7 @@ class Messages:
     verbose: int = option(0, "-v, --verbose", "Print more; -vv adds tracebacks.")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Config:
     """All that a run is told."""
 

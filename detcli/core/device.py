@@ -7,10 +7,10 @@ import importlib.util
 import math
 import os
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from detcli.core import frozen
 from detcli.core.errors import UsageError
 
 DEVICE_NAMES = (
@@ -42,7 +42,7 @@ PROVIDERS = {
 """ONNX Runtime's execution provider for each kind that it runs."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Device:
     """A device as `--device` names it; `str` gives the name that backends and records use.
 
@@ -113,7 +113,7 @@ class Device:
 AUTO = Device(DeviceKind.AUTO)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceOptions:
     """How to use the device, and how many detectors share the CPU.
 

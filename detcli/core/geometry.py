@@ -8,6 +8,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core import frozen
+
 Image = npt.NDArray[np.uint8]  # a decoded picture: `(H, W, 3)` uint8, BGR, upright
 
 Allocate = Callable[[tuple[int, int]], Image]
@@ -39,7 +41,7 @@ class Picture:
         return cls(image, (image.shape[0], image.shape[1]))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Letterbox:
     """Where a picture lies on the network's input: scaled, and padded where it does not reach.
 

@@ -10,12 +10,12 @@ import re
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+from detcli.core import frozen
 from detcli.core.errors import DeviceError, OutputError, loading
 from detcli.core.files import AtomicFile
 from detcli.core.text import printable, public_text
@@ -150,7 +150,7 @@ Listed = list[tuple[str, str, float]]
 """Keys, ETags, and when the objects were made, in seconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Address:
     """Where an object is, or where the names of some begin."""
 

@@ -32,7 +32,7 @@ class Option:
     help: str = ""
     _: KW_ONLY
     boxes: bool | None = None  # whether another value can lead to other boxes; else as its group
-    panel: str | None = None  # of the help; else that of its group
+    panel: str = ""  # of the help; else that of its group
     range: tuple[float | None, float | None] = (None, None)
     common: bool = False  # among the dozen usual ones, which -h shows
     other_names: str = ""  # what people call it elsewhere: who types one is told its own
@@ -199,7 +199,7 @@ def placed(found: Any, name: str, kind: Any, group: Any = None) -> Option:
     """The option of a field of a group, or of a parameter of a command, in its place."""
     row: Option = found.metadata["option"]
     about = {"panel": "Options", "boxes": False} if group is None else group.metadata
-    own = {key: getattr(row, key) for key in about if getattr(row, key) is not None}
+    own = {key: one for key in about if (one := getattr(row, key)) not in {None, ""}}
     placed = {"name": name, "type": kind, "default": found.default, "group": group and group.type}
     return replace(row, **{**about, **own, **placed})
 

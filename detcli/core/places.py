@@ -1,13 +1,14 @@
 """Places in a picture that a user names: zones, lines, a region; the point of a box in them."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core import frozen
 from detcli.core.errors import SourceError, UsageError, system_reason
 from detcli.core.files import read_text
 from detcli.core.geometry import Boxes, clipped, shown
@@ -18,7 +19,7 @@ NAME = re.compile(r"\w[\w-]{0,39}")
 LARGEST = 1e6  # pixels from the corner of a picture, beyond which nothing is
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shape:
     """A zone or a line, with its name, or a region without one."""
 
@@ -144,7 +145,7 @@ def bottom_centres(boxes: Boxes, size: tuple[int, int]) -> Points:
     return points
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scene:
     """What pictures show besides boxes, in pixels of the picture."""
 

@@ -21,6 +21,7 @@ from typing import (
     is_typeddict,
 )
 
+from detcli.core import frozen
 from detcli.core.detections import Detections
 from detcli.core.errors import DetcliError
 from detcli.core.geometry import Picture
@@ -32,7 +33,7 @@ SCHEMA_VERSION = 2
 BOX = ("x1", "y1", "x2", "y2")  # fields of a detection that are its box
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Clip:
     """What the frames of one video have in common."""
 
@@ -43,7 +44,7 @@ class Clip:
     address: str | None = field(default=None, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Origin:
     """Where a picture comes from."""
 

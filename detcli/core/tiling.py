@@ -8,11 +8,11 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
+from detcli.core import frozen
 from detcli.core.detections import Detections
 from detcli.core.errors import UsageError
 from detcli.core.geometry import area, common, non_maximum_suppression, overlap
@@ -30,7 +30,7 @@ TWICE = 0.9
 EDGE = 0.01  # part of a tile's side; a row that comes this close to a seam may be cut there
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tiling:
     """How a picture is cut into tiles.
 

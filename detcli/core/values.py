@@ -7,11 +7,12 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from detcli.core import frozen
 from detcli.core.errors import UsageError
 from detcli.core.text import OBJECT_SCHEMES, public_name
 
@@ -47,7 +48,7 @@ class Hiding(StrEnum):
     FILL = "fill"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Traits:
     """The properties of a format of records."""
 
@@ -109,7 +110,7 @@ class Tracker(StrEnum):
     OCSORT = "ocsort"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tracking:
     """How objects are followed.
 
@@ -142,7 +143,7 @@ class Tracking:
         return self.tracker if self.conf is None else f"{self.tracker},conf={self.conf:.12g}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShardEngine:
     """What works the shards of a run: processes here, or actors of Ray."""
 
@@ -167,7 +168,7 @@ class ShardEngine:
         return f"local:{self.count}" if self.count else self.address or self.kind
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Actors:
     """How many actors of Ray there are to begin with, and at most."""
 
@@ -188,7 +189,7 @@ class Actors:
         return f"{self.least}..{self.most}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Share:
     """Every `step`-th shard, from the `first` on, counted from 1."""
 
@@ -209,7 +210,7 @@ class Share:
         return f"{self.first}/{self.step}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tolerance:
     """How far two sides may differ and still agree; a value out of range raises UsageError."""
 

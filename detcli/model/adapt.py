@@ -7,7 +7,6 @@ nodes before and behind it, so that every device and engine runs the same graph.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 import onnx
 from onnx import ModelProto, helper
 
+from detcli.core import frozen
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.editing import (
     add_constant,
@@ -43,7 +43,7 @@ HEAD = "detcli/head"  # no exporter makes that name
 FLOAT = onnx.TensorProto.FLOAT
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Adaptation:
     """What has to be added to a graph."""
 

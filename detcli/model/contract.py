@@ -17,7 +17,7 @@ import ast
 import contextlib
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +25,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core import frozen
 from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import UsageError
 from detcli.core.files import read_text
@@ -81,7 +82,7 @@ class Interpolation(StrEnum):
     BICUBIC = "bicubic"  # a cubic that widens likewise, as Pillow's BICUBIC
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Preprocessing:
     """How a picture becomes the network's input.
 
@@ -111,7 +112,7 @@ BOXES_OF_MORE = "its masks or keypoints are left out"
 """The warning of a contract of which `--boxes-only` reads a part."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contract:
     """What a graph promises: how to feed it an image and how to read its head."""
 

@@ -6,9 +6,10 @@ fits counts. To add a family, add a row and a test of its files.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+from detcli.core import frozen
 from detcli.core.values import BoxFormat
 from detcli.model.contract import (
     FOLLOWING,
@@ -52,7 +53,7 @@ STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32))
 FACE = ("face",)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Family:
     """A family of detectors."""
 

@@ -17,6 +17,7 @@ from io import BufferedReader
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Self
 
+from detcli.core import frozen
 from detcli.core.cache import cached
 from detcli.core.errors import DetcliError, ModelError
 from detcli.core.files import NO_LINK, open_regular
@@ -75,7 +76,7 @@ class ChangedError(ModelError):
         super().__init__(f"{path} changed while it was read", "wait until it is complete")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExternalFile:
     """A file beside the model that holds some of its weights."""
 
@@ -436,7 +437,7 @@ VERSION = 31  # must be raised whenever `load`, `recognise` or `cut` gives anoth
 ATTEMPTS = 5  # how often a model is read that changes meanwhile
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PreparedModel:
     """A model that is ready to run."""
 

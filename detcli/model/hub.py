@@ -16,12 +16,12 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
 from detcli import __version__
+from detcli.core import frozen
 from detcli.core.cache import cache_folder, warn_once, why_untrusted
 from detcli.core.errors import ModelError, OutputError, system_reason
 from detcli.core.files import sha256
@@ -43,7 +43,7 @@ class _Unusable(Exception):  # noqa: N818 - becomes a ModelError
     """Why a response of the hub cannot be used."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HubFile:
     """A file of a model repository."""
 

@@ -1,7 +1,7 @@
 """Finds the input for pictures, and what the other inputs of a graph want."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, ValueInfoProto
 
+from detcli.core import frozen
 from detcli.core.errors import ModelError, UsageError
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize, Size
 from detcli.model.graph import GraphIndex, attribute, integers, known_sides, known_size, shape
@@ -38,7 +39,7 @@ MAX_INPUT = 1 << 28  # pixels of a batch; as floats, 3 GiB
 CHANNELS = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImageInput:
     """The input for pictures."""
 
@@ -69,7 +70,7 @@ class Role(StrEnum):
     MASK = "which pixels are the picture's"  # all of them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OtherInput:
     """An input that detcli feeds with what follows from the picture."""
 

@@ -6,10 +6,11 @@ The option --preprocess changes the parts that it names; a model's metadata name
 import hashlib
 import json
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from detcli.core import frozen
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.files import open_regular
 from detcli.model.contract import (
@@ -221,7 +222,7 @@ SettledParts = dict[str, dict[str, Any]]
 """Fields of a preprocessing by the part that they belong to."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sidecar:
     """What the files beside a model say."""
 

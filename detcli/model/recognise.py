@@ -6,12 +6,13 @@ adds what a file does not say, and `detcli.model.adapt` brings the graph to the 
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import onnx
 from onnx import NodeProto
 
+from detcli.core import frozen
 from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
@@ -78,7 +79,7 @@ ENOUGH = {BOXES_ONLY, DETECTORS, SAY_WHICH}  # hints that say all that is to say
 WITH_BOXES = {"segment", "pose"}  # tasks whose graphs give boxes too
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """What a graph promises, and what has to be added to it."""
 

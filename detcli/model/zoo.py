@@ -8,10 +8,10 @@ name.
 import logging
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detcli.core import frozen
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.text import closest
 from detcli.model.hub import HubFile, Show, is_intact
@@ -25,7 +25,7 @@ BUNDLED = Path(__file__).parent / "bundled"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ZooModel:
     """A model known by name."""
 

@@ -19,9 +19,10 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self, cast
 
+from detcli.core import frozen
 from detcli.core.config import Config, Watched
 from detcli.core.device import Device, available_cores
 from detcli.core.errors import DetcliNote, ModelError
@@ -52,7 +53,7 @@ MAX_HEAP_BLOCK = 64 << 20  # bytes taken from the heap at once
 MAX_HEAP_FREE = 256 << 20  # bytes that may stay there unused
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """A Config whose model is open; it makes what inputs go through."""
 

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from operator import eq, ge, gt, le, lt, ne
 
+from detcli.core import frozen
 from detcli.core.errors import CheckError, DetcliError, InputError, UsageError
 from detcli.core.record import Record
 from detcli.core.text import count
@@ -102,7 +103,7 @@ def _most(found: Counter[str]) -> str:
     return ", ".join(shown) + f" and {more} more class{'es' * (more > 1)}" * (more > 0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Condition:
     """A condition such as person>0 or door.person>0, on detections of a class or of any class."""
 

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from detcli.backend.protocol import Pending
+from detcli.core import frozen
 from detcli.core.device import available_cores
 from detcli.core.errors import (
     DependencyError,
@@ -64,7 +65,7 @@ class Entry:
     record: Record | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class End:
     """No more items; with the error of the source, if one ended it."""
 

@@ -18,11 +18,11 @@ import stat
 import sys
 import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detcli.core import frozen
 from detcli.core.config import Config
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.files import AppendedFile, AtomicFile, DirectFile, StandardOutput, open_output
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Skip = Callable[[Item], bool]  # whether a resumed run has the record of an input already
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Destination:
     """Where records go, as it was settled when the run begins.
 

@@ -2,13 +2,13 @@
 
 import colorsys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core import frozen
 from detcli.core.detections import Detections
 from detcli.core.geometry import Boxes, Image, area, common
 from detcli.core.opencv import cv2
@@ -33,7 +33,7 @@ MAX_TEXT = 32  # characters of what a symbol says
 COVER, COVER_MORE = 0.15, 0.3  # of a box, under all labels together; the second as a last resort
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Style:
     """How detections are drawn."""
 

@@ -8,12 +8,13 @@ other formats are left to OpenCV, which refuses what is too large before it allo
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from detcli.core import frozen
 from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError, SourceError, loading
 from detcli.core.geometry import Allocate, Image, Letterbox, Picture, new_image
@@ -26,7 +27,7 @@ BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
 TIMEOUT_S = Inputs().input_timeout  # default time limit for reading and decoding one input
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecodeOptions:
     """How pictures are decoded."""
 

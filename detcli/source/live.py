@@ -9,11 +9,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Self
 
+from detcli.core import frozen
 from detcli.core.config import Inputs
 from detcli.core.errors import InputError, SourceError
 from detcli.core.geometry import Picture
@@ -47,7 +47,7 @@ def open_camera(number: int) -> cv2.VideoCapture:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LiveSource:
     """A camera or network stream."""
 

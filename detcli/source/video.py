@@ -9,11 +9,11 @@ import struct
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from detcli.core import frozen
 from detcli.core.config import EPSILON_S, Inputs
 from detcli.core.errors import DecodeError, InputError, PlaceError, SourceError
 from detcli.core.geometry import Image, Picture
@@ -228,7 +228,7 @@ def position_s(capture: cv2.VideoCapture) -> float:
     return position if 0 <= position < math.inf else math.nan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VideoSource:
     """A video file, here or at an address."""
 

@@ -8,7 +8,7 @@ import contextlib
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from detcli.backend.postprocess import (
     to_detections,
 )
 from detcli.backend.protocol import BATCHES, Observer, Pending, closed_error, out_of_memory
+from detcli.core import frozen
 from detcli.core.detections import Detections
 from detcli.core.errors import DetcliWarning, InferenceError
 from detcli.core.geometry import Image, Letterbox
@@ -48,7 +49,7 @@ MANY_RUNS = (
 MAX_SELECTIONS = 8  # workspaces to keep; a short last batch or another canvas needs its own
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch:
     slot: Slot  # the memory that the batch owns
     generation: int  # the slot's when the batch took it

@@ -13,7 +13,6 @@ itself need no kernel, see `HostSelection`.
 
 import math
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from detcli.backend.postprocess import (
     on_logits,
     warn_about_nan,
 )
+from detcli.core import frozen
 from detcli.model.contract import Contract
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ ALIGNMENT = 256  # bytes
 MAX_GRAPHS = 16  # pairs of addresses; each slot has one
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeadShape:
     batch: int  # B
     rows: int  # 4 + C

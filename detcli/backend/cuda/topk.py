@@ -5,11 +5,13 @@
 
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from detcli.core import frozen
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import Argument, DeviceMemory, Gpu
@@ -24,7 +26,7 @@ MAX_GRID = 65535  # rows of a launch
 MAX_ROW = 1 << 31  # the kernels' indices have 32 bits
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceArray:
     """A contiguous array in device memory, as torch and CuPy read and write it."""
 

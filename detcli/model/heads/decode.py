@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import NodeProto
 
+from detcli.core import frozen
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Layout, Size
 from detcli.model.graph import (
@@ -634,7 +635,7 @@ class CellHead:
         return self.row.anchors[scale] if self.row.anchors else ((stride, stride),)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Head:
     """Where boxes and scores are, and how to read them."""
 

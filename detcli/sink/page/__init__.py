@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detcli import __version__
+from detcli.core import frozen
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.geometry import Image, Letterbox
 from detcli.core.opencv import cv2
@@ -62,7 +63,7 @@ def render(pixels: Image) -> Rendering:
     return Rendering(*made)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoxKind:
     """What a comparison says of a box: that it is missing, for instance."""
 
@@ -92,7 +93,7 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str | int | float | None]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class About:
     """What the page says of a run."""
 
