@@ -2,7 +2,9 @@
 
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from itertools import chain, islice
 from pathlib import Path
@@ -278,9 +280,9 @@ def report(
     page = Page(output, about)
     done = 0
     try:
-        with progress(lambda: None, wanted=not quiet) as advance:
-            for record, rendering in finder.with_pictures(chain(first, reading)):
-                page.add(blur.record(record), rendering)
+        with closing(finder), progress(lambda: None, wanted=not quiet) as advance:
+            for record in chain(first, reading):
+                page.add(blur.record(record), partial(finder.rendering, record))
                 advance(record["source"])
                 done += 1
     finally:

@@ -1,15 +1,12 @@
 """Finds the pictures that records are about, and makes what the page shows of them."""
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePath
 
 from detcli.core.config import Inputs
-from detcli.core.device import available_cores
 from detcli.core.errors import InputError
 from detcli.core.geometry import Image, Picture
 from detcli.core.record import Origin, RecordJson, name_of
@@ -20,10 +17,6 @@ from detcli.source.fetch import load_file
 from detcli.source.loading import STDIN, Item, load_in_time
 from detcli.source.names import is_address, is_camera
 from detcli.source.sources import Sources
-
-AHEAD = 4  # pictures for each core that are read before their turn
-
-Render = Callable[[], Rendering | None]
 
 
 @dataclass(slots=True)
@@ -43,39 +36,11 @@ class Finder:
     lost: int = 0
     _video: "_FrameReader | None" = field(default=None, init=False)
 
-    def with_pictures(self, records: Iterable[RecordJson]) -> Iterator[tuple[RecordJson, Render]]:
-        """Yield each record with a function that makes its picture; pictures are made ahead."""
-        waiting: deque[tuple[RecordJson, Future[Rendering | None] | None]] = deque()
-        cores = available_cores()
-        with ThreadPoolExecutor(cores) as pool:
-            try:
-                for record in records:
-                    still = "frame" not in record and "detections" in record
-                    waiting.append((record, pool.submit(self.rendering, record) if still else None))
-                    if len(waiting) > AHEAD * cores:
-                        yield self._first(waiting)
-                while waiting:
-                    yield self._first(waiting)
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-                self.close()
-
-    def _first(
-        self, waiting: "deque[tuple[RecordJson, Future[Rendering | None] | None]]"
-    ) -> tuple[RecordJson, Render]:
-        record, future = waiting.popleft()
-        make = partial(self.rendering, record) if future is None else future.result
-        return record, partial(self._counted, make)
-
-    def _counted(self, make: Render) -> Rendering | None:
-        made = make()
-        self.lost += made is None
-        return made
-
     def rendering(self, record: RecordJson) -> Rendering | None:
-        """What a page shows of the picture of a record."""
+        """What a page shows of the picture of a record; None, and counted, if it is lost."""
         picture = self.picture(record)
         if picture is None:
+            self.lost += 1
             return None
         return render(picture.pixels if self.edit is None else self.edit(record, picture.pixels))
 
