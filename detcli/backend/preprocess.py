@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.core.geometry import Image, Letterbox, Picture
+from detcli.core.geometry import Image, Letterbox, Picture, Size
 from detcli.core.opencv import cv2
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 
@@ -29,7 +29,7 @@ ROWS = 8  # of the output, at a time: their sources overlap
 PRODUCTS = 1 << 18  # in a matrix product: in cache, and too few for BLAS to start threads
 
 
-def resample(image: Image, size: tuple[int, int], interpolation: Interpolation) -> Image:
+def resample(image: Image, size: Size, interpolation: Interpolation) -> Image:
     """Resize a picture `(H, W, 3)` uint8 to (height, width), along x first."""
     height, width = size
     if width != image.shape[1]:
@@ -112,8 +112,8 @@ DEFAULT = Preprocessing()
 
 
 def place(
-    picture: tuple[int, int],
-    canvas: tuple[int, int],
+    picture: Size,
+    canvas: Size,
     preprocessing: Preprocessing,
     stride: int | None = None,
 ) -> Letterbox:
@@ -159,7 +159,7 @@ def letterbox_image(
     return canvas
 
 
-def resize(image: Image, size: tuple[int, int], interpolation: Interpolation) -> Image:
+def resize(image: Image, size: Size, interpolation: Interpolation) -> Image:
     if image.shape[:2] == size:
         return image
     if (way := OPENCV.get(interpolation)) is not None:

@@ -10,7 +10,7 @@ from detcli.backend.preprocess import to_tensors
 from detcli.core.detections import Detections
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import DeviceMemoryError, InferenceError, ModelError
-from detcli.core.geometry import Image, Letterbox, new_image
+from detcli.core.geometry import Image, Letterbox, Size, new_image
 from detcli.core.timing import LateError, Stage, within
 from detcli.model.contract import Contract
 from detcli.model.file import PreparedModel
@@ -36,10 +36,10 @@ class Backend(Protocol):
     in_flight: int  # how many batches to start before waiting for the first
     workers: int  # how many backends to run side by side, one per thread
 
-    def best_batch(self, canvas: tuple[int, int]) -> int:
+    def best_batch(self, canvas: Size) -> int:
         """Best number of pictures in a batch, for an input of this height and width."""
 
-    def allocate(self, size: tuple[int, int]) -> Image:
+    def allocate(self, size: Size) -> Image:
         """An array for a picture of (height, width) to be decoded into, where it suits `prepare`.
 
         Called on any thread; the array may outlive the backend.
@@ -87,10 +87,10 @@ class HostBackend:
         self._contract = contract
         self._observer: Observer | None = None
 
-    def best_batch(self, canvas: tuple[int, int]) -> int:  # noqa: ARG002 - of any size
+    def best_batch(self, canvas: Size) -> int:  # noqa: ARG002 - of any size
         return self._contract.batch or 1
 
-    def allocate(self, size: tuple[int, int]) -> Image:
+    def allocate(self, size: Size) -> Image:
         return new_image(size)
 
     def prepare(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core.errors import loading
-from detcli.core.geometry import clipped, shown
+from detcli.core.geometry import Size, clipped, shown
 from detcli.core.text import legible
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Detections:
             for name, crossed in zip(self._names(), self.crossed, strict=True):
                 yield from ((f"{line} {side}", name) for line, side in crossed)
 
-    def within(self, size: tuple[int, int]) -> Self:
+    def within(self, size: Size) -> Self:
         """Those that show in a picture of (height, width), cut off at its edges."""
         found = self[shown(self.xyxy, size)]
         return replace(found, xyxy=clipped(found.xyxy, size))

@@ -12,14 +12,15 @@ from detcli.core import frozen
 
 Image = npt.NDArray[np.uint8]  # a decoded picture: `(H, W, 3)` uint8, BGR, upright
 
-Allocate = Callable[[tuple[int, int]], Image]
+Size = tuple[int, int]  # height and width in pixels
+Allocate = Callable[[Size], Image]
 """Makes an array for a picture of (height, width), with any content."""
 
 Boxes = npt.NDArray[np.float32]
 AnyBoxes = npt.NDArray[Any]  # of any floats
 
 
-def new_image(size: tuple[int, int]) -> Image:
+def new_image(size: Size) -> Image:
     """An array for a picture of (height, width) in ordinary memory."""
     return np.empty((*size, 3), np.uint8)
 
@@ -29,7 +30,7 @@ class Picture:
     """A decoded picture, possibly at reduced size."""
 
     pixels: Image  # `(H, W, 3)` uint8 BGR, upright
-    size: tuple[int, int]  # height and width of the full picture; boxes are in its pixels
+    size: Size  # height and width of the full picture; boxes are in its pixels
     warnings: tuple[str, ...] = ()  # what is wrong with it, although it could be decoded
     # what its file held, where that was to be kept and shows nothing that the pixels must not
     file: bytes | None = None
@@ -57,18 +58,18 @@ class Letterbox:
         left: Columns of padding to its left.
     """
 
-    picture: tuple[int, int]
-    canvas: tuple[int, int]
+    picture: Size
+    canvas: Size
     gains: tuple[float, float]
-    resized: tuple[int, int]
+    resized: Size
     top: int = 0
     left: int = 0
 
     @classmethod
     def fit(
         cls,
-        picture: tuple[int, int],
-        canvas: tuple[int, int],
+        picture: Size,
+        canvas: Size,
         longest: int | None = None,
         enlarge: float | None = None,
         *,
@@ -108,7 +109,7 @@ class Letterbox:
         return cls(picture, canvas, (gain, gain), resized, top, left)
 
     @classmethod
-    def stretched(cls, picture: tuple[int, int], canvas: tuple[int, int]) -> Self:
+    def stretched(cls, picture: Size, canvas: Size) -> Self:
         """Let a picture fill a canvas, whatever its proportions.
 
         Examples:
@@ -119,7 +120,7 @@ class Letterbox:
 
     @classmethod
     def by_shortest_edge(
-        cls, picture: tuple[int, int], shortest: int, longest: int, multiple: int = 1
+        cls, picture: Size, shortest: int, longest: int, multiple: int = 1
     ) -> Self:
         """Scale a picture by its shorter side; the canvas is as large as that.
 
@@ -157,7 +158,7 @@ class Letterbox:
         return mapped
 
 
-def clipped(boxes: Boxes, size: tuple[int, int]) -> Boxes:
+def clipped(boxes: Boxes, size: Size) -> Boxes:
     """Boxes `(N, 4)` in pixels of a picture of (height, width), cut off at its edges."""
     height, width = size
     limit = np.array([width, height, width, height], np.float32)
@@ -217,7 +218,7 @@ def _overlap(box: Boxes, its_area: np.float32, others: Boxes, areas: Boxes) -> B
     return ious
 
 
-def shown(boxes: Boxes, size: tuple[int, int]) -> npt.NDArray[np.bool_]:
+def shown(boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
     """Which boxes `(N, 4)` show in a picture of (height, width): `(N,)`.
 
     A box within the picture shows, even without an area; one that only touches it from outside,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from detcli.core import frozen
 from detcli.core.errors import SourceError, UsageError, system_reason
 from detcli.core.files import read_text
-from detcli.core.geometry import Boxes, clipped, shown
+from detcli.core.geometry import Boxes, Size, clipped, shown
 
 Points = npt.NDArray[np.float32]  # `(N, 2)` float32, x and y in pixels of the upright picture
 
@@ -91,12 +91,12 @@ class Shape:
         numbers = [f"{number:.12g}" for point in self.points for number in point]
         return f"{self.name}{'=' * bool(self.name)}{','.join(numbers)}"
 
-    def pixels(self, size: tuple[int, int]) -> Points:
+    def pixels(self, size: Size) -> Points:
         """The points in a picture of (height, width)."""
         height, width = size if self.fractions else (1, 1)
         return np.array([(x * width, y * height) for x, y in self.points], np.float32)
 
-    def area(self, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    def area(self, size: Size) -> tuple[int, int, int, int]:
         """Left, top, right and bottom of a region in a picture of (height, width).
 
         In whole pixels, at least one along each side.
@@ -134,7 +134,7 @@ def read_places(option: str, text: str) -> list[str]:
     return found
 
 
-def bottom_centres(boxes: Boxes, size: tuple[int, int]) -> Points:
+def bottom_centres(boxes: Boxes, size: Size) -> Points:
     """The bottom centre of each box `(N, 4)`, where its object stands: `(N, 2)` x and y in pixels.
 
     A box that reaches beyond the picture is clipped to it; NaN for boxes outside it.

@@ -15,7 +15,7 @@ import numpy as np
 from detcli.core import frozen
 from detcli.core.detections import Detections
 from detcli.core.errors import UsageError
-from detcli.core.geometry import area, common, non_maximum_suppression, overlap
+from detcli.core.geometry import Size, area, common, non_maximum_suppression, overlap
 
 Area = tuple[int, int, int, int]  # left, top, right, bottom in whole pixels of the picture
 
@@ -69,7 +69,7 @@ class Tiling:
     def __str__(self) -> str:
         return f"{self.size},overlap={self.overlap:.12g}"
 
-    def areas(self, size: tuple[int, int]) -> list[Area]:
+    def areas(self, size: Size) -> list[Area]:
         """What is looked at in a picture of (height, width): its tiles row by row, then the whole.
 
         All tiles are equally large and the distances between them equal, to the pixel. A picture

@@ -22,7 +22,7 @@ from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.core.config import Settings
 from detcli.core.detections import Detections
 from detcli.core.errors import DetcliWarning, ModelError, UsageError
-from detcli.core.geometry import Image, Letterbox, Picture
+from detcli.core.geometry import Image, Letterbox, Picture, Size
 from detcli.core.tiling import Area, merge
 from detcli.core.timing import Stage, StageTimes
 from detcli.model.contract import (
@@ -198,7 +198,7 @@ class BatchDetector:
         if self._observer is not None:
             self._observer(stage)
 
-    def allocate(self, size: tuple[int, int]) -> Image:
+    def allocate(self, size: Size) -> Image:
         """An array for a picture of (height, width) to be decoded into, where it suits the device.
 
         May be called on any thread; the array may outlive the detector.
@@ -308,13 +308,13 @@ class BatchDetector:
 
         return wait
 
-    def letterbox(self, size: tuple[int, int]) -> Letterbox:
+    def letterbox(self, size: Size) -> Letterbox:
         """Where a picture of (height, width) lies on the network's input."""
         stride = self.contract.stride if self._rect else None
         return place(size, self.canvas, self.contract.preprocessing, stride)
 
     @property
-    def fast_for(self) -> tuple[int, int] | None:
+    def fast_for(self) -> Size | None:
         """Height and width for which a picture may be decoded at reduced size.
 
         None where its proportions are not kept, the input is as large as the picture, or parts of

@@ -17,7 +17,7 @@ from detcli.core.config import Config, Inputs, Settings, Watched
 from detcli.core.detections import Detections
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import DetcliError, InputError, UsageError
-from detcli.core.geometry import Letterbox, Picture
+from detcli.core.geometry import Letterbox, Picture, Size
 from detcli.core.options import rows
 from detcli.core.record import Origin, Record
 from detcli.run import Run
@@ -139,7 +139,7 @@ class Detector:
                 return self._detector.submit([*map(_picture, images)])()
             return self._detector.submit([_picture(images)])()[0]
 
-    def letterbox(self, size: tuple[int, int]) -> Letterbox:
+    def letterbox(self, size: Size) -> Letterbox:
         """Where a picture of (height, width) lies on the network's input."""
         return self._detector.letterbox(size)
 

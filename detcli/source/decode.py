@@ -17,10 +17,8 @@ import numpy as np
 from detcli.core import frozen
 from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError, SourceError, loading
-from detcli.core.geometry import Allocate, Image, Letterbox, Picture, new_image
+from detcli.core.geometry import Allocate, Image, Letterbox, Picture, Size, new_image
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
-
-Size = tuple[int, int]  # height and width in pixels
 
 # The picture that is part of detcli.
 BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
@@ -102,7 +100,7 @@ class JpegHeader(NamedTuple):
     orientation: int | None  # of EXIF, 1 to 8; None if the picture is left to OpenCV
 
     @property
-    def size(self) -> tuple[int, int]:
+    def size(self) -> Size:
         """Height and width of the upright picture."""
         turned = self.orientation is not None and self.orientation >= 5
         return (self.width, self.height) if turned else (self.height, self.width)

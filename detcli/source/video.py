@@ -16,7 +16,7 @@ from typing import Any
 from detcli.core import frozen
 from detcli.core.config import EPSILON_S, Inputs
 from detcli.core.errors import DecodeError, InputError, PlaceError, SourceError
-from detcli.core.geometry import Image, Picture
+from detcli.core.geometry import Image, Picture, Size
 from detcli.core.opencv import cv2
 from detcli.core.record import Clip, Origin
 from detcli.source.decode import check_size
@@ -216,7 +216,7 @@ def frame_count(capture: cv2.VideoCapture) -> int | None:
     return int(count) if 0 < count < MAX_FRAMES else None
 
 
-def frame_size(capture: cv2.VideoCapture) -> tuple[int, int]:
+def frame_size(capture: cv2.VideoCapture) -> Size:
     """The declared height and width of frames."""
     height, width = cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH
     return int(capture.get(height)), int(capture.get(width))

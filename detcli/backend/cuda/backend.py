@@ -26,7 +26,7 @@ from detcli.backend.protocol import BATCHES, Observer, Pending, closed_error, ou
 from detcli.core import frozen
 from detcli.core.detections import Detections
 from detcli.core.errors import DetcliWarning, InferenceError
-from detcli.core.geometry import Image, Letterbox
+from detcli.core.geometry import Image, Letterbox, Size
 from detcli.core.timing import Stage
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Contract, Layout, ScoreForm
@@ -85,7 +85,7 @@ class CudaBackend:
         self._closed = self._told = False
         self._observer: Observer | None = None
 
-    def best_batch(self, canvas: tuple[int, int]) -> int:
+    def best_batch(self, canvas: Size) -> int:
         """As many pictures as the graph takes; else `largest_batch`."""
         if self._network.batch is not None:
             return self._network.batch
@@ -93,7 +93,7 @@ class CudaBackend:
         room = free if limit is None else min(free, limit)
         return largest_batch(self._gpu.multiprocessors, room, canvas)
 
-    def allocate(self, size: tuple[int, int]) -> Image:
+    def allocate(self, size: Size) -> Image:
         return self._pictures.allocate(size)
 
     def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Batch:
@@ -278,7 +278,7 @@ class CudaBackend:
             raise out_of_memory(shape, str(error), fixed=fixed) from error
 
 
-def largest_batch(multiprocessors: int, room: int, canvas: tuple[int, int]) -> int:
+def largest_batch(multiprocessors: int, room: int, canvas: Size) -> int:
     """The largest of `BATCHES` that suits the GPU, or the smallest.
 
     More pictures at a time keep more multiprocessors busy, as far as they fit into memory.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from detcli.core.geometry import Image, new_image
+from detcli.core.geometry import Image, Size, new_image
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory
@@ -40,7 +40,7 @@ class PictureMemory:
         # Filled where Python drops an array, which may be within a call of ours.
         self._returned: deque[PinnedMemory] = deque()
 
-    def allocate(self, size: tuple[int, int]) -> Image:
+    def allocate(self, size: Size) -> Image:
         """An array `(H, W, 3)` for a picture of (height, width), with any content.
 
         It is in ordinary memory where the limit is reached, or the system locks no more pages.
@@ -119,7 +119,7 @@ class PictureMemory:
 class Loan:
     """Page-locked memory for `numpy.asarray`, which keeps it as long as the array or a view."""
 
-    def __init__(self, owner: PictureMemory, memory: "PinnedMemory", size: tuple[int, int]) -> None:
+    def __init__(self, owner: PictureMemory, memory: "PinnedMemory", size: Size) -> None:
         self._owner, self._memory = owner, memory
         self.__array_interface__ = {
             "data": (memory.address, False),
