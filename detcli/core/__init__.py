@@ -8,8 +8,9 @@ the process  errors.py, text.py, timing.py, interrupts.py, opencv.py, packages.p
 """
 
 from dataclasses import dataclass, field
-from typing import TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
+Fields = dict[str, Any]  # an object of JSON, or values by name
 T = TypeVar("T")
 
 

@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.core import frozen
+from detcli.core import Fields, frozen
 from detcli.core.detections import Detections
 from detcli.core.geometry import overlap
 from detcli.core.record import Origin
@@ -193,8 +193,8 @@ class PictureReport:
     pairs: int  # at least one of each pair is above the confidence
     over: int
     borderline: int
-    missing: list[dict[str, Any]]  # detections without a counterpart, as in records
-    extra: list[dict[str, Any]]
+    missing: list[Fields]  # detections without a counterpart, as in records
+    extra: list[Fields]
     largest_score_difference: float  # of all pairs
     largest_corner_difference: float
     order: Order

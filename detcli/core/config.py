@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from detcli.core import frozen
+from detcli.core import Fields, frozen
 from detcli.core.device import AUTO, Device, DeviceOptions
 from detcli.core.errors import UsageError
 from detcli.core.opencv import MAX_PIXELS
@@ -737,12 +737,12 @@ class Config:
         """Whether JPEGs may be decoded at reduced size: not where full pixels are needed."""
         return self.inputs.fast_decode and not (self.watched.read or self.writing.need_pixels)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Fields:
         """All values, for another process."""
         return {name: rows(Config)[name].write(value) for name, value in flat(self).items()}
 
     @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Self:
+    def from_json(cls, document: Fields) -> Self:
         """What `to_json` wrote; an unknown or missing name is an error, as versions differ."""
         if odd := rows(Config).keys() ^ document.keys():
             raise UsageError(

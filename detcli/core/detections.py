@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core import Fields
 from detcli.core.errors import loading
 from detcli.core.geometry import Size, clipped, shown
 from detcli.core.text import legible
@@ -172,7 +173,7 @@ class Detections:
             tracker_id=None if self.track_id is None else self.track_id.copy(),
         )
 
-    def to_dict(self) -> list[dict[str, Any]]:
+    def to_dict(self) -> list[Fields]:
         """The detections of a record: one dictionary of plain numbers and texts for each.
 
         Corners are rounded to 1/100 pixel, scores to 6 decimals.
@@ -180,7 +181,7 @@ class Detections:
         rows = []
         for number, (box, score, class_id, name) in enumerate(self):
             sides = (round(side, 2) for side in box.tolist())
-            row: dict[str, Any] = {"class_id": class_id, "class_name": legible(name)}
+            row: Fields = {"class_id": class_id, "class_name": legible(name)}
             row |= {"score": round(score, 6), **dict(zip(CORNERS, sides, strict=True))}
             if self.track_id is not None and self.track_id[number] > 0:
                 row["track_id"] = int(self.track_id[number])
@@ -199,7 +200,7 @@ class Detections:
         self,
         image_id: int,
         category_id: Callable[[int, tuple[str, ...]], int | None] = coco_category,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Fields]:
         """COCO results: `{"image_id", "category_id", "bbox": [x, y, width, height], "score"}`.
 
         Args:
@@ -232,7 +233,7 @@ class Detections:
         with loading("pandas", "pip install pandas"):
             import pandas as pd
 
-        columns: dict[str, Any] = {"class_id": self.class_id, "class_name": self._names()}
+        columns: Fields = {"class_id": self.class_id, "class_name": self._names()}
         columns |= {"score": self.score, **dict(zip(CORNERS, self.xyxy.T, strict=True))}
         columns |= {name: getattr(self, name) for name in PER_OBJECT}
         return pd.DataFrame({name: one for name, one in columns.items() if one is not None})
@@ -266,7 +267,7 @@ class Detections:
         )
 
 
-def _symbol_fields(symbol: Symbol | None) -> dict[str, Any]:
+def _symbol_fields(symbol: Symbol | None) -> Fields:
     """What a detection says of its symbol."""
     if symbol is None:
         return {"text": None}

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from detcli.core import frozen
+from detcli.core import Fields, frozen
 from detcli.core.errors import DeviceError, OutputError, loading
 from detcli.core.files import AtomicFile
 from detcli.core.text import printable, public_text
@@ -204,7 +204,7 @@ class Bucket:
         self._obstore, self._scheme = obstore, scheme
         found = {"s3": _aws, "gs": _google, "az": _azure}[scheme]()
         self._name, self._found = name, found
-        kinds: dict[str, Any] = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
+        kinds: Fields = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
         endpoint = found.get("endpoint") or found.get("base_url") or ""
         if endpoint and not re.fullmatch(r"https?://[\w.:\[\]-]+(/\S*)?", endpoint):
             raise ObjectError("its endpoint is not an address", "set it as in https://host:9000")
@@ -388,7 +388,7 @@ class ObjectFile(AtomicFile):
         self.path.unlink()
 
 
-def _aws() -> dict[str, Any]:
+def _aws() -> Fields:
     """Region, endpoint and credentials as the aws command would have them.
 
     botocore, which takes longer to import than all of detcli, is asked only where there is more to
@@ -420,7 +420,7 @@ def _botocore_session() -> Any:  # noqa: ANN401 - of botocore
     return Session()
 
 
-def _aws_of_botocore() -> dict[str, Any]:
+def _aws_of_botocore() -> Fields:
     session = _botocore_session()
     from botocore.configprovider import ConfiguredEndpointProvider
     from botocore.exceptions import BotoCoreError
@@ -445,7 +445,7 @@ def _aws_of_botocore() -> dict[str, Any]:
     return found
 
 
-def _renewed(credentials: Any) -> dict[str, Any]:  # noqa: ANN401 - of botocore
+def _renewed(credentials: Any) -> Fields:  # noqa: ANN401 - of botocore
     """Credentials that botocore finds now, in a file or on the network, as obstore takes them."""
     frozen = credentials.get_frozen_credentials()
     return {
@@ -460,7 +460,7 @@ def _is_set(variable: str) -> bool:
     return os.environ.get(variable, "").lower() in {"1", "true", "yes"}
 
 
-def _google() -> dict[str, Any]:
+def _google() -> Fields:
     """Settings from the variables of Google's libraries; obstore reads the credentials itself."""
     if host := os.environ.get("STORAGE_EMULATOR_HOST"):
         address = host if "://" in host else f"http://{host}"
@@ -470,7 +470,7 @@ def _google() -> dict[str, Any]:
     return {}
 
 
-def _azure() -> dict[str, Any]:
+def _azure() -> Fields:
     """Settings from the variables of the az command; obstore reads its own."""
     import shutil
 

@@ -14,6 +14,7 @@ from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
+from detcli.core import Fields
 from detcli.core.errors import UsageError
 
 P = ParamSpec("P")
@@ -214,7 +215,7 @@ def rows(cls: Any) -> Mapping[str, Option]:
     }
 
 
-def flat(config: Any) -> dict[str, Any]:
+def flat(config: Any) -> Fields:
     """The values of a Config by name."""
     groups = [getattr(config, one.name) for one in fields(config)]
     return {one.name: getattr(group, one.name) for group in groups for one in fields(group)}
@@ -222,7 +223,7 @@ def flat(config: Any) -> dict[str, Any]:
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:
     """A Config of values by name; those that are missing get their defaults."""
-    groups: dict[str, Any] = {one.name: one.type for one in fields(cast("Any", cls))}
+    groups: Fields = {one.name: one.type for one in fields(cast("Any", cls))}
     return cls(
         **{
             name: group(

@@ -21,7 +21,7 @@ from typing import (
     is_typeddict,
 )
 
-from detcli.core import frozen
+from detcli.core import Fields, frozen
 from detcli.core.detections import Detections
 from detcli.core.errors import DetcliError
 from detcli.core.geometry import Picture
@@ -303,7 +303,7 @@ def box_of(fields: DetectionJson) -> tuple[float, float, float, float]:
     return fields["x1"], fields["y1"], fields["x2"], fields["y2"]
 
 
-def name_of(fields: RecordJson | dict[str, Any]) -> str:
+def name_of(fields: RecordJson | Fields) -> str:
     """The name of a record's input, by which its file can be opened."""
     if "source_bytes" in fields:
         return os.fsdecode(base64.b64decode(fields["source_bytes"]))
@@ -337,7 +337,7 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
 
 
 @cache
-def _types(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a TypedDict
+def _types(kind: Any) -> Fields:  # noqa: ANN401 - a TypedDict
     types = get_type_hints(kind).items()
     return {name: dict if name in HELD else one for name, one in types if name not in UNREAD}
 
@@ -358,7 +358,7 @@ def _fits(value: Any, kind: Any) -> bool:  # noqa: ANN401
     return isinstance(value, kind)
 
 
-def _has(fields: dict[str, Any], kind: Any, required: Iterable[str]) -> bool:  # noqa: ANN401
+def _has(fields: Fields, kind: Any, required: Iterable[str]) -> bool:  # noqa: ANN401
     """Whether an object has these fields of a TypedDict, and those that it has are right."""
     return {*required} <= fields.keys() and all(
         _fits(fields[name], one) and CHECKS.get(name, lambda _: True)(fields[name])
@@ -380,9 +380,9 @@ def to_record(fields: Any) -> RecordJson | None:  # noqa: ANN401 - JSON
     return cast("RecordJson", fields) if _has(fields, RecordJson, {"source"} | found) else None
 
 
-def _lifted(fields: dict[str, Any]) -> dict[str, Any]:
+def _lifted(fields: Fields) -> Fields:
     """A record of version 1 in the form of version 2, as far as it is one; without `input`."""
-    lifted: dict[str, Any] = legible({**fields, "schema_version": SCHEMA_VERSION})
+    lifted: Fields = legible({**fields, "schema_version": SCHEMA_VERSION})
     if isinstance(source := fields.get("source"), str):
         set_source(cast("RecordJson", lifted), source)
     if found := re.fullmatch(r"(.+) \((\w+)\)", str(fields.get("device"))):

@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from detcli.core import frozen
+from detcli.core import Fields, frozen
 from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import UsageError
 from detcli.core.files import read_text
@@ -213,7 +213,7 @@ class Contract:
         return replace(self, names=names, names_origin=origin)
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Self:
+    def from_json(cls, fields: Fields) -> Self:
         """Read what `dataclasses.asdict` gives, back from JSON."""
         return cls(
             **_from_json(fields)
@@ -230,7 +230,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _from_json(fields: dict[str, Any]) -> dict[str, Any]:
+def _from_json(fields: Fields) -> Fields:
     """Fields with the types that JSON does not have."""
     return {name: KINDS.get(name, _tuples)(value) for name, value in fields.items()}
 

@@ -8,9 +8,9 @@ import json
 import math
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from detcli.core import frozen
+from detcli.core import Fields, frozen
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.files import open_regular
 from detcli.model.contract import (
@@ -32,7 +32,7 @@ SIZE = "imgsz"  # what a contract calls the size of an input that is free, if th
 MAX_TEXT = 1000  # characters
 MAX_SIDE = 1 << 16  # pixels
 EXAMPLE = "write for example stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225"
-WORDS: dict[str, dict[str, Any]] = {
+WORDS: dict[str, Fields] = {
     **{way: {"resize": way} for way in Resize if way is not Resize.SHORTEST_EDGE},
     **{way: {"interpolation": way} for way in Interpolation},
     "rgb": {"bgr": False},
@@ -62,7 +62,7 @@ BY_FAMILY = tuple((part, RULE) for part in PARTS)
 """The parts and what settles them, where the family is known."""
 
 
-def parse(text: str) -> dict[str, Any]:
+def parse(text: str) -> Fields:
     """Read the fields of a `Preprocessing` that a text names.
 
     Entries are separated by commas: letterbox, corner, stretch, none, round or
@@ -71,7 +71,7 @@ def parse(text: str) -> dict[str, Any]:
     """
     if len(text) > MAX_TEXT:
         raise UsageError(f"--preprocess has {len(text)} characters", EXAMPLE)
-    named: dict[str, Any] = {}
+    named: Fields = {}
     for entry in text.split(","):
         for name, value in _read(entry.strip(), text).items():
             if name in named:
@@ -87,7 +87,7 @@ def change(preprocessing: Preprocessing, text: str) -> Preprocessing:
     return changed(preprocessing, parse(text))
 
 
-def changed(preprocessing: Preprocessing, named: dict[str, Any]) -> Preprocessing:
+def changed(preprocessing: Preprocessing, named: Fields) -> Preprocessing:
     """A preprocessing with other fields; with the way of resizing goes what belonged to it."""
     if "resize" in named:
         named = {"longest": None, "enlarge": None, "edges": None, "multiple": 1} | named
@@ -170,7 +170,7 @@ def written(preprocessing: Preprocessing) -> str:
     return ",".join(entries)
 
 
-def _read(entry: str, text: str) -> dict[str, Any]:
+def _read(entry: str, text: str) -> Fields:
     name, equals, value = entry.partition("=")
     if not equals and name in WORDS:
         return WORDS[name]
@@ -218,7 +218,7 @@ LONGEST_EDGE = 1333  # their default, where a file gives the shortest edge alone
 YOLOS_MULTIPLE = 16  # YolosImageProcessor rounds both sides down to a multiple of it
 
 
-SettledParts = dict[str, dict[str, Any]]
+SettledParts = dict[str, Fields]
 """Fields of a preprocessing by the part that they belong to."""
 
 
@@ -272,7 +272,7 @@ class Sidecar:
         return cls(digest, parts, size, _names(config.get("id2label")), contents)
 
 
-def _object(path: Path, contents: dict[str, bytes]) -> dict[str, Any] | None:
+def _object(path: Path, contents: dict[str, bytes]) -> Fields | None:
     """Read a JSON object and keep the file's bytes in `contents`; None if the file is missing."""
     try:
         with open_regular(path, MAX_BYTES) as file:
@@ -299,7 +299,7 @@ def _names(labels: object) -> tuple[str, ...] | None:
     return found if len(found) == len(names) else None
 
 
-def _settled(fields: dict[str, Any]) -> tuple[SettledParts, Size | None]:
+def _settled(fields: Fields) -> tuple[SettledParts, Size | None]:
     """What a preprocessor_config.json settles, by its part, and the size of the input."""
     scale = 1.0
     if _flag(fields, "do_rescale"):
@@ -328,12 +328,12 @@ def _settled(fields: dict[str, Any]) -> tuple[SettledParts, Size | None]:
     return {part: own for part, own in parts.items() if own}, size
 
 
-Resizing = tuple[dict[str, Any], Size | None]
+Resizing = tuple[Fields, Size | None]
 """Fields of a preprocessing, and height and width of the input."""
 UNCLEAR: Resizing = {}, None
 
 
-def _resizing(fields: dict[str, Any]) -> Resizing:
+def _resizing(fields: Fields) -> Resizing:
     """How pictures are fitted, and the input's size; nothing where detcli has no such way."""
     if not _flag(fields, "do_resize"):
         return {"resize": Resize.NONE}, None
@@ -352,7 +352,7 @@ def _resizing(fields: dict[str, Any]) -> Resizing:
     return UNCLEAR if padded else (_edges(fields, size), None)
 
 
-def _edges(fields: dict[str, Any], size: object) -> dict[str, Any]:
+def _edges(fields: Fields, size: object) -> Fields:
     """The edges that pictures are scaled to; nothing where it is not clear."""
     kinds = (fields.get(key) for key in ("image_processor_type", "feature_extractor_type"))
     kind = next((kind for kind in kinds if isinstance(kind, str)), "")
@@ -369,7 +369,7 @@ def _edges(fields: dict[str, Any], size: object) -> dict[str, Any]:
     }
 
 
-def _side(sides: dict[str, Any], name: str) -> int:
+def _side(sides: Fields, name: str) -> int:
     return _whole(f"size, {name}", sides.get(name), least=1)
 
 
@@ -379,7 +379,7 @@ def _whole(name: str, value: object, *, least: int) -> int:
     return value
 
 
-def _flag(fields: dict[str, Any], name: str, *, default: bool = True) -> bool:
+def _flag(fields: Fields, name: str, *, default: bool = True) -> bool:
     value = fields.get(name)
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{name} is neither true nor false")
@@ -387,7 +387,7 @@ def _flag(fields: dict[str, Any], name: str, *, default: bool = True) -> bool:
 
 
 def _three(
-    fields: dict[str, Any], name: str, default: tuple[float, float, float]
+    fields: Fields, name: str, default: tuple[float, float, float]
 ) -> tuple[float, float, float]:
     value = fields.get(name)
     three = default if value is None else [value] * 3 if _finite(value) else value

@@ -21,6 +21,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, cast
 
+from detcli.core import Fields
 from detcli.core.config import differences
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
@@ -162,7 +163,7 @@ class Journal:
         except FileNotFoundError:
             return False
 
-    def _lines(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    def _lines(self) -> Iterator[tuple[bytes, Fields]]:
         """All lines and their records, which are empty for damaged lines."""
         begun = False
         with open(self._file.fileno(), "rb", closefd=False) as reader:
@@ -195,7 +196,7 @@ class Journal:
         if last is not None:
             self._cut.add(last)
 
-    def _stays(self, record: dict[str, Any]) -> bool:
+    def _stays(self, record: Fields) -> bool:
         """Whether a record needs no second attempt."""
         source = name_of(record) if record else ""
         if source in self._cut and ("://" in source or self._exists(source)):
@@ -230,7 +231,7 @@ class Journal:
     def _rewrite(self) -> None:
         """Write the file again without damaged lines and failures."""
         target = AtomicFile(self._target)
-        head: dict[str, Any] = {}  # of a record that was dropped
+        head: Fields = {}  # of a record that was dropped
         try:
             for line, record in self._lines():
                 head |= {name: record[name] for name in HEAD if name in record}
@@ -246,7 +247,7 @@ class Journal:
             self._file.close()
         target.commit()
 
-    def _require_equal(self, settings: SettingsJson, earlier: dict[str, Any]) -> None:
+    def _require_equal(self, settings: SettingsJson, earlier: Fields) -> None:
         """Refuse to mix the detections of different settings."""
         now = settings if len(earlier) > 1 else {"model": settings["model"]}  # all of 0.1.0
         different = differences(earlier, now)
@@ -265,7 +266,7 @@ def _line(fields: Mapping[str, Any]) -> bytes:
     return f"{encode(fields)}\n".encode()
 
 
-def _parse(line: bytes, *, begun: bool) -> dict[str, Any] | None:
+def _parse(line: bytes, *, begun: bool) -> Fields | None:
     """A record; empty for a damaged line; None for anything else.
 
     A killed run leaves the beginning of a line. A power cut leaves zeros in place of pages that
@@ -279,6 +280,6 @@ def _parse(line: bytes, *, begun: bool) -> dict[str, Any] | None:
             ours = begun or not line.strip(b"\0\n")
         return {} if ours else None
     try:
-        return cast("dict[str, Any] | None", to_record(json.loads(line)))
+        return cast("Fields | None", to_record(json.loads(line)))
     except (ValueError, RecursionError):
         return None

@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, BinaryIO, Protocol, cast
 
+from detcli.core import Fields
 from detcli.core.errors import loading
 from detcli.core.record import (
     BOX,
@@ -140,7 +141,7 @@ def read_records(file: BinaryIO) -> tuple[Iterator[RecordJson], dict[str, str]]:
     return (_record([*same], version) for _, same in groupby(rows, itemgetter("index"))), metadata
 
 
-def _record(rows: Sequence[dict[str, Any]], version: int) -> RecordJson:
+def _record(rows: Sequence[Fields], version: int) -> RecordJson:
     """The rows of a record as JSON has it, with the fields in the same order."""
     fields = {**rows[0], "schema_version": version}
     if fields["time"] is not None:
@@ -156,7 +157,7 @@ def _record(rows: Sequence[dict[str, Any]], version: int) -> RecordJson:
     return cast("RecordJson", {name: fields[name] for name in kept})
 
 
-def _detection(row: dict[str, Any], version: int) -> dict[str, Any]:
+def _detection(row: Fields, version: int) -> Fields:
     kept = {name for name, value in row.items() if value is not None}
     if "corners" in kept:
         kept.add("text")

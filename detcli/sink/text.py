@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from detcli.core import Fields
 from detcli.core.errors import UsageError
 from detcli.core.files import AppendedFile
 from detcli.core.record import BOX, RecordJson, box_of
@@ -67,9 +68,9 @@ COLUMNS = [
 ]
 
 
-def flat(fields: RecordJson) -> Iterator[dict[str, Any]]:
+def flat(fields: RecordJson) -> Iterator[Fields]:
     """The rows of a record in CSV and Parquet: one a detection, or one that has none."""
-    shared: dict[str, Any] = {**fields}
+    shared: Fields = {**fields}
     if "error" in fields:
         shared |= {f"error_{name}": value for name, value in fields["error"].items()}
         shared["error"] = fields["error"]["message"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detcli import __version__
-from detcli.core import frozen
+from detcli.core import Fields, frozen
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.geometry import Image, Letterbox
 from detcli.core.opencv import cv2
@@ -155,7 +155,7 @@ class Page:
             rows: Its boxes; None for its detections.
         """
         self._begin()
-        entry: dict[str, Any] = {"source": printable(fields["source"])}
+        entry: Fields = {"source": printable(fields["source"])}
         entry |= {name: value for name, value in fields.items() if name in COPIED}
         if error := fields.get("error"):
             entry["error"] = [printable(error[name]) for name in ("type", "message", "hint")]
@@ -242,7 +242,7 @@ class Page:
             ],
         })  # fmt: skip
 
-    def _add_rows(self, entry: dict[str, Any], rows: Sequence[Row]) -> None:
+    def _add_rows(self, entry: Fields, rows: Sequence[Row]) -> None:
         found, new = [], []
         for row in rows:
             key = row.class_id, row.class_name
@@ -263,7 +263,7 @@ class Page:
 
     def _add_picture(
         self,
-        entry: dict[str, Any],
+        entry: Fields,
         fields: RecordJson,
         rendering: Callable[[], Rendering | None] | str | None,
     ) -> list[str]:
@@ -288,7 +288,7 @@ class Page:
         video.kept = [one for one in video.kept if one[0] % video.stride == 0]
         return gone
 
-    def _video(self, entry: dict[str, Any], fields: RecordJson) -> _Video | None:
+    def _video(self, entry: Fields, fields: RecordJson) -> _Video | None:
         """The video that a frame belongs to; a new one where frames start over."""
         if "frame" not in fields:
             return None
