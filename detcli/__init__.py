@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from detcli.core.device import DeviceOptions
     from detcli.core.errors import DetcliError, DetcliWarning
     from detcli.core.record import Record
-    from detcli.core.tiling import Tiling
     from detcli.core.topk import top_k
+    from detcli.core.values import Tiling
     from detcli.run.detector import Detector, predict
 
 _MODULES = {
@@ -38,7 +38,7 @@ _MODULES = {
     "Inputs": "detcli.core.config",
     "Record": "detcli.core.record",
     "Settings": "detcli.core.config",
-    "Tiling": "detcli.core.tiling",
+    "Tiling": "detcli.core.values",
     "Watched": "detcli.core.config",
     "predict": "detcli.run.detector",
     "top_k": "detcli.core.topk",

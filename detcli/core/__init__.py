@@ -1,7 +1,7 @@
 """What all layers share; it imports nothing of detcli above it.
 
 the run      options.py: a row; values.py, device.py: what rows hold; config.py: all rows
-results      record.py, detections.py, geometry.py, places.py, comparison.py
+results      record.py, detections.py, geometry.py, comparison.py
 algorithms   topk.py, tiling.py
 files        files.py, objects.py, cache.py
 the process  errors.py, text.py, timing.py, interrupts.py, opencv.py, packages.py

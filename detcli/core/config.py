@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from detcli.core import Fields, frozen
 from detcli.core.device import AUTO, Device, DeviceOptions
@@ -24,26 +24,20 @@ from detcli.core.values import (
     BoxFormat,
     Format,
     Hiding,
+    Shape,
     ShardEngine,
     Share,
     Target,
+    Tiling,
     Tracking,
     is_folder,
     parse_confidence,
     parse_duration,
     parse_labels,
-    parse_lines,
-    parse_region,
     parse_size,
-    parse_tiling,
     parse_writable,
-    parse_zones,
     read_target,
 )
-
-if TYPE_CHECKING:
-    from detcli.core.places import Shape
-    from detcli.core.tiling import Tiling
 
 INPUT, MODEL, SELECTION = "Input", "Model", "Selection"
 SCENE, OUTPUT, DEVICES, SHARDS = "Tracks and zones", "Output", "Devices", "Runs in shards"
@@ -334,13 +328,13 @@ class Settings:
         "Read the boxes of a model that finds masks or keypoints too.",
         panel=MODEL,
     )
-    region: "Shape | None" = option(
+    region: Shape | None = option(
         None,
         "--region X1,Y1,X2,Y2",
         "Look only within this rectangle: left, top, right, bottom, in fractions of the picture, "
         "or in pixels.",
         panel=INPUT,
-        parse=parse_region,
+        parse=Shape.region,
         excludes={
             "blur": (
                 "--blur with --region would leave what is outside it as it is",
@@ -349,13 +343,12 @@ class Settings:
         },
         other_names="roi crop area",
     )
-    tile: "Tiling | None" = option(
+    tile: Tiling | None = option(
         None,
         "--tile SIZE",
         "Look at large pictures in tiles of this side, and once whole; 640,overlap=0.2 says which "
         "part of its side a tile shares with the next, at least.",
         panel=INPUT,
-        parse=parse_tiling,
     )
 
     def __post_init__(self) -> None:
@@ -391,12 +384,12 @@ class Watched:
         "--read",
         "Read the text of QR Codes, bar codes and other symbols; best with --model codes.",
     )
-    zone: "tuple[Shape, ...]" = option(
+    zone: tuple[Shape, ...] = option(
         (),
         "--zone NAME=X,Y,...|@FILE",
         "Report which detections lie in a polygon: door=0.1,0.4,0.5,0.4,0.5,1 in fractions of the "
         "picture, or in pixels; @FILE has one a line.",
-        parse=parse_zones,
+        parse=Shape.zones,
     )
     track: Tracking | None = option(
         None,
@@ -405,11 +398,11 @@ class Watched:
         "bytetrack,conf=0.5 begins tracks from this score on; default: that of --conf.",
         common=True,
     )
-    line: "tuple[Shape, ...]" = option(
+    line: tuple[Shape, ...] = option(
         (),
         "--line NAME=X1,Y1,X2,Y2|@FILE",
         "Report which tracks cross a line, and towards which side.",
-        parse=parse_lines,
+        parse=Shape.lines,
         needs={"track": "add --track bytetrack: what crosses a line moves"},
     )
 

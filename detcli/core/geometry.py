@@ -18,6 +18,7 @@ Allocate = Callable[[Size], Image]
 
 Boxes = npt.NDArray[np.float32]
 AnyBoxes = npt.NDArray[Any]  # of any floats
+Points = npt.NDArray[np.float32]  # `(N, 2)`, x and y in pixels of the upright picture
 
 
 def new_image(size: Size) -> Image:
@@ -227,3 +228,14 @@ def shown(boxes: Boxes, size: Size) -> npt.NDArray[np.bool_]:
     low, high, end = boxes[:, :2], boxes[:, 2:], np.array(size[::-1], np.float32)
     beside = ((low < 0) & (high <= 0)) | ((low >= end) & (high > end)) | (high < low)  # (N, 2)
     return np.asarray(~beside.any(axis=1))
+
+
+def bottom_centres(boxes: Boxes, size: Size) -> Points:
+    """The bottom centre of each box `(N, 4)`, where its object stands: `(N, 2)` x and y in pixels.
+
+    A box that reaches beyond the picture is clipped to it; NaN for boxes outside it.
+    """
+    x1, _, x2, y2 = clipped(boxes, size).T
+    points: Points = np.stack([(x1 + x2) / 2, y2], axis=1)  # (N, 2)
+    points[~shown(boxes, size)] = np.nan
+    return points

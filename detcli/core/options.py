@@ -95,7 +95,7 @@ class Option:
     @property
     def many(self) -> bool:
         """Whether it has any number of values."""
-        return get_origin(self.type) is tuple or str(self.type).startswith("tuple[")
+        return get_origin(self.type) is tuple
 
     @property
     def choices(self) -> list[str]:

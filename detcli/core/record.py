@@ -24,8 +24,7 @@ from typing import (
 from detcli.core import Fields, frozen
 from detcli.core.detections import Detections
 from detcli.core.errors import DetcliError
-from detcli.core.geometry import Picture
-from detcli.core.places import Scene
+from detcli.core.geometry import Picture, Points
 from detcli.core.text import legible
 
 SCHEMA_VERSION = 2
@@ -220,6 +219,16 @@ class RecordJson(TypedDict):
     provenance: NotRequired[ProvenanceJson]
     # what the part is; in the last record of each part of a run in shards
     part: NotRequired[PartJson]
+
+
+@frozen
+class Scene:
+    """What pictures show besides boxes, in pixels of the picture."""
+
+    zones: tuple[tuple[str, Points], ...] = ()  # a caption and the `(K, 2)` corners of each
+    lines: tuple[tuple[str, Points], ...] = ()  # a caption and the `(2, 2)` ends of each
+    # where each track was, `(K, 2)`, the newest last, by its number
+    trails: dict[int, Points] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

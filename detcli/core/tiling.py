@@ -4,22 +4,14 @@ Everything here is geometry on final rows, so it is the same on every device.
 """
 
 import itertools
-import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Self
 
 import numpy as np
 
-from detcli.core import frozen
 from detcli.core.detections import Detections
-from detcli.core.errors import UsageError
-from detcli.core.geometry import Size, area, common, non_maximum_suppression, overlap
-
-Area = tuple[int, int, int, int]  # left, top, right, bottom in whole pixels of the picture
-
-MAX_OVERLAP = 0.9
+from detcli.core.geometry import area, common, non_maximum_suppression, overlap
+from detcli.core.values import Area
 
 SAME = 0.5  # intersection over union from which two rows are the same object
 COVERED = 0.7  # part of a cut row within another from which it is a piece of that object
@@ -28,69 +20,6 @@ TWICE = 0.9
 """Intersection over union above which two rows of a class are one object, whatever tiles say."""
 
 EDGE = 0.01  # part of a tile's side; a row that comes this close to a seam may be cut there
-
-
-@frozen
-class Tiling:
-    """How a picture is cut into tiles.
-
-    Attributes:
-        size: Side of a tile in pixels of the picture.
-        overlap: The least part of a tile's side that it shares with the next.
-
-    Raises:
-        UsageError: A value is out of range.
-    """
-
-    size: int
-    overlap: float = 0.2
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise UsageError(f"{self.size} is not a size in pixels", "use 640")
-        if not 0 <= self.overlap <= MAX_OVERLAP:
-            raise UsageError(
-                f"the overlap must be between 0 and {MAX_OVERLAP}, not {self.overlap:g}",
-                f"write {self.size},overlap=0.2",
-            )
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `640` or `640,overlap=0.2`."""
-        found = re.fullmatch(
-            r"\s*([0-9]{1,9})\s*(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?", text, re.ASCII
-        )
-        if found is None:
-            raise UsageError(
-                f"--tile '{text}' is not a size in pixels", "write 640, or 640,overlap=0.2"
-            )
-        return cls(int(found[1]), float(found[2] or 0.2))
-
-    def __str__(self) -> str:
-        return f"{self.size},overlap={self.overlap:.12g}"
-
-    def areas(self, size: Size) -> list[Area]:
-        """What is looked at in a picture of (height, width): its tiles row by row, then the whole.
-
-        All tiles are equally large and the distances between them equal, to the pixel. A picture
-        that fits into one tile is looked at once.
-
-        Examples:
-            >>> Tiling(640).areas((480, 1000))
-            [(0, 0, 640, 480), (360, 0, 1000, 480), (0, 0, 1000, 480)]
-        """
-        height, width = size
-        tiles = [
-            (left, top, min(left + self.size, width), min(top + self.size, height))
-            for top, left in itertools.product(self._starts(height), self._starts(width))
-        ]
-        return [*tiles, (0, 0, width, height)] if len(tiles) > 1 else tiles
-
-    def _starts(self, length: int) -> list[int]:
-        """Where tiles begin along a side of the picture."""
-        room = max(0, length - self.size)
-        steps = math.ceil(room / max(1, int(self.size * (1 - self.overlap))))
-        return [round(step * room / steps) for step in range(steps + 1)] if steps else [0]
 
 
 def merge(found: Sequence[Detections], areas: Sequence[Area]) -> Detections:

@@ -4,6 +4,8 @@ Each reads itself from text, with `parse` or a function below, and writes itself
 """
 
 import contextlib
+import itertools
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -13,13 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from detcli.core import frozen
-from detcli.core.errors import UsageError
+from detcli.core.errors import SourceError, UsageError, system_reason
 from detcli.core.text import OBJECT_SCHEMES, public_name
 
 if TYPE_CHECKING:
+    from detcli.core.geometry import Points, Size
     from detcli.core.objects import Address
-    from detcli.core.places import Shape
-    from detcli.core.tiling import Tiling
 
 
 class BoxFormat(StrEnum):
@@ -311,32 +312,206 @@ def parse_labels(text: str) -> str:
     return ",".join(sorted(parts))
 
 
-def parse_tiling(text: str) -> "Tiling":
-    """Read `640` or `640,overlap=0.2`."""
-    from detcli.core.tiling import Tiling  # loads NumPy
-
-    return Tiling.parse(text)
+Area = tuple[int, int, int, int]  # left, top, right, bottom in whole pixels of the picture
+MAX_OVERLAP = 0.9
 
 
-def parse_zones(text: str) -> "list[Shape]":
-    """Read `NAME=x,y,x,y,x,y`, or `@FILE` with one a line."""
-    from detcli.core.places import Shape, read_places  # loads NumPy
+@frozen
+class Tiling:
+    """How a picture is cut into tiles.
 
-    return [*map(Shape.zone, read_places("--zone", text))]
+    Attributes:
+        size: Side of a tile in pixels of the picture.
+        overlap: The least part of a tile's side that it shares with the next.
+
+    Raises:
+        UsageError: A value is out of range.
+    """
+
+    size: int
+    overlap: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise UsageError(f"{self.size} is not a size in pixels", "use 640")
+        if not 0 <= self.overlap <= MAX_OVERLAP:
+            raise UsageError(
+                f"the overlap must be between 0 and {MAX_OVERLAP}, not {self.overlap:g}",
+                f"write {self.size},overlap=0.2",
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `640` or `640,overlap=0.2`."""
+        found = re.fullmatch(
+            r"\s*([0-9]{1,9})\s*(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?", text, re.ASCII
+        )
+        if found is None:
+            raise UsageError(
+                f"--tile '{text}' is not a size in pixels", "write 640, or 640,overlap=0.2"
+            )
+        return cls(int(found[1]), float(found[2] or 0.2))
+
+    def __str__(self) -> str:
+        return f"{self.size},overlap={self.overlap:.12g}"
+
+    def areas(self, size: "Size") -> list[Area]:
+        """What is looked at in a picture of (height, width): its tiles row by row, then the whole.
+
+        All tiles are equally large and the distances between them equal, to the pixel. A picture
+        that fits into one tile is looked at once.
+
+        Examples:
+            >>> Tiling(640).areas((480, 1000))
+            [(0, 0, 640, 480), (360, 0, 1000, 480), (0, 0, 1000, 480)]
+        """
+        height, width = size
+        tiles = [
+            (left, top, min(left + self.size, width), min(top + self.size, height))
+            for top, left in itertools.product(self._starts(height), self._starts(width))
+        ]
+        return [*tiles, (0, 0, width, height)] if len(tiles) > 1 else tiles
+
+    def _starts(self, length: int) -> list[int]:
+        """Where tiles begin along a side of the picture."""
+        room = max(0, length - self.size)
+        steps = math.ceil(room / max(1, int(self.size * (1 - self.overlap))))
+        return [round(step * room / steps) for step in range(steps + 1)] if steps else [0]
 
 
-def parse_lines(text: str) -> "list[Shape]":
-    """Read `NAME=x1,y1,x2,y2`, or `@FILE` with one a line."""
-    from detcli.core.places import Shape, read_places  # loads NumPy
-
-    return [*map(Shape.line, read_places("--line", text))]
+NAME = r"\w[\w-]{0,39}"  # of a place
+LARGEST = 1e6  # pixels from the corner of a picture, beyond which nothing is
 
 
-def parse_region(text: str) -> "Shape":
-    """Read `x1,y1,x2,y2`."""
-    from detcli.core.places import Shape  # loads NumPy
+@frozen
+class Shape:
+    """A zone or a line, with its name, or a region without one."""
 
-    return Shape.region(text)
+    name: str  # letters, digits, hyphens and underscores
+    # the corners of a zone, the two ends of a line, two corners of a region; x and y
+    points: tuple[tuple[float, float], ...]
+    fractions: bool  # whether these are fractions of the picture's width and height, not pixels
+
+    @classmethod
+    def zone(cls, text: str) -> Self:
+        """Read `NAME=x,y,x,y,x,y`: a polygon, whose last corner is joined to its first."""
+        zone = cls._parse("--zone", text, "NAME=x,y,x,y,x,y with three corners or more")
+        import numpy as np  # `--help` does without
+
+        corners = np.array(zone.points)
+        if np.linalg.matrix_rank(corners[1:] - corners[0]) < 2:
+            raise UsageError(
+                f"--zone '{text}': its corners enclose nothing",
+                "name three or more that are not on one line",
+            )
+        return zone
+
+    @classmethod
+    def zones(cls, text: str) -> list[Self]:
+        """Read a zone, or `@FILE` with one a line."""
+        return [*map(cls.zone, _read_places("--zone", text))]
+
+    @classmethod
+    def lines(cls, text: str) -> list[Self]:
+        """Read a line, or `@FILE` with one a line."""
+        return [*map(cls.line, _read_places("--line", text))]
+
+    @classmethod
+    def line(cls, text: str) -> Self:
+        """Read `NAME=x1,y1,x2,y2`: from one end to the other."""
+        line = cls._parse("--line", text, "NAME=x1,y1,x2,y2")
+        if len(line.points) != 2 or line.points[0] == line.points[1]:
+            raise UsageError(
+                f"--line '{text}': not two different points", "write it as NAME=x1,y1,x2,y2"
+            )
+        return line
+
+    @classmethod
+    def region(cls, text: str) -> Self:
+        """Read `x1,y1,x2,y2`: a rectangle without a name, by its left, top, right and bottom."""
+        region = cls._parse("--region", text, "X1,Y1,X2,Y2", named=False)
+        (left, top), (right, bottom) = region.points[0], region.points[-1]
+        if len(region.points) != 2 or not (0 <= left < right and 0 <= top < bottom):
+            raise UsageError(
+                f"--region '{text}': not a rectangle",
+                "write its left, top, right and bottom, as in 0,0.5,1,1 for the lower half",
+            )
+        return region
+
+    @classmethod
+    def _parse(cls, option: str, text: str, form: str, *, named: bool = True) -> Self:
+        hint = f"write {form}, in fractions of the picture (all from 0 to 1) or in pixels"
+        name, equals, rest = text.partition("=") if named else ("", "", text)
+        if named and not (equals and re.fullmatch(NAME, name.strip())):
+            raise UsageError(
+                f"{option} '{text}' does not begin with a name",
+                f"{hint}; a name has letters, digits, - and _",
+            )
+        try:
+            numbers = [float(part) for part in rest.split(",")]
+        except ValueError:
+            raise UsageError(f"{option} '{text}' is not a list of numbers", hint) from None
+        if len(numbers) % 2:
+            raise UsageError(f"{option} '{text}': x without y, {len(numbers)} numbers", hint)
+        if not all(abs(number) <= LARGEST for number in numbers):  # nor is nan
+            raise UsageError(f"{option} '{text}': no picture has such a point", hint)
+        fractions = all(0 <= number <= 1 for number in numbers)
+        if not fractions and max(map(abs, numbers)) < 2:
+            raise UsageError(
+                f"{option} '{text}' has fractions beyond the picture", f"{hint}, not both"
+            )
+        points = tuple(zip(numbers[::2], numbers[1::2], strict=True))
+        return cls(name.strip(), points, fractions)
+
+    def __str__(self) -> str:
+        numbers = [f"{number:.12g}" for point in self.points for number in point]
+        return f"{self.name}{'=' * bool(self.name)}{','.join(numbers)}"
+
+    def pixels(self, size: "Size") -> "Points":
+        """The points in a picture of (height, width)."""
+        import numpy as np
+
+        height, width = size if self.fractions else (1, 1)
+        return np.array([(x * width, y * height) for x, y in self.points], np.float32)
+
+    def area(self, size: "Size") -> Area:
+        """Left, top, right and bottom of a region in a picture of (height, width).
+
+        In whole pixels, at least one along each side.
+
+        Raises:
+            SourceError: The picture does not reach as far.
+        """
+        (left, top), (right, bottom) = self.pixels(size).round().astype(int).tolist()
+        height, width = size
+        if right > width or bottom > height:
+            raise SourceError(
+                f"the picture has {width}x{height} pixels, and so no region {self}",
+                "name the region in fractions of the picture, from 0 to 1, in --region",
+            )
+        left, top = min(left, width - 1), min(top, height - 1)
+        return left, top, max(right, left + 1), max(bottom, top + 1)
+
+
+def _read_places(option: str, text: str) -> list[str]:
+    """The value of an option, or in place of `@FILE` the lines of a file.
+
+    Empty lines and those that begin with # are left out.
+    """
+    if not text.startswith("@"):
+        return [text]
+    from detcli.core.files import read_text
+
+    try:
+        lines = read_text(Path(text[1:])).splitlines()
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{option} {text} cannot be read: {system_reason(error)}", "name a file of text"
+        ) from error
+    found = [line for line in map(str.strip, lines) if line and not line.startswith("#")]
+    if not found:
+        raise UsageError(f"{option} {text} has no line", "write NAME=x,y,... one a line")
+    return found
 
 
 def parse_writable(text: str) -> Path:

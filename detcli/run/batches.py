@@ -23,8 +23,9 @@ from detcli.core.config import Settings
 from detcli.core.detections import Detections
 from detcli.core.errors import DetcliWarning, ModelError, UsageError
 from detcli.core.geometry import Image, Letterbox, Picture, Size
-from detcli.core.tiling import Area, merge
+from detcli.core.tiling import merge
 from detcli.core.timing import Stage, StageTimes
+from detcli.core.values import Area
 from detcli.model.contract import (
     BOXES_OF_MORE,
     Layout,

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from detcli.core import frozen
 from detcli.core.detections import Detections
-from detcli.core.geometry import Boxes, Image, area, common
+from detcli.core.geometry import Boxes, Image, Points, area, common
 from detcli.core.opencv import cv2
-from detcli.core.places import Points, Scene
+from detcli.core.record import Scene
 from detcli.core.text import printable
 
 Colour = tuple[int, int, int]

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from detcli.core.config import Watched
 from detcli.core.detections import Detections
 from detcli.core.geometry import Picture
-from detcli.core.places import Shape
 from detcli.core.record import Record
+from detcli.core.values import Shape
 
 # Adds to a record, given its picture and detections.
 WatchStep = Callable[[Record, Picture, Detections], Record]

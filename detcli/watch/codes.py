@@ -21,8 +21,8 @@ import zxingcpp
 from detcli.core.detections import Detections, Symbol
 from detcli.core.geometry import Picture
 from detcli.core.opencv import cv2
-from detcli.core.places import Shape
 from detcli.core.record import Record
+from detcli.core.values import Shape
 
 Grey = npt.NDArray[np.uint8]
 Doubles = npt.NDArray[np.float64]

@@ -19,11 +19,10 @@ import numpy.typing as npt
 
 from detcli.core.detections import Detections
 from detcli.core.errors import DependencyError, DetcliWarning, InferenceError, loading
-from detcli.core.geometry import Picture, clipped
+from detcli.core.geometry import Picture, Points, bottom_centres, clipped
 from detcli.core.opencv import cv2
-from detcli.core.places import Points, Shape, bottom_centres
 from detcli.core.record import Record
-from detcli.core.values import Tracking
+from detcli.core.values import Shape, Tracking
 from detcli.sink.folder import PerClip
 
 INSTALL = 'pip install "detcli[track]"'

@@ -18,8 +18,7 @@ from detcli.backend import open_backend
 from detcli.backend.postprocess import SelectionOptions, logit_threshold, sigmoid
 from detcli.core.errors import DeviceError, InferenceError
 from detcli.core.geometry import Letterbox
-from detcli.core.places import Shape
-from detcli.core.tiling import Tiling
+from detcli.core.values import Shape, Tiling
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.file import PreparedModel, prepare
 

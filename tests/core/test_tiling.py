@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sample_records import detected
 
 from detcli.core.errors import UsageError
-from detcli.core.tiling import Tiling, merge
+from detcli.core.tiling import merge
+from detcli.core.values import Tiling
 
 
 def found(*rows):

@@ -13,7 +13,7 @@ from documentation.shells import ROOT, blocks, page, run, skip_without_jq, works
 
 from detcli import Detector, Settings
 from detcli.core.geometry import overlap
-from detcli.core.tiling import Tiling
+from detcli.core.values import Tiling
 
 PAGE = page("recipes")
 PICTURES = {

@@ -8,7 +8,7 @@ from colour_model import cell_box, picture
 from detcli import DeviceOptions, Settings
 from detcli.core.errors import InferenceError, UsageError
 from detcli.core.geometry import Picture
-from detcli.core.tiling import Tiling
+from detcli.core.values import Tiling
 from detcli.run.batches import BatchDetector
 
 TILES = Tiling(64, 0.25)

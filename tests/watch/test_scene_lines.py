@@ -8,7 +8,7 @@ from sample_records import frame, picture
 
 from detcli.core.config import Config, Watched
 from detcli.core.errors import UsageError
-from detcli.core.values import Tracking, parse_lines, parse_zones
+from detcli.core.values import Shape, Tracking
 from detcli.watch import Watcher, scene
 from detcli.watch.scene import Crossings
 
@@ -66,7 +66,7 @@ def test_random_walks_cross_as_supervision_counts_them(points):
 
 
 def test_a_frame_without_detections_still_shows_its_lines():
-    gate = tuple(parse_lines("gate=0,0.5,1,0.5"))
+    gate = tuple(Shape.lines("gate=0,0.5,1,0.5"))
     watch = Watcher(Watched(line=gate, track=Tracking.parse("ocsort,conf=0.25")))
     for number in range(3):
         record = watch(frame(number))
@@ -84,8 +84,8 @@ def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):
 
 
 def test_a_line_needs_tracks():
-    gate = tuple(parse_lines("gate=0,0,1,1"))
+    gate = tuple(Shape.lines("gate=0,0,1,1"))
     with pytest.raises(UsageError, match="--line needs --track"):
         Config(watched=Watched(line=gate))
     with pytest.raises(UsageError, match="gate is given twice"):
-        Watched(zone=tuple(parse_zones("gate=0,0,1,0,1,1")), line=gate)
+        Watched(zone=tuple(Shape.zones("gate=0,0,1,0,1,1")), line=gate)

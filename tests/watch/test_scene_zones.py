@@ -11,7 +11,7 @@ from sample_records import failure, picture
 
 from detcli.core.config import Watched
 from detcli.core.errors import DetcliWarning, UsageError
-from detcli.core.places import Shape
+from detcli.core.values import Shape
 from detcli.watch import Watcher
 from detcli.watch.scene import inside
 

@@ -15,7 +15,6 @@ from detcli.core import Fields, frozen
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.geometry import Image, Letterbox
 from detcli.core.opencv import cv2
-from detcli.core.places import Shape
 from detcli.core.record import (
     DetectionJson,
     Record,
@@ -26,6 +25,7 @@ from detcli.core.record import (
     name_of,
 )
 from detcli.core.text import printable
+from detcli.core.values import Shape
 from detcli.sink.draw import BLACK, ZONE_COLOURS, Colour, class_colour, ink
 from detcli.sink.page.folder import PageFolder
 

@@ -6,8 +6,8 @@ import sample_records
 from nasty_names import NASTY
 from sample_records import picture
 
-from detcli.core.places import Shape
 from detcli.core.record import BOX
+from detcli.core.values import Shape
 from detcli.sink import page as module
 from detcli.sink.page import About, BoxKind, Page, Row, Table, render
 from detcli.sink.page import folder as folders

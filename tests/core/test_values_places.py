@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from detcli.core.errors import UsageError
-from detcli.core.places import Shape, bottom_centres, read_places
+from detcli.core.geometry import bottom_centres
+from detcli.core.values import Shape
+from detcli.core.values import _read_places as read_places
 
 
 def test_fractions_are_of_the_picture_and_other_numbers_are_pixels():
