@@ -83,11 +83,6 @@ def _weights(source: int, target: int, interpolation: Interpolation) -> tuple[_B
     return tuple(blocks)
 
 
-def _triangle(x: Doubles) -> Doubles:
-    """Pillow's BILINEAR."""
-    return np.asarray(np.maximum(1 - np.abs(x), 0))
-
-
 def _cubic(x: Doubles) -> Doubles:
     """Pillow's BICUBIC: Keys' kernel with a = -0.5."""
     a, x = -0.5, np.abs(x)
@@ -97,7 +92,7 @@ def _cubic(x: Doubles) -> Doubles:
 
 
 KERNELS: dict[Interpolation, tuple[Callable[[Doubles], Doubles], int]] = {
-    Interpolation.BILINEAR: (_triangle, 1),
+    Interpolation.BILINEAR: (lambda x: np.asarray(np.maximum(1 - np.abs(x), 0)), 1),
     Interpolation.BICUBIC: (_cubic, 2),
 }
 """Each kernel, and the distance beyond which it is zero."""

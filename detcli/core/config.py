@@ -598,11 +598,6 @@ class Writing:
         return self.show or any((self.save, self.save_crops, self.save_dataset, self.report))
 
     @property
-    def need_files(self) -> bool:
-        """Whether something that is written has, or hashes, what the files of pictures held."""
-        return self.provenance or self.save_dataset is not None
-
-    @property
     def need_identity(self) -> bool:
         """Whether something that is written says what the detections depend on."""
         return self.provenance or self.resume is not None or self.report is not None

@@ -48,23 +48,15 @@ class Letterbox:
     """Where a picture lies on the network's input: scaled, and padded where it does not reach.
 
     Computed once for a picture: preprocessing follows it, and boxes are mapped back through it.
-
-    Attributes:
-        picture: Height and width of the picture in pixels.
-        canvas: Height and width of the network's input.
-        gains: Canvas pixels for each picture pixel, along x and along y; different only where a
-            picture is stretched.
-        resized: Height and width of the picture on the canvas.
-        top: Rows of padding above the picture.
-        left: Columns of padding to its left.
     """
 
-    picture: Size
-    canvas: Size
+    picture: Size  # of the picture in pixels
+    canvas: Size  # of the network's input
+    # canvas pixels for each picture pixel, along x and y; different only in a stretched picture
     gains: tuple[float, float]
-    resized: Size
-    top: int = 0
-    left: int = 0
+    resized: Size  # of the picture on the canvas
+    top: int = 0  # rows of padding above the picture
+    left: int = 0  # columns of padding to its left
 
     @classmethod
     def fit(

@@ -271,7 +271,9 @@ class Record:
         if self.origin.time is not None:
             record["time"] = iso_time(self.origin.time)
         if self.picture is None or self.detections is None:
-            record["error"] = error_to_json(self.error or DetcliError("no result"))
+            error = self.error or DetcliError("no result")
+            kind, message = type(error).__name__, legible(str(error))
+            record["error"] = {"type": kind, "message": message, "hint": legible(error.hint)}
         else:
             record["width"], record["height"] = self.picture.size[::-1]
             record["detections"] = cast("list[DetectionJson]", self.detections.to_dict())
@@ -288,15 +290,6 @@ class Record:
 def iso_time(time: datetime) -> str:
     """A moment in ISO 8601, UTC, with milliseconds."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def error_to_json(error: DetcliError) -> FailureJson:
-    """Type, message and hint of an error."""
-    return {
-        "type": type(error).__name__,
-        "message": legible(str(error)),
-        "hint": legible(error.hint),
-    }
 
 
 def set_source(record: RecordJson, source: str) -> None:

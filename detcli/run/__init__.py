@@ -72,9 +72,9 @@ class Run:
             track = replace(watched.track, conf=detector.least_conf)
             watched = replace(watched, track=track)
         fast_for = detector.fast_for if config.decodes_fast else None
-        decode = DecodeOptions(
-            config.inputs, fast_for, detector.allocate, keep=config.writing.need_files
-        )
+        # What is written may have, or hash, what the files of pictures held.
+        keep = config.writing.provenance or config.writing.save_dataset is not None
+        decode = DecodeOptions(config.inputs, fast_for, detector.allocate, keep)
         return cls(config, detector, watched, decode)
 
     @property

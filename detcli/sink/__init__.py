@@ -43,20 +43,12 @@ Skip = Callable[[Item], bool]  # whether a resumed run has the record of an inpu
 
 @frozen
 class Destination:
-    """Where records go, as it was settled when the run begins.
-
-    Attributes:
-        format: Of the records.
-        target: What they are written to; None for standard output.
-        resumed: Whether they go to the file of --resume instead.
-        endless: Whether the run may never end, so that they are added to a file where the format
-            allows it.
-    """
+    """Where records go, as it was settled when the run begins."""
 
     format: Format
-    target: "Target | None" = None
-    resumed: bool = False
-    endless: bool = False
+    target: "Target | None" = None  # None for standard output
+    resumed: bool = False  # they go to the file of --resume instead
+    endless: bool = False  # the run may never end: they are added to a file, if the format can
 
     @property
     def show_errors(self) -> bool:
@@ -272,19 +264,12 @@ def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
 
         sinks.append(keeper(DatasetSink(writing.save_dataset, class_names)))
     if writing.report is not None:
-        from detcli.sink.page import PageSink, about_run
+        from detcli.sink.page import About, Page, PageSink, about_run
 
-        about = about_run("predict", settings)
-        resumed = writing.resume is not None
-        page = PageSink(
-            writing.report,
-            about,
-            guard,
-            resumed=resumed,
-            only_detections=writing.only_detections,
-        )
+        about = About("predict") if settings is None else about_run(settings)
+        page = Page(writing.report, about, guard, resumed=writing.resume is not None)
         undo.callback(page.discard)
-        sinks.append(page)
+        sinks.append(PageSink(page, only_detections=writing.only_detections))
     if writing.save_mot is not None:
         from detcli.sink.labels import MotSink
 

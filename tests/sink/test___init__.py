@@ -26,7 +26,7 @@ from detcli.sink.labels import (
     LabelStudioSink,
     MotSink,
 )
-from detcli.sink.page import About, PageSink
+from detcli.sink.page import About, Page, PageSink
 from detcli.sink.parquet import ParquetSink
 from detcli.sink.protocol import Stream
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink, JsonSink, TableSink
@@ -50,7 +50,7 @@ FOLDERS = {
 WHOLE = {
     "parquet": lambda out: ParquetSink(AtomicFile(out / "a")),
     "dataset": lambda out: DatasetSink(out / "a", ("cat",)),
-    "page": lambda out: PageSink(out / "a", About("predict")),
+    "page": lambda out: PageSink(Page(out / "a", About("predict"))),
 }
 SINKS = {*FILES, *FOLDERS, *WHOLE}
 

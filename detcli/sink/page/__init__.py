@@ -305,20 +305,11 @@ class Page:
         return video
 
 
-class PageSink(Page):
+class PageSink:
     """Adds each record to a page; with `only_detections`, other records have no picture on it."""
 
-    def __init__(
-        self,
-        path: Path,
-        about: About,
-        inputs: Container[Path] = (),
-        *,
-        resumed: bool = False,
-        only_detections: bool = False,
-    ) -> None:
-        super().__init__(path, about, inputs, resumed=resumed)
-        self._only_detections = only_detections
+    def __init__(self, page: Page, *, only_detections: bool = False) -> None:
+        self._page, self._only_detections = page, only_detections
 
     def write(self, record: Record) -> None:
         def rendering() -> Rendering | None:
@@ -326,7 +317,10 @@ class PageSink(Page):
                 return None
             return render(record.picture.pixels)
 
-        self.add(record.to_json(), rendering)
+        self._page.add(record.to_json(), rendering)
+
+    def close(self) -> None:
+        self._page.close()
 
 
 def _watched(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
@@ -352,12 +346,10 @@ def _hex(colour: Colour) -> tuple[str, str]:
 UNSAID: tuple[object, ...] = (None, False, "", [], {})  # values of settings that change nothing
 
 
-def about_run(command: str, settings: SettingsJson | None) -> About:
+def about_run(settings: SettingsJson) -> About:
     """What a run's page says of it."""
-    if settings is None:
-        return About(command, [*versions()])
     facts = [*settings_facts(settings), *versions()]
-    return About(command, facts, floor=settings["conf"], places=[*settings_places(settings)])
+    return About("predict", facts, floor=settings["conf"], places=[*settings_places(settings)])
 
 
 def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:

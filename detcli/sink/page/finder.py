@@ -21,19 +21,12 @@ from detcli.source.sources import Sources
 
 @dataclass(slots=True)
 class Finder:
-    """Where pictures are now.
+    """Where pictures are now."""
 
-    Attributes:
-        folder: Where to look first; None to look only where the records say.
-        inputs: How pictures are read.
-        edit: Changes the pixels of a record's picture.
-        lost: How many records have a picture that was not found, or is another one.
-    """
-
-    folder: Path | None
-    inputs: Inputs
-    edit: Callable[[RecordJson, Image], Image] | None = None
-    lost: int = 0
+    folder: Path | None  # where to look first; None to look only where the records say
+    inputs: Inputs  # how pictures are read
+    edit: Callable[[RecordJson, Image], Image] | None = None  # changes the pixels of a picture
+    lost: int = 0  # records whose picture was not found, or is another one
     _video: "_FrameReader | None" = field(default=None, init=False)
 
     def rendering(self, record: RecordJson) -> Rendering | None:

@@ -26,9 +26,10 @@ def page(tmp_path):
     return tmp_path / "page"
 
 
-def save(path, *records, **options):
+def save(path, *records, only_detections=False, **options):
     """The entries of a page whose records come from a run."""
-    feed(PageSink(path, About("predict"), **options), *records)
+    page = Page(path, About("predict"), **options)
+    feed(PageSink(page, only_detections=only_detections), *records)
     return pages.entries(path)
 
 
@@ -178,7 +179,7 @@ def test_each_record_of_a_run_is_an_entry_in_its_order(page):
     assert [entry["source"] for entry in entries] == ["b.jpg", "torn.jpg", "a.jpg"]
     assert [len(entry.get("found", [])) for entry in entries] == [1, 0, 0]
     assert pages.pictures(page) == ["0/0/0", "0/0/1"]
-    PageSink(page, About("predict")).discard()  # which leaves the page
+    Page(page, About("predict")).discard()  # which leaves the page
     resumed = save(page, picture("c.jpg"), resumed=True)
     assert [entry["source"] for entry in resumed] == ["b.jpg", "torn.jpg", "a.jpg", "c.jpg"]
     entries = save(page, picture("a.jpg"), picture("b.jpg", count=0), only_detections=True)
