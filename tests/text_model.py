@@ -4,7 +4,7 @@ import onnx
 from onnx import helper
 
 from detcli.model.editing import infer_shapes
-from detcli.model.recognise import recognise
+from detcli.model.recognise import read_graph
 
 IMAGES = "float[1, 3, 64, 64] images"
 DECODE = """
@@ -18,7 +18,7 @@ DECODE = """
 
 
 def contract_of(model, box_format=None):
-    return recognise(infer_shapes(model), "colours.onnx", box_format)
+    return read_graph(infer_shapes(model), "colours.onnx", box_format).contract
 
 
 def parsed(nodes, outputs, inputs=IMAGES, classes=3, **metadata):

@@ -184,9 +184,8 @@ def known_sides(height: int | str | None, width: int | str | None) -> tuple[int,
 
 def type_name(code: int) -> str:
     """ONNX's name for a type, such as "float"."""
-    known = onnx.TensorProto.DataType.items()
-    names: dict[int, str] = {number: name.lower() for name, number in known}
-    return names.get(code, f"type {code}")
+    known = onnx.TensorProto.DataType
+    return str(known.Name(code).lower()) if code in known.values() else f"type {code}"
 
 
 def dtype_name(code: int) -> str:

@@ -82,11 +82,6 @@ def parse(text: str) -> Fields:
     return named
 
 
-def change(preprocessing: Preprocessing, text: str) -> Preprocessing:
-    """Change the parts that a text names."""
-    return changed(preprocessing, parse(text))
-
-
 def changed(preprocessing: Preprocessing, named: Fields) -> Preprocessing:
     """A preprocessing with other fields; with the way of resizing goes what belonged to it."""
     if "resize" in named:
@@ -99,7 +94,7 @@ def overridden(contract: Contract, text: str | None) -> Contract:
     if text is None:
         return contract
     by = dict(contract.settled) | dict.fromkeys(named_parts(text), OPTION)
-    settled = settle(contract, change(contract.preprocessing, text), by)
+    settled = settle(contract, changed(contract.preprocessing, parse(text)), by)
     if settled.follows_picture and contract.input_size is not None:
         height, width = contract.input_size
         raise UsageError(

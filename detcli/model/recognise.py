@@ -97,18 +97,6 @@ class Reading:
         return with_one_input(model, self.adaptation) if self.adaptation.is_needed else model
 
 
-def recognise(
-    model: onnx.ModelProto,
-    title: str,
-    box_format: BoxFormat | None = None,
-    sidecar: Sidecar | None = None,
-    *,
-    boxes_only: bool = False,
-) -> Contract:
-    """Recognise what a graph promises, see `read_graph`."""
-    return read_graph(model, title, box_format, sidecar, boxes_only=boxes_only).contract
-
-
 def read_graph(
     model: onnx.ModelProto,
     title: str,

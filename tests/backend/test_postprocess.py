@@ -22,9 +22,9 @@ from detcli.backend.postprocess import (
     to_detections,
 )
 from detcli.core.geometry import Letterbox
-from detcli.model.recognise import recognise
+from detcli.model.recognise import read_graph
 
-CONTRACT = recognise(colour_model.build(), "colours")
+CONTRACT = read_graph(colour_model.build(), "colours").contract
 ALL = SelectionOptions(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None)
 
 

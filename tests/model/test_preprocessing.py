@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from detcli.core.errors import UsageError
 from detcli.model.contract import Interpolation, Preprocessing, Resize
-from detcli.model.preprocessing import change, named_parts, written
+from detcli.model.preprocessing import changed, named_parts, parse, written
 
 NUMBERS = st.floats(-300, 300)
 SIDES = st.integers(1, 5000)
@@ -31,7 +31,7 @@ BY_EDGE = st.builds(
 @given(ANY | BY_EDGE)
 def test_what_is_written_is_read_back(preprocessing):
     assert (
-        change(Preprocessing(bgr=True, pad=9, longest=7, enlarge=2), written(preprocessing))
+        changed(Preprocessing(bgr=True, pad=9, longest=7, enlarge=2), parse(written(preprocessing)))
         == preprocessing
     )
     assert named_parts(written(preprocessing)) == {"resize", "interpolation", "values", "channels"}
@@ -39,10 +39,10 @@ def test_what_is_written_is_read_back(preprocessing):
 
 def test_only_what_is_named_changes():
     before = Preprocessing(Resize.CORNER, scale=1.0, bgr=True, longest=600, enlarge=1)
-    assert change(before, "bilinear") == Preprocessing(
+    assert changed(before, parse("bilinear")) == Preprocessing(
         Resize.CORNER, Interpolation.BILINEAR, scale=1.0, bgr=True, longest=600, enlarge=1
     )
-    assert change(before, " stretch , mean=1:2:3") == Preprocessing(
+    assert changed(before, parse(" stretch , mean=1:2:3")) == Preprocessing(
         Resize.STRETCH, scale=1.0, mean=(1.0, 2.0, 3.0), bgr=True
     )
     assert named_parts("stretch,mean=1:2:3") == {"resize", "values"}
@@ -77,5 +77,5 @@ def test_only_what_is_named_changes():
 )
 def test_what_is_malformed_is_named(text, problem):
     with pytest.raises(UsageError, match=problem) as caught:
-        change(Preprocessing(), text)
+        parse(text)
     assert caught.value.hint

@@ -19,7 +19,7 @@ from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Layout
 from detcli.model.editing import cut, infer_shapes
-from detcli.model.recognise import recognise
+from detcli.model.recognise import read_graph
 
 EXPECTED = {
     "body": (Layout.BODY, "head", False, BoxFormat.XYXY),
@@ -115,7 +115,7 @@ def test_casts_after_the_head_are_seen_through():
 def test_a_cut_graph_is_recognised_as_a_body():
     contract = contract_of(colour_model.build("authors"))
     body = cut(infer_shapes(colour_model.build("authors")), contract.head)
-    assert recognise(body, "cut") == replace(contract, layout=Layout.BODY)
+    assert read_graph(body, "cut").contract == replace(contract, layout=Layout.BODY)
 
 
 @pytest.mark.parametrize("opset", [17, 18])  # axes are an attribute, then an input
@@ -145,7 +145,7 @@ def test_classes_are_counted_in_the_split_if_shapes_are_unknown(as_node):
         sizes = next(tensor for tensor in model.graph.initializer if tensor.name == "sizes")
         model.graph.node.insert(0, helper.make_node("Constant", [], ["sizes"], value=sizes))
         model.graph.initializer.remove(sizes)
-    contract = recognise(model, "without shapes")
+    contract = read_graph(model, "without shapes").contract
     assert contract == replace(contract_of(model), anchor_count=None)
     assert contract.class_count == 3
 
@@ -314,7 +314,7 @@ def test_classes_are_counted_where_scores_are_split_off_if_shapes_are_unknown():
         chances = Sigmoid(logits)
         head = Concat<axis = 1>(boxes, chances)"""
     model = parsed(nodes, "float[b, channels, anchors] head", classes=2)
-    assert recognise(model, "without shapes").class_count == 2
+    assert read_graph(model, "without shapes").contract.class_count == 2
 
 
 @pytest.mark.parametrize("ending", ["NMS, [K, 7]", "NMS, [1, K, 6]", "NMS, four outputs"])

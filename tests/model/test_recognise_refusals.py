@@ -15,7 +15,7 @@ from detcli.core.detections import COCO
 from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
 from detcli.model.heads.decode import BOXES_ONLY, DETECTORS
-from detcli.model.recognise import TASKS, recognise
+from detcli.model.recognise import TASKS, read_graph
 
 
 def test_an_absurd_number_of_classes_is_a_model_error():
@@ -23,7 +23,7 @@ def test_an_absurd_number_of_classes_is_a_model_error():
     sizes = next(tensor for tensor in model.graph.initializer if tensor.name == "sizes")
     sizes.CopyFrom(numpy_helper.from_array(np.array([4, 2_000_000]), "sizes"))
     with pytest.raises(ModelError):  # 10**12 of them would fill the memory with names
-        recognise(model, "torn")
+        read_graph(model, "torn")
 
 
 HEAD = "float[1, 7, 6144] head"
@@ -182,7 +182,7 @@ def test_a_head_that_is_split_in_three_is_not_cut():
         numpy_helper.from_array(np.array([4, 2, 1]), "sizes")
     )
     with pytest.raises(ModelError, match="follow the scores of each box"):
-        recognise(model, "masks")
+        read_graph(model, "masks")
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ def test_other_inputs_are_refused(dims, reason):
     old = model.graph.input[0]
     old.CopyFrom(helper.make_tensor_value_info("images", TensorProto.FLOAT, dims))
     with pytest.raises(ModelError, match=reason):
-        recognise(model, "input")
+        read_graph(model, "input")
 
 
 def test_of_many_outputs_some_are_listed():
     model = colour_model.build()
     model.graph.output.extend([model.graph.output[0]] * 99)
     with pytest.raises(ModelError, match=r"Outputs: .* and 92 more$") as error:
-        recognise(model, "many")
+        read_graph(model, "many")
     assert len(str(error.value)) < 1000
 
 

@@ -8,7 +8,7 @@ import onnx
 
 from detcli.core.config import Settings
 from detcli.model.contract import Layout
-from detcli.model.recognise import recognise
+from detcli.model.recognise import read_graph
 from detcli.run.detector import Detector
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def test_the_model_and_the_demo_picture_match_their_checksums():
 def test_the_model_is_small_and_describes_itself():
     assert FILE.stat().st_size <= 4e6
     model = onnx.load(FILE)
-    contract = recognise(onnx.shape_inference.infer_shapes(model), "codes")
+    contract = read_graph(onnx.shape_inference.infer_shapes(model), "codes").contract
     assert contract.layout is Layout.BODY
     assert contract.names == tuple(SYMBOLS)
     assert contract.warnings == ()

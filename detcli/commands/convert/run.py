@@ -30,7 +30,7 @@ from detcli.core.values import Tolerance
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
 from detcli.model.preprocessing import METADATA_KEY, written
-from detcli.model.recognise import BOX_FORMAT_KEY, FAMILY_KEY, recognise
+from detcli.model.recognise import BOX_FORMAT_KEY, FAMILY_KEY, read_graph
 from detcli.run.batches import BatchDetector
 from detcli.run.sides import COLUMNS, DetectorSide, GraphSide, precision_of, rows_of
 from detcli.source.decode import BUILT_IN
@@ -196,7 +196,7 @@ def _with_contract(file: ModelFile) -> ModelProto:
     contract, entries = file.detector(), dict[str, str]()
     if file.box_format is not None:
         entries[BOX_FORMAT_KEY] = contract.box_format
-    alone = recognise(file.model, file.path.name, file.box_format)
+    alone = read_graph(file.model, file.path.name, file.box_format).contract
     if (alone.preprocessing, alone.unsettled) != (contract.preprocessing, contract.unsettled):
         entries[METADATA_KEY] = written(contract.preprocessing)
     if alone.names != contract.names:

@@ -344,13 +344,13 @@ def _detect(device: str) -> "Detections":
     from detcli.core.geometry import Letterbox
     from detcli.core.values import BoxFormat
     from detcli.model.file import PreparedModel
-    from detcli.model.recognise import recognise
+    from detcli.model.recognise import read_graph
 
     image = np.full((32, 32, 3), 114, np.uint8)
     image[6:8, 10:12] = 0, 0, 255  # BGR
     image[18:20, 2:4] = 0, 204, 0
     model = onnx.parser.parse_model(DETECTOR)
-    contract = recognise(model, "trial", BoxFormat.XYXY)
+    contract = read_graph(model, "trial", BoxFormat.XYXY).contract
     backend = open_backend(device, PreparedModel("trial", contract, model.SerializeToString()))
     with contextlib.closing(backend):
         letterboxes = [Letterbox.fit((32, 32), (32, 32))]

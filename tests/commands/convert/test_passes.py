@@ -29,7 +29,7 @@ from detcli.core.values import BoxFormat
 from detcli.model.contract import Layout
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, bare_transposes, is_half, is_quantised
-from detcli.model.recognise import recognise
+from detcli.model.recognise import read_graph
 
 
 def batched(batch=1, last="head = Add(moved, grid)"):
@@ -148,7 +148,7 @@ def test_a_concat_guards_the_output(opset, random):
     assert last_node(guarded).op_type == "Concat"
     assert helper.get_node_attr_value(last_node(guarded), "axis") == -1
     assert_same_output(guarded, model, random.random((1, 3, 64, 64), np.float32))
-    plain, found = (recognise(infer_shapes(side), "m") for side in (model, guarded))
+    plain, found = (read_graph(infer_shapes(side), "m").contract for side in (model, guarded))
     assert found == plain
     assert (found.layout, found.box_format) == (Layout.TRANSPOSED_BODY, BoxFormat.XYXY)
     # Behind an Identity it is guarded, too.
@@ -199,10 +199,10 @@ def test_simplifiers_leave_a_guard(simplifier):
 def test_a_guard_of_one_input_is_seen_through_too():
     """As others write it; it serves where no simplifier runs."""
     model = colour_model.build("transposed")
-    plain = recognise(infer_shapes(model), "m")
+    plain = read_graph(infer_shapes(model), "m").contract
     next(node for node in model.graph.node if "rows" in node.output).output[0] = "moved"
     model.graph.node.append(helper.make_node("Concat", ["moved"], ["rows"], axis=-1))
-    assert recognise(infer_shapes(model), "m") == plain
+    assert read_graph(infer_shapes(model), "m").contract == plain
     assert same_bytes(guard_transposes(model), model)
 
 
@@ -265,7 +265,7 @@ def test_convolutions_from_both_ends(distribution):
 @pytest.mark.parametrize("tail", colour_model.TAILS)
 def test_the_decode_ends_at_the_network(tail):
     model = infer_shapes(colour_model.build(tail))
-    decode = decode_nodes(model.graph, [recognise(model, "m").head])
+    decode = decode_nodes(model.graph, [read_graph(model, "m").contract.head])
     assert {"boxes", "low", "high", "anchors"} <= decode
     assert decode.isdisjoint({"cells", "scores", "head", "first", "rows"})
 
@@ -340,9 +340,9 @@ def test_any_tail(tail, keep, size, random):
     assert layers == [f"node {name}" for name in CONVOLUTIONS]
     weights = [t for t in half.graph.initializer if t.name.endswith("_kernel")]
     assert {tensor.data_type for tensor in weights} == {TensorProto.FLOAT16}
-    contract = recognise(infer_shapes(half), "m")
+    contract = read_graph(infer_shapes(half), "m").contract
     assert contract.input_dtype == np.dtype(dtype).name
-    assert contract.box_format is recognise(infer_shapes(model), "m").box_format
+    assert contract.box_format is read_graph(infer_shapes(model), "m").contract.box_format
 
 
 EXACT = {"large", "larger", "smaller", "twice", "small", "last"}
@@ -454,7 +454,7 @@ def test_it_is_recognised_and_keeps_its_names(model):
     assert is_quantised(quantised.graph)
     layers = [node.name for node in quantised.graph.node if node.op_type == "Conv"]
     assert layers == [f"node {name}" for name in CONVOLUTIONS]
-    given, found = (recognise(infer_shapes(side), "m") for side in (model, quantised))
+    given, found = (read_graph(infer_shapes(side), "m").contract for side in (model, quantised))
     assert found == given
 
 

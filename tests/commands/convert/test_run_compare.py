@@ -21,7 +21,7 @@ from detcli.core.record import Origin
 from detcli.model.editing import infer_shapes
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex
-from detcli.model.recognise import recognise
+from detcli.model.recognise import read_graph
 from detcli.source.loading import Item, load_in_time
 
 BOXES = 64  # grey cells count, too: their scores are 0.447
@@ -81,7 +81,7 @@ def test_moved_boxes(compared):
 def test_an_appended_selection_is_what_runs(compared):
     """Not the body that detcli would cut out of the graph."""
     old = infer_shapes(colour_model.build())
-    new = append_selection(old, recognise(old, "m"), 300)
+    new = append_selection(old, read_graph(old, "m").contract, 300)
     difference, failures = compared(old, new, end_to_end=True)
     assert failures == ()
     assert difference.pairs == 188

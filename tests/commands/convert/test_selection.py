@@ -19,7 +19,7 @@ from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Contract, Layout, Preprocessing, Resize, ScoreForm
 from detcli.model.editing import infer_shapes
-from detcli.model.recognise import recognise
+from detcli.model.recognise import read_graph
 
 HEAD = Contract(
     layout=Layout.BODY,
@@ -165,9 +165,9 @@ def test_what_is_no_confidence_is_below_all_others():
 )
 def test_the_file_is_recognised_and_cut_again(tail, size, dtype):
     model = infer_shapes(colour_model.build(tail, size=size, dtype=dtype))
-    ended = append_selection(model, recognise(model, "m"), 16)
+    ended = append_selection(model, read_graph(model, "m").contract, 16)
     onnx.checker.check_model(ended, full_check=True)
-    contract = recognise(infer_shapes(ended), "m")
+    contract = read_graph(infer_shapes(ended), "m").contract
     assert (contract.layout, contract.box_format) == (Layout.END_TO_END, BoxFormat.XYXY)
     assert (contract.class_count, contract.anchors_first) == (3, False)
     [output] = ended.graph.output
@@ -178,7 +178,7 @@ def test_the_file_is_recognised_and_cut_again(tail, size, dtype):
 
 def test_what_cannot_be_appended_to_is_refused():
     model = infer_shapes(colour_model.build("body", size=None))
-    contract = recognise(model, "m")
+    contract = read_graph(model, "m").contract
     fractions = replace(contract, box_fractions=True)
     edges = Preprocessing(resize=Resize.SHORTEST_EDGE, edges=(32, 64))
     for refused, why, hint in (

@@ -21,7 +21,7 @@ from detcli.core.errors import ModelError, SourceError, UsageError
 from detcli.core.geometry import Picture
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.recognise import recognise
+from detcli.model.recognise import read_graph
 
 METADATA = {"names": "['red', 'green', 'blue']", "imgsz": "[64, 64]", "batch": "1", "stride": "8"}
 
@@ -46,7 +46,7 @@ def test_options_that_are_refused():
 
 
 def contract_of(model):
-    return recognise(infer_shapes(model), "m")
+    return read_graph(infer_shapes(model), "m").contract
 
 
 def entries(model):
