@@ -20,10 +20,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all, of_pictures
-from detcli.backend.preprocess import in_batches, to_tensors
+from detcli.backend.preprocess import Tensor, in_batches, to_tensors
 from detcli.backend.protocol import (
     LOAD_TIMEOUT_S,
     MORE_MEMORY,
@@ -66,9 +65,6 @@ LIBRARY = re.compile(r'Cannot load library "[^"]*": ')
 
 FAILURES = (RuntimeError, MemoryError)  # what OpenVINO raises
 SETTING = "configuration key"  # of the NPU's plug-in, which does not say that there is no NPU
-
-
-Tensor = npt.NDArray[Any]
 
 HALF = {"CPU": "bf16", "GPU": "f16", "NPU": "f16"}
 CAPABILITY = {"f32": "FP32", "bf16": "BF16", "f16": "FP16"}
@@ -358,7 +354,6 @@ Sorted, because a network that chooses among queries may order them otherwise. O
 families, float32 differs by at most 0.000005, float16 by 0.00006, int8 by 0.0009; the wrong
 HardSigmoid by 0.5.
 """
-
 
 OPENVINO = "OpenVINO"
 UNCOUNTED = {"Constant", "Parameter", "Result"}  # what every graph has, and nothing computes

@@ -23,6 +23,7 @@ from detcli.core.opencv import cv2
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 
 Doubles = npt.NDArray[np.float64]
+Tensor = npt.NDArray[Any]  # pictures as a network takes them, or what it gives
 
 PRECISION = 1 << 22  # of a weight
 ROWS = 8  # of the output, at a time: their sources overlap
@@ -162,7 +163,7 @@ def resize(image: Image, size: Size, interpolation: Interpolation) -> Image:
     return resample(image, size, interpolation)
 
 
-def to_tensor(canvas: Image, out: npt.NDArray[Any], preprocessing: Preprocessing = DEFAULT) -> None:
+def to_tensor(canvas: Image, out: Tensor, preprocessing: Preprocessing = DEFAULT) -> None:
     """Write a canvas `(H, W, 3)` uint8 BGR into `out`, `(3, H, W)`, float32 or float16."""
     channels = cv2.split(canvas)
     ordered = channels if preprocessing.bgr else channels[::-1]
@@ -172,7 +173,7 @@ def to_tensor(canvas: Image, out: npt.NDArray[Any], preprocessing: Preprocessing
 
 
 @functools.lru_cache(maxsize=16)
-def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> Tensor:
     """What the 256 levels of each channel are in the network's input: `(3, 256)`.
 
     Channels are in the order in which they are fed. Computed in float64, rounded to float32 and
@@ -180,7 +181,7 @@ def values(preprocessing: Preprocessing, dtype: np.dtype[Any]) -> npt.NDArray[An
     """
     levels = np.arange(LEVELS) * preprocessing.scale  # (256,)
     mean, std = (np.array(part)[:, np.newaxis] for part in (preprocessing.mean, preprocessing.std))
-    table: npt.NDArray[Any] = ((levels - mean) / std).astype(np.float32).astype(dtype)
+    table: Tensor = ((levels - mean) / std).astype(np.float32).astype(dtype)
     table += dtype.type(0)
     table.flags.writeable = False  # all callers share it
     return table
@@ -191,7 +192,7 @@ def to_tensors(
     letterboxes: Sequence[Letterbox],
     preprocessing: Preprocessing,
     dtype: npt.DTypeLike,
-) -> npt.NDArray[Any]:
+) -> Tensor:
     """Pictures that share a canvas as the network's input: `(B, 3, H, W)`."""
     tensors = np.empty((len(images), 3, *letterboxes[0].canvas), dtype)
     for image, letterbox, out in zip(images, letterboxes, tensors, strict=True):
@@ -199,7 +200,7 @@ def to_tensors(
     return tensors
 
 
-def in_batches(tensors: npt.NDArray[Any], contract: Contract) -> Iterator[npt.NDArray[Any]]:
+def in_batches(tensors: Tensor, contract: Contract) -> Iterator[Tensor]:
     """Split `(B, 3, H, W)` as the graph takes it: whole, or in its fixed batches, the last padded.
 
     A graph that takes any batch takes all pictures at once.
@@ -218,7 +219,7 @@ def to_batch(
     preprocessing: Preprocessing,
     dtype: npt.DTypeLike,
     count: int,
-) -> npt.NDArray[Any]:
+) -> Tensor:
     """One picture as the network's input, repeated: `(count, 3, H, W)`."""
     tensors = to_tensors([picture.pixels], [letterbox], preprocessing, dtype)
     return np.repeat(tensors, count, axis=0)

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-import numpy.typing as npt
-
 from detcli.backend.postprocess import SelectionOptions
-from detcli.backend.preprocess import to_tensors
+from detcli.backend.preprocess import Tensor, to_tensors
 from detcli.core.detections import Detections
 from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import DeviceMemoryError, InferenceError, ModelError
@@ -93,9 +91,7 @@ class HostBackend:
     def allocate(self, size: Size) -> Image:
         return new_image(size)
 
-    def prepare(
-        self, images: Sequence[Image], letterboxes: Sequence[Letterbox]
-    ) -> npt.NDArray[Any]:
+    def prepare(self, images: Sequence[Image], letterboxes: Sequence[Letterbox]) -> Tensor:
         tensors = to_tensors(
             images, letterboxes, self._contract.preprocessing, self._contract.input_dtype
         )
@@ -115,7 +111,7 @@ class Tensors(Protocol):
 
     device: str  # its name
 
-    def run_watched(self, name: str, tensor: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+    def run_watched(self, name: str, tensor: Tensor) -> dict[str, Tensor]:
         """Feed the named input and return all outputs by name.
 
         Raises:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from detcli.backend.preprocess import Tensor
 from detcli.backend.protocol import (
     BATCHES,
     LOAD_TIMEOUT_S,
@@ -59,7 +59,6 @@ except ImportError as error:
 BLOCKS_WHILE_REPLAYING = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 28)
 """Before that version, a replay waits for the GPU, whatever its run's options say."""
 
-Tensor = npt.NDArray[Any]
 Provider = tuple[str, dict[str, str]]  # an execution provider's name, and its options
 
 CPU: Sequence[Provider] = (("CPUExecutionProvider", {}),)

@@ -15,7 +15,6 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
-
 LONG = 1 << 16  # row length from which leaving out columns pays
 
 DEPTH = 16  # entries in a column

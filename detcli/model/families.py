@@ -39,7 +39,6 @@ STRETCH = Preprocessing(resize=Resize.STRETCH, interpolation=Interpolation.BILIN
 # Mean and standard deviation of the pictures of ImageNet.
 IMAGENET = replace(STRETCH, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
-
 BLACK = Preprocessing(pad=0)
 NANODET = Preprocessing(  # its levels are in this order, too
     interpolation=Interpolation.AREA,

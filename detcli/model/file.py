@@ -433,7 +433,6 @@ def _count(tensor: "TensorProto") -> int:
 
 VERSION = 31  # must be raised whenever `load`, `recognise` or `cut` gives another result
 
-
 ATTEMPTS = 5  # how often a model is read that changes meanwhile
 
 

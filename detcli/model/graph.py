@@ -17,7 +17,6 @@ PASSED_THROUGH = frozenset({"Identity", "Cast", "QuantizeLinear", "DequantizeLin
 
 MAX_INTEGERS = 1 << 16  # entries of a constant that is read as sizes, axes or indices
 
-
 MAX_STEPS = 400  # tensors that are looked at behind one
 Dims = list[int | str | None]  # a number, a symbol, or None for each axis
 

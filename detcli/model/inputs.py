@@ -153,7 +153,6 @@ HANDED_ON = frozenset(
 MERELY_NAMED = frozenset({"Cast", "Identity"})
 MAX_TENSORS = 200  # at the input; real graphs have twenty
 
-
 SIDES = (5, 7)  # of the pictures that are tried; no other axis is as long
 Values = npt.NDArray[np.float64]
 Traced = dict[str, Values]
@@ -322,7 +321,6 @@ def _factor(index: GraphIndex, name: str, given: Values) -> Values:
 
 
 COMPUTED = {"Add": np.add, "Div": np.divide, "Mul": np.multiply, "Sub": np.subtract}
-
 
 NODES = "nodes at the input"
 EXPORTER = "Ultralytics"

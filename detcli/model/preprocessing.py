@@ -212,7 +212,6 @@ EDGE_PROCESSORS = ("Detr", "Yolos", "ConditionalDetr", "DeformableDetr", "Deta",
 LONGEST_EDGE = 1333  # their default, where a file gives the shortest edge alone
 YOLOS_MULTIPLE = 16  # YolosImageProcessor rounds both sides down to a multiple of it
 
-
 SettledParts = dict[str, Fields]
 """Fields of a preprocessing by the part that they belong to."""
 

@@ -66,7 +66,6 @@ DEFAULT_SIZE = (640, 640)
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
 
-
 TASKS = {
     "classify": "it classifies whole pictures",
     "segment": "it segments objects",

@@ -173,15 +173,7 @@ class BatchDetector:
         return self._batches + sum(helper.finished for helper in self._helpers)
 
     def clone(self, device: str | Device | None = None) -> "BatchDetector":
-        """Open the same model with the same settings again, for another thread or device.
-
-        Args:
-            device: As for the constructor; by default this detector's device.
-
-        Raises:
-            DeviceError: The device cannot be used.
-            DeviceMemoryError: The model does not fit into the device's memory.
-        """
+        """Open the same model with the same settings again, see `Detector.clone`."""
         other = copy.copy(self)
         other._open(device or self.where)  # noqa: SLF001 - the same class
         return other

@@ -110,15 +110,9 @@ def choose_destination(config: Config) -> Destination:
 def hidden_classes(
     hidden: Iterable[str], kept: Iterable[str | int], names: tuple[str, ...]
 ) -> frozenset[int]:
-    """Ids of the classes to hide in pictures, which --classes must include.
+    """Ids of the classes that `--blur` hides, which `--classes`, if it is there, must include.
 
-    Args:
-        hidden: Of `--blur`, by name or id.
-        kept: Of `--classes`; empty means all.
-        names: Those of the model.
-
-    Raises:
-        UsageError: The model has no such class, or `--classes` leaves it out.
+    Raises UsageError for a class that is not among the model's `names`, or is left out.
     """
     wanted, looked_for = class_ids(hidden, names) or frozenset(), class_ids(kept, names)
     if looked_for is not None and not wanted <= looked_for:

@@ -55,16 +55,12 @@ class Journal:
     ) -> None:
         """Read a journal and open it for appending; a missing one begins empty.
 
-        Args:
-            path: The file.
-            settings: What the detections of this run depend on.
-            force: Whether to continue a journal of other settings.
-            videos: The folder for annotated videos. A video that a kill cut off does not exist;
-                its frames are detected again, so that it becomes whole.
+        `settings` are what the detections of this run depend on; a journal of others is continued
+        with `force`. A video that a kill cut off is not in the folder `videos`: its frames are
+        detected again, so that it becomes whole.
 
-        Raises:
-            UsageError: It is not a journal, or of other settings; or another run is writing to it.
-            OutputError: It cannot be read or written.
+        Raises UsageError for what is no journal, has other settings, or is being written by another
+        run, and OutputError if it cannot be read or written.
         """
         self._path = path
         self._target = Path(os.path.realpath(path))

@@ -248,7 +248,6 @@ MAX_NAME_BYTES = 65536  # no system accepts a longer path
 MAX_JSON_BYTES = 1 << 28  # of a line with a picture in it
 JSON_LINE = re.compile(r'\s*\{\s*"')
 
-
 LISTED = 'write {"path": "bus.jpg", "meta": {"id": 7}}, or image, in base64, in place of path'
 
 

@@ -25,7 +25,6 @@ _MIN_CODE = 0xC0
 # Markers that may end compressed data; others are damage, which is left to the decoder.
 _IN_SCAN = re.compile(rb"\xff[\xc4\xcc\xd8-\xfe]")
 
-
 # A PNM's kind, width, height and highest value, with spaces and comments between them.
 _PNM = re.compile(rb"P([56])" + 3 * rb"(?:\s|#[^\n]*\n)+(\d{1,9})" + rb"\s")
 _PNM_HEADER = 1024  # bytes within which it ends

@@ -31,7 +31,6 @@ MAX_FRAMES_PER_SECOND = 1000  # a higher rate in a file is a time base, or damag
 
 MAX_FRAMES = 10**9
 
-
 # For an earlier start, the frames before it are read and discarded, which is always exact.
 SEEK_FROM_S = 5.0
 DAMAGE_TIMEOUT_S = 10.0  # damaged frames are skipped for this long before giving up
@@ -49,7 +48,6 @@ _UNKNOWN_HINT = "OpenCV may lack its codec, as it does AV1: ffmpeg -i FILE NEW.m
 Reopen = Callable[[], cv2.VideoCapture]
 
 log = logging.getLogger(__name__)
-
 
 # Reads a file from a place on, at most so many bytes; none if it cannot be read.
 Part = Callable[[int, int], bytes]

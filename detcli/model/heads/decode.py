@@ -49,7 +49,6 @@ DECODE_DEPTH = 8  # nodes between a head and the join of its boxes; 1 to 4 in pr
 # From centre and size to two corners, as DeepStream-Yolo multiplies it.
 TO_CORNERS = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [-0.5, 0, 0.5, 0], [0, -0.5, 0, 0.5]])
 
-
 Parts = list[tuple[int, str]]  # what a tensor is joined from: number of channels and name of each
 
 
@@ -528,7 +527,6 @@ SUPPRESSION = frozenset(
 )
 SELECTION = frozenset({*SUPPRESSION, "TopK"})
 """Operators by which a graph selects detections itself."""
-
 
 BOXES_ONLY = "predict, inspect, bench and eval read its boxes alone with --boxes-only"
 DETECTORS = "detcli runs detectors of upright boxes: export a model for that task"
