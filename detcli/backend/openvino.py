@@ -360,7 +360,6 @@ UNCOUNTED = {"Constant", "Parameter", "Result"}  # what every graph has, and not
 
 
 def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -> "OpenvinoBackend":
-
     def check(compiled: Any) -> None:  # noqa: ANN401 - openvino's types are incomplete
         require_same_head(compiled, model)
 
@@ -368,10 +367,7 @@ def open_backend(model: PreparedModel, device: Device, options: DeviceOptions) -
     return OpenvinoBackend(compiled, precision, model.contract, str(device))
 
 
-def open_tensors(
-    graph: bytes, title: str, device: Device, options: DeviceOptions
-) -> OpenvinoTensors:
-    return OpenvinoTensors(graph, title, device, options)
+open_tensors = OpenvinoTensors
 
 
 class OpenvinoBackend(HostBackend):

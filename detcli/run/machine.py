@@ -27,6 +27,7 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
 
     It names neither the machine nor its user. `precision` is the lowest that the network uses.
     """
+    from detcli.backend.libraries import runtime_cuda
     from detcli.backend.session import onnxruntime
 
     devices = tuple(devices)
@@ -37,7 +38,6 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
         facts.gpus[ordinal].name if facts and ordinal < len(facts.gpus) else "unknown"
         for ordinal in dict.fromkeys(gpu.ordinal or 0 for gpu in gpus)
     ]
-    cuda = re.match(r"\d+\.\d+", getattr(onnxruntime, "cuda_version", None) or "")
     return {
         "begun": iso_time(datetime.now(UTC)),
         "detcli": __version__,
@@ -45,7 +45,7 @@ def describe_run(devices: Iterable[Device], precision: str | None) -> Provenance
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": processor_name(),
         "onnxruntime": onnxruntime.__version__,
-        "runtime_cuda": cuda and cuda[0],
+        "runtime_cuda": runtime_cuda(),
         "openvino": package_version("openvino") if openvino else None,
         "opencv": package_version("opencv-python", "opencv-python-headless"),
         "numpy": package_version("numpy"),

@@ -269,10 +269,9 @@ def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
 
         sinks.append(MotSink(make_folder(writing.save_mot)))
     if writing.save_coco is not None:
-        from detcli.sink.labels import CocoIds, CocoIdsFromFile, CocoSink
+        from detcli.sink.labels import CocoIds, CocoSink
 
-        images = writing.coco_images
-        ids = CocoIds() if images is None else CocoIdsFromFile(images)
+        ids = CocoIds(writing.coco_images)
         ids.require(class_names)
         sinks.append(CocoSink(open_file(writing.save_coco), ids))
     if writing.resume is not None:

@@ -205,50 +205,27 @@ ID_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2
 
 
 class CocoIds:
-    """The COCO ids of pictures and classes, taken from their names.
+    """The COCO ids of pictures and classes, taken from their names or from an `instances.json`.
 
     A picture named by a number, like COCO's 000000000009.jpg, has that id; any other has its place
     among the inputs, from 1. Where an earlier picture has this id, its place is counted from 10^18,
     which no name reaches. Classes have COCO's ids if all of COCO's 80 are among them, else their
-    own.
-    """
-
-    def __init__(self) -> None:
-        self._given: set[int] = set()
-
-    def require(self, names: Sequence[str]) -> None:
-        """Refuse a model none of whose classes has an id."""
-
-    def image_id(self, record: Record) -> int:
-        """Id of a picture; to be called once for each."""
-        source, found = record.origin.source, record.index + 1
-        match = ID_IN_STEM.fullmatch(PurePath(source).stem)
-        if match and record.origin.frame is None:
-            found = int(match[1])
-        if found in self._given:
-            message = f"{source}: an earlier picture has the COCO image id {found}; this one gets "
-            found = 10**18 + record.index + 1
-            warnings.warn(DetcliWarning(f"{message}{found}"), stacklevel=2)
-        self._given.add(found)
-        return found
-
-    def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
-        """Id of a class of the model; None to leave the class out."""
-        return coco_category(class_id, names)
-
-
-class CocoIdsFromFile(CocoIds):
-    """The ids of an `instances.json`: pictures by file name, classes by name.
-
-    If the file has no categories, classes have their usual ids.
+    own. With a file, pictures have its ids by file name, and classes by name; if it has no
+    categories, these have their usual ids.
 
     Raises:
         UsageError: The file cannot be read, or is not an instances.json; later, a picture has no
             id, or none of the classes has one.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         self._path = path
+        self._given: set[int] = set()
+        self._images: dict[str, int] = {}
+        self._categories: dict[str, int] = {}
+        self._left_out: set[str] = set()
+        if path is None:
+            return
         content = read_json(path, _unusable)
         try:
             ids = {str(image["file_name"]): int(image["id"]) for image in content["images"]}
@@ -263,9 +240,9 @@ class CocoIdsFromFile(CocoIds):
         count = Counter(PurePath(name).name for name in ids)
         names = {PurePath(name).name: image_id for name, image_id in ids.items()}
         self._images = {name: names[name] for name in count if count[name] == 1} | ids
-        self._left_out: set[str] = set()
 
     def require(self, names: Sequence[str]) -> None:
+        """Refuse a model none of whose classes is a category of the file."""
         if self._categories and self._categories.keys().isdisjoint(map(_plain, names)):
             raise UsageError(
                 f"none of the model's classes is a category of {self._path}",
@@ -273,21 +250,37 @@ class CocoIdsFromFile(CocoIds):
             )
 
     def image_id(self, record: Record) -> int:
-        """Id of the picture whose file name the source ends with."""
-        parts = PurePath(record.origin.source).parts
+        """Id of a picture; to be called once for each."""
+        source = record.origin.source
+        if self._path is not None:
+            return self._listed(source, record.origin.frame)
+        found = record.index + 1
+        match = ID_IN_STEM.fullmatch(PurePath(source).stem)
+        if match and record.origin.frame is None:
+            found = int(match[1])
+        if found in self._given:
+            message = f"{source}: an earlier picture has the COCO image id {found}; this one gets "
+            found = 10**18 + record.index + 1
+            warnings.warn(DetcliWarning(f"{message}{found}"), stacklevel=2)
+        self._given.add(found)
+        return found
+
+    def _listed(self, source: str, frame: int | None) -> int:
+        """Id of the picture of the file whose name the source ends with."""
+        parts = PurePath(source).parts
         for first in range(len(parts)):
             found = self._images.get("/".join(parts[first:]))
-            if found is not None and record.origin.frame is None:
+            if found is not None and frame is None:
                 return found
         raise UsageError(
-            f"{record.origin.source} is not among the images of {self._path}",
+            f"{source} is not among the images of {self._path}",
             "name only its pictures, or leave out --coco-images to take ids from file names",
         )
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
-        """Id of the category of the same name; a class without one is left out, with a warning."""
+        """Id of a class; None, with a warning, for one that is no category of the file."""
         if not self._categories:
-            return super().category_id(class_id, names)
+            return coco_category(class_id, names)
         name = names[class_id]
         found = self._categories.get(_plain(name))
         if found is not None or name in self._left_out:

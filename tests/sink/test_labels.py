@@ -20,7 +20,6 @@ from detcli.model.contract import class_names
 from detcli.sink.folder import OutputFolder
 from detcli.sink.labels import (
     CocoIds,
-    CocoIdsFromFile,
     CocoSink,
     LabelSink,
     LabelStudioSink,
@@ -143,7 +142,7 @@ def test_pycocotools_measures_results(results, truth):
         ([LEFT, found("right.jpg", (0, 0, 60, 40, 0.8, 0))], 0.75),
         ([found("left.jpg", (40, 5, 60, 15, 0.9, 1))], 0),  # elsewhere
     ):
-        path = results(*records, ids=CocoIdsFromFile(truth))
+        path = results(*records, ids=CocoIds(truth))
         evaluation = COCOeval(ground, ground.loadRes(str(path)), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
@@ -165,7 +164,7 @@ def test_pictures_without_an_id_of_their_own_are_left_out(name, says, results, t
     names = ("x/left.jpg", name, name, "right.jpg")
     records = [picture(one, index=index) for index, one in enumerate(names)]
     with pytest.warns(DetcliWarning) as caught:
-        path = results(*records, ids=CocoIdsFromFile(truth))
+        path = results(*records, ids=CocoIds(truth))
     first, last = (str(one.message) for one in caught)
     assert first.startswith(says)
     assert last == "2 pictures are not in the COCO results"
@@ -182,7 +181,7 @@ def test_the_published_ids_of_a_real_data_set(results, shared):
     assert own["toothbrush"] == 90
     pictures = sorted(path for path in folder.rglob("*.jpg"))[:5]
     records = [picture(str(one), "person") for one in pictures]
-    path = results(*records, ids=CocoIdsFromFile(folder / "instances.json"))
+    path = results(*records, ids=CocoIds(folder / "instances.json"))
     read = json.loads(path.read_text())
     assert [one["image_id"] for one in read] == [int(one.stem) for one in pictures]
     assert {one["category_id"] for one in read} == {1}
@@ -198,7 +197,7 @@ def instances(tmp_path):
         kinds = [{"id": 10 + number, "name": name} for number, name in enumerate(categories)]
         path = tmp_path / "instances.json"
         path.write_text(json.dumps({"images": listed, "categories": kinds, **more}))
-        return CocoIdsFromFile(path)
+        return CocoIds(path)
 
     return write
 
@@ -293,7 +292,7 @@ def test_a_file_that_is_missing_or_something_else_is_a_usage_error(tmp_path):
         if content is not None:
             path.write_bytes(content)
         with pytest.raises(UsageError, match=f"read the ids of pictures from {path}") as caught:
-            CocoIdsFromFile(path)
+            CocoIds(path)
         assert "instances.json" in caught.value.hint, content
 
 

@@ -52,7 +52,7 @@ from detcli.core.record import (
 from detcli.core.text import count
 from detcli.core.timing import POLL_S
 from detcli.run.saved import is_folder, open_lines, read_records
-from detcli.sink.labels import CocoIds, CocoIdsFromFile
+from detcli.sink.labels import CocoIds
 from detcli.sink.page.finder import Finder
 from detcli.source.sources import InputGuard
 
@@ -370,7 +370,7 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         left = SavedRun.read(request.model, path)
         different: list[str] = []
         if instances is not None or is_results(other):
-            ids = CocoIds() if instances is None else CocoIdsFromFile(Path(instances))
+            ids = CocoIds(None if instances is None else Path(instances))
             right: SavedRun = CocoResults(second, other, ids, left.classes)
         else:
             right = SavedRun.read(second, other)
