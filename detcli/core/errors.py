@@ -15,7 +15,7 @@ Each error has a hint (what to do next) and the exit code of the command line:
     │   └── DeviceMemoryError   1  the device has too little memory
     ├── CheckError              6  a requested check failed
     ├── OutputError             1  a result cannot be written
-    ├── StoreError              1  a run in shards cannot read its folder or list its inputs
+    ├── StoreError              5  a run in shards cannot read its folder or list its inputs
     └── DependencyError         1  a library is missing or cannot be loaded
 
 Warnings are `DetcliWarning`: the result stands, but deserves a look.
@@ -116,6 +116,8 @@ class OutputError(DetcliError):
 
 class StoreError(DetcliError):
     """A run in shards cannot read its folder, or list its inputs."""
+
+    exit_code = 5
 
 
 class DependencyError(DetcliError):

@@ -26,6 +26,7 @@ from detcli.core.errors import (
     DecodeError,
     DetcliError,
     InputError,
+    PlaceError,
     SourceError,
     StoreError,
     UsageError,
@@ -388,7 +389,8 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         elif os.path.exists(name):
             yield name
         elif is_missing(name):
-            raise SourceError("no such file", "check the path")
+            kind = SourceError if is_media(name) else PlaceError  # a folder, whose drive is gone
+            raise kind("no such file", "check the path")
         else:
             files = without_copies([*filter(os.path.isfile, match(name))])
             yield from self._counted([files], SourceError("no file matches", "check the pattern"))

@@ -27,7 +27,6 @@ from detcli.core.device import available_cores
 from detcli.core.errors import (
     DetcliError,
     DetcliWarning,
-    PlaceError,
     StoreError,
     UsageError,
     as_error,
@@ -216,7 +215,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         if until_s > (now_s := time.monotonic()):  # it had two tasks in hand
             return
         if at_once or pauses == len(PAUSES_S):
-            raise PlaceError(str(error), error.hint) if isinstance(error, StoreError) else error
+            raise error
         self._pauses[number] = pauses + 1, now_s + PAUSES_S[pauses]
         log.warning("%s; trying again in %s s", error, PAUSES_S[pauses])
 

@@ -325,6 +325,7 @@ def test_a_folder_that_cannot_be_listed_is_not_written_down(shards, monkeypatch)
     scandir = os.scandir
     monkeypatch.setattr("detcli.source.names.os.scandir", scan)
     shards(code=5, says="pics: cannot list it: Permission denied")
+    shards(sources="gone pics", code=5, says="gone: no such file")
     assert not shards.boxes.exists()
 
 
