@@ -11,7 +11,7 @@ from detcli.run.shards.workers import Ended, Workers, serve
 def open_here(request):
     """Start the thread, see `detcli.run.shards.open_engine`."""
     start = replace(request, set_up="builtins:id").to_json()  # the test's process is set up
-    return Workers(1, lambda _, tell: _Thread(start, tell))
+    return Workers(1, lambda _, tell, __: _Thread(start, tell))
 
 
 class _Thread:

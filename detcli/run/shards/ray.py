@@ -16,7 +16,7 @@ import signal
 import socket
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,10 +80,14 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
 
         running: set[_Actor] = set()
 
-        def begin(_: int, tell: Tell) -> _Actor:
-            actor = _Actor(ray, make.remote(), tell)
+        def begin(_: int, tell: Tell, lost_on: Collection[str]) -> _Actor | None:
+            if lost_on and least and _with_room(ray, resource, each) <= {*lost_on}:
+                return None
+            others = {"ray.io/node-id": f"!in({','.join(lost_on)})"} if lost_on else None
+            actor = _Actor(ray, make.options(label_selector=others).remote(), tell)
+            placed = actor.actor.where.remote()
             begun = actor.actor.begin.remote(__version__, str(Path.cwd()), start, files)
-            actor.listen(begun, running, patient=not least)
+            actor.listen(placed, begun, running, patient=not least)
             return actor
 
         with Workers(max(most, 1), begin, request.config.shards.worker_timeout) as workers:
@@ -155,6 +159,12 @@ def _nodes(ray: Any) -> str:  # noqa: ANN401 - the module
     return ", ".join(nodes[:8]) + (", ..." if len(nodes) > 8 else "")
 
 
+def _with_room(ray: Any, resource: str, each: int) -> set[str]:  # noqa: ANN401 - the module
+    """The nodes that are alive and big enough for an actor."""
+    nodes = [one for one in ray.nodes() if one["Alive"]]
+    return {one["NodeID"] for one in nodes if one["Resources"].get(resource, 0) >= each}
+
+
 def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
@@ -167,8 +177,9 @@ class _Actor:
     actor: Any  # as Ray hands it out
     tell: Tell
 
-    def listen(self, begun: Any, running: set["_Actor"], *, patient: bool) -> None:  # noqa: ANN401 - Ray's reference
-        threading.Thread(target=self._listen, args=[begun, running, patient], daemon=True).start()
+    def listen(self, placed: Any, begun: Any, running: set["_Actor"], *, patient: bool) -> None:  # noqa: ANN401 - Ray's references
+        how = [placed, begun, running, patient]
+        threading.Thread(target=self._listen, args=how, daemon=True).start()
 
     def send(self, task: Task | None) -> None:
         with contextlib.suppress(Exception):  # it is gone, which the other thread tells
@@ -181,14 +192,16 @@ class _Actor:
     def end(self) -> None:
         """Ray ends it."""
 
-    def _listen(self, begun: Any, running: set["_Actor"], patient: bool) -> None:  # noqa: ANN401, FBT001
+    def _listen(self, placed: Any, begun: Any, running: set["_Actor"], patient: bool) -> None:  # noqa: ANN401, FBT001
+        node = ""
         try:
-            while not self.ray.wait([begun], timeout=ROOM_S)[0]:
+            while not self.ray.wait([placed], timeout=ROOM_S)[0]:
                 if not running and not patient:
                     reason = f"no node has had room for an actor for {ROOM_S:.0f} s"
                     hint = "wait until other jobs end, or for nodes to come with --actors 0..N"
                     self.tell(DeviceError(f"{reason}: {_nodes(self.ray)}", hint))
                     return
+            node = self.ray.get(placed)
             if refusal := self.ray.get(begun):
                 hint = f"give all nodes what this machine has: {INSTALL}"
                 self.tell(DeviceError(refusal, hint))
@@ -197,7 +210,7 @@ class _Actor:
             while not self._fetch_events():
                 pass
         except Exception as error:  # noqa: BLE001 - of Ray, gRPC, or the actor's own process
-            self.tell(Ended(_cause(error)))
+            self.tell(Ended(_cause(error), node))
         finally:
             running.discard(self)
 
@@ -250,6 +263,13 @@ def _actor() -> type:
 
             work_here(folder, start, files, self._tasks.get, self._events.put)
             return ""
+
+        def where(self) -> str:
+            """The node that it is on."""
+            import ray
+
+            node: str = ray.get_runtime_context().get_node_id()
+            return node
 
         def give(self, task: bytes) -> None:
             """Take a task."""

@@ -16,8 +16,8 @@ import sys
 import threading
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -65,6 +65,7 @@ class Ended:
     """A worker has ended."""
 
     cause: str  # what ended it; empty if it had nothing left to do
+    node: str = ""  # where it was, if the engine has more than one
 
 
 WorkerEvent = WorkReport | More | DetcliWarning | DetcliError | Ended
@@ -87,12 +88,14 @@ class ShardWorker(Protocol):
         """Wait a moment for the worker to end, then kill it."""
 
 
+Begin = Callable[[int, Tell, Collection[str]], ShardWorker | None]
+"""Begins a worker, given its number, but not on these nodes; None if there is no other."""
+
+
 class Workers(contextlib.AbstractContextManager["Workers"]):
     """The workers of an engine, each replaced when it dies; leaving the context ends them."""
 
-    def __init__(
-        self, count: int, begin: Callable[[int, Tell], ShardWorker], timeout_s: float = 0
-    ) -> None:
+    def __init__(self, count: int, begin: Begin, timeout_s: float = 0) -> None:
         """Prepare; the first worker starts with the context, the others in `run`.
 
         One that has work and gives no sign of life for `timeout_s` is replaced; 0 for never.
@@ -107,7 +110,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         self._nodes: dict[int, str] = {}
         self._pauses: dict[int, tuple[int, float]] = {}  # how many in a row, and until when
         self._proven = False  # whether any worker has done anything
-        self._losses: Counter[int] = Counter()  # how often in a row each was lost without a shard
+        # How often in a row each was lost without a shard, on each node.
+        self._losses: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._silent: dict[int, RunningTime] = {}
 
     def __enter__(self) -> Self:
@@ -132,10 +136,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             if isinstance(event, Ready):
                 return event
             if isinstance(event, Ended):
-                self._losses[number] += 1
-                if self._losses[number] == STARTS:
-                    raise repeated_deaths_error(event.cause, "none has started")
-                self._start(number)
+                self._losses[number][event.node] += 1
+                self._replace(number, event, "none has started")
 
     def run(self, schedule: Schedule) -> Iterator[Progress | Counts]:
         """Work all shards of a schedule; yields progress, and the counts of each shard."""
@@ -158,22 +160,30 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             case Done():
                 self._proven = True
                 self._pauses.pop(number, None)
+                self._losses.pop(number, None)
                 return schedule.done(number, event)
             case Failed(task, error, mostly):
                 schedule.failed(number, task)
                 self._pause(number, error, at_once=mostly and not self._proven)
-            case Ended(cause):
-                self._losses[number] = 0 if schedule.holds(number) else self._losses[number] + 1
+            case Ended(""):
                 del self._workers[number]
+            case Ended(cause):
                 self._waiting.discard(number)
-                if cause:
-                    counts = schedule.died(number, cause)
-                    if self._losses[number] < STARTS:
-                        self._start(number)
-                    elif not self._workers:
-                        raise repeated_deaths_error(cause, "the last one had no shard in hand")
-                    return counts
+                if schedule.holds(number):
+                    self._losses.pop(number, None)
+                else:
+                    self._losses[number][event.node] += 1
+                counts = schedule.died(number, cause)
+                self._replace(number, event, "the last one had no shard in hand")
+                return counts
         return None
+
+    def _replace(self, number: int, ended: Ended, when: str) -> None:
+        """Start another worker, if one can be had; raises an InferenceError if none is left."""
+        del self._workers[number]
+        self._start(number)
+        if not self._workers:
+            raise repeated_deaths_error(ended.cause, when)
 
     def _watch(self, schedule: Schedule) -> None:
         """Name workers that give no sign of life, and end those that have not for too long."""
@@ -248,8 +258,10 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     def _start(self, number: int) -> None:
         self._turns[number] += 1
+        lost_on = [node for node, losses in self._losses[number].items() if losses >= STARTS]
         with interrupts.held():
-            self._workers[number] = self._begin(number, self._tell(number))
+            if (worker := self._begin(number, self._tell(number), lost_on)) is not None:
+                self._workers[number] = worker
 
     def _tell(self, number: int) -> Tell:
         """What takes the events of the worker that has this number now."""
@@ -308,7 +320,9 @@ def open_local(count: int, request: WorkRequest) -> Workers:
     share = max(1, cores // count)
     each = request.config.running.workers or share
 
-    def begin(number: int, tell: Tell) -> _Process:
+    def begin(number: int, tell: Tell, lost_on: Collection[str]) -> _Process | None:
+        if lost_on:
+            return None
         own = devices[number::count] or (devices[number % len(devices)],)
         return _Process(request.placed(own, each, share), tell)
 

@@ -28,6 +28,7 @@ from detcli import __version__
 from detcli.core.files import Folder
 from detcli.model.file import ModelFile
 from detcli.run.shards.ray import _actor, _unpacked
+from detcli.run.shards.schedule import STARTS
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
@@ -63,11 +64,26 @@ def head(tmp_path_factory):
             _wait_for(port, process)
             yield process, f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}"
         finally:
-            family = [process, *psutil.Process(process.pid).children(recursive=True)]
-            for one in family:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    one.kill()
-            process.wait()
+            _end(process)
+
+
+@contextlib.contextmanager
+def joined(address, cores, environment):
+    """A node more, with so many cores."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}"]
+    command += ["--block", f"--num-cpus={cores}", "--object-store-memory=100000000"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        _end(process)
+
+
+def _end(process):
+    for one in [process, *psutil.Process(process.pid).children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    process.wait()
 
 
 def _wait_for(port, process):
@@ -124,6 +140,28 @@ def test_a_picture_that_kills_its_actor_is_an_error_record(make_pictures, one_ru
     ((source, error),) = errors_of(merged(tmp_path / "boxes", 3), expected).items()
     assert "poison" in source
     assert "the process that worked it died 3 times" in error["message"]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_node_whose_actors_always_die_is_left_for_another(head, make_pictures, one_run, tmp_path):
+    """Nothing can be worked on the first that has room; the run waits for the next."""
+    command, expected = one_run(make_pictures(6))
+    on = ["--on", "ray", "--actors", "0..1", "--workers", 3]
+    site, boxes = tmp_path / "site", tmp_path / "boxes"
+    site.mkdir()
+    died = site / "died"
+    kill = f"import os; open({str(died)!r}, 'a').write('x'); os.abort()"
+    (site / "onnxruntime.py").write_text(kill)
+    process = forked.start([*command, "-o", f"{boxes}/", *on])
+    with joined(head[1], 3, os.environ | OWN | {"PYTHONPATH": str(site)}):
+        while not died.exists() or len(died.read_text()) < STARTS:
+            assert process.is_alive()
+            time.sleep(0.1)
+        with joined(head[1], 3, os.environ | OWN):
+            process.join(240)
+    assert process.exitcode == 0
+    assert len(died.read_text()) == STARTS
+    assert merged(boxes) == expected
 
 
 @pytest.mark.usefixtures("cluster")

@@ -11,7 +11,7 @@ from detcli.run.shards.workers import Ended, More, Workers
 class Worker:
     """Does nothing, and says that it is done."""
 
-    def __init__(self, number, tell):
+    def __init__(self, number, tell, _=()):
         self._tell = tell
         self.number = number
         tell(Ready("here", header()["settings"], "1.0"))
@@ -35,7 +35,7 @@ def test_there_are_no_more_workers_than_shards(store):
     for shards, expected in (([], 1), ([0], 1), ([0, 1, 2], 3)):
         started = []
 
-        def begin(number, tell, started=started):
+        def begin(number, tell, _, started=started):
             started.append(number)
             return Worker(number, tell)
 
@@ -46,28 +46,40 @@ def test_there_are_no_more_workers_than_shards(store):
         assert len(worked) == len(shards)
 
 
-@pytest.mark.parametrize(("lost", "ends"), [(6 * (STARTS - 1), False), (10_000, True)])
-def test_the_run_ends_when_no_worker_can_be_had(store, lost, ends):
-    """Six workers are lost again and again before they have a shard, as with their node."""
+@pytest.mark.parametrize(
+    ("lost", "nodes", "ends"),
+    [
+        (6 * (STARTS - 1), 1, False),
+        (20 * STARTS, 10_000, False),
+        (10_000, 1, True),
+        (10_000, 2, True),
+    ],
+)
+def test_the_run_ends_when_no_worker_can_be_had(store, lost, nodes, ends):
+    """Six workers are lost again and again before they have a shard, as with their node.
+
+    Each node that comes in its place may be lost, too.
+    """
     manifest = written(store, map(str, range(30)), 1)
     started = []
 
-    class Lost(Worker):
-        def __init__(self, number, tell):
-            started.append(number)
-            if len(started) > lost + 1 or (len(started) == 1 and not ends):
-                super().__init__(number, tell)
-                return
-            if len(started) == 1:
-                tell(Ready("here", header()["settings"], "1.0"))
-            tell(Ended("SIGTERM"))
+    def begin(number, tell, lost_on):
+        if not (there := [str(one) for one in range(nodes) if str(one) not in lost_on]):
+            return None
+        started.append(number)
+        if len(started) > lost + 1 or (len(started) == 1 and not ends):
+            return Worker(number, tell)
+        if len(started) == 1:
+            tell(Ready("here", header()["settings"], "1.0"))
+        tell(Ended("SIGTERM", there[len(started) % len(there)]))
+        return Worker(number, lambda _: None)
 
-    with Workers(6, Lost) as workers:
+    with Workers(6, begin) as workers:
         workers.ready()
         if ends:
             with pytest.raises(InferenceError, match="keep dying: SIGTERM; the last one had no sh"):
                 [*workers.run(Schedule(store, manifest, range(30)))]
-            assert len(started) == 6 * STARTS
+            assert len(started) == 6 * STARTS * nodes
         else:
             assert len([*workers.run(Schedule(store, manifest, range(30)))]) == 30
 
