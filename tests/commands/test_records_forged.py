@@ -81,12 +81,12 @@ def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files, det
 @pytest.mark.parametrize("fields", [{"settings": None}, {"inputs": 3}, {"shard_size": "9"}])
 def test_a_manifest_of_other_fields_is_damaged(fields, refuse, files, detcli):
     detcli(*IN_SHARDS, cwd=files)
-    path = files / "boxes/manifest.jsonl"
+    path = files / "boxes/_manifest.jsonl"
     header, rest = path.read_text().split("\n", 1)
     path.write_text(json.dumps(json.loads(header) | fields) + "\n" + rest)
     predict = " ".join(IN_SHARDS)
     for command in ("merge boxes", "report boxes -o page", "verify boxes fine.jsonl", predict):
-        assert "manifest.jsonl" in refuse(command, 2)
+        assert "_manifest.jsonl" in refuse(command, 2)
 
 
 @pytest.mark.parametrize(

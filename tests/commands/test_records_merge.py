@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import cv2
+import duckdb
 import forked
 import pyarrow as pa
 import pytest
@@ -87,13 +88,21 @@ def test_merged_parts_are_what_one_run_writes(worked, merge, parts, name):
         assert output.read_bytes() == (worked / f"one.{name}").read_bytes()
 
 
-def test_merged_parquet_is_read_as_a_folder(worked, merge, tmp_path):
-    (tmp_path / "merged").mkdir()
-    merge(worked / "parquet", output="merged/all.parquet")
-    whole = dataset.dataset(tmp_path / "merged").to_table()
-    assert whole.equals(parquet.read_table(worked / "one.parquet"))
-    parts = dataset.dataset(worked / "parquet", exclude_invalid_files=True)
-    assert parts.count_rows() == whole.num_rows
+def test_parts_of_parquet_are_read_as_a_folder(worked):
+    """Without the manifest, which lies there, too."""
+    whole = dataset.dataset(worked / "one.parquet").to_table()
+    parts = dataset.dataset(worked / "parquet").to_table()
+    assert [one for one in whole.column_names if not parts[one].equals(whole[one])] == ["index"]
+    assert len(duckdb.read_parquet(f"{worked / 'parquet'}/*.parquet")) == len(whole)
+
+
+def test_a_folder_of_an_earlier_version_is_merged_but_not_gone_on_with(
+    boxes, worked, merge, invoke
+):
+    (boxes / "_manifest.jsonl").rename(boxes / "manifest.jsonl")
+    merge(boxes, says="wrote 20 records of 7 parts")
+    done = invoke("predict", worked / "pics", "-m", worked / "colours.onnx", "-o", f"{boxes}/")
+    assert (done.returncode, "has manifest.jsonl, but no _manifest" in done.stderr) == (2, True)
 
 
 def part_of_version_1(path):
@@ -188,7 +197,9 @@ def test_a_record_of_another_shape_is_a_fault_of_its_part(boxes, merge, name, li
     merge(boxes, "--format", name, output=f"all.{name}", code=6, says=says)
 
 
-@pytest.mark.parametrize("name", ["part-00001.jsonl", "manifest.jsonl", "part-00001.parquet"])
+@pytest.mark.parametrize(
+    "name", ["part-00001.jsonl", "_manifest.jsonl", "manifest.jsonl", "part-00001.parquet"]
+)
 @pytest.mark.parametrize("place", ["boxes", "s3://bucket/boxes"])
 def test_no_part_is_overwritten(boxes, merge, place, name):
     says = "has the name of a manifest or a part"
@@ -201,8 +212,8 @@ def test_no_part_is_overwritten(boxes, merge, place, name):
         ("WORKED", "all/", [], "all/ is a folder"),
         ("WORKED", "-", ["--format", "parquet"], "--format parquet needs --output"),
         ("", "all.jsonl", [], "no folder given"),  # as where a variable is not set
-        (".", "all.jsonl", [], "has no manifest.jsonl"),
-        ("absent", "all.jsonl", [], "has no manifest.jsonl"),
+        (".", "all.jsonl", [], "has no _manifest.jsonl"),
+        ("absent", "all.jsonl", [], "has no _manifest.jsonl"),
         (".", "all.txt", [], "the suffix .txt names no format"),
     ],
 )

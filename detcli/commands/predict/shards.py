@@ -28,6 +28,7 @@ from detcli.run.shards import open_engine
 from detcli.run.shards.manifest import (
     EXAMPLES,
     FIRST,
+    NAME,
     PART,
     HeaderJson,
     Manifest,
@@ -145,15 +146,17 @@ def begin(
     with Names(entries or (), stamped=extend) as names:
         begun = False
         if not store.exists(FIRST):
+            ours = [one for one in store.names() if NAME.fullmatch(one) or PART.fullmatch(one)]
+            if ours:
+                raise UsageError(
+                    f"{store} has {min(ours)}, but no {FIRST}",
+                    "restore it, or write to another folder; one of an earlier version can be "
+                    "merged, but not gone on with",
+                )
             if entries is None:
                 raise UsageError(
                     f"no inputs given, and {store} has no {FIRST} to go on with",
                     "name pictures or videos, or use --files-from",
-                )
-            if (part := next(filter(PART.fullmatch, store.names()), None)) is not None:
-                raise UsageError(
-                    f"{store} has parts, such as {part}, but no {FIRST}",
-                    "restore it, or write to another folder",
                 )
             size = shard_size or max(MIN_SHARD, min(MAX_SHARD, -(-len(names) // SHARDS)))
             begun = publish(store, FIRST, {**header, "shard_size": size}, names)

@@ -252,7 +252,7 @@ def is_saved(name: str) -> bool:
         return True
     path = Path(name)
     try:
-        if path.is_fifo() or (path / "manifest.jsonl").is_file():
+        if path.is_fifo() or any(path.glob("*manifest.jsonl")):
             return True
         with path.open("rb") as file:
             begins = file.read(2)

@@ -1,7 +1,9 @@
 """The manifest: the names of each shard and the settings of the run, written before it starts.
 
-    manifest.jsonl         a header, a line for each shard, and a line that says how many there are
-    manifest-00001.jsonl   the same for names that came later, whose shards are further ones
+    _manifest.jsonl         a header, a line for each shard, and a line that says how many
+    _manifest-00001.jsonl   the same for names that came later, whose shards are further ones
+
+Readers of folders of Parquet pass over names that begin with `_`; earlier versions began without.
 
 Each is published once, like the parts; part-00042.jsonl holds the records of shard 42. Shards have
 the names in the order in which a run on one machine takes them, so that the parts one after the
@@ -29,8 +31,8 @@ from detcli.core.record import SettingsJson
 from detcli.run.shards.store import Store
 from detcli.source.listing import HASH, Hashes, HashOf, Name, from_json, to_json
 
-FIRST = "manifest.jsonl"
-NAME = re.compile(r"manifest(?:-([0-9]{5,18}))?\.jsonl")
+FIRST = "_manifest.jsonl"
+NAME = re.compile(r"_?manifest(?:-([0-9]{5,18}))?\.jsonl")
 PART = re.compile(r"part-([0-9]{5,18})(?:-([1-9][0-9]{0,8}))?\.(jsonl|parquet)")
 
 
@@ -107,7 +109,7 @@ class Manifest:
         found = sorted(
             (int(match[1] or 0), name) for name in store.names() if (match := NAME.fullmatch(name))
         )
-        if not found or found[0][1] != FIRST:
+        if not found or found[0][0]:
             raise UsageError(
                 f"{store} has no {FIRST}, so it is not the output of a run in shards",
                 "name the folder that was given to predict --output",
@@ -232,7 +234,7 @@ def _is_header(fields: Any) -> bool:  # noqa: ANN401 - JSON
 
 def file_name(number: int) -> str:
     """Name of a manifest's first file, or of an extension, which are numbered from 1."""
-    return f"manifest-{number:05}.jsonl" if number else FIRST
+    return f"_manifest-{number:05}.jsonl" if number else FIRST
 
 
 def publish(

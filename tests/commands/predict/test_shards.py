@@ -137,7 +137,7 @@ def test_a_video_is_one_name_of_its_shard(shards, in_shards, make_video):
 def test_no_names_make_no_parts(shards, tmp_path):
     (tmp_path / "list").write_bytes(b"")
     shards("--files-from list", sources="")
-    assert [path.name for path in shards.boxes.iterdir()] == ["manifest.jsonl"]
+    assert [path.name for path in shards.boxes.iterdir()] == ["_manifest.jsonl"]
 
 
 def test_nothing_to_begin_with_is_refused(shards):
@@ -258,7 +258,7 @@ def test_a_run_in_shards_tells_how_far_it_is(shards, invoke):
     assert said.startswith("3 of 3 shards done, 10 inputs\nlast part ")
     assert "1 record with an error: DecodeError: " in said
     done = invoke("status", shards.pictures)
-    assert (done.returncode, "has no manifest.jsonl" in done.stderr) == (2, True)
+    assert (done.returncode, "has no _manifest.jsonl" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
@@ -361,7 +361,7 @@ def test_an_interrupt_says_how_to_go_on(shards, tmp_path):
 
 def test_the_manifest_tells_what_the_run_depends_on(shards):
     shards("--end 5 --max-pixels 100000")
-    head = json.loads((shards.boxes / "manifest.jsonl").read_text().splitlines()[0])
+    head = json.loads((shards.boxes / "_manifest.jsonl").read_text().splitlines()[0])
     assert head["inputs"] == {"start_s": 0, "end_s": 5, "max_pixels": 100_000, "strict": False}
     assert head["settings"]["conf"] == 0.5
     assert head["shard_size"] == 4

@@ -73,18 +73,18 @@ def test_new_names_extend_a_run(store):
     assert [*opened.manifest][4].names == ("x", "y")
     assert begin(store, header(), [*NAMES, "x", "y"]).added == 0
     assert begin(store, header(), [*NAMES, "x", "y"], extend=True).added == 0
-    assert sorted(store.names()) == ["manifest-00001.jsonl", FIRST]
+    assert sorted(store.names()) == ["_manifest-00001.jsonl", FIRST]
 
 
 def test_nothing_begins_without_names(store):
-    with pytest.raises(UsageError, match=r"no inputs given, and .* has no manifest\.jsonl"):
+    with pytest.raises(UsageError, match=r"no inputs given, and .* has no _manifest\.jsonl"):
         begin(store, header(), None)
 
 
 def test_parts_without_a_manifest_are_refused(store, tmp_path):
     (tmp_path / "boxes").mkdir()
     (tmp_path / "boxes" / "part-00003.jsonl").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"has parts, such as part-00003\.jsonl, but no manifest"):
+    with pytest.raises(UsageError, match=r"has part-00003\.jsonl, but no _manifest"):
         begin(store, header(), NAMES)
     assert [*store.names()] == ["part-00003.jsonl"]
 

@@ -27,7 +27,7 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_
     assert finished.returncode == 0, finished.stderr
     assert merged.read_text().replace("s3://photos/pics", str(folder)) == local.read_text()
     assert s3.keys("boxes/") == [
-        "boxes/manifest.jsonl",
+        "boxes/_manifest.jsonl",
         *(f"boxes/part-{number:05}.jsonl" for number in range(6)),
     ]
     # What is lost is worked again, and nothing else.

@@ -42,8 +42,8 @@ def test_further_names_are_further_shards(store):
     assert [*manifest.all_names()] == [*NAMES, "x", "y", "z", "w"]
     assert len({shard.run for shard in manifest}) == 3
     assert len(manifest.hashes(hash_of)) == 14
-    publish(store, "manifest-00004.jsonl", manifest.header, ["x"], 3)
-    with pytest.raises(UsageError, match=r"manifest-00003\.jsonl is missing"):
+    publish(store, "_manifest-00004.jsonl", manifest.header, ["x"], 3)
+    with pytest.raises(UsageError, match=r"_manifest-00003\.jsonl is missing"):
         Manifest(store)
 
 
@@ -73,7 +73,7 @@ def test_a_manifest_that_was_cut_off_is_refused(store, first, kept):
     lines = first.read_bytes().splitlines(keepends=True)
     assert len(lines) == 5
     first.write_bytes(b"".join(lines[:kept]) + lines[kept][:-5])
-    with pytest.raises(UsageError, match=r"manifest.jsonl in .*boxes is damaged"):
+    with pytest.raises(UsageError, match=r"_manifest.jsonl in .*boxes is damaged"):
         Manifest(store)
 
 
@@ -115,10 +115,10 @@ def test_a_manifest_that_changes_while_it_is_read_is_refused(store, first):
 
 def test_a_folder_without_a_manifest_is_refused(store, tmp_path):
     for _ in range(2):
-        with pytest.raises(UsageError, match=r"has no manifest\.jsonl"):
+        with pytest.raises(UsageError, match=r"has no _manifest\.jsonl"):
             Manifest(store)
         written(store, NAMES, 4)
-        (tmp_path / "boxes" / FIRST).rename(tmp_path / "boxes" / "manifest-00001.jsonl")
+        (tmp_path / "boxes" / FIRST).rename(tmp_path / "boxes" / "_manifest-00001.jsonl")
 
 
 def test_the_manifest_is_json_lines(first):

@@ -176,9 +176,9 @@ def test_a_part_that_cannot_be_published_stays_to_be_done(tmp_path, names, make_
     (failed,) = play.of(Failed)
     assert (type(failed.error), failed.task.shard.number) == (OutputError, 1)
     assert "part-00001" in str(failed.error)
-    (tmp_path / "boxes" / "manifest.jsonl").unlink()  # as where the drive of the folder is gone
+    (tmp_path / "boxes" / "_manifest.jsonl").unlink()  # as where the drive of the folder is gone
     play.work(play.tasks()[:1])
-    assert "boxes has no manifest.jsonl" in str(play.of(Failed)[1].error)
+    assert "boxes has no _manifest.jsonl" in str(play.of(Failed)[1].error)
 
 
 def test_an_outage_is_no_result(tmp_path, names, make_model):

@@ -164,10 +164,10 @@ def test_a_full_disk_ends_the_run(make_pictures, one_run, tmp_path):
     command, expected = one_run(make_pictures(30))
     command += ["--shard-size", 30, "-o"]
     assert forked.run([*command, f"{tmp_path / 'whole'}/"]).returncode == 0
-    sizes = [(tmp_path / "whole" / name).stat().st_size for name in ("manifest.jsonl", PART)]
+    sizes = [(tmp_path / "whole" / name).stat().st_size for name in ("_manifest.jsonl", PART)]
     assert sizes[0] < sizes[1]
     command.append(f"{tmp_path / 'boxes'}/")
-    for name, size in zip(("manifest.jsonl", PART), sizes, strict=True):
+    for name, size in zip(("_manifest.jsonl", PART), sizes, strict=True):
         limited = [sys.executable, "-c", LIMITED, size - 1, *command]
         done = subprocess.run(
             [*map(str, limited)], check=False, capture_output=True, text=True, timeout=120
