@@ -1,5 +1,7 @@
 """What becomes of records later: they are merged, made a page of, and described by a schema."""
 
+import contextlib
+import json
 import time
 from collections import Counter
 from contextlib import closing
@@ -14,7 +16,7 @@ from detcli.cli.messages import progress, say, set_verbosity
 from detcli.cli.options import adapted, command
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core.config import INPUT, OUTPUT, Config, Messages, Writing
-from detcli.core.errors import CheckError, InputError, UsageError
+from detcli.core.errors import CheckError, InputError, StoreError, UsageError
 from detcli.core.files import StandardOutput
 from detcli.core.interrupts import interrupts
 from detcli.core.options import REQUIRED, option
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from detcli.core.record import DetectionJson, RecordJson
     from detcli.run.shards.manifest import Manifest
     from detcli.run.shards.parts import Merge
+    from detcli.run.shards.store import Store
     from detcli.sink.protocol import RecordSink
 
 PAGES = {
@@ -120,6 +123,7 @@ class RunStatus:
     inputs: int
     shards: int
     done: int  # shards whose part is there
+    working: int  # shards that are being worked, as far as the runs at work say
     failed: dict[str, int]  # how many records have an error, by its kind
     last_s: float | None  # seconds since the last part
     inputs_per_s: float | None  # while the last parts were made
@@ -129,7 +133,8 @@ class RunStatus:
         """What people read."""
         from rich.text import Text
 
-        yield Text(f"{self.done} of {count(self.shards, 'shard')} done, {self.inputs} inputs")
+        shards = f"{self.done} of {count(self.shards, 'shard')} done, {self.working} at work"
+        yield Text(f"{shards}, {self.inputs} inputs")
         if self.last_s is not None:
             yield Text(f"last part {self.last_s:.0f} s ago")
         if self.left_s is not None:
@@ -172,12 +177,25 @@ def status(
         inputs=manifest.names,
         shards=len(manifest),
         done=len(done),
+        working=len(_worked(store, times) - done.keys()),
         failed=dict(sum(done.values(), Counter()).most_common()),
         last_s=time.time() - ends[-1] if ends else None,
         inputs_per_s=rate,
         left_s=left,
     )
     write_report(found, report_format, RunStatus.lines)
+
+
+def _worked(store: "Store", times: dict[str, float]) -> set[int]:
+    """The shards that runs have in hand, as far as these say so and have done lately."""
+    from detcli.run.shards.store import NOTE, RENEW_S
+
+    found: set[int] = set()
+    for name, time_s in times.items():
+        if name.startswith(NOTE) and time.time() - time_s < 3 * RENEW_S:
+            with contextlib.suppress(StoreError, ValueError, TypeError), store.open(name) as file:
+                found.update(json.load(file))
+    return found
 
 
 def _copy(merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, shown: bool) -> None:

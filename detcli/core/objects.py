@@ -333,6 +333,11 @@ class Bucket:
                 max_concurrency=2,
             )
 
+    def delete(self, key: str) -> None:
+        """Remove an object, if there is one."""
+        with self._told():
+            self._obstore.delete(self.store, checked(key))
+
     def sign(self, key: str) -> str:
         """An HTTP address from which an object can be read for a day by whoever has it."""
         with self._told():

@@ -1,8 +1,11 @@
 """A run in shards: `detcli predict SOURCE... -o FOLDER/`."""
 
+import contextlib
+import json
+import os
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -36,7 +39,7 @@ from detcli.run.shards.manifest import (
 )
 from detcli.run.shards.parts import Merge, shown, survey
 from detcli.run.shards.schedule import Schedule
-from detcli.run.shards.store import Store, open_store
+from detcli.run.shards.store import NOTE, RENEW_S, Store, open_store
 from detcli.run.shards.work import Progress, WorkRequest
 from detcli.run.shards.workers import Workers
 from detcli.source.listing import Name, Names, source_of
@@ -222,6 +225,25 @@ def _say_begin(store: Store, opened: OpenedRun, done: int, mine: int) -> None:
         say(f"{store}: {done} of {count(mine, 'shard')} done already")
 
 
+@contextlib.contextmanager
+def _noting(store: Store, schedule: Schedule) -> Iterator[Callable[[], None]]:
+    """Write down from time to time which shards are being worked, when the function is called."""
+    name, begin_s = f"{NOTE}{os.urandom(8).hex()}.json", time.monotonic()
+    last_s = begin_s
+
+    def renew() -> None:
+        nonlocal last_s
+        if time.monotonic() - last_s >= RENEW_S:
+            store.note(name, json.dumps(schedule.held).encode())
+            last_s = time.monotonic()
+
+    try:
+        yield renew
+    finally:
+        if last_s != begin_s:
+            store.note(name)
+
+
 def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> Counts:
     """Work what is left, with progress meanwhile and a summary at the end."""
     counts, start_s = Counts(), time.perf_counter()
@@ -236,10 +258,14 @@ def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> C
         return time.perf_counter() - start_s
 
     try:
-        with progress(
-            lambda: schedule.total - schedule.elsewhere, wanted=not quiet, status=status
-        ) as advance:
+        with (
+            _noting(store, schedule) as renew,
+            progress(
+                lambda: schedule.total - schedule.elsewhere, wanted=not quiet, status=status
+            ) as advance,
+        ):
             for event in engine.run(schedule):
+                renew()
                 if isinstance(event, Progress):
                     records += event.records
                     continue

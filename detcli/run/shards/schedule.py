@@ -69,6 +69,11 @@ class Schedule:
         """Whether nothing is left to do, or being done."""
         return not (self._waiting or self._suspects or any(self._held.values()))
 
+    @property
+    def held(self) -> list[int]:
+        """The shards that are being worked."""
+        return sorted({task.shard.number for held in self._held.values() for task in held})
+
     def holds(self, worker: WorkerId) -> bool:
         """Whether a worker has a task in hand."""
         return bool(self._held.get(worker))

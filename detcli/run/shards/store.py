@@ -17,11 +17,17 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from detcli.core.errors import OutputError, StoreError, UsageError, system_reason
-from detcli.core.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder
+from detcli.core.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder, write_file
 from detcli.core.objects import Address, Bucket, ObjectError, ObjectExistsError, checked
 from detcli.core.text import is_object, public_name
 
 CHUNK = 1 << 20
+
+NOTE = "_working-"
+"""How the names of files begin that say which shards are being worked, for a time."""
+
+RENEW_S = 20.0
+"""How often a run writes its own anew; it counts for three times as long."""
 
 
 class LocalFolder:
@@ -50,7 +56,11 @@ class LocalFolder:
 
     def times(self) -> dict[str, float]:
         """When each of them was published, in seconds since 1970."""
-        return {name: (self._path / name).lstat().st_mtime for name in self.names()}
+        times = {}
+        for name in self.names():
+            with contextlib.suppress(FileNotFoundError):  # a note that is gone by now
+                times[name] = (self._path / name).lstat().st_mtime
+        return times
 
     def exists(self, name: str) -> bool:
         """Whether a file has been published."""
@@ -96,6 +106,14 @@ class LocalFolder:
             file.discard()
             raise
         return file.commit_new()
+
+    def note(self, name: str, content: bytes = b"") -> None:
+        """Try to write a file that is not a part of the run, or to remove it if it is empty."""
+        with contextlib.suppress(OSError, OutputError):
+            if content:
+                write_file(self._path / name, content)
+            else:
+                (self._path / name).unlink()
 
     def _unreadable(self, name: str, error: OSError) -> StoreError:
         reason = f"cannot read {self._path / name}: {system_reason(error)}"
@@ -155,6 +173,13 @@ class ObjectFolder:
         except ObjectError as error:
             raise OutputError(f"cannot write {self}{name}: {error}", error.hint) from None
         return True
+
+    def note(self, name: str, content: bytes = b"") -> None:
+        with contextlib.suppress(ObjectError):
+            if content:
+                self._bucket.write(self._address.key + name, content)
+            else:
+                self._bucket.delete(self._address.key + name)
 
     @cached_property
     def _bucket(self) -> Bucket:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import sys
 import tarfile
@@ -249,13 +250,14 @@ def test_a_run_in_shards_tells_how_far_it_is(shards, invoke):
         "inputs": 10,
         "shards": 3,
         "done": 2,
+        "working": 0,
         "failed": {},
         "inputs_per_s": pytest.approx(10 / 3 / 20, rel=0.01),
         "left_s": pytest.approx(20, rel=0.01),
     }
     (shards.boxes / "part-00002.away").rename(shards.part(2))
     said = invoke("status", shards.boxes, "--format", "table").stdout
-    assert said.startswith("3 of 3 shards done, 10 inputs\nlast part ")
+    assert said.startswith("3 of 3 shards done, 0 at work, 10 inputs\nlast part ")
     assert "1 record with an error: DecodeError: " in said
     done = invoke("status", shards.pictures)
     assert (done.returncode, "has no _manifest.jsonl" in done.stderr) == (2, True)
@@ -287,6 +289,28 @@ def test_a_tar_file_is_one_name_of_its_shard(shards, predict, invoke, form):
     shards(f"--format {form} --retry-failed", sources="", size=2, says="2 pictures, 1 detection")
     done = invoke("merge", "boxes/", cwd=shards.boxes.parent)
     assert done.stdout == predict("{00..02}.tar pics/0000.png --conf 0.5").stdout
+
+
+def test_what_is_at_work_is_told_while_it_is(shards, invoke, monkeypatch, tmp_path):
+    """But not of a run that was killed a minute ago."""
+    monkeypatch.setattr("detcli.commands.predict.shards.RENEW_S", 0)
+
+    def load(path, options):
+        if shards.boxes.exists():
+            whole = shutil.ignore_patterns(".*")
+            shutil.copytree(shards.boxes, tmp_path / "then", ignore=whole, dirs_exist_ok=True)
+        return load_file(path, options)
+
+    def working():
+        return json.loads(invoke("status", tmp_path / "then", "--format", "json").stdout)["working"]
+
+    monkeypatch.setattr("detcli.source.sources.load_file", load)
+    shards()
+    assert not [*shards.boxes.glob("_working*")]
+    assert working() in {1, 2}  # the next is read while the last is worked
+    (note,) = (tmp_path / "then").glob("_working-*.json")
+    os.utime(note, (time.time() - 61,) * 2)
+    assert working() == 0
 
 
 def test_a_mount_that_drops_makes_no_records(shards, tmp_path, monkeypatch, caplog):

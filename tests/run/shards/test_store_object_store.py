@@ -37,6 +37,14 @@ def test_of_many_writers_one_wins(s3, store):
     assert winners(store) == [s3.get("a b/boxes/part")]
 
 
+def test_notes_are_written_anew_and_removed(s3, store):
+    for content in (b"[1]", b"[2]", b""):
+        store.note("_working-1.json", content)
+        assert [s3.get(key) for key in s3.keys("a b/")] == [content] * bool(content)
+    s3.faults.status = ("403 Forbidden", "AccessDenied")
+    store.note("_working-1.json")
+
+
 def test_what_a_torn_answer_brought_is_not_used(s3, store):
     content = bytes(range(256)) * 1000
     assert store.publish("part", io.BytesIO(content))
