@@ -10,7 +10,7 @@ from detcli.run.shards.workers import Ended, Workers, serve
 
 def open_here(request):
     """Start the thread, see `detcli.run.shards.open_engine`."""
-    start = replace(request, set_up="builtins:id").to_json()  # the test's process is set up
+    start = replace(request, set_up="builtins:id")  # the test's process is set up
     return Workers(1, lambda _, tell, __: _Thread(start, tell))
 
 
@@ -19,8 +19,9 @@ class _Thread:
 
     def __init__(self, start, tell):
         self._tasks = queue.SimpleQueue()
+        self._tasks.put(start)
         self.send = self._tasks.put
-        self._thread = threading.Thread(target=self._work, args=[start, tell])
+        self._thread = threading.Thread(target=self._work, args=[tell])
         self._thread.start()
 
     def release(self):
@@ -29,7 +30,7 @@ class _Thread:
     def end(self):
         self._thread.join()
 
-    def _work(self, start, tell):
+    def _work(self, tell):
         with warnings.catch_warnings():
-            serve(start, self._tasks.get, tell)
+            serve(self._tasks.get, tell)
         tell(Ended(""))

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from detcli.core import Fields, frozen
+from detcli.core import frozen
 from detcli.core.device import AUTO, Device, DeviceOptions
 from detcli.core.errors import UsageError
 from detcli.core.opencv import MAX_PIXELS
-from detcli.core.options import build, check_values, flat, option, panel, require_partners, rows
+from detcli.core.options import check_values, flat, option, panel, require_partners, rows
 from detcli.core.values import (
     BLUR_MARGIN,
     Actors,
@@ -724,22 +724,6 @@ class Config:
     def decodes_fast(self) -> bool:
         """Whether JPEGs may be decoded at reduced size: not where full pixels are needed."""
         return self.inputs.fast_decode and not (self.watched.read or self.writing.need_pixels)
-
-    def to_json(self) -> Fields:
-        """All values, for another process."""
-        return {name: rows(Config)[name].write(value) for name, value in flat(self).items()}
-
-    @classmethod
-    def from_json(cls, document: Fields) -> Self:
-        """What `to_json` wrote; an unknown or missing name is an error, as versions differ."""
-        if odd := rows(Config).keys() ^ document.keys():
-            raise UsageError(
-                f"a run of another version of detcli, which differs in: {', '.join(sorted(odd))}",
-                "install the same version everywhere",
-            )
-        return build(
-            cls, {name: rows(Config)[name].read(value) for name, value in document.items()}
-        )
 
 
 def _are_same(one: "Target | None", other: "Target | None") -> bool:

@@ -4,23 +4,30 @@
     python tests/benchmarks/shards.py chaos MODEL [--on local:2] [--pictures 5000] [--store]
 
 `overhead` compares whole commands, and what is left of them without the time of the same command on
-two pictures, which is the start. `chaos` kills a worker every few seconds and the driver twice, and
-compares the merged output with one run's, byte for byte; with `--store`, pictures and parts are on
-an S3 server of this machine that answers a tenth of the requests with 503, and cuts a twentieth of
-the bodies that it sends. With Ray, RAY_ADDRESS names a cluster of
-two cores, which `ray start` has started.
+two pictures, which is the start. With Ray, RAY_ADDRESS names a cluster of two cores, which
+`ray start` has started.
+
+`chaos` kills workers and drivers, pauses workers for longer than --worker-timeout, lets pictures
+and parts be out of reach for a moment and for long, and exchanges the model; then it compares the
+merged output with one run's, byte for byte. On a disk, the folder of pictures is away; with
+`--store`, pictures and parts are on an S3 server of this machine whose credentials expire, which
+answers a twentieth of the requests with 503, and cuts a twentieth of the bodies that it sends. With
+Ray, it starts a cluster of two nodes, and kills one.
 """
 
 import argparse
 import contextlib
 import os
 import random
+import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +87,7 @@ class Disk:
 
     def __init__(self, folder: str) -> None:
         self.pictures, self.boxes = f"{folder}/pics/", f"{folder}/boxes/"
+        self._away = Path(folder, "away")
         Path(self.pictures).mkdir()
 
     def put(self, name: str, content: bytes) -> None:
@@ -90,6 +98,12 @@ class Disk:
 
     def fail_often(self) -> None:
         """Do nothing."""
+
+    def fail(self) -> None:
+        Path(self.pictures).rename(self._away)
+
+    def mend(self) -> None:
+        self._away.rename(self.pictures)
 
 
 class Store:
@@ -108,7 +122,13 @@ class Store:
         return sum("part-" in key for key in self._server.keys("boxes/"))
 
     def fail_often(self) -> None:
-        self._server.faults.refuse_each, self._server.faults.cut_each = 10, 20
+        self._server.faults.refuse_each, self._server.faults.cut_each = 20, 20
+
+    def fail(self) -> None:
+        self._server.faults.status = ("403 Forbidden", "ExpiredToken")
+
+    def mend(self) -> None:
+        self._server.faults.status = ()
 
 
 @contextlib.contextmanager
@@ -122,50 +142,141 @@ def opened_store() -> Iterator[Store]:
         yield Store(server)
 
 
+class Cluster:
+    """Two nodes of Ray on this machine, with a core each; the second may be replaced."""
+
+    def __init__(self) -> None:
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        own = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+        os.environ.update(own, RAY_ADDRESS=f"127.0.0.1:{port}")
+        self._nodes = [self._start("--head", f"--port={port}", "--include-dashboard=false")]
+        while not self._answers(port):
+            time.sleep(0.2)
+        self._nodes.append(self._start(f"--address=127.0.0.1:{port}"))
+
+    @staticmethod
+    def _start(*options: str) -> psutil.Popen:
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
+        command += ["--object-store-memory=100000000", *options]
+        return psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    @staticmethod
+    def _answers(port: int) -> bool:
+        with socket.socket() as one:
+            return one.connect_ex(("127.0.0.1", port)) == 0
+
+    def lose_a_node(self) -> None:
+        self._end(self._nodes.pop())
+        self._nodes.append(self._start(f"--address={os.environ['RAY_ADDRESS']}"))
+
+    @staticmethod
+    def _end(node: psutil.Popen) -> None:
+        for one in [*node.children(recursive=True), node]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        node.wait()
+
+    def close(self) -> None:
+        for node in self._nodes[::-1]:
+            self._end(node)
+
+
+OTHER = b"\x72\x06\x0a\x01a\x12\x01b"
+"""A field of metadata more makes a file another model."""
+
+PAUSE_S, TIMEOUT_S, OUT_S = 15, 8, 10
+"""How long workers are stopped, how long is allowed, and how long a short outage is."""
+
+
+class Chaos:
+    """A run in shards, and what befalls it."""
+
+    def __init__(self, place: Disk | Store, model: Path, engine: str, cluster: Any) -> None:
+        self._place, self._model, self._engine, self._cluster = place, model, engine, cluster
+        self._dice = random.Random(0)  # noqa: S311 - no secret
+        self.left = ["worker"] * 4 + ["driver"] * 2 + ["pause"] * 2 + ["outage", "gone", "model"]
+        self.left += ["node"] * bool(cluster)
+        self._dice.shuffle(self.left)
+        self.befell: Counter[str] = Counter()
+        self.codes: Counter[int] = Counter()
+
+    def run(self, command: list[str]) -> None:
+        """Run until the command has done all, again and again."""
+        while True:
+            driver, before = psutil.Popen(command), self._place.parts()
+            while driver.poll() is None:
+                if self.left and self._place.parts() > before:
+                    self._strike(self.left.pop(), driver, command)
+                    before = self._place.parts()
+                time.sleep(0.1)
+            self.codes[driver.wait()] += 1
+            if driver.returncode == 0:
+                break
+            if driver.returncode not in {-signal.SIGKILL, 5}:
+                raise SystemExit(f"exit code {driver.returncode}")
+
+    def _strike(self, kind: str, driver: psutil.Popen, command: list[str]) -> None:
+        workers = workers_of(driver, self._engine)
+        self.befell[kind] += 1
+        if kind == "driver":
+            driver.kill()
+        elif kind == "worker" and workers:
+            self._dice.choice(workers).kill()
+        elif kind == "pause" and workers:
+            worker = self._dice.choice(workers)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.suspend()
+                time.sleep(PAUSE_S)
+                worker.resume()
+        elif kind in {"outage", "gone"}:
+            self._place.fail()
+            if kind == "outage":
+                time.sleep(OUT_S)
+            elif driver.wait() != 5:  # after a minute of tries
+                raise SystemExit(f"exit code {driver.returncode} where nothing can be read")
+            self._place.mend()
+        elif kind == "model":
+            whole = self._model.read_bytes()
+            self._model.write_bytes(whole + OTHER)
+            driver.kill()
+            if (code := subprocess.run(command, check=False).returncode) != 2:
+                raise SystemExit(f"exit code {code} with another model")
+            self._model.write_bytes(whole)
+        elif kind == "node":
+            self._cluster.lose_a_node()
+
+
 def chaos(model: str, count: int, engine: str, *, on_store: bool) -> None:
     """Kill, go on, merge, compare."""
-    dice = random.Random(0)  # noqa: S311 - no secret
-    with (
-        tempfile.TemporaryDirectory() as made,
-        opened_store() if on_store else contextlib.nullcontext(Disk(made)) as place,
-    ):
+    with contextlib.ExitStack() as stack:
+        made = stack.enter_context(tempfile.TemporaryDirectory())
+        place: Disk | Store = Disk(made)
+        if on_store:
+            place = stack.enter_context(opened_store())
+        cluster = stack.enter_context(contextlib.closing(Cluster())) if engine == "ray" else None
         noise = np.random.default_rng(0)
         for number in range(count):
             small = noise.integers(0, 255, (12, 16, 3), np.uint8)
             _, content = cv2.imencode(".jpg", cv2.resize(small, (160, 120)))
             place.put(f"{number:05}.jpg", content.tobytes())
-        common = ["predict", place.pictures, "-m", model, "--device", "cpu", "--max-det", "5"]
-        one = Path(made, "one.jsonl")
+        ours = Path(shutil.copy(model, made))
+        ours.chmod(0o600)
+        common = ["predict", place.pictures, "-m", str(ours), "--device", "cpu"]
+        common += ["--conf", "0.001", "--max-det", "5"]
+        one, merged = Path(made, "one.jsonl"), Path(made, "all.jsonl")
         subprocess.run([*DETCLI, *common, "-o", str(one)], check=True)
         place.fail_often()
-        command = [*DETCLI, *common, "-q", "-o", place.boxes, "--on", engine]
-        workers = drivers = 0
         start = time.perf_counter()
-        while True:
-            driver = psutil.Popen(command)
-            life = time.perf_counter()
-            share = count * (drivers + 1) // 3
-            while driver.poll() is None:
-                time.sleep(dice.uniform(4, 10))
-                done = place.parts() * count // 64
-                if drivers < 2 and done > share and time.perf_counter() - life > 10:
-                    driver.kill()
-                    drivers += 1
-                elif driver.is_running() and (found := workers_of(driver, engine)):
-                    dice.choice(found).kill()
-                    workers += 1
-            if driver.wait() != -signal.SIGKILL:
-                break
-        if driver.returncode != 0:
-            raise SystemExit(driver.returncode)
-        merged = Path(made, "all.jsonl")
+        run = Chaos(place, ours, engine, cluster)
+        options = ["--worker-timeout", str(TIMEOUT_S), "--on", engine]
+        run.run([*DETCLI, *common, "-q", "-o", place.boxes, *options])
         subprocess.run([*DETCLI, "merge", place.boxes, "-o", str(merged)], check=True)
         same = merged.read_bytes() == one.read_bytes()
-        seconds = time.perf_counter() - start
-        print(
-            f"{count} pictures, {workers} workers and {drivers} drivers killed in {seconds:.0f} s: "
-            + ("the same bytes as one run" if same else "OTHER BYTES than one run")
-        )
+        print(f"{count} pictures in {time.perf_counter() - start:.0f} s: {dict(run.befell)}")
+        print(f"not reached: {run.left}; exit codes of the runs: {dict(run.codes)}")
+        print("the same bytes as one run" if same else "OTHER BYTES than one run")
         raise SystemExit(not same)
 
 

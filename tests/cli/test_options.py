@@ -13,7 +13,7 @@ from detcli.cli.app import app
 from detcli.cli.options import Command, command, defaults_file, read_defaults
 from detcli.core.config import Config, Running, Settings
 from detcli.core.errors import UsageError
-from detcli.core.options import option, rows
+from detcli.core.options import flat, option, rows
 
 GROUPS = tuple(one.type for one in dataclasses.fields(Config))
 
@@ -37,13 +37,17 @@ def write(tmp_path, monkeypatch):
     return write
 
 
+def written(config):
+    return {name: rows(Config)[name].write(value) for name, value in flat(config).items()}
+
+
 def given(*arguments, groups=GROUPS, whole_file=True):
     """The values that predict, or another command, would get, as they are written in JSON."""
     found = []
 
     @command(*groups, whole_file=whole_file)
     def probe(config: Config) -> None:
-        found.append(config.to_json())
+        found.append(written(config))
 
     run(probe, *arguments)
     return found[0]
@@ -266,7 +270,7 @@ def test_what_is_typed():
         "output": "x.jsonl",
         "verbose": 2,
     }
-    built_in = Config().to_json()
+    built_in = written(Config())
     found = given(*typed.split())
     assert {name: one for name, one in found.items() if one != built_in[name]} == expected
 

@@ -57,7 +57,7 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
             f"use --device {device.kind}: each actor gets a device of its own",
         )
     on_gpu = device.ordinal is not None
-    start = request.placed([device], cores, cores).to_json()
+    start = request.placed([device], cores, cores)
     model = ModelFile.read(request.model.path).files()
     ray = _library()
     with contextlib.redirect_stdout(_Log()), _connected(ray, address):
@@ -86,8 +86,10 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
             others = {"ray.io/node-id": f"!in({','.join(lost_on)})"} if lost_on else None
             actor = _Actor(ray, make.options(label_selector=others).remote(), tell)
             placed = actor.actor.where.remote()
-            begun = actor.actor.begin.remote(__version__, str(Path.cwd()), start, files)
-            actor.listen(placed, begun, running, patient=not least)
+            begun = actor.actor.begin.remote(__version__, str(Path.cwd()), files)
+            actor.send(start)
+            how = [placed, begun, running, not least]
+            threading.Thread(target=actor.listen, args=how, daemon=True).start()
             return actor
 
         with Workers(max(most, 1), begin, request.config.shards.worker_timeout) as workers:
@@ -177,11 +179,7 @@ class _Actor:
     actor: Any  # as Ray hands it out
     tell: Tell
 
-    def listen(self, placed: Any, begun: Any, running: set["_Actor"], *, patient: bool) -> None:  # noqa: ANN401 - Ray's references
-        how = [placed, begun, running, patient]
-        threading.Thread(target=self._listen, args=how, daemon=True).start()
-
-    def send(self, task: Task | None) -> None:
+    def send(self, task: WorkRequest | Task | None) -> None:
         with contextlib.suppress(Exception):  # it is gone, which the other thread tells
             self.actor.give.remote(pickle.dumps(task))
 
@@ -192,7 +190,8 @@ class _Actor:
     def end(self) -> None:
         """Ray ends it."""
 
-    def _listen(self, placed: Any, begun: Any, running: set["_Actor"], patient: bool) -> None:  # noqa: ANN401, FBT001
+    def listen(self, placed: Any, begun: Any, running: set["_Actor"], patient: bool) -> None:  # noqa: ANN401, FBT001
+        """Pass on what the actor tells, until it ends."""
         node = ""
         try:
             while not self.ray.wait([placed], timeout=ROOM_S)[0]:
@@ -248,7 +247,7 @@ def _actor() -> type:
             self._tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
             self._events: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
-        def begin(self, version: str, folder: str, start: str, files: dict[str, bytes]) -> str:
+        def begin(self, version: str, folder: str, files: dict[str, bytes]) -> str:
             """Begin to work; returns why that is impossible, else nothing."""
             import platform
 
@@ -261,7 +260,7 @@ def _actor() -> type:
                 return f"node {node} has detcli {detcli.__version__}, this machine {version}"
             from detcli.run.shards.ray import work_here
 
-            work_here(folder, start, files, self._tasks.get, self._events.put)
+            work_here(folder, files, self._tasks.get, self._events.put)
             return ""
 
         def where(self) -> str:
@@ -287,7 +286,6 @@ def _actor() -> type:
 
 def work_here(
     folder: str,
-    start: str,
     files: dict[str, bytes],
     take: Callable[[], bytes],
     put: Callable[[bytes], None],
@@ -302,8 +300,7 @@ def work_here(
         put(pickle.dumps(event))
 
     def run() -> None:
-        model = _unpacked(files) / WorkRequest.from_json(start).model.path.name
-        serve(start, lambda: pickle.loads(take()), tell, model)  # noqa: S301 - of the engine
+        serve(lambda: pickle.loads(take()), tell, _unpacked(files))  # noqa: S301 - of the engine
         tell(Ended(""))
 
     threading.Thread(target=run, daemon=True).start()

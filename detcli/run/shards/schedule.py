@@ -14,7 +14,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
 
-from detcli.core.errors import InferenceError, StoreError
+from detcli.core.errors import InferenceError
 from detcli.core.record import Origin, Record
 from detcli.run.counts import Counts
 from detcli.run.shards.manifest import (
@@ -87,25 +87,21 @@ class Schedule:
             StoreError: It cannot be found out whether the task has been done.
         """
         held = self._held[worker]
-        if any(map(self._is_suspect, held)):
+        if any(map(self._is_suspect, held)) or (self._suspects and held):
             return None
-        if self._suspects:
-            if held:
-                return None
-            held.append(task := self._suspects.popleft())
-            return task
-        while self._waiting:
-            number = self._waiting[-1]
-            shard = self._retried.get(number) or self.manifest.shard(number)
-            part = self.manifest.part(number, shard.turn)
-            published = self._store.exists(part)
-            self._waiting.pop()
-            if published:  # another run was faster
-                self.elsewhere += 1
-                continue
-            held.append(task := Task.whole(shard, part))
-            return task
+        while self._suspects or self._waiting:
+            task = self._suspects[0] if self._suspects else self._whole(self._waiting[0])
+            published = task.part is not None and self._store.exists(task.part)
+            (self._suspects or self._waiting).popleft()
+            if not published:
+                held.append(task)
+                return task
+            self.elsewhere += 1  # another run was faster, or the worker died before it said so
         return None
+
+    def _whole(self, number: int) -> Task:
+        shard = self._retried.get(number) or self.manifest.shard(number)
+        return Task.whole(shard, self.manifest.part(number, shard.turn))
 
     def done(self, worker: WorkerId, done: Done) -> Counts | None:
         """A worker has finished a task; returns the shard's counts, once all of it is done."""
@@ -119,7 +115,7 @@ class Schedule:
         if self._is_suspect(task):
             self._suspects.append(task)
         else:
-            self._waiting.appendleft(task.shard.number)
+            self._waiting.append(task.shard.number)
 
     def died(self, worker: WorkerId, cause: str) -> Counts | None:
         """A worker has died; returns a shard's counts, if that has completed it.
@@ -131,9 +127,6 @@ class Schedule:
         held = self._held.pop(worker, [])
         completed = None
         for task in held:
-            if self._is_published(task):
-                self.elsewhere += 1  # it died between publishing and saying so
-                continue
             self._strikes[task] += 1
             if self._strikes[task] < DEATHS and (task.part is not None or task.size == 1):
                 self._suspects.append(task)
@@ -161,12 +154,6 @@ class Schedule:
         counts = Counts()
         counts.add(record)
         return self._add(Done(task, counts, json.dumps(record.to_json()).encode()))
-
-    def _is_published(self, task: Task) -> bool:
-        try:
-            return task.part is not None and self._store.exists(task.part)
-        except StoreError:
-            return False  # it is worked again, which does no harm
 
     def _is_suspect(self, task: Task) -> bool:
         return task.part is None or self._strikes[task] > 0

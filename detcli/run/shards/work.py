@@ -5,13 +5,11 @@ other without a pause: while the last pictures of one are detected on, those of 
 """
 
 import itertools
-import json
 import platform
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from threading import Lock
 
 from detcli import __version__
@@ -35,7 +33,7 @@ PROGRESS_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WorkRequest:
-    """The orders of a worker; they travel as JSON."""
+    """The orders of a worker."""
 
     config: Config  # of the run; its device and number of detectors are those of one worker
     model: ModelFile
@@ -43,27 +41,11 @@ class WorkRequest:
     cores: int | None = None  # how many cores of the CPU are for the worker; None for all
 
     def placed(self, devices: Sequence[Device], workers: int, cores: int) -> "WorkRequest":
-        """The same for one worker: its devices, detectors, and cores of the CPU."""
-        running = replace(self.config.running, device=tuple(devices), workers=workers)
-        return replace(self, config=replace(self.config, running=running), cores=cores)
-
-    def to_json(self) -> str:
-        """One line of JSON; names of inputs come with the tasks."""
+        """The same for one worker: its devices, detectors, cores; names come with the tasks."""
         inputs = replace(self.config.inputs, source=(), files_from=None, null=False)
-        fields = {
-            "config": replace(self.config, inputs=inputs).to_json(),
-            "model": [str(self.model.path), self.model.name, self.model.half],
-            "set_up": self.set_up,
-            "cores": self.cores,
-        }
-        return json.dumps(fields)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "WorkRequest":
-        fields = json.loads(text)
-        path, name, half = fields["model"]
-        model = ModelFile(Path(path), name, half)
-        return cls(Config.from_json(fields["config"]), model, fields["set_up"], fields["cores"])
+        running = replace(self.config.running, device=tuple(devices), workers=workers)
+        config = replace(self.config, inputs=inputs, running=running)
+        return replace(self, config=config, cores=cores)
 
 
 @dataclass(frozen=True, slots=True)

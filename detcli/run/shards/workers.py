@@ -1,8 +1,8 @@
 """Workers: each replaced when it dies, and the processes of this machine that are some, see `main`.
 
 They ask for a task whenever they could read on, so that the next one is there before it is needed.
-A process talks through its standard input and output: a line of JSON, then pickles. One whose input
-ends ends too: the process that started it is gone.
+A process talks through its standard input and output, in pickles. One whose input ends ends too:
+the process that started it is gone.
 """
 
 import contextlib
@@ -269,15 +269,11 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         return lambda event: self._events.put((number, turn, event))
 
 
-def serve(
-    start: str | bytes,
-    take: Callable[[], Task | None],
-    tell: Tell,
-    model: Path | None = None,
-) -> None:
-    """Work tasks until the last, or until it cannot go on; `take` returns None after that.
+def serve(take: Callable[[], Any], tell: Tell, folder: Path | None = None) -> None:
+    """Work tasks until the last, or until it cannot go on.
 
-    The model's file is at the request's path, unless told otherwise.
+    `take` returns the request, then tasks, and None after the last; the model's file is where the
+    request says, or in a folder.
     """
 
     def tasks() -> Iterator[Task]:
@@ -292,9 +288,10 @@ def serve(
             tell(details[0])
 
     try:
-        request = WorkRequest.from_json(start)
-        if model is not None:
-            request = replace(request, model=replace(request.model, path=model))
+        request: WorkRequest = take()
+        if folder is not None:
+            path = folder / request.model.path.name
+            request = replace(request, model=replace(request.model, path=path))
         module, _, function = request.set_up.partition(":")
         getattr(import_module(module), function)(request.config)
         warnings.showwarning = warn
@@ -349,10 +346,12 @@ class _Process:
         self._stdin = cast("IO[bytes]", self._process.stdin)
         self._stdout = cast("IO[bytes]", self._process.stdout)
         threading.Thread(target=self._listen, daemon=True).start()
-        self._write(f"{request.to_json()}\n".encode())
+        self.send(request)
 
-    def send(self, task: Task | None) -> None:
-        self._write(pickle.dumps(task))
+    def send(self, task: WorkRequest | Task | None) -> None:
+        with contextlib.suppress(OSError):  # it is gone, which the other thread tells
+            self._stdin.write(pickle.dumps(task))
+            self._stdin.flush()
 
     def release(self) -> None:
         with contextlib.suppress(OSError):
@@ -366,11 +365,6 @@ class _Process:
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the system
                 self._process.wait(END_S)
-
-    def _write(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # it is gone, which the other thread tells
-            self._stdin.write(data)
-            self._stdin.flush()
 
     def _listen(self) -> None:
         event: WorkerEvent | None = None
@@ -402,11 +396,11 @@ def _cause(code: int) -> str:
 
 
 def main() -> NoReturn:
-    """Run as a worker: read the request from standard input, then work tasks until the last."""
+    """Run as a worker: take what is sent through standard input, until the last task."""
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print does not belong into the pipe
     lock = threading.Lock()
-    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+    sent: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def tell(event: WorkerEvent) -> None:
         try:
@@ -419,14 +413,12 @@ def main() -> NoReturn:
     def read() -> None:
         while True:
             try:
-                tasks.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of our own process
+                sent.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of our own process
             except Exception:  # noqa: BLE001 - the pipe is closed, at whatever byte
                 os._exit(1)
 
-    if not (line := sys.stdin.buffer.readline()):
-        os._exit(1)
     threading.Thread(target=read, daemon=True).start()
-    serve(line, tasks.get, tell)
+    serve(sent.get, tell)
     tell(Ended(""))
     sys.stderr.flush()
     os._exit(0)

@@ -67,7 +67,7 @@ class Play:
         return [Task.whole(shard, self.manifest.part(shard.number)) for shard in self.manifest]
 
     def work(self, tasks=None, detectors=1):
-        request = WorkRequest.from_json(self.request.placed([CPU], detectors, detectors).to_json())
+        request = self.request.placed([CPU], detectors, detectors)
         work(request, tasks or self.tasks(), self.reports.append)
 
     def of(self, kind):
