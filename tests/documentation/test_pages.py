@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from documentation.shells import README, ROOT, blocks, page, section, shell, skip_without_jq, works
 from labelled import Scene, edit_json, write_coco
 
@@ -32,18 +33,42 @@ def test_the_page_compares_saved_runs(workplace):
 
 
 def test_the_tasks_of_a_cluster(workplace):
-    """The first command of each job file, with the variables that its scheduler sets."""
+    """Two tasks at once of each job file, with the variables that its scheduler sets."""
     (workplace / "pics/torn.jpg").unlink()
-    shutil.copytree("pics", "data/pics")
+    for number in range(38):
+        shutil.copy("pics/car.jpg", f"pics/car{number}.jpg")
     text = page("scale-out")
     (slurm,) = blocks(text, "bash")
-    (kubernetes,) = re.findall(r"args: \['(.+)'\]", text)
-    for variables, script, boxes in (
-        ("SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=8", slurm, "boxes/"),
-        ("JOB_COMPLETION_INDEX=0", kubernetes.replace("/data/", "data/"), "data/boxes/"),
+    job = yaml.safe_load(blocks(text, "yaml")[0])
+    spec, (container,) = job["spec"], job["spec"]["template"]["spec"]["containers"]
+    (kubernetes,), tasks = container["args"], spec["completions"]
+    assert (job["kind"], spec["completionMode"], container["command"]) == (
+        *("Job", "Indexed"),
+        ["sh", "-c"],
+    )
+    assert f'/{tasks}"' in kubernetes
+    kubernetes = kubernetes.replace("/data/", "").replace(f'/{tasks}"', '/2"')
+    expected = works("detcli predict pics -q --format jsonl").stdout
+    for script, *variables in (
+        (slurm, *(f"SLURM_ARRAY_TASK_ID={one} SLURM_ARRAY_TASK_COUNT=2" for one in (1, 2))),
+        (kubernetes, *(f"JOB_COMPLETION_INDEX={one}" for one in (0, 1))),
     ):
-        works(f"export {variables}\n{script}")
-        assert len(works(f"detcli merge {boxes}").stdout.splitlines()) == 2
+        (workplace / "task.sh").write_text(script)
+        both = [f"{one} sh task.sh & tasks+=($!)" for one in variables]
+        works("\n".join([*both, 'for task in "${tasks[@]}"; do wait "$task"; done']))
+        assert len([*(workplace / "boxes").glob("part-*")]) == 3
+        assert works("detcli merge boxes/").stdout == expected
+        shutil.rmtree("boxes")
+
+
+def test_the_files_for_ray():
+    """What `ray up` checks a file with; of KubeRay, only the command is known here."""
+    util = pytest.importorskip("ray.autoscaler._private.util")
+    _, up, kube = map(yaml.safe_load, blocks(page("scale-out"), "yaml"))
+    util.validate_config(util.prepare_config(up))
+    workers = kube["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
+    assert workers["maxReplicas"] == up["max_workers"] == 32
+    assert kube["spec"]["entrypoint"].endswith("--actors 0..32")
 
 
 def test_the_commands_about_evaluation(workplace):
