@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
@@ -28,21 +27,13 @@ from detcli.core.values import Format, Share
 from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts
 from detcli.run.shards import open_engine
-from detcli.run.shards.manifest import (
-    EXAMPLES,
-    FIRST,
-    NAME,
-    PART,
-    HeaderJson,
-    Manifest,
-    publish,
-)
+from detcli.run.shards.manifest import FIRST, NAME, PART, HeaderJson, Manifest, publish, shortened
 from detcli.run.shards.parts import Merge, shown, survey
 from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import NOTE, RENEW_S, Store, open_store
 from detcli.run.shards.work import Progress, WorkRequest
 from detcli.run.shards.workers import Workers
-from detcli.source.listing import Name, Names, source_of
+from detcli.source.listing import Names
 from detcli.source.loading import STDIN
 from detcli.source.names import is_live
 from detcli.source.sources import SourceEntry, Sources
@@ -180,7 +171,7 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> O
         gone = np.setdiff1d(there, names.hashes, assume_unique=True)
         sides = (("new", new, names), ("gone", gone, manifest.all_names()))
         different = [
-            f"{len(hashes)} {what}: {_shortened(names.only(hashes, every), len(hashes))}"
+            f"{len(hashes)} {what}: {shortened(names.only(hashes, every), len(hashes))}"
             for what, hashes, every in sides
             if len(hashes) and not extend
         ]
@@ -196,11 +187,6 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> O
         if not publish(store, manifest.next_file, manifest.header, added_names, len(manifest)):
             added = 0  # another process has extended it meanwhile
         manifest = Manifest(store)
-
-
-def _shortened(names: Iterable[Name], count: int) -> str:
-    """The first of some names."""
-    return ", ".join(map(source_of, islice(names, EXAMPLES))) + ", ..." * (count > EXAMPLES)
 
 
 def set_up(config: Config) -> None:

@@ -29,7 +29,7 @@ from detcli.core.errors import StoreError, UsageError, system_reason
 from detcli.core.files import temporary, temporary_file_errors
 from detcli.core.record import SettingsJson
 from detcli.run.shards.store import Store
-from detcli.source.listing import HASH, Hashes, HashOf, Name, from_json, to_json
+from detcli.source.listing import HASH, Hashes, HashOf, Name, from_json, source_of, to_json
 
 FIRST = "_manifest.jsonl"
 NAME = re.compile(r"_?manifest(?:-([0-9]{5,18}))?\.jsonl")
@@ -230,6 +230,11 @@ def _is_header(fields: Any) -> bool:  # noqa: ANN401 - JSON
         and isinstance(fields["settings"], dict)
         and isinstance(fields["inputs"], dict)
     )
+
+
+def shortened(names: Iterable[Name], count: int) -> str:
+    """The first of so many names."""
+    return ", ".join(map(source_of, islice(names, EXAMPLES))) + ", ..." * (count > EXAMPLES)
 
 
 def file_name(number: int) -> str:

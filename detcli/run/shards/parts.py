@@ -18,20 +18,9 @@ from typing import Any, BinaryIO, cast
 
 from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.files import temporary, temporary_file_errors
-from detcli.core.record import (
-    OPTIONAL_FIELDS,
-    PartJson,
-    RecordJson,
-    name_of,
-    set_source,
-    to_record,
-)
+from detcli.core.record import OPTIONAL_FIELDS, PartJson, RecordJson, name_of, set_source, to_record
 from detcli.core.text import count, kind_of, shown_kinds
-from detcli.run.shards.manifest import (
-    EXAMPLES,
-    Manifest,
-    Shard,
-)
+from detcli.run.shards.manifest import Manifest, Shard, shortened
 from detcli.run.shards.store import Store
 from detcli.sink.text import encode
 from detcli.source.listing import Name, address_of, as_it_is, meta_of, source_of
@@ -260,7 +249,9 @@ class Merge:
         if len(self._there) < len(manifest):
             for shard in manifest:
                 if shard.number not in self._there:
-                    self._add_fault(shard, f"missing: {_shown(shard)}", missing=True)
+                    self._add_fault(
+                        shard, f"missing: {shortened(shard.names, len(shard.names))}", missing=True
+                    )
 
     def _add_fault(self, shard: Shard, reason: str, *, missing: bool = False) -> None:
         part = self._manifest.part(shard.number)
@@ -359,11 +350,3 @@ def _has_frames(name: Name) -> bool:
     address = address_of(name) or ""
     path = path_of(address) if is_address(address) else address
     return is_video(path) or is_archive(path)
-
-
-def _shown(shard: Shard) -> str:
-    """The first names of a shard, and the last."""
-    names = [*map(source_of, shard.names)]
-    if len(names) > EXAMPLES:
-        names[EXAMPLES - 1 : -1] = ["..."]
-    return ", ".join(names)

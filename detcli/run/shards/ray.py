@@ -206,21 +206,15 @@ class _Actor:
                 self.tell(DeviceError(refusal, hint))
                 return
             running.add(self)
-            while not self._fetch_events():
-                pass
+            event = None
+            while not isinstance(event, Ended):
+                for content in self.ray.get(self.actor.next_events.remote()):
+                    event = pickle.loads(content)  # noqa: S301 - of our actor
+                    self.tell(event)
         except Exception as error:  # noqa: BLE001 - of Ray, gRPC, or the actor's own process
             self.tell(Ended(_cause(error), node))
         finally:
             running.discard(self)
-
-    def _fetch_events(self) -> bool:
-        """Pass on what the actor has told; True if that was the last."""
-        for content in self.ray.get(self.actor.next_events.remote()):
-            event = pickle.loads(content)  # noqa: S301 - of our actor
-            self.tell(event)
-            if isinstance(event, Ended):
-                return True
-        return False
 
 
 def _cause(error: Exception) -> str:

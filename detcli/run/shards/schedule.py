@@ -12,15 +12,11 @@ import json
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Mapping
-from types import MappingProxyType
 
 from detcli.core.errors import InferenceError
 from detcli.core.record import Origin, Record
 from detcli.run.counts import Counts
-from detcli.run.shards.manifest import (
-    Manifest,
-    Shard,
-)
+from detcli.run.shards.manifest import Manifest, Shard
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store
 from detcli.run.shards.work import Done, Task
@@ -48,10 +44,10 @@ class Schedule:
         store: Store,
         manifest: Manifest,
         shards: Iterable[int],
-        retried: Mapping[int, Shard] = MappingProxyType({}),
+        retried: Mapping[int, Shard] | None = None,
     ) -> None:
         """Prepare; of shards that are `retried`, only some names are worked."""
-        self._store, self.manifest, self._retried = store, manifest, retried
+        self._store, self.manifest, self._retried = store, manifest, retried or {}
         waiting = [*shards]
         random.shuffle(waiting)
         self._waiting = deque(waiting)
