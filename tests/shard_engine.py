@@ -10,7 +10,7 @@ from detcli.run.shards.workers import Ended, Workers, serve
 
 def open_here(request):
     """Start the thread, see `detcli.run.shards.open_engine`."""
-    start = replace(request, set_up="builtins:id")  # the test's process is set up
+    start = replace(request, set_up=id)  # the test's process is set up
     return Workers(1, lambda _, tell, __: _Thread(start, tell))
 
 

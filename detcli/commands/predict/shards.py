@@ -38,10 +38,6 @@ from detcli.source.loading import STDIN
 from detcli.source.names import is_live
 from detcli.source.sources import SourceEntry, Sources
 
-SET_UP = "detcli.commands.predict.shards:set_up"
-"""What sets up a worker's process, by its name."""
-
-
 MAX_SHARD, MIN_SHARD, SHARDS = 1000, 16, 64
 """Most and fewest names in a shard, and the number of shards that a short run is cut into."""
 
@@ -74,7 +70,7 @@ def predict_shards(config: Config) -> Counts:
     store = open_store(str(config.writing.output))
     with fetching() as show:
         model = locate(config, show)
-    with open_engine(WorkRequest(config, model, SET_UP)) as engine:
+    with open_engine(WorkRequest(config, model, set_up)) as engine:
         ready = engine.ready()
         header: HeaderJson = {
             "detcli": __version__,

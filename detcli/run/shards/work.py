@@ -37,7 +37,7 @@ class WorkRequest:
 
     config: Config  # of the run; its device and number of detectors are those of one worker
     model: ModelFile
-    set_up: str  # what sets up the process, given the config, as `module:function`
+    set_up: Callable[[Config], object]  # sets up the process
     cores: int | None = None  # how many cores of the CPU are for the worker; None for all
 
     def placed(self, devices: Sequence[Device], workers: int, cores: int) -> "WorkRequest":

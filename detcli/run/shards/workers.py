@@ -19,7 +19,6 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol, Self, cast
 
@@ -286,8 +285,7 @@ def serve(take: Callable[[], Any], tell: Tell, folder: Path | None = None) -> No
         if folder is not None:
             path = folder / request.model.path.name
             request = replace(request, model=replace(request.model, path=path))
-        module, _, function = request.set_up.partition(":")
-        getattr(import_module(module), function)(request.config)
+        request.set_up(request.config)
         warnings.showwarning = warn
         work(request, tasks(), tell)
     except BaseException as error:  # noqa: BLE001 - raised again where it was started

@@ -57,7 +57,7 @@ class Play:
             writing=Writing(output=f"{folder}/"),
             **groups,
         )
-        self.request = WorkRequest(config, find(str(model)), "builtins:id")
+        self.request = WorkRequest(config, find(str(model)), id)
         with open_run(config, self.request.model) as run:
             made = {"detcli": __version__, "settings": run.settings()}
         self.manifest = written(self.store, names, size, **made)
