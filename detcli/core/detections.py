@@ -34,6 +34,7 @@ class Symbol:
     # bottom left of the symbol, were it upright
     corners: npt.NDArray[np.float64]
     class_name: str  # its class in the words of the bundled model
+    confirmed: bool = False  # whether it was detected by being read only
 
 
 # The 80 classes of COCO 2017, in the order of YOLO models.
@@ -271,7 +272,9 @@ def _symbol_fields(symbol: Symbol | None) -> Fields:
     """What a detection says of its symbol."""
     if symbol is None:
         return {"text": None}
-    fields = {"text": symbol.text, "symbology": symbol.symbology}
+    fields: dict[str, Any] = {"text": symbol.text, "symbology": symbol.symbology}
     if symbol.text is None:
         fields["bytes"] = base64.b64encode(symbol.content).decode("ascii")
+    if symbol.confirmed:
+        fields["confirmed"] = True
     return {**fields, "corners": np.round(symbol.corners, 1).tolist()}

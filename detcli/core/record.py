@@ -96,6 +96,8 @@ class DetectionJson(TypedDict):
     # of a symbol that was read: QR Code, EAN-13; of a marker its dictionary
     symbology: NotRequired[str]
     bytes: NotRequired[str]  # binary content, in base64
+    # true where only what was read makes it a detection, whose score is 1 then
+    confirmed: NotRequired[bool]
     # x and y of the symbol's corners in pixels, to 1 decimal: top left, top right, bottom right and
     # bottom left, were it upright
     corners: NotRequired[list[list[float]]]
@@ -105,7 +107,7 @@ OPTIONAL_FIELDS = {
     "track_id": "track",
     "zones": "zones",
     "crossed": "lines",
-    **dict.fromkeys(("text", "symbology", "bytes", "corners"), "read"),
+    **dict.fromkeys(("text", "symbology", "bytes", "confirmed", "corners"), "read"),
 }
 """Fields of a detection that only an option adds, and the setting that this option makes."""
 
@@ -333,6 +335,7 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
     "width": bool,
     "height": bool,
     "corners": lambda corners: all(len(corner) == 2 for corner in corners),
+    "confirmed": bool,
     "source_bytes": _is_base64,
 }
 """What a field of the right type has to be besides."""

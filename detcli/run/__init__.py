@@ -52,6 +52,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 MAX_HEAP_BLOCK = 64 << 20  # bytes taken from the heap at once
 MAX_HEAP_FREE = 256 << 20  # bytes that may stay there unused
 
+READ_FROM = 0.15  # the score from which on symbols are tried
+
 
 @frozen
 class Run:
@@ -75,6 +77,8 @@ class Run:
         # What is written may have, or hash, what the files of pictures held.
         keep = config.writing.provenance or config.writing.save_dataset is not None
         decode = DecodeOptions(config.inputs, fast_for, detector.allocate, keep)
+        if watched.read:
+            detector = detector.reaching(READ_FROM)
         return cls(config, detector, watched, decode)
 
     @property
@@ -96,7 +100,7 @@ class Run:
 
     def watcher(self) -> Watcher:
         """What adds to records."""
-        return Watcher(self.watched, self.config.settings.region)
+        return Watcher(self.watched, self.config.settings.region, self.detector.confidence)
 
     def identity(self) -> dict[str, Any]:
         """What detections depend on, as it was settled when the model was opened; see `settings`.

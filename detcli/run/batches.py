@@ -100,7 +100,10 @@ class BatchDetector:
         self._region, self._tiling = settings.region, settings.tile
         self._require_large_tiles()
         self.conf = settings.confidence(contract.conf)  # but for classes with one of their own
-        self._thresholds = class_thresholds(self.conf, settings.class_conf, contract.names)
+        # `(C,)`, what the scores of each class must exceed, and those of its detections here
+        self.confidence = self._thresholds = class_thresholds(
+            self.conf, settings.class_conf, contract.names
+        )
         self.least_conf = float(self._thresholds.min()) if settings.class_conf else self.conf
         self._selection = SelectionOptions(
             confidence=self.least_conf,
@@ -176,6 +179,15 @@ class BatchDetector:
         """Open the same model with the same settings again, see `Detector.clone`."""
         other = copy.copy(self)
         other._open(device or self.where)  # noqa: SLF001 - the same class
+        return other
+
+    def reaching(self, least: float) -> "BatchDetector":
+        """This detector, on the same device, but with all detections above `least`, too."""
+        other = copy.copy(self)
+        other._thresholds = np.minimum(self._thresholds, np.float32(least))  # noqa: SLF001 - the same class
+        lowest = min(self.least_conf, least)
+        other._selection = replace(self._selection, confidence=lowest)  # noqa: SLF001
+        other._helpers = [helper.reaching(least) for helper in self._helpers]  # noqa: SLF001
         return other
 
     def observe(self, observer: Observer | None) -> None:

@@ -36,7 +36,7 @@ LEFT_OUT = {
 
 ERROR = {"type": "error_type", "message": "error", "hint": "error_hint"}
 
-TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), Any: pa.string()}
+TYPES = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64(), Any: pa.string()}
 
 
 def _type(kind: Any) -> pa.DataType:  # noqa: ANN401 - an annotation

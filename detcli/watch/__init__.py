@@ -7,6 +7,9 @@ A run has one `Watcher`, which gets its records in order.
 
 from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
+
 from detcli.core.config import Watched
 from detcli.core.detections import Detections
 from detcli.core.geometry import Picture
@@ -20,12 +23,18 @@ WatchStep = Callable[[Record, Picture, Detections], Record]
 class Watcher:
     """Adds to records what is asked for; without any, records pass as they are."""
 
-    def __init__(self, watched: Watched, region: Shape | None = None) -> None:
+    def __init__(
+        self,
+        watched: Watched,
+        region: Shape | None = None,
+        confidence: npt.NDArray[np.float32] | None = None,
+    ) -> None:
+        """Begin; detections that reach the confidence of their class, `(C,)`, need not be read."""
         self._steps: list[WatchStep] = []
         if watched.read:
             from detcli.watch.codes import Codes
 
-            self._steps.append(Codes(region).add)
+            self._steps.append(Codes(region, confidence).add)
         if watched.track is not None:
             from detcli.watch.scene import Tracks
 

@@ -2,16 +2,21 @@
 
     zxing-cpp reads the whole picture       detected or not, what it finds is kept
     each detection that is left is cut out  as it is, enlarged, turned upright, until it is read
-    OpenCV reads markers                    ArUco's and AprilTag's
+    RUNGS change what is still not read     by contrast and sharpness, within EFFORT a picture
+    OpenCV reads markers                    ArUco's and AprilTag's, where one was detected
+
+Detections below the confidence are tried too, and stay only if they are read.
 
 So nothing is lost that zxing-cpp reads by itself; small and tilted symbols join, because the
 detector knows where they are.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -60,14 +65,25 @@ DICTIONARIES = (
 SIZES = (50, 100, 250, 1000)
 
 
+# Pixels a picture that are read on rungs and below the confidence: no clock, so that a busy
+# machine reads the same. 0.2 to 0.4 seconds.
+EFFORT = 8 << 20
+DOUBLED = 800  # pixels of a side from which on a part is not doubled
+LIGHTER = (np.sqrt(np.arange(256) / 255) * 255).astype(np.uint8)
+MARKER_EFFORT = 1 << 20  # of which a marker below the confidence takes
+
+
 class Codes:
     """Reads the symbols in pictures.
 
-    Pictures have to be at full size. Only a region of them is read, if there is one.
+    Pictures have to be at full size. Only a region of them is read, if there is one. Detections
+    that do not exceed the confidence of their class, `(C,)`, are left out if they cannot be read.
     """
 
-    def __init__(self, region: Shape | None = None) -> None:
-        self._region = region
+    def __init__(
+        self, region: Shape | None = None, confidence: npt.NDArray[np.float32] | None = None
+    ) -> None:
+        self._region, self._confidence = region, confidence
 
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
         """The record with what its detections say, and with symbols that only reading found."""
@@ -76,18 +92,92 @@ class Codes:
         if self._region is not None:
             left, top, right, bottom = self._region.area(picture.size)
             whole[:, 2], part = (-left, -top), grey[top:bottom, left:right]
+        sure = np.ones(len(found), bool)
+        if self._confidence is not None:
+            sure = found.score > self._confidence[found.class_id]
         loose = [*read(_Cut(part, whole))]
         symbols = np.full(len(found), None, np.object_)
-        for row, box in enumerate(found.xyxy):
-            symbols[row] = symbol_in(box, loose)
-        known = {id(symbol) for symbol in symbols}
-        loose = [symbol for symbol in loose if id(symbol) not in known]
-        for row, (box, _, _, name) in enumerate(found):
+        effort = Effort(EFFORT)
+        for row in np.flatnonzero(sure).tolist():
+            symbols[row] = symbol_in(found.xyxy[row], loose)
+        _take(loose, symbols)
+        for row in np.flatnonzero(sure).tolist():
             if symbols[row] is None:
-                look = read_marker if name == MARKERS else read_in
-                symbols[row] = look(grey, box)
-        found = with_others(replace(found, symbols=symbols), loose)
+                symbols[row] = _look(grey, found[row], effort, sure=True)
+        if (sure & (found.class_name == MARKERS)).any():
+            loose += _more_markers(_Cut(part, whole), symbols)
+            for row in np.flatnonzero(sure & (found.class_name == MARKERS)).tolist():
+                symbols[row] = symbols[row] or symbol_in(found.xyxy[row], loose)
+            _take(loose, symbols)
+        for row in np.flatnonzero(~sure).tolist():
+            symbols[row] = _confirm(grey, found[row], [*symbols], loose, effort)
+        found = replace(found, symbols=symbols)
+        read_only = np.array([one is not None and one.confirmed for one in symbols], bool)
+        found = replace(found, score=np.where(read_only, np.float32(1), found.score))
+        order = np.argsort(~read_only, kind="stable")
+        found = with_others(found[order[(sure | read_only)[order]]], loose)
         return replace(record, detections=found)
+
+
+def _take(loose: list[Symbol], symbols: Iterable[Symbol | None]) -> None:
+    """Remove symbols that detections have from those that none has."""
+    known = {id(symbol) for symbol in symbols}
+    loose[:] = [symbol for symbol in loose if id(symbol) not in known]
+
+
+@dataclass(slots=True)
+class Effort:
+    """What a picture may cost beyond what every picture does."""
+
+    pixels: int
+
+    def spend(self, pixels: int) -> bool:
+        """Whether there is enough left."""
+        self.pixels -= pixels
+        return self.pixels >= 0
+
+
+def _look(grey: Grey, one: Detections, effort: Effort, *, sure: bool) -> Symbol | None:
+    """Read the symbol of a single detection."""
+    (box, _, _, name), *_ = one
+    if name == MARKERS:
+        return read_marker(grey, box) if sure or effort.spend(MARKER_EFFORT) else None
+    return read_in(grey, box, effort, sure=sure, bars=name == LINEAR)
+
+
+def _confirm(
+    grey: Grey, one: Detections, symbols: list[Symbol | None], loose: list[Symbol], effort: Effort
+) -> Symbol | None:
+    """What makes a detection below the confidence one: a symbol of its class that none has yet."""
+    (box, _, _, name), *_ = one
+    if name not in {*CLASSES.values(), LINEAR, MARKERS}:
+        return None
+    if symbol_in(box, [symbol for symbol in symbols if symbol is not None]) is not None:
+        return None
+    symbol = symbol_in(box, loose)
+    if symbol is not None:
+        _take(loose, [symbol] * (symbol.class_name == name))
+    else:
+        symbol = _look(grey, one, effort, sure=False)
+    if symbol is None or symbol.class_name != name:
+        return None
+    return replace(symbol, confirmed=True)
+
+
+def _more_markers(part: "_Cut", symbols: Iterable[Symbol | None]) -> Iterator[Symbol]:
+    """Markers of a whole picture that no detection has, of the dictionaries that were read."""
+    known = [one for one in symbols if one is not None and one.class_name == MARKERS]
+    kinds = {one.symbology.removesuffix(one.symbology.rpartition("_")[2]) for one in known}
+    asked = [
+        name
+        for name in DICTIONARIES
+        if any(name == one.symbology for one in known)
+        or (name.endswith("_1000") and name.removesuffix("1000") in kinds)
+    ]
+    for symbol in markers(part, tuple(asked or DICTIONARIES)):
+        hull = np.array([symbol.corners.min(0), symbol.corners.max(0)], np.float32).ravel()
+        if symbol_in(hull, known) is None:
+            yield symbol
 
 
 def as_grey(pixels: npt.NDArray[Any]) -> Grey:
@@ -144,12 +234,33 @@ def symbol_in(box: npt.NDArray[np.float32], symbols: Iterable[Symbol]) -> Symbol
     return min(inside)[2] if inside else None
 
 
-def read_in(grey: Grey, box: npt.NDArray[np.float32]) -> Symbol | None:
-    """Read the symbol in a box `(4,)` of a picture `(H, W)`, with as much effort as it takes."""
-    for part in _cuts(grey, box):
-        for binarizer in BINARIZERS:
-            if (symbol := symbol_in(box, read(part, binarizer))) is not None:
+def read_in(
+    grey: Grey, box: npt.NDArray[np.float32], effort: Effort, *, sure: bool, bars: bool
+) -> Symbol | None:
+    """Read the symbol in a box `(4,)` of a picture `(H, W)`, with as much effort as it takes.
+
+    On rungs, and if the box is not sure, two parts must give the same text of bars: chance passes
+    one check digit in ten. Texts that differ give none. `bars` is whether bars are expected.
+    """
+    said: Counter[bytes] = Counter()
+    parts = ((part, sure) for part in _cuts(grey, box))
+    for part, early in chain(parts, ((part, False) for part in _rungs(grey, box))):
+        if not early and not effort.spend(part.pixels.size):
+            return None
+        for binarizer in BINARIZERS[: 1 if bars and not early else None]:  # the same for bars
+            symbols = [one for one in read(part, binarizer) if symbol_in(box, [one]) is not None]
+            lines = {one.content: one for one in symbols if one.class_name == LINEAR and not early}
+            symbol = symbol_in(box, [one for one in symbols if one.content not in lines])
+            if symbol is not None:
                 return symbol
+            said.update(lines.keys())
+            if len(said) > 1:
+                return None
+            if lines:
+                (content, symbol), *_ = lines.items()
+                if said[content] > 1:
+                    return symbol
+                break
     return None
 
 
@@ -206,37 +317,86 @@ def _turned(part: _Cut, degrees: float) -> _Cut:
     return _Cut(as_grey(pixels), whole)
 
 
+def _rungs(grey: Grey, box: npt.NDArray[np.float32]) -> Iterator[_Cut]:
+    """What is in a box and around it, changed in each of the ways of `RUNGS`."""
+    part = _cut_out(grey, box)
+    if not part.pixels.size:
+        return
+    for change in RUNGS.values():
+        pixels = change(part.pixels)
+        times = np.divide(pixels.shape, part.pixels.shape)[::-1, None]  # across, down
+        matrix = times * part.matrix
+        matrix[:, 2:] += (times - 1) / 2
+        yield _Cut(pixels, matrix)
+
+
+def _sized(grey: Grey, across: int, down: int) -> Grey:
+    return as_grey(cv2.resize(grey, None, fx=across, fy=down, interpolation=cv2.INTER_CUBIC))
+
+
+def _doubled(grey: Grey) -> Grey:
+    return _sized(grey, 2, 2) if max(grey.shape) < DOUBLED else grey
+
+
+def _sharpened(grey: Grey, sigma: float, amount: float) -> Grey:
+    blurred = cv2.GaussianBlur(grey, (0, 0), sigma)
+    return as_grey(cv2.addWeighted(grey, 1 + amount, blurred, -amount, 0))
+
+
+def _evened(grey: Grey) -> Grey:
+    return as_grey(cv2.createCLAHE(3, (4, 4)).apply(grey))
+
+
+def _flattened(grey: Grey) -> Grey:
+    """Divided by what is around each pixel, which is blurred when small, as that is as good."""
+    times = 1 / max(1, max(grey.shape) // 100)
+    small = cv2.resize(grey, None, fx=times, fy=times, interpolation=cv2.INTER_AREA)
+    around = cv2.GaussianBlur(small, (0, 0), max(small.shape) / 12)
+    return as_grey(cv2.divide(grey, cv2.resize(around, grey.shape[::-1]), scale=160))
+
+
+# How parts change that could not be read as they are; docs/benchmark.md has what each reads.
+RUNGS: dict[str, Callable[[Grey], Grey]] = {
+    "sharpened at twice the size": lambda grey: _sharpened(_doubled(grey), 3, 2),
+    "CLAHE at twice the size": lambda grey: _evened(_doubled(grey)),
+    "CLAHE": _evened,
+    "flat background": _flattened,
+    "lighter": lambda grey: as_grey(cv2.LUT(grey, LIGHTER)),
+    "sharpened more": lambda grey: _sharpened(_doubled(grey), 5, 3),
+    "sharpened": lambda grey: _sharpened(grey, 2, 1.5),
+    "twice as wide": lambda grey: _sized(grey, 2, 1),
+}
+
+
 def read_marker(grey: Grey, box: npt.NDArray[np.float32]) -> Symbol | None:
     """Read the ArUco or AprilTag marker in a box `(4,)` of a picture `(H, W)`: its number."""
     part = _cut_out(grey, box)
     if not part.pixels.size:
         return None
     part = part.enlarged(max(1, min(4, round(200 / max(part.pixels.shape)))))
-    for pixels in (part.pixels, 255 - part.pixels):  # dark on light, then light on dark
-        corners, numbers, _, kinds = _marker_detector().detectMarkersMultiDict(pixels)
-        if numbers is None:
-            continue
-        symbols = [
-            Symbol(
-                str(number),
-                _smallest(DICTIONARIES[kind], number),
-                b"",
-                part.in_picture(quad[0].astype(np.float64)),
-                MARKERS,
-            )
-            for quad, number, kind in zip(corners, numbers.flat, kinds.flat, strict=True)
-        ]
-        if (symbol := symbol_in(box, symbols)) is not None:
+    for pixels in (part.pixels, as_grey(255 - part.pixels)):  # dark on light, then light on dark
+        symbol = symbol_in(box, markers(_Cut(pixels, part.matrix)))
+        if symbol is not None:
             return symbol
     return None
 
 
+def markers(part: _Cut, dictionaries: tuple[str, ...] = DICTIONARIES) -> Iterator[Symbol]:
+    """Read all dark markers in a part of a picture with OpenCV."""
+    corners, numbers, _, kinds = _marker_detector(dictionaries).detectMarkersMultiDict(part.pixels)
+    if numbers is None:
+        return
+    for quad, number, kind in zip(corners, numbers.flat, kinds.flat, strict=True):
+        ends = part.in_picture(quad[0].astype(np.float64))
+        yield Symbol(str(number), _smallest(dictionaries[kind], number), b"", ends, MARKERS)
+
+
 @cache
-def _marker_detector() -> Any:  # noqa: ANN401 - of OpenCV
-    """OpenCV's detector of markers of all dictionaries."""
+def _marker_detector(dictionaries: tuple[str, ...]) -> Any:  # noqa: ANN401 - of OpenCV
+    """OpenCV's detector of markers of some dictionaries."""
     settings = cv2.aruco.DetectorParameters()
     settings.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_SUBPIX
-    known = [cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, name)) for name in DICTIONARIES]
+    known = [cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, name)) for name in dictionaries]
     return cv2.aruco.ArucoDetector(known, settings)
 
 
@@ -263,5 +423,7 @@ def with_others(found: Detections, symbols: Iterable[Symbol]) -> Detections:
         xyxy=np.insert(found.xyxy, 0, hulls, axis=0),
         score=np.insert(found.score, 0, np.ones(len(new))),
         class_id=np.insert(found.class_id, 0, [found.names.index(one.class_name) for one in new]),
-        symbols=np.insert(found.symbols, 0, np.fromiter(new, np.object_)),
+        symbols=np.insert(
+            found.symbols, 0, np.fromiter((replace(one, confirmed=True) for one in new), np.object_)
+        ),
     )

@@ -3,6 +3,7 @@
 import base64
 import json
 from dataclasses import replace
+from itertools import islice
 from types import SimpleNamespace
 
 import cv2
@@ -259,3 +260,58 @@ def test_records_without_reading_are_as_they_were():
     assert isinstance(record, Record)
     assert "text" not in rows(record)[0]
     assert Watcher(Watched())(record) is record
+
+
+def watch(record, least=0.5):
+    """The rows that reading leaves where detections must exceed a confidence."""
+    step = Watcher(Watched(read=True), None, np.full(len(NAMES), least, np.float32))
+    return rows(step(record))
+
+
+def test_below_the_confidence_only_what_is_read_counts():
+    pixels = canvas(400, 900)
+    boxes = [put(pixels, symbol(str(n)), 60 + 260 * n, 100) for n in range(2)]
+    record = seen(pixels, [*boxes, [600, 100, 800, 300]], ["qr_code"] * 3)
+    low, plain = watch(record, 0.95), watch(record, 0.1)
+    assert [(row["text"], row["score"], row["confirmed"]) for row in low] == [
+        *(("0", 1, True), ("1", 1, True))
+    ]
+    assert [low[0][side] for side in ("x1", "y1")] == boxes[0][:2]  # of the detector
+    assert [row["text"] for row in plain] == ["0", "1", None]
+    assert not any("confirmed" in row for row in plain)
+    mistaken = seen(pixels, boxes, ["aztec"] * 2)
+    assert {row["class_name"] for row in watch(mistaken, 0.95)} == {"qr_code"}
+
+
+def test_a_symbol_in_a_spot_of_light_is_read():
+    """Exposed so that its light and dark differ by less than its own shading."""
+    pixels = canvas(500, 500)
+    box = put(pixels, symbol("uneven", module=6), 150, 150)
+    shade = np.linspace(60, 230, 500)[None, :, None] - np.linspace(0, 40, 500)[:, None, None]
+    faint = (shade + (pixels.astype(float) - 128) / 128 * 7).clip(0, 255).astype(np.uint8)
+    assert zxingcpp.read_barcodes(faint) == []
+    assert texts(read(seen(faint, [box], ["qr_code"]))) == ["uneven"]
+
+
+def test_markers_of_a_board_that_were_not_detected_are_added():
+    pixels = canvas(400, 900)
+    boxes = [put(pixels, marker("DICT_5X5_1000", n), 60 + 160 * n, 100) for n in range(5)]
+    found = rows(read(seen(pixels, boxes[:1], ["aruco"])))
+    assert sorted(row["text"] for row in found) == ["0", "1", "2", "3", "4"]
+    assert sum(row.get("confirmed", False) for row in found) == 4
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"), [((b"1", b"1"), b"1"), ((b"1", b"2"), None), ((b"1",), None)]
+)
+def test_bars_below_the_confidence_are_read_twice(said, wanted, monkeypatch):
+    answers = iter(said)
+
+    def once(*_):
+        at = np.full((4, 2), 50.0)
+        return [codes.Symbol("", "ITF", one, at, "barcode") for one in islice(answers, 1)]
+
+    monkeypatch.setattr(codes, "read", once)
+    box, effort = np.array([0, 0, 100, 100], np.float32), codes.Effort(codes.EFFORT)
+    symbol = codes.read_in(np.zeros((100, 100), np.uint8), box, effort, sure=False, bars=True)
+    assert (symbol and symbol.content) == wanted
