@@ -184,7 +184,7 @@ class BatchDetector:
     def reaching(self, least: float) -> "BatchDetector":
         """This detector, on the same device, but with all detections above `least`, too."""
         other = copy.copy(self)
-        other._thresholds = np.minimum(self._thresholds, np.float32(least))  # noqa: SLF001 - the same class
+        other._thresholds = np.minimum(self._thresholds, np.float32(least))  # noqa: SLF001
         lowest = min(self.least_conf, least)
         other._selection = replace(self._selection, confidence=lowest)  # noqa: SLF001
         other._helpers = [helper.reaching(least) for helper in self._helpers]  # noqa: SLF001

@@ -104,19 +104,26 @@ class Codes:
         for row in np.flatnonzero(sure).tolist():
             if symbols[row] is None:
                 symbols[row] = _look(grey, found[row], effort, sure=True)
-        if (sure & (found.class_name == MARKERS)).any():
+        framed = np.flatnonzero(sure & (found.class_name == MARKERS)).tolist()
+        if framed:
             loose += _more_markers(_Cut(part, whole), symbols)
-            for row in np.flatnonzero(sure & (found.class_name == MARKERS)).tolist():
-                symbols[row] = symbols[row] or symbol_in(found.xyxy[row], loose)
-            _take(loose, symbols)
+        for row in framed:
+            symbols[row] = symbols[row] or symbol_in(found.xyxy[row], loose)
+        _take(loose, symbols)
         for row in np.flatnonzero(~sure).tolist():
             symbols[row] = _confirm(grey, found[row], [*symbols], loose, effort)
-        found = replace(found, symbols=symbols)
-        read_only = np.array([one is not None and one.confirmed for one in symbols], bool)
-        found = replace(found, score=np.where(read_only, np.float32(1), found.score))
-        order = np.argsort(~read_only, kind="stable")
-        found = with_others(found[order[(sure | read_only)[order]]], loose)
+        found = _kept(replace(found, symbols=symbols), sure)
+        found = with_others(found, loose)
         return replace(record, detections=found)
+
+
+def _kept(found: Detections, sure: npt.NDArray[np.bool_]) -> Detections:
+    """Detections without those that are neither sure, `(N,)`, nor read; those only read first."""
+    symbols = () if found.symbols is None else found.symbols
+    confirmed = np.array([one is not None and one.confirmed for one in symbols], bool)
+    found = replace(found, score=np.where(confirmed, np.float32(1), found.score))
+    order = np.argsort(~confirmed, kind="stable")
+    return found[order[(sure | confirmed)[order]]]
 
 
 def _take(loose: list[Symbol], symbols: Iterable[Symbol | None]) -> None:
