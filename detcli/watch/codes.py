@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -250,8 +250,8 @@ def read_in(
     one check digit in ten. Texts that differ give none. `bars` is whether bars are expected.
     """
     said: Counter[bytes] = Counter()
-    parts = ((part, sure) for part in _cuts(grey, box))
-    for part, early in chain(parts, ((part, False) for part in _rungs(grey, box))):
+    cuts = zip(_cuts(grey, box), repeat(sure), strict=False)
+    for part, early in chain(cuts, zip(_rungs(grey, box), repeat(object=False), strict=False)):
         if not early and not effort.spend(part.pixels.size):
             return None
         for binarizer in BINARIZERS[: 1 if bars and not early else None]:  # the same for bars
