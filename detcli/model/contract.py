@@ -144,6 +144,7 @@ class Contract:
     within_anchors: bool = False  # that is as many as the head has anchors
     clips: bool = True  # boxes end at the edges of the picture, as its family has them
     conf: float | None = None  # the confidence that the model's metadata recommends, if any
+    class_conf: tuple[tuple[int, float], ...] = ()  # and those of single classes, by class id
     # the IoU for non-maximum suppression, unless the user says otherwise: the metadata's or the
     # family's; None where there is one box for each object
     nms: float | None = None
@@ -377,6 +378,21 @@ def _class_hint(wanted: str, names: tuple[str, ...]) -> str:
     return f"its {len(names)} classes are: {', '.join(names[:10])}{more}"
 
 
+def class_confidences(
+    class_conf: Iterable[tuple[str | int, float]], names: tuple[str, ...]
+) -> dict[int, float]:
+    """The confidences of single classes, by class id; of two for a class the last.
+
+    Raises:
+        UsageError: The model has no such class.
+    """
+    return {
+        class_id: least
+        for entry, least in class_conf
+        for class_id in sorted(class_ids([entry], names) or ())
+    }
+
+
 def class_thresholds(
     conf: float, class_conf: Iterable[tuple[str | int, float]], names: tuple[str, ...]
 ) -> npt.NDArray[np.float32]:
@@ -386,6 +402,6 @@ def class_thresholds(
         UsageError: The model has no such class.
     """
     thresholds = np.full(len(names), conf, np.float32)
-    for entry, least in class_conf:
-        thresholds[sorted(class_ids([entry], names) or ())] = least
+    for class_id, least in class_confidences(class_conf, names).items():
+        thresholds[class_id] = least
     return thresholds

@@ -13,8 +13,9 @@ import onnx
 from onnx import NodeProto
 
 from detcli.core import frozen
-from detcli.core.errors import ModelError
-from detcli.core.values import BoxFormat
+from detcli.core.config import Settings
+from detcli.core.errors import ModelError, UsageError
+from detcli.core.values import BoxFormat, parse_confidence
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
 from detcli.model.contract import (
     BOXES_OF_MORE,
@@ -24,6 +25,7 @@ from detcli.model.contract import (
     Preprocessing,
     ScoreForm,
     Size,
+    class_confidences,
     class_names,
     parse_names,
 )
@@ -58,13 +60,18 @@ MAX_STRIDE = 1024
 FAMILY_KEY = "detcli.family"
 """The metadata entry that names the family, where `convert` has changed how the graph ends."""
 BOX_FORMAT_KEY = "detcli.box_format"  # the metadata entry that says what --box-format said
-CONF_KEY = "detcli.conf"  # the metadata entry that recommends a confidence, from 0 to 1
+CONF_KEY = "detcli.conf"  # the metadata entry that recommends a confidence, as `--conf` takes it
 NMS_KEY = "detcli.nms"
 """The metadata entry that recommends an IoU, above 0 and at most 1, for the non-maximum suppression
 of a one-to-many head."""
 DEFAULT_SIZE = (640, 640)
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
+
+Confidences = tuple[float | None, tuple[tuple[int, float], ...]]
+"""The confidence of all classes, if there is one, and those of single classes by class id."""
+NO_CONFIDENCES: Confidences = (None, ())
+
 
 TASKS = {
     "classify": "it classifies whole pictures",
@@ -217,7 +224,7 @@ def _reading(
     several = family.needs_nms is None and _gives_several(head, metadata)
     layout = Layout.ONE_TO_MANY if several else head.layout
     usual = family.nms if several or family.needs_nms else None
-    conf, nms, ignored = recommended(metadata, usual)
+    (conf, class_conf), nms, ignored = recommended(metadata, usual, names)
     adaptation = Adaptation(head, image, others, no_object, swapped)
     made, parts = adaptation.made
     preprocessing = family.preprocess(image.size, default)
@@ -246,6 +253,7 @@ def _reading(
         within_anchors=family.gives_a_set,
         clips=family.clips,
         conf=conf,
+        class_conf=class_conf,
         nms=nms,
         every_class=family.every_class,
         together=family.together,
@@ -438,26 +446,35 @@ def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
 
 
 def recommended(
-    metadata: dict[str, str], usual: float | None
-) -> tuple[float | None, float | None, list[str]]:
-    """The confidence and the IoU that the metadata recommends, and what is ignored of it.
+    metadata: dict[str, str], usual: float | None, names: tuple[str, ...]
+) -> tuple[Confidences, float | None, list[str]]:
+    """The confidences and the IoU that the metadata recommends, and what is ignored of it.
 
     A head that needs suppression has a usual IoU, for metadata that says nothing.
     """
-    conf, nms = _share(metadata.get(CONF_KEY)), _share(metadata.get(NMS_KEY)) or None
+    conf, nms = _confidences(metadata, names), _share(metadata.get(NMS_KEY)) or None
     ignored = [
         f"its metadata {key} is {metadata[key]!r:.80}, not {what}, so it is ignored"
         for key, value, what in (
-            (CONF_KEY, conf, "a number from 0 to 1"),
+            (CONF_KEY, conf, "a number from 0 to 1, or such of its classes, as in person=0.5"),
             (NMS_KEY, nms, "a number above 0 and at most 1"),
         )
         if value is None and key in metadata
     ]
+    conf = conf or NO_CONFIDENCES
     if usual is not None:
         return conf, nms or usual, ignored
     if nms is not None:
         ignored.append(f"its metadata {NMS_KEY} is ignored: its head gives one box for each object")
     return conf, None, ignored
+
+
+def _confidences(metadata: dict[str, str], names: tuple[str, ...]) -> Confidences | None:
+    try:
+        said = Settings(**parse_confidence(metadata.get(CONF_KEY, "")))
+        return said.conf, (*class_confidences(said.class_conf, names).items(),)
+    except UsageError:
+        return None
 
 
 def _share(text: str | None) -> float | None:

@@ -116,11 +116,7 @@ class Run:
             "model": detector.model_name,
             "model_sha256": detector.model_sha256,
             "conf": detector.conf,
-            "class_conf": {
-                str(class_id): least
-                for entry, least in config.settings.class_conf
-                for class_id in sorted(class_ids([entry], names) or ())
-            },
+            "class_conf": {str(number): least for number, least in detector.class_conf.items()},
             "classes": sorted(class_ids(config.settings.classes, names) or ()),
             "nms": detector.nms,
             "preprocess": written(detector.contract.preprocessing),

@@ -30,6 +30,7 @@ from detcli.model.contract import (
     BOXES_OF_MORE,
     Layout,
     Resize,
+    class_confidences,
     class_ids,
     class_thresholds,
     read_names,
@@ -100,11 +101,13 @@ class BatchDetector:
         self._region, self._tiling = settings.region, settings.tile
         self._require_large_tiles()
         self.conf = settings.confidence(contract.conf)  # but for classes with one of their own
+        recommended = contract.class_conf if settings.conf is None else ()
+        self.class_conf = class_confidences((*recommended, *settings.class_conf), contract.names)
         # `(C,)`, what the scores of each class must exceed, and those of its detections here
         self.confidence = self._thresholds = class_thresholds(
-            self.conf, settings.class_conf, contract.names
+            self.conf, self.class_conf.items(), contract.names
         )
-        self.least_conf = float(self._thresholds.min()) if settings.class_conf else self.conf
+        self.least_conf = float(self._thresholds.min()) if self.class_conf else self.conf
         self._selection = SelectionOptions(
             confidence=self.least_conf,
             max_det=min(settings.max_det, contract.most or settings.max_det),
@@ -126,8 +129,9 @@ class BatchDetector:
             *(self.canvas[1], self.canvas[0], contract.input_dtype),
         )
         log.info(
-            "confidence: above %g (%s); non-maximum suppression: %s (%s)",
+            "confidence: above %g (%s)%s; non-maximum suppression: %s (%s)",
             *(self.conf, _origin(settings.conf, contract.conf)),
+            "".join(f", {contract.names[one]} {own:g}" for one, own in self.class_conf.items()),
             "none" if self.nms is None else f"IoU above {self.nms:g}",
             _origin(settings.nms, contract.nms),
         )

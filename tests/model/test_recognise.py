@@ -195,26 +195,30 @@ NAMED = {"names": str(dict(enumerate(colour_model.NAMES)))}
 @pytest.mark.parametrize(
     ("tail", "entries", "recommended", "warning"),
     [
-        ("body", {}, (None, None), None),
-        ("body", {"detcli.conf": "0.4"}, (0.4, None), None),
-        ("one-to-many", {"detcli.nms": "0.7"}, (None, 0.7), None),
-        ("one-to-many", {}, (None, 0.45), None),
-        ("one-to-many", {"detcli.nms": "0"}, (None, 0.45), "its metadata detcli.nms is '0'"),
-        ("body", {"detcli.nms": "0.7"}, (None, None), "one box for each object"),
+        ("body", {}, (None, (), None), None),
+        ("body", {"detcli.conf": "0.4"}, (0.4, (), None), None),
+        ("body", {"detcli.conf": "0.4, blue=0.5,1=0"}, (0.4, ((2, 0.5), (1, 0)), None), None),
+        ("body", {"detcli.conf": "red=0.3"}, (None, ((0, 0.3),), None), None),
+        ("one-to-many", {"detcli.nms": "0.7"}, (None, (), 0.7), None),
+        ("one-to-many", {}, (None, (), 0.45), None),
+        ("one-to-many", {"detcli.nms": "0"}, (None, (), 0.45), "its metadata detcli.nms is '0'"),
+        ("body", {"detcli.nms": "0.7"}, (None, (), None), "one box for each object"),
     ],
 )
 def test_confidence_and_iou_come_from_the_metadata(tail, entries, recommended, warning):
     contract = contract_of(colour_model.build(tail, metadata=NAMED | entries))
-    assert (contract.conf, contract.nms) == recommended
+    assert (contract.conf, contract.class_conf, contract.nms) == recommended
     assert len(contract.warnings) == (warning is not None)
     assert (warning or "") in "".join(contract.warnings)
 
 
 @pytest.mark.parametrize("key", ["detcli.conf", "detcli.nms"])
-@pytest.mark.parametrize("text", ["", "high", "nan", "-0.1", "1.5", "40%", "[0.4]", "9" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "high", "nan", "-0.1", "1.5", "40%", "[0.4]", "9" * 5000, "red=2", "0.4,cat=0.3"]
+)
 def test_what_is_no_recommendation_is_a_warning(key, text):
     contract = contract_of(colour_model.build(metadata=NAMED | {key: text}))
-    assert (contract.conf, contract.nms) == (None, None)
+    assert (contract.conf, contract.class_conf, contract.nms) == (None, (), None)
     [warning] = contract.warnings
     assert warning.startswith(f"its metadata {key} is '")
     assert len(warning) < 200

@@ -125,8 +125,9 @@ def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     if detector.nms is not None:
         yield "duplicates", "several boxes for each object"
         yield "NMS", f"an IoU of {detector.nms:g} is recommended, and used unless --nms is given"
-    if detector.conf is not None:
-        yield "confidence", f"{detector.conf:g} is recommended, and used unless --conf is given"
+    single = [f"{detector.names[one]}={least:g}" for one, least in detector.class_conf.items()]
+    if said := ([] if detector.conf is None else [f"{detector.conf:g}"]) + single:
+        yield "confidence", f"{','.join(said)} is recommended, and used unless --conf is given"
     yield "preprocessing", detector.preprocessing
     origins = dict.fromkeys(PARTS, "unsettled; --preprocess says it")
     for part, origin in (origins | detector.preprocessing_origins).items():

@@ -122,6 +122,7 @@ class DetectorFacts:
     one_class: bool
     needs_nms: bool
     conf: float | None
+    class_conf: dict[int, float]  # by class id
     nms: float | None
     preprocessing: str  # as --preprocess names it
     preprocessing_origins: dict[str, str]  # what settled each part
@@ -304,6 +305,7 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
         one_class=contract.one_class,
         needs_nms=contract.nms is not None,
         conf=contract.conf,
+        class_conf=dict(contract.class_conf),
         nms=contract.nms,
         preprocessing=written(contract.preprocessing),
         preprocessing_origins={part: by for part, by in contract.settled if part in PARTS},

@@ -349,7 +349,8 @@ UNSAID: tuple[object, ...] = (None, False, "", [], {})  # values of settings tha
 def about_run(settings: SettingsJson) -> About:
     """What a run's page says of it."""
     facts = [*settings_facts(settings), *versions()]
-    return About("predict", facts, floor=settings["conf"], places=[*settings_places(settings)])
+    floor = min(settings["conf"], *settings["class_conf"].values(), 1)
+    return About("predict", facts, floor=floor, places=[*settings_places(settings)])
 
 
 def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:

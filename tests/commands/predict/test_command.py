@@ -248,6 +248,21 @@ def test_without_conf_the_confidence_is_the_one_that_the_model_recommends(
         assert f"confidence: above {told}" in done.stderr
 
 
+def test_a_copy_of_a_model_recommends_a_confidence_for_each_class(detcli, predict, make_model):
+    model = make_model(metadata={"names": str(dict(enumerate(NAMES)))})
+    entry = "detcli.conf=0.6,green=0.3"
+    detcli("convert", model, "-o", model.with_name("copy.onnx"), "--metadata", entry)
+    known = {
+        words: len(classes(predict(f"a.png -m copy.onnx {words}")))
+        for words in ("", "--conf green=0.6", "--conf blue=0.3", "--conf 0.25", "--conf 0.6")
+    }
+    assert known == {"": 64, "--conf green=0.6": 1, "--conf blue=0.3": 127, "--conf 0.25": 190,
+                     "--conf 0.6": 1}  # fmt: skip
+    (record,) = predict("a.png -m copy.onnx --provenance").records
+    settings = record["settings"]
+    assert (settings["conf"], settings["class_conf"]) == (0.6, {"1": 0.3})
+
+
 def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_picture):
     """Of two boxes whose IoU is 0.5, one is dropped, unless the file or the user says otherwise."""
     picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
