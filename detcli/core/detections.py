@@ -25,16 +25,27 @@ PER_OBJECT = ("track_id", "zones", "crossed", "symbols")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Symbol:
-    """What a symbol says."""
+    """Where a symbol is, and what it says."""
 
-    text: str | None  # the decoded text; None if the content is binary
-    symbology: str  # as in "QR Code" and "EAN-13"; of a marker its dictionary in OpenCV
+    text: str | None  # the decoded text; None if the content is binary, or could not be read
+    # as in "QR Code" and "EAN-13"; of a marker its dictionary in OpenCV; empty if it was not read
+    symbology: str
     content: bytes  # its bytes; empty for a marker
     # `(4, 2)` float64 x and y in pixels of the picture: top left, top right, bottom right and
-    # bottom left of the symbol, were it upright
+    # bottom left of the symbol, were it upright; `(0, 2)` where they are not known
     corners: npt.NDArray[np.float64]
     class_name: str  # its class in the words of the bundled model
     confirmed: bool = False  # whether it was detected by being read only
+    earlier: bool = False  # whether it was read in an earlier frame of its track, not in this one
+
+    @property
+    def doubt(self) -> bool:
+        """Whether nothing in its symbology tells a wrong text from the right one."""
+        return self.symbology in UNCHECKED
+
+
+UNCHECKED = {"Codabar", "Code 39", "Code 39 Extended", "Code 39 Standard", "ITF"}
+"""Symbologies that need neither a check digit nor error correction, in zxing-cpp's words."""
 
 
 # The 80 classes of COCO 2017, in the order of YOLO models.
@@ -86,8 +97,8 @@ class Detections:
             zones.
         crossed: `(N,)` objects, each a tuple of the lines that it has crossed since the
             frame before, with "left" or "right"; None without lines.
-        symbols: `(N,)` objects, each what a symbol says, or None where it could not be read; None
-            where nothing is read.
+        symbols: `(N,)` objects, each a `Symbol`, or None where it was neither read nor located;
+            None where nothing is read.
 
     Raises:
         ValueError: The arrays have wrong shapes, or a class id has no name.
@@ -272,9 +283,12 @@ def _symbol_fields(symbol: Symbol | None) -> Fields:
     """What a detection says of its symbol."""
     if symbol is None:
         return {"text": None}
-    fields: dict[str, Any] = {"text": symbol.text, "symbology": symbol.symbology}
-    if symbol.text is None:
-        fields["bytes"] = base64.b64encode(symbol.content).decode("ascii")
-    if symbol.confirmed:
-        fields["confirmed"] = True
-    return {**fields, "corners": np.round(symbol.corners, 1).tolist()}
+    fields: dict[str, Any] = {"text": symbol.text}
+    if symbol.symbology:
+        fields["symbology"] = symbol.symbology
+        if symbol.text is None:
+            fields["bytes"] = base64.b64encode(symbol.content).decode("ascii")
+    fields |= {name: True for name in ("confirmed", "doubt", "earlier") if getattr(symbol, name)}
+    if len(symbol.corners):
+        fields["corners"] = np.round(symbol.corners, 1).tolist()
+    return fields

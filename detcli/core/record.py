@@ -98,8 +98,13 @@ class DetectionJson(TypedDict):
     bytes: NotRequired[str]  # binary content, in base64
     # true where only what was read makes it a detection, whose score is 1 then
     confirmed: NotRequired[bool]
+    # true where nothing in the symbology tells a wrong text from the right one: no check digit, no
+    # error correction
+    doubt: NotRequired[bool]
+    # true where the text was read in an earlier frame of this track, not in this one; with --track
+    earlier: NotRequired[bool]
     # x and y of the symbol's corners in pixels, to 1 decimal: top left, top right, bottom right and
-    # bottom left, were it upright
+    # bottom left, were it upright; of one that was not read too, where something located it
     corners: NotRequired[list[list[float]]]
 
 
@@ -107,7 +112,9 @@ OPTIONAL_FIELDS = {
     "track_id": "track",
     "zones": "zones",
     "crossed": "lines",
-    **dict.fromkeys(("text", "symbology", "bytes", "confirmed", "corners"), "read"),
+    **dict.fromkeys(
+        ("text", "symbology", "bytes", "confirmed", "doubt", "earlier", "corners"), "read"
+    ),
 }
 """Fields of a detection that only an option adds, and the setting that this option makes."""
 
@@ -335,7 +342,7 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
     "width": bool,
     "height": bool,
     "corners": lambda corners: all(len(corner) == 2 for corner in corners),
-    "confirmed": bool,
+    **dict.fromkeys(("confirmed", "doubt", "earlier"), bool),
     "source_bytes": _is_base64,
 }
 """What a field of the right type has to be besides."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core import frozen
-from detcli.core.detections import Detections
+from detcli.core.detections import Detections, Symbol
 from detcli.core.geometry import Boxes, Image, Points, area, common
 from detcli.core.opencv import cv2
 from detcli.core.record import Scene
@@ -77,14 +77,23 @@ def annotate(
         if number in scene.trails:
             trail, colour = _whole(scene.trails[number]), class_colour(class_id)
             cv2.polylines(canvas, [trail], isClosed=False, color=colour, thickness=line)
-    for box, _, class_id, _ in reversed(list(detections)):
+    said = detections.symbols
+    symbols = [None] * len(detections) if said is None else said.tolist()
+    for symbol, (box, _, class_id, _) in reversed([*zip(symbols, detections, strict=True)]):
         draw_box(canvas, box, class_colour(class_id), line)
-    draw_labels(canvas, _labels(detections, numbers, style), detections.xyxy, text_size, line)
+        if symbol is not None and len(symbol.corners):
+            ends, thin = _whole(symbol.corners), max(1, line // 2)
+            cv2.polylines(
+                canvas, [ends], isClosed=True, color=class_colour(class_id), thickness=thin
+            )
+    labels = _labels(detections, numbers, symbols, style)
+    draw_labels(canvas, labels, detections.xyxy, text_size, line)
     return canvas
 
 
-def _labels(detections: Detections, numbers: Sequence[int], style: Style) -> list[Label]:
-    symbols = [None] * len(detections) if detections.symbols is None else detections.symbols
+def _labels(
+    detections: Detections, numbers: Sequence[int], symbols: Sequence[Symbol | None], style: Style
+) -> list[Label]:
     labels = []
     for number, symbol, found in zip(numbers, symbols, detections, strict=True):
         box, score, class_id, name = found

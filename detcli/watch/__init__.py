@@ -32,13 +32,15 @@ class Watcher:
         """Begin; detections that reach the confidence of their class, `(C,)`, need not be read."""
         self._steps: list[WatchStep] = []
         if watched.read:
-            from detcli.watch.codes import Codes
+            from detcli.watch.codes import Codes, TrackTexts
 
             self._steps.append(Codes(region, confidence).add)
         if watched.track is not None:
             from detcli.watch.scene import Tracks
 
             self._steps.append(Tracks(watched.track).add)
+            if watched.read:
+                self._steps.append(TrackTexts().add)
         if watched.line:
             from detcli.watch.scene import CrossedLines
 

@@ -4,6 +4,7 @@
     each detection that is left is cut out  as it is, enlarged, turned upright, until it is read
     RUNGS change what is still not read     by contrast and sharpness, within EFFORT a picture
     OpenCV reads markers                    ArUco's and AprilTag's, where one was detected
+    both locate what is not read            so that it has corners too, where they find any
 
 Detections below the confidence are tried too, and stay only if they are read.
 
@@ -24,10 +25,11 @@ import numpy.typing as npt
 import zxingcpp
 
 from detcli.core.detections import Detections, Symbol
-from detcli.core.geometry import Picture
+from detcli.core.geometry import Picture, overlap
 from detcli.core.opencv import cv2
 from detcli.core.record import Record
 from detcli.core.values import Shape
+from detcli.sink.folder import PerClip
 
 Grey = npt.NDArray[np.uint8]
 Doubles = npt.NDArray[np.float64]
@@ -50,6 +52,7 @@ LEAST_MARGIN = 4  # pixels
 ENLARGED = (1, 2, 4)  # times the size of a cut: zxing-cpp wants modules of three pixels
 LONGEST = 1600  # pixels of an enlarged side
 LEAST_TURN = 3.0  # degrees of tilt
+FILLED = 0.5  # IoU from which on what looks like a symbol is that of a box
 SLACK = 0.1  # of a box's sides, by which the middle of a symbol may lie outside
 
 BINARIZERS = (zxingcpp.Binarizer.LocalAverage, zxingcpp.Binarizer.GlobalHistogram)
@@ -69,6 +72,8 @@ SIZES = (50, 100, 250, 1000)
 # machine reads the same. About 0.4 seconds.
 EFFORT = 4 << 20
 DOUBLED = 800  # pixels of a side from which on a part is not doubled
+NOWHERE: Doubles = np.empty((0, 2))  # corners that are not known
+REMEMBERED = 10_000  # tracks of a video whose texts are known, as a stream may never end
 LIGHTER = (np.sqrt(np.arange(256) / 255) * 255).astype(np.uint8)
 
 
@@ -94,7 +99,7 @@ class Codes:
         sure = np.ones(len(found), bool)
         if self._confidence is not None:
             sure = found.score > self._confidence[found.class_id]
-        loose = [*read(_Cut(part, whole))]
+        loose = [one for one in read(_Cut(part, whole)) if not _is_contradicted(grey, one)]
         symbols = np.full(len(found), None, np.object_)
         effort = Effort(EFFORT)
         for row in np.flatnonzero(sure).tolist():
@@ -111,9 +116,25 @@ class Codes:
         _take(loose, symbols)
         for row in np.flatnonzero(~sure).tolist():
             symbols[row] = _confirm(grey, found[row], [*symbols], loose, effort)
+        for row in np.flatnonzero(sure).tolist():
+            symbols[row] = symbols[row] or _locate(grey, found[row])
         found = _kept(replace(found, symbols=symbols), sure)
         found = with_others(found, loose)
         return replace(record, detections=found)
+
+
+def _is_contradicted(grey: Grey, bars: Symbol) -> bool:
+    """Whether the part around bars says something else: chance passes one check digit in ten."""
+    if bars.class_name != LINEAR:
+        return False
+    box = _around(bars)
+    near = [*read(_cut_out(grey, box))]
+    return symbol_in(box, near) is not None and bars.content not in {one.content for one in near}
+
+
+def _around(symbol: Symbol) -> npt.NDArray[np.float32]:
+    """The box `(4,)` around a symbol."""
+    return np.array([symbol.corners.min(0), symbol.corners.max(0)], np.float32).ravel()
 
 
 def _kept(found: Detections, sure: npt.NDArray[np.bool_]) -> Detections:
@@ -170,6 +191,29 @@ def _confirm(
     return replace(symbol, confirmed=True)
 
 
+def _locate(grey: Grey, one: Detections) -> Symbol | None:
+    """Where the symbol of a single detection is that could not be read: what fills most of it."""
+    (box, _, _, name), *_ = one
+    part = _cut_out(grey, box)
+    if not part.pixels.size or name not in {*CLASSES.values(), LINEAR, MARKERS}:
+        return None
+    located = [one for one in read(part, broken=True) if one.class_name == name]
+    quads: Any = None
+    if name == "qr_code":
+        quads = cv2.QRCodeDetector().detect(part.pixels)[1]
+    elif name == LINEAR:
+        quads = cv2.barcode.BarcodeDetector().detect(part.pixels)[1]  # from the bottom left on
+    elif name == MARKERS:
+        quads = _marker_detector(DICTIONARIES[:1]).detectMarkersMultiDict(part.pixels)[2]
+    for quad in () if quads is None else np.reshape(quads, (-1, 4, 2)).astype(np.float64):
+        corners = part.in_picture(np.roll(quad, -1, 0) if name == LINEAR else quad)
+        located.append(Symbol(None, "", b"", corners, name))
+    if not located:
+        return None
+    filled = overlap(np.array([*map(_around, located)]), box)
+    return located[int(filled.argmax())] if filled.max() >= FILLED else None
+
+
 def _more_markers(part: "_Cut", symbols: Iterable[Symbol | None]) -> Iterator[Symbol]:
     """Markers of a whole picture that no detection has, of the dictionaries that were read."""
     known = [one for one in symbols if one is not None and one.class_name == MARKERS]
@@ -181,8 +225,7 @@ def _more_markers(part: "_Cut", symbols: Iterable[Symbol | None]) -> Iterator[Sy
         or (name.endswith("_1000") and name.removesuffix("1000") in kinds)
     ]
     for symbol in markers(part, tuple(asked or DICTIONARIES)):
-        hull = np.array([symbol.corners.min(0), symbol.corners.max(0)], np.float32).ravel()
-        if symbol_in(hull, known) is None:
+        if symbol_in(_around(symbol), known) is None:
             yield symbol
 
 
@@ -214,17 +257,28 @@ class _Cut:
         return _Cut(as_grey(pixels), matrix)
 
 
-def read(part: _Cut, binarizer: Any = BINARIZERS[0]) -> Iterator[Symbol]:  # noqa: ANN401
-    """Read all symbols in a part of a picture with zxing-cpp; its defaults are its thorough way."""
-    mode = zxingcpp.TextMode.Plain
-    for code in zxingcpp.read_barcodes(part.pixels, binarizer=binarizer, text_mode=mode):
+def read(
+    part: _Cut,
+    binarizer: Any = BINARIZERS[0],  # noqa: ANN401
+    *,
+    broken: bool = False,
+) -> Iterator[Symbol]:
+    """Read all symbols in a part of a picture with zxing-cpp; its defaults are its thorough way.
+
+    Those that are `broken` are only located.
+    """
+    ways = {"binarizer": binarizer, "text_mode": zxingcpp.TextMode.Plain, "return_errors": broken}
+    for code in zxingcpp.read_barcodes(part.pixels, **ways):
         at = code.position
         ends = (at.top_left, at.top_right, at.bottom_right, at.bottom_left)
         corners = part.in_picture(np.array([(end.x, end.y) for end in ends], np.float64))
         text = code.text if code.content_type in TEXTS else None
         name, kind = str(code.format), str(code.symbology)
         class_name = CLASSES.get(name) or CLASSES.get(kind, LINEAR)
-        yield Symbol(text, name, bytes(code.bytes), corners, class_name)
+        if not broken:
+            yield Symbol(text, name, bytes(code.bytes), corners, class_name)
+        elif not code.valid:
+            yield Symbol(None, "", b"", corners, class_name)
 
 
 def symbol_in(box: npt.NDArray[np.float32], symbols: Iterable[Symbol]) -> Symbol | None:
@@ -423,13 +477,35 @@ def with_others(found: Detections, symbols: Iterable[Symbol]) -> Detections:
     if not new:
         return found
     assert found.symbols is not None  # noqa: S101 - of Codes
-    hulls = [[*one.corners.min(0), *one.corners.max(0)] for one in new]
     return replace(
         found,
-        xyxy=np.insert(found.xyxy, 0, hulls, axis=0),
+        xyxy=np.insert(found.xyxy, 0, [*map(_around, new)], axis=0),
         score=np.insert(found.score, 0, np.ones(len(new))),
         class_id=np.insert(found.class_id, 0, [found.names.index(one.class_name) for one in new]),
         symbols=np.insert(
             found.symbols, 0, np.fromiter((replace(one, confirmed=True) for one in new), np.object_)
         ),
     )
+
+
+class TrackTexts:
+    """Gives symbols that cannot be read in a frame what their track said before."""
+
+    def __init__(self) -> None:
+        self._clips: PerClip[dict[int, Symbol]] = PerClip(lambda _: {})
+
+    def add(self, record: Record, _: Picture, found: Detections) -> Record:
+        if record.origin.frame is None or found.track_id is None or found.symbols is None:
+            return record
+        known, symbols = self._clips.of(record), found.symbols.copy()
+        for row, number in enumerate(found.track_id.tolist()):
+            symbol, before = symbols[row], known.pop(number, None)
+            if symbol is not None and symbol.symbology and number > 0:
+                known[number] = symbol
+            elif before is not None:
+                corners = NOWHERE if symbol is None else symbol.corners
+                symbols[row] = replace(before, corners=corners, confirmed=False, earlier=True)
+                known[number] = before
+        while len(known) > REMEMBERED:  # those not seen for long come first
+            del known[next(iter(known))]
+        return replace(record, detections=replace(found, symbols=symbols))

@@ -32,7 +32,7 @@ WAYS = {
     "PDF417": ("pdf417", "PDF417"),
     "Code128": ("barcode", "Code 128"),
 }
-OPTIONAL = ["text", "symbology", "bytes", "corners"]
+OPTIONAL = ["text", "symbology", "bytes", "doubt", "earlier", "corners"]
 
 
 def symbol(content, way="QRCode", module=4):
@@ -217,9 +217,9 @@ def test_hostile_text_is_harmless(tmp_path):
     assert json.loads(json.dumps(rows(record)))[0]["text"] == HOSTILE
     feed(CsvSink(AtomicFile(tmp_path / "a.csv"), OPTIONAL), record)
     head, first, second = (tmp_path / "a.csv").read_text().splitlines()
-    assert head.endswith(",text,symbology,bytes,corners")
+    assert head.endswith(",text,symbology,bytes,doubt,earlier,corners")
     assert "'=1+1\\u202e\\n<script>alert(1)</script>,QR Code,," in first
-    assert second.endswith(",,,,")
+    assert second.endswith(",,,,,,")
 
 
 def test_parquet_tells_what_was_not_read_from_what_was_not_asked(tmp_path):
@@ -239,7 +239,12 @@ def test_parquet_tells_what_was_not_read_from_what_was_not_asked(tmp_path):
 
 def test_labels_in_pictures_say_it():
     record = read(one_of("on the label")[0])
-    pixels, plain = record.picture.pixels, replace(record.detections, symbols=None)
+    pixels, plain = (
+        record.picture.pixels,
+        replace(
+            record.detections, symbols=np.array([replace(record.detections.symbols[0], text=None)])
+        ),
+    )
     for style, same in ((Style(), False), (Style(label_parts=frozenset()), True)):
         drawn = [annotate(pixels, found, style) for found in (record.detections, plain)]
         assert np.array_equal(*drawn) == same
@@ -315,3 +320,79 @@ def test_bars_below_the_confidence_are_read_twice(said, wanted, monkeypatch):
     box, effort = np.array([0, 0, 100, 100], np.float32), codes.Effort(codes.EFFORT)
     symbol = codes.read_in(np.zeros((100, 100), np.uint8), box, effort, sure=False, bars=True)
     assert (symbol and symbol.content) == wanted
+
+
+@pytest.mark.parametrize(
+    ("way", "content", "doubt"),
+    [("Code39", "AB12", True), ("ITF", "123456", True), ("Codabar", "A1234B", True),
+     ("EAN13", "4006381333931", False), ("Code128", "AB12", False), ("QRCode", "AB12", False)],
+)  # fmt: skip
+def test_readings_that_nothing_checks_are_in_doubt(way, content, doubt):
+    class_name = "qr_code" if way == "QRCode" else "barcode"
+    (row,) = rows(read(one_of("", class_name, symbol(content, way, 3))[0]))
+    assert row["text"] is not None
+    assert row.get("doubt", False) == doubt
+
+
+def spoilt(way):
+    """A symbol of a class that is there but cannot be read."""
+    random = np.random.default_rng(3)
+    if way == "aruco":
+        cells = np.pad(random.integers(0, 2, (4, 4), np.uint8) * 255, 1)
+        return np.kron(cells, np.ones((12, 12), np.uint8))
+    if way == "barcode":
+        bars = np.repeat(symbol("4006381333931", "Code128", 2)[:1], 100, 0)
+        return cv2.GaussianBlur(np.pad(bars, 20, constant_values=255), (0, 0), 2.4)[20:-20, 20:-20]
+    drawn = symbol("12345", module=6)
+    drawn[8 * 6 :, 7 * 6 : 14 * 6] = 255
+    return drawn
+
+
+@pytest.mark.parametrize(("way", "near"), [("qr_code", 8), ("barcode", 28), ("aruco", 8)])
+def test_what_cannot_be_read_has_corners_where_it_is_located(way, near):
+    record, wanted = one_of("", way, spoilt(way))
+    (row,) = rows(read(record))
+    assert (row["text"], "symbology" in row) == (None, False)
+    distances = np.linalg.norm(np.array(row["corners"])[:, None] - wanted, axis=2)
+    assert distances.min(0).max() < near
+    assert way == "aruco" or distances.trace() < 4 * near  # in their order
+    assert "corners" not in rows(read(replace(record, picture=Picture.whole(canvas()))))[0]
+
+
+def test_bars_that_a_closer_look_contradicts_do_not_count(monkeypatch):
+    record, _ = one_of("", "barcode", symbol("4006381333931", "EAN13", 3))
+    said, right = [], codes.read
+
+    def wrong_at_first(*arguments, **options):
+        for one in right(*arguments, **options):
+            said.append(one)
+            yield replace(one, text="0", content=b"0") if len(said) == 1 else one
+
+    monkeypatch.setattr(codes, "read", wrong_at_first)
+    assert texts(read(record)) == ["4006381333931"]
+
+
+def test_a_track_keeps_its_text():
+    frames = [one_of("on a track")[0], seen(canvas(), [[100, 120, 200, 220]], ["qr_code"])]
+    step, found = codes.TrackTexts(), []
+    for number, track in enumerate((7, 7, 8, -1)):
+        record = read(frames[min(number, 1)])
+        record = replace(
+            record,
+            origin=replace(record.origin, frame=number),
+            detections=replace(record.detections, track_id=np.array([track])),
+        )
+        found += rows(step.add(record, record.picture, record.detections))
+    assert [row["text"] for row in found] == ["on a track"] * 2 + [None] * 2
+    assert [row.get("earlier") for row in found] == [None, True, None, None]
+    assert "corners" not in found[1]
+
+
+def test_corners_are_drawn():
+    record = read(one_of("drawn")[0])
+    turned = replace(record.detections.symbols[0], corners=np.array(
+        [[300, 50], [350, 100], [300, 150], [250, 100]], np.float64))  # fmt: skip
+    moved = replace(record.detections, symbols=np.array([turned]))
+    drawn = annotate(canvas(), moved, Style(label_parts=frozenset()))
+    assert (drawn[75, 325] != 170).any()
+    assert (drawn[100, 300] == 170).all()

@@ -333,6 +333,7 @@ def _watched(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
             for one in detections
         ],
         "texts": [printable(one.get("text") or "") for one in detections],
+        "corners": [one.get("corners", []) for one in detections],
     }
     return {name: column for name, column in columns.items() if any(column)}
 

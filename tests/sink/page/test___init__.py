@@ -76,14 +76,17 @@ def test_an_input_that_failed_has_its_error_and_no_picture(page):
 
 def test_what_is_known_of_detections_besides_boxes_is_beside_them(page):
     more = {"track_id": 7, "zones": ["door\0"], "crossed": [{"line": "gate", "to": "left"}]}
-    one, other = fields()["detections"][0] | more, fields()["detections"][0] | {"text": "\u202eEX"}
+    ends = [[1.0, 2.0], [3.5, 2.0], [3.5, 9.0], [1.0, 9.0]]
+    says = {"text": "\u202eEX", "corners": ends}
+    one, other = fields()["detections"][0] | more, fields()["detections"][0] | says
     make(page, fields(detections=[one, other]))
     (entry,) = pages.entries(page)
-    assert {name: entry[name] for name in ("tracks", "zones", "crossed", "texts")} == {
+    assert {name: entry[name] for name in ("tracks", "zones", "crossed", "texts", "corners")} == {
         "tracks": [7, 0],
         "zones": [["door\\x00"], []],
         "crossed": [[["gate", "left"]], []],
         "texts": ["", "\\u202eEX"],
+        "corners": [[], ends],
     }
 
 

@@ -69,6 +69,9 @@ function drawLarge(record, boxes, scale) {
     if (other) {
       group.append(vector("path", { d: outline(other.slice(1)), stroke: colour, class: "other" }));
     }
+    if (found.corners.has(box)) {
+      group.append(vector("path", { d: `M${found.corners.get(box).join("L")}Z`, stroke: colour, class: "symbol" }));
+    }
     svg.append(group);
   }
   for (const box of boxes) {

@@ -31,6 +31,7 @@ const found = {
   zones: new Map(), // by box: names of the zones that it is in
   crossed: new Map(), // by box: lines that it has crossed, and to which side
   texts: new Map(), // by box: what it says
+  corners: new Map(), // by box: x and y of the four corners of its symbol
 };
 
 const page = {
@@ -118,11 +119,12 @@ function addBox(row) {
   if (other.length) found.other.set(box, other);
 }
 
-function addWatched(from, { tracks = [], zones = [], crossed = [], texts = [] }) {
+function addWatched(from, { tracks = [], zones = [], crossed = [], texts = [], corners = [] }) {
   for (let box = from; box < found.score.length; box += 1) found.track.push(tracks[box - from] || 0);
   zones.forEach((names, row) => names.length && found.zones.set(from + row, names));
   crossed.forEach((lines, row) => lines.length && found.crossed.set(from + row, lines));
   texts.forEach((text, row) => text && found.texts.set(from + row, text));
+  corners.forEach((ends, row) => ends.length && found.corners.set(from + row, ends));
 }
 
 function addToVideo(record, entry) {
