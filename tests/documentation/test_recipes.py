@@ -20,6 +20,8 @@ PICTURES = {
     "hidden/demo.jpg": "codes-hidden.jpg",
     "found/sheet.jpg": "codes-tiles.jpg",
     "texts/demo.jpg": "codes-texts.jpg",
+    "read/shelf.jpg": "codes-shelf.jpg",
+    "read/table.jpg": "codes-table.jpg",
     "zones/demo.jpg": "codes-zones.jpg",
 }
 """What the recipes write, and its copy on the page, which may be smaller."""
@@ -39,14 +41,15 @@ def test_the_page_of_recipes_shows_what_its_commands_write(workplace):
     pytest.importorskip("trackers")
     for folder in ("models/codes", "docs/images"):
         (workplace / folder).mkdir(parents=True)
-    for name in ("models/codes/demo.jpg", "detcli/pictures/street.jpg", "docs/images/draw_belt.py"):
+    scripts = (f"docs/images/draw_{name}.py" for name in ("belt", "codes"))
+    for name in ("models/codes/demo.jpg", "detcli/pictures/street.jpg", *scripts):
         shutil.copy(ROOT / name, name)
     cv2.imwrite("sheet.jpg", sheet_of_nine()[2])
     texts = ""
     skip_without_jq(PAGE)
     for script in blocks(PAGE, "sh"):
         done = works(script)
-        texts = done.stdout if "--read" in script else texts
+        texts = done.stdout if "--format table" in script else texts
     (table,) = blocks(PAGE, "text")
     assert table.split() == texts.split()
     for written, kept in PICTURES.items():

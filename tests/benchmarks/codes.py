@@ -1,0 +1,185 @@
+"""Readers of codes on a folder with labels: what each finds, reads and mistakes, and how long.
+
+    python tests/benchmarks/codes.py FOLDER [FOLDER ...] [--model codes]
+
+A folder has a `labels.tsv` with the columns `file` and `text` (or `ean`), a row for each symbol; or
+beside each picture `NAME.txt` with eight numbers for each symbol, x and y of its four corners in
+pixels of the file, before any turn that its EXIF asks for. All readers get these pixels, in turns.
+
+Found is a labelled symbol whose corners have the middle of one that the reader located in them, or,
+where corners are not known, one located symbol for each text. Read is one that gives the labelled
+text, or any where texts are not known. Wrong is a text of as many characters as a labelled one of
+its picture, which is none of them. Times are the processor's, without decoding the file.
+
+ZBar needs `pip install pyzbar` and its library, WeChat `opencv-contrib-python`.
+"""
+
+import argparse
+import csv
+import importlib.util
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import zxingcpp
+
+from detcli.core.config import Config
+from detcli.core.device import Device
+from detcli.core.geometry import Picture
+from detcli.core.options import build
+from detcli.core.record import Origin, Record
+from detcli.run import open_run
+
+Points = npt.NDArray[np.float64]
+
+
+class Symbol(NamedTuple):
+    """A symbol that is known or was found."""
+
+    text: str | None  # None if it is not known, or was not read
+    corners: Points | None  # `(K, 2)` pixels; None if they are not known
+
+
+Reader = Callable[[npt.NDArray[np.uint8]], list[Symbol]]
+
+
+def labelled(folder: Path) -> Iterator[tuple[Path, list[Symbol]]]:
+    """The pictures of a folder, and the symbols in each."""
+    table = folder / "labels.tsv"
+    if table.exists():
+        known = defaultdict(list)
+        for row in csv.DictReader(table.open(encoding="utf-8"), delimiter="\t"):
+            known[row["file"]].append(Symbol(row.get("text") or row["ean"], None))
+        yield from ((folder / name, symbols) for name, symbols in known.items())
+        return
+    for path in sorted(folder.glob("*.txt")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        numbers = [float(one) for line in lines if line[:1].isdigit() for one in line.split()]
+        symbols = [Symbol(None, corners) for corners in np.reshape(numbers, (-1, 4, 2))]
+        pictures = [one for one in path.parent.glob(f"{path.stem}.*") if one != path]
+        if symbols and pictures:
+            yield pictures[0], symbols
+
+
+def zxing(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
+    """zxing-cpp, as it comes."""
+    found = []
+    for one in zxingcpp.read_barcodes(pixels, text_mode=zxingcpp.TextMode.Plain):
+        ends = (one.position.top_left, one.position.bottom_right)
+        found.append(Symbol(one.text, np.array([(end.x, end.y) for end in ends], np.float64)))
+    return found
+
+
+def opencv(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
+    """OpenCV's two detectors, each for all symbols of a picture."""
+    found = []
+    for detector in (cv2.QRCodeDetector(), cv2.barcode.BarcodeDetector()):
+        ok, texts, corners, _ = detector.detectAndDecodeMulti(pixels)
+        if ok:
+            found += [Symbol(*one) for one in zip(texts, corners, strict=True)]
+    return found
+
+
+def detcli(stack: ExitStack, model: str) -> Reader:
+    """`detcli predict --read`, without the files."""
+    config = build(Config, {"model": model, "device": (Device("cpu"),), "read": True})
+    run = stack.enter_context(open_run(config))
+    watcher = run.watcher()
+
+    def read(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
+        picture = Picture.whole(pixels)
+        (found,) = run.detector.submit([picture])()
+        record = watcher(Record(Origin(""), 0, "", "", picture, found))
+        return [
+            Symbol(one.get("text"), np.array([[one["x1"], one["y1"]], [one["x2"], one["y2"]]]))
+            for one in record.to_json()["detections"]
+        ]
+
+    return read
+
+
+def readers(stack: ExitStack, model: str) -> dict[str, Reader]:
+    """All that are installed."""
+    known = {"detcli": detcli(stack, model), "zxing-cpp": zxing, "OpenCV": opencv}
+    if importlib.util.find_spec("pyzbar"):
+        from pyzbar import pyzbar
+
+        known["ZBar"] = lambda pixels: [
+            Symbol(one.data.decode(errors="replace"), np.array(one.polygon, np.float64))
+            for one in pyzbar.decode(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY))
+        ]
+    if hasattr(cv2, "wechat_qrcode_WeChatQRCode"):
+        wechat = cv2.wechat_qrcode_WeChatQRCode()
+        known["WeChat"] = lambda pixels: [
+            Symbol(*one) for one in zip(*wechat.detectAndDecode(pixels), strict=True)
+        ]
+    return known
+
+
+def same_form(text: str) -> str:
+    """A text as it is compared: UPC-A and EAN-8 are EAN-13 with zeros in front."""
+    return text.zfill(13) if text.isdecimal() and len(text) >= 8 else text
+
+
+def judge(known: list[Symbol], found: list[Symbol]) -> Counter[str]:
+    """How many symbols are found and read, and how many texts are wrong."""
+    texts = Counter(same_form(one.text) for one in found if one.text)
+    wanted = Counter(same_form(one.text) for one in known if one.text)
+    lengths = {len(text) for text in wanted}
+    counts = Counter(
+        found=min(len(found), wanted.total()),
+        read=(texts & wanted).total(),
+        wrong=sum(len(text) in lengths for text in texts if text not in wanted),
+    )
+    for one in known:
+        if one.corners is not None:
+            quad = one.corners.astype(np.float32)
+            inside = [
+                other
+                for other in found
+                if other.corners is not None
+                and cv2.pointPolygonTest(quad, other.corners.mean(0).tolist(), measureDist=False)
+                >= 0
+            ]
+            counts.update(found=bool(inside), read=any(other.text for other in inside))
+    return counts
+
+
+def main() -> None:
+    """Print a table for each folder."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="+", type=Path)
+    parser.add_argument("--model", default="codes")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        known = readers(stack, options.model)
+        for folder in options.folder:
+            counts: dict[str, Counter[str]] = {name: Counter() for name in known}
+            seconds: Counter[str] = Counter()
+            pictures = [*labelled(folder)]
+            for path, symbols in pictures:
+                pixels = cv2.imread(str(path), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+                for name, reader in known.items():
+                    begun = time.process_time()
+                    found = reader(pixels)
+                    seconds[name] += time.process_time() - begun
+                    counts[name] += judge(symbols, found)
+            total = sum(len(symbols) for _, symbols in pictures)
+            print(f"\n{folder.name}: {total} symbols in {len(pictures)} pictures\n")
+            print("| | found | read | wrong | seconds a picture | times zxing-cpp |")
+            print("| --- | --- | --- | --- | --- | --- |")
+            for name, count in counts.items():
+                per_picture = seconds[name] / len(pictures)
+                times = seconds[name] / seconds["zxing-cpp"]
+                shown = " | ".join(str(count[key]) for key in ("found", "read", "wrong"))
+                print(f"| {name} | {shown} | {per_picture:.3f} | {times:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
