@@ -88,7 +88,7 @@ def merge(
         raise UsageError(
             f"--output {target} has the name of a manifest or a part", "choose another name"
         )
-    store = open_store(folder if is_folder(folder) else f"{folder}/")
+    store = open_store(folder)
     manifest = Manifest(store)
     merging = Merge(store, manifest)
     _require_whole(merging, manifest)
@@ -163,7 +163,7 @@ def status(
     from detcli.run.shards.parts import survey
     from detcli.run.shards.store import open_store
 
-    store = open_store(folder if is_folder(folder) else f"{folder}/")
+    store = open_store(folder)
     manifest = Manifest(store)
     done = survey(store, manifest, range(len(manifest)))
     times = store.times()

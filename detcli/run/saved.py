@@ -40,7 +40,7 @@ def read_records(name: str) -> Iterator[RecordJson]:
         from detcli.run.shards.parts import Merge
         from detcli.run.shards.store import open_store
 
-        store = open_store(name if name.endswith(("/", os.sep)) else f"{name}/")
+        store = open_store(name)
         merge = Merge(store, Manifest(store))
         if not merge.faults:  # no part is missing
             yield from merge

@@ -81,7 +81,7 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
         running: set[_Actor] = set()
 
         def begin(_: int, tell: Tell, lost_on: Collection[str]) -> _Actor | None:
-            if lost_on and least and _with_room(ray, resource, each) <= {*lost_on}:
+            if least and {one["NodeID"] for one in ray.nodes() if one["Alive"]} <= {*lost_on}:
                 return None
             others = {"ray.io/node-id": f"!in({','.join(lost_on)})"} if lost_on else None
             actor = _Actor(ray, make.options(label_selector=others).remote(), tell)
@@ -159,12 +159,6 @@ def _nodes(ray: Any) -> str:  # noqa: ANN401 - the module
         if node["Alive"]
     ]
     return ", ".join(nodes[:8]) + (", ..." if len(nodes) > 8 else "")
-
-
-def _with_room(ray: Any, resource: str, each: int) -> set[str]:  # noqa: ANN401 - the module
-    """The nodes that are alive and big enough for an actor."""
-    nodes = [one for one in ray.nodes() if one["Alive"]]
-    return {one["NodeID"] for one in nodes if one["Resources"].get(resource, 0) >= each}
 
 
 def _first_line(error: BaseException) -> str:

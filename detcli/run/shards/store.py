@@ -129,7 +129,7 @@ class ObjectFolder:
 
     def __init__(self, place: str) -> None:
         try:
-            self._address = Address.parse(place)
+            self._address = Address.parse(place if place.endswith("/") else f"{place}/")
             if folder := self._address.key.removesuffix("/"):
                 checked(folder)
         except ObjectError as error:
