@@ -9,7 +9,8 @@ pixels of the file, before any turn that its EXIF asks for. All readers get thes
 Found is a labelled symbol whose corners have the middle of one that the reader located in them, or,
 where corners are not known, one located symbol for each text. Read is one that gives the labelled
 text, or any where texts are not known. Wrong is a text of as many characters as a labelled one of
-its picture, which is none of them. Times are the processor's, without decoding the file.
+its picture, which is none of them; without texts nobody knows. Times are the processor's, without
+decoding the file.
 
 ZBar needs `pip install pyzbar` and its library, WeChat `opencv-contrib-python`.
 """
@@ -170,6 +171,7 @@ def main() -> None:
                     found = reader(pixels)
                     seconds[name] += time.process_time() - begun
                     counts[name] += judge(symbols, found)
+            checked = any(one.text for _, symbols in pictures for one in symbols)
             total = sum(len(symbols) for _, symbols in pictures)
             print(f"\n{folder.name}: {total} symbols in {len(pictures)} pictures\n")
             print("| | found | read | wrong | seconds a picture | times zxing-cpp |")
@@ -177,7 +179,8 @@ def main() -> None:
             for name, count in counts.items():
                 per_picture = seconds[name] / len(pictures)
                 times = seconds[name] / seconds["zxing-cpp"]
-                shown = " | ".join(str(count[key]) for key in ("found", "read", "wrong"))
+                wrong = count["wrong"] if checked else "-"
+                shown = f"{count['found']} | {count['read']} | {wrong}"
                 print(f"| {name} | {shown} | {per_picture:.3f} | {times:.1f} |")
 
 

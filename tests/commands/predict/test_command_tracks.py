@@ -126,3 +126,22 @@ def test_every_class_may_begin_a_track(predict, common, tmp_path):
 def test_options_that_do_not_go_together(predict, options, says, tmp_path):
     predict(f"a.png {options}", code=2, says=says)
     assert {path.name for path in tmp_path.iterdir()} == {"a.png", "colours.onnx"}
+
+
+def test_a_symbol_that_was_read_keeps_its_text_where_it_is_blurred(predict, tmp_path):
+    frames = [image for image, _ in belt.frames()][14:22]
+    writer = cv2.VideoWriter(
+        str(tmp_path / "b.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 10, (640, 360)
+    )
+    for number, image in enumerate(frames):
+        writer.write(cv2.GaussianBlur(image, (0, 0), 3.5) if number > 4 else image)
+    writer.release()
+    records = predict("b.avi -m codes --track bytetrack --read").records
+    said = [
+        (one.get("text"), one.get("earlier", False))
+        for record in records
+        for one in record["detections"]
+        if one["class_name"] == "qr_code"
+    ]
+    text = "https://example.org/t/7Q42"
+    assert said == [(text, False)] * 5 + [(text, True)] * 3
