@@ -1,7 +1,6 @@
 """`detcli models`: the models with names, and which of them are on this machine."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from detcli.cli.groups import Group
 from detcli.cli.messages import fetching, say, set_verbosity
 from detcli.cli.options import Command, command
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
+from detcli.core import frozen
 from detcli.core.config import Config, Messages
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.files import StandardOutput
@@ -117,7 +117,7 @@ STYLES = {"bundled": "green", "fetched": "green", "to fetch": "", "missing": "re
 """The states of files."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListedFile:
     half: bool  # the float16 file
     state: str  # a key of STYLES
@@ -126,7 +126,7 @@ class ListedFile:
     revision: str | None = None  # its commit, or the revision that would be fetched
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListedModel:
     """A `zoo.ZooModel` and its files."""
 
@@ -137,7 +137,7 @@ class ListedModel:
     files: tuple[ListedFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listing:
     models: tuple[ListedModel, ...]
 

@@ -5,7 +5,6 @@ import json
 import time
 from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from itertools import chain, islice
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from detcli.cli.messages import progress, say, set_verbosity
 from detcli.cli.options import adapted, command
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
+from detcli.core import frozen
 from detcli.core.config import INPUT, OUTPUT, Config, Messages, Writing
 from detcli.core.errors import CheckError, InputError, StoreError, UsageError
 from detcli.core.files import StandardOutput
@@ -116,7 +116,7 @@ RECENT = 20
 """How many of the last parts tell the rate."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunStatus:
     """How far a run in shards is."""
 

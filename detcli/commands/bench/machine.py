@@ -7,7 +7,6 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,13 @@ from detcli import __version__
 from detcli.backend.nvidia import gpu_uuid
 from detcli.commands.bench.report import BenchMachine, Noise, Software
 from detcli.commands.bench.sampling import Summary
+from detcli.core import frozen
 from detcli.core.device import Device, available_cores
 from detcli.core.errors import DependencyError, DeviceError, system_reason
 from detcli.run.machine import package_version, processor_name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuState:
     """A GPU at one moment, as its driver reports it."""
 

@@ -12,7 +12,7 @@ that others took, the most they can have cost; on a busy machine the verdict sta
 import json
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,6 +31,7 @@ from detcli.commands.bench.sampling import (
     WarmUp,
     interval,
 )
+from detcli.core import frozen
 from detcli.core.errors import CheckError, DetcliWarning, UsageError
 from detcli.core.files import write_output
 from detcli.core.text import printable
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BenchMachine:
     """The hardware; `gpu` and `driver` are None on the CPU."""
 
@@ -62,7 +63,7 @@ Software = dict[str, str | None]
 """Versions; None for a package that is not installed."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BenchModel:
     """The model as it was named, and the SHA-256 of its file."""
 
@@ -70,7 +71,7 @@ class BenchModel:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Conditions:
     """How it was measured."""
 
@@ -83,7 +84,7 @@ class Conditions:
     canvas: tuple[int, int]  # height, width
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StageFigures:
     """A stage, in order of the flow; `summary` is None where the device has no such stage."""
 
@@ -92,7 +93,7 @@ class StageFigures:
     share: float | None = shown("share", "%", default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Overhead:
     """The cost of measuring."""
 
@@ -111,7 +112,7 @@ class Overhead:
         return f"{clock}; timing the stages cost {cost} ({ratio.change()})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Latency:
     """One batch after the other."""
 
@@ -124,7 +125,7 @@ class Latency:
     overhead: Overhead
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Throughput:
     """All stages in parallel, as in `predict`."""
 
@@ -137,7 +138,7 @@ class Throughput:
     overhead: Overhead
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ColdStart:
     """Whole processes, such as `detcli predict` on the built-in picture; medians of several."""
 
@@ -147,7 +148,7 @@ class ColdStart:
     peak_memory_bytes: int | None  # resident; None on Windows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeakMemory:
     """Peak memory of this process, and what the device held for it at most."""
 
@@ -155,7 +156,7 @@ class PeakMemory:
     device_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Noise:
     """What else the machine did during the measurement."""
 
@@ -175,7 +176,7 @@ class RegressionVerdict(StrEnum):
     REGRESSION = "regression"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """One duration beside the baseline's; those without a verdict explain the others."""
 
@@ -192,7 +193,7 @@ class Change:
         return f"{text}: {self.verdict}" if self.verdict else text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BaselineComparison:
     """All durations beside a baseline's."""
 
@@ -216,7 +217,7 @@ class BaselineComparison:
             raise CheckError(f"{slower}: {WALL}", hint)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunReport:
     """One measurement of latency or throughput."""
 
@@ -246,7 +247,7 @@ Identity = dict[str, Any]
 HINT = "make one with --save-baseline"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Baseline:
     """A measurement that others can be compared with; `file` is where it comes from."""
 

@@ -6,7 +6,6 @@ import time
 import timeit
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import truediv
 
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.cli.report import seconds, shown
+from detcli.core import frozen
 from detcli.core.timing import Stage
 
 Samples = dict[str, list[float]]
@@ -26,7 +26,7 @@ MIN_FOR_P90, MIN_FOR_P99 = 10, 100
 """Samples; with fewer, the percentile would be the maximum under another name."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Summary:
     """Samples of one duration; p90_s is None below 10 samples, p99_s below 100."""
 
@@ -47,7 +47,7 @@ class Summary:
         return cls(p50, p90_s, p99_s, float(values.mean()), float(values.std()), len(values))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interval:
     """An estimate with its 95% confidence interval."""
 
@@ -60,7 +60,7 @@ class Interval:
         return f"{self.low - 1:+.1%} to {self.high - 1:+.1%}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WarmUp:
     """Runs before the measured ones; `stable` is False where the times never settled."""
 

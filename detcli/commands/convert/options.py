@@ -1,9 +1,9 @@
 """What convert is asked for."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from detcli.core import frozen
 from detcli.core.config import INPUT, OUTPUT, Config
 from detcli.core.errors import UsageError
 from detcli.core.options import REQUIRED, option
@@ -38,7 +38,7 @@ def _entry(text: str) -> tuple[str, str]:
     return key, value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConversionOptions:
     """What to convert: the model and how it is read, in a Config, and what convert has besides."""
 

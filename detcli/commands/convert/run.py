@@ -4,7 +4,7 @@ import itertools
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from onnx import ModelProto
 from detcli.backend import open_tensors
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.steps import Pictures, Step, Steps, Tensor, serialised, tensor_of
+from detcli.core import frozen
 from detcli.core.comparison import (
     DetectionsReport,
     Rules,
@@ -47,7 +48,7 @@ MIN_SCALE = 0.001  # scores of a class that is not in the picture are noise
 INT8 = {"score": 0.25, "corner": 20.0, "boxes": 0.25}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class File:
     path: str
     sha256: str
@@ -56,7 +57,7 @@ class File:
     batch: int | None  # None for a dynamic batch
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """How the detections of the old and the new model differ; docs/convert.md explains each."""
 
@@ -77,7 +78,7 @@ class Difference:
     batch: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Conversion:
     model: File
     output: File  # the result, written or not

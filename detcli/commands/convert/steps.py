@@ -1,7 +1,7 @@
 """Converts a graph pass by pass, in a fixed order."""
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
 from detcli.commands.convert import passes
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.selection import append_selection
+from detcli.core import frozen
 from detcli.core.errors import ModelError, SourceError
 from detcli.core.geometry import Picture
 from detcli.core.text import count
@@ -52,7 +53,7 @@ Ranges = dict[str, tuple[float, float]]  # the lowest and the highest value of t
 Pictures = Callable[[], Iterable[Picture]]  # the pictures to calibrate on, from the start
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One pass over the graph."""
 

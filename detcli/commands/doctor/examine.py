@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from detcli.cli.options import defaults_file, read_defaults
 from detcli.cli.report import shown
 from detcli.commands.doctor import installation
 from detcli.commands.doctor.installation import CUDA, DoctorProblem
+from detcli.core import frozen
 from detcli.core.cache import cache_folder, why_untrusted
 from detcli.core.config import Config
 from detcli.core.device import PROVIDERS, Device, DeviceKind, has_openvino
@@ -97,7 +98,7 @@ CACHED_FILE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DoctorDevice:
     """A value of `--device`, with the ordinal or OpenVINO's device if one was asked for."""
 
@@ -107,7 +108,7 @@ class DoctorDevice:
     problems: tuple[DoctorProblem, ...]  # in the order in which to solve them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Nvidia:
     """NVIDIA's driver, and the GPUs that it lists, in CUDA's order; None is unknown."""
 
@@ -117,7 +118,7 @@ class Nvidia:
     gpus: tuple[GpuFacts, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CachePart:
     """detcli's files in one folder of the cache."""
 
@@ -126,7 +127,7 @@ class CachePart:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cache:
     """What detcli keeps between runs."""
 
@@ -137,7 +138,7 @@ class Cache:
     distrusted: tuple[DoctorProblem, ...] = ()  # caches that others can write to
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DoctorDefault:
     """An option's value where it is left out, and the variable or file that sets it."""
 
@@ -146,7 +147,7 @@ class DoctorDefault:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DoctorReport:
     """Everything that `detcli doctor` found."""
 
@@ -159,7 +160,7 @@ class DoctorReport:
     nvidia: Nvidia = shown()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """The answer of a separate process, or why there is none."""
 

@@ -5,7 +5,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from detcli.backend.nvidia import (
     has_gpu,
     lacking_code,
 )
+from detcli.core import frozen
 from detcli.core.device import Device
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ INSTALL = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DoctorProblem:
     """Something that does not work; the one command that fixes it, if there is one; advice."""
 
@@ -98,7 +99,7 @@ STATUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HostFacts:
     """What the operating system shows of NVIDIA's hardware, without asking the driver."""
 

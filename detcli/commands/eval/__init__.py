@@ -8,7 +8,6 @@ figures.py     plots, and the page
 """
 
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -22,13 +21,14 @@ from detcli.cli.report import (
     choose_report_format,
     write_report,
 )
+from detcli.core import frozen
 from detcli.core.config import INPUT, OUTPUT, Config, Messages, Running, Settings
 from detcli.core.errors import InputError
 from detcli.core.options import REQUIRED, option
 from detcli.core.values import parse_writable
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EvalRequest:
     """How a model runs, in a Config, and which data it is measured on."""
 

@@ -7,7 +7,6 @@ its F-scores come without the confidence, and by class it has no more than AP.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from detcli.cli.report import shown
 from detcli.commands.eval.labels import OBJECT, ClassMapping, StructuredRows
+from detcli.core import frozen
 from detcli.core.errors import loading
 from detcli.core.text import shell_line
 
@@ -56,7 +56,7 @@ class EvaluatedPicture(NamedTuple):
     found: StructuredRows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metrics:
     """COCO's twelve figures, from 0 to 1; None without boxes to be found.
 
@@ -94,7 +94,7 @@ class Metrics:
         return cls(*(round(float(part.mean()), 6) if part.size else None for part in known))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quality:
     """The result of a confidence, at IoU 0.5; precision is None without detections."""
 
@@ -314,7 +314,7 @@ class Evaluator:
         return evaluator
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClassAdvice:
     """The best confidence of one class."""
 
@@ -325,7 +325,7 @@ class ClassAdvice:
     at_overall: Quality  # the result of the best confidence of all classes for this one
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfidenceAdvice:
     """The best confidences; by class, of those that gain by one and have at least ten boxes."""
 

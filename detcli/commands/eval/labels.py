@@ -19,7 +19,6 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, StrEnum
 from pathlib import Path, PurePosixPath
 from threading import Event
@@ -28,6 +27,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from detcli.core import frozen
 from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import SourceError, UsageError
 from detcli.core.files import read_json
@@ -147,7 +147,7 @@ class Kind(Enum):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """The findings of one kind, with the first five as examples."""
 

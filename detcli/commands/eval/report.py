@@ -4,7 +4,7 @@ Figures are from 0 to 1. None stands for what was not measured.
 """
 
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 
 from rich.table import Table
@@ -13,13 +13,14 @@ from rich.text import Text
 from detcli.cli.report import EMPTY, facts, line, shown, table
 from detcli.commands.eval.evaluator import FEW, IOU, ConfidenceAdvice, Metrics, Quality, figure_text
 from detcli.commands.eval.labels import Finding, Form, Level, MappedBy
+from detcli.core import frozen
 from detcli.core.text import printable
 
 MAX_CONFUSIONS = 5
 STYLES = {Level.FAILURE: "red", Level.WARNING: "yellow", Level.NOTE: "dim"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EvalModel:
     """The evaluated model."""
 
@@ -30,7 +31,7 @@ class EvalModel:
     classes: int  # number of classes it knows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EvalData:
     """The labelled pictures."""
 
@@ -44,7 +45,7 @@ class EvalData:
     categories: int  # number of categories the model has a class for
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EvalLimits:
     """The detections that took part."""
 
@@ -55,7 +56,7 @@ class EvalLimits:
     tile: str | None  # side of the tiles and their overlap, as in `640,overlap=0.2`; None without
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClassReport:
     """One class."""
 
@@ -67,7 +68,7 @@ class ClassReport:
     metrics: Metrics = shown()  # its figures
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Confusion:
     """How often one class was taken for another; None as `found` is a miss, as `true` nothing."""
 
@@ -76,7 +77,7 @@ class Confusion:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Confusions:
     """Confusions above a confidence and from an IoU on, the most frequent first."""
 
@@ -85,7 +86,7 @@ class Confusions:
     counts: tuple[Confusion, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnevaluatedPicture:
     """A picture that could not be evaluated, and why."""
 
@@ -93,7 +94,7 @@ class UnevaluatedPicture:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EvalReport:
     """The whole report."""
 

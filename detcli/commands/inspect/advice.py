@@ -2,13 +2,13 @@
 
 import bisect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
 from detcli.backend.session import refusal
+from detcli.core import frozen
 from detcli.model.contract import Contract, parse_names
 from detcli.model.file import ExternalFile
 from detcli.model.graph import bare_transposes
@@ -21,14 +21,14 @@ SAFE_OPSET, SAFE_IR = 17, 8  # loaded by every version that detcli runs on
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelAdvice:
     code: str  # for programs; docs/output.md lists them
     message: str
     fix: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CutPoint:
     """Where detcli cuts a graph that selects boxes, in order to select them itself."""
 

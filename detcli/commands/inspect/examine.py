@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from detcli.commands.inspect.advice import (
     advise_on_detector,
     advise_on_graph,
 )
+from detcli.core import frozen
 from detcli.core.config import Settings
 from detcli.core.values import BoxFormat
 from detcli.model.contract import BOXES_OF_MORE, Layout, ScoreForm, read_names
@@ -82,20 +83,20 @@ INTEGER_OPERATORS = frozenset({"QLinearConv", "QLinearMatMul", "QGemm"})
 DYNAMIC_OPERATORS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorInfo:
     name: str
     dtype: str
     shape: tuple[int | str | None, ...]  # a number, a symbol, or None if unknown
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DynamicAxis:
     name: str  # its symbol in the graph; "?" where it has none
     places: tuple[str, ...]  # tensors and axis numbers: "images[0]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FedInput:
     """An input beside the picture, which detcli feeds."""
 
@@ -103,7 +104,7 @@ class FedInput:
     wants: Role
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DetectorFacts:
     """What a graph promises (see `Contract`), and what shows it."""
 
@@ -139,7 +140,7 @@ class DetectorFacts:
     names_origin: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quantisation:
     # Float operators between DequantizeLinear and QuantizeLinear, integer operators, scales
     # computed at each run, or only the weights.
@@ -148,14 +149,14 @@ class Quantisation:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NetworkPrecision:
     computes: dict[str, int]  # convolutions and matrix products by type of their result
     weights: dict[str, int]  # parameters by type that they are stored in
     quantisation: Quantisation | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operations:
     """Operations of one run, counted as in papers on detectors.
 
@@ -169,13 +170,13 @@ class Operations:
     uncounted: dict[str, int]  # nodes by operator; with any, `flops` is a lower bound
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelProblem:
     message: str
     hint: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inspection:
     """What a model file is."""
 

@@ -6,7 +6,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from detcli.cli.messages import (
     tell,
     tell_rest,
 )
+from detcli.core import frozen
 from detcli.core.config import Config
 from detcli.core.errors import UsageError
 from detcli.core.text import count
@@ -42,7 +42,7 @@ MAX_SHARD, MIN_SHARD, SHARDS = 1000, 16, 64
 """Most and fewest names in a shard, and the number of shards that a short run is cut into."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenedRun:
     """A run in shards that workers can now work."""
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from detcli.cli.report import EMPTY, facts, to_json
+from detcli.core import frozen
 from detcli.core.comparison import (
     DetectionsReport,
     Precision,
@@ -52,7 +53,7 @@ class SelectedBy(StrEnum):
     GRAPH = "graph"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SideReport:
     """One side of the comparison; None is what is unknown."""
 
@@ -69,7 +70,7 @@ def tolerance_of(sides: Iterable[SideReport], wanted: Mapping[str, float] | None
     return tolerance_for({side.precision or Precision.FLOAT32 for side in sides}, wanted or {})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorSide:
     dtype: str
     shape: tuple[int, ...]
@@ -79,7 +80,7 @@ class TensorSide:
     greatest: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorReport:
     """Two tensors that should be alike, compared where both are finite.
 
@@ -116,7 +117,7 @@ class TensorReport:
             yield f"{self.name}: {one} on the left, {other} on the right"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeReport:
     """A node; without a name it has that of its first output."""
 
@@ -127,7 +128,7 @@ class NodeReport:
         return f"{self.operator} {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BisectReport:
     """The first node whose output differs although its inputs agree."""
 
@@ -142,7 +143,7 @@ class BisectReport:
     rounds: int = 0  # runs of both graphs
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FailedInput:
     source: str
     error: str
@@ -185,7 +186,7 @@ class VerifyReport:
         self.agree = is_evidence and not self.failures
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CertifiedSide:
     """What a certificate says of one side, besides the report."""
 
@@ -194,7 +195,7 @@ class CertifiedSide:
     provenance: dict[str, str | None] | None = None  # versions, processor, GPU and driver
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CertifiedPicture:
     source: str
     sha256: str | None  # of the record, else of the file; None where it is not found either
@@ -214,7 +215,7 @@ class Certificate:
     report: VerifyReport
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CertificateChange:
     """Something that is not as a certificate says."""
 
@@ -227,7 +228,7 @@ class CertificateChange:
         return f"{self.what} was {self.before or 'not there'} and is {self.now or 'gone'}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckReport:
     """Whether a certificate holds when the same is compared again."""
 

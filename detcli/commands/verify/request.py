@@ -1,12 +1,13 @@
 """What verify is asked for, on the command line or by a certificate."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 from detcli.cli.completion import complete_device, complete_files
 from detcli.cli.report import REPORT_FORMAT, ReportFormat
+from detcli.core import frozen
 from detcli.core.config import DEVICES, INPUT, OUTPUT, Config
 from detcli.core.errors import UsageError
 from detcli.core.files import read_json
@@ -33,7 +34,7 @@ def complete_side(incomplete: str) -> list[str]:
     return [*MODELS, *complete_files(incomplete, (".onnx", *SUFFIXES))]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VerifyRequest:
     """What to compare: the Config of both sides, and what verify has besides.
 

@@ -18,12 +18,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, BinaryIO, TypedDict, cast
 
 import numpy as np
 
+from detcli.core import frozen
 from detcli.core.config import differences
 from detcli.core.errors import StoreError, UsageError, system_reason
 from detcli.core.files import temporary, temporary_file_errors
@@ -65,7 +65,7 @@ def maker_of(version: str, settings: SettingsJson) -> str:
     return f"detcli {version}, model {settings['model_sha256']}, settings {digest}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shard:
     """The names that make one part."""
 
@@ -83,7 +83,7 @@ class Shard:
         return self.inputs or range(self.first, self.first + len(self.names))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Section:
     """One file of the manifest."""
 

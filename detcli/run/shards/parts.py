@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, BinaryIO, cast
 
+from detcli.core import frozen
 from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.files import temporary, temporary_file_errors
 from detcli.core.record import OPTIONAL_FIELDS, PartJson, RecordJson, name_of, set_source, to_record
@@ -197,7 +198,7 @@ def _in_parquet(source: str) -> str:
     return source.encode("utf-8", "backslashreplace").decode()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stored:
     """A record that was read back, as sinks of records take it."""
 
@@ -227,7 +228,7 @@ def _from_parquet(file: BinaryIO) -> Iterator[RecordJson]:
         yield cast("RecordJson", {"part": json.loads(metadata[METADATA])})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fault:
     """A part that is missing or damaged."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from detcli import __version__
+from detcli.core import frozen
 from detcli.core.config import Config
 from detcli.core.device import Device
 from detcli.core.errors import DetcliError, OutputError, PlaceError, StoreError
@@ -31,7 +32,7 @@ PROGRESS_S = 0.5
 """Seconds between a worker's reports of its progress."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WorkRequest:
     """The orders of a worker."""
 
@@ -48,7 +49,7 @@ class WorkRequest:
         return replace(self, config=config, cores=cores)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Task:
     """A shard, or a piece of one over which workers died."""
 
@@ -67,7 +68,7 @@ class Task:
         return self.stop - self.start
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ready:
     """A worker has opened its detectors."""
 
@@ -76,14 +77,14 @@ class Ready:
     detcli: str = __version__
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Progress:
     """The number of records a worker has made since its last report."""
 
     records: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Done:
     """A worker has finished a task."""
 
@@ -92,7 +93,7 @@ class Done:
     lines: bytes = b""  # the records of a piece, as JSON Lines
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failed:
     """A worker has given up a task: what it needs cannot be reached, perhaps only for now."""
 

@@ -18,10 +18,11 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol, Self, cast
 
+from detcli.core import frozen
 from detcli.core.device import available_cores
 from detcli.core.errors import DetcliError, DetcliWarning, StoreError, UsageError, as_error
 from detcli.core.interrupts import interrupts
@@ -48,12 +49,12 @@ PAUSES_S = (1, 2, 4, 8, 16, 32)
 """How long a worker waits that could not reach what it needs, before it tries again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class More:
     """A worker wants a task."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """A worker has ended."""
 
