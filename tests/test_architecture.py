@@ -53,9 +53,9 @@ def test_no_modules_import_each_other():
 
 
 HEAVIEST = {
-    "files": 148,
-    "lines": 39_400,
-    "tokens": 250_800,
+    "files": 144,
+    "lines": 39_500,
+    "tokens": 251_900,
     "functions above 10 parameters": 0,
     "functions above 15 branches": 9,
     "tokens a code line": 9.0,
