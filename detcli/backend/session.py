@@ -41,7 +41,6 @@ from detcli.core.errors import (
     ModelError,
     OutputError,
 )
-from detcli.model.contract import Contract
 from detcli.model.file import PreparedModel
 
 # ONNX Runtime 1.31 keeps a device id and a database of telemetry in the user's cache folder. Only
@@ -294,16 +293,17 @@ def cuda_provider(
     return CUDA, chosen
 
 
-def profile_of(contract: Contract) -> dict[str, str]:
+def profile_of(model: PreparedModel) -> dict[str, str]:
     """TensorRT's options for what a graph with dynamic axes will be fed; none for other graphs.
 
     Without them, TensorRT plans for the first batch, and again, for minutes, for each smaller or
     larger one.
     """
+    contract = model.contract
     name = contract.input_name
     if (contract.batch and contract.input_size) or not set(name).isdisjoint(":,"):
         return {}
-    size = contract.input_size or contract.default_size
+    size = contract.input_size or model.canvas or contract.default_size
     least = contract.input_size or (contract.stride, contract.stride)
     few, usual, most = (contract.batch or batch for batch in (1, BATCHES[-1], BATCHES[0]))
     return {

@@ -445,6 +445,7 @@ class PreparedModel:
     graph: bytes  # serialised ONNX graph whose only output is the head
     sha256: str = ""  # of all that decides its answers, as it was read; see `identity_of`
     half: bool = False  # the network computes in float16
+    canvas: tuple[int, int] | None = None  # the most that its input will be, where that is known
 
 
 def prepare(

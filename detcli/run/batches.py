@@ -118,8 +118,7 @@ class BatchDetector:
             together=contract.together,
             within_anchors=contract.within_anchors,
         )
-        # A backend may plan for inputs up to this size.
-        self._model = replace(prepared, contract=replace(contract, default_size=self.canvas))
+        self._model = replace(prepared, contract=contract, canvas=self.canvas)
         self._options = options
         self._open(wanted)
         log.info(

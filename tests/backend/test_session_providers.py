@@ -79,11 +79,11 @@ def test_tensorrt_in_half_precision_or_with_a_limit(options, half, option, expec
     ],
 )
 def test_tensorrt_is_told_what_dynamic_axes_will_be(axes, shapes, make_model):
-    contract = prepare(make_model(**axes)).contract
-    if contract.input_size is None:
-        contract = replace(contract, default_size=(96, 96))
+    model = prepare(make_model(**axes))
+    if model.contract.input_size is None:
+        model = replace(model, canvas=(96, 96))
     names = [f"trt_profile_{bound}_shapes" for bound in ("min", "opt", "max")]
-    profile = profile_of(contract)
+    profile = profile_of(model)
     wanted = zip(names, shapes, strict=True) if shapes else ()
     assert profile == {name: f"images:{shape}" for name, shape in wanted}
     told = tensorrt(profile=profile)

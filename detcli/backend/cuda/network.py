@@ -230,7 +230,7 @@ def open_network(
     plain = cuda_provider(ordinal, stream, options, half=model.half)
     providers: list[Provider] = [plain]
     if device.uses_tensorrt:
-        profile = profile_of(contract)
+        profile = profile_of(model)
         if profile:
             engine = tensorrt_provider(ordinal, stream, options, model, profile)
             try:

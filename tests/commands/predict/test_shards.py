@@ -394,7 +394,7 @@ def test_the_manifest_tells_what_the_run_depends_on(shards):
 def test_a_folder_that_cannot_be_read_does_not_look_like_failed_pictures(shards):
     """Exit code 3 is that of a run that is complete but for some pictures."""
     shards.boxes.write_bytes(b"a file")
-    shards(code=1, says="boxes")
+    shards(code=5, says="boxes")
 
 
 def test_object_stores_are_not_installed(shards, invoke, monkeypatch):
