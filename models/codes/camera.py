@@ -152,6 +152,22 @@ def _exposed(random: Random, picture: Picture) -> Picture:
     return cv2.LUT(picture, np.clip(steps, 0, 255).astype(np.uint8).reshape(1, 256, 3))
 
 
+def dimmed(random: Random, picture: Picture, boxes: NDArray[np.float32]) -> Picture:
+    """The picture so dark that 5 to 25 grey levels are left of the symbol that had the fewest.
+
+    Args:
+        random: Random numbers.
+        picture: BGR, `[H, W, 3]`, uint8.
+        boxes: Where its symbols are, xyxy in pixels, `[G, 4]`.
+    """
+    grey = cv2.GaussianBlur(cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY), (0, 0), 1)  # less noise
+    places = np.column_stack([np.floor(boxes[:, :2]), np.ceil(boxes[:, 2:])]).astype(int).tolist()
+    spans = [np.ptp(np.percentile(grey[y0:y1, x0:x1], (5, 95))) for x0, y0, x1, y1 in places]
+    gain = min(random.uniform(5, 25) / max(float(min(spans)), 1), 1)
+    steps = np.arange(256) * gain + random.uniform(0, 12)
+    return cv2.LUT(picture, np.clip(np.round(steps), 0, 255).astype(np.uint8))
+
+
 _GRAIN: dict[bool, Picture] = {}
 
 

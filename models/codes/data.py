@@ -1,7 +1,7 @@
 """Batches of rendered scenes, in a fixed order for any number of workers.
 
-Each scene is used four times, `GAP` steps apart: as it is, then mirrored. Mirroring changes nothing
-that a detector looks for, only what a reader would need.
+Each scene is used four times, `GAP` steps apart: as it is, turned by 90 degrees, and both mirrored.
+That changes nothing that a detector looks for, so it must learn to score all four alike.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,12 @@ from torch.utils.data import DataLoader, Dataset
 from codes.assets import Assets
 from codes.loss import Objects
 from codes.negatives import HARD
-from codes.scene import Scene, render
+from codes.scene import Scene, generated, render
 from codes.textures import Picture
 
 PADDING = 114  # the grey of detcli's letterbox
-MIRRORS = ((False, False), (True, False), (False, True), (True, True))  # flips of x and of y
+# Whether x and y are exchanged, and whether x is flipped then.
+TURNS = ((False, False), (True, True), (False, True), (True, False))
 GAP = 48  # steps; a multiple of most worker counts, so that a scene returns to its own worker
 
 
@@ -50,7 +51,7 @@ class Stage(NamedTuple):
 
 
 class Scenes(Dataset[Batch]):
-    """One batch for each training step: a quarter is new, the rest are mirrored older scenes.
+    """One batch for each training step: a quarter is new, the rest are older scenes, turned.
 
     Args:
         seed: Seed of the series of scenes.
@@ -71,13 +72,13 @@ class Scenes(Dataset[Batch]):
         part: int = 0,
         parts: int = 1,
     ) -> None:
-        if batch_size % (len(MIRRORS) * parts):
+        if batch_size % (len(TURNS) * parts):
             raise ValueError(
-                f"a batch size of {batch_size} is not a multiple of {len(MIRRORS)} * {parts}"
+                f"a batch size of {batch_size} is not a multiple of {len(TURNS)} * {parts}"
             )
         self.seed = seed
         self.assets = assets
-        self.fresh = batch_size // len(MIRRORS)
+        self.fresh = batch_size // len(TURNS)
         self.stages = stages
         self.part = part
         self.parts = parts
@@ -87,16 +88,16 @@ class Scenes(Dataset[Batch]):
         side, stage = self.side(step), self.stage(step)
         like = (side, stage.tiles, stage.hard)
         assets = replace(self.assets, negatives=HARD) if stage.hard else self.assets
-        last = len(MIRRORS) - 1
+        last = len(TURNS) - 1
         scenes = []
-        for use, (flip_x, flip_y) in enumerate(MIRRORS):
+        for use, (swap, flip) in enumerate(TURNS):
             first = (step + (last - use) * GAP) * self.fresh
             for index in range(first + self.part, first + self.fresh, self.parts):
                 scene = self.kept.pop((index, *like), None)
                 scene = scene or mosaic(self.seed, index, assets, side, stage.tiles)
                 if use < last:
                     self.kept[index, *like] = scene
-                scenes.append(mirrored(scene, flip_x=flip_x, flip_y=flip_y))
+                scenes.append(turned(scene, swap=swap, flip=flip))
         return collated(scenes)
 
     def side(self, step: int) -> int:
@@ -109,16 +110,14 @@ class Scenes(Dataset[Batch]):
         return [stage for stage in self.stages if stage.step <= step][-1]
 
 
-def mirrored(scene: Scene, *, flip_x: bool, flip_y: bool) -> Scene:
-    """The scene flipped horizontally or vertically."""
-    height, width = scene.picture.shape[:2]
+def turned(scene: Scene, *, swap: bool, flip: bool) -> Scene:
+    """The scene with x and y exchanged, then flipped horizontally; both turn it by 90 degrees."""
     picture, boxes = scene.picture, scene.boxes.copy()
-    if flip_x:
+    if swap:
+        picture, boxes = picture.transpose(1, 0, 2), boxes[:, [1, 0, 3, 2]]
+    if flip:
         picture = picture[:, ::-1]
-        boxes[:, [2, 0]] = width - boxes[:, [0, 2]]
-    if flip_y:
-        picture = picture[::-1]
-        boxes[:, [3, 1]] = height - boxes[:, [1, 3]]
+        boxes[:, [2, 0]] = picture.shape[1] - boxes[:, [0, 2]]
     return Scene(picture, scene.labels, boxes)
 
 
@@ -146,9 +145,11 @@ def letterboxed_scene(seed: int, index: int, assets: Assets, side: int) -> Scene
 
     Two in five are landscape or portrait, as photographs are. One in four is a small picture, down
     to a quarter of the canvas, with padding around it. One in four holds no symbol, most by choice,
-    some by chance.
+    some by chance. One in fourteen is a symbol and next to nothing else.
     """
     random = np.random.default_rng([seed, index, 1])
+    if random.random() < 0.07:
+        return letterboxed(generated(seed, index, assets, side), side)
     longer = side if random.random() < 0.75 else int(side * random.uniform(0.25, 0.9))
     shorter = longer if random.random() < 0.6 else int(longer * random.uniform(0.4, 0.95))
     shorter, longer = max(shorter, 64), max(longer, 64)

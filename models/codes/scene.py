@@ -31,6 +31,8 @@ MIN_MODULE, MIN_VISIBLE, MIN_BOX = 0.7, 0.5, 5
 # Standard deviations of the blur in a module, by class: wide bars and markers' cells last longest.
 MIN_SHARPNESS = (0.9, 0.9, 0.95, 0.65, 0.85, 0.65, 0.9)
 WEIGHTS = np.array([0.15, 0.08, 0.18, 0.21, 0.15, 0.10, 0.13])  # of the classes
+# By class: share of the smaller symbols that are on a sheet of several, their number, its columns.
+SHEETS = {"aruco": (0.35, 24, 5), "data_matrix": (0.3, 24, 6)}
 ATTEMPTS = 8
 METHODS = (cv2.INTER_LINEAR, cv2.INTER_CUBIC, cv2.INTER_NEAREST)
 
@@ -92,7 +94,32 @@ def render(  # noqa: PLR0913 - which scene, of what, how large
         easel.cover_some()
     labels, boxes = easel.labels()
     picture = camera.photographed(random, easel.picture, easel.lens)
+    if len(boxes) and random.random() < 0.05:
+        picture = camera.dimmed(random, picture, boxes)
     return Scene(picture, labels, boxes)
+
+
+def generated(seed: int, index: int, assets: Assets, side: int) -> Scene:
+    """A picture of one symbol and next to nothing else, as programs write it.
+
+    Its modules are whole pixels. It may be half as large again as the `side` it is scaled to, where
+    its modules are still `MIN_MODULE` pixels wide.
+    """
+    random = np.random.default_rng([seed, index, 2])
+    while True:
+        made = symbol(random, str(random.choice(NAMES, p=WEIGHTS)))
+        longest = max(made.cells.shape) + 2 * made.quiet
+        if longest * MIN_MODULE < side and made.aspect * MIN_BOX < side:
+            break
+    low = int(np.ceil(MIN_SIDE / max(made.cells.shape)))
+    most = max(side / longest * (1 if random.random() < 0.6 else 1.5), low)
+    scale = int(low * (most / low) ** np.sqrt(random.random()))
+    texture = assets.crop(random, 96, 96)
+    surface = surfaces.label(random, made, scale, assets.lettering, texture, 0)
+    lens = camera.Optics(0, 0, 0, 1, ideal=True)
+    boxes = np.array([area.box for area in surface.areas], np.float32)
+    picture = camera.photographed(random, surface.picture, lens)
+    return Scene(picture, np.array([made.label], np.int64), boxes)
 
 
 class _Easel:
@@ -130,10 +157,15 @@ class _Easel:
             size = max(random.uniform(0.15, 1) * high, low)
         else:
             size = float(low * (high / low) ** (random.random() ** 1.3))  # smaller ones more often
+            if name == "data_matrix" and random.random() < 0.3:  # on parts, which are seen in rows
+                size = max(random.uniform(18, 32), low)
         scale = int(np.clip(np.ceil(1.15 * size / columns), 2, max(MAX_SOURCE // columns, 2)))
-        share, most, widest = (0.35, 24, 5) if name == "aruco" else (0.1, 8, 3)
+        share, most, widest = SHEETS.get(name, (0.1, 8, 3))
         if random.random() < share and size < 130:
-            others = [symbol(random, name) for _ in range(int(random.integers(1, most + 1)))]
+            count = int(random.integers(1, most + 1))
+            others = [made] * count  # parts of one kind, each marked like the next
+            if random.random() < 0.7:
+                others = [symbol(random, name) for _ in range(count)]
             others = [other for other in others if self._least_size(other, tilt) <= size]
             side = int(random.integers(1, widest + 1))
             surface = surfaces.sheet(random, [made, *others], side, scale)
@@ -181,7 +213,7 @@ class _Easel:
         bend = Bend(random, wide, tall) if random.random() < 0.15 and not self.lens.ideal else None
         aim = surface.areas[0].box if surface.areas else (0, 0, wide, tall)
         middle = ((aim[0] + aim[2]) / 2, (aim[1] + aim[3]) / 2)
-        least = MIN_VISIBLE + 0.02 if alone else 0.999 if random.random() < 0.7 else 0.6
+        least = MIN_VISIBLE + 0.02 if alone else 0.999 if random.random() < 0.6 else 0.55
         reach = float(np.hypot(wide, tall)) / 2
         margin = 0.2 if alone else 0.0  # of the picture, without the middle of a symbol in it
         for _ in range(ATTEMPTS):

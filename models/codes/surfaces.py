@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 from codes.symbols import Symbol
 from codes.textures import Cover, Field, Lettering, Picture, Random, colour, tinted
 
-MIN_CONTRAST, MIN_FAINT = 70, 28  # grey levels between ink and paper, of most and of faint ones
+MIN_CONTRAST, MIN_FAINT = 70, 18  # grey levels between ink and paper, of most and of faint ones
 
 MARKED = {0, 2}  # classes that are marked into metal, as dots or squares
+# Shapes of three corners of a QR Code: rings and discs of these radii in modules, dark and light.
+FINDER = ((3.5, 255), (2.5, 0), (1.5, 255))
 
 
 class Area(NamedTuple):
@@ -52,6 +54,8 @@ def inked(random: Random, symbol: Symbol, scale: int, dotted: float = 0.12) -> C
             cover = np.concatenate([cover, longer])
         return np.ascontiguousarray(cover)
     cover = enlarged(cells, scale)
+    if scale >= 4 and symbol.label == 0 and random.random() < 0.2:
+        return styled(random, cells, scale)
     if scale >= 4 and symbol.label in MARKED and random.random() < dotted:
         y, x = np.mgrid[:scale, :scale] + 0.5 - scale / 2
         reach = scale * random.uniform(0.42, 0.55)
@@ -64,6 +68,33 @@ def inked(random: Random, symbol: Symbol, scale: int, dotted: float = 0.12) -> C
     return cover
 
 
+def styled(random: Random, cells: NDArray[np.uint8], scale: int) -> Cover:
+    """A QR Code as generators for advertisements draw it: dots or rounded modules, soft corners."""
+    cover = cv2.GaussianBlur(enlarged(cells, scale), (0, 0), scale * random.uniform(0.25, 0.4))
+    cover = np.where(cover > 127, 255, 0).astype(np.uint8)
+    if random.random() < 0.5:
+        reach = int(scale * random.uniform(0.36, 0.5) * 16)
+        cover[:] = 0
+        for y, x in np.argwhere(cells).tolist():
+            middle = (int((x + 0.5) * scale * 16), int((y + 0.5) * scale * 16))
+            cv2.circle(cover, middle, reach, 255, cv2.FILLED, cv2.LINE_AA, 4)
+    form = random.random()
+    for y, x in ((0, 0), (0, len(cells) - 7), (len(cells) - 7, 0)):
+        cover[y * scale : (y + 7) * scale, x * scale : (x + 7) * scale] = 0
+        middle = (int((x + 3.5) * scale), int((y + 3.5) * scale))
+        for reach, shade in FINDER:
+            far = reach * scale
+            if form < 0.4:
+                cv2.circle(cover, middle, int(far), shade, cv2.FILLED, cv2.LINE_AA)
+            else:  # a square, whose corners are the ends of thick strokes
+                soft = int(far * form * 0.6)
+                near = int(far) - soft
+                corners = (middle[0] - near, middle[1] - near), (middle[0] + near, middle[1] + near)
+                cv2.rectangle(cover, *corners, shade, cv2.FILLED)
+                cv2.rectangle(cover, *corners, shade, max(2 * soft, 1))
+    return cover
+
+
 def enlarged(cells: NDArray[np.uint8], scale: int) -> Cover:
     """Cells of 0 and 1 as squares of 0 and 255."""
     size = (cells.shape[1] * scale, cells.shape[0] * scale)
@@ -71,10 +102,13 @@ def enlarged(cells: NDArray[np.uint8], scale: int) -> Cover:
 
 
 def colours(random: Random) -> tuple[Field, Field]:
-    """Paper and ink: mostly black on white, one in ten faint, one in nine light on dark."""
+    """Paper and ink: mostly black on white, some vivid or faint, one in eight light on dark."""
     part = random.random()
-    if part < 0.5:
+    if part < 0.45:
         paper, ink = colour(random, 205, 255), colour(random, 0, 45)
+    elif part < 0.55:  # printed in one bright colour
+        paper, ink = colour(random, 215, 255), np.zeros(3, np.float32)
+        ink[random.permutation(3)[:2]] = random.uniform((100, 0), (230, 120))
     elif part < 0.9:
         paper, ink = colour(random, 90, 255), colour(random, 0, 120)
         lack = MIN_CONTRAST - float(paper.mean() - ink.mean())
@@ -82,8 +116,8 @@ def colours(random: Random) -> tuple[Field, Field]:
             paper, ink = np.minimum(paper + lack, 255), np.maximum(ink - lack, 0)
     else:
         paper = colour(random, 60, 255)
-        ink = np.maximum(paper - random.uniform(MIN_FAINT, MIN_CONTRAST), 0)
-    return (ink, paper) if random.random() < 0.11 else (paper, ink)
+        ink = np.maximum(paper - np.exp(random.uniform(*np.log((MIN_FAINT, MIN_CONTRAST)))), 0)
+    return (ink, paper) if random.random() < 0.125 else (paper, ink)
 
 
 def label(  # noqa: PLR0913, PLR0917 - what is on it, how large, made of what
@@ -129,8 +163,8 @@ def label(  # noqa: PLR0913, PLR0917 - what is on it, how large, made of what
     picture = tinted(ink_map, paper, ink)
     if random.random() < 0.15:  # straight onto cardboard, wood, cloth
         picture = _printed(ink_map, texture, paper, ink)
-    if random.random() < 0.08 and not reach:
-        _logo(random, picture, symbol, (left, top, width, height))
+    if symbol.label == 0 and random.random() < 0.15:
+        _logo(random, picture, lettering, (left, top, width, height))
     return Surface(picture, None, areas)
 
 
@@ -192,21 +226,30 @@ def _grain_on(texture: Picture, tint: Field) -> Picture:
 
 
 def _logo(
-    random: Random, picture: Picture, symbol: Symbol, place: tuple[int, int, int, int]
+    random: Random, picture: Picture, lettering: Lettering, place: tuple[int, int, int, int]
 ) -> None:
-    """A picture in the middle of a QR Code, as far as its error correction allows."""
-    if symbol.label != 0:
-        return
+    """A sign in the middle of a QR Code, as far as its error correction allows."""
     left, top, width, height = place
-    middle = (left + width // 2, top + height // 2)
-    reach = int(width * random.uniform(0.08, 0.13))
-    cv2.circle(picture, middle, reach, colour(random, 200, 255).tolist(), cv2.FILLED, cv2.LINE_AA)
-    cv2.circle(picture, middle, int(reach * 0.75), colour(random).tolist(), cv2.FILLED, cv2.LINE_AA)
+    x, y = left + width // 2, top + height // 2
+    reach = int(width * random.uniform(0.08, 0.15))
+    disc = random.random() < 0.5
+    for far, tint in ((reach, colour(random, 200, 255)), (int(reach * 0.75), colour(random))):
+        if disc:
+            cv2.circle(picture, (x, y), far, tint.tolist(), cv2.FILLED, cv2.LINE_AA)
+        else:
+            corners = (x - far, y - far), (x + far, y + far)
+            cv2.rectangle(picture, *corners, tint.tolist(), cv2.FILLED)
+    sign = np.zeros((max(reach, 3), max(reach, 3)), np.uint8)
+    lettering.line(random, sign, 0, 0, len(sign), len(sign))
+    area = picture[y - reach // 2 :, x - reach // 2 :][: len(sign), : len(sign)]
+    area[sign > 127] = colour(random)
 
 
 def sheet(random: Random, symbols: list[Symbol], columns: int, scale: int) -> Surface:
     """Rows of symbols on one sheet; markers as on boards, some with black squares (ChArUco)."""
-    covers = [inked(random, symbol, scale) for symbol in symbols]
+    metal = symbols[0].label == 2 and random.random() < 0.5
+    dotted = 0.12 if not metal else float(random.random() < 0.6)
+    covers = [inked(random, symbol, scale, dotted) for symbol in symbols]
     quiet = max(symbol.quiet for symbol in symbols) * scale
     board = symbols[0].label == 5  # whose markers are closer to each other
     gap = int(quiet * random.uniform(0.3 if board else 1, 2.5)) + 2
@@ -228,6 +271,8 @@ def sheet(random: Random, symbols: list[Symbol], columns: int, scale: int) -> Su
         height, width = cover.shape
         ink_map[y : y + height, x : x + width] = cover
         areas.append(Area(symbol.label, (x, y, x + width, y + height)))
+    if metal:
+        return Surface(_metal(random, ink_map, scale), None, areas)
     paper, ink = colours(random)
     return Surface(tinted(ink_map, paper, ink), None, areas)
 

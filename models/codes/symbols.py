@@ -61,7 +61,7 @@ def _matrix(label: int, cells: Cells, quiet: int) -> Symbol:
     return Symbol(label, cells, quiet, cells.shape[1] / cells.shape[0])
 
 
-def written(content: str, kind: Format, **options: str) -> Cells:
+def written(content: str, kind: Format, **options: str | int) -> Cells:
     """Cells of a symbol as zxing-cpp writes it, 1 where dark."""
     drawn = zxingcpp.write_barcode_to_image(
         zxingcpp.create_barcode(content, kind, **options), scale=1, add_quiet_zones=False
@@ -71,7 +71,10 @@ def written(content: str, kind: Format, **options: str) -> Cells:
 
 def _qr_code(random: Random) -> Symbol:
     longest = int(np.exp(random.uniform(np.log(8), np.log(900))))
-    content = text(random, MIXED, max(longest // 2, 4), longest)
+    shortest = max(longest // 2, 4)
+    if random.random() < 0.12:  # what fills the larger versions, up to 40
+        shortest, longest = 300, 1260
+    content = text(random, MIXED, shortest, longest)
     if random.random() < 0.5:
         content = "https://" + content.replace(" ", "")
     level = str(random.choice(list("LMQH")))
@@ -88,11 +91,10 @@ def _micro_qr(random: Random) -> Symbol:
 
 
 def _data_matrix(random: Random) -> Symbol:
-    if random.random() < 0.15:  # the rectangular ones
-        content = text(random, MIXED, 2, 8)
-        return _matrix(
-            2, written(content, Format.DataMatrix, options=f"version={random.integers(26, 31)}"), 1
-        )
+    if random.random() < 0.15:  # the rectangular ones, up to 8 x 144 and 26 x 64
+        version = int(random.integers(25, 49))
+        content = text(random, MIXED, 2, 5 if version == 25 else 10)
+        return _matrix(2, written(content, Format.DataMatrix, version=version), 1)
     longest = int(np.exp(random.uniform(np.log(4), np.log(900))))
     content = text(random, MIXED, max(longest // 2, 2), longest)
     return _matrix(2, written(content, Format.DataMatrix), 1)
@@ -151,7 +153,7 @@ def _pdf417(random: Random) -> Symbol:
         return _matrix(4, np.repeat(compact[::3], high, 0), 2)
     least = max(len(content) // 80, 1)  # columns, or there would be more rows than the standard has
     columns = int(random.integers(least, least + 9))
-    cells = written(content, Format.PDF417, options=f"columns={columns}")
+    cells = written(content, Format.PDF417, columns=columns)
     return _matrix(4, np.repeat(cells[::3], high, 0), 2)
 
 

@@ -28,8 +28,12 @@ class Tilt:
             self.roll = random.uniform(0, 2 * np.pi)
         elif part > 0.45:
             self.roll += np.pi / 2 * random.integers(1, 4)
+        elif part > 0.33:  # as bar codes are held: askew, but not on purpose
+            self.roll += np.radians(random.uniform(10, 25) * random.choice([-1, 1]))
         steep = random.choice([25, 50, 70], p=[0.6, 0.25, 0.15])
         steep = random.uniform(-steep, steep, 2) * (random.random(2) if steep < 70 else [1, 0.3])
+        if random.random() < 0.05:
+            steep[0] = random.uniform(65, 80) * random.choice([-1, 1])
         steep = steep if random.random() < 0.5 else steep[::-1]
         self.pitch, self.yaw = np.radians(steep * (not flat))
         self.least = float(np.cos(self.pitch) * np.cos(self.yaw)) * (1 if flat else 0.9)

@@ -8,7 +8,7 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in 
 
 from codes import data
 from codes.assets import training_assets
-from codes.data import PADDING, Scenes, Stage, letterboxed, letterboxed_scene, mirrored, mosaic
+from codes.data import PADDING, Scenes, Stage, letterboxed, letterboxed_scene, mosaic, turned
 from codes.scene import Scene
 
 STAGES = [
@@ -55,11 +55,10 @@ def test_a_scene_is_used_four_times_and_then_dropped(assets):
     scenes = Scenes(3, assets, 4, [Stage(0, (64,))])
     batches = [scenes[step] for step in range(8)]
     fresh = batches[0].pictures[0]
-    mirrored = [batches[2 * use].pictures[use] for use in (1, 2, 3)]
-    assert all(
-        torch.equal(picture, fresh.flip(axes))
-        for picture, axes in zip(mirrored, [(2,), (1,), (1, 2)], strict=True)
-    )
+    later = [batches[2 * use].pictures[use] for use in (1, 2, 3)]
+    swapped = fresh.transpose(1, 2)
+    expected = [swapped.flip(2), fresh.flip(2), swapped]  # the first turned by 90 degrees
+    assert all(torch.equal(*pair) for pair in zip(later, expected, strict=True))
     assert len(scenes.kept) == 6  # of six steps, one each
 
 
@@ -80,16 +79,16 @@ def test_a_batch_that_cannot_be_divided():
         Scenes(0, None, 10, STAGES, parts=2)
 
 
-@pytest.mark.parametrize("flip_x", [False, True])
-@pytest.mark.parametrize("flip_y", [False, True])
-def test_boxes_stay_on_their_objects(flip_x, flip_y):
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("flip", [False, True])
+def test_boxes_stay_on_their_objects(swap, flip):
     picture = np.zeros((20, 30, 3), np.uint8)
     picture[3:8, 10:16] = 255
     scene = Scene(picture, np.array([1]), np.float32([[10, 3, 16, 8]]))
-    turned = mirrored(scene, flip_x=flip_x, flip_y=flip_y)
-    x0, y0, x1, y1 = turned.boxes[0].astype(int)
-    assert turned.picture[y0:y1, x0:x1].all()
-    assert turned.picture.sum() == turned.picture[y0:y1, x0:x1].sum()
+    other = turned(scene, swap=swap, flip=flip)
+    x0, y0, x1, y1 = other.boxes[0].astype(int)
+    assert other.picture[y0:y1, x0:x1].all()
+    assert other.picture.sum() == other.picture[y0:y1, x0:x1].sum()
     assert scene.boxes.tolist() == [[10, 3, 16, 8]]
 
 

@@ -8,9 +8,11 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in 
 import numpy as np
 import zxingcpp
 from codes import assets as store
-from codes.scene import MIN_BOX, render
-from codes.surfaces import sheet
+from codes import camera, negatives
+from codes.scene import MIN_BOX, MIN_SIDE, generated, render
+from codes.surfaces import enlarged, sheet, styled
 from codes.symbols import NAMES, symbol
+from codes.view import Tilt
 
 SIDE = 320
 
@@ -54,7 +56,7 @@ def test_readable_symbols_are_labelled_in_place(assets):
     """zxing-cpp, which knows nothing of the labels, finds symbols only inside their boxes."""
     families = {"QR Code": 0, "Data Matrix": 2, "PDF417": 4, "Aztec": 6}
     read, misses = 0, []
-    for index in range(60):
+    for index in range(120):
         scene = render(5, index, assets, SIDE, SIDE)
         for found in zxingcpp.read_barcodes(scene.picture):
             label = families.get(str(found.format))
@@ -103,3 +105,59 @@ def test_symbols_of_a_sheet_are_apart_and_markers_less(name, least):
         gaps = boxes[1:, 0] - boxes[:-1, 2]
         closest = min(closest, gaps.min() / (8 * symbols[0].quiet))
     assert least <= closest < 2 * least
+
+
+def test_a_generated_picture_is_filled_by_its_symbol(assets):
+    scenes = [generated(9, index, assets, SIDE) for index in range(40)]
+    sizes = np.array([scene.picture.shape[:2] for scene in scenes])
+    boxes = np.concatenate([scene.boxes for scene in scenes])
+    sides = boxes[:, 2:] - boxes[:, :2]
+    assert sides.max(1).min() >= MIN_SIDE
+    assert sizes.max() > SIDE
+    assert np.median(sides.max(1) / sizes.max(1)) > 0.7
+
+
+def test_styled_qr_codes_can_be_read():
+    read = []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        picture = 255 - np.pad(styled(random, symbol(random, "qr_code").cells, 8), 40)
+        read.append(any(str(one.format) == "QR Code" for one in zxingcpp.read_barcodes(picture)))
+    assert np.mean(read) > 0.8
+
+
+def test_a_dimmed_picture_keeps_5_to_25_levels_of_each_symbol():
+    random = np.random.default_rng(0)
+    picture = np.full((80, 120, 3), 200, np.uint8)
+    picture[10:50, 10:50] = 255 - enlarged(random.integers(0, 2, (10, 10), np.uint8), 4)[..., None]
+    box = np.float32([[10, 10, 50, 50]])
+    for _ in range(20):
+        assert 4 <= np.ptp(camera.dimmed(random, picture, box)[10:50, 10:50]) <= 30
+
+
+def test_surfaces_lean_by_10_to_25_degrees_and_are_seen_from_the_side():
+    tilts = [Tilt(np.random.default_rng(seed)) for seed in range(400)]
+    lean = np.abs(np.degrees([tilt.roll for tilt in tilts]))
+    assert 0.08 < np.mean((lean > 10) & (lean < 25)) < 0.3
+    assert max(np.degrees(np.abs([tilt.pitch for tilt in tilts]))) > 75
+
+
+@pytest.mark.parametrize("maker", sorted(set(negatives.HARD), key=lambda maker: maker.__name__))
+def test_lookalikes_have_light_and_dark_parts_at_any_size(maker, assets):
+    covers = [
+        maker(np.random.default_rng(seed), side, assets.lettering)
+        for side in (24, 150)
+        for seed in range(3)
+    ]
+    assert {(cover.dtype, cover.ndim) for cover in covers} == {(np.dtype(np.uint8), 2)}
+    assert max(np.ptp(cover) for cover in covers) > 60
+
+
+def test_a_sheet_may_repeat_one_marking(assets):
+    """Data Matrix of 18 to 32 pixels in rows, as on parts."""
+    most = 0
+    for index in range(150):
+        scene = render(11, index, assets, SIDE, SIDE)
+        sides = (scene.boxes[:, 2:] - scene.boxes[:, :2]).max(1)
+        most = max(most, int(((scene.labels == 2) & (sides < 40)).sum()))
+    assert most >= 6

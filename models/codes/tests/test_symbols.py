@@ -57,6 +57,26 @@ def test_contents_vary_and_repeat_with_the_seed():
         assert not np.array_equal(first, other)
 
 
+def test_versions_reach_from_the_smallest_to_the_largest():
+    """Of QR up to 40 (177 modules), and the rectangles of Data Matrix, also the extended ones."""
+    random = np.random.default_rng(1)
+    shapes = {
+        name: {symbol(random, name).cells.shape for _ in range(500)}
+        for name in ("qr_code", "data_matrix")
+    }
+    sides = sorted(side for side, _ in shapes["qr_code"])
+    assert sides[0] <= 25
+    assert sides[-1] >= 173
+    assert {(8, 18), (16, 48), (8, 120), (26, 64)} <= shapes["data_matrix"]
+
+
+def test_pdf417_has_columns_of_any_number():
+    random = np.random.default_rng(2)
+    aspects = [symbol(random, "pdf417").aspect for _ in range(100)]
+    assert min(aspects) < 1
+    assert max(aspects) > 8
+
+
 def test_rows_of_pdf417_are_two_to_five_modules_high_and_as_many_as_are_needed():
     random = np.random.default_rng(4)
     heights, widths = set(), set()
