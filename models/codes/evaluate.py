@@ -21,7 +21,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from codes.assets import held_out_assets
-from codes.data import collated, letterboxed
+from codes.data import collated, letterboxed, turned
 from codes.export import CONF, Deployed, trained
 from codes.scene import Scene, render
 from codes.symbols import NAMES
@@ -38,6 +38,7 @@ PICTURES, NEGATIVES = 1000, 400
 MAX_DETECTIONS = 100  # detections per picture, as in COCO
 CONFIDENCE = 0.5  # where false alarms, precision and recall are counted
 IOU_THRESHOLD = 0.5  # of a true positive
+VIEWED, HALVED = 200, 60  # pictures that are also turned and halved; pixels of symbols that count
 DUPLICATE = 0.7  # IoU of two detections of one symbol
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -181,6 +182,51 @@ def duplicates(found: list[NDArray[np.float64]]) -> float:
     return dropped / max(total, 1)
 
 
+def agreement(predict: Predict, scenes: list[Scene]) -> Figures:
+    """How alike symbols score that are turned by 90 degrees or half as large.
+
+    Returns:
+        For each view, of the symbols found from `CONFIDENCE` on in the picture or in the view, the
+        share found in both, and the mean difference of their scores. In the view of half the size,
+        only symbols count whose longer side has at least `HALVED` pixels there.
+    """
+    pairs: dict[str, list[tuple[float, float]]] = {"turned": [], "halved": []}
+    for scene in scenes:
+        small = cv2.resize(scene.picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+        halved = scene._replace(picture=small, boxes=scene.boxes / 2)  # type: ignore[arg-type]
+        own = _scores(scene, predict)
+        turn = _scores(turned(scene, swap=True, flip=True), predict)
+        half = _scores(halved, predict)
+        sides = (halved.boxes[:, 2:] - halved.boxes[:, :2]).max(1, initial=0)
+        pairs["turned"] += zip(own, turn, strict=True)
+        large = sides >= HALVED
+        pairs["halved"] += zip(np.array(own)[large], np.array(half)[large], strict=True)
+    figures: Figures = {}
+    for view, of in pairs.items():
+        found = np.array([pair for pair in of if max(pair) >= CONFIDENCE]).reshape(-1, 2)
+        figures[view] = {
+            "both": float((found >= CONFIDENCE).all(1).mean()),
+            "difference": float(np.abs(found[:, 0] - found[:, 1]).mean()),
+        }
+    return figures
+
+
+def _scores(scene: Scene, predict: Predict) -> list[float]:
+    """The best score of each symbol, by a detection of its class with enough overlap; or 0."""
+    rows = detections(scene, predict)
+    return [
+        max(
+            (
+                float(row[4])
+                for row in rows
+                if row[5] == label and _overlap(box, row[:4]) >= IOU_THRESHOLD
+            ),
+            default=0.0,
+        )
+        for label, box in zip(scene.labels, scene.boxes, strict=True)
+    ]
+
+
 def measure(predict: Predict, pictures: int, negatives: int) -> dict[str, Any]:
     """Every figure of the model card."""
     scenes = list(held_out(pictures))
@@ -188,6 +234,7 @@ def measure(predict: Predict, pictures: int, negatives: int) -> dict[str, Any]:
     report = average_precision(instances(scenes), found)
     report |= at_confidence(scenes, found)
     report["duplicates"] = duplicates(found)
+    report["agreement"] = agreement(predict, scenes[:VIEWED])
     alarms = [
         int((detections(scene, predict)[:, 4] >= CONFIDENCE).sum())
         for scene in held_out(negatives, symbols=False)

@@ -14,6 +14,7 @@ from codes.evaluate import (
     IMGSZ,
     MAX_DETECTIONS,
     SHAPES,
+    agreement,
     at_confidence,
     average_precision,
     detections,
@@ -26,6 +27,7 @@ from codes.evaluate import (
     write,
 )
 from codes.export import CONF
+from codes.scene import Scene
 from codes.symbols import NAMES
 
 
@@ -151,3 +153,23 @@ def test_duplicates_are_what_nms_would_drop():
     rows = np.array([first, (0, 0, 10, 9, 0.8, 1), (0, 0, 10, 5, 0.7, 0), (0, 0, 10, 10, 0.2, 0)])
     assert duplicates([rows, np.array([first])]) == 1 / 4
     assert duplicates([]) == 0
+
+
+def test_a_model_agrees_with_itself_or_not():
+    """One that finds what is bright, but scores it 0.9 where it is wide, else 0.4."""
+    picture = np.zeros((400, 600, 3), np.uint8)
+    picture[50:150, 100:400] = 255
+    scene = Scene(picture, np.array([2]), np.float32([[100, 50, 400, 150]]))
+
+    def predict(pictures):
+        bright = (pictures[0, 0] > 0.9).astype(np.uint8)
+        left, top, wide, tall = cv2.boundingRect(bright)
+        body = np.zeros((1, 4 + len(NAMES), 8400), np.float32)
+        body[0, :4, 7] = (left, top, left + wide, top + tall)
+        body[0, 4 + 2, 7] = 0.9 if wide > tall else 0.4
+        return body
+
+    assert agreement(predict, [scene]) == {
+        "turned": {"both": 0, "difference": pytest.approx(0.5)},
+        "halved": {"both": 1, "difference": 0},
+    }
