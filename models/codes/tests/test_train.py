@@ -10,7 +10,17 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed; it is in 
 from codes.assets import training_assets
 from codes.data import Scenes, batches
 from codes.export import export, folded
-from codes.train import LAST, LOG, Settings, Trainer, lr_at, stages, train, train_in_parallel
+from codes.train import (
+    LAST,
+    LOG,
+    Settings,
+    Trainer,
+    has_bfloat16,
+    lr_at,
+    stages,
+    train,
+    train_in_parallel,
+)
 
 CPU = torch.device("cpu")
 SHORT = Settings(
@@ -182,3 +192,9 @@ def test_muon_updates_what_mixes_channels_and_adamw_everything_else():
     for matrix, weight in trainer.matrices.items():
         matrix.add_(1)  # a view, so that the network learns what Muon does
         assert torch.equal(matrix, weight.detach().permute(0, 2, 3, 1).flatten(1))
+
+
+@pytest.mark.parametrize(("has", "expected"), [("avx512_bf16", True), ("avx2", False)])
+def test_bfloat16_is_used_only_where_it_is_fast(monkeypatch, has, expected):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {has: True})
+    assert has_bfloat16(CPU) == expected
