@@ -12,7 +12,7 @@ from codes.textures import Cover, Field, Lettering, Picture, Random, colour, tin
 MIN_CONTRAST, MIN_FAINT = 70, 18  # grey levels between ink and paper, of most and of faint ones
 
 MARKED = {0, 2}  # classes that are marked into metal, as dots or squares
-# Shapes of three corners of a QR Code: rings and discs of these radii in modules, dark and light.
+# What marks three corners of a QR Code, from outside in: half its side in modules, and its ink.
 FINDER = ((3.5, 255), (2.5, 0), (1.5, 255))
 
 
@@ -73,11 +73,11 @@ def styled(random: Random, cells: NDArray[np.uint8], scale: int) -> Cover:
     cover = cv2.GaussianBlur(enlarged(cells, scale), (0, 0), scale * random.uniform(0.25, 0.4))
     cover = np.where(cover > 127, 255, 0).astype(np.uint8)
     if random.random() < 0.5:
-        reach = int(scale * random.uniform(0.36, 0.5) * 16)
+        radius = int(scale * random.uniform(0.36, 0.5) * 16)
         cover[:] = 0
         for y, x in np.argwhere(cells).tolist():
             middle = (int((x + 0.5) * scale * 16), int((y + 0.5) * scale * 16))
-            cv2.circle(cover, middle, reach, 255, cv2.FILLED, cv2.LINE_AA, 4)
+            cv2.circle(cover, middle, radius, 255, cv2.FILLED, cv2.LINE_AA, 4)
     form = random.random()
     for y, x in ((0, 0), (0, len(cells) - 7), (len(cells) - 7, 0)):
         cover[y * scale : (y + 7) * scale, x * scale : (x + 7) * scale] = 0
