@@ -44,7 +44,6 @@ REPORT_FORMAT: ReportFormat | None = option(
     None,
     f"--format {'|'.join(ReportFormat)}",
     "Default: table on a terminal and json in a pipe.",
-    boxes=False,
     panel=OUTPUT,
 )
 """The option of commands that write a report."""

@@ -34,11 +34,9 @@ def _names(incomplete: str) -> list[str]:
 
 
 NAMES: tuple[str, ...] = option(
-    REQUIRED, "NAME...", "Names from `detcli models list`.", boxes=False, complete=_names
+    REQUIRED, "NAME...", "Names from `detcli models list`.", complete=_names
 )
-HALF: bool = option(
-    False, "--half", "Take the float16 file instead of the float32 one.", boxes=False
-)
+HALF: bool = option(False, "--half", "Take the float16 file instead of the float32 one.")
 
 
 @app.command("list", cls=Command)
@@ -48,7 +46,6 @@ def list_models(
         None,
         "--licence TEXT",
         "Only those whose licence begins with this, as in apache; case does not matter.",
-        boxes=False,
     ),
     report_format: ReportFormat | None = REPORT_FORMAT,
 ) -> None:
@@ -88,9 +85,7 @@ def pull(config: Config, names: tuple[str, ...] = NAMES, half: bool = HALF) -> N
 @app.command("path", cls=Command)
 @command()
 def print_path(
-    name: str = option(
-        REQUIRED, "NAME", "A name from `detcli models list`.", boxes=False, complete=_names
-    ),
+    name: str = option(REQUIRED, "NAME", "A name from `detcli models list`.", complete=_names),
     *,
     half: bool = HALF,
 ) -> None:

@@ -54,12 +54,11 @@ detcli merge boxes/ --format csv | head
 """)  # fmt: skip
 def merge(
     config: Config,
-    folder: str = option(REQUIRED, "FOLDER/", "What was given to predict --output.", boxes=False),
+    folder: str = option(REQUIRED, "FOLDER/", "What was given to predict --output."),
     output: str | None = option(
         None,
         "-o, --output FILE",
         "Write records to this file; - is standard output.",
-        boxes=False,
         panel=OUTPUT,
     ),
 ) -> None:
@@ -152,7 +151,7 @@ detcli status s3://bucket/boxes/ --format json
 """
 )
 def status(
-    folder: str = option(REQUIRED, "FOLDER/", "What was given to predict --output.", boxes=False),
+    folder: str = option(REQUIRED, "FOLDER/", "What was given to predict --output."),
     report_format: ReportFormat | None = REPORT_FORMAT,
 ) -> None:
     """Show how far a sharded run is: shards, failures by reason, rate and expected end.
@@ -255,13 +254,11 @@ def report(
         "RECORDS",
         "JSON Lines of detcli predict or merge, or the folder of a run in shards; - is standard "
         "input.",
-        boxes=False,
     ),
     images: Path | None = option(
         None,
         "--images FOLDER",
         "Where the pictures and videos are now; default: where the records say.",
-        boxes=False,
         panel=INPUT,
         parse=parse_writable,
     ),
@@ -351,7 +348,7 @@ class _Blur:
 
 @command()
 def schema(
-    name: str = option("predict", "COMMAND", "The command: predict or eval.", boxes=False),
+    name: str = option("predict", "COMMAND", "The command: predict or eval."),
 ) -> None:
     """Print the JSON Schema of a command's JSON output."""
     if name not in SCHEMAS:

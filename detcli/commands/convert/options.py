@@ -47,7 +47,6 @@ class ConversionOptions:
         REQUIRED,
         "-o, --output OUT",
         "ONNX file to write.",
-        boxes=True,
         panel=OUTPUT,
         parse=parse_writable,
     )
@@ -55,69 +54,58 @@ class ConversionOptions:
         False,
         "--cut",
         "Drop everything after the network body: [B, 4+C, N].",
-        boxes=True,
         excludes={"end_to_end": ("--cut and --end-to-end are mutually exclusive", TWICE)},
     )
     guard_transpose: bool = option(
         False,
         "--guard-transpose",
         "Add a Concat after a Transpose that feeds an output; some engines drop it otherwise.",
-        boxes=True,
     )
     half: bool = option(
         False,
         "--half",
         "Compute in float16, except box decoding and nodes that would overflow.",
-        boxes=True,
         excludes={"int8": ("--half and --int8 are mutually exclusive", TWICE)},
     )
     keep_io: bool = option(
         False,
         "--keep-io",
         "With --half: inputs and outputs stay float32.",
-        boxes=True,
         needs={"half": "leave it out, or add --half"},
     )
-    int8: bool = option(
-        False, "--int8", "Compute convolutions in 8 bits; needs --calibrate.", boxes=True
-    )
+    int8: bool = option(False, "--int8", "Compute convolutions in 8 bits; needs --calibrate.")
     calibrate: tuple[str, ...] = option(
         (),
         "--calibrate FOLDER",
         "Pictures to calibrate --int8 and --half on: a folder, a file or a quoted glob pattern; "
         "repeatable.",
-        boxes=True,
         panel=INPUT,
     )
     batch: int | Literal["dynamic"] | None = option(
-        None, "--batch N|dynamic", "Pictures in a batch.", boxes=True, parse=_batch
+        None, "--batch N|dynamic", "Pictures in a batch.", parse=_batch
     )
     metadata: tuple[tuple[str, str], ...] = option(
         (),
         "--metadata KEY=VALUE",
         "Set an entry of the metadata, or remove it with KEY=; repeatable. 'contract' writes what "
         "files beside the model and options say about it, as any conversion does.",
-        boxes=True,
         parse=_entry,
     )
     end_to_end: bool = option(
         False,
         "--end-to-end",
         "Append detcli's selection to the graph, for other runtimes: [B, K, 6].",
-        boxes=True,
     )
     max_det: int | None = option(
         None,
         "--max-det K",
         f"With --end-to-end: rows of the output; default: {MAX_ROWS}.",
-        boxes=True,
         needs={"end_to_end": "leave it out, or add --end-to-end"},
     )
     image: str | None = option(
         None,
         "--image FILE",
         "Picture to compare both models on; default: a built-in one.",
-        boxes=False,
         panel=INPUT,
     )
     tolerance: dict[str, float] | None = option(
@@ -125,10 +113,9 @@ class ConversionOptions:
         "--tolerance LIST",
         "Allowed differences, as in score=0.02,corner=2,boxes=1%; corner is in pixels, boxes a "
         "share of all. Default: depends on the conversion.",
-        boxes=False,
         parse=parse_tolerance,
     )
-    force: bool = option(False, "--force", "Overwrite OUT.", boxes=False, panel=OUTPUT)
+    force: bool = option(False, "--force", "Overwrite OUT.", panel=OUTPUT)
 
     def __post_init__(self) -> None:
         settings = self.config.settings

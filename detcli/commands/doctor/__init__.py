@@ -39,10 +39,9 @@ def doctor(
         None,
         "--device DEVICE",
         f"Exit with 5 unless this device can be used: {DEVICE_NAMES}.",
-        boxes=False,
     ),
     clear_cache: bool = option(
-        False, "--clear-cache", "Remove everything detcli has cached first.", boxes=False
+        False, "--clear-cache", "Remove everything detcli has cached first."
     ),
     report_format: ReportFormat | None = REPORT_FORMAT,
 ) -> None:

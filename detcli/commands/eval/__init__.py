@@ -37,35 +37,30 @@ class EvalRequest:
         REQUIRED,
         "--data DATA",
         "Labelled pictures: COCO's instances.json, YOLO's data.yaml, a list (.txt) or a folder.",
-        boxes=False,
         panel=INPUT,
     )
     images: Path | None = option(
         None,
         "--images FOLDER",
         "Pictures of an instances.json; default: images beside it.",
-        boxes=False,
         panel=INPUT,
     )
     split: str | None = option(
         None,
         "--split train|val|test",
         "Part of a data.yaml; default: val.",
-        boxes=False,
         panel=INPUT,
     )
     advise: bool = option(
         False,
         "--advise",
         "Find the --conf with the best F1, overall and by class.",
-        boxes=False,
         panel=OUTPUT,
     )
     plots: Path | None = option(
         None,
         "--plots DIR",
         "Plot precision-recall, F1 by confidence and the confusion matrix, as PNG.",
-        boxes=False,
         panel=OUTPUT,
         parse=parse_writable,
     )

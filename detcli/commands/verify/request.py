@@ -47,7 +47,6 @@ class VerifyRequest:
         None,
         "OTHER",
         "ONNX file, records or COCO results to compare with; default: MODEL.",
-        boxes=True,
         complete=complete_side,
     )
     images: tuple[str, ...] = option(
@@ -55,14 +54,12 @@ class VerifyRequest:
         "--images FOLDER",
         "Pictures to compare on: a folder, a file or a quoted glob pattern; repeatable. Of saved "
         "records the folder where the pictures are now.",
-        boxes=True,
         panel=INPUT,
     )
     random: int | None = option(
         None,
         "--random SEED",
         "Use a random picture instead; only for --tensors and --bisect.",
-        boxes=True,
         panel=INPUT,
         range=(0, None),
         excludes={
@@ -86,45 +83,39 @@ class VerifyRequest:
         "--against DEVICE|graph",
         "Where the other side runs; graph for the graph's own selection, on the CPU. "
         "Default: graph for an end-to-end MODEL without OTHER, else the same as --device.",
-        boxes=True,
         panel=DEVICES,
         complete=complete_device,
     )
-    iou: float = option(0.5, "--iou IOU", "Boxes that overlap less do not match.", boxes=False)
+    iou: float = option(0.5, "--iou IOU", "Boxes that overlap less do not match.")
     tolerance: dict[str, float] | None = option(
         None,
         "--tolerance LIST",
         "Allowed differences, as in score=0.02,corner=2,boxes=1%,tensor=0.05; corner is in "
         "pixels, boxes a share of all. Default: depends on the precision.",
-        boxes=False,
         parse=parse_tolerance,
     )
     tensors: bool = option(
         False,
         "--tensors",
         "Also compare the raw outputs of the networks.",
-        boxes=False,
         excludes={"certificate": ABOUT_DETECTIONS},
     )
     bisect: bool = option(
         False,
         "--bisect",
         "Find the first node whose output differs.",
-        boxes=False,
         excludes={"certificate": ABOUT_DETECTIONS},
     )
     coco_images: str | None = option(
         None,
         "--coco-images FILE",
         "COCO instances.json with the ids of pictures and categories in COCO results.",
-        boxes=False,
         panel=INPUT,
     )
     certificate: Path | None = option(
         None,
         "--certificate FILE.json",
         "Write what was compared, with what, and the verdict to this file.",
-        boxes=False,
         panel=OUTPUT,
         parse=parse_writable,
     )
@@ -132,7 +123,6 @@ class VerifyRequest:
         None,
         "--check FILE.json",
         "Compare what this certificate names again, and say what changed.",
-        boxes=False,
         panel=INPUT,
     )
     format: ReportFormat | None = REPORT_FORMAT
