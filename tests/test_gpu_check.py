@@ -89,7 +89,8 @@ def test_a_machine_without_internet_gets_everything_in_pieces(tmp_path):
     wheels, out, kept = tmp_path / "wheels", tmp_path / "out", tmp_path / "kept"
     wheels.mkdir()
     (wheels / "some-1.0-py3-none-any.whl").write_bytes(os.urandom(3_000_000))
-    pack.write(out, [*wheels.iterdir()], ROOT / "README.md", [ROOT / "LICENSE"], piece=1 << 20)
+    models = {"model.onnx": ROOT / "README.md"}
+    pack.write(out, [*wheels.iterdir()], models, [ROOT / "LICENSE"], piece=1 << 20)
     pieces = sorted(out.glob("gpu-check.tar.*"))
     assert len(pieces) > 3
     assert max(piece.stat().st_size for piece in pieces) <= 1 << 20

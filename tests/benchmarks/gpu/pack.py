@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -63,7 +63,11 @@ def _plain(name: str) -> str:
 
 
 def write(
-    out: Path, wheels: Sequence[Path], model: Path, pictures: Sequence[Path], piece: int
+    out: Path,
+    wheels: Sequence[Path],
+    models: Mapping[str, Path],
+    pictures: Sequence[Path],
+    piece: int,
 ) -> None:
     """Write gpu-check.tar in pieces of at most so many bytes, their hashes, and there.sh."""
     out.mkdir(parents=True)
@@ -74,7 +78,8 @@ def write(
         with tarfile.open(fileobj=io.BytesIO(commit.stdout)) as tracked:
             for member in tracked:
                 tar.addfile(member, tracked.extractfile(member))
-        tar.add(model, "model.onnx")
+        for name, model in models.items():
+            tar.add(model, name)
         for folder, files in (("wheels", wheels), ("pictures", pictures)):
             for file in files:
                 tar.add(file, f"{folder}/{file.name}")
@@ -106,7 +111,11 @@ def main() -> None:
     pictures = options.pictures or sorted((ROOT / "detcli/pictures").glob("*.jpg"))
     with tempfile.TemporaryDirectory() as folder:
         wheels = download(Path(folder), options.python, set(installed(options.have)))
-        write(options.out, wheels, options.model, pictures, PIECE)
+        half = Path(folder) / "half.onnx"
+        convert = ["detcli", "convert", options.model, "--half", "--output", half]
+        subprocess.run([sys.executable, "-m", *convert], check=True, stdout=subprocess.DEVNULL)
+        models = {"model.onnx": options.model, "model-fp16.onnx": half}
+        write(options.out, wheels, models, pictures, PIECE)
     print(
         *(f"{one.name} {one.stat().st_size >> 20} MiB" for one in options.out.iterdir()), sep="\n"
     )

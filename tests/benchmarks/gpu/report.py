@@ -190,7 +190,7 @@ def _network(cases) -> list[str]:
             cells = [_figure(entry, ours, "host"), f"{rate:.0f}" if rate else ""]
             cells += [_time(entry[stage]["p50_s"]) if stage in entry else "" for stage in stages]
             rows.append(["" if number else case["case"], entry["way"], *_or_why(entry, cells)])
-    return _table(("case", "way", "to drawn boxes", "pictures/s", *stages), rows)
+    return _table(("case", "way", "decoded picture to boxes", "pictures/s", *stages), rows)
 
 
 def _or_why(entry, cells) -> list[str]:

@@ -17,4 +17,5 @@ cat pieces/gpu-check.tar.* | tar -x
 python3 -m pip install --quiet --no-index --no-deps --no-compile --upgrade --target "$kept/site" "$kept"/wheels/*.whl
 cd detcli
 PYTHONPATH="$PWD:$PWD/tests:$kept/site" exec python3 -m benchmarks.gpu --out "${OUT:-$kept/out}" \
-  --minutes "${MINUTES:-28}" --model "$kept/model.onnx" --images "$kept/pictures" --provider-options
+  --minutes "${MINUTES:-28}" --model "$kept/model.onnx" --model-fp16 "$kept/model-fp16.onnx" \
+  --images "$kept/pictures" --provider-options
