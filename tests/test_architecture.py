@@ -55,7 +55,7 @@ def test_no_modules_import_each_other():
 HEAVIEST = {
     "files": 144,
     "lines": 39_450,
-    "tokens": 251_700,
+    "tokens": 251_800,
     "functions above 10 parameters": 0,
     "functions above 15 branches": 9,
     "tokens a code line": 9.0,

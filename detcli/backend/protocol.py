@@ -199,7 +199,8 @@ def is_out_of_memory(reason: str) -> bool:
 def out_of_memory(shape: tuple[int, ...], reason: str, *, fixed: bool = False) -> DeviceMemoryError:
     """The error for a batch `(B, 3, H, W)` that does not fit; `fixed` if the graph fixes B."""
     batch = shape[0]
-    pictures, first = f"{batch} pictures", f"a batch of {batch // 2}"
+    smaller = next((size for size in BATCHES if size < batch), 1)  # what lies between runs as more
+    pictures, first = f"{batch} pictures", f"a batch of {smaller}"
     if batch == 1:
         pictures, first = "1 picture", "a smaller --imgsz"
     elif fixed:

@@ -41,6 +41,7 @@ from detcli.core.errors import (
     ModelError,
     OutputError,
 )
+from detcli.model.contract import Resize
 from detcli.model.file import PreparedModel
 
 # ONNX Runtime 1.31 keeps a device id and a database of telemetry in the user's cache folder. Only
@@ -293,6 +294,9 @@ def cuda_provider(
     return CUDA, chosen
 
 
+BOUNDED = {Resize.STRETCH, Resize.LETTERBOX, Resize.CORNER}  # by the canvas; others by pictures
+
+
 def profile_of(model: PreparedModel) -> dict[str, str]:
     """TensorRT's options for what a graph with dynamic axes will be fed; none for other graphs.
 
@@ -301,7 +305,8 @@ def profile_of(model: PreparedModel) -> dict[str, str]:
     """
     contract = model.contract
     name = contract.input_name
-    if (contract.batch and contract.input_size) or not set(name).isdisjoint(":,"):
+    bounded = contract.input_size or contract.preprocessing.resize in BOUNDED
+    if (contract.batch and contract.input_size) or not bounded or not set(name).isdisjoint(":,"):
         return {}
     size = contract.input_size or model.canvas or contract.default_size
     least = contract.input_size or (contract.stride, contract.stride)
@@ -331,7 +336,10 @@ def tensorrt_provider(
     chosen = {
         "device_id": str(ordinal),
         "user_compute_stream": str(stream),
-        "trt_fp16_enable": str(options.half or model.half),  # it only reads True and False
+        # It only reads True and False.
+        "trt_fp16_enable": str(
+            options.half or model.half or model.contract.input_dtype == "float16"
+        ),
         **profile,
     }
     if options.gpu_mem_limit is not None:

@@ -2,18 +2,21 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from detcli.backend.session import CUDA, TENSORRT, cuda_provider, profile_of, tensorrt_provider
 from detcli.core.device import DeviceOptions
+from detcli.model.contract import Resize
 from detcli.model.file import PreparedModel, prepare
 
 LIMITED = DeviceOptions(gpu_mem_limit=2 << 30)
 
 
 def tensorrt(options=DeviceOptions(), graph=b"graph", *, half=False, profile=()):  # noqa: B008 - frozen
-    model = PreparedModel("model", None, graph, half=half)
+    contract = SimpleNamespace(input_dtype="float32")
+    model = PreparedModel("model", contract, graph, half=half)
     name, told = tensorrt_provider(1, 32512, options, model, dict(profile))
     assert name == TENSORRT
     return told
@@ -83,11 +86,15 @@ def test_tensorrt_is_told_what_dynamic_axes_will_be(axes, shapes, make_model):
     if model.contract.input_size is None:
         model = replace(model, canvas=(96, 96))
     names = [f"trt_profile_{bound}_shapes" for bound in ("min", "opt", "max")]
-    profile = profile_of(model)
+    contract, profile = model.contract, profile_of(model)
     wanted = zip(names, shapes, strict=True) if shapes else ()
     assert profile == {name: f"images:{shape}" for name, shape in wanted}
     told = tensorrt(profile=profile)
     assert profile.items() <= told.items()
+    # What follows the picture's own size may be larger than any canvas.
+    free = replace(contract.preprocessing, resize=Resize.NONE)
+    unbounded = replace(model, contract=replace(contract, preprocessing=free))
+    assert contract.input_size or not profile_of(unbounded)
     # an engine of another profile is another engine
     assert bool(profile) == (told["trt_engine_cache_path"] != tensorrt()["trt_engine_cache_path"])
 

@@ -132,7 +132,7 @@ class CudaBackend:
         count, *plane = buffer.shape
         step = (self._step(count), plane[0], plane[1], plane[2])
         runs = count // step[0]
-        if runs > MANY_RUNS and not self._told:
+        if self._network.batch is not None and runs > MANY_RUNS and not self._told:
             self._told = True
             warnings.warn(
                 f"the model takes {step[0]} at a time, so a batch is {runs} runs; "

@@ -100,15 +100,18 @@ class PictureMemory:
 
     def _pin(self, size: int, freed: "list[PinnedMemory]") -> "PinnedMemory | None":
         """New memory in place of some; without the lock, as both take long, and stop the GPU."""
-        for memory in freed:
-            self._gpu.call(memory.close)
+        pinned = None
         try:
-            return self._gpu.pin(size)
-        except MemoryError:
-            with self._lock:
-                self._size -= size
-                self._limit = self._most = self._size
-            return None
+            for memory in freed:
+                self._gpu.call(memory.close)
+            with contextlib.suppress(MemoryError):
+                pinned = self._gpu.pin(size)
+        finally:
+            if pinned is None:
+                with self._lock:
+                    self._size -= size
+                    self._limit = self._most = self._size
+        return pinned
 
     def _free_returned(self) -> None:
         with contextlib.suppress(IndexError):  # another thread may take the last

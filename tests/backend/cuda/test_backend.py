@@ -266,7 +266,7 @@ def test_a_batch_that_does_not_fit_is_named(host, driver, make_model, random, ba
     with pytest.raises(DeviceMemoryError, match=said) as caught:
         enqueue(backend, noise(random, 4))
     assert caught.value.exit_code == 1
-    assert ("a batch of 4" in caught.value.hint) == (batch is None)
+    assert ("a batch of 1" in caught.value.hint) == (batch is None)
     if batch is None:  # the smaller batch does fit
         images = noise(random, 1)
         assert detected(backend, images) == on_cpu(model, [images])[0]
@@ -281,6 +281,7 @@ def test_a_batch_of_many_runs_is_said_once(host, make_model, random):
         found = [detected(backend, images) for _ in range(2)]
     assert len(told) == 1
     assert found == on_cpu(make_model(), [images] * 2)
+    detected(host(make_model(batch=None)), noise(random, 352))  # of any number, whose runs are 32
 
 
 def test_a_network_runs_on_few_numbers_of_pictures(host, make_model, random):

@@ -280,7 +280,7 @@ def test_a_captured_pair_stays_bound(pair):
     ("message", "batch", "advice"),
     [
         ("Available memory of 5 is smaller than requested bytes of 6", 2, "with a smaller batch"),
-        ("CUDA failure 2: out of memory ; GPU=0 ; hostname=box ; line=1", None, "a batch of 4"),
+        ("CUDA failure 2: out of memory ; GPU=0 ; hostname=box ; line=1", None, "a batch of 1"),
     ],
 )
 def test_running_out_of_memory(message, batch, advice, make_model):

@@ -15,7 +15,7 @@ from detcli.core.geometry import Picture
 from detcli.run.batches import BatchDetector
 from detcli.source.sources import Sources
 
-BATCHES = (32, 5, 32, 8, 32)
+BATCHES = (32, 5, 32, 8, 32, 1)
 ROUNDS = 3
 """A graph is captured at the second use of memory, of which there are three, and replayed then."""
 
