@@ -59,7 +59,7 @@ class Journal:
         with `force`. A video that a kill cut off is not in the folder `videos`: its frames are
         detected again, so that it becomes whole.
 
-        Raises UsageError for what is no journal, has other settings, or is being written by another
+        Raises UsageError if the file is not a journal, has other settings, or is in use by another
         run, and OutputError if it cannot be read or written.
         """
         self._path = path

@@ -278,7 +278,7 @@ class CocoIds:
         )
 
     def category_id(self, class_id: int, names: tuple[str, ...]) -> int | None:
-        """Id of a class; None, with a warning, for one that is no category of the file."""
+        """Id of a class; None, with a warning, if the file has no such category."""
         if not self._categories:
             return coco_category(class_id, names)
         name = names[class_id]

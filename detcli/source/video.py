@@ -49,7 +49,7 @@ Reopen = Callable[[], cv2.VideoCapture]
 
 log = logging.getLogger(__name__)
 
-# Reads a file from a place on, at most so many bytes; none if it cannot be read.
+# Reads up to a number of bytes of a file from an offset; none if it cannot be read.
 Part = Callable[[int, int], bytes]
 
 HEAD = 1 << 16  # bytes with what a file says of itself and its tracks, but for MOV and MP4

@@ -56,7 +56,7 @@ class PictureMemory:
         return new_image(size) if memory is None else np.asarray(Loan(self, memory, size))
 
     def follow(self, batch: int) -> None:
-        """Let the limit be enough for batches of so many bytes of pictures."""
+        """Raise the limit, if needed, to suit batches whose pictures take this many bytes."""
         with self._lock:
             self._limit = max(self._limit, min(AHEAD * batch, self._most))
 
@@ -85,7 +85,7 @@ class PictureMemory:
     def _room(self, size: int) -> "list[PinnedMemory] | None":
         """What has to be freed for new memory of a size; None where the limit forbids it.
 
-        What is freed and new is no longer, or already, counted.
+        The count of bytes already leaves out what is to be freed, and includes the new memory.
         """
         idle = [one for group in self._idle.values() for one in group]
         if self._size - sum(one.size for one in idle) + size > self._limit:

@@ -233,7 +233,7 @@ def _is_header(fields: Any) -> bool:  # noqa: ANN401 - JSON
 
 
 def shortened(names: Iterable[Name], count: int) -> str:
-    """The first of so many names."""
+    """The first few names, and a mark if there are more."""
     return ", ".join(map(source_of, islice(names, EXAMPLES))) + ", ..." * (count > EXAMPLES)
 
 

@@ -83,7 +83,7 @@ class ShardWorker(Protocol):
 
 
 Begin = Callable[[int, Tell, Collection[str]], ShardWorker | None]
-"""Begins a worker, given its number, but not on these nodes; None if there is no other."""
+"""Starts the worker of a number, avoiding these nodes; returns None if no other is left."""
 
 
 class Workers(contextlib.AbstractContextManager["Workers"]):
