@@ -126,7 +126,7 @@ function highlight(box) {
 function step(by) {
   const place = shown.indexOf(viewer.record) + by;
   if (place < 0 || place >= shown.length) return;
-  location.replace(`#picture-${shown[place].number}`); // one step back leaves the viewer
+  change({ picture: String(shown[place].number) }); // one step back leaves the viewer
 }
 
 function toggleBoxes() {
@@ -156,7 +156,7 @@ function startViewer() {
   byId("close").addEventListener("click", () => byId("viewer").close());
   byId("viewer").addEventListener("close", () => {
     closeViewer();
-    if (location.hash.startsWith("#picture-")) location.replace(`#${currentView}`);
+    if (state.picture) change({ picture: "" });
   });
   document.addEventListener("fullscreenchange", () => {
     byId("full").setAttribute("aria-pressed", Boolean(document.fullscreenElement));
