@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.eval.evaluator import FALSE, IOU, Doubles, MatchedBox, Score, figure_text
+from detcli.commands.eval.evaluator import (
+    FALSE,
+    IOU,
+    MISSED,
+    Doubles,
+    MatchedBox,
+    Score,
+    figure_text,
+)
 from detcli.commands.eval.labels import ClassMapping
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core.files import make_folder, write_file
@@ -240,13 +248,26 @@ def _tables(report: EvalReport, counts: Mapping[int, Sequence[int]]) -> list[Tab
         [one.name, one.boxes, *counts[one.class_id], one.metrics.map50_95, one.metrics.map50]
         for one in sorted(report.classes, key=lambda one: -counts[one.class_id][FALSE])
     ]
+    confusions = [one for one in report.confusions.counts if one.true != one.found]
     confused: list[list[str | int]] = [
-        [one.true or "nothing", one.found or "not found", one.count]
-        for one in report.confusions.counts
-        if one.true != one.found
+        [one.true or "nothing", one.found or "not found", one.count] for one in confusions
     ]
+    links = [_filters(one.true, one.found) for one in confusions]
     columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
     return [
-        Table("By class", columns, classes),
-        Table("Taken for something else", ["is", "found as", "times"], confused),
+        Table(
+            "By class",
+            columns,
+            classes,
+            [{"class": [printable(str(name))]} for name, *_ in classes],
+        ),
+        Table("Taken for something else", ["is", "found as", "times"], confused, links),
     ]
+
+
+def _filters(true: str | None, found: str | None) -> dict[str, str | list[str]]:
+    """Those of the pictures where one class was missed, and the other is a false positive."""
+    kinds = {KINDS[MISSED].name: true, KINDS[FALSE].name: found}
+    named = {kind: printable(name) for kind, name in kinds.items() if name is not None}
+    words = " ".join(f'"{name}"' for name in named.values())
+    return {"find": words, "class": [*named.values()], "kind": [*named]}

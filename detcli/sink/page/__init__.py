@@ -86,11 +86,15 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table on the page: its title, its columns and its rows."""
+    """A table on the page: its title, its columns and its rows.
+
+    A row of `links` has the filters of its pictures, by their names in the page's address.
+    """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str | int | float | None]]
+    links: Sequence[Mapping[str, str | Sequence[str]]] = ()
 
 
 @frozen
@@ -237,6 +241,7 @@ class Page:
                     one.title,
                     list(one.columns),
                     [[printable(c) if isinstance(c, str) else c for c in row] for row in one.rows],
+                    one.links,
                 ]
                 for one in tables
             ],

@@ -41,7 +41,7 @@ def test_the_figures_are_those_of_the_report(evaluated):
     report, entries, run = evaluated
     assert run["summary"][0].startswith(f"mAP50-95 {report['metrics']['map50_95']:.3f}, mAP50")
     assert run["summary"][1].startswith("2 found, 1 false positives, 1 missed")
-    (title, columns, rows), confusions = run["tables"]
+    (title, columns, rows, links), confusions = run["tables"]
     assert title == "By class"
     assert dict(zip(columns, rows[0], strict=True)) | {"AP50-95": 0, "AP50": 0} == {
         "class": "blue", "boxes": 0, "found": 0, "false positives": 1, "missed": 0,
@@ -49,6 +49,12 @@ def test_the_figures_are_those_of_the_report(evaluated):
     }  # fmt: skip
     assert ["nothing", "blue", 1] in confusions[2]
     assert ["green", "not found", 1] in confusions[2]
+    assert links[0] == {"class": ["blue"]}
+    by_row = dict(zip(map(tuple, confusions[2]), confusions[3], strict=True))
+    assert by_row["green", "not found", 1] == {
+        "find": '"green"', "class": ["green"], "kind": ["missed"],
+    }  # fmt: skip
+    assert by_row["nothing", "blue", 1]["kind"] == ["false positive"]
 
     counts = report["confusions"]["counts"]
     right = sum(one["count"] for one in counts if one["true"] == one["found"])

@@ -159,7 +159,7 @@ def test_a_comparison_has_kinds_counterparts_and_tables(page):
     (run,) = pages.runs(page)
     assert run["kinds"] == [["missing", "#d55e00", "#000", True, True]]
     assert run["summary"] == ["1 box is missing"]
-    assert run["tables"] == [["Classes", ["class", "AP"], [["c\\x00t", None], ["b", 1]]]]
+    assert run["tables"] == [["Classes", ["class", "AP"], [["c\\x00t", None], ["b", 1]], []]]
 
 
 def test_a_run_that_ends_early_says_so_but_before_its_first_record_leaves_the_page(page):

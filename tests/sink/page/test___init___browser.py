@@ -214,6 +214,92 @@ def test_the_skip_link_changes_nothing_else(browser, many):
     assert count(browser) == "99"
 
 
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Five pictures, whose classes and names are alike in part."""
+    light = box(1, 0.6, (10, 10, 20, 20), name="traffic light")
+    records = [
+        record("in/a.jpg", box(0, 0.9), light),
+        record("in/b.jpg", box(0, 0.45, (0, 0, 60, 60)), box(2, 0.8)),
+        record("in/person.jpg", box(2, 0.3)),
+        record("in/traffic.jpg"),
+        record("in/c.jpg", box(0, 0.2) | {"text": "EX-2048"}, light),
+    ]
+    return make(tmp_path_factory.mktemp("mixed") / "page", records)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("person", "a b c"),  # a class is no part of a name
+        ("Person dog", "b"),
+        ("person -dog", "a c"),
+        ('"traffic light"', "a c"),
+        ("traff", "a traffic c"),
+        ("person.jpg", "person"),
+        ("-person -traffic", "person"),
+        ('person -"traffic light"', "b"),
+        ("ex-20", "c"),
+        ('"', "a b person traffic c"),
+        ("person dog -", "b"),
+    ],
+)
+def test_words_find_classes_and_names(browser, mixed, words, names):
+    browser.open(mixed)
+    browser.set("#search", words)
+    assert browser.names() == [f"{name}.jpg" for name in names.split()]
+
+
+def test_words_ask_for_boxes_that_pass_but_of_any_class(browser, mixed):
+    browser.open(mixed, "#find=person+dog&class=person")
+    assert browser.names() == ["b.jpg"]
+    browser.open(mixed, "#find=person&score=0.3..")
+    assert browser.names() == ["a.jpg", "b.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        ("uncertain", "b a c person traffic"),  # 0.05, 0.1, 0.1 and 0.2 from 0.5
+        ("uncertain&near=0.24", "c person b a traffic"),
+        ("highest", "a b c person traffic"),
+        ("lowest", "c person b a traffic"),
+        ("largest", "b a person c traffic"),
+        ("smallest", "a c b person traffic"),
+        ("class", "b person a c traffic"),
+        ("most", "a b c person traffic"),
+    ],
+)
+def test_boxes_make_the_order(browser, mixed, order, names):
+    browser.open(mixed, f"#sort={order}")
+    assert browser.names() == [f"{name}.jpg" for name in names.split()]
+    assert browser.find("#near").is_displayed() == order.startswith("uncertain")
+
+
+def test_figures_lead_to_their_pictures(browser, mixed):
+    browser.open(mixed, "#view=figures&find=jpg")
+    browser.click(".bar-slot[title='from 0.45: 1 box']")
+    assert browser.names() == ["a.jpg", "b.jpg", "person.jpg", "traffic.jpg", "c.jpg"]
+    assert browser.run("return location.hash") == "#find=jpg&score=0.45..0.5"
+    assert browser.texts("#classes .count") == ["1", "0", "0"]
+    browser.open(mixed, "#view=figures")
+    browser.click(".bar-slot[title='from 32: 5 boxes']")
+    assert browser.names() == ["a.jpg", "b.jpg", "person.jpg", "c.jpg"]
+    assert browser.find("#smallest").get_attribute("value") == "32"
+    browser.set("#larger", "33")
+    assert browser.run("return location.hash") == "#size=32..33"
+    browser.set("#smallest", "")
+    assert browser.names() == ["a.jpg", "c.jpg"]
+    browser.open(mixed, "#view=figures")
+    browser.run("""
+        const cell = document.querySelector(".class-bars tr:nth-child(2) .number");
+        const area = cell.getBoundingClientRect();
+        document.elementFromPoint(area.x + 2, area.y + 2).click()""")  # anywhere in the row
+    browser.settle()
+    assert browser.names() == ["a.jpg", "c.jpg"]
+    assert browser.run("return location.hash") == "#class=traffic+light"
+
+
 def test_keys(browser, many):
     from selenium.webdriver.common.keys import Keys
 
@@ -274,7 +360,7 @@ def test_a_picture_opens_with_its_boxes_and_closes(browser, many):
     browser.press("b", Keys.ESCAPE)
     browser.wait("return !document.getElementById('viewer').open")
     assert browser.run("return document.activeElement.getAttribute('aria-label')").startswith("007")
-    assert browser.run("return location.hash") == ""
+    browser.wait("return location.hash === ''")
     browser.run("window.scrollTo(0, 0)")
     browser.settle()
     browser.click(".tile a[href='#picture=4']")
@@ -320,12 +406,12 @@ def test_problems_and_figures_have_views_of_their_own(browser, many):
     assert "498 boxes" in browser.text("#view-figures")
     rows = "return [...document.querySelectorAll('.class-bars tbody tr')].map((e) => e.innerText)"
     assert [row.split() for row in browser.run(rows)] == [["person", "399"], ["car", "99"]]
-    scores = """return [...document.querySelectorAll('#view-figures figure')].slice(0, 2).map(
-        (figure) => [...figure.querySelectorAll('table tbody tr')].map((row) => row.textContent))"""
+    scores = """return [...document.querySelectorAll('#view-figures .bars')].map(
+        (bars) => [...bars.children].map((bar) => bar.title))"""
     histogram, sizes = browser.run(scores)
-    assert histogram[0] == "0.0024"  # from 0.00: 24
-    assert histogram[18] == "0.9099"
-    assert sizes[:6] == ["00", "40", "80", "160", "32498", "640"]
+    assert histogram[0] == "from 0.00: 24 boxes"
+    assert histogram[18] == "from 0.90: 99 boxes"
+    assert sizes[4:6] == ["from 32: 498 boxes", "from 64: 0 boxes"]
     browser.click("#classes input[value='1']")
     assert "99 boxes" in browser.text("#view-figures")
 
@@ -518,7 +604,9 @@ def test_a_comparison_shows_what_differs_first(browser, tmp_path):
         [Row(0, "person", 0.9, (1, 1, 9, 9), 1, (0.8, (2, 2, 9, 9)))],
     ]
     table = Table(
-        "By class", ["class", "false positives", "AP"], [["person", 1200, 0.5], ["car", 0, None]]
+        *("By class", ["class", "false positives", "AP"]),
+        [["person", 1200, 0.5], ["car", 0, None]],
+        [{}, {"class": ["car"], "kind": ["missing"]}],
     )
     place = make(
         tmp_path / "page", [record(f"{n}.jpg") for n in "abc"], About("verify", kinds=kinds), rows,
@@ -542,6 +630,9 @@ def test_a_comparison_shows_what_differs_first(browser, tmp_path):
     assert browser.texts("#view-figures table.figures tr") == [
         "class false positives AP", "person 1,200 0.500", "car 0 -",
     ]  # fmt: skip
+    browser.click("#view-figures table.figures tr:nth-child(2) a")
+    assert browser.names() == ["b.jpg"]
+    assert browser.run("return location.hash") == "#class=car&kind=missing"
 
 
 def test_it_is_dark_and_fits_on_a_phone(browser, many):

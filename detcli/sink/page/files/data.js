@@ -101,7 +101,7 @@ function add(entry) {
     to: found.score.length,
     replaced: false,
     count: 0, // of boxes that the filter lets through; so are the next two
-    lowest: 1,
+    key: 0,
     wrong: 0,
   };
   if (entry.video !== undefined) addToVideo(record, entry);

@@ -21,9 +21,7 @@ function drawFigures() {
       scores[scoreBin(score, SCORE_BINS)] += 1;
       scored += 1;
     }
-    const [x1, y1, x2, y2] = sidesOf(box);
-    const side = Math.sqrt(Math.max(0, x2 - x1) * Math.max(0, y2 - y1));
-    sizes[SIZES.findLastIndex((from) => side >= from)] += 1;
+    sizes[SIZES.findLastIndex((from) => sizeOf(box) >= from)] += 1;
   });
   const listed = [...classes.keys()].filter((number) => classes[number])
     .sort((a, b) => classes[b] - classes[a]);
@@ -31,28 +29,37 @@ function drawFigures() {
     element("p", { class: "quiet" }, `${counted(boxes, "box", "boxes")} with these filters`),
     ...tables(),
     bars("Scores", `${counted(scored, "score")}, in steps of ${1 / SCORE_BINS}`, scores.map((count, bin) => [
-      (bin / SCORE_BINS).toFixed(2), count,
+      (bin / SCORE_BINS).toFixed(2), count, { score: [bin / SCORE_BINS, (bin + 1) / SCORE_BINS] },
     ])),
     bars("Box sizes", "The square root of the area, in pixels of the picture", sizes.map((count, bin) => [
-      String(SIZES[bin]), count,
+      String(SIZES[bin]), count, { size: [SIZES[bin], SIZES[bin + 1] ?? Infinity] },
     ])),
     classFigure(listed, classes),
   );
 }
 
-/* A bar chart; its table is there for those who cannot see it. */
+/* A bar chart, each bar of which leads to its pictures. */
 function bars(title, note, entries) {
   const most = Math.max(1, ...entries.map(([, count]) => count));
-  const chart = element("div", { class: "bars", "aria-hidden": "true" }, ...entries.map(([label, count]) => (
+  const chart = element("div", { class: "bars" }, ...entries.map(([label, count, values]) => (
     element(
-      "div",
-      { class: "bar-slot", title: `from ${label}: ${count.toLocaleString("en")}` },
+      count ? "a" : "span",
+      {
+        class: "bar-slot",
+        title: `from ${label}: ${counted(count, "box", "boxes")}`,
+        ...(count ? { href: picturesOf(values), "aria-label": `from ${label}: ${counted(count, "box", "boxes")}` } : { "aria-hidden": "true" }),
+      },
       element("span", { class: "bar-count" }, count ? shortNumber(count) : ""),
       element("span", { class: "bar-fill", style: { height: `${count ? Math.max(1, (100 * count) / most) : 0}%` } }),
       element("span", { class: "bar-label" }, label),
     )
   )));
-  return figure(title, note, chart, table(title, ["from", "boxes"], entries, "unseen"));
+  return figure(title, note, chart);
+}
+
+/* The address of the pictures with these filters besides those that are set. */
+function picturesOf(values) {
+  return addressOf({ ...values, view: "pictures", picture: "" });
 }
 
 function shortNumber(count) {
@@ -67,7 +74,7 @@ function classFigure(listed, counts) {
     return element(
       "tr",
       {},
-      element("th", { scope: "row" }, element("bdi", { title: name }, name)),
+      element("th", { scope: "row" }, element("a", { href: picturesOf({ class: [name] }) }, element("bdi", { title: name }, name))),
       element("td", { class: "wide" }, bar),
       element("td", { class: "number" }, counts[number].toLocaleString("en")),
     );
@@ -83,9 +90,9 @@ function classFigure(listed, counts) {
 /* What a comparison has written about the whole. */
 function tables() {
   const last = page.runs[page.runs.length - 1];
-  return (last ? last.tables : []).map(([title, columns, rows]) => {
+  return (last ? last.tables : []).map(([title, columns, rows, links = []]) => {
     const cut = rows.length > LISTED_ROWS ? `the first ${LISTED_ROWS} of ${rows.length}` : undefined;
-    return figure(title, cut, element("div", { class: "scroll" }, table(title, columns, rows.slice(0, LISTED_ROWS))));
+    return figure(title, cut, element("div", { class: "scroll" }, table(title, columns, rows.slice(0, LISTED_ROWS), links)));
   });
 }
 
@@ -94,18 +101,23 @@ function figure(title, note, ...parts) {
   return element("figure", {}, caption, ...parts);
 }
 
-function table(title, columns, rows, style = "figures") {
-  const cell = (value) => {
+/* A table; `links` has for each row the filters of its pictures. */
+function table(title, columns, rows, links) {
+  const cell = (value, filters) => {
     const number = typeof value === "number";
     const text = value === null ? "-" : number ? numberText(value) : value;
-    return element("td", { class: number || value === null ? "number" : "" }, element("bdi", {}, text));
+    const shownText = element("bdi", {}, text);
+    const link = filters && element("a", { href: picturesOf({ ...initial(FILTERS), ...filters }) }, shownText);
+    return element("td", { class: number || value === null ? "number" : "" }, link || shownText);
   };
   return element(
     "table",
-    { class: style },
+    { class: "figures" },
     element("caption", { class: "unseen" }, title),
     element("thead", {}, element("tr", {}, ...columns.map((name) => element("th", { scope: "col" }, name)))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))),
+    element("tbody", {}, ...rows.map((row, at) => (
+      element("tr", {}, ...row.map((value, column) => cell(value, column === 0 && links[at])))
+    ))),
   );
 }
 

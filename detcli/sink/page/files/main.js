@@ -117,7 +117,11 @@ function fillFilters() {
     byId(id).value = state.score[at];
     byId(`${id}-shown`).textContent = state.score[at].toFixed(2);
   }
-  for (const id of ["sort", "show"]) byId(id).value = state[id];
+  for (const [at, id] of ["smallest", "larger"].entries()) {
+    byId(id).value = state.size[at] === ROWS.size.first[at] ? "" : state.size[at];
+  }
+  for (const id of ["sort", "near", "show"]) byId(id).value = state[id];
+  byId("near").hidden = state.sort !== "uncertain";
   for (const input of byId("filters").querySelectorAll("[type=checkbox]")) {
     input.checked = state[input.name].includes(CHOICES[input.name][1]()[input.value].name);
   }
@@ -129,6 +133,7 @@ function valueOf({ name, id, value, checked }) {
     const [least, below] = ["least", "below"].map((one) => Number(byId(one).value));
     return id === "least" ? [Math.min(least, below), below] : [least, Math.max(least, below)];
   }
+  if (name === "size") return [Number(byId("smallest").value), Number(byId("larger").value) || Infinity];
   if (!CHOICES[name]) return value;
   const chosen = CHOICES[name][1]()[value].name;
   const others = state[name].filter((one) => one !== chosen);

@@ -11,7 +11,7 @@ function problemRecords() {
 }
 
 function drawProblems() {
-  const named = textTest();
+  const named = findTest();
   const records = problemRecords().filter(named).sort((a, b) => Boolean(b.error) - Boolean(a.error));
   const failed = records.filter((record) => record.error).length;
   const listed = records.slice(0, problemsShown).map(problem);

@@ -20,7 +20,7 @@ function range(...first) {
     const ends = text.split("..").map((end, at) => (end === "" ? first[at] : Number(end)));
     return ends.length === 2 && ends[0] <= ends[1] ? ends : undefined;
   };
-  return { first, read, write: (ends) => [ends.join("..")] };
+  return { first, read, write: (ends) => [ends.map((end, at) => (end === first[at] ? "" : end)).join("..")] };
 }
 
 const ROWS = {
@@ -28,13 +28,15 @@ const ROWS = {
   picture: word("", (text) => /^\d+$/.test(text)), // the number of the record that is open
   find: word(""),
   score: range(0, 1),
+  size: range(0, Infinity), // the square root of a box's area, in pixels of the picture
   class: words(), // none for all
   kind: words(), // none for all
   show: word("all", (text) => byId("show").querySelector(`[value="${CSS.escape(text)}"]`)),
   sort: word("input", (text) => Object.hasOwn(ORDERS, text)),
+  near: word("0.5", (text) => text !== "" && text >= 0 && text <= 1), // the score that `sort` may ask for
   theme: word("", (text) => ["light", "dark"].includes(text)), // the system's, where it is empty
 };
-const FILTERS = ["find", "score", "class", "kind", "show", "sort"];
+const FILTERS = ["find", "score", "size", "class", "kind", "show", "sort", "near"];
 const WRITE_MS = 250; // between two changes of the address: browsers refuse more
 
 const state = initial(Object.keys(ROWS));

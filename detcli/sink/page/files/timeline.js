@@ -11,8 +11,8 @@ const OTHERS = "#8a949e";
 let timelineVideos = TIMELINE_VIDEOS;
 
 function drawTimeline() {
-  const named = textTest();
-  const videos = joinedVideos().filter((video) => named(video));
+  const named = findTest();
+  const videos = joinedVideos().filter(({ records }) => records.some(named));
   const parts = videos.slice(0, timelineVideos).map(videoFigure);
   if (videos.length > parts.length) {
     const more = element("button", { type: "button" }, `Show more of ${videos.length} videos`);
