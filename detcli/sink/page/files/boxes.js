@@ -81,7 +81,7 @@ function drawLarge(record, boxes, scale, side) {
     }
     svg.append(group);
   }
-  for (const box of viewer.labels ? on : []) {
+  for (const box of state.labels === "on" ? on : []) {
     const text = labelText(box, side);
     const place = placeLabel(sidesOn(side, box), labelSize(text, scale), record, layout);
     if (place) labels.append(vector("g", { class: "label", "data-box": box }, ...labelParts(text, place, scale, boxColour(box))));

@@ -2,15 +2,6 @@
 
 /* Which boxes and pictures are shown, and in which order. */
 
-const filter = {
-  text: "",
-  least: 0,
-  classes: new Set(), // none for all
-  kinds: new Set(), // none for all
-  show: "all",
-  sort: "input",
-};
-
 let shown = []; // records in the grid, in their order
 
 const ORDERS = {
@@ -26,19 +17,24 @@ const COLLATOR = new Intl.Collator("en", { numeric: true });
 
 /* A function that tells whether a box is shown; `except` names a filter to leave out. */
 function boxTest(except) {
-  const least = Math.fround(filter.least); // as the scores are
+  const [least, below] = state.score.map(Math.fround); // as the scores are
   const { classOf, score, kind } = found;
-  const wanted = except === "classes" || !filter.classes.size ? null : filter.classes;
-  const kinds = filter.kinds.size && except !== "kinds" ? filter.kinds : null;
+  const classes = except === "class" ? null : numbersOf(state.class, page.classes);
+  const kinds = except === "kind" ? null : numbersOf(state.kind, page.kinds);
   const any = except === "score";
-  return (box) => (any || !(score.data[box] < least)) // NaN stays
-    && (!wanted || wanted.has(classOf.data[box]))
+  return (box) => (any || !(score.data[box] < least || (score.data[box] >= below && below < 1))) // NaN stays
+    && (!classes || classes.has(classOf.data[box]))
     && (!kinds || kinds.has(kind.data[box]));
+}
+
+/* The places of names among entries; null without names, which stands for all. */
+function numbersOf(names, entries) {
+  return names.length ? new Set([...entries.keys()].filter((at) => names.includes(entries[at].name))) : null;
 }
 
 /* Whether a record is of a file that is searched for. */
 function textTest() {
-  const text = filter.text.trim().toLowerCase();
+  const text = state.find.trim().toLowerCase();
   return (record) => !text || record.source.toLowerCase().includes(text);
 }
 
@@ -56,7 +52,7 @@ function forEachBox(visit, except) {
 /* Chooses and sorts the pictures. */
 function select() {
   const [passes, named] = [boxTest(), textTest()];
-  const narrowed = filter.classes.size || filter.kinds.size;
+  const narrowed = state.class.length || state.kind.length;
   const wrong = page.kinds.map((kind) => kind.wrong);
   shown = [];
   for (const record of page.records) {
@@ -77,27 +73,29 @@ function select() {
       none: !record.count,
       warned: record.warnings.length,
     };
-    if (wanted[filter.show]) shown.push(record);
+    if (wanted[state.show]) shown.push(record);
   }
-  if (filter.sort !== "input") shown.sort(ORDERS[filter.sort][1]); // stable: equals as they came
+  if (state.sort !== "input") shown.sort(ORDERS[state.sort][1]); // stable: equals as they came
 }
+
+const CHOICES = { class: ["classes", () => page.classes], kind: ["kinds", () => page.kinds] };
 
 /* The lists of classes and kinds: the most frequent first, whatever the filter. */
 function listChoices() {
   const classes = new Array(page.classes.length).fill(0);
   for (let box = 0; box < found.score.length; box += 1) classes[found.classOf.data[box]] += 1;
   const order = [...classes.keys()].sort((a, b) => classes[b] - classes[a] || a - b);
-  fillChoices(byId("classes"), filter.classes, order, page.classes);
-  fillChoices(byId("kinds"), filter.kinds, [...page.kinds.keys()], page.kinds);
+  fillChoices("class", order);
+  fillChoices("kind", [...page.kinds.keys()]);
   byId("kinds").hidden = !page.kinds.length;
 }
 
-function fillChoices(fieldset, chosen, order, entries) {
-  const list = fieldset.querySelector("ul");
-  list.replaceChildren(...order.map((number) => {
-    const { name, colour, dashed } = entries[number];
-    const box = element("input", { type: "checkbox", value: number });
-    box.checked = chosen.has(number);
+function fillChoices(row, order) {
+  const [id, entries] = CHOICES[row];
+  byId(id).querySelector("ul").replaceChildren(...order.map((number) => {
+    const { name, colour, dashed } = entries()[number];
+    const box = element("input", { type: "checkbox", name: row, value: number });
+    box.checked = state[row].includes(name);
     const swatch = element("span", { class: dashed ? "swatch dashed" : "swatch", style: { color: colour } });
     const text = element("bdi", { class: "name", title: name }, name);
     return element("li", {}, element("label", {}, box, swatch, text, element("span", { class: "count" })));
@@ -110,8 +108,8 @@ function countChoices() {
     classes: new Array(page.classes.length).fill(0),
     kinds: new Array(page.kinds.length).fill(0),
   };
-  forEachBox((box) => { sums.classes[found.classOf.data[box]] += 1; }, "classes");
-  if (page.kinds.length) forEachBox((box) => { sums.kinds[found.kind.data[box]] += 1; }, "kinds");
+  forEachBox((box) => { sums.classes[found.classOf.data[box]] += 1; }, "class");
+  if (page.kinds.length) forEachBox((box) => { sums.kinds[found.kind.data[box]] += 1; }, "kind");
   for (const [id, counts] of Object.entries(sums)) {
     for (const row of byId(id).querySelectorAll("label")) {
       row.lastChild.textContent = counts[Number(row.firstChild.value)].toLocaleString("en");
@@ -129,7 +127,7 @@ function drawScoreBars() {
   const most = Math.max(1, ...bins);
   byId("score-bars").replaceChildren(...bins.map((count, bin) => {
     const height = count ? Math.max(1, (24 * count) / most) : 0;
-    const out = (bin + 1) / 50 <= filter.least;
+    const out = (bin + 1) / 50 <= state.score[0] || bin / 50 >= state.score[1];
     return vector("rect", {
       x: bin + 0.1, y: 24 - height, width: 0.8, height, class: out ? "out" : "in",
     });

@@ -110,7 +110,7 @@ function makeTile(record, place) {
     ? element("span", { class: "badge", title: record.warnings.join("\n") }, "!")
     : undefined;
   const link = element("a", {
-    href: `#picture-${record.number}`,
+    href: addressOf({ picture: String(record.number) }),
     "aria-label": `${nameOf(record)}, ${tally(record)}`,
     tabindex: place === grid.current ? 0 : -1,
   }, frame, caption, badge);

@@ -5,6 +5,7 @@
 const VIEWS = ["pictures", "timeline", "figures", "problems"];
 
 let currentView = null;
+let drawn = null; // the address of what is drawn, whichever picture is open
 let refreshing = false;
 
 /* Once a frame at most, however fast the slider moves. */
@@ -16,7 +17,6 @@ function refresh() {
     select();
     countChoices();
     drawScoreBars();
-    byId("least-shown").textContent = filter.least.toFixed(2);
     showCounts();
     drawView();
     refreshViewer();
@@ -25,7 +25,7 @@ function refresh() {
 
 function drawView() {
   const draw = { pictures: refreshGrid, figures: drawFigures, timeline: drawTimeline, problems: drawProblems };
-  draw[currentView || "pictures"]();
+  draw[state.view]();
 }
 
 function showCounts() {
@@ -43,7 +43,7 @@ function showCounts() {
   document.title = `${title} - detcli`;
   byId("count-pictures").textContent = shown.length.toLocaleString("en");
   byId("count-problems").textContent = problems.length ? problems.length.toLocaleString("en") : "";
-  document.querySelector('nav a[href="#timeline"]').hidden = !page.videos.length;
+  document.querySelector('nav [data-view="timeline"]').hidden = !page.videos.length;
   const beyond = shown.length - 1 - lastPlace();
   const text = shown.length
     ? `${counted(shown.length, "picture")} shown${beyond > 0 ? `; the last ${beyond.toLocaleString("en")} are out of reach, so narrow the filter` : ""}`
@@ -81,56 +81,67 @@ function showAbout() {
   );
 }
 
-/* The address says which view or picture is open, so that links lead to pictures. */
+/* Shows what the state says. */
 function follow() {
-  const name = decodeURIComponent(location.hash.slice(1));
-  const picture = /^picture-(\d+)$/.exec(name);
-  const record = picture && page.records[Number(picture[1])];
-  if (record && !record.error) {
-    showView(currentView || "pictures");
-    openViewer(record);
-    return;
+  fillFilters();
+  showTheme();
+  showView();
+  const now = addressOf({ picture: "" });
+  if (now !== drawn) {
+    if (drawn !== null && !viewer.record) grid.current = 0;
+    drawn = now;
+    refresh();
   }
-  if (byId("viewer").open) byId("viewer").close();
-  if (name === "main") {
-    byId("main").focus();
-    return;
-  }
-  showView(VIEWS.includes(name) ? name : "pictures");
+  const record = page.records[state.picture];
+  if (!record || record.error) byId("viewer").close();
+  else if (record !== viewer.record) openViewer(record);
 }
 
-function showView(view) {
-  if (view === currentView) return;
-  currentView = view;
-  for (const one of VIEWS) byId(`view-${one}`).hidden = one !== view;
+function showView() {
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
+    const { view } = link.dataset;
+    link.href = addressOf({ view, picture: "" });
+    if (view === state.view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  if (state.view === currentView) return;
+  currentView = state.view;
+  for (const one of VIEWS) byId(`view-${one}`).hidden = one !== currentView;
   window.scrollTo(0, 0);
-  drawView();
+}
+
+/* The fields say what the state says. */
+function fillFilters() {
+  byId("search").value = state.find;
+  for (const [at, id] of ["least", "below"].entries()) {
+    byId(id).value = state.score[at];
+    byId(`${id}-shown`).textContent = state.score[at].toFixed(2);
+  }
+  for (const id of ["sort", "show"]) byId(id).value = state[id];
+  for (const input of byId("filters").querySelectorAll("[type=checkbox]")) {
+    input.checked = state[input.name].includes(CHOICES[input.name][1]()[input.value].name);
+  }
+}
+
+/* What a field says, of which the event tells. */
+function valueOf({ name, id, value, checked }) {
+  if (name === "score") {
+    const [least, below] = ["least", "below"].map((one) => Number(byId(one).value));
+    return id === "least" ? [Math.min(least, below), below] : [least, Math.max(least, below)];
+  }
+  if (!CHOICES[name]) return value;
+  const chosen = CHOICES[name][1]()[value].name;
+  const others = state[name].filter((one) => one !== chosen);
+  return checked ? [...others, chosen] : others;
 }
 
 function startFilters() {
   const form = byId("filters");
-  const read = () => {
-    filter.text = byId("search").value;
-    filter.least = Number(byId("least").value);
-    filter.sort = byId("sort").value;
-    filter.show = byId("show").value;
-    const chosen = (id) => new Set(
-      [...document.querySelectorAll(`#${id} input:checked`)].map((input) => Number(input.value)),
-    );
-    filter.classes = chosen("classes");
-    filter.kinds = chosen("kinds");
-    grid.current = 0;
-    refresh();
-  };
-  form.addEventListener("input", read);
+  form.addEventListener("input", ({ target }) => change({ [target.name]: valueOf(target) }));
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => {
-    for (const input of form.querySelectorAll("input[type=checkbox]")) input.checked = false;
-    setTimeout(read); // when the fields have their first values
+  form.addEventListener("reset", (event) => {
+    event.preventDefault();
+    change(initial(FILTERS));
   });
   byId("open-filters").addEventListener("click", () => {
     const open = document.body.classList.toggle("filtering");
@@ -138,32 +149,29 @@ function startFilters() {
   });
 }
 
+/* What is usual depends on the run. */
 function startOrders() {
   const last = page.runs[page.runs.length - 1];
-  const compared = page.kinds.length > 0;
   for (const [value, [text]] of Object.entries(ORDERS)) {
-    if (value !== "wrong" || compared) byId("sort").append(element("option", { value }, text));
+    if (value !== "wrong" || page.kinds.length) byId("sort").append(element("option", { value }, text));
   }
-  if (compared) {
-    filter.sort = "wrong";
-    byId("sort").value = "wrong";
-    byId("sort").querySelector('[value="wrong"]').defaultSelected = true;
-  }
-  filter.least = Math.floor((last ? last.floor : 0) * 100) / 100;
-  byId("least").value = filter.least;
-  byId("least").setAttribute("value", filter.least);
+  if (page.kinds.length) ROWS.sort.first = "wrong";
+  ROWS.score.first[0] = Math.floor((last ? last.floor : 0) * 100) / 100;
+  readAddress();
 }
 
-function startTheme() {
-  const button = byId("theme");
-  const show = (dark) => {
-    document.documentElement.dataset.theme = dark ? "dark" : "light";
-    button.setAttribute("aria-pressed", dark);
-  };
-  const system = window.matchMedia("(prefers-color-scheme: dark)");
-  show(system.matches);
-  system.addEventListener("change", () => show(system.matches));
-  button.addEventListener("click", () => show(document.documentElement.dataset.theme !== "dark"));
+const DARK = window.matchMedia("(prefers-color-scheme: dark)");
+
+function showTheme() {
+  const theme = state.theme || (DARK.matches ? "dark" : "light");
+  document.documentElement.dataset.theme = theme;
+  byId("theme").setAttribute("aria-pressed", theme === "dark");
+}
+
+/* What the system prefers is not in the address. */
+function toggleTheme() {
+  const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  change({ theme: (theme === "dark") === DARK.matches ? "" : theme });
 }
 
 function startKeys() {
@@ -203,7 +211,7 @@ function actions() {
       ArrowLeft: move(1, 0),
       ArrowRight: move(-1, 0),
       ...(near && { ArrowUp: move(0, 1), ArrowDown: move(0, -1) }),
-      ...(page.sides.length && { s: () => showSides({ both: "swipe", swipe: "pair", pair: "both" }[viewer.sides]) }),
+      ...(page.sides.length && { s: () => change({ sides: { both: "swipe", swipe: "pair", pair: "both" }[state.sides] }) }),
       ...(viewer.record.video && { " ": togglePlay, "[": () => jump(-1), "]": () => jump(1) }),
     };
   }
@@ -213,7 +221,7 @@ function actions() {
     byId("search").focus();
     byId("search").select();
   };
-  if (currentView !== "pictures") return { ...everywhere, "/": search };
+  if (state.view !== "pictures") return { ...everywhere, "/": search };
   const inGrid = byId("grid").contains(document.activeElement);
   const move = (by) => () => focusTile(inGrid ? grid.current + by : grid.current);
   const moves = { ArrowLeft: move(-1), ArrowRight: move(1), Home: move(-Infinity), End: move(Infinity) };
@@ -222,7 +230,14 @@ function actions() {
 }
 
 async function start() {
-  startTheme();
+  readAddress();
+  showTheme();
+  DARK.addEventListener("change", showTheme);
+  byId("theme").addEventListener("click", toggleTheme);
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the address says something else
+    byId("main").focus();
+  });
   startFilters();
   startViewer();
   startKeys();
@@ -232,7 +247,11 @@ async function start() {
     layOut();
     if (before !== grid.width) refreshGrid();
   }).observe(byId("grid"));
-  window.addEventListener("hashchange", follow);
+  window.addEventListener("hashchange", () => {
+    readAddress();
+    follow();
+  });
+  for (const type of ["click", "pagehide"]) window.addEventListener(type, () => toWrite && writeAddress(), true);
   let begun = false;
   await loadData(() => {
     if (!begun) {
@@ -242,6 +261,7 @@ async function start() {
     }
     showState();
     listChoices();
+    showView();
     refresh();
   });
   if (!begun) {
@@ -250,7 +270,6 @@ async function start() {
   }
   showState();
   follow();
-  refresh();
   document.documentElement.dataset.ready = "true";
 }
 

@@ -39,7 +39,7 @@ function momentTexts(box, seen) {
 function showMoments() {
   const { record } = viewer;
   byId("player").hidden = !record.video;
-  const key = record.video ? [page.videos.indexOf(record.video), filter.least, ...filter.classes, "", ...filter.kinds].join() : "";
+  const key = record.video ? `${page.videos.indexOf(record.video)} ${addressOf({ picture: "" })}` : "";
   if (key !== player.key) Object.assign(player, { key, moments: record.video ? momentsOf(record.video) : [] });
   byId("moments").textContent = player.moments.filter(({ target }) => target === record).map(({ text }) => text).join("; ");
 }
@@ -67,7 +67,7 @@ async function playFrames(record, token) {
   const clockOf = ({ time_s: time, frame }) => (time === undefined ? frame / 25 : time);
   for (let at = frames.indexOf(record) + 1 || 1; at < frames.length; at += 1) {
     const image = new Image();
-    image.src = addressOf(frames[at]);
+    image.src = fileOf(frames[at]);
     const gap = Math.max(0, Math.min(1, clockOf(frames[at]) - clockOf(frames[at - 1])));
     await Promise.all([image.decode().catch(() => {}), new Promise((resolve) => { setTimeout(resolve, 1000 * gap); })]);
     if (player.on !== token) return;

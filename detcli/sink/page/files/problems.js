@@ -34,7 +34,7 @@ function drawProblems() {
 function problem(record) {
   const name = element("bdi", { class: "name" }, record.frame === undefined ? record.source : `${record.source} · ${moment(record)}`);
   if (!record.error) {
-    const link = element("a", { href: `#picture-${record.number}` }, name);
+    const link = element("a", { href: addressOf({ picture: String(record.number) }) }, name);
     return element("li", { class: "warned" }, element("span", { class: "tag" }, "warning"), link, ...record.warnings.map((text) => element("p", {}, text)));
   }
   const [type, message, hint] = record.error;

@@ -135,7 +135,7 @@ function strip(svg, bins, video) {
   };
   const open = () => {
     const record = nearestPicture(bins[filled[at]].record, video.records);
-    if (record) location.hash = `#picture-${record.number}`;
+    if (record) location.hash = addressOf({ picture: String(record.number) });
   };
   slider.addEventListener("pointermove", (event) => {
     const room = slider.getBoundingClientRect();

@@ -4,10 +4,7 @@
 
 const viewer = {
   record: null,
-  boxes: true,
-  labels: true,
-  sides: "both", // how those of a comparison are shown: both, swipe or pair
-  border: 50, // percent of the width, where they meet
+  border: 50, // percent of the width, where the sides of a comparison meet
   chosen: null, // the box that was clicked on
   list: null, // the pictures of a table's row, to step through; null for those in the grid
 };
@@ -26,7 +23,7 @@ function openViewer(record) {
   byId("viewer-name").focus({ preventScroll: true });
   const place = listed().indexOf(record);
   for (const next of [listed()[place + 1], listed()[place - 1]]) { // ready when they are wanted
-    if (next && hasPicture(next)) new Image().src = addressOf(next);
+    if (next && hasPicture(next)) new Image().src = fileOf(next);
   }
 }
 
@@ -36,16 +33,16 @@ function listed() {
 
 function openList(numbers) {
   viewer.list = numbers.map((number) => page.records[number]);
-  location.hash = `#picture-${numbers[0]}`;
+  change({ picture: String(numbers[0]) });
 }
 
-function addressOf(record) {
+function fileOf(record) {
   return record.original || `pictures/${record.file}.jpg`;
 }
 
 /* One pane, or one for each side of a comparison. */
 function fillStage() {
-  const way = page.sides.length ? viewer.sides : "both";
+  const way = page.sides.length ? state.sides : "both";
   const names = way === "both" ? [] : page.sides.map((name) => element("span", { class: "side-name" }, name));
   const groups = way === "swipe" ? [names] : way === "pair" ? names.map((name) => [name]) : [[]];
   const made = groups.map((group) => element("div", { class: "pane" }, pictureOf(viewer.record), ...group));
@@ -78,7 +75,7 @@ function pictureOf(record) {
     if (!copy && width !== record.width) fail("The file is another one now");
     else if (width < record.width) byId("viewer-facts").textContent = [...factsOf(record), `a copy of ${width} × ${image.naturalHeight}`].join(" · ");
   });
-  image.src = addressOf(record);
+  image.src = fileOf(record);
   return image;
 }
 
@@ -94,6 +91,9 @@ function factsOf(record) {
 function refreshViewer() {
   const { record } = viewer;
   if (!record || !byId("viewer").open) return;
+  for (const what of ["boxes", "labels"]) byId(what).setAttribute("aria-pressed", state[what] === "on");
+  if (byId("sides").value !== state.sides) fillStage();
+  byId("sides").value = state.sides;
   const place = listed().indexOf(record);
   const position = place < 0 ? "" : `${(place + 1).toLocaleString("en")} of ${listed().length.toLocaleString("en")}`;
   byId("position").textContent = position;
@@ -126,8 +126,8 @@ function drawBoxes() {
   const boxes = shownBoxes(record);
   for (const [at, pane] of panes().entries()) {
     for (const svg of pane.querySelectorAll("svg")) svg.remove();
-    const sides = { swipe: [0, 1], pair: [at] }[page.sides.length ? viewer.sides : ""] || [undefined];
-    if (viewer.boxes) pane.append(...sides.map((side) => drawLarge(record, boxes, scale, side)));
+    const sides = { swipe: [0, 1], pair: [at] }[page.sides.length ? state.sides : ""] || [undefined];
+    if (state.boxes === "on") pane.append(...sides.map((side) => drawLarge(record, boxes, scale, side)));
   }
   placeLens();
   highlight(null);
@@ -198,20 +198,11 @@ function step(by) {
 
 function goTo(record) {
   player.on = null;
-  location.replace(`#picture-${record.number}`); // one step back leaves the viewer
+  change({ picture: String(record.number) }); // one step back leaves the viewer
 }
 
 function toggle(what) {
-  viewer[what] = !viewer[what];
-  byId(what).setAttribute("aria-pressed", viewer[what]);
-  drawBoxes();
-}
-
-function showSides(way) {
-  viewer.sides = way;
-  byId("sides").value = way;
-  fillStage();
-  drawBoxes();
+  change({ [what]: state[what] === "on" ? "off" : "on" });
 }
 
 function toggleFull() {
@@ -232,14 +223,14 @@ function startViewer() {
   byId("previous").addEventListener("click", () => step(-1));
   byId("next").addEventListener("click", () => step(1));
   for (const what of ["boxes", "labels"]) byId(what).addEventListener("click", () => toggle(what));
-  byId("sides").addEventListener("change", () => showSides(byId("sides").value));
+  byId("sides").addEventListener("change", (event) => change({ sides: event.target.value }));
   startZoom();
   startPlayer();
   byId("full").addEventListener("click", toggleFull);
   byId("close").addEventListener("click", () => byId("viewer").close());
   byId("viewer").addEventListener("close", () => {
     closeViewer();
-    if (location.hash.startsWith("#picture-")) location.replace(`#${currentView}`);
+    if (state.picture) change({ picture: "" });
   });
   document.addEventListener("fullscreenchange", () => {
     byId("full").setAttribute("aria-pressed", Boolean(document.fullscreenElement));

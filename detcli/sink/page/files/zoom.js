@@ -96,7 +96,7 @@ function boxAt(event) {
   const y = lens.y * viewer.record.height + (event.clientY - room.top - height / 2) / scale;
   const far = REACH / scale;
   let [best, least] = [null, Infinity];
-  for (const box of viewer.boxes ? shownBoxes(viewer.record) : []) {
+  for (const box of state.boxes === "on" ? shownBoxes(viewer.record) : []) {
     const [x1, y1, x2, y2] = sidesOf(box);
     const area = (x2 - x1) * (y2 - y1);
     if (area < least && x > x1 - far && x < x2 + far && y > y1 - far && y < y2 + far) [best, least] = [box, area];
