@@ -39,8 +39,9 @@ const page = {
   runs: [],
   records: [],
   classes: [], // {id, name, colour, ink}
-  kinds: [], // {name, colour, ink, dashed, wrong}
-  videos: [], // {source, stride, records}
+  kinds: [], // {name, colour, ink, dashed, wrong, side}
+  sides: [], // names of what is compared
+  videos: [], // {source, stride, records, film}
   damaged: [], // chunks that cannot be read
   chunks: 0,
   loaded: 0,
@@ -66,9 +67,10 @@ function runs(format, list) {
   page.chunks = list.reduce((sum, run) => sum + run.chunks, 0);
   const last = list[list.length - 1];
   if (last) {
-    page.kinds = last.kinds.map(([name, colour, ink, dashed, wrong]) => (
-      { name, colour, ink, dashed, wrong }
+    page.kinds = last.kinds.map(([name, colour, ink, dashed, wrong, side]) => (
+      { name, colour, ink, dashed, wrong, side }
     ));
+    page.sides = last.sides || [];
   }
 }
 
@@ -97,6 +99,7 @@ function add(entry) {
     error: entry.error,
     warnings: entry.warnings || [],
     file: entry.picture,
+    original: entry.original, // the picture's own file, where it is no copy
     from,
     to: found.score.length,
     replaced: false,
@@ -138,6 +141,7 @@ function addToVideo(record, entry) {
   record.place = video.records.length;
   video.records.push(record);
   if (entry.stride) video.stride = entry.stride;
+  if (entry.film) video.film = entry.film;
 }
 
 /* A run that goes on with another repeats what failed there, and what was cut off. */

@@ -88,7 +88,7 @@ function follow() {
   showView();
   const now = addressOf({ picture: "" });
   if (now !== drawn) {
-    if (drawn !== null) grid.current = 0;
+    if (drawn !== null && !viewer.record) grid.current = 0;
     drawn = now;
     refresh();
   }
@@ -183,7 +183,8 @@ function startKeys() {
   byId("open-keys").addEventListener("click", () => byId("keys").showModal());
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
-    const typing = event.target.matches("input:not([type=checkbox]), select, textarea");
+    const typing = event.target.matches("input:not([type=checkbox]), select, textarea")
+      || (event.key === " " && event.target.matches("button, video"));
     if (typing) {
       if (event.key === "Escape" && event.target.id === "search") focusTile(grid.current);
       return;
@@ -200,7 +201,24 @@ function startKeys() {
 function actions() {
   const everywhere = { f: toggleFull, "?": () => byId("keys").showModal() };
   if (byId("viewer").open) {
-    return { ...everywhere, b: toggleBoxes, ArrowLeft: () => step(-1), ArrowRight: () => step(1) };
+    const near = lens.zoom > 1;
+    const move = (x, y) => () => (near ? pan(60 * x, 60 * y) : step(-x));
+    return {
+      ...everywhere,
+      b: () => toggle("boxes"),
+      l: () => toggle("labels"),
+      p: () => step(-1),
+      n: () => step(1),
+      "+": () => zoomTo(1.5 * lens.zoom),
+      "=": () => zoomTo(1.5 * lens.zoom),
+      "-": () => zoomTo(lens.zoom / 1.5),
+      0: () => zoomTo(1),
+      ArrowLeft: move(1, 0),
+      ArrowRight: move(-1, 0),
+      ...(near && { ArrowUp: move(0, 1), ArrowDown: move(0, -1) }),
+      ...(page.sides.length && { s: () => change({ sides: { both: "swipe", swipe: "pair", pair: "both" }[state.sides] }) }),
+      ...(viewer.record.video && { " ": togglePlay, "[": () => jump(-1), "]": () => jump(1) }),
+    };
   }
   const search = () => {
     document.body.classList.add("filtering");

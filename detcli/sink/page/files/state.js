@@ -34,6 +34,9 @@ const ROWS = {
   show: word("all", (text) => byId("show").querySelector(`[value="${CSS.escape(text)}"]`)),
   sort: word("input", (text) => Object.hasOwn(ORDERS, text)),
   near: word("0.5", (text) => text !== "" && text >= 0 && text <= 1), // the score that `sort` may ask for
+  boxes: word("on", (text) => text === "off"),
+  labels: word("on", (text) => text === "off"),
+  sides: word("both", (text) => ["swipe", "pair"].includes(text)), // of a comparison
   theme: word("", (text) => ["light", "dark"].includes(text)), // the system's, where it is empty
 };
 const FILTERS = ["find", "score", "size", "class", "kind", "show", "sort", "near"];
