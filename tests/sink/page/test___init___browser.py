@@ -1,5 +1,6 @@
 """The page in a browser: Chromium opens it from the disk."""
 
+import cv2
 import numpy as np
 import pytest
 import sample_records
@@ -300,6 +301,84 @@ def test_figures_lead_to_their_pictures(browser, mixed):
     assert browser.run("return location.hash") == "#class=traffic+light"
 
 
+def crops(browser):
+    """What the tiles of the wall say, in their order: names of groups, scores with pictures."""
+    return browser.run(
+        "return [...document.querySelectorAll('.tile')]"
+        ".sort((a, b) => a.ariaPosInSet - b.ariaPosInSet)"
+        ".map((tile) => [...tile.querySelectorAll('.name, .quiet')].map((one) => one.textContent)"
+        ".join(' '))"
+    )
+
+
+def test_a_wall_has_each_box_by_class_and_score(browser, mixed):
+    browser.open(mixed, "#view=wall&sort=highest")
+    assert browser.text("#shown") == "7 crops of 5 pictures shown"
+    people = ["person", "0.90 a.jpg", "0.45 b.jpg", "0.20 c.jpg"]
+    lights = ["traffic light", "0.60 a.jpg", "0.60 c.jpg"]
+    assert crops(browser) == [*people, *lights, "dog", "0.80 b.jpg", "0.30 person.jpg"]
+    browser.set("#sort", "lowest")
+    assert crops(browser)[:4] == ["person", "0.20 c.jpg", "0.45 b.jpg", "0.90 a.jpg"]
+    browser.set("#below", "0.5")
+    assert crops(browser) == ["person", "0.20 c.jpg", "0.45 b.jpg", "dog", "0.30 person.jpg"]
+    assert browser.texts("#group option") == ["Class", "Text"]
+    browser.set("#group", "text")
+    assert crops(browser) == ["EX-2048", "0.20 c.jpg"]
+
+
+def test_a_wall_of_tracks_has_those_of_each_video(browser, tmp_path):
+    tracked = [
+        record(f"{name}.mp4", box(0, 0.9) | {"track_id": n}, box(1), frame=0, time_s=0.0)
+        for name, n in (("a", 1), ("b", 1), ("b", 2))
+    ]
+    browser.open(make(tmp_path / "page", tracked), "#view=wall&group=track")
+    moment = "0.90 0:00.0 · "
+    assert crops(browser) == [
+        *("#1 · a.mp4", f"{moment}a.mp4", "#1 · b.mp4", f"{moment}b.mp4"),
+        *("#2 · b.mp4", f"{moment}b.mp4"),
+    ]
+
+
+def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_path):
+    """Of the picture or, for a large box, of its thumbnail."""
+    pixels = np.full((900, 1200, 3), 255, np.uint8)
+    pixels[:, 600:] = (0, 0, 255)  # red in the right half
+    for top in (100, 300):
+        pixels[top : top + 40, 100:140] = (255, 0, 0)
+    sizes = {"width": 1200, "height": 900}
+    boxes = [box(0, 0.9, (100, 300, 140, 340)), box(1, 0.8, (700, 100, 1100, 500))]
+    page = Page(tmp_path / "page", About("predict"))
+    page.add(record("a.jpg", *boxes, **sizes), lambda: render(pixels))
+    page.close()
+    browser.open(tmp_path / "page", "#view=wall&sort=highest")
+    colours = []
+    for canvas in browser.driver.find_elements("css selector", ".tile canvas"):
+        shot = cv2.imdecode(np.frombuffer(canvas.screenshot_as_png, np.uint8), cv2.IMREAD_COLOR)
+        colours.append(shot[shot.shape[0] // 2, shot.shape[1] // 2].tolist())
+    assert np.abs(np.subtract(colours, [(255, 0, 0), (0, 0, 255)])).max() < 12
+    loaded = {name.split("/")[0] for name in browser.requests() if name.endswith(".jpg")}
+    assert loaded == {"pictures", "thumbnails"}
+    browser.click(".tile a")
+    assert browser.run("return location.hash") == "#view=wall&picture=0.0&sort=highest"
+    assert browser.texts("#viewer-found tr.chosen") == ["person 0.90 100, 300 to 140, 340"]
+    browser.click("#close")
+    assert browser.run("return document.activeElement.ariaLabel") == "person 0.90, a.jpg"
+
+
+def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
+    from selenium.webdriver.common.keys import Keys
+
+    wide = [box(n % 3, n % 89 / 100, (n, n, n + 9, n + 9)) for n in range(50)]
+    place = make(tmp_path / "page", [record(f"{n:03}.jpg", *wide) for n in range(200)])
+    browser.open(place, "#view=wall&sort=lowest")
+    assert browser.text("#shown") == "10,000 crops of 200 pictures shown"
+    drawn = "return document.querySelectorAll('canvas').length"
+    assert 20 < browser.run(drawn) < 150
+    browser.press(Keys.ARROW_DOWN, Keys.END)
+    assert browser.run(drawn) < 150
+    assert browser.run("return document.activeElement.ariaLabel") == "dog 0.47, 199.jpg"
+
+
 def test_keys(browser, many):
     from selenium.webdriver.common.keys import Keys
 
@@ -522,7 +601,13 @@ def test_names_are_never_markup(browser, tmp_path):
         'script:not([src^="files/"]), iframe, object, [onerror], [onload], img[src="x"], b'
     ).length"""
     browser.open(place)
-    for view in ("#view=pictures", "#view=figures", "#view=problems", "#picture=0", "#picture=3"):
+    for view in (
+        "#view=wall",
+        "#view=figures",
+        "#view=problems",
+        "#picture=0",
+        "#view=wall&group=text",
+    ):
         browser.go(view)
         assert browser.run(foreign) == 0
         assert not browser.run("return Boolean(Object.prototype.polluted)")
@@ -651,7 +736,7 @@ def test_it_is_dark_and_fits_on_a_phone(browser, many):
     browser.click("#classes input[value='1']")
     assert count(browser) == "99"
     browser.open(many, width=360, height=740)
-    for view in ("#view=figures", "#view=problems", "#view=timeline", "#picture=8"):
+    for view in ("#view=wall", "#view=figures", "#view=problems", "#view=timeline", "#picture=8"):
         browser.go(view)
         assert browser.run(width) <= 360
 
@@ -669,7 +754,7 @@ return [...document.querySelectorAll('a, button, input, select, [role], img, svg
 def test_everything_has_a_name_for_a_screen_reader(browser, many):
     browser.open(many)
     wanted = {"link", "button", "slider", "checkbox", "combobox", "searchbox", "image", "dialog"}
-    for view in ("#view=pictures", "#view=figures", "#view=problems", "#picture=8"):
+    for view in ("#view=pictures", "#view=wall", "#view=figures", "#view=problems", "#picture=8"):
         browser.go(view)
         assert browser.run(NAMED) == []
         tree = browser.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]

@@ -42,6 +42,7 @@ const page = {
   kinds: [], // {name, colour, ink, dashed, wrong, side}
   sides: [], // names of what is compared
   videos: [], // {source, stride, records, film}
+  tracked: false, // whether boxes have tracks
   damaged: [], // chunks that cannot be read
   chunks: 0,
   loaded: 0,
@@ -123,6 +124,7 @@ function addBox(row) {
 }
 
 function addWatched(from, { tracks = [], zones = [], crossed = [], texts = [], corners = [] }) {
+  if (tracks.length) page.tracked = true;
   for (let box = from; box < found.score.length; box += 1) found.track.push(tracks[box - from] || 0);
   zones.forEach((names, row) => names.length && found.zones.set(from + row, names));
   crossed.forEach((lines, row) => lines.length && found.crossed.set(from + row, lines));

@@ -132,6 +132,9 @@ function listChoices() {
   fillChoices("class", order);
   fillChoices("kind", [...page.kinds.keys()]);
   byId("kinds").hidden = !page.kinds.length;
+  const groups = Object.entries(GROUPS).filter(([, [, there]]) => there());
+  byId("group").replaceChildren(...groups.map(([value, [text]]) => element("option", { value }, text)));
+  byId("group").value = state.group;
 }
 
 function fillChoices(row, order) {

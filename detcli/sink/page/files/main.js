@@ -2,7 +2,7 @@
 
 /* Ties the parts together: views, filters, keys. */
 
-const VIEWS = ["pictures", "timeline", "figures", "problems"];
+const VIEWS = ["pictures", "wall", "timeline", "figures", "problems"];
 
 let currentView = null;
 let drawn = null; // the address of what is drawn, whichever picture is open
@@ -17,14 +17,15 @@ function refresh() {
     select();
     countChoices();
     drawScoreBars();
-    showCounts();
+    grid.items = LAYOUTS[state.view]?.items() || [];
     drawView();
+    showCounts();
     refreshViewer();
   });
 }
 
 function drawView() {
-  const draw = { pictures: refreshGrid, figures: drawFigures, timeline: drawTimeline, problems: drawProblems };
+  const draw = { pictures: refreshGrid, wall: refreshGrid, figures: drawFigures, timeline: drawTimeline, problems: drawProblems };
   draw[state.view]();
 }
 
@@ -44,9 +45,10 @@ function showCounts() {
   byId("count-pictures").textContent = shown.length.toLocaleString("en");
   byId("count-problems").textContent = problems.length ? problems.length.toLocaleString("en") : "";
   document.querySelector('nav [data-view="timeline"]').hidden = !page.videos.length;
-  const beyond = shown.length - 1 - lastPlace();
+  const beyond = grid.items.length - 1 - lastPlace();
+  const crops = grid.items.filter(({ box }) => box !== undefined).length;
   const text = shown.length
-    ? `${counted(shown.length, "picture")} shown${beyond > 0 ? `; the last ${beyond.toLocaleString("en")} are out of reach, so narrow the filter` : ""}`
+    ? `${state.view === "wall" ? `${counted(crops, "crop")} of ` : ""}${counted(shown.length, "picture")} shown${beyond > 0 ? `; the last ${beyond.toLocaleString("en")} are out of reach, so narrow the filter` : ""}`
     : "No picture passes the filter";
   byId("shown").textContent = text;
   if (page.loaded === page.chunks) byId("announce").textContent = text;
@@ -92,9 +94,13 @@ function follow() {
     drawn = now;
     refresh();
   }
-  const record = page.records[state.picture];
+  const [number, box] = state.picture.split(".");
+  const record = page.records[number];
   if (!record || record.error) byId("viewer").close();
-  else if (record !== viewer.record) openViewer(record);
+  else if (record !== viewer.record) {
+    openViewer(record);
+    if (box < record.to - record.from) choose(record.from + Number(box), true);
+  }
 }
 
 function showView() {
@@ -106,7 +112,11 @@ function showView() {
   }
   if (state.view === currentView) return;
   currentView = state.view;
-  for (const one of VIEWS) byId(`view-${one}`).hidden = one !== currentView;
+  for (const one of VIEWS.filter((view) => view !== "wall")) {
+    byId(`view-${one}`).hidden = one !== (LAYOUTS[currentView] ? "pictures" : currentView);
+  }
+  byId("grid").dataset.view = currentView;
+  byId("group").parentElement.hidden = currentView !== "wall";
   window.scrollTo(0, 0);
 }
 
@@ -120,7 +130,7 @@ function fillFilters() {
   for (const [at, id] of ["smallest", "larger"].entries()) {
     byId(id).value = state.size[at] === ROWS.size.first[at] ? "" : state.size[at];
   }
-  for (const id of ["sort", "near", "show"]) byId(id).value = state[id];
+  for (const id of ["sort", "near", "group", "show"]) byId(id).value = state[id];
   byId("near").hidden = state.sort !== "uncertain";
   for (const input of byId("filters").querySelectorAll("[type=checkbox]")) {
     input.checked = state[input.name].includes(CHOICES[input.name][1]()[input.value].name);
@@ -226,7 +236,7 @@ function actions() {
     byId("search").focus();
     byId("search").select();
   };
-  if (state.view !== "pictures") return { ...everywhere, "/": search };
+  if (!LAYOUTS[state.view]) return { ...everywhere, "/": search };
   const inGrid = byId("grid").contains(document.activeElement);
   const move = (by) => () => focusTile(inGrid ? grid.current + by : grid.current);
   const moves = { ArrowLeft: move(-1), ArrowRight: move(1), Home: move(-Infinity), End: move(Infinity) };
@@ -246,6 +256,9 @@ async function start() {
   startFilters();
   startViewer();
   startKeys();
+  byId("grid").addEventListener("focusin", ({ target }) => {
+    grid.current = [...grid.tiles].find(([, tile]) => tile.contains(target))?.[0] ?? grid.current;
+  });
   window.addEventListener("scroll", scheduleTiles, { passive: true });
   new ResizeObserver(() => {
     const before = grid.width;

@@ -25,7 +25,7 @@ function range(...first) {
 
 const ROWS = {
   view: word("pictures", (text) => VIEWS.includes(text)),
-  picture: word("", (text) => /^\d+$/.test(text)), // the number of the record that is open
+  picture: word("", (text) => /^\d+(\.\d+)?$/.test(text)), // numbers of the record that is open, and of a box in it
   find: word(""),
   score: range(0, 1),
   size: range(0, Infinity), // the square root of a box's area, in pixels of the picture
@@ -34,6 +34,7 @@ const ROWS = {
   show: word("all", (text) => byId("show").querySelector(`[value="${CSS.escape(text)}"]`)),
   sort: word("input", (text) => Object.hasOwn(ORDERS, text)),
   near: word("0.5", (text) => text !== "" && text >= 0 && text <= 1), // the score that `sort` may ask for
+  group: word("class", (text) => Object.hasOwn(GROUPS, text)), // of crops
   boxes: word("on", (text) => text === "off"),
   labels: word("on", (text) => text === "off"),
   sides: word("both", (text) => ["swipe", "pair"].includes(text)), // of a comparison

@@ -211,7 +211,7 @@ function toggleFull() {
 }
 
 function closeViewer() {
-  const place = shown.indexOf(viewer.record);
+  const place = placeOf(viewer.record);
   Object.assign(viewer, { record: null, list: null });
   player.on = null;
   byId("stage").replaceChildren();
