@@ -241,10 +241,12 @@ def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
         default=REQUIRED,
         help="Write the page to this folder; open its index.html.",
     ),
+    "apply",
     Messages,
     examples="""
 detcli report boxes.jsonl --images pics -o page
 detcli predict pics | detcli report - -o page
+detcli report boxes.jsonl --apply marks.json -o corrected
 """,
 )
 def report(
@@ -271,7 +273,7 @@ def report(
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     from detcli.run import set_up_process
-    from detcli.run.saved import read_records
+    from detcli.run.saved import Marks, read_records
     from detcli.sink.page import About, Page, settings_facts, settings_places
     from detcli.sink.page.finder import Finder  # these load OpenCV
 
@@ -281,6 +283,9 @@ def report(
     blur = _Blur(config.writing)
     reading = read_records(records)
     first = [*islice(reading, 1)]  # before a page is begun
+    found: Iterator[RecordJson] = chain(first, reading)
+    if config.writing.apply is not None:
+        found = Marks(config.writing.apply).corrected(found)
     finder = Finder(images, config.inputs, blur.pixels if config.writing.blur else None)
     settings = first[0].get("settings", {}) if first else {}
     conf = settings.get("conf")  # any JSON may stand there
@@ -296,7 +301,7 @@ def report(
     done = 0
     try:
         with closing(finder), progress(lambda: None, wanted=not quiet) as advance:
-            for record in chain(first, reading):
+            for record in found:
                 page.add(blur.record(record), partial(finder.rendering, record))
                 advance(record["source"])
                 done += 1

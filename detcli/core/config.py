@@ -518,6 +518,18 @@ class Writing:
     report: Path | None = place(
         "--report DIR", "Write a page to look at to this folder: open its index.html.", common=True
     )
+    apply: Path | None = option(
+        None,
+        "--apply FILE",
+        "Leave out what these marks drop, which a page has saved: pictures and boxes.",
+        sharded=False,
+        excludes={
+            "resume": (
+                "--apply would leave out pictures that --resume then does again",
+                "apply the marks in a separate run",
+            ),
+        },
+    )
     provenance: bool = option(
         False,
         "--provenance",

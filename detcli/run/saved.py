@@ -1,18 +1,31 @@
-"""Reads records back: JSON Lines, an array, either behind gzip, or the parts of a run in shards."""
+"""Reads records back: JSON Lines, an array, either behind gzip, or the parts of a run in shards.
+
+And the marks of a page, which are applied to records.
+"""
 
 import gzip
 import json
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from detcli.core.errors import CheckError, SourceError, UsageError, system_reason
-from detcli.core.files import open_regular
-from detcli.core.record import SCHEMA_VERSION, RecordJson, to_record
-from detcli.core.text import is_object
+from detcli.core.files import open_regular, read_json
+from detcli.core.record import (
+    SCHEMA_VERSION,
+    DetectionJson,
+    MarkJson,
+    Record,
+    RecordJson,
+    box_of,
+    to_marks,
+    to_record,
+)
+from detcli.core.text import count, is_object, printable
 from detcli.source.loading import STDIN
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
@@ -92,3 +105,85 @@ def _from_lines(file: BinaryIO, name: str) -> Iterator[RecordJson]:
                 f"this detcli reads versions up to {SCHEMA_VERSION}; take the one that wrote it",
             )
         yield record
+
+
+ROUNDING = 0.06  # pixels between a box of a record and of a mark, at most
+
+
+class Marks:
+    """Marks of a page: what they drop is left out of records.
+
+    Raises:
+        UsageError: The file cannot be read, or holds something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        def unusable(path: Path, reason: str) -> UsageError:
+            return UsageError(f"--apply {path}: {reason}", "name a file that a page has saved")
+
+        marks = to_marks(read_json(path, unusable))
+        if marks is None:
+            raise unusable(path, "it does not hold marks")
+        self._path = path
+        self._left = dict(enumerate(marks))  # those that have fitted no record yet
+        self._marks: dict[object, list[tuple[int, MarkJson]]] = {}  # by record, with their numbers
+        for number, mark in self._left.items():
+            self._marks.setdefault(_record_of(mark), []).append((number, mark))
+
+    def kept(self, record: RecordJson) -> list[int] | None:
+        """Places of the detections that no mark drops; None if one drops the whole record."""
+        detections = record.get("detections", [])
+        whole, dropped = False, set[int]()
+        for number, mark in self._marks.get(_record_of(record), ()):
+            if "box" in mark:
+                places = [at for at, one in enumerate(detections) if _is_marked(one, mark)]
+                places.sort(key=lambda at: at != mark.get("detection"))  # of twins the right one
+                if not places:
+                    continue
+                if mark["mark"] == "drop":
+                    dropped.add(places[0])
+            elif mark["mark"] == "drop":
+                whole = True
+            self._left.pop(number, None)
+        return None if whole else [at for at in range(len(detections)) if at not in dropped]
+
+    def corrected(self, records: Iterable[RecordJson]) -> Iterator[RecordJson]:
+        """Records that were read, without what was dropped; at their end, all marks have to fit."""
+        for record in records:
+            kept = self.kept(record)
+            if kept is None:
+                continue
+            if "detections" in record:
+                record["detections"] = [record["detections"][place] for place in kept]
+            yield record
+        self.require_fit()
+
+    def applied(self, record: Record) -> Record | None:
+        """A record without what was dropped; None if all of it was."""
+        kept = self.kept(record.to_json())
+        if kept is None:
+            return None
+        found = record.detections
+        return record if found is None else replace(record, detections=found[kept])
+
+    def require_fit(self) -> None:
+        """Raise CheckError for marks that have fitted no record."""
+        for mark in self._left.values():
+            number = f"{len(self._left)} of {count(sum(map(len, self._marks.values())), 'mark')}"
+            box = ", ".join(f"{side:g}" for side in mark.get("box", ()))
+            what = f"{mark.get('class_name', '?')} at {box} in {mark['source']}"
+            raise CheckError(
+                f"{number} in {self._path} fit no record: {what if box else mark['source']}",
+                "apply them to the records that their page was made of",
+            )
+
+
+def _record_of(fields: RecordJson | MarkJson) -> object:
+    """By which a mark finds its record; those of one name are told apart by what is in them."""
+    return printable(fields["source"]), fields.get("frame"), fields.get("time")
+
+
+def _is_marked(one: DetectionJson, mark: MarkJson) -> bool:
+    same = printable(one["class_name"]) == mark.get("class_name")
+    sides = zip(box_of(one), mark.get("box", ()), strict=True)
+    return same and all(abs(a - b) <= ROUNDING for a, b in sides)

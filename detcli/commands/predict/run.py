@@ -18,6 +18,7 @@ from detcli.core.timing import Stage, StageTimes
 from detcli.model.contract import class_ids
 from detcli.run import Run, is_one_picture, locate, open_run
 from detcli.run.counts import Counts, check_conditions, parse_condition
+from detcli.run.saved import Marks
 from detcli.sink import Destination, Skip, choose_destination, is_special, open_sinks
 from detcli.sink.protocol import Sink, Stopped
 from detcli.source.loading import Item
@@ -39,10 +40,12 @@ def predict_here(config: Config) -> Counts:
     destination, writing = choose_destination(config), config.writing
     with fetching() as show:
         model = locate(config, show)
-    files = [model.path, *filter(None, (config.settings.names, writing.coco_images))]
+    read = (config.settings.names, writing.coco_images, writing.apply)
+    files = [model.path, *filter(None, read)]
     inputs = config.inputs
     guard = InputGuard([*inputs.source, *map(str, files)], inputs, writing.written)
     guard.refuse(writing.files)
+    marks = None if writing.apply is None else Marks(writing.apply)
     with open_run(config, model) as run:
         names, places = run.detector.contract.names, run.watched.places
         kept = class_ids(config.settings.classes, names)
@@ -53,8 +56,9 @@ def predict_here(config: Config) -> Counts:
         if writing.provenance:
             steps.append(_provenance(run, model.path, settings))
 
-        def add(record: Record) -> Record:
-            return reduce(lambda done, step: step(done), steps, record)
+        def add(record: Record) -> Record | None:
+            done = reduce(lambda done, step: step(done), steps, record)
+            return done if marks is None else marks.applied(done)
 
         with run.sources() as sources:
             opening = open_sinks(config, destination, guard, settings, names)
@@ -65,13 +69,15 @@ def predict_here(config: Config) -> Counts:
                 check_conditions(conditions, summary.counts, complete=summary.complete)
                 raise
     check_conditions(conditions, summary.counts, complete=summary.complete)
+    if marks is not None and summary.complete:
+        marks.require_fit()
     return summary.counts
 
 
 def _detect(
     run: Run,
     sources: Sources,
-    add: Callable[[Record], Record],
+    add: Callable[[Record], Record | None],
     opening: AbstractContextManager[tuple[list[Sink], Skip]],
     summary: "_Summary",
 ) -> None:
@@ -94,7 +100,7 @@ def _detect(
             opening as (sinks, has_record),
             progress(lambda: sources.progress.total, wanted=bar, status=summary.status) as advance,
         ):
-            for record in map(add, pipeline.run(sources, skip)):
+            for record in filter(None, map(add, pipeline.run(sources, skip))):
                 with interrupts.held(WRITE_LIMIT_S):
                     try:
                         with pipeline.times.stage(Stage.WRITE):

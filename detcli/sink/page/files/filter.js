@@ -97,6 +97,7 @@ function select() {
   const [, compare, keys] = ORDERS[state.sort];
   const keyOf = keys ? keys() : () => Infinity;
   const wrong = page.kinds.map((kind) => kind.wrong);
+  const marked = new Set([...marks.keys()].map((key) => key.split(".")[0]));
   shown = [];
   for (const record of page.records) {
     if (record.replaced || record.error || !named(record)) continue;
@@ -116,6 +117,7 @@ function select() {
       some: record.count,
       none: !record.count,
       warned: record.warnings.length,
+      marked: marked.has(String(record.number)),
     };
     if (wanted[state.show]) shown.push(record);
   }

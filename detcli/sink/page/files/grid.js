@@ -115,7 +115,7 @@ function makeTile(item, place) {
       height: `${grid.rowHeight - GAP}px`,
       transform: `translate(${column * (grid.width + GAP)}px, ${row * grid.rowHeight}px)`,
     },
-  }, content);
+  }, content, item.name ? undefined : markButtons(markKey(item), -1));
 }
 
 function pictureTile(record) {

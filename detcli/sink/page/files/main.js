@@ -192,7 +192,7 @@ function toggleTheme() {
 function startKeys() {
   byId("open-keys").addEventListener("click", () => byId("keys").showModal());
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open || byId("marks").open) return;
     const typing = event.target.matches("input:not([type=checkbox]), select, textarea")
       || (event.key === " " && event.target.matches("button, video"));
     if (typing) {
@@ -209,7 +209,7 @@ function startKeys() {
 
 /* What keys do: in the viewer, or outside. */
 function actions() {
-  const everywhere = { f: toggleFull, "?": () => byId("keys").showModal() };
+  const everywhere = { f: toggleFull, "?": () => byId("keys").showModal(), x: () => markFocused("drop"), k: () => markFocused("keep") };
   if (byId("viewer").open) {
     const near = lens.zoom > 1;
     const move = (x, y) => () => (near ? pan(60 * x, 60 * y) : step(-x));
@@ -255,6 +255,7 @@ async function start() {
   });
   startFilters();
   startViewer();
+  startMarks();
   startKeys();
   byId("grid").addEventListener("focusin", ({ target }) => {
     grid.current = [...grid.tiles].find(([, tile]) => tile.contains(target))?.[0] ?? grid.current;
@@ -287,6 +288,7 @@ async function start() {
     showAbout();
   }
   showState();
+  restoreMarks();
   follow();
   document.documentElement.dataset.ready = "true";
 }

@@ -16,6 +16,7 @@ function openViewer(record) {
   byId("viewer-facts").textContent = factsOf(record).join(" · ");
   const warnings = record.warnings.map((warning) => element("p", { class: "notice" }, warning));
   byId("viewer-warnings").replaceChildren(...warnings);
+  byId("viewer-marks").replaceChildren(markButtons(String(record.number)));
   if (!byId("viewer").open) byId("viewer").showModal();
   fillStage();
   refreshViewer();
@@ -146,6 +147,7 @@ function rowOf(box) {
     element("td", {}, element("button", { type: "button", "aria-pressed": "false" }, swatch, trackText(box) || undefined, element("bdi", {}, name)), kind, watchedText(box)),
     element("td", { class: "number" }, scoreText(found.score.data[box]), other && other[0] !== null ? ` → ${scoreText(other[0])}` : undefined),
     element("td", { class: "number quiet" }, `${x1}, ${y1} to ${x2}, ${y2}`),
+    element("td", {}, markButtons(markKey({ record: viewer.record, box }))),
   );
   for (const come of ["pointerenter", "focusin"]) row.addEventListener(come, () => highlight(box));
   for (const go of ["pointerleave", "focusout"]) row.addEventListener(go, () => highlight(null));

@@ -22,6 +22,7 @@ function wallItems() {
   const groups = new Map();
   for (const record of shown) {
     for (let box = record.from; box < record.to; box += 1) {
+      if (state.show === "marked" && !marks.has(markKey({ record, box }))) continue;
       const name = passes(box) && GROUPS[state.group][2](box, record);
       if (!name) continue;
       if (!groups.has(name)) groups.set(name, []);
