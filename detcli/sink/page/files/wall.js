@@ -4,6 +4,7 @@
 
 const AROUND = 1.4; // side of a crop for each pixel of its box
 const LEAST_SIDE = 24; // pixels of the picture
+const LANES = 2; // crops that are drawn at a time
 const KEPT_IMAGES = 64; // that are decoded, for crops of the same picture
 
 const GROUPS = {
@@ -12,6 +13,8 @@ const GROUPS = {
   text: ["Text", () => found.texts.size, (box) => found.texts.get(box)],
 };
 
+const waiting = []; // crops that are not drawn yet
+let drawing = 0; // how many are
 const images = new Map(); // by address, the one that was used last at the end
 
 /* The crops of the pictures that are shown: the largest group first, each in the order that is chosen. */
@@ -41,16 +44,30 @@ function cropTile({ name, count, record, box }) {
   const text = `${labelText(box)}${page.kinds.length ? `, ${boxColour(box).name}` : ""}`;
   const side = Math.round(grid.width * window.devicePixelRatio);
   const canvas = element("canvas", { width: side, height: side });
-  const missing = (why) => canvas.replaceWith(element("span", { class: "missing" }, why));
   const link = element(
     "a",
     { href: addressOf({ picture: `${record.number}.${box - record.from}` }), "aria-label": `${text}, ${nameOf(record)}`, title: `${text}\n${nameOf(record)}` },
-    element("span", { class: "frame" }, canvas),
+    element("span", { class: "frame" }, hasPicture(record) ? canvas : missingCrop("No picture")),
     element("span", { class: "caption" }, element("span", { class: "name" }, scoreText(found.score.data[box])), element("bdi", { class: "quiet" }, nameOf(record))),
   );
-  if (hasPicture(record)) drawCrop(canvas, record, box).catch(() => missing("The picture cannot be shown"));
-  else missing("No picture");
+  waiting.push([canvas, record, box]);
+  queueMicrotask(drawWaiting); // when the tile is in the grid
   return link;
+}
+
+function missingCrop(text) {
+  return element("span", { class: "missing" }, text);
+}
+
+/* Draws the crops that are still there: those that were scrolled past are not. */
+async function drawWaiting() {
+  if (drawing === LANES) return;
+  drawing += 1;
+  while (waiting.length) {
+    const [canvas, record, box] = waiting.shift();
+    if (canvas.isConnected) await drawCrop(canvas, record, box).catch(() => canvas.replaceWith(missingCrop("The picture cannot be shown")));
+  }
+  drawing -= 1;
 }
 
 /* A square around the box, within the picture as far as it fits, from the thumbnail where that is large enough. */
