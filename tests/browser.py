@@ -56,6 +56,7 @@ class Browser:
 
     def __init__(self, driver):
         self.driver = driver
+        self.touched = False
 
     def open(self, folder, view="", *, width=1200, height=800, dark=False):
         """Open a page anew, in a window of this size."""
@@ -109,6 +110,22 @@ class Browser:
     def click(self, selector):
         """Click on an element, as a pointer does."""
         self.find(selector).click()
+        self.settle()
+
+    def mouse(self, kind, x, y, **more):
+        """Move, press, release or turn the wheel of a mouse at a point of the window."""
+        kinds = {"move": "mouseMoved", "press": "mousePressed", "release": "mouseReleased"}
+        event = {"type": kinds.get(kind, "mouseWheel"), "x": x, "y": y, **more}
+        self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", event)
+        self.settle()
+
+    def touch(self, *points):
+        """Put fingers at points of the window, move them there, or lift all of them."""
+        kind = "touchEnd" if not points else "touchMove" if self.touched else "touchStart"
+        self.touched = bool(points)
+        places = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
+        event = {"type": kind, "touchPoints": places}
+        self.driver.execute_cdp_cmd("Input.dispatchTouchEvent", event)
         self.settle()
 
     def text(self, selector):

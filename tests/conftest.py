@@ -88,6 +88,8 @@ SLOW = {
     "model/test_file_prepared.py",
     "run/shards/test_ray.py",
     "sink/page/test___init___browser.py",
+    "sink/page/test___init___figures.py",
+    "sink/page/test___init___viewer.py",
     "sink/test_labels_dataset.py",
     "commands/predict/test_command_tracks.py",
     "watch/test_scene_tracks.py",

@@ -1,55 +1,13 @@
 """The page in a browser: Chromium opens it from the disk."""
 
-import numpy as np
 import pytest
-import sample_records
 from nasty_names import NASTY
-from sample_records import picture
+from pages import box, failure, grey, make, record
 
-from detcli.core.record import BOX
 from detcli.core.values import Shape
 from detcli.sink import page as module
-from detcli.sink.page import About, BoxKind, Page, Row, Table, render
+from detcli.sink.page import About, BoxKind, Conclusion, Curves, Page, Row, Table
 from detcli.sink.page import folder as folders
-
-CLASSES = ("person", "car", "dog")
-
-
-@pytest.fixture
-def browser(chromium):
-    """A browser in which nothing goes wrong, and which loads nothing from elsewhere."""
-    chromium.messages(), chromium.requests()
-    yield chromium
-    assert chromium.messages() == []
-    outside = [name for name in chromium.requests() if "/" in name and "://" in name]
-    assert outside == []
-
-
-def box(class_id=0, score=0.5, sides=(10, 10, 50, 40), name=None):
-    name = CLASSES[class_id] if name is None else name
-    return {"class_id": class_id, "class_name": name, "score": score} | dict(
-        zip(BOX, map(float, sides), strict=True)
-    )
-
-
-def record(source, *boxes, **more):
-    return picture(source).to_json() | {"width": 80, "height": 60, "detections": boxes} | more
-
-
-def failure(source, message="it is torn", hint="fetch it again"):
-    return sample_records.failure(source, message, hint=hint).to_json()
-
-
-def grey(size=(60, 80)):
-    return render(np.full((*size, 3), 120, np.uint8))
-
-
-def make(path, records, about=About("predict", [("conf", "0.25")]), rows=None, **closing):  # noqa: B008
-    page, shown = Page(path, about), grey()
-    for number, one in enumerate(records):
-        page.add(one, lambda: shown, rows and rows[number])
-    page.close(**closing)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +43,7 @@ def test_it_shows_what_was_found(browser, many):
     assert first.get_attribute("aria-posinset") == "1"
     assert first.get_attribute("aria-setsize") == "400"
     assert browser.text("#announce") == "400 pictures shown"
-    assert browser.find(".tile a").get_attribute("aria-label") == "000.jpg, nothing found"
+    assert browser.find(".tile a").get_attribute("aria-label") == "000.jpg nothing found"
 
 
 def test_only_what_is_near_is_loaded(browser, many):
@@ -431,7 +389,9 @@ def test_names_are_never_markup(browser, tmp_path):
     records += [failure(name, name, name) for name in HOSTILE]
     about = About("predict", [(name, name) for name in HOSTILE[:5]])
     tables = [Table(HOSTILE[0], HOSTILE[:3], [[HOSTILE[0], 1, None]])]
-    place = make(tmp_path / "page", records, about, summary=HOSTILE[:3], tables=tables)
+    curves = [Curves(HOSTILE[0], HOSTILE[:2], [(HOSTILE[0], 1, [0.5, 1]), (HOSTILE[1], 1, [1])])]
+    ended = Conclusion(HOSTILE[:3], tables, curves)
+    place = make(tmp_path / "page", records, about, conclusion=ended)
     foreign = """return document.querySelectorAll(
         'script:not([src^="files/"]), iframe, object, [onerror], [onload], img[src="x"], b'
     ).length"""
@@ -522,7 +482,7 @@ def test_a_comparison_shows_what_differs_first(browser, tmp_path):
     )
     place = make(
         tmp_path / "page", [record(f"{n}.jpg") for n in "abc"], About("verify", kinds=kinds), rows,
-        summary=["2 boxes are missing"], tables=[table],
+        conclusion=Conclusion(["2 boxes are missing"], [table]),
     )  # fmt: skip
     browser.open(place)
     assert browser.names() == ["b.jpg", "c.jpg", "a.jpg"]

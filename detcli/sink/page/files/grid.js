@@ -104,6 +104,7 @@ function makeTile(record, place) {
     "span",
     { class: "caption" },
     element("bdi", { class: "name", title: record.source }, nameOf(record)),
+    " ",
     element("span", { class: "quiet" }, tally(record)),
   );
   const badge = record.warnings.length
@@ -111,7 +112,7 @@ function makeTile(record, place) {
     : undefined;
   const link = element("a", {
     href: addressOf({ picture: String(record.number) }),
-    "aria-label": `${nameOf(record)}, ${tally(record)}`,
+    "aria-label": `${nameOf(record)} ${tally(record)}`,
     tabindex: place === grid.current ? 0 : -1,
   }, frame, caption, badge);
   return element("div", {

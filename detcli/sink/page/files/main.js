@@ -68,6 +68,7 @@ function showAbout() {
   const last = page.runs[page.runs.length - 1];
   if (!last) return;
   byId("summary").hidden = !last.summary.length;
+  byId("summary").className = { true: "agree", false: "differ" }[last.agree] || "";
   byId("summary").replaceChildren(...last.summary.map((text) => element("p", {}, text)));
   const facts = page.runs.flatMap((run, number) => (
     [...run.facts, ["begun", run.begun], ...(run.ended ? [["ended", run.ended]] : [])]
@@ -241,6 +242,7 @@ async function start() {
   startFilters();
   startViewer();
   startKeys();
+  startPrint();
   window.addEventListener("scroll", scheduleTiles, { passive: true });
   new ResizeObserver(() => {
     const before = grid.width;
