@@ -242,6 +242,7 @@ def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
         help="Write the page to this folder; open its index.html.",
     ),
     "apply",
+    "report_link",
     Messages,
     examples="""
 detcli report boxes.jsonl --images pics -o page
@@ -283,10 +284,12 @@ def report(
     blur = _Blur(config.writing)
     reading = read_records(records)
     first = [*islice(reading, 1)]  # before a page is begun
+    writing = config.writing
     found: Iterator[RecordJson] = chain(first, reading)
-    if config.writing.apply is not None:
-        found = Marks(config.writing.apply).corrected(found)
-    finder = Finder(images, config.inputs, blur.pixels if config.writing.blur else None)
+    if writing.apply is not None:
+        found = Marks(writing.apply).corrected(found)
+    edit, linked = blur.pixels if writing.blur else None, writing.report_link
+    finder = Finder(images, config.inputs, edit, linked=linked)
     settings = first[0].get("settings", {}) if first else {}
     conf = settings.get("conf")  # any JSON may stand there
     source = "standard input" if records == "-" else public_name(records)
@@ -296,8 +299,8 @@ def report(
         floor=conf if isinstance(conf, float) and 0 <= conf <= 1 else 0.0,
         places=[*settings_places(settings)],
     )
-    output: Any = config.writing.report  # a required option
-    page = Page(output, about)
+    output: Any = writing.report  # a required option
+    page = Page(output, about, linked=linked)
     done = 0
     try:
         with closing(finder), progress(lambda: None, wanted=not quiet) as advance:

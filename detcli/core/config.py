@@ -530,6 +530,12 @@ class Writing:
             ),
         },
     )
+    report_link: bool = option(
+        False,
+        "--report-link",
+        "Show picture files on the page where they are, in full size, in place of copies.",
+        needs={"report": "name a folder for the page"},
+    )
     provenance: bool = option(
         False,
         "--provenance",
@@ -545,6 +551,12 @@ class Writing:
         "or shown: person,car. Records keep their boxes.",
         separator=",",
         needs={"save save_crops save_dataset report show read": WHERE},
+        excludes={
+            "report_link": (
+                "--blur would hide nothing in the files that --report-link shows",
+                "leave out --report-link: copies are blurred",
+            )
+        },
         other_names="anonymize hide",
     )
     blur_with: Hiding = option(

@@ -140,6 +140,17 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     return replace(picture, warnings=(damage,)) if damage else picture
 
 
+def browser_shows(data: bytes) -> bool:
+    """Whether any browser shows a picture file as it is decoded here.
+
+    All of them follow the orientation of EXIF in JPEGs, but not in other formats.
+    """
+    if data.startswith(JPEG):
+        header = read_header(data)
+        return header is not None and header.orientation is not None
+    return format_of(data) in {"PNG", "WebP", "BMP"} and not re.search(b"eXIf|EXIF", data)
+
+
 def check_size(size: Size, max_pixels: int) -> None:
     """Require that a picture or frame of (height, width) stays within a number of pixels."""
     height, width = size

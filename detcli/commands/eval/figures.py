@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.eval.evaluator import (
-    FALSE,
-    IOU,
-    MISSED,
-    Doubles,
-    MatchedBox,
-    Score,
-    figure_text,
-)
+from detcli.commands.eval.evaluator import FALSE, IOU, Doubles, Evaluator, Score, figure_text
 from detcli.commands.eval.labels import ClassMapping
 from detcli.commands.eval.report import Confusions, EvalReport
+from detcli.core import Fields
 from detcli.core.files import make_folder, write_file
 from detcli.core.record import Record, RecordJson
 from detcli.core.text import plot_text, printable
-from detcli.sink.page import About, BoxKind, Page, Row, Table, render, versions
+from detcli.sink.page import (
+    About,
+    BoxKind,
+    Conclusion,
+    Curves,
+    Page,
+    Row,
+    Table,
+    render,
+    versions,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -176,54 +179,62 @@ def _name(name: str) -> str:
 # colour vision tells apart.
 KINDS = (
     BoxKind("found", (115, 158, 0), wrong=False),
-    BoxKind("false positive", (0, 94, 213)),
-    BoxKind("missed", (178, 114, 0), dashed=True),
+    BoxKind("false positive", (0, 94, 213), side=0),
+    BoxKind("missed", (178, 114, 0), dashed=True, side=1),
 )
 
 
 class EvaluationPage:
     """A page whose pictures are written during the run, and the rest when all are compared."""
 
-    def __init__(self, path: Path, inputs: Container[Path]) -> None:
-        self._page = Page(path, About("eval", [*versions()], KINDS), inputs)
+    def __init__(self, path: Path, inputs: Container[Path], *, linked: bool) -> None:
+        self._page = Page(path, About("eval", [*versions()], KINDS), inputs, linked=linked)
+        self._linked = linked
         # Image id, JSON without boxes, and picture of each, until all are compared.
-        self._records: list[tuple[int, RecordJson, str | None]] = []
-        self._summary: list[str] = []
-        self._tables: list[Table] = []
+        self._records: list[tuple[int, RecordJson, Fields]] = []
+        self._conclusion = Conclusion()
 
     def keep(self, image_id: int, record: Record) -> None:
         """Write the picture of a record."""
-        fields, picture = record.to_json(), None
+        fields, picture = record.to_json(), Fields()
         if record.picture is not None:
             fields["detections"] = []
-            picture = self._page.store(partial(render, record.picture.pixels))
+            file = record.origin.path if self._linked else None
+            picture = self._page.store(partial(render, record.picture.pixels, file))
         self._records.append((image_id, fields, picture))
 
     def finish(
         self,
         report: EvalReport,
-        outcomes: Mapping[int, Sequence[MatchedBox]],
+        evaluator: Evaluator,
         mapping: ClassMapping,
         names: Sequence[str],
+        scores: Scores,
     ) -> None:
-        """Add all records and figures; outcomes by image id, above the confusions' confidence."""
+        """Add all records and figures; boxes are those above the confusions' confidence."""
         conf = report.confusions.conf
         facts = [
             *(("sha256", report.model.sha256), ("data", str(report.data.path))),
             *(("evaluator", report.evaluator), ("evaluated above", f"{report.limits.conf:g}")),
             *(("shown above", f"{conf:g}"), ("IoU of a match", f"{IOU:g}"), *versions()),
         ]
-        self._page.describe(About("eval", facts, KINDS, floor=conf))
+        sides = (Path(report.model.file).name, "labels")
+        self._page.describe(About("eval", facts, KINDS, sides, floor=conf))
+        outcomes = evaluator.outcomes(conf)
+        numbers: dict[int, int] = {}  # of records, by image id
+        wrong: dict[int, list[int]] = {one.class_id: [] for one in report.classes}
         counts = {one.class_id: [0] * len(KINDS) for one in report.classes}
         for image_id, fields, picture in self._records:
             rows = []
             for one in outcomes.get(image_id, ()):
                 class_id = mapping.classes_of(one.category)[0]
                 counts[class_id][one.kind] += 1
-                left, top, width, height = one.box
-                box = [left, top, left + width, top + height]
-                rows.append(Row(class_id, names[class_id], one.score, box, one.kind))
-            self._page.add(fields, picture, rows)
+                label = None if one.label is None else (None, _corners(one.label))
+                name, box = names[class_id], _corners(one.box)
+                rows.append(Row(class_id, name, one.score, box, one.kind, label))
+            number = numbers[image_id] = self._page.add(fields, picture, rows)
+            for class_id in {row.class_id for row in rows if row.kind}:
+                wrong[class_id].append(number)
         metrics = report.metrics
         ap50_95, ap50 = (
             "unknown" if value is None else figure_text(value)
@@ -231,43 +242,71 @@ class EvaluationPage:
         )
         found, false, missed = map(sum, zip(*counts.values(), strict=True))
         limits = f"above {conf:g} and from an IoU of {IOU:g} on"
-        self._summary = [
+        summary = [
             f"mAP50-95 {ap50_95}, mAP50 {ap50}",
             f"{found} found, {false} false positives, {missed} missed, {limits}",
         ]
-        self._tables = _tables(report, counts)
+        confused = evaluator.confusions(conf).values()  # in the order of the report's
+        where = [[numbers[image_id] for image_id in dict.fromkeys(one)] for one in confused]
+        tables = _tables(report, counts, wrong, where)
+        self._conclusion = Conclusion(summary, tables, _curves(scores, conf))
 
     def close(self) -> None:
         """Complete the page, as far as it came."""
-        self._page.close(self._summary, self._tables)
+        self._page.close(self._conclusion)
 
 
-def _tables(report: EvalReport, counts: Mapping[int, Sequence[int]]) -> list[Table]:
-    """Each class, those with most false positives first, and what was taken for what."""
-    classes: list[list[str | int | float | None]] = [
+def _corners(box: Sequence[float]) -> list[float]:
+    left, top, width, height = box
+    return [left, top, left + width, top + height]
+
+
+def _tables(
+    report: EvalReport,
+    counts: Mapping[int, Sequence[int]],
+    wrong: Mapping[int, Sequence[int]],
+    where: Sequence[Sequence[int]],
+) -> list[Table]:
+    """Each class, those with most false positives first, and what was taken for what.
+
+    `wrong` has the records of each class with something wrong, `where` those of each confusion.
+    """
+    classes = sorted(report.classes, key=lambda one: -counts[one.class_id][FALSE])
+    rows = [
         [one.name, one.boxes, *counts[one.class_id], one.metrics.map50_95, one.metrics.map50]
-        for one in sorted(report.classes, key=lambda one: -counts[one.class_id][FALSE])
+        for one in classes
     ]
-    confusions = [one for one in report.confusions.counts if one.true != one.found]
-    confused: list[list[str | int]] = [
-        [one.true or "nothing", one.found or "not found", one.count] for one in confusions
-    ]
-    links = [_filters(one.true, one.found) for one in confusions]
     columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
-    return [
-        Table(
-            "By class",
-            columns,
-            classes,
-            [{"class": [printable(str(name))]} for name, *_ in classes],
-        ),
-        Table("Taken for something else", ["is", "found as", "times"], confused, links),
+    tables = [Table("By class", columns, rows, [wrong[one.class_id] for one in classes])]
+    for title, known, columns in (
+        ("Taken for another class", (True, True), ["is", "found as", "times"]),
+        ("Not found as anything", (True, False), ["class", "times"]),
+        ("Found where nothing is", (False, True), ["class", "times"]),
+    ):
+        chosen = [
+            ([*filter(None, [one.true, one.found]), one.count], records)
+            for one, records in zip(report.confusions.counts, where, strict=True)
+            if (one.true is not None, one.found is not None) == known and one.true != one.found
+        ]
+        if chosen:
+            tables.append(Table(title, columns, *zip(*chosen, strict=True)))
+    return tables
+
+
+def _curves(scores: Scores, conf: float) -> list[Curves]:
+    """Precision by recall, and F1 by confidence, of each category and of all."""
+    steps = np.arange(101) / 100
+    precision = [
+        (name, one.curve.boxes, one.precision.round(3).tolist())
+        for name, one in scores
+        if one.precision[0] >= 0
     ]
-
-
-def _filters(true: str | None, found: str | None) -> dict[str, str | list[str]]:
-    """Those of the pictures where one class was missed, and the other is a false positive."""
-    kinds = {KINDS[MISSED].name: true, KINDS[FALSE].name: found}
-    named = {kind: printable(name) for kind, name in kinds.items() if name is not None}
-    words = " ".join(f'"{name}"' for name in named.values())
-    return {"find": words, "class": [*named.values()], "kind": [*named]}
+    f1 = []
+    for name, (_, curve, _) in scores:
+        if curve.boxes:
+            above = np.searchsorted(-curve.score, -steps)  # how many scores are kept
+            f1.append((name, curve.boxes, np.append(0, curve.f1)[above].round(3).tolist()))
+    return [
+        Curves(f"Precision and recall at IoU {IOU:g}", ("recall", "precision"), precision),
+        Curves(f"F1 at IoU {IOU:g}", ("confidence", "F1"), f1, conf),
+    ]

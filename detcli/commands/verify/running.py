@@ -292,7 +292,8 @@ def compare_running(
                 if pair:
                     results.certify(item.origin, picture=picture)
                     fields = Record(item.origin, 0, "", "", picture, pair[0]).to_json()
-                    results.add(fields, pair, partial(render, picture.pixels))
+                    file = item.origin.path if request.config.writing.report_link else None
+                    results.add(fields, pair, partial(render, picture.pixels, file))
                 else:
                     report.compared += 1
                 if outputs is not None:

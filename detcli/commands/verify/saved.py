@@ -383,7 +383,9 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         results.report.unlike += different
         quiet = request.config.messages.quiet
         advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
-        finder = stack.enter_context(closing(Finder(folder, request.config.inputs)))
+        linked = request.config.writing.report_link
+        reader = Finder(folder, request.config.inputs, linked=linked)
+        finder = stack.enter_context(closing(reader))
         names = _by_id(left.classes), _by_id(right.classes)
         for one, counterpart in right.pairs(left):
             if one is not None and counterpart is not None:

@@ -1,6 +1,7 @@
 """Page: records become entries of a result page, with pictures, thumbnails, and what made it."""
 
 import contextlib
+import logging
 import platform
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -28,6 +29,9 @@ from detcli.core.text import printable
 from detcli.core.values import Shape
 from detcli.sink.draw import BLACK, ZONE_COLOURS, Colour, class_colour, ink
 from detcli.sink.page.folder import PageFolder
+from detcli.source.decode import browser_shows
+
+log = logging.getLogger(__name__)
 
 # Pixels of the longer side, at most, and quality of the JPEG; smaller pictures keep their size.
 PICTURE, THUMBNAIL = (1280, 85), (320, 75)
@@ -38,20 +42,23 @@ COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has the
 
 
 class Rendering(NamedTuple):
-    """A picture as the page shows it: two JPEGs."""
+    """A picture as the page shows it."""
 
-    picture: bytes
-    thumbnail: bytes
+    picture: bytes | Path  # a JPEG, or the file that the picture is from
+    thumbnail: bytes  # a JPEG
 
 
-def render(pixels: Image) -> Rendering:
+def render(pixels: Image, file: Path | None = None) -> Rendering:
     """Make what the page shows of an upright picture.
+
+    In place of a copy it shows the `file` that the pixels are from, if browsers show it alike.
 
     Raises:
         OutputError: It cannot be encoded.
     """
-    made = []
-    for side, quality in (PICTURE, THUMBNAIL):
+    made: list[bytes] = []
+    shown = file if file is not None and browser_shows(file.read_bytes()) else None
+    for side, quality in (PICTURE, THUMBNAIL) if shown is None else (THUMBNAIL,):
         size = pixels.shape[0], pixels.shape[1]
         smaller = Letterbox.fit(size, (side, side), enlarge=1).resized
         if smaller != size:
@@ -60,7 +67,7 @@ def render(pixels: Image) -> Rendering:
         if not encoded:
             raise OutputError("cannot encode a picture of the page", "leave out --report")
         made.append(data.tobytes())
-    return Rendering(*made)
+    return Rendering(shown or made[0], made[-1])
 
 
 @frozen
@@ -71,6 +78,7 @@ class BoxKind:
     colour: Colour  # of its boxes, BGR
     dashed: bool = False  # whether its boxes are
     wrong: bool = True  # whether pictures with such boxes come first
+    side: int | None = None  # the only side that has such boxes, 0 or 1; None for both
 
 
 class Row(NamedTuple):
@@ -86,15 +94,33 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table on the page: its title, its columns and its rows.
-
-    A row of `links` has the filters of its pictures, by their names in the page's address.
-    """
+    """A table on the page: its title, its columns and its rows."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str | int | float | None]]
-    links: Sequence[Mapping[str, str | Sequence[str]]] = ()
+    pictures: Sequence[Sequence[int]] = ()  # for each row, the records that it is about
+
+
+class Curves(NamedTuple):
+    """A diagram whose axes go from 0 to 1: a line for each class, and a last one for all."""
+
+    title: str
+    axes: tuple[str, str]
+    lines: Sequence[tuple[str, int, Sequence[float]]]  # name, boxes, and heights in equal steps
+    marked: float | None = None  # a place on the first axis
+
+
+class Conclusion(NamedTuple):
+    """What a comparison found."""
+
+    summary: Sequence[str] = ()  # a sentence for each thing
+    tables: Sequence[Table] = ()
+    curves: Sequence[Curves] = ()
+    agree: bool | None = None  # the verdict, if there is one
+
+
+NOTHING = Conclusion()
 
 
 @frozen
@@ -104,6 +130,7 @@ class About:
     command: str  # predict, report, verify or eval
     facts: Sequence[tuple[str, str]] = ()  # name and value of whatever the detections depend on
     kinds: Sequence[BoxKind] = ()  # what a comparison may say of boxes
+    sides: Sequence[str] = ()  # names of the two that are compared
     floor: float = 0.0  # detections score above it
     places: Sequence[Shape] = ()  # zones and lines, which are drawn on each picture
 
@@ -125,7 +152,7 @@ class Page:
 
     It can be opened at any moment, and shows what was added until then. Memory does not grow with
     the number of records. The files of `inputs` are never removed. If `resumed`, records are added
-    to those of the page that is there.
+    to those of the page that is there. If `linked`, a warning says how many pictures are copies.
 
     Raises:
         UsageError: The folder has something else in it, or another run is writing to it.
@@ -133,30 +160,39 @@ class Page:
     """
 
     def __init__(
-        self, path: Path, about: About, inputs: Container[Path] = (), *, resumed: bool = False
+        self,
+        path: Path,
+        about: About,
+        inputs: Container[Path] = (),
+        *,
+        resumed: bool = False,
+        linked: bool = False,
     ) -> None:
         self._folder = PageFolder(path, inputs, resumed=resumed)
+        self._linked = linked
         self._about = about
         self._begun = iso_time(datetime.now(UTC))
         self._classes: dict[tuple[int, str], int] = {}
         self._videos: dict[str, _Video] = {}  # by source; of files only the one that is read
-        self._video_count = self._pictures = 0
+        self._video_count = self._pictures = self._records = self._copies = 0
         self._facts: dict[tuple[str, str], None] = {}  # what made the records, of few kinds
         self._has_begun = False
 
     def add(
         self,
         fields: RecordJson,
-        rendering: Callable[[], Rendering | None] | str | None,
+        rendering: Callable[[], Rendering | None] | Fields | None,
         rows: Sequence[Row] | None = None,
-    ) -> None:
-        """Add a record.
+        film: Path | None = None,
+    ) -> int:
+        """Add a record; returns its number.
 
         Args:
             fields: The record.
-            rendering: Makes its picture, if one is kept; or the picture's name, if it is stored
-                already; None if there is none.
+            rendering: Makes its picture, if one is kept; or what `store` has returned; None if
+                there is none.
             rows: Its boxes; None for its detections.
+            film: The annotated video that has this frame.
         """
         self._begin()
         entry: Fields = {"source": printable(fields["source"])}
@@ -174,34 +210,47 @@ class Page:
                 rows = [Row(x["class_id"], x["class_name"], x["score"], box_of(x)) for x in found]
                 entry |= _watched(found)
             self._add_rows(entry, rows)
-        gone = self._add_picture(entry, fields, rendering)
+        gone = self._add_picture(entry, fields, rendering, film)
         if self._folder.add(entry):
             self._describe("running")
         for name in gone:
             self._folder.remove_picture(name)
+        self._records += 1
+        return self._records - 1
 
-    def close(self, summary: Sequence[str] = (), tables: Sequence[Table] = ()) -> None:
+    def close(self, conclusion: Conclusion = NOTHING) -> None:
         """Say how the run ended: early, if an exception is on its way.
 
-        A run that fails before its first record leaves the page that was there. `summary` has a
-        sentence for each thing that a comparison found, `tables` its figures.
+        A run that fails before its first record leaves the page that was there.
         """
         failed = sys.exception() is not None
         try:
             if self._has_begun or not failed:
                 self._begin()
-                self._describe("stopped" if failed else "complete", summary, tables)
+                self._describe("stopped" if failed else "complete", conclusion)
         finally:
             self._folder.close()
+        if self._linked and self._copies:
+            log.warning(
+                "%d of %d pictures of the page are copies: they are in no file of their own, or in "
+                "one that a browser may show otherwise",
+                *(self._copies, self._pictures),
+            )
 
-    def store(self, rendering: Callable[[], Rendering | None]) -> str | None:
-        """Write a picture whose record comes later; returns its name, None if there is none."""
+    def store(self, rendering: Callable[[], Rendering | None]) -> Fields:
+        """Write a picture whose record comes later, and return what the record then says of it."""
         self._begin()
         shown = rendering()
         if shown is None:
-            return None
+            return {}
         self._pictures += 1
-        return self._folder.write_picture(self._pictures - 1, *shown)
+        picture, thumbnail = shown
+        number = self._pictures - 1
+        if isinstance(picture, Path):
+            name = self._folder.write_picture(number, None, thumbnail)
+            return {"picture": name, "original": self._folder.address_of(picture)}
+        self._copies += 1
+        return {"picture": self._folder.write_picture(number, picture, thumbnail)}
 
     def describe(self, about: About) -> None:
         """Say more of the run than was known when it began."""
@@ -218,34 +267,28 @@ class Page:
             self._has_begun = True
             self._describe("running")
 
-    def _describe(
-        self, state: str, summary: Sequence[str] = (), tables: Sequence[Table] = ()
-    ) -> None:
+    def _describe(self, state: str, conclusion: Conclusion = NOTHING) -> None:
         about = self._about
         facts = [*self._facts, *about.facts, ("detcli", __version__)]
-        self._folder.describe({
+        said = {
             "command": about.command,
             "state": state,
             "begun": self._begun,
             "ended": None if state == "running" else iso_time(datetime.now(UTC)),
-            "facts": [[name, printable(value)] for name, value in dict.fromkeys(facts)],
-            "kinds": [[one.name, *_hex(one.colour), one.dashed, one.wrong] for one in about.kinds],
+            "facts": [*dict.fromkeys(facts)],
+            "kinds": [
+                [one.name, *_hex(one.colour), one.dashed, one.wrong, one.side]
+                for one in about.kinds
+            ],
+            "sides": about.sides,
             "floor": about.floor,
             "places": [  # colours, whether they are fractions, and points
                 [one.name, *_hex(class_colour(number)), one.fractions, [*chain(*one.points)]]
                 for number, one in enumerate(about.places, start=ZONE_COLOURS)
             ],
-            "summary": [printable(one) for one in summary],
-            "tables": [
-                [
-                    one.title,
-                    list(one.columns),
-                    [[printable(c) if isinstance(c, str) else c for c in row] for row in one.rows],
-                    one.links,
-                ]
-                for one in tables
-            ],
-        })  # fmt: skip
+            **conclusion._asdict(),
+        }
+        self._folder.describe({name: _legible(value) for name, value in said.items()})
 
     def _add_rows(self, entry: Fields, rows: Sequence[Row]) -> None:
         found, new = [], []
@@ -270,18 +313,20 @@ class Page:
         self,
         entry: Fields,
         fields: RecordJson,
-        rendering: Callable[[], Rendering | None] | str | None,
+        rendering: Callable[[], Rendering | None] | Fields | None,
+        film: Path | None,
     ) -> list[str]:
         """Write a record's picture, if one is kept; returns those that are kept no more."""
         video = self._video(entry, fields)
         if video is None or video.frames % video.stride == 0:
-            stored = rendering
-            if callable(rendering):
-                stored = self.store(rendering) if "detections" in fields else None
-            if stored is not None:
-                entry["picture"] = stored
+            if not callable(rendering):
+                entry |= rendering or {}
+            elif "detections" in fields:
+                entry |= self.store(rendering)
         if video is None:
             return []
+        if film is not None and not video.frames:
+            entry["film"] = self._folder.address_of(film)
         if "picture" in entry:
             video.kept.append((video.frames, entry["picture"]))
         video.frames += 1
@@ -311,18 +356,24 @@ class Page:
 
 
 class PageSink:
-    """Adds each record to a page; with `only_detections`, other records have no picture on it."""
+    """Adds each record to a page; with `only_detections`, other records have no picture on it.
 
-    def __init__(self, page: Page, *, only_detections: bool = False) -> None:
-        self._page, self._only_detections = page, only_detections
+    If `linked`, picture files are shown where they are.
+    """
+
+    def __init__(self, page: Page, *, only_detections: bool = False, linked: bool = False) -> None:
+        self._page, self._only_detections, self._linked = page, only_detections, linked
 
     def write(self, record: Record) -> None:
         def rendering() -> Rendering | None:
             if record.picture is None or (self._only_detections and not record.detections):
                 return None
-            return render(record.picture.pixels)
+            return render(record.picture.pixels, record.origin.path if self._linked else None)
 
-        self._page.add(record.to_json(), rendering)
+        films = [path for path in record.saved if path.suffix == ".mp4"]
+        # One without the other frames has other times.
+        film = films[0] if films and not self._only_detections else None
+        self._page.add(record.to_json(), rendering, film=film)
 
     def close(self) -> None:
         self._page.close()
@@ -347,6 +398,13 @@ def _hex(colour: Colour) -> tuple[str, str]:
     """A colour and that of text on it, as CSS has them."""
     blue, green, red = colour
     return f"#{red:02x}{green:02x}{blue:02x}", "#000" if ink(colour) == BLACK else "#fff"
+
+
+def _legible(value: object) -> object:
+    """A value for JSON whose texts show nothing but characters; a named tuple is a list."""
+    if isinstance(value, str):
+        return printable(value)
+    return [*map(_legible, value)] if isinstance(value, Sequence) else value
 
 
 UNSAID: tuple[object, ...] = (None, False, "", [], {})  # values of settings that change nothing

@@ -26,6 +26,7 @@ class Finder:
     folder: Path | None  # where to look first; None to look only where the records say
     inputs: Inputs  # how pictures are read
     edit: Callable[[RecordJson, Image], Image] | None = None  # changes the pixels of a picture
+    linked: bool = False  # whether a page shows files where they are
     lost: int = 0  # records whose picture was not found, or is another one
     _video: "_FrameReader | None" = field(default=None, init=False)
 
@@ -35,7 +36,9 @@ class Finder:
         if picture is None:
             self.lost += 1
             return None
-        return render(picture.pixels if self.edit is None else self.edit(record, picture.pixels))
+        pixels = picture.pixels if self.edit is None else self.edit(record, picture.pixels)
+        linked = self.linked and "frame" not in record
+        return render(pixels, self.path_of(name_of(record)) if linked else None)
 
     def close(self) -> None:
         """Close the video that was read last."""

@@ -13,8 +13,8 @@ def plotted(pictures, names, title="a model"):
     evaluator = Evaluator(pictures, range(len(names)))
     overall, by_category = evaluator.score()
     rows = tuple(
-        Confusion(*(None if index is None else names[index] for index in pair), count)
-        for pair, count in evaluator.confusions(0.3).items()
+        Confusion(*(None if index is None else names[index] for index in pair), len(where))
+        for pair, where in evaluator.confusions(0.3).items()
     )
     scores = [(names[index], one) for index, one in by_category.items()]
     return title, [*scores, ("all", overall)], Confusions(0.3, IOU, rows), 0.001

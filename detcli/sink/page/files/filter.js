@@ -53,7 +53,7 @@ function numbersOf(names, entries) {
   return names.length ? new Set([...entries.keys()].filter((at) => names.includes(entries[at].name))) : null;
 }
 
-/* A function that tells whether a record has all the words of the search, and none behind a minus.
+/* A function that tells whether a record is among those of a table's row, has all the words of the search, and none behind a minus.
    A word that is a class asks for its boxes; any other may be a part of a class, of what a box says
    or of the file's name. Classes need not be chosen to be searched for. */
 function findTest() {
@@ -68,7 +68,9 @@ function findTest() {
       || (!whole && found.texts.get(box)?.toLowerCase().includes(text));
     return { wanted: !minus, named: (source) => !whole && source.includes(text), says };
   });
+  const among = state.among.length && new Set(state.among);
   return (record) => {
+    if (among && !among.has(record.number)) return false;
     const source = record.source.toLowerCase();
     const has = ({ named, says }) => {
       if (named(source)) return true;

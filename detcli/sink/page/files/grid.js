@@ -127,6 +127,7 @@ function pictureTile(record) {
     "span",
     { class: "caption" },
     element("bdi", { class: "name", title: record.source }, nameOf(record)),
+    " ",
     element("span", { class: "quiet" }, tally(record)),
   );
   const badge = record.warnings.length
@@ -134,7 +135,7 @@ function pictureTile(record) {
     : undefined;
   return element("a", {
     href: addressOf({ picture: String(record.number) }),
-    "aria-label": `${nameOf(record)}, ${tally(record)}`,
+    "aria-label": `${nameOf(record)} ${tally(record)}`,
   }, frame, caption, badge);
 }
 

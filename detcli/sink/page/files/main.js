@@ -48,7 +48,7 @@ function showCounts() {
   const beyond = grid.items.length - 1 - lastPlace();
   const crops = grid.items.filter(({ box }) => box !== undefined).length;
   const text = shown.length
-    ? `${state.view === "wall" ? `${counted(crops, "crop")} of ` : ""}${counted(shown.length, "picture")} shown${beyond > 0 ? `; the last ${beyond.toLocaleString("en")} are out of reach, so narrow the filter` : ""}`
+    ? `${state.view === "wall" ? `${counted(crops, "crop")} of ` : ""}${counted(shown.length, "picture")} ${state.among.length ? "of a table's row " : ""}shown${beyond > 0 ? `; the last ${beyond.toLocaleString("en")} are out of reach, so narrow the filter` : ""}`
     : "No picture passes the filter";
   byId("shown").textContent = text;
   if (page.loaded === page.chunks) byId("announce").textContent = text;
@@ -70,6 +70,7 @@ function showAbout() {
   const last = page.runs[page.runs.length - 1];
   if (!last) return;
   byId("summary").hidden = !last.summary.length;
+  byId("summary").className = { true: "agree", false: "differ" }[last.agree] || "";
   byId("summary").replaceChildren(...last.summary.map((text) => element("p", {}, text)));
   const facts = page.runs.flatMap((run, number) => (
     [...run.facts, ["begun", run.begun], ...(run.ended ? [["ended", run.ended]] : [])]
@@ -257,6 +258,7 @@ async function start() {
   startViewer();
   startMarks();
   startKeys();
+  startPrint();
   byId("grid").addEventListener("focusin", ({ target }) => {
     grid.current = [...grid.tiles].find(([, tile]) => tile.contains(target))?.[0] ?? grid.current;
   });

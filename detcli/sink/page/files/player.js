@@ -15,16 +15,17 @@ function keptFrames(video) {
 /* When tracks appear and cross lines; without tracks, when something appears. */
 function momentsOf(video) {
   const passes = boxTest();
+  const tracked = video.records.some(({ from, to }) => found.track.data.subarray(from, to).some(Boolean));
   const seen = new Set();
   let before = 0;
-  const found = video.records.flatMap((record) => {
+  const moments = video.records.flatMap((record) => {
     const boxes = record.replaced ? [] : shownBoxes(record, passes);
     const texts = boxes.flatMap((box) => momentTexts(box, seen));
-    if (boxes.length && !before && !seen.size) texts.push(`${tally(record)} after nothing`);
+    if (boxes.length && !before && !tracked) texts.push(`${tally(record)} after nothing`);
     before = boxes.length;
     return texts.length ? [{ record, text: texts.join(", ") }] : [];
   });
-  return found.map(({ record, text }) => ({ target: nearestPicture(record, video.records), text: `${moment(record)}: ${text}` }));
+  return moments.map(({ record, text }) => ({ target: nearestPicture(record, video.records), text: `${moment(record)}: ${text}` }));
 }
 
 function momentTexts(box, seen) {

@@ -27,6 +27,7 @@ const ROWS = {
   view: word("pictures", (text) => VIEWS.includes(text)),
   picture: word("", (text) => /^\d+(\.\d+)?$/.test(text)), // numbers of the record that is open, and of a box in it
   find: word(""),
+  among: { first: [], read: ([text]) => text.split(".").map(Number), write: (numbers) => [numbers.join(".")] }, // records; none for all
   score: range(0, 1),
   size: range(0, Infinity), // the square root of a box's area, in pixels of the picture
   class: words(), // none for all
@@ -40,7 +41,7 @@ const ROWS = {
   sides: word("both", (text) => ["swipe", "pair"].includes(text)), // of a comparison
   theme: word("", (text) => ["light", "dark"].includes(text)), // the system's, where it is empty
 };
-const FILTERS = ["find", "score", "size", "class", "kind", "show", "sort", "near"];
+const FILTERS = ["find", "among", "score", "size", "class", "kind", "show", "sort", "near"];
 const WRITE_MS = 250; // between two changes of the address: browsers refuse more
 
 const state = initial(Object.keys(ROWS));

@@ -6,21 +6,18 @@ const TIMELINE_VIDEOS = 20; // drawn at once
 const TIMELINE_CLASSES = 6; // with a colour of their own; the others are grey
 const TIMELINE_BINS = 240;
 const TIMELINE_HEIGHT = 60;
+const TIMELINE_TRACKS = 40; // of a video, at once
 const OTHERS = "#8a949e";
 
 let timelineVideos = TIMELINE_VIDEOS;
+let timelineTracks = TIMELINE_TRACKS;
 
 function drawTimeline() {
   const named = findTest();
   const videos = joinedVideos().filter(({ records }) => records.some(named));
   const parts = videos.slice(0, timelineVideos).map(videoFigure);
   if (videos.length > parts.length) {
-    const more = element("button", { type: "button" }, `Show more of ${videos.length} videos`);
-    more.addEventListener("click", () => {
-      timelineVideos += TIMELINE_VIDEOS;
-      drawTimeline();
-    });
-    parts.push(more);
+    parts.push(moreButton(`Show more of ${videos.length} videos`, () => { timelineVideos += TIMELINE_VIDEOS; }));
   }
   if (!videos.length) parts.push(element("p", { class: "quiet" }, "No video has such a name"));
   byId("view-timeline").replaceChildren(...parts);
@@ -39,9 +36,12 @@ function joinedVideos() {
   return [...joined.values()];
 }
 
+function timeOf({ time_s: time, frame }) {
+  return time === undefined ? frame : time;
+}
+
 function videoFigure(video) {
   const { records } = video;
-  const timeOf = (record) => (record.time_s === undefined ? record.frame : record.time_s);
   const start = timeOf(records[0]);
   const last = records.reduce((most, record) => Math.max(most, timeOf(record)), start);
   const span = Math.max(last - start, 1e-9);
@@ -86,7 +86,48 @@ function videoFigure(video) {
     strip(svg, bins, video),
     element("div", { class: "axis quiet", "aria-hidden": "true" }, element("span", {}, axis[0]), element("span", {}, axis[1])),
     legend,
+    ...trackRows(records, (record) => `${(100 * (timeOf(record) - start)) / span}%`),
   );
+}
+
+/* A row for each track: while it is seen, and where it crosses a line. `at` says where a frame is. */
+function trackRows(records, at) {
+  const tracks = new Map();
+  const sums = new Map();
+  for (const record of records) {
+    for (const box of shownBoxes(record)) {
+      const track = found.track.data[box];
+      if (!track) continue;
+      if (!tracks.has(track)) tracks.set(track, { box, first: record, crossings: [] });
+      Object.assign(tracks.get(track), { last: record });
+      for (const [line, side] of found.crossed.get(box) || []) {
+        tracks.get(track).crossings.push([record, `${line} to the ${side}`]);
+        sums.set(`${line} to the ${side}`, (sums.get(`${line} to the ${side}`) || 0) + 1);
+      }
+    }
+  }
+  if (!tracks.size) return [];
+  const rows = [...tracks.values()].slice(0, timelineTracks).map(({ box, first, last, crossings }) => {
+    const name = `${trackText(box)}${page.classes[found.classOf.data[box]].name}`;
+    const link = (record, text, style, ...inside) => element("a", {
+      href: addressOf({ picture: String(nearestPicture(record, records).number) }), title: text, "aria-label": text, ...style,
+    }, ...inside);
+    const bar = link(first, `${name}, ${moment(first)} to ${moment(last)}`, { class: "life", style: { left: at(first), right: `calc(100% - ${at(last)})`, background: boxColour(box).colour } });
+    const marks = crossings.map(([record, text]) => link(record, `${name} crosses ${text}, ${moment(record)}`, { class: "crossing", style: { left: at(record) } }));
+    return element("li", {}, element("bdi", {}, name), element("span", { class: "lane" }, bar, ...marks));
+  });
+  const all = [...sums].map(([text, count]) => element("li", {}, element("span", { class: "crossing" }), element("bdi", {}, `${text}: ${count.toLocaleString("en")}`)));
+  const parts = [element("ul", { class: "legend" }, ...all), element("ul", { class: "tracks" }, ...rows)];
+  return rows.length < tracks.size ? [...parts, moreButton(`Show more of ${tracks.size} tracks`, () => { timelineTracks += TIMELINE_TRACKS; })] : parts;
+}
+
+function moreButton(text, grow) {
+  const more = element("button", { type: "button" }, text);
+  more.addEventListener("click", () => {
+    grow();
+    drawTimeline();
+  });
+  return more;
 }
 
 function stackedPaths(bins, coloured, most) {

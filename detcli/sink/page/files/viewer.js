@@ -6,7 +6,6 @@ const viewer = {
   record: null,
   border: 50, // percent of the width, where the sides of a comparison meet
   chosen: null, // the box that was clicked on
-  list: null, // the pictures of a table's row, to step through; null for those in the grid
 };
 
 function openViewer(record) {
@@ -22,19 +21,10 @@ function openViewer(record) {
   refreshViewer();
   if (player.on) return;
   byId("viewer-name").focus({ preventScroll: true });
-  const place = listed().indexOf(record);
-  for (const next of [listed()[place + 1], listed()[place - 1]]) { // ready when they are wanted
+  const place = shown.indexOf(record);
+  for (const next of [shown[place + 1], shown[place - 1]]) { // ready when they are wanted
     if (next && hasPicture(next)) new Image().src = fileOf(next);
   }
-}
-
-function listed() {
-  return viewer.list || shown;
-}
-
-function openList(numbers) {
-  viewer.list = numbers.map((number) => page.records[number]);
-  change({ picture: String(numbers[0]) });
 }
 
 function fileOf(record) {
@@ -95,11 +85,11 @@ function refreshViewer() {
   for (const what of ["boxes", "labels"]) byId(what).setAttribute("aria-pressed", state[what] === "on");
   if (byId("sides").value !== state.sides) fillStage();
   byId("sides").value = state.sides;
-  const place = listed().indexOf(record);
-  const position = place < 0 ? "" : `${(place + 1).toLocaleString("en")} of ${listed().length.toLocaleString("en")}`;
+  const place = shown.indexOf(record);
+  const position = place < 0 ? "" : `${(place + 1).toLocaleString("en")} of ${shown.length.toLocaleString("en")}`;
   byId("position").textContent = position;
   byId("previous").disabled = place <= 0;
-  byId("next").disabled = place < 0 || place >= listed().length - 1;
+  byId("next").disabled = place < 0 || place >= shown.length - 1;
   const boxes = shownBoxes(record);
   byId("viewer-found").hidden = !boxes.length;
   byId("viewer-found").tBodies[0].replaceChildren(...boxes.map(rowOf));
@@ -194,7 +184,7 @@ function choose(box, inPicture = false) {
 }
 
 function step(by) {
-  const next = listed()[listed().indexOf(viewer.record) + by];
+  const next = shown[shown.indexOf(viewer.record) + by];
   if (next) goTo(next);
 }
 
@@ -214,7 +204,7 @@ function toggleFull() {
 
 function closeViewer() {
   const place = placeOf(viewer.record);
-  Object.assign(viewer, { record: null, list: null });
+  Object.assign(viewer, { record: null });
   player.on = null;
   byId("stage").replaceChildren();
   if (document.fullscreenElement) document.exitFullscreen();
