@@ -8,7 +8,7 @@ import numpy as np
 import sample_records
 
 from detcli.core.record import BOX
-from detcli.sink.page import About, Conclusion, Page, render
+from detcli.sink.page import About, Conclusion, Page, Shown
 
 CLASSES = ("person", "car", "dog")
 
@@ -34,7 +34,7 @@ def failure(source, message="it is torn", hint="fetch it again"):
 
 def grey(size=(60, 80)):
     """A picture."""
-    return render(np.full((*size, 3), 120, np.uint8))
+    return Shown(np.full((*size, 3), 120, np.uint8))
 
 
 PREDICT, NOTHING = About("predict", [("conf", "0.25")]), Conclusion()

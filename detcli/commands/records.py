@@ -284,12 +284,10 @@ def report(
     blur = _Blur(config.writing)
     reading = read_records(records)
     first = [*islice(reading, 1)]  # before a page is begun
-    writing = config.writing
     found: Iterator[RecordJson] = chain(first, reading)
-    if writing.apply is not None:
-        found = Marks(writing.apply).corrected(found)
-    edit, linked = blur.pixels if writing.blur else None, writing.report_link
-    finder = Finder(images, config.inputs, edit, linked=linked)
+    if config.writing.apply is not None:
+        found = Marks(config.writing.apply).corrected(found)
+    finder = Finder(images, config.inputs, blur.pixels if config.writing.blur else None)
     settings = first[0].get("settings", {}) if first else {}
     conf = settings.get("conf")  # any JSON may stand there
     source = "standard input" if records == "-" else public_name(records)
@@ -299,13 +297,13 @@ def report(
         floor=conf if isinstance(conf, float) and 0 <= conf <= 1 else 0.0,
         places=[*settings_places(settings)],
     )
-    output: Any = writing.report  # a required option
-    page = Page(output, about, linked=linked)
+    output: Any = config.writing.report  # a required option
+    page = Page(output, about, linked=config.writing.report_link)
     done = 0
     try:
         with closing(finder), progress(lambda: None, wanted=not quiet) as advance:
             for record in found:
-                page.add(blur.record(record), partial(finder.rendering, record))
+                page.add(blur.record(record), partial(finder.shown, record))
                 advance(record["source"])
                 done += 1
     finally:

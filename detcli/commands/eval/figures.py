@@ -25,8 +25,8 @@ from detcli.sink.page import (
     Curves,
     Page,
     Row,
+    Shown,
     Table,
-    render,
     versions,
 )
 
@@ -189,7 +189,6 @@ class EvaluationPage:
 
     def __init__(self, path: Path, inputs: Container[Path], *, linked: bool) -> None:
         self._page = Page(path, About("eval", [*versions()], KINDS), inputs, linked=linked)
-        self._linked = linked
         # Image id, JSON without boxes, and picture of each, until all are compared.
         self._records: list[tuple[int, RecordJson, Fields]] = []
         self._conclusion = Conclusion()
@@ -199,8 +198,7 @@ class EvaluationPage:
         fields, picture = record.to_json(), Fields()
         if record.picture is not None:
             fields["detections"] = []
-            file = record.origin.path if self._linked else None
-            picture = self._page.store(partial(render, record.picture.pixels, file))
+            picture = self._page.store(partial(Shown, record.picture.pixels, record.origin.path))
         self._records.append((image_id, fields, picture))
 
     def finish(
@@ -284,7 +282,7 @@ def _tables(
         ("Found where nothing is", (False, True), ["class", "times"]),
     ):
         chosen = [
-            ([*filter(None, [one.true, one.found]), one.count], records)
+            ([name for name in (one.true, one.found) if name is not None] + [one.count], records)
             for one, records in zip(report.confusions.counts, where, strict=True)
             if (one.true is not None, one.found is not None) == known and one.true != one.found
         ]

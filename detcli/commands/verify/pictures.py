@@ -9,9 +9,7 @@ from pathlib import Path, PurePath
 
 from detcli.cli.report import to_json
 from detcli.commands.verify.report import (
-    AGREE,
     COLUMNS,
-    NOTHING_COMPARED,
     WORST,
     Certificate,
     CertifiedPicture,
@@ -43,8 +41,8 @@ from detcli.sink.page import (
     BoxKind,
     Conclusion,
     Page,
-    Rendering,
     Row,
+    Shown,
     Table,
     versions,
 )
@@ -91,7 +89,7 @@ class Results:
         self,
         fields: RecordJson,
         sides: Sequence[Detections],
-        rendering: Callable[[], Rendering | None],
+        picture: Callable[[], Shown | None],
     ) -> None:
         """Compare the detections of a picture, whose record the page shows."""
         left, right = sides
@@ -101,7 +99,7 @@ class Results:
         self._totals.add(report)
         number, severity = self.report.compared, report.severity(self._rules.tolerance)
         if self._page is not None:
-            number = self._page.add(fields, rendering, [*_rows(compared)])
+            number = self._page.add(fields, picture, [*_rows(compared)])
         self.report.compared += 1
         if self._keep_all or not report.agrees:
             self._kept[number] = report
@@ -138,7 +136,6 @@ class Results:
             kept = self._kept | {-place: one for _, place, one in self._worst}
             report.detections = self._totals.report(kept[number] for number in sorted(kept))
         report.judge(more)
-        verdict = report.failures or [AGREE if report.agree else NOTHING_COMPARED]
         sides = (
             f"{name}: {side_text(_without_folder(side))}"
             for name, side in (("left", report.left), ("right", report.right))
@@ -146,7 +143,7 @@ class Results:
         rows = [picture_row(one) for *_, one in self._worst]
         worst = Table("Worst pictures", COLUMNS, rows, [[-place] for _, place, _ in self._worst])
         self.conclusion = Conclusion(
-            [*verdict, *sides, *report.unlike], [worst] if rows else [], agree=report.agree
+            [*report.verdict, *sides, *report.unlike], [worst] if rows else [], agree=report.agree
         )
         return self.made
 

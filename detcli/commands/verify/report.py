@@ -30,8 +30,6 @@ MAX_SHOWN = 80  # characters of a certificate's value that is shown
 COLUMNS = ("picture", "pairs", "over", "score", "pixels", "order", "missing", "extra")
 NUMBERS = {"pairs", "over", "score", "pixels"}
 
-AGREE, NOTHING_COMPARED = "the two sides agree", "nothing was compared"
-
 FileCounts = Counter[tuple[str, str | None]]
 
 FIGURES = {
@@ -188,6 +186,12 @@ class VerifyReport:
         is_evidence = boxes > 0 or any(tensor.max_absolute is not None for tensor in tensors)
         self.agree = is_evidence and not self.failures
 
+    @property
+    def verdict(self) -> list[str]:
+        """The verdict, a sentence for each thing that differs."""
+        verdict = "the two sides agree" if self.agree else "nothing was compared"
+        return [f"differs: {one}" for one in self.failures] or [verdict]
+
 
 @frozen
 class CertifiedSide:
@@ -338,11 +342,7 @@ def render(report: VerifyReport) -> Iterator[Table | Text]:
     if report.bisect is not None:
         yield _paragraph(_bisect(report.bisect), "bold" if report.bisect.node else "")
     yield Text()
-    if report.agree:
-        yield Text(AGREE, "green")
-    else:
-        lines = [f"differs: {printable(line)}" for line in report.failures]
-        yield Text("\n".join(lines or [NOTHING_COMPARED]), "red")
+    yield Text("\n".join(map(printable, report.verdict)), "green" if report.agree else "red")
 
 
 def render_check(found: CheckReport) -> Iterator[Table | Text]:

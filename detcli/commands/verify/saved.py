@@ -383,9 +383,7 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         results.report.unlike += different
         quiet = request.config.messages.quiet
         advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
-        linked = request.config.writing.report_link
-        reader = Finder(folder, request.config.inputs, linked=linked)
-        finder = stack.enter_context(closing(reader))
+        finder = stack.enter_context(closing(Finder(folder, request.config.inputs)))
         names = _by_id(left.classes), _by_id(right.classes)
         for one, counterpart in right.pairs(left):
             if one is not None and counterpart is not None:
@@ -465,7 +463,7 @@ def _compare(
         digest = left.get("sha256") or right.get("sha256")
         results.certify(Origin(source, finder.path_of(source), frame), digest)
     shown = cast("RecordJson", {**left, "model": "", "device": ""})  # which the facts name
-    results.add(shown, [*map(_found, pair, names)], partial(finder.rendering, left))
+    results.add(shown, [*map(_found, pair, names)], partial(finder.shown, left))
 
 
 def _problem(results: Results, left: RecordJson, right: RecordJson) -> str:

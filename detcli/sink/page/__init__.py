@@ -41,24 +41,20 @@ MADE_BY = ("model", "device", "precision")
 COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
 
 
-class Rendering(NamedTuple):
-    """A picture as the page shows it."""
+class Shown(NamedTuple):
+    """An upright picture, which the page shows as a copy, or where it is."""
 
-    picture: bytes | Path  # a JPEG, or the file that the picture is from
-    thumbnail: bytes  # a JPEG
+    pixels: Image
+    file: Path | None = None  # which has them, as they are
 
 
-def render(pixels: Image, file: Path | None = None) -> Rendering:
-    """Make what the page shows of an upright picture.
-
-    In place of a copy it shows the `file` that the pixels are from, if browsers show it alike.
+def render(pixels: Image, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    """Make a JPEG of each size; `sizes` have the longer side, at most, and the quality.
 
     Raises:
         OutputError: It cannot be encoded.
     """
-    made: list[bytes] = []
-    shown = file if file is not None and browser_shows(file.read_bytes()) else None
-    for side, quality in (PICTURE, THUMBNAIL) if shown is None else (THUMBNAIL,):
+    for side, quality in sizes:
         size = pixels.shape[0], pixels.shape[1]
         smaller = Letterbox.fit(size, (side, side), enlarge=1).resized
         if smaller != size:
@@ -66,8 +62,7 @@ def render(pixels: Image, file: Path | None = None) -> Rendering:
         encoded, data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
         if not encoded:
             raise OutputError("cannot encode a picture of the page", "leave out --report")
-        made.append(data.tobytes())
-    return Rendering(shown or made[0], made[-1])
+        yield data.tobytes()
 
 
 @frozen
@@ -152,7 +147,8 @@ class Page:
 
     It can be opened at any moment, and shows what was added until then. Memory does not grow with
     the number of records. The files of `inputs` are never removed. If `resumed`, records are added
-    to those of the page that is there. If `linked`, a warning says how many pictures are copies.
+    to those of the page that is there. If `linked`, it shows picture files where they are, wherever
+    browsers show them alike, and a warning says how many pictures are copies.
 
     Raises:
         UsageError: The folder has something else in it, or another run is writing to it.
@@ -181,7 +177,7 @@ class Page:
     def add(
         self,
         fields: RecordJson,
-        rendering: Callable[[], Rendering | None] | Fields | None,
+        picture: Callable[[], Shown | None] | Fields | None,
         rows: Sequence[Row] | None = None,
         film: Path | None = None,
     ) -> int:
@@ -189,8 +185,8 @@ class Page:
 
         Args:
             fields: The record.
-            rendering: Makes its picture, if one is kept; or what `store` has returned; None if
-                there is none.
+            picture: Gets its picture, if one is kept; or what `store` has returned; None if there
+                is none.
             rows: Its boxes; None for its detections.
             film: The annotated video that has this frame.
         """
@@ -210,7 +206,7 @@ class Page:
                 rows = [Row(x["class_id"], x["class_name"], x["score"], box_of(x)) for x in found]
                 entry |= _watched(found)
             self._add_rows(entry, rows)
-        gone = self._add_picture(entry, fields, rendering, film)
+        gone = self._add_picture(entry, fields, picture, film)
         if self._folder.add(entry):
             self._describe("running")
         for name in gone:
@@ -237,20 +233,20 @@ class Page:
                 *(self._copies, self._pictures),
             )
 
-    def store(self, rendering: Callable[[], Rendering | None]) -> Fields:
+    def store(self, picture: Callable[[], Shown | None]) -> Fields:
         """Write a picture whose record comes later, and return what the record then says of it."""
         self._begin()
-        shown = rendering()
+        shown = picture()
         if shown is None:
             return {}
         self._pictures += 1
-        picture, thumbnail = shown
-        number = self._pictures - 1
-        if isinstance(picture, Path):
-            name = self._folder.write_picture(number, None, thumbnail)
-            return {"picture": name, "original": self._folder.address_of(picture)}
-        self._copies += 1
-        return {"picture": self._folder.write_picture(number, picture, thumbnail)}
+        if self._linked and shown.file is not None and browser_shows(shown.file):
+            where, sizes = {"original": self._folder.address_of(shown.file)}, [THUMBNAIL]
+        else:
+            where, sizes = {}, [PICTURE, THUMBNAIL]
+            self._copies += 1
+        name = self._folder.write_picture(self._pictures - 1, *render(shown.pixels, sizes))
+        return {"picture": name, **where}
 
     def describe(self, about: About) -> None:
         """Say more of the run than was known when it began."""
@@ -313,16 +309,16 @@ class Page:
         self,
         entry: Fields,
         fields: RecordJson,
-        rendering: Callable[[], Rendering | None] | Fields | None,
+        picture: Callable[[], Shown | None] | Fields | None,
         film: Path | None,
     ) -> list[str]:
         """Write a record's picture, if one is kept; returns those that are kept no more."""
         video = self._video(entry, fields)
         if video is None or video.frames % video.stride == 0:
-            if not callable(rendering):
-                entry |= rendering or {}
+            if not callable(picture):
+                entry |= picture or {}
             elif "detections" in fields:
-                entry |= self.store(rendering)
+                entry |= self.store(picture)
         if video is None:
             return []
         if film is not None and not video.frames:
@@ -356,24 +352,21 @@ class Page:
 
 
 class PageSink:
-    """Adds each record to a page; with `only_detections`, other records have no picture on it.
+    """Adds each record to a page; with `only_detections`, other records have no picture on it."""
 
-    If `linked`, picture files are shown where they are.
-    """
-
-    def __init__(self, page: Page, *, only_detections: bool = False, linked: bool = False) -> None:
-        self._page, self._only_detections, self._linked = page, only_detections, linked
+    def __init__(self, page: Page, *, only_detections: bool = False) -> None:
+        self._page, self._only_detections = page, only_detections
 
     def write(self, record: Record) -> None:
-        def rendering() -> Rendering | None:
+        def picture() -> Shown | None:
             if record.picture is None or (self._only_detections and not record.detections):
                 return None
-            return render(record.picture.pixels, record.origin.path if self._linked else None)
+            return Shown(record.picture.pixels, record.origin.path)
 
         films = [path for path in record.saved if path.suffix == ".mp4"]
         # One without the other frames has other times.
         film = films[0] if films and not self._only_detections else None
-        self._page.add(record.to_json(), rendering, film=film)
+        self._page.add(record.to_json(), picture, film=film)
 
     def close(self) -> None:
         self._page.close()

@@ -99,15 +99,17 @@ class PageFolder:
             self._end_chunk()
         return begins
 
-    def write_picture(self, number: int, picture: bytes | None, thumbnail: bytes) -> str:
-        """Write a picture of this run, if it has a copy; returns its name, as the page has it."""
+    def write_picture(self, number: int, *sizes: bytes) -> str:
+        """Write a picture of this run: a copy, if there is one, and then the thumbnail.
+
+        Returns its name, for `remove_picture` and the page.
+        """
         name = f"{self.run}/{number // 1000}/{number}"
-        for kind, data in (("pictures", picture), ("thumbnails", thumbnail)):
+        for kind, data in zip(("pictures", "thumbnails")[-len(sizes) :], sizes, strict=True):
             path = self._real / kind / f"{name}.jpg"
-            if data is not None:
-                if not path.parent.exists():
-                    make_folder(path.parent)
-                write_file(path, data)
+            if not path.parent.exists():
+                make_folder(path.parent)
+            write_file(path, data)
         return name
 
     def address_of(self, path: Path) -> str:

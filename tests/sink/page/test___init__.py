@@ -2,6 +2,7 @@
 
 import contextlib
 import tracemalloc
+from functools import partial
 
 import cv2
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from sample_records import failed_frame, failure, feed, frame, picture
 
 from detcli.sink import page as module
-from detcli.sink.page import About, BoxKind, Conclusion, Curves, Page, PageSink, Row, Table, render
+from detcli.sink.page import About, BoxKind, Conclusion, Curves, Page, PageSink, Row, Shown, Table
 
 
 def fields(source="a.jpg", **more):
@@ -18,7 +19,7 @@ def fields(source="a.jpg", **more):
 
 
 def grey(shade=100, size=(40, 60)):
-    return lambda: render(np.full((*size, 3), shade, np.uint8))
+    return lambda: Shown(np.full((*size, 3), shade, np.uint8))
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_pictures_are_made_smaller_and_never_larger():
         ((3000, 4000), (960, 1280), (240, 320)),
         ((1, 70_000), (1, 1280), (1, 320)),
     ):
-        made = render(np.zeros((*size, 3), np.uint8))
+        made = [*module.render(np.zeros((*size, 3), np.uint8), [module.PICTURE, module.THUMBNAIL])]
         shapes = [cv2.imdecode(np.frombuffer(data, np.uint8), 1).shape[:2] for data in made]
         assert shapes == expected
 
@@ -218,9 +219,9 @@ def files(tmp_path):
 
 
 def test_files_that_browsers_show_alike_are_linked_and_others_copied(page, files, caplog):
-    made = Page(page, About("predict"), linked=True)
+    made, pixels = Page(page, About("predict"), linked=True), np.zeros((40, 60, 3), np.uint8)
     for path in sorted(files.iterdir()):
-        made.add(fields(path.name), lambda path=path: render(np.zeros((40, 60, 3), np.uint8), path))
+        made.add(fields(path.name), partial(Shown, pixels, path))
     made.close()
     originals = {one["source"]: one.get("original") for one in pages.entries(page)}
     assert originals == {
@@ -240,10 +241,7 @@ def test_a_saved_film_is_named_once_unless_frames_are_left_out_of_it(page, tmp_p
         records = [frame(0), frame(1)]
         for one in records:
             one.saved.append(tmp_path / "out" / "film.mp4")
-        return [entry.get("film") for entry in save_with(page, records, **options)]
-
-    def save_with(page, records, **options):
-        return save(page, *records, **options)
+        return [entry.get("film") for entry in save(page, *records, **options)]
 
     assert films() == ["../out/film.mp4", None]
     assert films(only_detections=True) == [None, None]

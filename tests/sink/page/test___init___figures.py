@@ -239,7 +239,10 @@ def everything(tmp_path_factory):
     return make(tmp_path_factory.mktemp("everything") / "page", records, about)
 
 
-VIEWS = ("", "#view=timeline", "#view=figures", "#view=problems", "#picture=0", "#picture=3")
+VIEWS = (
+    *("", "#view=wall", "#view=timeline", "#view=figures", "#view=problems"),
+    *("#picture=0", "#picture=3"),
+)
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -248,10 +251,17 @@ def test_axe_has_nothing_to_say(browser, everything, compared, dark, width):
     script = axe()
     sides = [(compared, f"{view}&sides=pair") for view in ("#view=figures", "#picture=2")]
     found = []
-    for place, view in [*((everything, view) for view in VIEWS), *sides, (everything, "?")]:
-        browser.open(place, view.replace("?", ""), dark=dark, width=width)
+    for place, view in [
+        *((everything, view) for view in VIEWS),
+        *sides,
+        *((everything, one) for one in "?m"),
+    ]:
+        browser.open(place, view if len(view) > 1 else "", dark=dark, width=width)
         if view == "?":
             browser.press("?")
+        if view == "m":
+            browser.run("marks.set('0', 'drop'); marks.set('0.0', 'keep'); showMarks()")
+            browser.click("#open-marks")
         browser.run(script)
         told = browser.driver.execute_async_script(
             """axe.run({ preload: false }).then(({ violations }) => arguments[0](JSON.stringify(

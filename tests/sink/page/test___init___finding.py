@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from pages import box, make, record
 
-from detcli.sink.page import About, Page, render
+from detcli.sink.page import About, Page, Shown
 
 
 @pytest.fixture(scope="module")
@@ -97,16 +97,17 @@ def test_figures_lead_to_their_pictures(browser, mixed):
 def test_a_wall_has_each_box_by_class_and_score(browser, mixed):
     browser.open(mixed, "#view=wall&sort=highest")
     assert browser.text("#shown") == "7 crops of 5 pictures shown"
-    people = ["person", "0.90 a.jpg", "0.45 b.jpg", "0.20 c.jpg"]
-    lights = ["traffic light", "0.60 a.jpg", "0.60 c.jpg"]
-    assert browser.crops() == [*people, *lights, "dog", "0.80 b.jpg", "0.30 person.jpg"]
+    people = ["person", "0.90 person a.jpg", "0.45 person b.jpg", "0.20 person c.jpg"]
+    lights = ["traffic light", "0.60 traffic light a.jpg", "0.60 traffic light c.jpg"]
+    dogs = ["dog", "0.80 dog b.jpg", "0.30 dog person.jpg"]
+    assert browser.crops() == [*people, *lights, *dogs]
     browser.set("#sort", "lowest")
-    assert browser.crops()[:4] == ["person", "0.20 c.jpg", "0.45 b.jpg", "0.90 a.jpg"]
+    assert browser.crops()[:4] == [people[0], *people[:0:-1]]
     browser.set("#below", "0.5")
-    assert browser.crops() == ["person", "0.20 c.jpg", "0.45 b.jpg", "dog", "0.30 person.jpg"]
+    assert browser.crops() == [people[0], people[3], people[2], dogs[0], dogs[2]]
     assert browser.texts("#group option") == ["Class", "Text"]
     browser.set("#group", "text")
-    assert browser.crops() == ["EX-2048", "0.20 c.jpg"]
+    assert browser.crops() == ["EX-2048", people[3]]
 
 
 def test_a_wall_of_tracks_has_those_of_each_video(browser, tmp_path):
@@ -115,10 +116,14 @@ def test_a_wall_of_tracks_has_those_of_each_video(browser, tmp_path):
         for name, n in (("a", 1), ("b", 1), ("b", 2))
     ]
     browser.open(make(tmp_path / "page", tracked), "#view=wall&group=track")
-    moment = "0.90 0:00.0 · "
     assert browser.crops() == [
-        *("#1 · a.mp4", f"{moment}a.mp4", "#1 · b.mp4", f"{moment}b.mp4"),
-        *("#2 · b.mp4", f"{moment}b.mp4"),
+        *(
+            "#1 · a.mp4",
+            "0.90 #1 person 0:00.0 · a.mp4",
+            "#1 · b.mp4",
+            "0.90 #1 person 0:00.0 · b.mp4",
+        ),
+        *("#2 · b.mp4", "0.90 #2 person 0:00.0 · b.mp4"),
     ]
 
 
@@ -131,7 +136,7 @@ def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_
     sizes = {"width": 1200, "height": 900}
     boxes = [box(0, 0.9, (100, 300, 140, 340)), box(1, 0.8, (700, 100, 1100, 500))]
     page = Page(tmp_path / "page", About("predict"))
-    page.add(record("a.jpg", *boxes, **sizes), lambda: render(pixels))
+    page.add(record("a.jpg", *boxes, **sizes), lambda: Shown(pixels))
     page.close()
     browser.open(tmp_path / "page", "#view=wall&sort=highest")
     colours = []
@@ -145,7 +150,7 @@ def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_
     assert browser.run("return location.hash") == "#view=wall&picture=0.0&sort=highest"
     assert browser.texts("#viewer-found tr.chosen") == ["person 0.90 100, 300 to 140, 340"]
     browser.click("#close")
-    assert browser.run("return document.activeElement.ariaLabel") == "person 0.90, a.jpg"
+    assert browser.run("return document.activeElement.title") == "person 0.90\na.jpg"
 
 
 def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
@@ -159,4 +164,4 @@ def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
     assert 20 < browser.run(drawn) < 150
     browser.press(Keys.ARROW_DOWN, Keys.END)
     assert browser.run(drawn) < 150
-    assert browser.run("return document.activeElement.ariaLabel") == "dog 0.47, 199.jpg"
+    assert browser.run("return document.activeElement.title") == "dog 0.47\n199.jpg"

@@ -106,7 +106,7 @@ def test_marks_are_copied_saved_shown_and_cleared(marked, tmp_path):
     assert browser.text("#count-marks") == "4"
     browser.go("#view=wall&show=marked&sort=lowest")
     assert browser.text("#shown") == "3 crops of 4 pictures shown"
-    assert browser.crops()[1] == "0.30 -b.jpg"
+    assert browser.crops()[1] == "0.30 person -b.jpg"
     hand_back(browser, "json")
     browser.click("#hand-clear")
     assert not browser.find("#open-marks").is_displayed()

@@ -8,7 +8,7 @@ from pages import box, grey, make, record
 from detcli.core.values import Shape
 from detcli.sink import page as module
 from detcli.sink.draw import COVER
-from detcli.sink.page import About, BoxKind, Page, Row, render
+from detcli.sink.page import About, BoxKind, Page, Row, Shown
 
 STAGE = "#stage .pane"
 PLACE = """
@@ -238,7 +238,7 @@ def linked(place, photo):
     upright = cv2.imread(str(photo))
     page = Page(place, About("predict"), linked=True)
     one = record(str(photo), box()) | {"width": 1500, "height": 2000}
-    page.add(one, lambda: render(upright, photo))
+    page.add(one, lambda: Shown(upright, photo))
     page.close()
     return place
 

@@ -82,9 +82,8 @@ function drawLarge(record, boxes, scale, side) {
     svg.append(group);
   }
   for (const box of state.labels === "on" ? on : []) {
-    const text = labelText(box, side);
-    const place = placeLabel(sidesOn(side, box), labelSize(text, scale), record, layout);
-    if (place) labels.append(vector("g", { class: "label", "data-box": box }, ...labelParts(text, place, scale, boxColour(box))));
+    const label = drawLabel(record, box, scale, side, layout);
+    if (label) labels.append(label);
   }
   svg.append(labels);
   return svg;
@@ -189,11 +188,9 @@ function placeLabel([x1, y1, x2, y2], [width, height], record, { taken, visible,
   return null;
 }
 
-/* The label of a box that is pointed at and has no place: above it, whatever it covers. */
-function extraLabel(record, box, scale, side) {
+/* Null if there is no place; without a layout it is above its box, whatever it covers. */
+function drawLabel(record, box, scale, side, layout = { taken: [], visible: [] }) {
   const text = labelText(box, side);
-  const [x1, y1] = sidesOn(side, box);
-  const [width, height] = labelSize(text, scale);
-  const place = [Math.max(0, Math.min(x1, record.width - width)), Math.max(0, y1 - height)];
-  return vector("g", { class: "extra" }, ...labelParts(text, place, scale, boxColour(box)));
+  const place = placeLabel(sidesOn(side, box), labelSize(text, scale), record, layout);
+  return place && vector("g", { class: "label", "data-box": box }, ...labelParts(text, place, scale, boxColour(box)));
 }

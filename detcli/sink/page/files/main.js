@@ -29,6 +29,16 @@ function drawView() {
   draw[state.view]();
 }
 
+/* A button for a list that is cut, which `grow` makes longer. */
+function moreButton(text, grow) {
+  const more = element("button", { type: "button" }, text);
+  more.addEventListener("click", () => {
+    grow();
+    drawView();
+  });
+  return more;
+}
+
 function showCounts() {
   const problems = problemRecords();
   const failed = problems.filter((record) => record.error).length;

@@ -22,12 +22,7 @@ function drawProblems() {
     element("ul", { class: "problems" }, ...listed),
   );
   if (records.length > listed.length) {
-    const more = element("button", { type: "button" }, `Show more of ${records.length.toLocaleString("en")}`);
-    more.addEventListener("click", () => {
-      problemsShown += LISTED_PROBLEMS;
-      drawProblems();
-    });
-    view.append(more);
+    view.append(moreButton(`Show more of ${records.length.toLocaleString("en")}`, () => { problemsShown += LISTED_PROBLEMS; }));
   }
 }
 

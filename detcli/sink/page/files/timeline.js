@@ -121,15 +121,6 @@ function trackRows(records, at) {
   return rows.length < tracks.size ? [...parts, moreButton(`Show more of ${tracks.size} tracks`, () => { timelineTracks += TIMELINE_TRACKS; })] : parts;
 }
 
-function moreButton(text, grow) {
-  const more = element("button", { type: "button" }, text);
-  more.addEventListener("click", () => {
-    grow();
-    drawTimeline();
-  });
-  return more;
-}
-
 function stackedPaths(bins, coloured, most) {
   const paths = new Map([...coloured.map((number) => [number, ""]), [null, ""]]);
   for (const [at, bin] of bins.entries()) {

@@ -35,8 +35,7 @@ function fileOf(record) {
 function fillStage() {
   const way = page.sides.length ? state.sides : "both";
   const names = way === "both" ? [] : page.sides.map((name) => element("span", { class: "side-name" }, name));
-  const groups = way === "swipe" ? [names] : way === "pair" ? names.map((name) => [name]) : [[]];
-  const made = groups.map((group) => element("div", { class: "pane" }, pictureOf(viewer.record), ...group));
+  const made = (way === "pair" ? names.map((name) => [name]) : [names]).map((group) => element("div", { class: "pane" }, pictureOf(viewer.record), ...group));
   byId("stage").className = `stage ${way}`;
   byId("stage").replaceChildren(...made);
   if (way !== "swipe") return;
@@ -164,8 +163,9 @@ function highlight(box, scrolls = false) {
     svg.classList.toggle("dimmed", lit !== null);
     svg.querySelector(".extra")?.remove();
     for (const part of svg.querySelectorAll("[data-box]")) part.classList.toggle("chosen", Number(part.dataset.box) === lit);
-    const side = svg.dataset.side && Number(svg.dataset.side);
-    if (svg.querySelector(".box.chosen") && !svg.querySelector(".label.chosen")) svg.append(extraLabel(viewer.record, lit, lensSize().scale, side));
+    if (!svg.querySelector(".box.chosen") || svg.querySelector(".label.chosen")) continue;
+    const label = drawLabel(viewer.record, lit, lensSize().scale, svg.dataset.side && Number(svg.dataset.side));
+    if (label) svg.append(vector("g", { class: "extra" }, label));
   }
   for (const row of byId("viewer-found").tBodies[0].rows) {
     const chosen = Number(row.dataset.box) === lit;

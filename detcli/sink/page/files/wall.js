@@ -41,14 +41,19 @@ function cropTile({ name, count, record, box }) {
   if (name) {
     return element("span", { class: "group" }, element("bdi", { class: "name", title: name }, name), counted(count, "box", "boxes"));
   }
-  const text = `${labelText(box)}${page.kinds.length ? `, ${boxColour(box).name}` : ""}`;
   const side = Math.round(grid.width * window.devicePixelRatio);
   const canvas = element("canvas", { width: side, height: side });
+  const kind = page.kinds.length ? `${boxColour(box).name} ` : "";
   const link = element(
     "a",
-    { href: addressOf({ picture: `${record.number}.${box - record.from}` }), "aria-label": `${text}, ${nameOf(record)}`, title: `${text}\n${nameOf(record)}` },
+    { href: addressOf({ picture: `${record.number}.${box - record.from}` }), title: `${labelText(box)}\n${nameOf(record)}` },
     element("span", { class: "frame" }, hasPicture(record) ? canvas : missingCrop("No picture")),
-    element("span", { class: "caption" }, element("span", { class: "name" }, scoreText(found.score.data[box])), element("bdi", { class: "quiet" }, nameOf(record))),
+    element(
+      "span",
+      { class: "caption" },
+      element("bdi", { class: "name" }, `${scoreText(found.score.data[box])} ${kind}${trackText(box)}${page.classes[found.classOf.data[box]].name}`),
+      element("bdi", { class: "quiet" }, nameOf(record)),
+    ),
   );
   waiting.push([canvas, record, box]);
   queueMicrotask(drawWaiting); // when the tile is in the grid
