@@ -121,59 +121,54 @@ class Marks:
         def unusable(path: Path, reason: str) -> UsageError:
             return UsageError(f"--apply {path}: {reason}", "name a file that a page has saved")
 
-        marks = to_marks(read_json(path, unusable))
+        self._path, marks = path, to_marks(read_json(path, unusable))
         if marks is None:
             raise unusable(path, "it does not hold marks")
-        self._path = path
-        self._left = dict(enumerate(marks))  # those that have fitted no record yet
-        self._marks: dict[object, list[tuple[int, MarkJson]]] = {}  # by record, with their numbers
-        for number, mark in self._left.items():
-            self._marks.setdefault(_record_of(mark), []).append((number, mark))
+        self._count, self._left = len(marks), {id(mark): mark for mark in marks}  # fit nothing yet
+        self._marks: dict[object, list[MarkJson]] = {}  # by what finds their record
+        for mark in marks:
+            self._marks.setdefault(_record_of(mark), []).append(mark)
 
     def kept(self, record: RecordJson) -> list[int] | None:
         """Places of the detections that no mark drops; None if one drops the whole record."""
         detections = record.get("detections", [])
-        whole, dropped = False, set[int]()
-        for number, mark in self._marks.get(_record_of(record), ()):
+        dropped: set[int | None] = set()  # with None for the whole
+        for mark in self._marks.get(_record_of(record), ()):
+            places: list[int | None] = [None]
             if "box" in mark:
                 places = [at for at, one in enumerate(detections) if _is_marked(one, mark)]
                 places.sort(key=lambda at: at != mark.get("detection"))  # of twins the right one
-                if not places:
-                    continue
-                if mark["mark"] == "drop":
-                    dropped.add(places[0])
-            elif mark["mark"] == "drop":
-                whole = True
-            self._left.pop(number, None)
-        return None if whole else [at for at in range(len(detections)) if at not in dropped]
+            if places:
+                self._left.pop(id(mark), None)
+                dropped |= {*places[:1]} if mark["mark"] == "drop" else set()
+        left = [at for at in range(len(detections)) if at not in dropped]
+        return None if None in dropped else left
 
     def corrected(self, records: Iterable[RecordJson]) -> Iterator[RecordJson]:
         """Records that were read, without what was dropped; at their end, all marks have to fit."""
         for record in records:
             kept = self.kept(record)
-            if kept is None:
-                continue
-            if "detections" in record:
-                record["detections"] = [record["detections"][place] for place in kept]
-            yield record
+            if kept is not None:
+                if "detections" in record:
+                    record["detections"] = [record["detections"][place] for place in kept]
+                yield record
         self.require_fit()
 
     def applied(self, record: Record) -> Record | None:
         """A record without what was dropped; None if all of it was."""
-        kept = self.kept(record.to_json())
-        if kept is None:
-            return None
-        found = record.detections
-        return record if found is None else replace(record, detections=found[kept])
+        kept, found = self.kept(record.to_json()), record.detections
+        if kept is None or found is None:
+            return None if kept is None else record
+        return replace(record, detections=found[kept])
 
     def require_fit(self) -> None:
         """Raise CheckError for marks that have fitted no record."""
         for mark in self._left.values():
-            number = f"{len(self._left)} of {count(sum(map(len, self._marks.values())), 'mark')}"
+            number = f"{len(self._left)} of {count(self._count, 'mark')}"
             box = ", ".join(f"{side:g}" for side in mark.get("box", ()))
-            what = f"{mark.get('class_name', '?')} at {box} in {mark['source']}"
+            what = f"{mark.get('class_name')} at {box} in " if box else ""
             raise CheckError(
-                f"{number} in {self._path} fit no record: {what if box else mark['source']}",
+                f"{number} in {self._path} fit no record: {what}{mark['source']}",
                 "apply them to the records that their page was made of",
             )
 
@@ -184,6 +179,6 @@ def _record_of(fields: RecordJson | MarkJson) -> object:
 
 
 def _is_marked(one: DetectionJson, mark: MarkJson) -> bool:
-    same = printable(one["class_name"]) == mark.get("class_name")
     sides = zip(box_of(one), mark.get("box", ()), strict=True)
+    same = printable(one["class_name"]) == mark.get("class_name")
     return same and all(abs(a - b) <= ROUNDING for a, b in sides)
