@@ -4,6 +4,9 @@
 
 const marks = new Map(); // keep or drop, by what `picture` of an address says of a picture or a box
 
+const storageKey = () => `detcli ${location.pathname} ${page.runs[0]?.begun}`;
+const sourcesOf = (items) => [...new Set(items.map(({ record }) => record.source))];
+
 const HANDED = {
   json: ["marks.json", markedJson],
   files: ["files.txt", (items) => sourcesOf(items).join("\n")],
@@ -18,7 +21,7 @@ function markKey(item) {
 /* Two buttons; in the grid keys do the same. */
 function markButtons(key, tabindex = 0) {
   const button = (mark, name) => element("button", {
-    type: "button", tabindex, title: name, "aria-label": name, "aria-pressed": marks.get(key) === mark, "data-mark": mark, "data-key": key,
+    type: "button", tabindex, title: name, "aria-label": name, "aria-pressed": String(marks.get(key) === mark), "data-mark": mark, "data-key": key,
   });
   return element("span", { class: "marks" }, button("keep", "Keep"), button("drop", "Drop"));
 }
@@ -49,10 +52,6 @@ function showMarks() {
   } catch { /* this browser keeps nothing of pages from a disk */ }
 }
 
-function storageKey() {
-  return `detcli ${location.pathname} ${page.runs[0]?.begun}`;
-}
-
 /* Marks that were made before a reload. */
 function restoreMarks() {
   try {
@@ -68,10 +67,6 @@ function markedItems(only) {
     const record = page.records[number];
     return { mark, record, box: box === undefined ? undefined : record.from + Number(box) };
   }).sort((a, b) => a.record.number - b.record.number);
-}
-
-function sourcesOf(items) {
-  return [...new Set(items.map(({ record }) => record.source))];
 }
 
 /* What `--apply` takes: one mark a line. */
@@ -105,12 +100,8 @@ function handed() {
 }
 
 function showHanded() {
-  const items = markedItems("all");
-  const count = (mark, boxes) => items.filter((one) => one.mark === mark && (one.box !== undefined) === boxes).length;
-  const sums = ["drop", "keep"].map((mark) => (
-    `${mark}: ${counted(count(mark, false), "picture")} and ${counted(count(mark, true), "box", "boxes")}`
-  ));
-  byId("marks-sum").textContent = sums.join("; ");
+  const [dropped, kept] = ["drop", "keep"].map((mark) => markedItems(mark).length.toLocaleString("en"));
+  byId("marks-sum").textContent = `${dropped} to drop, ${kept} to keep`;
   byId("hand-text").value = handed();
   byId("hand-done").textContent = "";
 }
