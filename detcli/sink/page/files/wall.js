@@ -43,7 +43,7 @@ function cropTile({ name, count, record, box }) {
   }
   const side = Math.round(grid.width * window.devicePixelRatio);
   const canvas = element("canvas", { width: side, height: side });
-  const kind = page.kinds.length ? `${boxColour(box).name} ` : "";
+  const kind = page.kinds.length ? ` ${boxColour(box).name}` : "";
   const link = element(
     "a",
     { href: addressOf({ picture: `${record.number}.${box - record.from}` }), title: `${labelText(box)}\n${nameOf(record)}` },
@@ -51,7 +51,7 @@ function cropTile({ name, count, record, box }) {
     element(
       "span",
       { class: "caption" },
-      element("bdi", { class: "name" }, `${scoreText(found.score.data[box])} ${kind}${trackText(box)}${page.classes[found.classOf.data[box]].name}`),
+      element("bdi", { class: "name" }, `${scoreText(found.score.data[box])} ${trackText(box)}${page.classes[found.classOf.data[box]].name}${kind}`),
       element("bdi", { class: "quiet" }, nameOf(record)),
     ),
   );
