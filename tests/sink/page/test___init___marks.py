@@ -28,7 +28,7 @@ def marked(browser, tmp_path):
     ]
     about = About("predict", [("model", "yolo v10"), ("conf", "0.25"), ("max det", "300")])
     browser.open(make(tmp_path / "page", records, about), "#view=wall&sort=lowest")
-    assert not browser.find("#open-marks").is_displayed()
+    assert browser.text("#count-marks") == ""
     browser.click(".tile:nth-child(2) [data-mark=drop]")  # person 0.3 of -b.jpg
     assert browser.find(".tile:nth-child(2) [data-mark=drop]").get_attribute("ariaPressed")
     browser.press(Keys.ARROW_RIGHT, "x")  # a person of film.mp4
@@ -71,6 +71,9 @@ def test_what_is_marked_is_listed(marked):
     assert shlex.split(hand_back(browser, "predict")) == [
         *("detcli", "predict", "--model", "yolo v10", "--conf", "0.25"), *names[:3], "./-b.jpg",
     ]  # fmt: skip
+    browser.click("#marks form button:last-child")
+    browser.go("#find=person&score=..0.7")
+    assert hand_back(browser, "files", "shown").splitlines() == ["film.mp4", "-b.jpg"]
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
@@ -107,7 +110,7 @@ def test_marks_are_copied_saved_shown_and_cleared(marked, tmp_path):
     assert browser.crops()[1] == "0.30 person -b.jpg"
     hand_back(browser, "json")
     browser.click("#hand-clear")
-    assert not browser.find("#open-marks").is_displayed()
+    assert browser.text("#count-marks") == ""
     assert not browser.run("return document.querySelector('[data-mark][aria-pressed=true]')")
 
 

@@ -45,10 +45,10 @@ function showMarks() {
   for (const button of document.querySelectorAll("[data-mark]")) {
     button.setAttribute("aria-pressed", marks.get(button.dataset.key) === button.dataset.mark);
   }
-  byId("count-marks").textContent = marks.size.toLocaleString("en");
-  byId("open-marks").hidden = !marks.size;
+  byId("count-marks").textContent = marks.size ? marks.size.toLocaleString("en") : "";
   try {
-    localStorage.setItem(storageKey(), JSON.stringify([...marks]));
+    if (marks.size) localStorage.setItem(storageKey(), JSON.stringify([...marks]));
+    else localStorage.removeItem(storageKey());
   } catch { /* this browser keeps nothing of pages from a disk */ }
 }
 
@@ -60,8 +60,9 @@ function restoreMarks() {
   showMarks();
 }
 
-/* The records and boxes that have a mark: all, or those with this one. */
+/* The records and boxes that have a mark: all, or those with this one; or what is shown. */
 function markedItems(only) {
+  if (only === "shown") return shown.map((record) => ({ mark: "keep", record }));
   return [...marks].filter(([, mark]) => only === "all" || mark === only).map(([key, mark]) => {
     const [number, box] = key.split(".");
     const record = page.records[number];
