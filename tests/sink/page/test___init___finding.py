@@ -151,6 +151,9 @@ def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_
     assert browser.texts("#viewer-found tr.chosen") == ["person 0.90 100, 300 to 140, 340"]
     browser.click("#close")
     assert browser.run("return document.activeElement.title") == "person 0.90\na.jpg"
+    browser.click(".tile:nth-child(4) a")  # another of the same picture
+    browser.click("#close")
+    assert browser.run("return document.activeElement.title") == "car 0.80\na.jpg"
 
 
 def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
@@ -162,6 +165,7 @@ def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
     assert browser.text("#shown") == "10,000 crops of 200 pictures shown"
     drawn = "return document.querySelectorAll('canvas').length"
     assert 20 < browser.run(drawn) < 150
+    assert browser.crops()[:3] == ["person", "0.00 person 000.jpg", "0.00 person 001.jpg"]
     browser.press(Keys.ARROW_DOWN, Keys.END)
     assert browser.run(drawn) < 150
     assert browser.run("return document.activeElement.title") == "dog 0.47\n199.jpg"

@@ -114,6 +114,20 @@ def test_marks_are_copied_saved_shown_and_cleared(marked, tmp_path):
     assert not browser.run("return document.querySelector('[data-mark][aria-pressed=true]')")
 
 
+def test_an_open_picture_and_its_rows_are_marked(browser, tmp_path):
+    place = make(tmp_path / "page", [record("a.jpg", box(0, 0.9), box(1, 0.8))])
+    browser.open(place, "#picture=0")
+    browser.click("#viewer-found tbody tr:nth-child(2) [data-mark=drop]")
+    assert (
+        browser.run("return viewer.chosen") is None
+    )  # a click elsewhere in the row brings it close
+    browser.click("#viewer-marks [data-mark=keep]")
+    browser.press("x", "k")  # the picture: there is one mark at a time
+    browser.click("#close")
+    marks = [(one["mark"], one.get("detection")) for one in json.loads(hand_back(browser, "json"))]
+    assert marks == [("drop", 1), ("keep", None)]
+
+
 def test_a_box_of_a_comparison_is_marked_without_its_number(browser, tmp_path):
     """There it is not that of a record."""
     kinds = [BoxKind("false positive", (0, 94, 213))]
