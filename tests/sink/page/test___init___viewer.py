@@ -406,6 +406,18 @@ def test_each_track_has_a_row_with_its_crossings(browser, film):
     assert browser.texts(".tracks li bdi") == ["#2 car"]
 
 
+def test_a_click_on_the_strip_opens_that_moment(browser, film):
+    browser.open(film, "#view=timeline")
+    x, y, width = browser.run("""
+        const { x, y, width } = document.querySelector('.strip').getBoundingClientRect();
+        return [x, y, width]""")
+    browser.mouse("move", x + 0.42 * width, y + 20)
+    assert browser.text(".moment") == "0:00.8: 2 boxes"
+    for kind in ("press", "release"):
+        browser.mouse(kind, x + 0.42 * width, y + 20, button="left", clickCount=1)
+    assert "frame 8 ·" in browser.text("#viewer-facts")
+
+
 def test_one_jumps_from_event_to_event(browser, film):
     opened(browser, film)
     assert browser.text("#moments") == "0:00.0: #1 person appears"
