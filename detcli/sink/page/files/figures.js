@@ -164,13 +164,13 @@ function curves() {
     const coloured = ordered.slice(0, CURVES).map((line) => [line, page.classes.find(({ name }) => name === line[0])?.colour || OTHERS]);
     const entries = [[all, "currentColor", "all"], ...coloured].map(([line, colour, kind]) => {
       const path = draw(line, { stroke: colour, class: kind || "" });
-      const entry = element("li", {}, element("span", { class: "swatch", style: { color: colour } }), element("bdi", {}, line[0]));
+      const entry = legendEntry(line[0], "swatch", colour);
       entry.addEventListener("pointerenter", () => path.classList.add("lit"));
       entry.addEventListener("pointerleave", () => path.classList.remove("lit"));
       return entry;
     });
-    if (ordered.length > CURVES) entries.push(element("li", {}, element("span", { class: "swatch", style: { color: OTHERS } }), `${ordered.length - CURVES} more`));
-    return figure(title, marked === null ? undefined : `Pictures show what is above ${marked}`, svg, element("ul", { class: "legend" }, ...entries));
+    if (ordered.length > CURVES) entries.push(legendEntry(`${ordered.length - CURVES} more`, "swatch", OTHERS));
+    return figure(title, marked === null ? undefined : `Pictures show what is above ${marked}`, svg, legend(entries));
   });
 }
 

@@ -40,6 +40,7 @@ function momentTexts(box, seen) {
 function showMoments() {
   const { record } = viewer;
   byId("player").hidden = !record.video;
+  byId("play").setAttribute("aria-pressed", Boolean(player.on));
   const key = record.video ? `${page.videos.indexOf(record.video)} ${addressOf({ picture: "" })}` : "";
   if (key !== player.key) Object.assign(player, { key, moments: record.video ? momentsOf(record.video) : [] });
   byId("moments").textContent = player.moments.filter(({ target }) => target === record).map(({ text }) => text).join("; ");
@@ -56,7 +57,7 @@ function togglePlay() {
     stopPlaying();
   } else if (viewer.record?.video) {
     player.on = {};
-    byId("play").setAttribute("aria-pressed", true);
+    showMoments();
     if (viewer.record.video.film) playFilm(viewer.record);
     else playFrames(viewer.record, player.on);
   }
@@ -95,9 +96,9 @@ function stopPlaying() {
   const film = byId("stage").querySelector("video");
   const { record } = viewer;
   const at = film && keptFrames(record.video).findLast((one) => one.time_s <= film.currentTime);
-  byId("play").setAttribute("aria-pressed", false);
   film?.remove();
   goTo(at || record);
+  showMoments();
 }
 
 function startPlayer() {

@@ -12,9 +12,7 @@ function openViewer(record) {
   if (!record.video || record.video !== viewer.record?.video) Object.assign(lens, { zoom: 1, x: 0.5, y: 0.5 });
   Object.assign(viewer, { record, chosen: null });
   byId("viewer-name").replaceChildren(element("bdi", {}, baseName(record)));
-  byId("viewer-facts").textContent = factsOf(record).join(" · ");
-  const warnings = record.warnings.map((warning) => element("p", { class: "notice" }, warning));
-  byId("viewer-warnings").replaceChildren(...warnings);
+  describe(record);
   byId("viewer-marks").replaceChildren(markButtons(String(record.number)));
   if (!byId("viewer").open) byId("viewer").showModal();
   fillStage();
@@ -49,24 +47,34 @@ function fillStage() {
   byId("stage").append(border);
 }
 
+/* The picture; of a file that is no more as it was, the thumbnail. */
 function pictureOf(record) {
   const missing = (text) => element("span", { class: "missing" }, text);
   if (!hasPicture(record)) return missing("No picture was kept");
   const image = element("img", { alt: `${nameOf(record)}: ${tally(record)}`, decoding: "sync", draggable: "false" });
-  const fail = (text) => {
-    if (!record.original || image.src.includes("thumbnails/")) image.replaceWith(missing("The picture cannot be shown"));
-    else image.src = `thumbnails/${record.file}.jpg`;
-    byId("viewer-warnings").replaceChildren(element("p", { class: "notice" }, text));
+  let fault = "";
+  const fallBack = (text) => {
+    fault = text;
+    image.src = `thumbnails/${record.file}.jpg`;
   };
-  image.addEventListener("error", () => fail("The file is not where it was"));
+  image.addEventListener("error", () => {
+    if (!record.original || fault) image.replaceWith(missing("The picture cannot be shown"));
+    else fallBack("The file is not where it was");
+  });
   image.addEventListener("load", () => {
-    const { naturalWidth: width } = image;
-    const copy = image.src.includes("thumbnails/") || !record.original;
-    if (!copy && width !== record.width) fail("The file is another one now");
-    else if (width < record.width) byId("viewer-facts").textContent = [...factsOf(record), `a copy of ${width} × ${image.naturalHeight}`].join(" · ");
+    const { naturalWidth: width, naturalHeight: height } = image;
+    if (record.original && !fault && width !== record.width) fallBack("The file is another one now");
+    else if (record === viewer.record) describe(record, width < record.width ? `a copy of ${width} × ${height}` : "", fault);
   });
   image.src = fileOf(record);
   return image;
+}
+
+/* Facts and warnings; `copy` and `fault` are of the picture that is shown. */
+function describe(record, copy = "", fault = "") {
+  byId("viewer-facts").textContent = [...factsOf(record), copy].filter(Boolean).join(" · ");
+  const warnings = [...record.warnings, fault].filter(Boolean);
+  byId("viewer-warnings").replaceChildren(...warnings.map((text) => element("p", { class: "notice" }, text)));
 }
 
 function factsOf(record) {
@@ -90,6 +98,7 @@ function refreshViewer() {
   byId("previous").disabled = place <= 0;
   byId("next").disabled = place < 0 || place >= shown.length - 1;
   const boxes = shownBoxes(record);
+  if (!boxes.includes(viewer.chosen)) viewer.chosen = null;
   byId("viewer-found").hidden = !boxes.length;
   byId("viewer-found").tBodies[0].replaceChildren(...boxes.map(rowOf));
   byId("viewer-nothing").textContent = boxes.length ? hiddenText(record, boxes) : nothingText(record);
