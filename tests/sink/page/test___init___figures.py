@@ -26,10 +26,14 @@ def compared(tmp_path_factory):
         Table("By class", ["class", "boxes", "AP"], rows, [[0, 2], [], [1]]),
         Table("Not found as anything", ["class", "times"], [["hair drier", 1]], [[1]]),
     ]
-    lines = [(f"class {n}", n, [1, 0.5, 0]) for n in range(12)]
+    lines = [(f"class {n}", n, n / 20, [1, 0.5, 0]) for n in range(12)]
     curves = [
-        Curves("Precision and recall", ("recall", "precision"), [*lines, ("all", 66, [1, 1, 0])]),
-        Curves("F1", ("confidence", "F1"), [("car", 3, [0, 1, 0]), ("all", 3, [0, 1, 0])], 0.25),
+        Curves(
+            "Precision and recall", ("recall", "precision"), [*lines, ("all", 66, 0.5, [1, 1, 0])]
+        ),
+        Curves(
+            "F1", ("confidence", "F1"), [("car", 3, 1, [0, 1, 0]), ("all", 3, 1, [0, 1, 0])], 0.25
+        ),
     ]
     return make(
         tmp_path_factory.mktemp("compared") / "page",
@@ -92,7 +96,10 @@ def test_curves_are_of_the_classes_with_most_boxes_and_of_all(browser, compared)
         "return [...document.querySelectorAll('.curves .marked')].map((e) => e.getAttribute('d'))"
     )
     assert browser.run(marks) == ["M25 0V100"]
-    assert browser.texts("#view-figures figure .legend")[0].splitlines()[:2] == ["all", "class 11"]
+    assert browser.texts("#view-figures figure .legend")[0].splitlines()[:2] == [
+        "all 0.500",
+        "class 11 0.550",
+    ]
 
 
 def test_a_verdict_is_red_or_green(browser, compared, tmp_path):
