@@ -262,3 +262,14 @@ def test_axe_has_nothing_to_say(browser, everything, compared, dark, width):
         )
         found += [(view, *one) for one in json.loads(told)]
     assert found == [], "\n".join(map(str, found))
+
+
+def test_the_first_stop_of_the_keyboard_skips_to_the_results(browser, everything):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(everything, "#view=figures")
+    browser.press(Keys.TAB)
+    assert browser.run("return document.activeElement.className") == "skip"
+    browser.press(Keys.ENTER)
+    assert browser.run("return document.activeElement.id") == "main"
+    assert browser.run("return location.hash") == "#view=figures"
