@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.eval.evaluator import FALSE, IOU, Doubles, Evaluator, Score, figure_text
+from detcli.commands.eval.evaluator import FALSE, IOU, Evaluator, Score, figure_text
 from detcli.commands.eval.labels import ClassMapping
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core import Fields
@@ -44,24 +44,10 @@ MAX_MATRIX = 100  # classes in a matrix; more would be indistinguishable
 Scores = Sequence[tuple[str, Score]]  # name and result of each category; the last is of all
 
 
-class _Line(NamedTuple):
-    """One line of a plot, labelled in the legend; lines with most boxes are drawn in colour."""
-
-    x: Doubles
-    y: Doubles
-    label: str
-    boxes: int
-
-
-def plot(
-    folder: Path, title: str, scores: Scores, confusions: Confusions, floor: float
-) -> tuple[Path, ...]:
-    """Write the plots, and return their names; `floor` is the confidence of the run."""
-    figures = (
-        _precision_recall(title, scores),
-        _f1(title, scores, confusions.conf, floor),
-        _matrix(title, confusions),
-    )
+def plot(folder: Path, title: str, scores: Scores, confusions: Confusions) -> tuple[Path, ...]:
+    """Write the plots, and return their names."""
+    lines = (_draw(title, one) for one in curves_of(scores, confusions.conf))
+    figures = (*lines, _matrix(title, confusions))
     for name, figure in zip(FILES, figures, strict=True):
         buffer = io.BytesIO()
         with warnings.catch_warnings():
@@ -71,56 +57,49 @@ def plot(
     return tuple(folder / name for name in FILES)
 
 
-def _precision_recall(title: str, scores: Scores) -> "Figure":
-    *classes, (_, overall) = scores
-    recall = np.linspace(0, 1, 101)
-    lines = [
-        _Line(recall, one.precision, f"{_name(name)} {one.metrics.map50 or 0:.3f}", one.curve.boxes)
-        for name, one in (*classes, ("mean of classes: mAP50", overall))
+def curves_of(scores: Scores, conf: float) -> tuple[Curves, Curves]:
+    """Precision by recall, and F1 by confidence, of each category and of all, in 100 steps."""
+    precision = [
+        (name, one.curve.boxes, one.metrics.map50 or 0.0, one.precision.round(3).tolist())
+        for name, one in scores
         if one.precision[0] >= 0
     ]
-    return _draw(title, "recall", f"precision (interpolated, IoU {IOU:g})", lines)
+    f1 = []
+    for name, (_, curve, _) in scores:
+        if curve.boxes:
+            heights = np.append(0, curve.f1).round(3)
+            above = np.searchsorted(-curve.score, -np.linspace(0, 1, 101))  # how many are kept
+            f1.append((name, curve.boxes, float(heights.max()), heights[above].tolist()))
+    return (
+        Curves(f"Precision at IoU {IOU:g}, with AP50", ("recall", "precision"), precision),
+        Curves(f"F1 at IoU {IOU:g}, with the best", ("confidence", "F1"), f1, conf),
+    )
 
 
-def _f1(title: str, scores: Scores, conf: float, floor: float) -> "Figure":
-    *classes, (_, overall) = scores
-    curves = [(name, one.curve) for name, one in classes if one.curve.boxes]
-    lines = []
-    for name, curve in (*curves, ("all boxes: best", overall.curve)):
-        # From each score down to the next one, F1 stays the same.
-        score = np.repeat(np.concatenate([[1.0], curve.score, [floor]]), 2)[1:-1]
-        f1 = np.repeat(np.concatenate([[0.0], curve.f1]), 2)
-        lines.append(_Line(score, f1, f"{_name(name)} {f1.max():.3f}", curve.boxes))
-    found = bool(overall.curve.hits.any())
-    if found:
-        lines[-1] = lines[-1]._replace(label=f"{lines[-1].label} above {conf:g}")
-    return _draw(title, "confidence", f"F1 (IoU {IOU:g})", lines, conf if found else None)
-
-
-def _draw(
-    title: str, x: str, y: str, lines: Sequence[_Line], marked: float | None = None
-) -> "Figure":
+def _draw(title: str, curves: Curves) -> "Figure":
     """A line for each class, those with most boxes in colour; the last one, of all, is bold."""
     from matplotlib.figure import Figure  # without pyplot, which keeps state and opens windows
 
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
-    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=x, ylabel=y)
-    axes.set_title(plot_text(title), fontsize=10)
+    across, up = curves.axes
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=across, ylabel=up)
+    axes.set_title(f"{plot_text(title)}\n{curves.title}", fontsize=10)
     axes.grid(color="0.9")
-    if marked is not None:
-        axes.axvline(marked, color="black", linewidth=0.8, linestyle=":")
-    ordered, together = sorted(lines[:-1], key=lambda one: -one.boxes), lines[-1:]
+    if curves.marked is not None:
+        axes.axvline(curves.marked, color="black", linewidth=0.8, linestyle=":")
+    ordered, together = sorted(curves.lines[:-1], key=lambda one: -one[1]), curves.lines[-1:]
     coloured, grey = ordered[:MAX_COLOURS], ordered[MAX_COLOURS:]
     handles: list[Line2D] = []
-    for one in grey:
-        handles = axes.plot(one.x, one.y, color="0.8", linewidth=0.6)  # one entry for all of them
-    for one in coloured:
-        handles += axes.plot(one.x, one.y, linewidth=1.2)
-    for one in together:
-        handles += axes.plot(one.x, one.y, color="black", linewidth=2.2)
+    steps = np.linspace(0, 1, 101)
+    for *_, heights in grey:
+        handles = axes.plot(steps, heights, color="0.8", linewidth=0.6)  # one entry for all of them
+    for *_, heights in coloured:
+        handles += axes.plot(steps, heights, linewidth=1.2)
+    for *_, heights in together:
+        handles += axes.plot(steps, heights, color="black", linewidth=2.2)
     labels = [f"each of {len(grey)} other classes"] if grey else []
-    labels += [one.label for one in (*coloured, *together)]
+    labels += [f"{_name(name)} {figure:.3f}" for name, _, figure, _ in (*coloured, *together)]
     if handles:
         axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     return figure
@@ -247,7 +226,7 @@ class EvaluationPage:
         confused = evaluator.confusions(conf).values()  # in the order of the report's
         where = [[numbers[image_id] for image_id in dict.fromkeys(one)] for one in confused]
         tables = _tables(report, counts, wrong, where)
-        self._conclusion = Conclusion(summary, tables, _curves(scores, conf))
+        self._conclusion = Conclusion(summary, tables, curves_of(scores, conf))
 
     def close(self) -> None:
         """Complete the page, as far as it came."""
@@ -289,22 +268,3 @@ def _tables(
         if chosen:
             tables.append(Table(title, columns, *zip(*chosen, strict=True)))
     return tables
-
-
-def _curves(scores: Scores, conf: float) -> list[Curves]:
-    """Precision by recall, and F1 by confidence, of each category and of all."""
-    steps = np.arange(101) / 100
-    precision = [
-        (name, one.curve.boxes, one.precision.round(3).tolist())
-        for name, one in scores
-        if one.precision[0] >= 0
-    ]
-    f1 = []
-    for name, (_, curve, _) in scores:
-        if curve.boxes:
-            above = np.searchsorted(-curve.score, -steps)  # how many scores are kept
-            f1.append((name, curve.boxes, np.append(0, curve.f1)[above].round(3).tolist()))
-    return [
-        Curves(f"Precision and recall at IoU {IOU:g}", ("recall", "precision"), precision),
-        Curves(f"F1 at IoU {IOU:g}", ("confidence", "F1"), f1, conf),
-    ]

@@ -228,7 +228,7 @@ class Evaluation(CocoIds):
             advice,
             self.findings.report(),
             failed=tuple(self.failed),
-            plots=plot(plots, title, scores, confusions, conf) if plots else (),
+            plots=plot(plots, title, scores, confusions) if plots else (),
         )
         if self.page is not None:
             self.page.finish(report, evaluator, mapping, names, scores)

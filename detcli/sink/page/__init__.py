@@ -102,7 +102,8 @@ class Curves(NamedTuple):
 
     title: str
     axes: tuple[str, str]
-    lines: Sequence[tuple[str, int, Sequence[float]]]  # name, boxes, and heights in equal steps
+    # of each line its name, boxes, the figure beside the name, and heights in equal steps
+    lines: Sequence[tuple[str, int, float, Sequence[float]]]
     marked: float | None = None  # a place on the first axis
 
 

@@ -63,12 +63,13 @@ def test_curves_and_sides_have_names(evaluated):
     assert [kind[5] for kind in run["kinds"]] == [None, 0, 1]
     assert entries[0]["found"][0][7:] == [None, 8, 8, 16, 16]  # the label that it matches
     precision, f1 = run["curves"]
-    assert precision[:2] == ["Precision and recall at IoU 0.5", ["recall", "precision"]]
-    *_, (name, boxes, heights) = precision[2]
+    assert precision[:2] == ["Precision at IoU 0.5, with AP50", ["recall", "precision"]]
+    *_, (name, boxes, figure, heights) = precision[2]
     assert (name, boxes, len(heights)) == ("all", 3, 101)
-    assert sum(heights) / 101 == pytest.approx(report["metrics"]["map50"], abs=1e-3)
+    assert figure == report["metrics"]["map50"]
+    assert sum(heights) / 101 == pytest.approx(figure, abs=1e-3)
     assert f1[3] == report["confusions"]["conf"]
-    assert f1[2][-1][2][99] == pytest.approx(2 * 2 / (3 + 3), abs=1e-3)  # all score 1
+    assert f1[2][-1][3][99] == pytest.approx(2 * 2 / (3 + 3), abs=1e-3)  # all score 1
 
 
 @pytest.mark.parametrize(("option", "name"), [("--save-coco", "c.json"), ("--plots", "")])

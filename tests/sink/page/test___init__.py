@@ -154,7 +154,7 @@ def test_a_comparison_has_kinds_counterparts_and_tables(page):
     ]
     made.add(fields(), grey(), rows)
     table = Table("Classes", ["class", "AP"], [["c\0t", None], ["b", 1]], [[0], []])
-    curves = Curves("F1", ("confidence", "F1"), [("c\0t", 3, [0, 0.5])], 0.25)
+    curves = Curves("F1", ("confidence", "F1"), [("c\0t", 3, 0.5, [0, 0.5])], 0.25)
     made.close(Conclusion(["1 box is missing"], [table], [curves], agree=False))
     (entry,) = pages.entries(page)
     assert entry["found"] == [[0, 0.9, 1, 2, 3, 4, 0, 0.8, 2, 3, 4, 5], [0, None, 1, 2, 3, 4, 0]]
@@ -163,7 +163,7 @@ def test_a_comparison_has_kinds_counterparts_and_tables(page):
     assert run["sides"] == ["a", "b"]
     assert run["summary"] == ["1 box is missing"]
     assert run["tables"] == [["Classes", ["class", "AP"], [["c\\x00t", None], ["b", 1]], [[0], []]]]
-    assert run["curves"] == [["F1", ["confidence", "F1"], [["c\\x00t", 3, [0, 0.5]]], 0.25]]
+    assert run["curves"] == [["F1", ["confidence", "F1"], [["c\\x00t", 3, 0.5, [0, 0.5]]], 0.25]]
     assert run["agree"] is False
 
 

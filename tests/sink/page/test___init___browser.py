@@ -389,7 +389,9 @@ def test_names_are_never_markup(browser, tmp_path):
     records += [failure(name, name, name) for name in HOSTILE]
     about = About("predict", [(name, name) for name in HOSTILE[:5]])
     tables = [Table(HOSTILE[0], HOSTILE[:3], [[HOSTILE[0], 1, None]])]
-    curves = [Curves(HOSTILE[0], HOSTILE[:2], [(HOSTILE[0], 1, [0.5, 1]), (HOSTILE[1], 1, [1])])]
+    curves = [
+        Curves(HOSTILE[0], HOSTILE[:2], [(HOSTILE[0], 1, 1, [0.5, 1]), (HOSTILE[1], 1, 1, [1])])
+    ]
     ended = Conclusion(HOSTILE[:3], tables, curves)
     place = make(tmp_path / "page", records, about, conclusion=ended)
     foreign = """return document.querySelectorAll(

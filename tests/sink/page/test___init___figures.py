@@ -26,10 +26,14 @@ def compared(tmp_path_factory):
         Table("By class", ["class", "boxes", "AP"], rows, [[0, 2], [], [1]]),
         Table("Not found as anything", ["class", "times"], [["hair drier", 1]], [[1]]),
     ]
-    lines = [(f"class {n}", n, [1, 0.5, 0]) for n in range(12)]
+    lines = [(f"class {n}", n, n / 20, [1, 0.5, 0]) for n in range(12)]
     curves = [
-        Curves("Precision and recall", ("recall", "precision"), [*lines, ("all", 66, [1, 1, 0])]),
-        Curves("F1", ("confidence", "F1"), [("car", 3, [0, 1, 0]), ("all", 3, [0, 1, 0])], 0.25),
+        Curves(
+            "Precision and recall", ("recall", "precision"), [*lines, ("all", 66, 0.5, [1, 1, 0])]
+        ),
+        Curves(
+            "F1", ("confidence", "F1"), [("car", 3, 1, [0, 1, 0]), ("all", 3, 1, [0, 1, 0])], 0.25
+        ),
     ]
     return make(
         tmp_path_factory.mktemp("compared") / "page",
@@ -98,7 +102,10 @@ def test_curves_are_of_the_classes_with_most_boxes_and_of_all(browser, compared)
         "return [...document.querySelectorAll('.curves .marked')].map((e) => e.getAttribute('d'))"
     )
     assert browser.run(marks) == ["M25 0V100"]
-    assert browser.texts("#view-figures figure .legend")[0].splitlines()[:2] == ["all", "class 11"]
+    assert browser.texts("#view-figures figure .legend")[0].splitlines()[:2] == [
+        "all 0.500",
+        "class 11 0.550",
+    ]
 
 
 def test_a_verdict_is_red_or_green(browser, compared, tmp_path):
@@ -271,3 +278,14 @@ def test_axe_has_nothing_to_say(browser, everything, compared, dark, width):
         )
         found += [(view, *one) for one in json.loads(told)]
     assert found == [], "\n".join(map(str, found))
+
+
+def test_the_first_stop_of_the_keyboard_skips_to_the_results(browser, everything):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(everything, "#view=figures")
+    browser.press(Keys.TAB)
+    assert browser.run("return document.activeElement.className") == "skip"
+    browser.press(Keys.ENTER)
+    assert browser.run("return document.activeElement.id") == "main"
+    assert browser.run("return location.hash") == "#view=figures"

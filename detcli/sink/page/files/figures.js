@@ -154,7 +154,7 @@ function curves() {
     }
     svg.append(vector("text", { x: 50, y: 111, "text-anchor": "middle" }, across), vector("text", { x: 0, y: -2 }, up));
     if (marked !== null) svg.append(vector("path", { d: `M${100 * marked} 0V100`, class: "marked" }));
-    const draw = ([name, , heights], style) => {
+    const draw = ([name, , , heights], style) => {
       const d = `M${heights.map((height, at) => `${(100 * at) / (heights.length - 1)} ${100 * (1 - height)}`).join("L")}`;
       const path = vector("path", { d, ...style }, vector("title", {}, name));
       svg.append(path);
@@ -164,7 +164,7 @@ function curves() {
     const coloured = ordered.slice(0, CURVES).map((line) => [line, page.classes.find(({ name }) => name === line[0])?.colour || OTHERS]);
     const entries = [[all, "currentColor", "all"], ...coloured].map(([line, colour, kind]) => {
       const path = draw(line, { stroke: colour, class: kind || "" });
-      const entry = legendEntry(line[0], "swatch", colour);
+      const entry = legendEntry(`${line[0]} ${line[2].toFixed(3)}`, "swatch", colour);
       entry.addEventListener("pointerenter", () => path.classList.add("lit"));
       entry.addEventListener("pointerleave", () => path.classList.remove("lit"));
       return entry;
