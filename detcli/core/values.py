@@ -323,6 +323,7 @@ class Tiling:
     Attributes:
         size: Side of a tile in pixels of the picture.
         overlap: The least part of a tile's side that it shares with the next.
+        crowd: The least number of detections in the whole picture for it to be cut; 0 to cut all.
 
     Raises:
         UsageError: A value is out of range.
@@ -330,6 +331,7 @@ class Tiling:
 
     size: int
     overlap: float = 0.2
+    crowd: int = 0
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -342,18 +344,24 @@ class Tiling:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `640` or `640,overlap=0.2`."""
+        """Read `640`, `640,overlap=0.2` or `640,crowd=10`."""
         found = re.fullmatch(
-            r"\s*([0-9]{1,9})\s*(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?", text, re.ASCII
+            r"\s*([0-9]{1,9})\s*(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?"
+            r"(?:,\s*crowd\s*=\s*([0-9]{1,9})\s*)?",
+            text,
+            re.ASCII,
         )
         if found is None:
             raise UsageError(
-                f"--tile '{text}' is not a size in pixels", "write 640, or 640,overlap=0.2"
+                f"--tile '{text}' is not a size in pixels",
+                "write 640, 640,overlap=0.2 or 640,crowd=10",
             )
-        return cls(int(found[1]), float(found[2] or 0.2))
+        return cls(int(found[1]), float(found[2] or 0.2), int(found[3] or 0))
 
     def __str__(self) -> str:
-        return f"{self.size},overlap={self.overlap:.12g}"
+        return f"{self.size},overlap={self.overlap:.12g}" + f",crowd={self.crowd}" * bool(
+            self.crowd
+        )
 
     def areas(self, size: "Size") -> list[Area]:
         """What is looked at in a picture of (height, width): its tiles row by row, then the whole.
