@@ -136,7 +136,7 @@ class RunStatus:
         yield Text(f"{shards}, {self.inputs} inputs")
         if self.last_s is not None:
             yield Text(f"last part {self.last_s:.0f} s ago")
-        if self.left_s is not None:
+        if self.left_s:
             yield Text(
                 f"{self.inputs_per_s:.1f} inputs/s; the rest takes {self.left_s / 60:.0f} min"
             )

@@ -232,8 +232,7 @@ class Tolerance:
 
 def parse_confidence(text: str) -> dict[str, Any]:
     """Read `0.25,person=0.5`: the confidence of all classes, if given, and of single ones."""
-    every: float | None = None
-    single = []
+    found: dict[str, float] = {}  # "" for all classes
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if not entries:
         raise UsageError(f"--conf '{text}' is an empty list", "leave the option out")
@@ -245,11 +244,14 @@ def parse_confidence(text: str) -> dict[str, Any]:
             raise UsageError(
                 f"--conf '{text}': '{number}' is not a number", "write 0.25, or 0.25,person=0.5"
             ) from None
-        if equals:
-            single.append((name.strip(), value))
-        else:
-            every = value
-    return {"conf": every, "class_conf": tuple(single)}
+        name = name.strip() if equals else ""
+        if name in found:
+            raise UsageError(
+                f"--conf '{text}' has two confidences for {name or 'all classes'}",
+                "write 0.25, or 0.25,person=0.5",
+            )
+        found[name] = value
+    return {"conf": found.pop("", None), "class_conf": tuple(found.items())}
 
 
 def parse_tolerance(text: str) -> dict[str, float]:
