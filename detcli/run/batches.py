@@ -286,7 +286,7 @@ class BatchDetector:
     ) -> list[Detections]:
         """Detect in tiles, and in whole pictures, of which what is found may be known already.
 
-        Of that, only what is larger than the overlap counts: the rest is whole in some tile.
+        Of that, only what is larger than the overlap counts.
         """
         areas = [tiling.areas(picture.pixels.shape[:2]) for picture in pictures]
         cut = areas if wholes is None else [parts[:-1] for parts in areas]
@@ -298,11 +298,10 @@ class BatchDetector:
         rows = iter(self._detect_side_by_side(views, self.batch // (1 + len(self._helpers))))
         with self.times.stage(Stage.SELECTION):
             found = [[*itertools.islice(rows, len(parts))] for parts in cut]
-            for views_found, whole in zip(found, wholes or (), strict=wholes is not None):
-                sides = (whole.xyxy[:, 2:] - whole.xyxy[:, :2]).max(axis=1)  # (N,)
-                large = sides > tiling.overlap * tiling.size
-                views_found.append(whole[large])
-            return [merge(each, parts) for each, parts in zip(found, areas, strict=True)]
+            for in_views, whole in zip(found, wholes or (), strict=wholes is not None):
+                in_views.append(whole)
+            small = 0 if wholes is None else tiling.overlap * tiling.size
+            return [merge(each, parts, small) for each, parts in zip(found, areas, strict=True)]
 
     def _detect_side_by_side(self, views: Sequence[Picture], size: int) -> list[Detections]:
         """Detect on many pictures in batches, on this detector and its helpers."""
