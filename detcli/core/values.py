@@ -280,7 +280,7 @@ for _power, _letter in enumerate("kmgt", start=1):
     _BYTES[f"{_letter}b"] = 10 ** (3 * _power)
 
 
-_SECONDS = {"": 1, "ms": 0.001, "s": 1, "min": 60, "h": 3600}
+_SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def parse_size(text: str) -> int:
