@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from detcli.cli.messages import fetching, progress, say, set_verbosity
-from detcli.cli.options import LINE, MODEL_ARGUMENT, adapted, command
+from detcli.cli.options import LINE, MODEL_ARGUMENT, adapted, command, read_defaults
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core import frozen
 from detcli.core.config import INPUT, OUTPUT, Config, Messages
@@ -132,21 +132,15 @@ def tune(
         write_report(report, report_format, render)
         if request.plot is not None:
             plot(report, request.plot)
-        shown = None if page is None else tuning.write_page(page)
+        done = [] if page is None else [tuning.write_page(page)]
     for doubt in report.doubts:
         warnings.warn(doubt, DetcliWarning, stacklevel=1)
     if not report.choices:
         raise CheckError("nothing was chosen: no way was measured", "see the reasons in the report")
     if defaults is not None:
         write_defaults(defaults, report)
-    for done in (
-        page
-        and (
-            f"wrote a page of {shown}: {page / 'index.html'}"
-            if shown
-            else "no other way ran: no page was written"
-        ),
-        defaults and f"wrote the choice to {defaults}: predict uses it for {config.running.model}",
-    ):
-        if done and not quiet:
-            say(done)
+        done.append(f"wrote the choice to {defaults}: predict uses it for {report.model}")
+        if decided := {"device", "half"} & read_defaults().keys():
+            done.append(f"{defaults} sets {decided.pop()}, too, to which the choice gives way")
+    for sentence in [] if quiet else done:
+        say(sentence)

@@ -83,11 +83,6 @@ class Way:
         return " ".join(filter(None, [self.device, precision, *sizes]))
 
     @property
-    def is_plain(self) -> bool:
-        """Whether batch and workers suit the device."""
-        return self.batch is None and self.workers is None
-
-    @property
     def options(self) -> dict[str, str | int | bool]:
         """Its options in the user's file; of 8 bits, the model is another one."""
         every = {name: getattr(self, name) for name in ("device", "half", "batch", "workers")}
@@ -96,10 +91,8 @@ class Way:
     @property
     def words(self) -> list[str]:
         """The same as one types them."""
-        pairs = ((f"--{name}", value) for name, value in self.options.items())
-        return [
-            one for flag, value in pairs for one in (flag, str(value))[: 1 + (value is not True)]
-        ]
+        pairs = ([f"--{name}", str(value)] for name, value in self.options.items())
+        return [word for pair in pairs for word in pair if word != "True"]
 
 
 @dataclass(slots=True)
@@ -144,18 +137,11 @@ class Choice:
 
 
 @frozen
-class TunedModel:
-    """The model as it was named, and the SHA-256 of all that decides its answers."""
-
-    file: str
-    sha256: str
-
-
-@frozen
 class TuneReport:
     """All ways that were tried; the first is the reference, and simpler ones come first."""
 
-    model: TunedModel
+    model: str  # as it was named
+    sha256: str  # of all that decides its answers
     machine: str
     conf: float
     tolerance: Tolerance
@@ -167,8 +153,8 @@ class TuneReport:
 
 def render(report: TuneReport) -> Iterator["RenderableType"]:
     """Lay out a report: the ways, those that did not work, and the choices."""
-    yield line((report.model.file, "bold"), (f" on {report.machine}", "dim"))
-    yield table([row for row in report.rows if row.error is None])
+    yield line((report.model, "bold"), (f" on {report.machine}", "dim"))
+    yield table([row for row in report.rows if row.one or row.many])
     for row in report.rows:
         if row.error is not None:
             yield line((f"{row.name}: ", "yellow"), (row.error, ""))
@@ -196,19 +182,13 @@ def plot(report: TuneReport, path: Path) -> None:
         error = [[figure.estimate - figure.low], [figure.high - figure.estimate]]
         colour = "tab:green" if row.name in chosen else "tab:blue" if row.keeps_boxes else "0.6"
         axes.errorbar(equal, figure.estimate, error, fmt="o", color=colour)
-        axes.annotate(
-            f"{plot_text(row.name)}  ",
-            (equal, figure.estimate),
-            ha="right",
-            va="bottom",
-            fontsize=8,
-        )
+        axes.text(equal, figure.estimate, f"{row.name}  ", ha="right", va="bottom", fontsize=8)
     least = 100 * (1 - report.tolerance.boxes)
     axes.axvline(least, color="black", linewidth=0.8, linestyle=":")
     axes.set(xlabel=f"equal boxes in % (wanted: {least:g})", ylabel="pictures a second")
     axes.set_ylim(bottom=0)
     axes.margins(x=0.25)
-    axes.set_title(plot_text(f"{report.model.file} on {report.machine}"), fontsize=10)
+    axes.set_title(plot_text(f"{report.model} on {report.machine}"), fontsize=10)
     axes.grid(color="0.9")
     buffer = io.BytesIO()
     canvas.savefig(buffer, format="png", dpi=120)
@@ -219,12 +199,7 @@ def plot(report: TuneReport, path: Path) -> None:
 
 
 def writable_defaults() -> Path:
-    """The user's file of defaults, existing or not.
-
-    Raises:
-        UsageError: There is none.
-        OutputError: It cannot be written.
-    """
+    """The user's file of defaults, existing or not; raises an error if it cannot be written."""
     path = defaults_file()
     if path is None or str(path) == os.devnull:
         hint = f"name a file with {FILE_VARIABLE}, or leave out --write"
@@ -235,15 +210,11 @@ def writable_defaults() -> Path:
 
 
 def write_defaults(path: Path, report: TuneReport) -> None:
-    """Add the choices for a model on this machine, in place of earlier ones.
-
-    Raises:
-        OutputError: The file cannot be written, or has something that is in the way.
-    """
+    """Add the choices for a model on this machine, in place of earlier ones."""
     text = read_text(path) if path.exists() else ""
     choices = {choice.kind: choice.options for choice in report.choices}
-    header = f"[{TUNED}.{report.model.sha256}.{_toml(report.machine)}]"
-    parts = [f"{header}  # {printable(report.model.file)}"]
+    header = f"[{TUNED}.{report.sha256}.{_toml(report.machine)}]"
+    parts = [f"{header}  # {printable(report.model)}"]
     for kind, options in choices.items():
         values = ", ".join(f"{name} = {_toml(value)}" for name, value in options.items())
         parts.append(f"{kind} = {{ {values} }}")
@@ -251,7 +222,7 @@ def write_defaults(path: Path, report: TuneReport) -> None:
     kept = re.sub(rf"^{re.escape(header)}.*\n(?:(?!\[).*\n?)*", "", text, flags=re.MULTILINE)
     new = "\n".join([*filter(None, [kept.rstrip()]), "", *parts, ""]).lstrip("\n")
     wanted = tomllib.loads(text)
-    wanted.setdefault(TUNED, {}).setdefault(report.model.sha256, {})[report.machine] = choices
+    wanted.setdefault(TUNED, {}).setdefault(report.sha256, {})[report.machine] = choices
     with contextlib.suppress(ValueError):
         if tomllib.loads(new) == wanted:
             write_output(path, new.encode())

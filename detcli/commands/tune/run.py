@@ -20,7 +20,6 @@ from detcli.commands.tune.report import (
     BoxAgreement,
     Choice,
     Figure,
-    TunedModel,
     TuneReport,
     TuneRow,
     Way,
@@ -53,6 +52,9 @@ REACH = 1.25
 SHOWN = 4  # pictures in the command line of a choice
 SHARE = 0.005  # of the boxes, which may differ by default
 
+READ = ("nms", "imgsz", "box_format", "preprocess")
+"""Options that say how a model is read, for all commands that run one."""
+
 ANYTHING = "score=1,corner=1e9,boxes=100%,tensor=1e9"
 """What convert is to accept: the boxes of 8 bits are compared here, as all others are."""
 
@@ -61,19 +63,12 @@ FAILED = {InputError.exit_code, CheckError.exit_code}
 
 
 class Tuning:
-    """Tries ways to run a model, within a time, and says which is the fastest.
-
-    What is written to `folder` are records and a model in 8 bits.
-
-    Raises:
-        ModelError: The model cannot be used.
-        UsageError: A tolerance is out of range, or nothing says where the pictures are.
-    """
+    """Tries ways to run a model, within a time, and says which is the fastest."""
 
     def __init__(
         self, request: TuneRequest, located: ModelFile, devices: Sequence[Device], folder: Path
     ) -> None:
-        """Plan what to try; without `devices`, one of each kind."""
+        """Plan what to try; without `devices`, one of each kind. Records go to `folder`."""
         self._request, self._config, self._folder = request, request.config, folder
         self._begun_s, self._name = time.monotonic(), located.name
         self._tolerance = replace(COARSE, **{"boxes": SHARE, **(request.tolerance or {})})
@@ -161,7 +156,7 @@ class Tuning:
         """Compare the boxes of a way, and measure it for the first time; the error, if it fails."""
         try:
             self._compare(row)
-            if row.way.is_plain:
+            if _is_plain(row):
                 self._measure_alone(row)
             self._measure_many(row)
         except DetcliError as error:
@@ -181,8 +176,9 @@ class Tuning:
             path = str(self._folder / f"{self._name}-int8.onnx")
             calibrate = [one for name in self._pictures for one in ("--calibrate", name)]
             asked = ["-o", path, "--int8", *calibrate, "--tolerance", ANYTHING]
+            asked += words(self._config, READ[-2:])
             try:
-                self._ask("convert", *asked, *self._settings("box_format", "preprocess"))
+                self._ask("convert", *asked, "--", self._model)
                 self._int8 = path
             except DetcliError as error:
                 self._int8 = error
@@ -190,8 +186,8 @@ class Tuning:
             raise self._int8
         return self._int8
 
-    def _settings(self, *names: str, model: str = "") -> list[str]:
-        return [*words(self._config, names), "--", model or self._model]
+    def _options(self, row: TuneRow) -> list[str]:
+        return [*row.way.words, *words(self._config, READ)]
 
     def _records(self, row: TuneRow) -> str:
         """The file with the records of a way."""
@@ -200,10 +196,9 @@ class Tuning:
     def _compare(self, row: TuneRow) -> None:
         """Compare the boxes of a way with those of the reference."""
         model = self._model_of(row.way)
-        options = [*row.way.words, *words(self._config, READ)]
         lowered = str(max(0.0, self._conf - self._tolerance.score))
         how = ["--conf", lowered, "-o", self._records(row), "--model", model]
-        self._ask("predict", *options, *how, "--", *self._pictures)
+        self._ask("predict", *self._options(row), *how, "--", *self._pictures)
         if row is not self._reference:
             report = self._verify(row)
             found = report["detections"]
@@ -216,8 +211,8 @@ class Tuning:
                     found["largest_corner_difference"],
                 )
             row.keeps_boxes = report["agree"]
-        if self._request.data is not None and row.way.is_plain:
-            options += ["--data", str(self._request.data)]
+        if self._request.data is not None and _is_plain(row):
+            options = [*self._options(row), "--data", str(self._request.data)]
             row.map50_95 = self._ask("eval", *options, "--", model)["metrics"]["map50_95"]
 
     def _verify(self, row: TuneRow, *more: str, limited: bool = True) -> Any:  # noqa: ANN401 - JSON
@@ -232,8 +227,7 @@ class Tuning:
         """Measure a way as bench does."""
         how = ["--mode", mode, "--seconds", str(self._request.budget / PARTS)]
         how += ["--cold-starts", str(cold_starts), "--model", self._model_of(row.way)]
-        options = [*row.way.words, *words(self._config, READ)]
-        report = self._ask("bench", *how, *options, "--", *self._pictures)
+        report = self._ask("bench", *how, *self._options(row), "--", *self._pictures)
         self._measured += 1
         self._disturbed += report["noise"]["warnings"][:1]
         peaks = report["memory"]
@@ -303,7 +297,8 @@ class Tuning:
         if not any(row.boxes for row in self._rows):
             doubts.append(f"no boxes above {self._conf:g} were compared: name pictures with some")
         return TuneReport(
-            model=TunedModel(public_name(self._model), self._sha256),
+            model=public_name(self._model),
+            sha256=self._sha256,
             machine=machine_name(),
             conf=self._conf,
             tolerance=self._tolerance,
@@ -321,8 +316,7 @@ class Tuning:
             options["model"] = model = self._keep(Path(self._model_of(row.way)))
         given = [*map(public_name, self._request.pictures)]
         shown = [*given[:SHOWN], *["..."] * (len(given) > SHOWN)] or ["PICTURES"]
-        settings = words(self._config, READ)
-        command = ["detcli", "predict", "--model", model, *row.way.words, *settings, *shown]
+        command = ["detcli", "predict", "--model", model, *self._options(row), *shown]
         return Choice(
             kind=kind,
             way=row.name,
@@ -340,32 +334,29 @@ class Tuning:
         write_file(kept, path.read_bytes())
         return str(kept.resolve())
 
-    def write_page(self, folder: Path) -> str | None:
-        """Write a page of what the fastest other way finds, chosen or not; its name."""
-        others = [row for row in self._rows if row.boxes is not None and row.many is not None]
-        if not others:
-            return None
-        fastest = max(others, key=lambda row: row.many.estimate if row.many else 0)
+    def write_page(self, folder: Path) -> str:
+        """Write a page of what the fastest other way finds, chosen or not; says what it did."""
+        rates = {row.name: row.many.estimate for row in self._rows if row.boxes and row.many}
+        if not rates:
+            return "no other way ran, so there is no page"
+        [fastest] = [row for row in self._rows if row.name == max(rates, key=rates.__getitem__)]
         self._verify(fastest, "--report", str(folder), limited=False)
-        return fastest.name
+        return f"wrote a page of {fastest.name} beside the CPU: {folder / 'index.html'}"
 
 
-READ = ("nms", "imgsz", "box_format", "preprocess")
-"""Options that say how a model is read, for all commands that run one."""
+def _is_plain(row: TuneRow) -> bool:
+    """Whether batch and workers are what suits the device."""
+    return row.way.batch is None and row.way.workers is None
 
 
 def pictures_of(data: Path | None) -> tuple[str, ...]:
-    """Where the pictures of labelled data usually are: in its folder `images`, or beside it.
-
-    Raises:
-        UsageError: They are elsewhere.
-    """
-    if data is None:
-        return ()
-    for folder in (data / "images", data, data.parent / "images"):
-        if folder.is_dir():
-            return (str(folder),)
-    raise UsageError(f"--data {data} does not say where its pictures are", "name them: PICTURES...")
+    """The folder where the pictures of labelled data usually are."""
+    folders = [] if data is None else [data / "images", data, data.parent / "images"]
+    found = [str(folder) for folder in folders if folder.is_dir()]
+    if folders and not found:
+        hint = "name them: PICTURES..."
+        raise UsageError(f"--data {data} does not say where its pictures are", hint)
+    return tuple(found[:1])
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
