@@ -40,6 +40,7 @@ PAGES = {
     "convert": "convert.md",
     "inspect": "output.md",
     "models": "models.md",
+    "tune": "tune.md",
     "verify": "verify.md",
 }
 """Where the documentation shows a command's JSON by example."""

@@ -6,69 +6,20 @@ report.py   what was found, the choice, the user's file, the chart
 
 import tempfile
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 
 from detcli.cli.messages import fetching, progress, say, set_verbosity
-from detcli.cli.options import LINE, MODEL_ARGUMENT, adapted, command, read_defaults
+from detcli.cli.options import MODEL_ARGUMENT, adapted, command, read_defaults
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
-from detcli.core import frozen
 from detcli.core.config import INPUT, OUTPUT, Config, Messages
-from detcli.core.device import AUTO
 from detcli.core.errors import CheckError, DetcliWarning, loading
 from detcli.core.options import option
 from detcli.core.values import parse_duration, parse_tolerance, parse_writable
 
 
-@frozen
-class TuneRequest:
-    """What to tune, in a Config, and how the best way is chosen."""
-
-    config: Config
-    pictures: tuple[str, ...] = option(
-        (),
-        "PICTURES...",
-        "Pictures to compare and to time on: files, folders, quoted glob patterns; default: a "
-        "built-in picture.",
-    )
-    data: Path | None = option(
-        None,
-        "--data DATA",
-        "Labelled pictures, as in eval: adds mAP. Without PICTURES, those in its folder images.",
-        panel=INPUT,
-    )
-    tolerance: dict[str, float] | None = option(
-        None,
-        "--tolerance LIST",
-        "How far boxes may differ from those of the model on the CPU, as verify counts them; "
-        "default: boxes=0.5%,score=0.05,corner=4.",
-        parse=parse_tolerance,
-    )
-    budget: float = option(
-        300,
-        "--budget TIME",
-        "Measure for about this long: 90s, 5min, 1h. A longer one measures more exactly.",
-        range=(0, None),
-        parse=parse_duration,
-    )
-    write: bool = option(
-        False,
-        "--write",
-        "Keep the choice in detcli.toml: predict uses it for this model on this machine.",
-        panel=OUTPUT,
-    )
-    plot: Path | None = option(
-        None,
-        "--plot FILE.png",
-        "Plot pictures a second over the share of equal boxes.",
-        panel=OUTPUT,
-        parse=parse_writable,
-    )
-
-
 @command(
     MODEL_ARGUMENT,
-    adapted("device", default=(AUTO,), help="Try only these devices; default: all there are."),
+    adapted("device", shared=False, help="Try only these devices; default: auto, all there are."),
     adapted(
         "conf",
         help="Compare detections with scores above this; default: what the model recommends, or "
@@ -88,10 +39,48 @@ detcli tune yolov10n pics --write
 detcli tune yolov10n --data coco/instances.json --plot tune.png
 """,
 )
-def tune(
+def tune(  # noqa: PLR0913 - an option each
+    *,
     config: Config,
-    origins: Mapping[str, str],
-    request: TuneRequest,
+    pictures: tuple[str, ...] = option(
+        (),
+        "PICTURES...",
+        "Pictures to compare and to time on: files, folders, quoted glob patterns; default: a "
+        "built-in picture.",
+    ),
+    data: Path | None = option(
+        None,
+        "--data DATA",
+        "Labelled pictures, as in eval: adds mAP. Without PICTURES, those in its folder images.",
+        panel=INPUT,
+    ),
+    tolerance: dict[str, float] | None = option(
+        None,
+        "--tolerance LIST",
+        "How far boxes may differ from those of the model on the CPU, as verify counts them; "
+        "default: boxes=0.5%,score=0.05,corner=4.",
+        parse=parse_tolerance,
+    ),
+    budget: float = option(
+        300,
+        "--budget TIME",
+        "Measure for about this long: 90s, 5min, 1h. A longer one measures more exactly.",
+        range=(0, None),
+        parse=parse_duration,
+    ),
+    write: bool = option(
+        False,
+        "--write",
+        "Keep the choice in detcli.toml: predict uses it for this model on this machine.",
+        panel=OUTPUT,
+    ),
+    plot: Path | None = option(
+        None,
+        "--plot FILE.png",
+        "Plot pictures a second over the share of equal boxes.",
+        panel=OUTPUT,
+        parse=parse_writable,
+    ),
     report_format: ReportFormat | None = REPORT_FORMAT,
 ) -> None:
     """Find the fastest way to run a model here that keeps its boxes.
@@ -103,7 +92,7 @@ def tune(
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
-    from detcli.commands.tune.report import plot, render, writable_defaults, write_defaults
+    from detcli.commands.tune.report import draw, render, writable_defaults, write_defaults
     from detcli.commands.tune.run import Tuning
     from detcli.core.files import open_output
     from detcli.core.opencv import silence_opencv
@@ -111,17 +100,17 @@ def tune(
     from detcli.source.sources import InputGuard
 
     silence_opencv()
-    InputGuard([config.running.model, *request.pictures]).refuse([request.plot])
-    if request.plot is not None:
+    InputGuard([config.running.model, *pictures]).refuse([plot])
+    if plot is not None:
         with loading("matplotlib", 'pip install "detcli[eval]"'):
             import matplotlib as mpl  # noqa: F401 - whether it loads
-        open_output(request.plot).discard()  # an error now, not after the measurement
-    defaults = writable_defaults() if request.write else None
+        open_output(plot).discard()  # an error now, not after the measurement
+    defaults = writable_defaults() if write else None
     with fetching() as show:
         located = locate(config, show)
-    devices = config.running.device if origins.get("device") == LINE else ()
     with tempfile.TemporaryDirectory(prefix="detcli-", ignore_cleanup_errors=True) as folder:
-        tuning, page = Tuning(request, located, devices, Path(folder)), config.writing.report
+        tuning = Tuning(config, located, Path(folder), pictures, tolerance, budget, data)
+        page = config.writing.report
         with progress(
             lambda: tuning.steps,
             wanted=not quiet,
@@ -130,8 +119,8 @@ def tune(
             tuning.run(advance)
         report = tuning.report()
         write_report(report, report_format, render)
-        if request.plot is not None:
-            plot(report, request.plot)
+        if plot is not None:
+            draw(report, plot)
         done = [] if page is None else [tuning.write_page(page)]
     for doubt in report.doubts:
         warnings.warn(doubt, DetcliWarning, stacklevel=1)

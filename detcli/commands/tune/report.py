@@ -168,7 +168,7 @@ def render(report: TuneReport) -> Iterator["RenderableType"]:
         yield line((f"  {choice.command}", "bold"))
 
 
-def plot(report: TuneReport, path: Path) -> None:
+def draw(report: TuneReport, path: Path) -> None:
     """Draw pictures a second over the share of equal boxes."""
     from matplotlib.figure import Figure as Canvas  # without pyplot, which opens windows
 

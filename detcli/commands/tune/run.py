@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from detcli.cli.messages import process_error
 from detcli.cli.options import FILE_VARIABLE
-from detcli.commands.tune import TuneRequest
 from detcli.commands.tune.report import (
     KINDS,
     BoxAgreement,
@@ -27,6 +26,7 @@ from detcli.commands.tune.report import (
 )
 from detcli.core.cache import cache_folder, make_cache_folders
 from detcli.core.comparison import COARSE
+from detcli.core.config import Config
 from detcli.core.device import Device, DeviceKind
 from detcli.core.errors import CheckError, DetcliError, DeviceError, InputError, UsageError
 from detcli.core.files import sha256, write_file
@@ -65,26 +65,34 @@ FAILED = {InputError.exit_code, CheckError.exit_code}
 class Tuning:
     """Tries ways to run a model, within a time, and says which is the fastest."""
 
-    def __init__(
-        self, request: TuneRequest, located: ModelFile, devices: Sequence[Device], folder: Path
+    def __init__(  # noqa: PLR0913, PLR0917 - all that it is told
+        self,
+        config: Config,
+        located: ModelFile,
+        folder: Path,
+        pictures: tuple[str, ...],
+        tolerance: Mapping[str, float] | None,
+        budget_s: float,
+        data: Path | None,
     ) -> None:
-        """Plan what to try; without `devices`, one of each kind. Records go to `folder`."""
-        self._request, self._config, self._folder = request, request.config, folder
-        self._begun_s, self._name = time.monotonic(), located.name
-        self._tolerance = replace(COARSE, **{"boxes": SHARE, **(request.tolerance or {})})
+        """Plan what to try; records go to `folder`."""
+        self._config, self._folder, self._given, self._data = config, folder, pictures, data
+        self._begun_s, self._budget_s, self._name = time.monotonic(), budget_s, located.name
+        self._tolerance = replace(COARSE, **{"boxes": SHARE, **(tolerance or {})})
         prepared = prepare_for(located, self._config.settings)
         self._sha256 = prepared.sha256
         self._conf = self._config.settings.confidence(prepared.contract.conf)
-        given = request.pictures or pictures_of(request.data)
-        self._pictures = given or (str(BUILT_IN),)
+        known = pictures or pictures_of(data)
+        self._pictures = known or (str(BUILT_IN),)
         self._model = self._config.running.model
         self._int8: str | DetcliError | None = None
         self._measured, self._disturbed = 0, list[str]()
         self._advance: Callable[[str], None] = lambda _: None
-        tried = [one for one in devices or map(Device, DeviceKind) if not one.is_auto]
+        named = [one for one in self._config.running.device if not one.is_auto]
+        tried = named or [one for one in map(Device, DeviceKind) if not one.is_auto]
         ways = [Way("cpu"), *(Way(str(one)) for one in tried)]
         ways += [Way(str(one), half=True) for one in tried if one.computes_half]
-        if given:  # the built-in picture is too little to calibrate on
+        if known:  # the built-in picture is too little to calibrate on
             ways += [Way(str(one), int8=True) for one in tried]
         self._rows = [TuneRow(str(way), way) for way in dict.fromkeys(ways)]
         self._reference = self._rows[0]
@@ -94,7 +102,7 @@ class Tuning:
     @property
     def left_s(self) -> float:
         """The time that is left."""
-        return self._begun_s + self._request.budget - time.monotonic()
+        return self._begun_s + self._budget_s - time.monotonic()
 
     def run(self, advance: Callable[[str], None]) -> None:
         """Try everything, as far as the time goes; `advance` is called after each step.
@@ -211,8 +219,8 @@ class Tuning:
                     found["largest_corner_difference"],
                 )
             row.keeps_boxes = report["agree"]
-        if self._request.data is not None and _is_plain(row):
-            options = [*self._options(row), "--data", str(self._request.data)]
+        if self._data is not None and _is_plain(row):
+            options = [*self._options(row), "--data", str(self._data)]
             row.map50_95 = self._ask("eval", *options, "--", model)["metrics"]["map50_95"]
 
     def _verify(self, row: TuneRow, *more: str, limited: bool = True) -> Any:  # noqa: ANN401 - JSON
@@ -225,7 +233,7 @@ class Tuning:
 
     def _bench(self, row: TuneRow, mode: str, cold_starts: int) -> Any:  # noqa: ANN401 - JSON
         """Measure a way as bench does."""
-        how = ["--mode", mode, "--seconds", str(self._request.budget / PARTS)]
+        how = ["--mode", mode, "--seconds", str(self._budget_s / PARTS)]
         how += ["--cold-starts", str(cold_starts), "--model", self._model_of(row.way)]
         report = self._ask("bench", *how, *self._options(row), "--", *self._pictures)
         self._measured += 1
@@ -314,7 +322,7 @@ class Tuning:
         model = self._model
         if row.way.int8:
             options["model"] = model = self._keep(Path(self._model_of(row.way)))
-        given = [*map(public_name, self._request.pictures)]
+        given = [*map(public_name, self._given)]
         shown = [*given[:SHOWN], *["..."] * (len(given) > SHOWN)] or ["PICTURES"]
         command = ["detcli", "predict", "--model", model, *self._options(row), *shown]
         return Choice(

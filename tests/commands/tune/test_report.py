@@ -15,7 +15,7 @@ from detcli.commands.tune.report import (
     TuneRow,
     Way,
     contenders,
-    plot,
+    draw,
     render,
     write_defaults,
 )
@@ -92,7 +92,7 @@ def test_a_table_has_what_ran_and_the_reasons_of_the_others():
 def test_the_chart(tmp_path):
     pytest.importorskip("matplotlib")
     report = report_of(row("cpu", 45.2), row("openvino half", 106, 3, equal=0.97, keeps=False))
-    plot(report, tmp_path / "tune.png")
+    draw(report, tmp_path / "tune.png")
     assert (tmp_path / "tune.png").read_bytes().startswith(b"\x89PNG")
 
 
