@@ -12,7 +12,7 @@ from detcli.cli.messages import fetching, progress, say, set_verbosity
 from detcli.cli.options import MODEL_ARGUMENT, adapted, command, read_defaults
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core.config import INPUT, OUTPUT, Config, Messages
-from detcli.core.errors import CheckError, DetcliWarning, loading
+from detcli.core.errors import DetcliWarning, loading
 from detcli.core.options import option
 from detcli.core.values import parse_duration, parse_tolerance, parse_writable
 
@@ -97,39 +97,44 @@ def tune(  # noqa: PLR0913 - an option each
     from detcli.core.files import open_output
     from detcli.core.opencv import silence_opencv
     from detcli.run import locate
+    from detcli.sink.page.folder import PageFolder, require_apart
     from detcli.source.sources import InputGuard
 
     silence_opencv()
-    InputGuard([config.running.model, *pictures]).refuse([plot])
+    page = config.writing.report
+    inputs = InputGuard([config.running.model, *pictures])
+    # Errors now, not after the measurement.
+    inputs.refuse([plot])
+    require_apart(page, [plot])
     if plot is not None:
         with loading("matplotlib", 'pip install "detcli[eval]"'):
             import matplotlib as mpl  # noqa: F401 - whether it loads
-        open_output(plot).discard()  # an error now, not after the measurement
+        open_output(plot).discard()
+    if page is not None:
+        PageFolder(page, inputs).close()
     defaults = writable_defaults() if write else None
     with fetching() as show:
         located = locate(config, show)
     with tempfile.TemporaryDirectory(prefix="detcli-", ignore_cleanup_errors=True) as folder:
         tuning = Tuning(config, located, Path(folder), pictures, tolerance, budget, data)
-        page = config.writing.report
         with progress(
             lambda: tuning.steps,
             wanted=not quiet,
             status=lambda: f"{max(0.0, tuning.left_s):.0f} s left",
         ) as advance:
             tuning.run(advance)
-        report = tuning.report()
+        report, done = tuning.report(), list[str]()
         write_report(report, report_format, render)
         if plot is not None:
             draw(report, plot)
-        done = [] if page is None else [tuning.write_page(page)]
+        if defaults is not None:
+            write_defaults(defaults, report)
+            done.append(f"wrote the choice to {defaults}: predict uses it for {report.model}")
+            if decided := {"device", "half"} & read_defaults().keys():
+                done.append(f"{defaults} sets {decided.pop()}, too, to which the choice gives way")
+        if page is not None:
+            done.append(tuning.write_page(page))
     for doubt in report.doubts:
         warnings.warn(doubt, DetcliWarning, stacklevel=1)
-    if not report.choices:
-        raise CheckError("nothing was chosen: no way was measured", "see the reasons in the report")
-    if defaults is not None:
-        write_defaults(defaults, report)
-        done.append(f"wrote the choice to {defaults}: predict uses it for {report.model}")
-        if decided := {"device", "half"} & read_defaults().keys():
-            done.append(f"{defaults} sets {decided.pop()}, too, to which the choice gives way")
     for sentence in [] if quiet else done:
         say(sentence)

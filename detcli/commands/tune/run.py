@@ -221,6 +221,8 @@ class Tuning:
             row.keeps_boxes = report["agree"]
         if self._data is not None and _is_plain(row):
             options = [*self._options(row), "--data", str(self._data)]
+            if self._data.suffix == ".json" and len(self._given) == 1:
+                options += ["--images", *self._given]
             row.map50_95 = self._ask("eval", *options, "--", model)["metrics"]["map50_95"]
 
     def _verify(self, row: TuneRow, *more: str, limited: bool = True) -> Any:  # noqa: ANN401 - JSON
@@ -359,7 +361,10 @@ def _is_plain(row: TuneRow) -> bool:
 
 def pictures_of(data: Path | None) -> tuple[str, ...]:
     """The folder where the pictures of labelled data usually are."""
-    folders = [] if data is None else [data / "images", data, data.parent / "images"]
+    folders: list[Path] = []
+    if data is not None:
+        parts = ("images/val", "images")
+        folders = [*map(data.joinpath, parts), data, *map(data.parent.joinpath, parts)]
     found = [str(folder) for folder in folders if folder.is_dir()]
     if folders and not found:
         hint = "name them: PICTURES..."

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import labelled
 import psutil
 import pytest
 from documentation.shells import blocks, page
@@ -122,3 +123,25 @@ def test_the_json_on_the_page_has_all_fields():
     for kind in (TuneReport, TuneRow):
         assert [name for name in kind.__dataclass_fields__ if f'"{name}":' not in example] == []
     assert json.dumps("schema_version") in example
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--report pics", "has other files in it"),
+        ("--report page --plot page/tune.png", "is the folder of the page"),
+    ],
+)
+@pytest.mark.usefixtures("pictures")
+def test_what_cannot_be_written_is_said_at_once(tune, commands, fragile, line, says):
+    assert tune(fragile, "pics", *line.split(), code=2, says=says) == ""
+    assert commands.asked == []
+
+
+def test_map_of_pictures_elsewhere(tune, commands, fragile, pictures):
+    commands.made -= {"eval", "predict"}
+    labelled.write_coco(pictures.parent / "coco", [labelled.Scene.found(("red", 1, 1, 1.0))])
+    (pictures.parent / "coco/images").rename(pictures.parent / "elsewhere")
+    words = ("--data", "coco/instances.json", "--device", "cpu", "elsewhere")
+    report = tune(fragile, *words)
+    assert report["rows"][0]["map50_95"] == 1

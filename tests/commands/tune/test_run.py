@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from detcli.commands.tune.run import pictures_of
 from detcli.core.errors import DeviceError, InferenceError, UsageError
 
 NONE = DeviceError("this machine has no NVIDIA GPU")
@@ -136,7 +137,21 @@ def test_labels_add_map(rows, commands, tmp_path):
     assert ("eval", "cpu int8 batch 4") not in commands.asked
 
 
-def test_pictures_of_labels(tune, commands, make_model, make_picture, tmp_path):
+@pytest.mark.parametrize(
+    ("data", "picture", "folder"),
+    [
+        ("data.yaml", "images/val/a.png", "images/val"),
+        ("instances.json", "images/a.png", "images"),
+        ("set", "set/images/a.png", "set/images"),
+        ("set", "set/a.png", "set"),
+    ],
+)
+def test_pictures_of_labels(tmp_path, data, picture, folder):
+    (tmp_path / picture).parent.mkdir(parents=True)
+    assert pictures_of(tmp_path / data) == (str(tmp_path / folder),)
+
+
+def test_labels_alone(tune, commands, make_model, make_picture, tmp_path):
     (tmp_path / "data.yaml").touch()
     tune(make_model(), "--data", "data.yaml", code=2, says="name them: PICTURES...")
     make_picture("images/a.png")
