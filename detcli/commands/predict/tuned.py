@@ -36,27 +36,22 @@ def use_tuned(config: Config, given: Mapping[str, str], tables: Mapping[str, Any
         named = find(config.running.model, fetch=False)
     except ModelError:  # which may have to be fetched
         return config
-    by_machine = tables.get(prepare_for(named, config.settings).sha256)
-    if by_machine is None:
-        return config
     name, kind = config.running.model, "start" if is_one_picture(config) else "many"
     if any(map(is_live, config.inputs.source)):
         kind = "one"
-    machine: Any = by_machine.get(machine_name()) if isinstance(by_machine, dict) else None
-    entries = machine.get(kind) if isinstance(machine, dict) else None
-    if not isinstance(entries, dict):
-        log.info("%s was tuned on another machine: run detcli tune --write here", name)
+    found: Any = tables
+    for key in (prepare_for(named, config.settings).sha256, machine_name(), kind):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping):
+        log.info("nothing was tuned for %s on this machine", name)
         return config
-    if decided := next((one for one in DECIDING if one in given), None):
-        log.info("what was tuned for %s gives way to --%s", name, decided.replace("_", "-"))
+    if decided := [rows(Config)[one].flag for one in DECIDING if one in given]:
+        log.info("what was tuned for %s gives way to %s", name, decided[0])
         return config
-    values: dict[str, Any] = {}
-    for option, value in entries.items():
-        if option not in SETS:
-            raise UsageError(
-                f"{defaults_file()}: [{TUNED}] sets '{option}'", "run detcli tune --write again"
-            )
-        values[option] = rows(Config)[option].read(value)
+    if unknown := {*found} - {*SETS}:
+        what = f"{defaults_file()}: [{TUNED}] sets '{unknown.pop()}'"
+        raise UsageError(what, "run detcli tune --write again")
+    values = {option: rows(Config)[option].read(value) for option, value in found.items()}
     if "model" in values and not Path(values["model"]).exists():
         log.warning("%s, tuned for %s, is gone: run detcli tune --write", values["model"], name)
         return config
