@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -296,15 +296,11 @@ class Tuning:
 
     def report(self) -> TuneReport:
         """What was found, and what is the fastest."""
-        choices = []
-        for kind in KINDS:
-            for row, *tied in filter(None, [contenders(self._rows, kind)]):
-                choices.append(self._choice(kind, row, tied))
         doubts = []
         if self._disturbed:
             number = f"{len(self._disturbed)} of {self._measured} measurements were disturbed"
             doubts.append(f"these figures may be off: {number}: {self._disturbed[-1]}")
-        if not any(row.boxes for row in self._rows):
+        if any(row.many and not row.boxes for row in self._rows[1:]):
             doubts.append(f"no boxes above {self._conf:g} were compared: name pictures with some")
         return TuneReport(
             model=public_name(self._model),
@@ -313,12 +309,13 @@ class Tuning:
             conf=self._conf,
             tolerance=self._tolerance,
             rows=tuple(self._rows),
-            choices=tuple(choices),
+            choices=tuple(self._choice(kind, *contenders(self._rows, kind)) for kind in KINDS),
             seconds=time.monotonic() - self._begun_s,
             doubts=tuple(doubts),
         )
 
-    def _choice(self, kind: str, row: TuneRow, tied: Sequence[TuneRow]) -> Choice:
+    def _choice(self, kind: str, row: TuneRow, *tied: TuneRow) -> Choice:
+        """The first of those that may be the fastest; the reference was measured in any case."""
         figure, first, options = getattr(row, kind), getattr(self._reference, kind), row.way.options
         gain = figure.estimate / first.estimate
         model = self._model

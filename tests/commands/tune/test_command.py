@@ -1,6 +1,8 @@
 """`detcli tune`, as a user calls it, with the commands that it starts."""
 
 import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,8 +12,10 @@ from pathlib import Path
 import labelled
 import psutil
 import pytest
+import typer.main
 from documentation.shells import blocks, page
 
+from detcli.cli.app import app
 from detcli.commands.tune.report import TuneReport, TuneRow
 
 
@@ -145,3 +149,11 @@ def test_map_of_pictures_elsewhere(tune, commands, fragile, pictures):
     words = ("--data", "coco/instances.json", "--device", "cpu", "elsewhere")
     report = tune(fragile, *words)
     assert report["rows"][0]["map50_95"] == 1
+
+
+def test_the_commands_of_the_documentation_parse():
+    command = typer.main.get_command(app).get_command(None, "tune")
+    lines = re.findall(r"^detcli tune\b(.*)$", page("tune") + page("benchmark"), re.MULTILINE)
+    assert len(lines) == 6
+    for line in lines:
+        command.make_context("tune", shlex.split(re.sub("[>|].*", "", line)))
