@@ -34,14 +34,14 @@ KINDS = {
 
 @frozen
 class Figure:
-    """What was measured in one turn or several, with its noise."""
+    """What was measured in one turn or several, with its noise; `estimate` is their median."""
 
     turns: tuple[tuple[float, float, float], ...]  # estimate, low and high of each
     # The median of their intervals, as bench has them, or the middle half of the turns if that is
     # wider.
     low: float
     high: float
-    estimate: float = shown("", form="{:.3g}".format)  # the median of the turns
+    estimate: float = shown("", form=lambda one: f"{one:.0f}" if one > 100 else f"{one:.3g}")
 
     @classmethod
     def add(
@@ -81,6 +81,11 @@ class Way:
         precision = "half" * self.half + "int8" * self.int8
         sizes = [f"{name} {size}" for name, size in self.options.items() if type(size) is int]
         return " ".join(filter(None, [self.device, precision, *sizes]))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether batch and workers are what suits the device."""
+        return self.batch is None and self.workers is None
 
     @property
     def options(self) -> dict[str, str | int | bool]:
@@ -160,10 +165,12 @@ def render(report: TuneReport) -> Iterator["RenderableType"]:
             yield line((f"{row.name}: ", "yellow"), (row.error, ""))
     allowed = report.tolerance
     equal = f"pairs within {allowed.score:g} in score and {allowed.corner:g} pixels"
+    yield line(("/s: many pictures; one s: one after the other; start s: with the start", "dim"))
     yield line((f"equal: {equal}, above {report.conf:g}; {1 - allowed.boxes:.1%} wanted", "dim"))
     for choice in report.choices:
-        gain = f", {choice.gain:.2f} times as fast as {report.rows[0].name}"
-        also = f" (no slower, within the noise: {', '.join(choice.tied)})" if choice.tied else ""
+        first = report.rows[0].name
+        gain = f", {choice.gain:.2f} times as fast as {first}" * (choice.way != first)
+        also = f"; as fast, within the noise: {', '.join(choice.tied)}" if choice.tied else ""
         yield line((f"{KINDS[choice.kind]}: ", ""), (choice.way, "green"), (gain + also, "dim"))
         yield line((f"  {choice.command}", "bold"))
 
@@ -176,8 +183,8 @@ def draw(report: TuneReport, path: Path) -> None:
     axes = canvas.subplots()
     chosen = {choice.way for choice in report.choices if choice.kind == "many"}
     for row in report.rows:
-        if (figure := row.many) is None:
-            continue
+        if (figure := row.many) is None or not (row.way.is_plain or row.name in chosen):
+            continue  # others would lie on top of each other
         equal = 100 * (row.boxes.equal if row.boxes else float(row.keeps_boxes))
         error = [[figure.estimate - figure.low], [figure.high - figure.estimate]]
         colour = "tab:green" if row.name in chosen else "tab:blue" if row.keeps_boxes else "0.6"

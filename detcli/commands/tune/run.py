@@ -164,7 +164,7 @@ class Tuning:
         """Compare the boxes of a way, and measure it for the first time; the error, if it fails."""
         try:
             self._compare(row)
-            if _is_plain(row):
+            if row.way.is_plain:
                 self._measure_alone(row)
             self._measure_many(row)
         except DetcliError as error:
@@ -219,7 +219,7 @@ class Tuning:
                     found["largest_corner_difference"],
                 )
             row.keeps_boxes = report["agree"]
-        if self._data is not None and _is_plain(row):
+        if self._data is not None and row.way.is_plain:
             options = [*self._options(row), "--data", str(self._data)]
             if self._data.suffix == ".json" and len(self._given) == 1:
                 options += ["--images", *self._given]
@@ -349,11 +349,6 @@ class Tuning:
         [fastest] = [row for row in self._rows if row.name == max(rates, key=rates.__getitem__)]
         self._verify(fastest, "--report", str(folder), limited=False)
         return f"wrote a page of {fastest.name} beside the CPU: {folder / 'index.html'}"
-
-
-def _is_plain(row: TuneRow) -> bool:
-    """Whether batch and workers are what suits the device."""
-    return row.way.batch is None and row.way.workers is None
 
 
 def pictures_of(data: Path | None) -> tuple[str, ...]:
