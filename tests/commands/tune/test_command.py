@@ -20,7 +20,8 @@ from detcli.commands.tune.report import TuneReport, TuneRow
 
 
 def test_8_bits_that_break_boxes_are_not_chosen(tune, commands, fragile, pictures):
-    """They are the fastest here, but for their boxes."""
+    """They are the fastest here, but for their boxes; the user's own defaults change nothing."""
+    (fragile.parent / "detcli.toml").write_text('classes = "red"\nhalf = true\n')
     commands.made = {"bench"}
     commands.rates = {"cpu int8": 1000.0}
     report = tune(fragile, pictures, "--device", "cpu")
