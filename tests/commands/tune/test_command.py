@@ -39,7 +39,7 @@ def test_8_bits_that_keep_boxes_are_kept(tune, commands, fragile, pictures, cach
     report = tune(fragile, pictures, "--device", "cpu", "--write")
     chosen = {choice["kind"]: choice for choice in report["choices"]}
     assert chosen["many"]["way"] == "cpu int8"
-    assert chosen["many"]["gain"] == pytest.approx(100)
+    assert [one["gain"] for one in chosen.values()] == pytest.approx([100] * 3)
     kept = Path(chosen["many"]["options"]["model"])
     assert kept.read_bytes() == b"convert"
     assert kept.is_relative_to(cache.resolve() / "tuned")
@@ -109,7 +109,7 @@ def test_real_processes(tune, make_model, pictures, monkeypatch):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
 def test_an_interrupt_leaves_nothing_behind(make_model, pictures):
-    command = [sys.executable, "-m", "detcli", "tune", make_model(), pictures]
+    command = [sys.executable, "-m", "detcli", "tune", make_model(), pictures, "--budget", "10h"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         children = []
         while not any("bench" in child.cmdline() for child in children):

@@ -85,6 +85,7 @@ def test_other_batches_are_tried_where_it_is_worth_it(rows, commands):
     commands.disagreeing["openvino half"] = 0.1
     varied = {name for name in rows() if "batch" in name}
     assert varied == {"cpu int8 batch 4", "cpu int8 batch 16"}
+    assert commands.asked.count(("bench", "cpu int8 batch 4")) == 1  # for many pictures
 
 
 def test_what_may_be_the_fastest_is_measured_in_turns(rows, commands):
