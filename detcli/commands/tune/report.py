@@ -31,6 +31,9 @@ KINDS = {
 }
 """What a way is chosen for, and what people call it."""
 
+REACH = 1.25
+"""How many times as fast another way has to be, so that one is not looked at any further."""
+
 
 @frozen
 class Figure:
@@ -120,13 +123,34 @@ class TuneRow:
 
 
 def contenders(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
-    """The rows that keep the boxes and may be the fastest, within the noise; the simple first."""
+    """The rows that keep the boxes and may be the fastest, as far as the noise tells."""
     found = [(row, getattr(row, kind)) for row in rows if row.keeps_boxes and getattr(row, kind)]
-    if not found:
-        return []
+    best = _fastest([figure for _, figure in found], kind)
+    least, most = _span(best)
+    spans = [(row, *_span(figure)) for row, figure in found]
+    return [row for row, low, high in spans if low <= most and high >= least]
+
+
+def _span(figure: Figure) -> tuple[float, float]:
+    """Between what it may be; of a single turn without an interval, nobody knows the noise."""
+    if figure.low < figure.high:
+        return figure.low, figure.high
+    return figure.estimate / REACH, figure.estimate * REACH
+
+
+def equals(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
+    """Those of them whose figure is within the noise of the fastest; the simplest comes first.
+
+    A figure that is itself uncertain is no reason to prefer its way to one that is faster.
+    """
+    found = contenders(rows, kind)
+    best = _fastest([getattr(row, kind) for row in found], kind)
+    return [row for row in found if best.low <= getattr(row, kind).estimate <= best.high]
+
+
+def _fastest(figures: Sequence[Figure], kind: str) -> Figure:
     choose = max if kind == "many" else min
-    best = choose((figure for _, figure in found), key=lambda figure: figure.estimate)
-    return [row for row, figure in found if figure.low <= best.high and figure.high >= best.low]
+    return choose(figures, key=lambda one: one.estimate)
 
 
 @frozen

@@ -16,6 +16,7 @@ from detcli.cli.messages import process_error
 from detcli.cli.options import FILE_VARIABLE
 from detcli.commands.tune.report import (
     KINDS,
+    REACH,
     BoxAgreement,
     Choice,
     Figure,
@@ -23,6 +24,7 @@ from detcli.commands.tune.report import (
     TuneRow,
     Way,
     contenders,
+    equals,
 )
 from detcli.core.cache import cache_folder, make_cache_folders
 from detcli.core.comparison import COARSE
@@ -46,9 +48,6 @@ TURNS = 3
 PARTS = 150  # of the budget; a measurement takes one of them, besides its start and warm-up
 COLD_STARTS = 2  # processes for each measurement of a start
 BATCHES = (1, 4, 16)
-REACH = 1.25
-"""Ways that are slower than the fastest by more are not tried with other batches and workers."""
-
 SHOWN = 4  # pictures in the command line of a choice
 SHARE = 0.005  # of the boxes, which may differ by default
 
@@ -309,13 +308,13 @@ class Tuning:
             conf=self._conf,
             tolerance=self._tolerance,
             rows=tuple(self._rows),
-            choices=tuple(self._choice(kind, *contenders(self._rows, kind)) for kind in KINDS),
+            choices=tuple(self._choice(kind, *equals(self._rows, kind)) for kind in KINDS),
             seconds=time.monotonic() - self._begun_s,
             doubts=tuple(doubts),
         )
 
     def _choice(self, kind: str, row: TuneRow, *tied: TuneRow) -> Choice:
-        """The first of those that may be the fastest; the reference was measured in any case."""
+        """The simplest of the fastest; the reference was measured in any case."""
         figure, first, options = getattr(row, kind), getattr(self._reference, kind), row.way.options
         gain = figure.estimate / first.estimate
         model = self._model
