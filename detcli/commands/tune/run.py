@@ -29,7 +29,7 @@ from detcli.commands.tune.report import (
 from detcli.core.cache import cache_folder, make_cache_folders
 from detcli.core.comparison import COARSE
 from detcli.core.config import Config
-from detcli.core.device import Device, DeviceKind
+from detcli.core.device import Device, DeviceKind, available_cores
 from detcli.core.errors import CheckError, DetcliError, DeviceError, InputError, UsageError
 from detcli.core.files import sha256, write_file
 from detcli.core.options import words
@@ -56,6 +56,8 @@ READ = ("nms", "imgsz", "box_format", "preprocess")
 
 ANYTHING = "score=1,corner=1e9,boxes=100%,tensor=1e9"
 """What convert is to accept: the boxes of 8 bits are compared here, as all others are."""
+
+LARGEST = ("largest_score_difference", "largest_corner_difference")
 
 FAILED = {InputError.exit_code, CheckError.exit_code}
 """Exit codes of commands that may have written their report nevertheless."""
@@ -146,12 +148,14 @@ class Tuning:
         """Try other batches and workers with the ways that are fast and keep the boxes."""
         found = [row for row in self._rows if row.keeps_boxes and row.many]
         best = max((row.many.estimate for row in found if row.many), default=0.0)
+        cores = available_cores()  # as many workers are usual
         for row in found:
             if row.many is None or row.many.estimate * REACH < best:
                 continue
             ways = [replace(row.way, batch=size) for size in BATCHES if size != row.batch]
-            if row.workers != 1:
-                ways.append(replace(row.way, workers=1))
+            if not Device.parse(row.way.device).is_gpu:  # which has one worker
+                fewer = sorted({1, cores // 2} - {0, cores})
+                ways += [replace(row.way, workers=size) for size in fewer]
             new = [TuneRow(str(way), way) for way in ways]
             place = self._rows.index(row) + 1
             self._rows[place:place] = new
@@ -208,16 +212,14 @@ class Tuning:
         self._ask("predict", *self._options(row), *how, "--", *self._pictures)
         if row is not self._reference:
             report = self._verify(row)
-            found = report["detections"]
+            row.keeps_boxes, found = report["agree"], report["detections"]
             if found and found["pairs"] + found["missing"] + found["extra"]:
                 row.boxes = BoxAgreement(
-                    1 - found["disagreeing"],
-                    found["missing"],
-                    found["extra"],
-                    found["largest_score_difference"],
-                    found["largest_corner_difference"],
+                    equal=1 - found["disagreeing"],
+                    lost=found["missing"],
+                    new=found["extra"],
+                    **{name: found[name] for name in LARGEST},
                 )
-            row.keeps_boxes = report["agree"]
         if self._data is not None and row.way.is_plain:
             options = [*self._options(row), "--data", str(self._data)]
             if self._data.suffix == ".json" and len(self._given) == 1:
@@ -352,15 +354,14 @@ class Tuning:
 
 def pictures_of(data: Path | None) -> tuple[str, ...]:
     """The folder where the pictures of labelled data usually are."""
-    folders: list[Path] = []
-    if data is not None:
-        parts = ("images/val", "images")
-        folders = [*map(data.joinpath, parts), data, *map(data.parent.joinpath, parts)]
-    found = [str(folder) for folder in folders if folder.is_dir()]
-    if folders and not found:
-        hint = "name them: PICTURES..."
-        raise UsageError(f"--data {data} does not say where its pictures are", hint)
-    return tuple(found[:1])
+    if data is None:
+        return ()
+    parts = ("images/val", "images")
+    for folder in (*map(data.joinpath, parts), data, *map(data.parent.joinpath, parts)):
+        if folder.is_dir():
+            return (str(folder),)
+    hint = "name them: PICTURES..."
+    raise UsageError(f"--data {data} does not say where its pictures are", hint)
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -81,6 +81,7 @@ class Commands:
 @pytest.fixture
 def commands(monkeypatch):
     made = Commands()
+    monkeypatch.setattr("detcli.commands.tune.run.available_cores", lambda: 8)
     monkeypatch.setattr(Tuning, "_ask", lambda *about, **more: made.ask(*about, **more))  # noqa: PLW0108 - a method
     return made
 
