@@ -40,7 +40,7 @@ def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]
     set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
     limit_pixels(config.inputs.max_pixels)
     # These load OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.commands.predict.run import predict_here
+    from detcli.commands.predict.run import predict_here, use_tuned
     from detcli.run import set_up_process
 
     inputs, in_shards = config.inputs, config.writing.in_shards
@@ -60,8 +60,6 @@ def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]
         counts = predict_shards(config)
     else:
         if tuned:  # shards may run on other machines
-            from detcli.commands.predict.tuned import use_tuned
-
             config = use_tuned(config, origins, tuned)
         counts = predict_here(config)
     if counts.failed:
