@@ -84,6 +84,7 @@ SLOW = {
     "cli/test_messages_stderr.py",
     "cli/test_messages_progress_fetching.py",
     "commands/verify/test_tensors_bisect.py",
+    "commands/tune/test_command.py",
     "commands/verify/test___init__.py",
     "model/test_file_prepared.py",
     "run/shards/test_ray.py",

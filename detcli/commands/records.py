@@ -40,6 +40,7 @@ PAGES = {
     "convert": "convert.md",
     "inspect": "output.md",
     "models": "models.md",
+    "tune": "tune.md",
     "verify": "verify.md",
 }
 """Where the documentation shows a command's JSON by example."""
@@ -136,7 +137,7 @@ class RunStatus:
         yield Text(f"{shards}, {self.inputs} inputs")
         if self.last_s is not None:
             yield Text(f"last part {self.last_s:.0f} s ago")
-        if self.left_s is not None:
+        if self.left_s:
             yield Text(
                 f"{self.inputs_per_s:.1f} inputs/s; the rest takes {self.left_s / 60:.0f} min"
             )

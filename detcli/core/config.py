@@ -347,7 +347,8 @@ class Settings:
         None,
         "--tile SIZE",
         "Look at large pictures in tiles of this side, and once whole; 640,overlap=0.2 says which "
-        "part of its side a tile shares with the next, at least.",
+        "part of its side a tile shares with the next, at least; with 640,crowd=10, only where the "
+        "whole shows ten objects.",
         panel=INPUT,
     )
 
