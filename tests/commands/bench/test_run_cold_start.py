@@ -14,6 +14,8 @@ from detcli.commands.bench.run import measure_cold_start, predict_command
 from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
 
+HELP = {"help_option_names": ["-h", "--help"]}  # a command keeps those of its first context
+
 
 def test_a_cold_start(make_model):
     found = measure_cold_start(bench_config(make_model(), device="cpu"), 2)
@@ -44,7 +46,7 @@ def parsed(picture, **given):
     command = predict_command(bench_config(**given), Path(picture))
     assert command[1:4] == ["-m", "detcli", "predict"]
     predict = typer.main.get_command(app).get_command(None, "predict")
-    return predict.make_context("predict", command[4:]).params
+    return predict.make_context("predict", command[4:], **HELP).params
 
 
 def test_predict_runs_the_same_model_in_the_same_way():
