@@ -282,8 +282,8 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     own = contract.heads or (contract.head,)
     # An output has the symbols of its axes, so it goes before what was inferred for the tensor.
-    values = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
-    known = {name: describe_tensor(values[name]) for name in own if name in values}
+    values = (*model.graph.value_info, *model.graph.output)
+    known = {value.name: describe_tensor(value) for value in values}
     heads = tuple(known.get(name, TensorInfo(name, "unknown", ())) for name in own)
     head = heads[0]
     if not head.shape or contract.heads:
