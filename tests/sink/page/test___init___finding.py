@@ -140,8 +140,8 @@ def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_
     page.close()
     browser.open(tmp_path / "page", "#view=wall&sort=highest")
     colours = []
-    for canvas in browser.driver.find_elements("css selector", ".tile canvas"):
-        shot = cv2.imdecode(np.frombuffer(canvas.screenshot_as_png, np.uint8), cv2.IMREAD_COLOR)
+    for crop in browser.driver.find_elements("css selector", ".tile .frame"):
+        shot = cv2.imdecode(np.frombuffer(crop.screenshot_as_png, np.uint8), cv2.IMREAD_COLOR)
         colours.append(shot[shot.shape[0] // 2, shot.shape[1] // 2].tolist())
     assert np.abs(np.subtract(colours, [(255, 0, 0), (0, 0, 255)])).max() < 12
     loaded = {name.split("/")[0] for name in browser.requests() if name.endswith(".jpg")}
@@ -163,7 +163,7 @@ def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
     place = make(tmp_path / "page", [record(f"{n:03}.jpg", *wide) for n in range(200)])
     browser.open(place, "#view=wall&sort=lowest")
     assert browser.text("#shown") == "10,000 crops of 200 pictures shown"
-    drawn = "return document.querySelectorAll('canvas').length"
+    drawn = "return document.querySelectorAll('#grid .frame').length"
     assert 20 < browser.run(drawn) < 150
     assert browser.crops()[:3] == ["person", "0.00 person 000.jpg", "0.00 person 001.jpg"]
     browser.press(Keys.ARROW_DOWN, Keys.END)

@@ -5,14 +5,23 @@
 const TILE_BOXES = 100; // drawn on a thumbnail; the best come first
 
 function boxColour(box) {
-  const entry = page.kinds.length
-    ? page.kinds[found.kind.data[box]]
-    : page.classes[found.classOf.data[box]];
-  return entry || { colour: "#888", ink: "#fff", name: "?", dashed: false };
+  return page.kinds.length ? page.kinds[found.kind[box]] : page.classes[found.classOf[box]];
+}
+
+function className(box) {
+  return page.classes[found.classOf[box]].name;
+}
+
+function trackText(box) {
+  return found.track[box] ? `#${found.track[box]} ` : "";
+}
+
+function titleOf(box) {
+  return trackText(box) + className(box);
 }
 
 function sidesOf(box) {
-  return found.sides.data.subarray(4 * box, 4 * box + 4);
+  return found.sides.slice(4 * box, 4 * box + 4);
 }
 
 function shownBoxes(record, passes = boxTest()) {
@@ -21,17 +30,57 @@ function shownBoxes(record, passes = boxTest()) {
   return boxes;
 }
 
+function polyline(points) {
+  return `M${points.map((point) => point.join(" ")).join("L")}`;
+}
+
 function outline([x1, y1, x2, y2]) {
   return `M${x1} ${y1}H${x2}V${y2}H${x1}Z`;
 }
 
-function overlay(record) {
-  return vector("svg", {
-    viewBox: `0 0 ${record.width} ${record.height}`,
-    preserveAspectRatio: "xMidYMid meet",
-    class: "boxes",
-    "aria-hidden": "true",
+function overlay({ width, height }, ...parts) {
+  const viewBox = `0 0 ${width} ${height}`;
+  return vector("svg", { viewBox, class: "boxes", "aria-hidden": "true" }, ...parts);
+}
+
+/* A path in a colour, which a dark one beneath sets off from any picture. */
+function cased(path, colour) {
+  return [{ class: "casing" }, { stroke: colour }].map((look) => vector("path", { d: path, ...look }));
+}
+
+function missing(text) {
+  return element("span", { class: "missing" }, text);
+}
+
+/* A picture; a sentence takes its place if it cannot be shown. */
+function picture(source, attributes = {}) {
+  const image = element("img", { alt: "", decoding: "async", draggable: "false", ...attributes });
+  image.onerror = () => image.replaceWith(missing("The picture cannot be shown"));
+  image.src = source;
+  return image;
+}
+
+function fileOf(record) {
+  return record.original || `pictures/${record.file}.jpg`;
+}
+
+function thumbnailOf(record) {
+  return `thumbnails/${record.file}.jpg`;
+}
+
+/* Shows a part of a picture, and what is drawn over it, in all of the room that they have. */
+function showPart(record, [image, ...drawings], [left, top, width, height]) {
+  for (const svg of drawings) svg.setAttribute("viewBox", `${left} ${top} ${width} ${height}`);
+  Object.assign(image.style, {
+    left: `${(-100 * left) / width}%`,
+    top: `${(-100 * top) / height}%`,
+    width: `${(100 * record.width) / width}%`,
+    height: `${(100 * record.height) / height}%`,
   });
+}
+
+function swatch({ colour, dashed }) {
+  return element("span", { class: dashed ? "swatch dashed" : "swatch", style: { color: colour } });
 }
 
 /* The boxes of a thumbnail: one path for each colour. */
@@ -41,11 +90,7 @@ function drawThumbnail(record) {
     const { colour } = boxColour(box);
     paths.set(colour, (paths.get(colour) || "") + outline(sidesOf(box)));
   }
-  const svg = overlay(record);
-  for (const [colour, path] of paths) {
-    svg.append(vector("path", { d: path, class: "casing" }), vector("path", { d: path, stroke: colour }));
-  }
-  return svg;
+  return overlay(record, ...[...paths].flatMap(([colour, path]) => cased(path, colour)));
 }
 
 /* Where one side of a comparison has a box. */
@@ -58,7 +103,7 @@ function sidesOn(side, box) {
 function drawLarge(record, boxes, scale, side) {
   const svg = overlay(record);
   if (side !== undefined) svg.dataset.side = side;
-  const on = boxes.filter((box) => side === undefined || [undefined, null, side].includes(boxColour(box).side));
+  const on = boxes.filter((box) => side === undefined || (boxColour(box).side ?? side) === side);
   const visible = on.map((box) => inPicture(sidesOn(side, box), record));
   const layout = { taken: [], visible, hidden: visible.map(() => 0) };
   const labels = vector("g");
@@ -69,17 +114,17 @@ function drawLarge(record, boxes, scale, side) {
   }
   for (const box of [...on].reverse()) { // the best on top
     const { colour, dashed } = boxColour(box);
-    const group = vector("g", { class: dashed ? "box dashed" : "box", "data-box": box });
-    const path = outline(sidesOn(side, box));
-    group.append(vector("path", { d: path, class: "casing" }), vector("path", { d: path, stroke: colour }));
+    const parts = cased(outline(sidesOn(side, box)), colour);
     const other = found.other.get(box);
     if (other && side === undefined) {
-      group.append(vector("path", { d: outline(other.slice(1)), stroke: colour, class: "other" }));
+      parts.push(vector("path", { d: outline(other.slice(1)), stroke: colour, class: "other" }));
     }
     if (found.corners.has(box)) {
-      group.append(vector("path", { d: `M${found.corners.get(box).join("L")}Z`, stroke: colour, class: "symbol" }));
+      const d = `M${found.corners.get(box).join("L")}Z`;
+      parts.push(vector("path", { d, stroke: colour, class: "symbol" }));
     }
-    svg.append(group);
+    const attributes = { class: dashed ? "box dashed" : "box", "data-box": box };
+    svg.append(vector("g", attributes, ...parts));
   }
   for (const box of state.labels === "on" ? on : []) {
     const label = drawLabel(record, box, scale, side, layout);
@@ -93,25 +138,20 @@ function drawLarge(record, boxes, scale, side) {
 function drawPlace(record, { name, colour, ink, fractions, points }, scale, places) {
   const [unitX, unitY] = fractions ? [record.width, record.height] : [1, 1];
   const corners = [];
-  for (let at = 0; at < points.length; at += 2) corners.push([unitX * points[at], unitY * points[at + 1]]);
-  const zone = corners.length > 2;
-  const path = `M${corners.map((corner) => corner.join(" ")).join("L")}${zone ? "Z" : arrow(corners, 12 / scale)}`;
-  const outlines = vector("g", { class: "place" });
-  outlines.append(vector("path", { d: path, class: "casing" }), vector("path", { d: path, stroke: colour }));
-  let text = name;
-  if (zone) {
-    let count = 0;
-    for (let box = record.from; box < record.to; box += 1) count += (found.zones.get(box) || []).includes(name);
-    text += ` ${count}`;
+  for (let at = 0; at < points.length; at += 2) {
+    corners.push([unitX * points[at], unitY * points[at + 1]]);
   }
+  const zone = corners.length > 2;
+  const path = `${polyline(corners)}${zone ? "Z" : arrow(corners, 12 / scale)}`;
+  const inside = () => shownBoxes(record, (box) => found.zones.get(box)?.includes(name));
+  const text = zone ? `${name} ${inside().length}` : name;
   const [width, height] = labelSize(text, scale);
   const highest = corners.reduce((best, corner) => (corner[1] < best[1] ? corner : best));
   const left = Math.max(0, Math.min(highest[0], record.width - width));
   const top = Math.max(0, Math.min(highest[1], record.height - height));
   places.push([left, top, left + width, top + height]);
-  const caption = vector("g", { class: "place" });
-  caption.append(...labelParts(text, [left, top], scale, { colour, ink }));
-  return [outlines, caption];
+  const caption = labelParts(text, [left, top], scale, { colour, ink });
+  return [cased(path, colour), caption].map((parts) => vector("g", { class: "place" }, ...parts));
 }
 
 function arrow([[x1, y1], [x2, y2]], side) {
@@ -124,21 +164,15 @@ const MEASURE = document.createElement("canvas").getContext("2d");
 MEASURE.font = "600 12px system-ui, sans-serif";
 
 function labelText(box, side) {
-  const { name } = page.classes[found.classOf.data[box]];
-  const score = side === 1 && found.other.has(box) ? found.other.get(box)[0] : found.score.data[box];
-  const parts = [trackText(box) + shortened(name)];
-  if (score !== null && !Number.isNaN(score)) parts.push(score.toFixed(2));
+  const score = side === 1 && found.other.has(box) ? found.other.get(box)[0] : found.score[box];
+  const parts = [trackText(box) + shortened(className(box))];
+  if (score >= 0 && score !== null) parts.push(score.toFixed(2)); // a label has none
   if (found.texts.has(box)) parts.push(shortened(found.texts.get(box)));
   return parts.join(" ");
 }
 
 function shortened(text) {
   return text.length > 40 ? `${text.slice(0, 39)}…` : text;
-}
-
-function trackText(box) {
-  const track = found.track.data[box];
-  return track ? `#${track} ` : "";
 }
 
 function labelSize(text, scale) {
@@ -149,9 +183,7 @@ function labelParts(text, [x, y], scale, { colour, ink }) {
   const [width, height] = labelSize(text, scale);
   return [
     vector("rect", { x, y, width, height, rx: 2 / scale, fill: colour }),
-    vector("text", {
-      x: x + 5 / scale, y: y + 13 / scale, fill: ink, "font-size": 12 / scale,
-    }, text),
+    vector("text", { x: x + 5 / scale, y: y + 13 / scale, fill: ink, "font-size": 12 / scale }, text),
   ];
 }
 
@@ -162,25 +194,30 @@ const PLACES = [
 ];
 const COVER = 0.15; // of a box, at most, under all labels together
 
-function inPicture([x1, y1, x2, y2], { width, height }) {
-  const within = (at, most) => Math.max(0, Math.min(at, most));
-  return [within(x1, width), within(y1, height), within(x2, width), within(y2, height)];
+function inPicture(sides, { width, height }) {
+  return sides.map((side, at) => Math.max(0, Math.min(side, at % 2 ? height : width)));
 }
 
 function commonArea([x1, y1, x2, y2], [left, top, right, bottom]) {
-  return Math.max(0, Math.min(x2, right) - Math.max(x1, left)) * Math.max(0, Math.min(y2, bottom) - Math.max(y1, top));
+  const common = (from, to) => Math.max(0, to - from);
+  return common(Math.max(x1, left), Math.min(x2, right)) * common(Math.max(y1, top), Math.min(y2, bottom));
 }
 
-/* The left top corner of a label over no other one, which leaves all boxes to be seen; null if there is none. */
+/* The left top corner of a label over no other one, which leaves all boxes to be seen; null if
+   there is none. */
 function placeLabel([x1, y1, x2, y2], [width, height], record, { taken, visible, hidden }) {
   if (width > record.width || height > record.height) return null;
-  const starts = (from, to, size, most) => [from - size, from, to - size, to].map((at) => Math.max(0, Math.min(at, most - size)));
-  const [columns, rows] = [starts(x1, x2, width, record.width), starts(y1, y2, height, record.height)];
+  const starts = (from, to, size, most) => (
+    [from - size, from, to - size, to].map((at) => Math.max(0, Math.min(at, most - size)))
+  );
+  const columns = starts(x1, x2, width, record.width);
+  const rows = starts(y1, y2, height, record.height);
   for (const [column, row] of PLACES) {
     const label = [columns[column], rows[row], columns[column] + width, rows[row] + height];
     if (taken.some((one) => commonArea(label, one))) continue;
     const covered = visible.map((one) => commonArea(label, one));
-    if (covered.some((area, at) => area && hidden[at] + area > COVER * commonArea(visible[at], visible[at]))) continue;
+    const mostOf = (one) => COVER * commonArea(one, one);
+    if (covered.some((area, at) => area && hidden[at] + area > mostOf(visible[at]))) continue;
     taken.push(label);
     covered.forEach((area, at) => { hidden[at] += area; });
     return label.slice(0, 2);
@@ -192,5 +229,6 @@ function placeLabel([x1, y1, x2, y2], [width, height], record, { taken, visible,
 function drawLabel(record, box, scale, side, layout = { taken: [], visible: [] }) {
   const text = labelText(box, side);
   const place = placeLabel(sidesOn(side, box), labelSize(text, scale), record, layout);
-  return place && vector("g", { class: "label", "data-box": box }, ...labelParts(text, place, scale, boxColour(box)));
+  const parts = place && labelParts(text, place, scale, boxColour(box));
+  return parts && vector("g", { class: "label", "data-box": box }, ...parts);
 }

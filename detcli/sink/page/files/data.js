@@ -4,39 +4,22 @@
    from a disk may load scripts and nothing else. Boxes are kept in columns, not in objects: there
    may be millions. */
 
-class Column {
-  constructor(Type, values = []) {
-    this.data = new Type(1024);
-    this.length = 0;
-    for (const value of values) this.push(value);
-  }
-
-  push(value) {
-    if (this.length === this.data.length) {
-      const larger = new this.data.constructor(2 * this.length);
-      larger.set(this.data);
-      this.data = larger;
-    }
-    this.data[this.length++] = value;
-  }
-}
-
 const found = {
-  classOf: new Column(Uint32Array),
-  score: new Column(Float32Array), // NaN for an object of a label
-  sides: new Column(Float32Array), // four a box: x1, y1, x2, y2 in pixels of the picture
-  kind: new Column(Uint8Array),
+  classOf: [],
+  score: [], // NaN for an object of a label
+  sides: [], // four a box: x1, y1, x2, y2 in pixels of the picture
+  kind: [],
   other: new Map(), // by box: score and sides of its counterpart
-  track: new Column(Float64Array), // 0 without
+  track: [], // 0 without
   zones: new Map(), // by box: names of the zones that it is in
-  crossed: new Map(), // by box: lines that it has crossed, and to which side
+  crossed: new Map(), // by box: lines that it has crossed, each with the side that it went to
   texts: new Map(), // by box: what it says
   corners: new Map(), // by box: x and y of the four corners of its symbol
 };
 
 const page = {
-  format: 0,
   runs: [],
+  last: undefined, // of the runs
   records: [],
   classes: [], // {id, name, colour, ink}
   kinds: [], // {name, colour, ink, dashed, wrong, side}
@@ -56,28 +39,25 @@ const loading = {
   earlier: new Map(), // records by source and frame, where a run goes on with another
 };
 
+const named = (names, rows = []) => rows.map((row) => (
+  Object.fromEntries(names.map((name, at) => [name, row[at]]))
+));
+
 /* Called by data/runs.js. */
 function runs(format, list) {
-  page.format = format;
   page.runs = list;
   for (const run of list) {
-    run.places = (run.places || []).map(([name, colour, ink, fractions, points]) => (
-      { name, colour, ink, fractions, points }
-    ));
+    run.places = named(["name", "colour", "ink", "fractions", "points"], run.places);
+    page.chunks += run.chunks;
   }
-  page.chunks = list.reduce((sum, run) => sum + run.chunks, 0);
-  const last = list[list.length - 1];
-  if (last) {
-    page.kinds = last.kinds.map(([name, colour, ink, dashed, wrong, side]) => (
-      { name, colour, ink, dashed, wrong, side }
-    ));
-    page.sides = last.sides || [];
-  }
+  page.last = list.at(-1);
+  page.kinds = named(["name", "colour", "ink", "dashed", "wrong", "side"], page.last?.kinds);
+  page.sides = page.last?.sides || [];
 }
 
 /* Called by the chunks. */
-function add(entry) {
-  for (const [id, name, colour, ink] of entry.classes || []) {
+function add({ classes = [], found: rows = [], ...entry }) {
+  for (const [id, name, colour, ink] of classes) {
     const key = `${id} ${name}`;
     if (!loading.numbers.has(key)) {
       loading.numbers.set(key, page.classes.length);
@@ -86,21 +66,15 @@ function add(entry) {
     loading.classes.push(loading.numbers.get(key));
   }
   const from = found.score.length;
-  for (const row of entry.found || []) addBox(row);
+  for (const row of rows) addBox(row);
   addWatched(from, entry);
+  const { source, width, height, frame, time_s, time, error, warnings = [], original } = entry;
   const record = {
+    ...{ source, width, height, frame, time_s, time, error, warnings },
     number: page.records.length,
     run: loading.run,
-    source: entry.source,
-    width: entry.width,
-    height: entry.height,
-    frame: entry.frame,
-    time_s: entry.time_s,
-    time: entry.time,
-    error: entry.error,
-    warnings: entry.warnings || [],
     file: entry.picture,
-    original: entry.original, // the picture's own file, where it is no copy
+    original, // the picture's own file, where it is no copy
     from,
     to: found.score.length,
     replaced: false,
@@ -113,23 +87,25 @@ function add(entry) {
   page.records.push(record);
 }
 
-function addBox(row) {
-  const [number, score, x1, y1, x2, y2, kind, ...other] = row;
-  const box = found.score.length;
+function addBox([number, score, ...row]) {
+  const [kind = 0, ...other] = row.splice(4);
+  if (other.length) found.other.set(found.score.length, other);
   found.classOf.push(loading.classes[number]);
-  found.score.push(score === null ? NaN : score);
-  for (const side of [x1, y1, x2, y2]) found.sides.push(side);
-  found.kind.push(kind || 0);
-  if (other.length) found.other.set(box, other);
+  found.score.push(score ?? NaN);
+  found.sides.push(...row);
+  found.kind.push(kind);
 }
 
-function addWatched(from, { tracks = [], zones = [], crossed = [], texts = [], corners = [] }) {
+function addWatched(from, { tracks = [], crossed = [], ...entry }) {
   if (tracks.length) page.tracked = true;
   for (let box = from; box < found.score.length; box += 1) found.track.push(tracks[box - from] || 0);
-  zones.forEach((names, row) => names.length && found.zones.set(from + row, names));
-  crossed.forEach((lines, row) => lines.length && found.crossed.set(from + row, lines));
-  texts.forEach((text, row) => text && found.texts.set(from + row, text));
-  corners.forEach((ends, row) => ends.length && found.corners.set(from + row, ends));
+  for (const name of ["zones", "texts", "corners"]) {
+    entry[name]?.forEach((value, row) => value.length && found[name].set(from + row, value));
+  }
+  crossed.forEach((lines, row) => {
+    const texts = lines.map(([line, side]) => `${line} to the ${side}`);
+    if (texts.length) found.crossed.set(from + row, texts);
+  });
 }
 
 function addToVideo(record, entry) {
@@ -139,8 +115,7 @@ function addToVideo(record, entry) {
     loading.videos.set(entry.video, video);
     page.videos.push(video);
   }
-  record.video = video;
-  record.place = video.records.length;
+  Object.assign(record, { video, place: video.records.length });
   video.records.push(record);
   if (entry.stride) video.stride = entry.stride;
   if (entry.film) video.film = entry.film;
@@ -160,28 +135,24 @@ function scoreBin(score, bins) {
   return Math.min(bins - 1, Math.floor(score * bins + 1e-5));
 }
 
-function hasPicture(record) {
-  return record.file !== undefined
-    && (!record.video || record.place % record.video.stride === 0);
+function hasPicture({ file, video, place }) {
+  return file !== undefined && (!video || place % video.stride === 0);
 }
 
 function loadScript(path) {
   return new Promise((resolve) => {
-    const script = document.createElement("script");
-    const end = (loaded) => {
+    const script = element("script", { src: path });
+    const end = () => {
       script.remove();
-      resolve(loaded);
+      resolve();
     };
-    script.addEventListener("load", () => end(true));
-    script.addEventListener("error", () => end(false));
-    script.src = path;
+    Object.assign(script, { onload: end, onerror: end }); // what is missing has added nothing
     document.head.append(script);
   });
 }
 
 /* Loads all chunks, one after the other; `progress` is called after each. */
-async function loadData(progress) {
-  await loadScript("data/runs.js");
+async function loadChunks(progress) {
   for (const [number, run] of page.runs.entries()) {
     Object.assign(loading, { run: number, classes: [], videos: new Map() });
     for (let left = run.chunks; left > 0; left -= 1) {
@@ -202,8 +173,19 @@ function baseName({ source, time }) {
   return source.split(separator).filter(Boolean).pop() || source;
 }
 
+function numberText(value) {
+  return Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(3);
+}
+
 function counted(number, what, plural = `${what}s`) {
-  return `${number.toLocaleString("en")} ${number === 1 ? what : plural}`;
+  return `${numberText(number)} ${number === 1 ? what : plural}`;
+}
+
+/* How often each value is there, the most frequent first. */
+function frequencies(values) {
+  const counts = new Map();
+  for (const value of values) counts.set(value, (counts.get(value) || 0) + 1);
+  return new Map([...counts].sort(([, a], [, b]) => b - a));
 }
 
 function clock(seconds) {
@@ -236,6 +218,10 @@ function element(tag, attributes = {}, ...children) {
   }
   made.append(...children.filter((child) => child !== undefined));
   return made;
+}
+
+function button(attributes, ...children) {
+  return element("button", { type: "button", ...attributes }, ...children);
 }
 
 function vector(tag, attributes = {}, ...children) {

@@ -12,15 +12,15 @@ const ORDERS = {
   wrong: ["Most differences", (a, b) => b.wrong - a.wrong],
   most: ["Most detections", (a, b) => b.count - a.count],
   fewest: ["Fewest detections", (a, b) => a.count - b.count],
-  highest: ["Highest score", byKey, () => (box) => -found.score.data[box]],
-  lowest: ["Lowest score", byKey, () => (box) => found.score.data[box]],
-  uncertain: ["Score nearest to", byKey, () => (box) => Math.abs(found.score.data[box] - state.near)],
+  highest: ["Highest score", byKey, () => (box) => -found.score[box]],
+  lowest: ["Lowest score", byKey, () => (box) => found.score[box]],
+  uncertain: ["Score nearest to", byKey, () => (box) => Math.abs(found.score[box] - state.near)],
   largest: ["Largest box", byKey, () => (box) => -sizeOf(box)],
   smallest: ["Smallest box", byKey, () => sizeOf],
   class: ["Class", byKey, () => {
     const names = page.classes.map(({ name }) => name).sort(COLLATOR.compare);
     const ranks = page.classes.map(({ name }) => names.indexOf(name));
-    return (box) => ranks[found.classOf.data[box]];
+    return (box) => ranks[found.classOf[box]];
   }],
   name: ["File name", (a, b) => COLLATOR.compare(a.source, b.source)],
 };
@@ -35,26 +35,26 @@ function sizeOf(box) {
 
 /* A function that tells whether a box is shown; `except` names a filter to leave out. */
 function boxTest(except) {
-  const [least, below] = state.score.map(Math.fround); // as the scores are
+  const [least, below] = except === "score" ? [0, 1] : state.score;
   const { classOf, score, kind } = found;
   const [smallest, larger] = state.size;
   const sized = smallest > 0 || larger < Infinity;
   const classes = except === "class" ? null : numbersOf(state.class, page.classes);
   const kinds = except === "kind" ? null : numbersOf(state.kind, page.kinds);
-  const any = except === "score";
-  return (box) => (any || !(score.data[box] < least || (score.data[box] >= below && below < 1))) // NaN stays
-    && (!classes || classes.has(classOf.data[box]))
-    && (!kinds || kinds.has(kind.data[box]))
+  return (box) => !(score[box] < least || (score[box] >= below && below < 1)) // NaN stays
+    && (!classes || classes.has(classOf[box]))
+    && (!kinds || kinds.has(kind[box]))
     && (!sized || (sizeOf(box) >= smallest && sizeOf(box) < larger));
 }
 
 /* The places of names among entries; null without names, which stands for all. */
 function numbersOf(names, entries) {
-  return names.length ? new Set([...entries.keys()].filter((at) => names.includes(entries[at].name))) : null;
+  const chosen = () => [...entries.keys()].filter((at) => names.includes(entries[at].name));
+  return names.length ? new Set(chosen()) : null;
 }
 
-/* A function that tells whether a record is among those of a table's row, has all the words of the search, and none behind a minus.
-   A word that is a class asks for its boxes; any other may be a part of a class, of what a box says
+/* A function that tells whether a record is among those of a table's row, has all the words of the
+   search, and none behind a minus. A word that is a class asks for its boxes; any other may be a part of a class, of what a box says
    or of the file's name. Classes need not be chosen to be searched for. */
 function findTest() {
   const passes = boxTest("class");
@@ -64,20 +64,17 @@ function findTest() {
     const names = page.classes.map(({ name }) => name.toLowerCase());
     const whole = names.includes(text);
     const classes = names.map((name) => (whole ? name === text : name.includes(text)));
-    const says = (box) => classes[found.classOf.data[box]]
-      || (!whole && found.texts.get(box)?.toLowerCase().includes(text));
+    const says = (box) => passes(box) && (classes[found.classOf[box]]
+      || (!whole && found.texts.get(box)?.toLowerCase().includes(text)));
     return { wanted: !minus, named: (source) => !whole && source.includes(text), says };
   });
   const among = state.among.length && new Set(state.among);
   return (record) => {
     if (among && !among.has(record.number)) return false;
     const source = record.source.toLowerCase();
-    const has = ({ named, says }) => {
-      if (named(source)) return true;
-      for (let box = record.from; box < record.to; box += 1) if (passes(box) && says(box)) return true;
-      return false;
-    };
-    return words.every((one) => one.wanted === has(one));
+    return words.every(({ wanted, named, says }) => (
+      wanted === (named(source) || shownBoxes(record, says).length > 0)
+    ));
   };
 }
 
@@ -95,7 +92,8 @@ function forEachBox(visit, except) {
 /* Chooses and sorts the pictures. */
 function select() {
   const [passes, named] = [boxTest(), findTest()];
-  const narrowed = state.class.length || state.kind.length || String(state.size) !== String(ROWS.size.first);
+  const sized = String(state.size) !== String(ROWS.size.first);
+  const narrowed = state.class.length || state.kind.length || sized;
   const [, compare, keys] = ORDERS[state.sort];
   const keyOf = keys ? keys() : () => Infinity;
   const wrong = page.kinds.map((kind) => kind.wrong);
@@ -104,13 +102,11 @@ function select() {
   for (const record of page.records) {
     if (record.replaced || record.error || !named(record)) continue;
     if (record.frame !== undefined && !hasPicture(record)) continue;
-    record.count = 0;
-    record.key = Infinity; // behind all that have a box
-    record.wrong = 0;
+    Object.assign(record, { count: 0, key: Infinity, wrong: 0 }); // behind all that have a box
     for (let box = record.from; box < record.to; box += 1) {
       if (!passes(box)) continue;
       record.count += 1;
-      record.wrong += wrong[found.kind.data[box]] ? 1 : 0;
+      if (wrong[found.kind[box]]) record.wrong += 1;
       const key = keyOf(box);
       if (key < record.key) record.key = key;
     }
@@ -131,39 +127,37 @@ const CHOICES = { class: ["classes", () => page.classes], kind: ["kinds", () => 
 /* The lists of classes and kinds: the most frequent first, whatever the filter. */
 function listChoices() {
   const classes = new Array(page.classes.length).fill(0);
-  for (let box = 0; box < found.score.length; box += 1) classes[found.classOf.data[box]] += 1;
+  for (const number of found.classOf) classes[number] += 1;
   const order = [...classes.keys()].sort((a, b) => classes[b] - classes[a] || a - b);
   fillChoices("class", order);
   fillChoices("kind", [...page.kinds.keys()]);
   byId("kinds").hidden = !page.kinds.length;
   const groups = Object.entries(GROUPS).filter(([, [, there]]) => there());
-  byId("group").replaceChildren(...groups.map(([value, [text]]) => element("option", { value }, text)));
+  const options = groups.map(([value, [text]]) => element("option", { value }, text));
+  byId("group").replaceChildren(...options);
   byId("group").value = state.group;
 }
 
 function fillChoices(row, order) {
   const [id, entries] = CHOICES[row];
   byId(id).querySelector("ul").replaceChildren(...order.map((number) => {
-    const { name, colour, dashed } = entries()[number];
+    const { name } = entries()[number];
     const box = element("input", { type: "checkbox", name: row, value: number });
     box.checked = state[row].includes(name);
-    const swatch = element("span", { class: dashed ? "swatch dashed" : "swatch", style: { color: colour } });
     const text = element("bdi", { class: "name", title: name }, name);
-    return element("li", {}, element("label", {}, box, swatch, text, element("span", { class: "count" })));
+    const count = element("span", { class: "count" });
+    return element("li", {}, element("label", {}, box, swatch(entries()[number]), text, count));
   }));
 }
 
 /* How many boxes each class and each kind has with the other filters. */
 function countChoices() {
-  const sums = {
-    classes: new Array(page.classes.length).fill(0),
-    kinds: new Array(page.kinds.length).fill(0),
-  };
-  forEachBox((box) => { sums.classes[found.classOf.data[box]] += 1; }, "class");
-  if (page.kinds.length) forEachBox((box) => { sums.kinds[found.kind.data[box]] += 1; }, "kind");
-  for (const [id, counts] of Object.entries(sums)) {
+  for (const [name, numbers] of [["class", found.classOf], ["kind", found.kind]]) {
+    const [id, entries] = CHOICES[name];
+    const counts = new Array(entries().length).fill(0);
+    if (counts.length) forEachBox((box) => { counts[numbers[box]] += 1; }, name);
     for (const row of byId(id).querySelectorAll("label")) {
-      row.lastChild.textContent = counts[Number(row.firstChild.value)].toLocaleString("en");
+      row.lastChild.textContent = numberText(counts[row.firstChild.value]);
     }
   }
 }
@@ -172,15 +166,14 @@ function countChoices() {
 function drawScoreBars() {
   const bins = new Array(50).fill(0);
   forEachBox((box) => {
-    const score = found.score.data[box];
+    const score = found.score[box];
     if (score >= 0) bins[scoreBin(score, 50)] += 1;
   }, "score");
   const most = Math.max(1, ...bins);
   byId("score-bars").replaceChildren(...bins.map((count, bin) => {
     const height = count ? Math.max(1, (24 * count) / most) : 0;
     const out = (bin + 1) / 50 <= state.score[0] || bin / 50 >= state.score[1];
-    return vector("rect", {
-      x: bin + 0.1, y: 24 - height, width: 0.8, height, class: out ? "out" : "in",
-    });
+    const place = { x: bin + 0.1, y: 24 - height, width: 0.8, height };
+    return vector("rect", { ...place, class: out ? "out" : "in" });
   }));
 }

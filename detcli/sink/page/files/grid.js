@@ -115,14 +115,16 @@ function makeTile(item, place) {
       height: `${grid.rowHeight - GAP}px`,
       transform: `translate(${column * (grid.width + GAP)}px, ${row * grid.rowHeight}px)`,
     },
-  }, content, item.name ? undefined : markButtons(markKey(item), -1));
+  }, content, item.name ? undefined : markButtons(item, -1));
 }
 
 function pictureTile(record) {
-  const frame = element("span", { class: "frame" });
-  if (hasPicture(record)) frame.append(thumbnail(record));
-  else frame.append(element("span", { class: "missing" }, "No picture"));
-  if (record.width) frame.append(drawThumbnail(record));
+  const frame = element(
+    "span",
+    { class: "frame" },
+    hasPicture(record) ? thumbnail(record) : missing("No picture"),
+    record.width ? drawThumbnail(record) : undefined,
+  );
   const caption = element(
     "span",
     { class: "caption" },
@@ -134,36 +136,22 @@ function pictureTile(record) {
     ? element("span", { class: "badge", title: record.warnings.join("\n") }, "!")
     : undefined;
   return element("a", {
-    href: addressOf({ picture: String(record.number) }),
+    href: linkTo(record),
     "aria-label": `${nameOf(record)} ${tally(record)}`,
   }, frame, caption, badge);
 }
 
 function thumbnail(record) {
-  const source = `thumbnails/${record.file}.jpg`;
+  const source = thumbnailOf(record);
   const before = grid.images.get(source);
-  if (before) {
-    grid.images.delete(source);
-    return before;
-  }
-  const image = element("img", { alt: "", decoding: "async", draggable: "false" });
-  image.addEventListener("error", () => {
-    image.replaceWith(element("span", { class: "missing" }, "The picture cannot be shown"));
-  });
-  image.src = source;
-  return image;
+  grid.images.delete(source);
+  return before || picture(source);
 }
 
 /* "3 person, 2 car" for the boxes that are shown. */
 function tally(record) {
-  const counts = new Map();
-  const boxes = shownBoxes(record);
-  for (const box of boxes) {
-    const entry = page.kinds.length ? boxColour(box) : page.classes[found.classOf.data[box]];
-    counts.set(entry.name, (counts.get(entry.name) || 0) + 1);
-  }
-  if (!boxes.length) return "nothing found";
-  const names = [...counts].sort((a, b) => b[1] - a[1]);
+  const names = [...frequencies(shownBoxes(record).map((box) => boxColour(box).name))];
+  if (!names.length) return "nothing found";
   const first = names.slice(0, 3).map(([name, count]) => `${count} ${name}`);
   return first.join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
 }

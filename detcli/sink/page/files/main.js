@@ -2,8 +2,16 @@
 
 /* Ties the parts together: views, filters, keys. */
 
-const VIEWS = ["pictures", "wall", "timeline", "figures", "problems"];
+/* What draws each view. */
+const VIEWS = {
+  pictures: refreshGrid,
+  wall: refreshGrid,
+  timeline: drawTimeline,
+  figures: drawFigures,
+  problems: drawProblems,
+};
 
+const lengths = {}; // of lists that are cut
 let currentView = null;
 let drawn = null; // the address of what is drawn, whichever picture is open
 let refreshing = false;
@@ -18,25 +26,22 @@ function refresh() {
     countChoices();
     drawScoreBars();
     grid.items = LAYOUTS[state.view]?.items() || [];
-    drawView();
+    VIEWS[state.view]();
     showCounts();
     refreshViewer();
   });
 }
 
-function drawView() {
-  const draw = { pictures: refreshGrid, wall: refreshGrid, figures: drawFigures, timeline: drawTimeline, problems: drawProblems };
-  draw[state.view]();
-}
-
-/* A button for a list that is cut, which `grow` makes longer. */
-function moreButton(text, grow) {
-  const more = element("button", { type: "button" }, text);
-  more.addEventListener("click", () => {
-    grow();
-    drawView();
-  });
-  return more;
+/* Those of a list that are shown, and where it is cut a button for more of `what`. */
+function cutList(items, what, most) {
+  lengths[what] ??= most;
+  const left = items.length > lengths[what];
+  const more = button({}, `Show more of ${numberText(items.length)} ${what}`);
+  more.onclick = () => {
+    lengths[what] += most;
+    VIEWS[state.view]();
+  };
+  return [items.slice(0, lengths[what]), ...(left ? [more] : [])];
 }
 
 function showCounts() {
@@ -49,49 +54,58 @@ function showCounts() {
   if (pictures || !frames) inputs.push(counted(pictures, "picture"));
   if (frames) inputs.push(counted(frames, "frame"));
   const boxes = records.reduce((sum, record) => sum + record.to - record.from, 0);
-  const title = `${inputs.join(" and ")}, ${counted(boxes, page.kinds.length ? "box" : "detection", page.kinds.length ? "boxes" : undefined)}`;
-  byId("title").textContent = title;
-  document.title = `${title} - detcli`;
-  byId("count-pictures").textContent = shown.length.toLocaleString("en");
-  byId("count-problems").textContent = problems.length ? problems.length.toLocaleString("en") : "";
+  const boxesText = page.kinds.length ? counted(boxes, "box", "boxes") : counted(boxes, "detection");
+  byId("title").textContent = `${inputs.join(" and ")}, ${boxesText}`;
+  document.title = `${byId("title").textContent} - detcli`;
+  byId("count-pictures").textContent = numberText(shown.length);
+  byId("count-problems").textContent = problems.length ? numberText(problems.length) : "";
   document.querySelector('nav [data-view="timeline"]').hidden = !page.videos.length;
-  const beyond = grid.items.length - 1 - lastPlace();
-  const crops = grid.items.filter(({ box }) => box !== undefined).length;
-  const text = shown.length
-    ? `${state.view === "wall" ? `${counted(crops, "crop")} of ` : ""}${counted(shown.length, "picture")} ${state.among.length ? "of a table's row " : ""}shown${beyond > 0 ? `; the last ${beyond.toLocaleString("en")} are out of reach, so narrow the filter` : ""}`
-    : "No picture passes the filter";
+  const text = shown.length ? shownText() : "No picture passes the filter";
   byId("shown").textContent = text;
   if (page.loaded === page.chunks) byId("announce").textContent = text;
 }
 
+function shownText() {
+  const beyond = grid.items.length - 1 - lastPlace();
+  const crops = grid.items.filter(({ box }) => box !== undefined).length;
+  return [
+    state.view === "wall" ? `${counted(crops, "crop")} of ` : "",
+    `${counted(shown.length, "picture")} ${state.among.length ? "of a table's row " : ""}shown`,
+    beyond > 0 ? `; the last ${numberText(beyond)} are out of reach, so narrow the filter` : "",
+  ].join("");
+}
+
 /* What the whole is: still growing, cut short, or complete. */
+const STATES = {
+  running: "The run is still going on, or was cut off: reload for more",
+  stopped: "The run was stopped early",
+};
+
 function showState() {
-  const last = page.runs[page.runs.length - 1];
+  const { chunks, loaded, last } = page;
   const texts = [];
-  if (page.loaded < page.chunks) texts.push(`Loading ${Math.round((100 * page.loaded) / page.chunks)} %`);
+  if (loaded < chunks) texts.push(`Loading ${Math.round((100 * loaded) / chunks)} %`);
   else if (!last) texts.push("This page has no records");
-  else if (last.state === "running") texts.push("The run is still going on, or was cut off: reload for more");
-  else if (last.state === "stopped") texts.push("The run was stopped early");
+  else if (STATES[last.state]) texts.push(STATES[last.state]);
   if (page.damaged.length) texts.push(`${counted(page.damaged.length, "part")} of the records cannot be read`);
   byId("state").textContent = texts.join(". ");
 }
 
 function showAbout() {
-  const last = page.runs[page.runs.length - 1];
+  const { last } = page;
   if (!last) return;
   byId("summary").hidden = !last.summary.length;
   byId("summary").className = { true: "agree", false: "differ" }[last.agree] || "";
   byId("summary").replaceChildren(...last.summary.map((text) => element("p", {}, text)));
-  const facts = page.runs.flatMap((run, number) => (
-    [...run.facts, ["begun", run.begun], ...(run.ended ? [["ended", run.ended]] : [])]
-      .map(([name, value]) => [page.runs.length > 1 ? `run ${number + 1}, ${name}` : name, value])
-  ));
-  byId("foot").replaceChildren(
-    element("h2", {}, `Made by detcli ${last.command}`),
-    element("dl", {}, ...facts.map(([name, value]) => (
-      element("div", {}, element("dt", {}, name), element("dd", {}, element("bdi", {}, value)))
-    ))),
-  );
+  const facts = page.runs.flatMap((run, number) => {
+    const before = page.runs.length > 1 ? `run ${number + 1}, ` : "";
+    const entries = [...run.facts, ["begun", run.begun], ["ended", run.ended]];
+    return entries.filter(([, value]) => value).map(([name, value]) => (
+      element("div", {}, element("dt", {}, before + name), element("dd", {}, element("bdi", {}, value)))
+    ));
+  });
+  const title = element("h2", {}, `Made by detcli ${last.command}`);
+  byId("foot").replaceChildren(title, element("dl", {}, ...facts));
 }
 
 /* Shows what the state says. */
@@ -123,8 +137,8 @@ function showView() {
   }
   if (state.view === currentView) return;
   currentView = state.view;
-  for (const one of VIEWS.filter((view) => view !== "wall")) {
-    byId(`view-${one}`).hidden = one !== (LAYOUTS[currentView] ? "pictures" : currentView);
+  for (const section of document.querySelectorAll("main section")) {
+    section.hidden = section.id !== `view-${LAYOUTS[currentView] ? "pictures" : currentView}`;
   }
   byId("grid").dataset.view = currentView;
   byId("group").parentElement.hidden = currentView !== "wall";
@@ -154,7 +168,9 @@ function valueOf({ name, id, value, checked }) {
     const [least, below] = ["least", "below"].map((one) => Number(byId(one).value));
     return id === "least" ? [Math.min(least, below), below] : [least, Math.max(least, below)];
   }
-  if (name === "size") return [Number(byId("smallest").value), Number(byId("larger").value) || Infinity];
+  if (name === "size") {
+    return [Number(byId("smallest").value), Number(byId("larger").value) || Infinity];
+  }
   if (!CHOICES[name]) return value;
   const chosen = CHOICES[name][1]()[value].name;
   const others = state[name].filter((one) => one !== chosen);
@@ -169,20 +185,21 @@ function startFilters() {
     event.preventDefault();
     change(initial(FILTERS));
   });
-  byId("open-filters").addEventListener("click", () => {
-    const open = document.body.classList.toggle("filtering");
-    byId("open-filters").setAttribute("aria-expanded", open);
-  });
+  byId("open-filters").addEventListener("click", () => openFilters());
+}
+
+function openFilters(opens) {
+  const open = document.body.classList.toggle("filtering", opens);
+  byId("open-filters").setAttribute("aria-expanded", open);
 }
 
 /* What is usual depends on the run. */
 function startOrders() {
-  const last = page.runs[page.runs.length - 1];
   for (const [value, [text]] of Object.entries(ORDERS)) {
     if (value !== "wrong" || page.kinds.length) byId("sort").append(element("option", { value }, text));
   }
   if (page.kinds.length) ROWS.sort.first = "wrong";
-  ROWS.score.first[0] = Math.floor((last ? last.floor : 0) * 100) / 100;
+  ROWS.score.first[0] = Math.floor((page.last?.floor || 0) * 100) / 100;
   readAddress();
 }
 
@@ -203,27 +220,29 @@ function toggleTheme() {
 function startKeys() {
   byId("open-keys").addEventListener("click", () => byId("keys").showModal());
   document.addEventListener("keydown", (event) => {
+    const { key, target } = event;
     if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open || byId("marks").open) return;
-    const typing = event.target.matches("input:not([type=checkbox]), select, textarea")
-      || (event.key === " " && event.target.matches("button, video"));
-    if (typing) {
-      if (event.key === "Escape" && event.target.id === "search") focusTile(grid.current);
-      return;
-    }
-    const action = actions()[event.key];
-    if (action) {
-      event.preventDefault();
-      action();
-    }
+    if (key === "Escape" && target.id === "search") focusTile(grid.current);
+    if (target.matches("input:not([type=checkbox]), select, textarea")) return;
+    if (key === " " && target.matches("button, video")) return;
+    const action = actions()[key];
+    if (action) event.preventDefault();
+    action?.();
   });
 }
 
 /* What keys do: in the viewer, or outside. */
 function actions() {
-  const everywhere = { f: toggleFull, "?": () => byId("keys").showModal(), x: () => markFocused("drop"), k: () => markFocused("keep") };
+  const everywhere = {
+    f: toggleFull,
+    "?": () => byId("keys").showModal(),
+    x: () => markFocused("drop"),
+    k: () => markFocused("keep"),
+  };
   if (byId("viewer").open) {
     const near = lens.zoom > 1;
     const move = (x, y) => () => (near ? pan(60 * x, 60 * y) : step(-x));
+    const ways = { both: "swipe", swipe: "pair", pair: "both" };
     return {
       ...everywhere,
       b: () => toggle("boxes"),
@@ -237,22 +256,29 @@ function actions() {
       ArrowLeft: move(1, 0),
       ArrowRight: move(-1, 0),
       ...(near && { ArrowUp: move(0, 1), ArrowDown: move(0, -1) }),
-      ...(page.sides.length && { s: () => change({ sides: { both: "swipe", swipe: "pair", pair: "both" }[state.sides] }) }),
+      ...(page.sides.length && { s: () => change({ sides: ways[state.sides] }) }),
       ...(viewer.record.video && { " ": togglePlay, "[": () => jump(-1), "]": () => jump(1) }),
     };
   }
-  const search = () => {
-    document.body.classList.add("filtering");
-    byId("open-filters").setAttribute("aria-expanded", true);
+  everywhere["/"] = () => {
+    openFilters(true);
     byId("search").focus();
     byId("search").select();
   };
-  if (!LAYOUTS[state.view]) return { ...everywhere, "/": search };
-  const inGrid = byId("grid").contains(document.activeElement);
-  const move = (by) => () => focusTile(inGrid ? grid.current + by : grid.current);
-  const moves = { ArrowLeft: move(-1), ArrowRight: move(1), Home: move(-Infinity), End: move(Infinity) };
-  const rows = { ArrowUp: move(-grid.columns), ArrowDown: move(grid.columns) };
-  return { ...everywhere, "/": search, ...(inGrid ? { ...moves, ...rows } : { ArrowDown: move(0), ArrowRight: move(0) }) };
+  if (!LAYOUTS[state.view]) return everywhere;
+  const move = (by) => () => focusTile(grid.current + by);
+  if (!byId("grid").contains(document.activeElement)) {
+    return { ...everywhere, ArrowDown: move(0), ArrowRight: move(0) };
+  }
+  return {
+    ...everywhere,
+    ArrowLeft: move(-1),
+    ArrowRight: move(1),
+    ArrowUp: move(-grid.columns),
+    ArrowDown: move(grid.columns),
+    Home: move(-Infinity),
+    End: move(Infinity),
+  };
 }
 
 async function start() {
@@ -282,23 +308,18 @@ async function start() {
     readAddress();
     follow();
   });
-  for (const type of ["click", "pagehide"]) window.addEventListener(type, () => toWrite && writeAddress(), true);
-  let begun = false;
-  await loadData(() => {
-    if (!begun) {
-      begun = true;
-      startOrders();
-      showAbout();
-    }
+  for (const type of ["click", "pagehide"]) {
+    window.addEventListener(type, () => toWrite && writeAddress(), true);
+  }
+  await loadScript("data/runs.js");
+  startOrders();
+  showAbout();
+  await loadChunks(() => {
     showState();
     listChoices();
     showView();
     refresh();
   });
-  if (!begun) {
-    startOrders();
-    showAbout();
-  }
   showState();
   restoreMarks();
   follow();

@@ -14,16 +14,14 @@ const HANDED = {
   predict: ["predict.sh", markedCommand],
 };
 
-function markKey(item) {
-  return item.record ? `${item.record.number}.${item.box - item.record.from}` : String(item.number);
-}
-
 /* Two buttons; in the grid keys do the same. */
-function markButtons(key, tabindex = 0) {
-  const button = (mark, name) => element("button", {
-    type: "button", tabindex, title: name, "aria-label": name, "aria-pressed": String(marks.get(key) === mark), "data-mark": mark, "data-key": key,
-  });
-  return element("span", { class: "marks" }, button("keep", "Keep"), button("drop", "Drop"));
+function markButtons(item, tabindex = 0) {
+  const key = idOf(item);
+  const buttons = [["keep", "Keep"], ["drop", "Drop"]].map(([mark, title]) => button({
+    ...{ tabindex, title, "aria-label": title, "aria-pressed": String(marks.get(key) === mark) },
+    ...{ "data-mark": mark, "data-key": key },
+  }));
+  return element("span", { class: "marks" }, ...buttons);
 }
 
 /* Marks, or takes the same mark off again. */
@@ -38,14 +36,14 @@ function markFocused(mark) {
   const { record, chosen: box } = viewer;
   const focused = byId("grid").contains(document.activeElement) ? grid.items[grid.current] : undefined;
   const item = record && box !== null ? { record, box } : record || focused;
-  if (item && !item.name) setMark(markKey(item), mark);
+  if (item && !item.name) setMark(idOf(item), mark);
 }
 
 function showMarks() {
   for (const button of document.querySelectorAll("[data-mark]")) {
     button.setAttribute("aria-pressed", marks.get(button.dataset.key) === button.dataset.mark);
   }
-  byId("count-marks").textContent = marks.size ? marks.size.toLocaleString("en") : "";
+  byId("count-marks").textContent = marks.size ? numberText(marks.size) : "";
   try {
     if (marks.size) localStorage.setItem(storageKey(), JSON.stringify([...marks]));
     else localStorage.removeItem(storageKey());
@@ -63,36 +61,41 @@ function restoreMarks() {
 /* The records and boxes that have a mark: all, or those with this one; or what is shown. */
 function markedItems(only) {
   if (only === "shown") return shown.map((record) => ({ mark: "keep", record }));
-  return [...marks].filter(([, mark]) => only === "all" || mark === only).map(([key, mark]) => {
+  const wanted = [...marks].filter(([, mark]) => only === "all" || mark === only);
+  return wanted.map(([key, mark]) => {
     const [number, box] = key.split(".");
     const record = page.records[number];
-    return { mark, record, box: box === undefined ? undefined : record.from + Number(box) };
+    return { mark, record, box: box && record.from + Number(box) };
   }).sort((a, b) => a.record.number - b.record.number);
 }
 
 /* What `--apply` takes: one mark a line. */
 function markedJson(items) {
-  const { classOf } = found;
   const lines = items.map(({ mark, record, box }) => {
-    const { source, frame, time } = record;
-    if (box === undefined) return JSON.stringify({ mark, source, frame, time });
-    const detection = page.kinds.length ? undefined : box - record.from; // a comparison has another order
-    const sides = [...sidesOf(box)].map((side) => Math.round(10 * side) / 10);
-    return JSON.stringify({ mark, source, frame, time, detection, class_name: page.classes[classOf.data[box]].name, box: sides });
+    const { source, frame, time, from } = record;
+    const what = box === undefined ? {} : {
+      detection: page.kinds.length ? undefined : box - from, // a comparison has another order
+      class_name: className(box),
+      box: sidesOf(box),
+    };
+    return JSON.stringify({ mark, source, frame, time, ...what });
   });
   return `[\n${lines.join(",\n")}\n]`;
 }
 
 function markedFilter(items) {
-  const records = new Set(items.map(({ record }) => JSON.stringify([record.source, record.frame ?? null])));
-  return `# jq -c -f marked.jq boxes.jsonl\nselect([.source, .frame] | IN(\n  ${[...records].join(",\n  ")}\n))`;
+  const texts = items.map(({ record: { source, frame = null } }) => JSON.stringify([source, frame]));
+  const records = [...new Set(texts)].join(",\n  ");
+  return `# jq -c -f marked.jq boxes.jsonl\nselect([.source, .frame] | IN(\n  ${records}\n))`;
 }
 
 function markedCommand(items) {
-  const facts = new Map(page.runs[page.runs.length - 1].facts);
-  const quoted = (text) => (/^[\w./:@%+=,][\w./:@%+=,-]*$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+  const facts = new Map(page.last.facts); // of two models the last
+  const plain = /^[\w./:@%+=,-]+$/;
+  const quoted = (text) => (plain.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
   const names = sourcesOf(items).map((name) => (name.startsWith("-") ? `./${name}` : name));
-  const options = ["model", "conf"].flatMap((name) => (facts.has(name) ? [`--${name}`, facts.get(name)] : []));
+  const given = ["model", "conf"].filter((name) => facts.has(name));
+  const options = given.flatMap((name) => [`--${name}`, facts.get(name)]);
   return ["detcli", "predict", ...options, ...names].map(quoted).join(" ");
 }
 
@@ -101,7 +104,7 @@ function handed() {
 }
 
 function showHanded() {
-  const [dropped, kept] = ["drop", "keep"].map((mark) => markedItems(mark).length.toLocaleString("en"));
+  const [dropped, kept] = ["drop", "keep"].map((mark) => numberText(markedItems(mark).length));
   byId("marks-sum").textContent = `${dropped} to drop, ${kept} to keep`;
   byId("hand-text").value = handed();
   byId("hand-done").textContent = "";

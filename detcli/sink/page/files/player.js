@@ -8,42 +8,40 @@ const player = {
   moments: [], // {target: the frame nearest to it that has a picture, text}
 };
 
-function keptFrames(video) {
-  return video.records.filter((record) => !record.replaced && !record.error && hasPicture(record));
+function keptFrames(records) {
+  return records.filter((record) => !record.replaced && !record.error && hasPicture(record));
 }
 
 /* When tracks appear and cross lines; without tracks, when something appears. */
-function momentsOf(video) {
+function momentsOf({ records }) {
   const passes = boxTest();
-  const tracked = video.records.some(({ from, to }) => found.track.data.subarray(from, to).some(Boolean));
-  const seen = new Set();
+  const tracked = records.some(({ from, to }) => found.track.slice(from, to).some(Boolean));
+  const seen = new Set([0]); // which stands for no track
   let before = 0;
-  const moments = video.records.flatMap((record) => {
+  return records.flatMap((record) => {
     const boxes = record.replaced ? [] : shownBoxes(record, passes);
-    const texts = boxes.flatMap((box) => momentTexts(box, seen));
+    const texts = boxes.flatMap((box) => {
+      const appears = seen.has(found.track[box]) ? [] : [`${titleOf(box)} appears`];
+      seen.add(found.track[box]);
+      const crossed = found.crossed.get(box) || [];
+      return [...appears, ...crossed.map((text) => `${titleOf(box)} crosses ${text}`)];
+    });
     if (boxes.length && !before && !tracked) texts.push(`${tally(record)} after nothing`);
     before = boxes.length;
-    return texts.length ? [{ record, text: texts.join(", ") }] : [];
+    if (!texts.length) return [];
+    return [{ target: nearestPicture(record, records), text: `${moment(record)}: ${texts.join(", ")}` }];
   });
-  return moments.map(({ record, text }) => ({ target: nearestPicture(record, video.records), text: `${moment(record)}: ${text}` }));
-}
-
-function momentTexts(box, seen) {
-  const name = `${trackText(box)}${page.classes[found.classOf.data[box]].name}`;
-  const texts = (found.crossed.get(box) || []).map(([line, side]) => `${name} crosses ${line} to the ${side}`);
-  const track = found.track.data[box];
-  if (track && !seen.has(track)) texts.unshift(`${name} appears`);
-  if (track) seen.add(track);
-  return texts;
 }
 
 function showMoments() {
   const { record } = viewer;
   byId("player").hidden = !record.video;
   byId("play").setAttribute("aria-pressed", Boolean(player.on));
-  const key = record.video ? `${page.videos.indexOf(record.video)} ${addressOf({ picture: "" })}` : "";
-  if (key !== player.key) Object.assign(player, { key, moments: record.video ? momentsOf(record.video) : [] });
-  byId("moments").textContent = player.moments.filter(({ target }) => target === record).map(({ text }) => text).join("; ");
+  if (!record.video) return;
+  const key = `${page.videos.indexOf(record.video)} ${addressOf({ picture: "" })}`;
+  if (key !== player.key) Object.assign(player, { key, moments: momentsOf(record.video) });
+  const here = player.moments.filter(({ target }) => target === record);
+  byId("moments").textContent = here.map(({ text }) => text).join("; ");
 }
 
 function jump(by) {
@@ -65,13 +63,14 @@ function togglePlay() {
 
 /* At its pace: a second for a second, where frames load as fast. */
 async function playFrames(record, token) {
-  const frames = keptFrames(record.video);
+  const frames = keptFrames(record.video.records);
   const clockOf = ({ time_s: time, frame }) => (time === undefined ? frame / 25 : time);
   for (let at = frames.indexOf(record) + 1 || 1; at < frames.length; at += 1) {
     const image = new Image();
     image.src = fileOf(frames[at]);
     const gap = Math.max(0, Math.min(1, clockOf(frames[at]) - clockOf(frames[at - 1])));
-    await Promise.all([image.decode().catch(() => {}), new Promise((resolve) => { setTimeout(resolve, 1000 * gap); })]);
+    const paced = new Promise((resolve) => { setTimeout(resolve, 1000 * gap); });
+    await Promise.all([image.decode().catch(() => {}), paced]);
     if (player.on !== token) return;
     openViewer(frames[at]);
   }
@@ -95,7 +94,8 @@ function playFilm(record) {
 function stopPlaying() {
   const film = byId("stage").querySelector("video");
   const { record } = viewer;
-  const at = film && keptFrames(record.video).findLast((one) => one.time_s <= film.currentTime);
+  const frames = film ? keptFrames(record.video.records) : [];
+  const at = frames.findLast((one) => one.time_s <= film.currentTime);
   film?.remove();
   goTo(at || record);
   showMoments();

@@ -9,8 +9,10 @@ function fillPaper() {
   const paper = byId("paper");
   if (paper.childNodes.length || state.view !== "pictures" || viewer.record) return Promise.resolve();
   const left = shown.length - PRINTED;
-  if (left > 0) paper.append(element("p", {}, `The first ${PRINTED} of ${counted(shown.length, "picture")}; ${left.toLocaleString("en")} are left out: a filter chooses others`));
-  paper.append(element("div", {}, ...shown.slice(0, PRINTED).map((record, place) => makeTile(record, place))));
+  const text = `The first ${PRINTED} of ${counted(shown.length, "picture")}`;
+  const rest = `${numberText(left)} are left out: a filter chooses others`;
+  if (left > 0) paper.append(element("p", {}, `${text}; ${rest}`));
+  paper.append(element("div", {}, ...shown.slice(0, PRINTED).map(makeTile)));
   return Promise.all([...paper.querySelectorAll("img")].map((image) => image.decode().catch(() => {})));
 }
 

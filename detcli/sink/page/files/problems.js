@@ -4,8 +4,6 @@
 
 const LISTED_PROBLEMS = 200;
 
-let problemsShown = LISTED_PROBLEMS;
-
 function problemRecords() {
   return page.records.filter((record) => !record.replaced && (record.error || record.warnings.length));
 }
@@ -14,31 +12,27 @@ function drawProblems() {
   const named = findTest();
   const records = problemRecords().filter(named).sort((a, b) => Boolean(b.error) - Boolean(a.error));
   const failed = records.filter((record) => record.error).length;
-  const listed = records.slice(0, problemsShown).map(problem);
-  const view = byId("view-problems");
-  const sums = `${counted(failed, "input")} failed, ${counted(records.length - failed, "input")} with warnings`;
-  view.replaceChildren(
+  const [listed, ...more] = cutList(records, "inputs", LISTED_PROBLEMS);
+  const warned = counted(records.length - failed, "input");
+  const sums = `${counted(failed, "input")} failed, ${warned} with warnings`;
+  byId("view-problems").replaceChildren(
     element("p", { class: "quiet" }, records.length ? sums : "No failed inputs, no warnings"),
-    element("ul", { class: "problems" }, ...listed),
+    element("ul", { class: "problems" }, ...listed.map(problem)),
+    ...more,
   );
-  if (records.length > listed.length) {
-    view.append(moreButton(`Show more of ${records.length.toLocaleString("en")}`, () => { problemsShown += LISTED_PROBLEMS; }));
-  }
 }
 
 function problem(record) {
-  const name = element("bdi", { class: "name" }, record.frame === undefined ? record.source : `${record.source} · ${moment(record)}`);
-  if (!record.error) {
-    const link = element("a", { href: addressOf({ picture: String(record.number) }) }, name);
-    return element("li", { class: "warned" }, element("span", { class: "tag" }, "warning"), link, ...record.warnings.map((text) => element("p", {}, text)));
-  }
-  const [type, message, hint] = record.error;
+  const [type, message, hint] = record.error || ["warning"];
+  const texts = record.error ? [message] : record.warnings;
+  const name = record.frame === undefined ? record.source : `${record.source} · ${moment(record)}`;
+  const shownName = element("bdi", { class: "name" }, name);
   return element(
     "li",
-    { class: "failed" },
+    { class: record.error ? "failed" : "warned" },
     element("span", { class: "tag" }, type),
-    name,
-    element("p", {}, message),
+    record.error ? shownName : element("a", { href: linkTo(record) }, shownName),
+    ...texts.map((text) => element("p", {}, text)),
     hint ? element("p", { class: "quiet" }, hint) : undefined,
   );
 }

@@ -10,9 +10,7 @@ function word(first, known = () => true) {
   return { first, read: ([text]) => (known(text) ? text : undefined), write: (value) => [value] };
 }
 
-function words() {
-  return { first: [], read: (texts) => texts, write: (values) => values };
-}
+const words = { first: [], read: (texts) => texts, write: (values) => values };
 
 /* From one number to below another; an end that is left out is that of `first`. */
 function range(...first) {
@@ -20,18 +18,25 @@ function range(...first) {
     const ends = text.split("..").map((end, at) => (end === "" ? first[at] : Number(end)));
     return ends.length === 2 && ends[0] <= ends[1] ? ends : undefined;
   };
-  return { first, read, write: (ends) => [ends.map((end, at) => (end === first[at] ? "" : end)).join("..")] };
+  const write = (ends) => [ends.map((end, at) => (end === first[at] ? "" : end)).join("..")];
+  return { first, read, write };
 }
 
+const numbers = {
+  first: [],
+  read: ([text]) => text.split(".").map(Number),
+  write: (values) => [values.join(".")],
+};
+
 const ROWS = {
-  view: word("pictures", (text) => VIEWS.includes(text)),
-  picture: word("", (text) => /^\d+(\.\d+)?$/.test(text)), // numbers of the record that is open, and of a box in it
+  view: word("pictures", (text) => Object.hasOwn(VIEWS, text)),
+  picture: word("", (text) => /^\d+(\.\d+)?$/.test(text)), // which is open, see idOf()
   find: word(""),
-  among: { first: [], read: ([text]) => text.split(".").map(Number), write: (numbers) => [numbers.join(".")] }, // records; none for all
+  among: numbers, // of records; none for all
   score: range(0, 1),
   size: range(0, Infinity), // the square root of a box's area, in pixels of the picture
-  class: words(), // none for all
-  kind: words(), // none for all
+  class: words, // none for all
+  kind: words, // none for all
   show: word("all", (text) => byId("show").querySelector(`[value="${CSS.escape(text)}"]`)),
   sort: word("input", (text) => Object.hasOwn(ORDERS, text)),
   near: word("0.5", (text) => text !== "" && text >= 0 && text <= 1), // the score that `sort` may ask for
@@ -64,6 +69,15 @@ function addressOf(values = {}) {
   return `#${query}`;
 }
 
+/* What `picture` says of a record, or of one and a box in it. */
+function idOf({ number, record, box }) {
+  return record ? `${record.number}.${box - record.from}` : String(number);
+}
+
+function linkTo(item) {
+  return addressOf({ picture: idOf(item) });
+}
+
 function readAddress() {
   const query = new URLSearchParams(location.hash.slice(1));
   for (const [name, { first, read }] of Object.entries(ROWS)) {
@@ -71,7 +85,8 @@ function readAddress() {
   }
 }
 
-/* Shows something else, and says so in the address. Links make a step of the history, this does not. */
+/* Shows something else, and says so in the address. Links make a step of the history, this does
+   not. */
 function change(values) {
   Object.assign(state, values);
   if (toWrite === null) toWrite = setTimeout(writeAddress, written + WRITE_MS - performance.now());

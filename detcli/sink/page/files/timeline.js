@@ -9,18 +9,12 @@ const TIMELINE_HEIGHT = 60;
 const TIMELINE_TRACKS = 40; // of a video, at once
 const OTHERS = "#8a949e";
 
-let timelineVideos = TIMELINE_VIDEOS;
-let timelineTracks = TIMELINE_TRACKS;
-
 function drawTimeline() {
   const named = findTest();
   const videos = joinedVideos().filter(({ records }) => records.some(named));
-  const parts = videos.slice(0, timelineVideos).map(videoFigure);
-  if (videos.length > parts.length) {
-    parts.push(moreButton(`Show more of ${videos.length} videos`, () => { timelineVideos += TIMELINE_VIDEOS; }));
-  }
-  if (!videos.length) parts.push(element("p", { class: "quiet" }, "No video has such a name"));
-  byId("view-timeline").replaceChildren(...parts);
+  const [drawn, ...more] = cutList(videos, "videos", TIMELINE_VIDEOS);
+  const none = element("p", { class: "quiet" }, "No video has such a name");
+  byId("view-timeline").replaceChildren(...(drawn.length ? drawn.map(videoFigure) : [none]), ...more);
 }
 
 /* Videos; the parts of one that several runs have read are one. */
@@ -40,48 +34,57 @@ function timeOf({ time_s: time, frame }) {
   return time === undefined ? frame : time;
 }
 
-function videoFigure(video) {
-  const { records } = video;
+function videoFigure({ source, records }) {
   const start = timeOf(records[0]);
   const last = records.reduce((most, record) => Math.max(most, timeOf(record)), start);
   const span = Math.max(last - start, 1e-9);
   const passes = boxTest();
-  const bins = Array.from({ length: Math.min(TIMELINE_BINS, records.length) }, () => ({ counts: new Map(), most: 0, record: null, failed: false }));
-  const totals = new Map();
-  let boxes = 0;
+  const bins = Array.from({ length: Math.min(TIMELINE_BINS, records.length) }, () => ({ boxes: [] }));
+  const all = [];
   for (const record of records) {
-    const bin = bins[Math.min(bins.length - 1, Math.floor(((timeOf(record) - start) / span) * bins.length))];
-    const counts = new Map();
-    const frame = shownBoxes(record, passes);
-    for (const box of frame) {
-      const number = page.kinds.length ? found.kind.data[box] : found.classOf.data[box];
-      counts.set(number, (counts.get(number) || 0) + 1);
-      totals.set(number, (totals.get(number) || 0) + 1);
-    }
-    boxes += frame.length;
+    const place = Math.floor(((timeOf(record) - start) / span) * bins.length);
+    const bin = bins[Math.min(bins.length - 1, place)];
+    const boxes = shownBoxes(record, passes);
+    for (const box of boxes) all.push(box);
     bin.failed ||= Boolean(record.error);
-    if (frame.length > bin.most || !bin.record) Object.assign(bin, { counts, most: frame.length, record });
+    if (boxes.length > bin.boxes.length || !bin.record) Object.assign(bin, { boxes, record });
   }
-  const entries = page.kinds.length ? page.kinds : page.classes;
-  const order = [...totals.keys()].sort((a, b) => totals.get(b) - totals.get(a));
-  const coloured = order.slice(0, TIMELINE_CLASSES);
-  const most = Math.max(1, ...bins.map((bin) => bin.most));
-  const svg = vector("svg", { viewBox: `0 0 ${bins.length} ${TIMELINE_HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
-  for (const [number, path] of stackedPaths(bins, coloured, most)) {
-    svg.append(vector("path", { d: path, fill: number === null ? OTHERS : entries[number].colour }));
-  }
-  const failed = bins.flatMap((bin, at) => (bin.failed ? [`M${at} 0h1v${TIMELINE_HEIGHT}h-1Z`] : []));
-  if (failed.length) svg.append(vector("path", { d: failed.join(""), class: "failed" }));
-  const more = order.length - coloured.length;
-  const named = [...coloured.map((number) => [entries[number].name, entries[number].colour]), ...(more ? [[`${more} more`, OTHERS]] : [])];
+  const kinds = [...frequencies(all.map(boxColour)).keys()];
+  const coloured = kinds.slice(0, TIMELINE_CLASSES);
+  const more = kinds.length - coloured.length;
+  if (more) coloured.push({ name: `${more} more`, colour: OTHERS });
+  const most = Math.max(1, ...bins.map(({ boxes }) => boxes.length));
   const axis = records[0].time_s === undefined ? [`frame ${start}`, `frame ${last}`] : [clock(start), clock(last)];
   return figure(
-    baseName(video.records[0]),
-    `${counted(records.length, "frame")}, ${counted(boxes, "box", "boxes")}, at most ${most} at once`,
-    strip(svg, bins, video),
-    element("div", { class: "axis quiet", "aria-hidden": "true" }, element("span", {}, axis[0]), element("span", {}, axis[1])),
-    legend(named.map(([name, color]) => legendEntry(name, "swatch", color))),
+    baseName(records[0]),
+    `${counted(records.length, "frame")}, ${counted(all.length, "box", "boxes")}, at most ${most} at once`,
+    strip(stack(bins, coloured, most), bins, records),
+    element("div", { class: "axis quiet", "aria-hidden": "true" }, ...axis.map((text) => element("span", {}, text))),
+    legend(coloured.map(({ name, colour }) => legendEntry(name, "swatch", colour))),
     ...trackRows(records, (record) => `${(100 * (timeOf(record) - start)) / span}%`),
+  );
+}
+
+/* A bar for each bin, and in it a part for each colour; the last one is of all others. */
+function stack(bins, coloured, most) {
+  const paths = coloured.map(() => "");
+  let failed = "";
+  for (const [at, bin] of bins.entries()) {
+    if (bin.failed) failed += `M${at} 0h1v${TIMELINE_HEIGHT}h-1Z`;
+    const counts = coloured.map(() => 0);
+    for (const box of bin.boxes) counts[(coloured.indexOf(boxColour(box)) + counts.length) % counts.length] += 1;
+    let base = TIMELINE_HEIGHT;
+    for (const [number, count] of counts.entries()) {
+      const height = ((TIMELINE_HEIGHT - 4) * count) / most;
+      if (count) paths[number] += `M${at} ${base}h1v${-height}h-1Z`;
+      base -= height;
+    }
+  }
+  return vector(
+    "svg",
+    { viewBox: `0 0 ${bins.length} ${TIMELINE_HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    ...paths.map((d, number) => vector("path", { d, fill: coloured[number].colour })),
+    vector("path", { d: failed, class: "failed" }),
   );
 }
 
@@ -90,83 +93,72 @@ function legend(entries) {
 }
 
 function legendEntry(text, mark, color = "") {
-  return element("li", {}, element("span", { class: mark, style: { color } }), element("bdi", {}, text));
+  const sign = element("span", { class: mark, style: { color } });
+  return element("li", {}, sign, element("bdi", {}, text));
 }
 
 /* A row for each track: while it is seen, and where it crosses a line. `at` says where a frame is. */
 function trackRows(records, at) {
   const tracks = new Map();
-  const sums = new Map();
+  const texts = [];
   for (const record of records) {
     for (const box of shownBoxes(record)) {
-      const track = found.track.data[box];
+      const track = found.track[box];
       if (!track) continue;
       if (!tracks.has(track)) tracks.set(track, { box, first: record, crossings: [] });
       Object.assign(tracks.get(track), { last: record });
-      for (const [line, side] of found.crossed.get(box) || []) {
-        tracks.get(track).crossings.push([record, `${line} to the ${side}`]);
-        sums.set(`${line} to the ${side}`, (sums.get(`${line} to the ${side}`) || 0) + 1);
+      for (const text of found.crossed.get(box) || []) {
+        tracks.get(track).crossings.push([record, text]);
+        texts.push(text);
       }
     }
   }
-  if (!tracks.size) return [];
-  const rows = [...tracks.values()].slice(0, timelineTracks).map(({ box, first, last, crossings }) => {
-    const name = `${trackText(box)}${page.classes[found.classOf.data[box]].name}`;
-    const link = (record, title, style) => element("a", {
-      href: addressOf({ picture: String(nearestPicture(record, records).number) }), title, "aria-label": title, ...style,
-    });
-    const bar = link(first, `${name}, ${moment(first)} to ${moment(last)}`, { class: "life", style: { left: at(first), right: `calc(100% - ${at(last)})`, background: boxColour(box).colour } });
-    const marks = crossings.map(([record, text]) => link(record, `${name} crosses ${text}, ${moment(record)}`, { class: "crossing", style: { left: at(record) } }));
-    return element("li", {}, element("bdi", {}, name), element("span", { class: "lane" }, bar, ...marks));
+  const [listed, ...more] = cutList([...tracks.values()], "tracks", TIMELINE_TRACKS);
+  if (!listed.length) return [];
+  const rows = listed.map(({ box, first, last, crossings }) => {
+    const name = titleOf(box);
+    const link = (record, title, attributes) => (
+      element("a", { href: linkTo(nearestPicture(record, records)), title, "aria-label": title, ...attributes })
+    );
+    const style = { left: at(first), right: `calc(100% - ${at(last)})`, background: boxColour(box).colour };
+    const life = link(first, `${name}, ${moment(first)} to ${moment(last)}`, { class: "life", style });
+    const marked = crossings.map(([record, text]) => (
+      link(record, `${name} crosses ${text}, ${moment(record)}`, { class: "crossing", style: { left: at(record) } })
+    ));
+    return element("li", {}, element("bdi", {}, name), element("span", { class: "lane" }, life, ...marked));
   });
-  const all = [...sums].map(([text, count]) => legendEntry(`${text}: ${count.toLocaleString("en")}`, "crossing"));
-  const parts = [legend(all), element("ul", { class: "tracks" }, ...rows)];
-  return rows.length < tracks.size ? [...parts, moreButton(`Show more of ${tracks.size} tracks`, () => { timelineTracks += TIMELINE_TRACKS; })] : parts;
-}
-
-function stackedPaths(bins, coloured, most) {
-  const paths = new Map([...coloured.map((number) => [number, ""]), [null, ""]]);
-  for (const [at, bin] of bins.entries()) {
-    let base = TIMELINE_HEIGHT;
-    let rest = bin.most;
-    for (const number of [...coloured, null]) {
-      const count = number === null ? rest : bin.counts.get(number) || 0;
-      rest -= count;
-      const height = ((TIMELINE_HEIGHT - 4) * count) / most;
-      if (!count) continue;
-      paths.set(number, `${paths.get(number)}M${at} ${base}h1v${-height}h-1Z`);
-      base -= height;
-    }
-  }
-  return paths;
+  const sums = [...frequencies(texts)].map(([text, count]) => `${text}: ${numberText(count)}`);
+  const entries = sums.map((text) => legendEntry(text, "crossing"));
+  return [legend(entries), element("ul", { class: "tracks" }, ...rows), ...more];
 }
 
 /* With the pointer or the keys of a slider one chooses a moment, and opens it. */
-function strip(svg, bins, video) {
+function strip(svg, bins, records) {
+  const filled = [...bins.keys()].filter((at) => bins[at].record);
   const marker = element("span", { class: "marker", hidden: true });
   const shownAt = element("output", { class: "moment" });
-  const filled = bins.flatMap((bin, at) => (bin.record ? [at] : []));
-  const slider = element("input", { type: "range", max: filled.length - 1, value: 0, "aria-label": `Moments of ${baseName(video.records[0])}` });
-  const choose = (place) => {
-    slider.value = place;
-    const bin = bins[filled[place]];
-    const text = `${moment(bin.record)}: ${counted(bin.most, "box", "boxes")}${bin.failed ? ", some frames failed" : ""}`;
-    slider.setAttribute("aria-valuetext", text);
-    const share = (100 * (filled[place] + 0.5)) / bins.length;
+  const label = `Moments of ${baseName(records[0])}`;
+  const slider = element("input", { type: "range", max: filled.length - 1, value: 0, "aria-label": label });
+  const choose = () => {
+    const { record, boxes, failed } = bins[filled[slider.value]];
+    const text = `${moment(record)}: ${counted(boxes.length, "box", "boxes")}`;
+    shownAt.textContent = failed ? `${text}, some frames failed` : text;
+    slider.setAttribute("aria-valuetext", shownAt.textContent);
+    const share = (100 * (filled[slider.value] + 0.5)) / bins.length;
     marker.hidden = false;
     marker.style.left = `${share}%`;
-    shownAt.textContent = text;
     shownAt.style.left = `${Math.max(12, Math.min(88, share))}%`;
   };
   const point = (event) => {
     const room = slider.getBoundingClientRect();
-    choose(nearestPlace(filled, ((event.clientX - room.left) / room.width) * bins.length));
+    const wanted = ((event.clientX - room.left) / room.width) * bins.length;
+    slider.value = filled.indexOf(nearest(filled, (at) => Math.abs(at + 0.5 - wanted)));
+    choose();
   };
   const open = () => {
-    const record = nearestPicture(bins[filled[slider.value]].record, video.records);
-    location.hash = addressOf({ picture: String(record.number) });
+    location.hash = linkTo(nearestPicture(bins[filled[slider.value]].record, records));
   };
-  slider.addEventListener("input", () => choose(slider.value));
+  slider.addEventListener("input", choose);
   slider.addEventListener("pointermove", point);
   slider.addEventListener("click", (event) => {
     point(event);
@@ -177,14 +169,13 @@ function strip(svg, bins, video) {
   return element("div", { class: "strip" }, svg, marker, shownAt, slider);
 }
 
-function nearestPlace(filled, wanted) {
-  const far = (place) => Math.abs(filled[place] + 0.5 - wanted);
-  return [...filled.keys()].reduce((best, place) => (far(place) < far(best) ? place : best), 0);
+/* The first of those that are least far. */
+function nearest(items, far) {
+  return items.reduce((best, one) => (far(one) < far(best) ? one : best), items[0]);
 }
 
 /* The frame itself, or the nearest of which a picture was kept. */
 function nearestPicture(record, records) {
-  const kept = records.filter((one) => !one.error && hasPicture(one));
-  const far = (one) => Math.abs(one.frame - record.frame);
-  return kept.reduce((best, one) => (best && far(best) <= far(one) ? best : one), null) || record;
+  const far = ({ frame }) => Math.abs(frame - record.frame);
+  return nearest(keptFrames(records), far) || record;
 }

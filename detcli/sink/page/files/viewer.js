@@ -13,7 +13,7 @@ function openViewer(record) {
   Object.assign(viewer, { record, chosen: null });
   byId("viewer-name").replaceChildren(element("bdi", {}, baseName(record)));
   describe(record);
-  byId("viewer-marks").replaceChildren(markButtons(String(record.number)));
+  byId("viewer-marks").replaceChildren(markButtons(record));
   if (!byId("viewer").open) byId("viewer").showModal();
   fillStage();
   refreshViewer();
@@ -25,48 +25,47 @@ function openViewer(record) {
   }
 }
 
-function fileOf(record) {
-  return record.original || `pictures/${record.file}.jpg`;
-}
-
 /* One pane, or one for each side of a comparison. */
 function fillStage() {
   const way = page.sides.length ? state.sides : "both";
-  const names = way === "both" ? [] : page.sides.map((name) => element("span", { class: "side-name" }, name));
-  const made = (way === "pair" ? names.map((name) => [name]) : [names]).map((group) => element("div", { class: "pane" }, pictureOf(viewer.record), ...group));
+  const groups = { both: [[]], swipe: [page.sides], pair: page.sides.map((name) => [name]) }[way];
+  const made = groups.map((names) => {
+    const texts = names.map((name) => element("span", { class: "side-name" }, name));
+    return element("div", { class: "pane" }, pictureOf(viewer.record), ...texts);
+  });
   byId("stage").className = `stage ${way}`;
   byId("stage").replaceChildren(...made);
   if (way !== "swipe") return;
-  const border = element("input", { type: "range", value: viewer.border, step: 0.5, "aria-label": `Where ${page.sides[0]} ends and ${page.sides[1]} begins` });
-  const move = () => {
+  const label = `Where ${page.sides[0]} ends and ${page.sides[1]} begins`;
+  const attributes = { type: "range", value: viewer.border, step: 0.5, "aria-label": label };
+  const border = element("input", attributes);
+  border.oninput = () => {
     viewer.border = border.value;
     byId("stage").style.setProperty("--border", border.value / 100);
   };
-  border.addEventListener("input", move);
-  move();
+  border.oninput();
   byId("stage").append(border);
 }
 
 /* The picture; of a file that is no more as it was, the thumbnail. */
 function pictureOf(record) {
-  const missing = (text) => element("span", { class: "missing" }, text);
   if (!hasPicture(record)) return missing("No picture was kept");
-  const image = element("img", { alt: `${nameOf(record)}: ${tally(record)}`, decoding: "sync", draggable: "false" });
+  const alt = `${nameOf(record)}: ${tally(record)}`;
+  const image = picture(fileOf(record), { alt, decoding: "sync" });
+  const giveUp = image.onerror;
   let fault = "";
   const fallBack = (text) => {
     fault = text;
-    image.src = `thumbnails/${record.file}.jpg`;
+    image.onerror = giveUp;
+    image.src = thumbnailOf(record);
   };
-  image.addEventListener("error", () => {
-    if (!record.original || fault) image.replaceWith(missing("The picture cannot be shown"));
-    else fallBack("The file is not where it was");
-  });
-  image.addEventListener("load", () => {
+  if (record.original) image.onerror = () => fallBack("The file is not where it was");
+  image.onload = () => {
     const { naturalWidth: width, naturalHeight: height } = image;
+    const copy = width < record.width ? `a copy of ${width} × ${height}` : "";
     if (record.original && !fault && width !== record.width) fallBack("The file is another one now");
-    else if (record === viewer.record) describe(record, width < record.width ? `a copy of ${width} × ${height}` : "", fault);
-  });
-  image.src = fileOf(record);
+    else if (record === viewer.record) describe(record, copy, fault);
+  };
   return image;
 }
 
@@ -74,7 +73,8 @@ function pictureOf(record) {
 function describe(record, copy = "", fault = "") {
   byId("viewer-facts").textContent = [...factsOf(record), copy].filter(Boolean).join(" · ");
   const warnings = [...record.warnings, fault].filter(Boolean);
-  byId("viewer-warnings").replaceChildren(...warnings.map((text) => element("p", { class: "notice" }, text)));
+  const notices = warnings.map((text) => element("p", { class: "notice" }, text));
+  byId("viewer-warnings").replaceChildren(...notices);
 }
 
 function factsOf(record) {
@@ -93,28 +93,24 @@ function refreshViewer() {
   if (byId("sides").value !== state.sides) fillStage();
   byId("sides").value = state.sides;
   const place = shown.indexOf(record);
-  const position = place < 0 ? "" : `${(place + 1).toLocaleString("en")} of ${shown.length.toLocaleString("en")}`;
-  byId("position").textContent = position;
+  const position = `${numberText(place + 1)} of ${numberText(shown.length)}`;
+  byId("position").textContent = place < 0 ? "" : position;
   byId("previous").disabled = place <= 0;
   byId("next").disabled = place < 0 || place >= shown.length - 1;
   const boxes = shownBoxes(record);
   if (!boxes.includes(viewer.chosen)) viewer.chosen = null;
   byId("viewer-found").hidden = !boxes.length;
   byId("viewer-found").tBodies[0].replaceChildren(...boxes.map(rowOf));
-  byId("viewer-nothing").textContent = boxes.length ? hiddenText(record, boxes) : nothingText(record);
+  byId("viewer-nothing").textContent = hiddenText(record.to - record.from, boxes.length);
   byId("sides").parentElement.hidden = !page.sides.length;
   showMoments();
   drawBoxes();
 }
 
-function hiddenText(record, boxes) {
-  const hidden = record.to - record.from - boxes.length;
-  return hidden ? `${hidden.toLocaleString("en")} more hidden by the filters` : "";
-}
-
-function nothingText(record) {
-  const all = record.to - record.from;
-  return all ? `${counted(all, "detection")} hidden by the filters` : "Nothing was found";
+function hiddenText(all, drawn) {
+  if (all === drawn) return all ? "" : "Nothing was found";
+  const hidden = drawn ? `${numberText(all - drawn)} more` : counted(all, "detection");
+  return `${hidden} hidden by the filters`;
 }
 
 function drawBoxes() {
@@ -123,10 +119,10 @@ function drawBoxes() {
   const { scale } = lensSize();
   if (!(scale > 0)) return;
   const boxes = shownBoxes(record);
-  for (const [at, pane] of panes().entries()) {
-    for (const svg of pane.querySelectorAll("svg")) svg.remove();
+  for (const svg of byId("stage").querySelectorAll(".pane svg")) svg.remove();
+  for (const [at, pane] of state.boxes === "on" ? panes().entries() : []) {
     const sides = { swipe: [0, 1], pair: [at] }[page.sides.length ? state.sides : ""] || [undefined];
-    if (state.boxes === "on") pane.append(...sides.map((side) => drawLarge(record, boxes, scale, side)));
+    pane.append(...sides.map((side) => drawLarge(record, boxes, scale, side)));
   }
   placeLens();
   highlight(null);
@@ -134,18 +130,18 @@ function drawBoxes() {
 
 function rowOf(box) {
   const entry = boxColour(box);
-  const { name } = page.classes[found.classOf.data[box]];
-  const swatch = element("span", { class: entry.dashed ? "swatch dashed" : "swatch", style: { color: entry.colour } });
-  const kind = page.kinds.length ? element("span", { class: "quiet" }, ` ${entry.name}`) : undefined;
-  const [x1, y1, x2, y2] = [...sidesOf(box)].map(Math.round);
-  const other = found.other.get(box);
+  const [x1, y1, x2, y2] = sidesOf(box).map(Math.round);
+  const score = found.other.get(box)?.[0] ?? null; // of the other side
+  const name = button({}, swatch(entry), trackText(box), element("bdi", {}, className(box)));
+  const kind = page.kinds.length ? element("span", { class: "quiet" }, ` ${entry.name}`) : "";
+  const scores = scoreText(found.score[box]) + (score === null ? "" : ` → ${scoreText(score)}`);
   const row = element(
     "tr",
     { "data-box": box },
-    element("td", {}, element("button", { type: "button", "aria-pressed": "false" }, swatch, trackText(box) || undefined, element("bdi", {}, name)), kind, watchedText(box)),
-    element("td", { class: "number" }, scoreText(found.score.data[box]), other && other[0] !== null ? ` → ${scoreText(other[0])}` : undefined),
+    element("td", {}, name, kind, watchedText(box)),
+    element("td", { class: "number" }, scores),
     element("td", { class: "number quiet" }, `${x1}, ${y1} to ${x2}, ${y2}`),
-    element("td", {}, markButtons(markKey({ record: viewer.record, box }))),
+    element("td", {}, markButtons({ record: viewer.record, box })),
   );
   for (const come of ["pointerenter", "focusin"]) row.addEventListener(come, () => highlight(box));
   for (const go of ["pointerleave", "focusout"]) row.addEventListener(go, () => highlight(null));
@@ -155,10 +151,9 @@ function rowOf(box) {
 
 /* Where it stands, what it has crossed, and what it says. */
 function watchedText(box) {
-  const crossed = (found.crossed.get(box) || []).map(([line, side]) => `${line} to the ${side}`);
-  const said = found.texts.has(box) ? [found.texts.get(box)] : [];
-  const texts = [...(found.zones.get(box) || []), ...crossed, ...said];
-  return texts.length ? element("bdi", { class: "quiet note" }, ` ${texts.join(", ")}`) : undefined;
+  const { zones, crossed, texts } = found;
+  const said = [zones, crossed, texts].flatMap((one) => one.get(box) || []).join(", ");
+  return said && element("bdi", { class: "quiet note" }, ` ${said}`);
 }
 
 function scoreText(score) {
@@ -171,16 +166,19 @@ function highlight(box, scrolls = false) {
   for (const svg of byId("stage").querySelectorAll(".pane svg")) {
     svg.classList.toggle("dimmed", lit !== null);
     svg.querySelector(".extra")?.remove();
-    for (const part of svg.querySelectorAll("[data-box]")) part.classList.toggle("chosen", Number(part.dataset.box) === lit);
+    for (const part of svg.querySelectorAll("[data-box]")) {
+      part.classList.toggle("chosen", Number(part.dataset.box) === lit);
+    }
     if (!svg.querySelector(".box.chosen") || svg.querySelector(".label.chosen")) continue;
-    const label = drawLabel(viewer.record, lit, lensSize().scale, svg.dataset.side && Number(svg.dataset.side));
+    const side = svg.dataset.side && Number(svg.dataset.side);
+    const label = drawLabel(viewer.record, lit, lensSize().scale, side);
     if (label) svg.append(vector("g", { class: "extra" }, label));
   }
   for (const row of byId("viewer-found").tBodies[0].rows) {
-    const chosen = Number(row.dataset.box) === lit;
-    row.classList.toggle("chosen", chosen);
-    row.querySelector("button").setAttribute("aria-pressed", Number(row.dataset.box) === viewer.chosen);
-    if (chosen && scrolls) row.scrollIntoView({ block: "nearest" });
+    const box = Number(row.dataset.box);
+    row.classList.toggle("chosen", box === lit);
+    row.querySelector("button").setAttribute("aria-pressed", box === viewer.chosen);
+    if (box === lit && scrolls) row.scrollIntoView({ block: "nearest" });
   }
 }
 
@@ -199,7 +197,7 @@ function step(by) {
 
 function goTo(record) {
   player.on = null;
-  change({ picture: String(record.number) }); // one step back leaves the viewer
+  change({ picture: idOf(record) }); // one step back leaves the viewer
 }
 
 function toggle(what) {

@@ -31,15 +31,11 @@ function placeLens() {
   const within = (at, room) => (room >= 1 ? 0.5 : Math.max(room / 2, Math.min(1 - room / 2, at)));
   lens.x = within(lens.x, width / scale / record.width);
   lens.y = within(lens.y, height / scale / record.height);
-  const [left, top] = [lens.x * record.width - width / 2 / scale, lens.y * record.height - height / 2 / scale];
+  const left = lens.x * record.width - width / 2 / scale;
+  const top = lens.y * record.height - height / 2 / scale;
   for (const pane of panes()) {
-    for (const svg of pane.querySelectorAll("svg")) {
-      svg.setAttribute("viewBox", `${left} ${top} ${width / scale} ${height / scale}`);
-    }
-    const part = (length, room) => `${(100 * scale * length) / room}%`;
-    Object.assign(pane.firstChild.style, {
-      left: part(-left, width), top: part(-top, height), width: part(record.width, width), height: part(record.height, height),
-    });
+    const parts = [pane.firstChild, ...pane.querySelectorAll("svg")];
+    showPart(record, parts, [left, top, width / scale, height / scale]);
     pane.firstChild.classList.toggle("near", scale >= 4);
   }
   byId("stage").style.setProperty("--shape", width / height); // for paper
@@ -51,14 +47,12 @@ function placeLens() {
 /* Zooms; what is under a point of the window stays there. */
 function zoomTo(zoom, at) {
   if (!viewer.record?.width || !panes().length) return;
-  const { width, height, whole, scale } = lensSize();
+  const { whole, scale } = lensSize();
   lens.zoom = Math.max(1, Math.min(zoom, Math.max(8, CLOSEST / whole)));
-  const room = paneAt(at).getBoundingClientRect();
   const gain = 1 / scale - 1 / (whole * lens.zoom);
-  if (at) {
-    lens.x += ((at.clientX - room.left - width / 2) * gain) / viewer.record.width;
-    lens.y += ((at.clientY - room.top - height / 2) * gain) / viewer.record.height;
-  }
+  const [x, y] = at ? fromMiddle(at) : [0, 0];
+  lens.x += (x * gain) / viewer.record.width;
+  lens.y += (y * gain) / viewer.record.height;
   drawBoxes();
 }
 
@@ -82,26 +76,28 @@ function zoomToBox(box) {
   zoomTo(Math.min(width / (x2 - x1), height / (y2 - y1)) / whole / 3);
 }
 
-function paneAt(event) {
-  const within = ({ left, right, top, bottom }) => event && event.clientX >= left && event.clientX < right
-    && event.clientY >= top && event.clientY < bottom;
-  return panes().find((pane) => within(pane.getBoundingClientRect())) || panes()[0];
+/* How far a point of the window is from the middle of its pane. */
+function fromMiddle({ clientX, clientY }) {
+  const rooms = panes().map((pane) => pane.getBoundingClientRect());
+  const { left, top, width, height } = rooms.findLast((room) => (
+    clientX >= room.left && clientY >= room.top
+  )) || rooms[0]; // panes are beside or below each other
+  return [clientX - left - width / 2, clientY - top - height / 2];
 }
 
 /* The smallest box that is drawn under the pointer; null if there is none. */
 function boxAt(event) {
-  const room = paneAt(event).getBoundingClientRect();
-  const { width, height, scale } = lensSize();
-  const x = lens.x * viewer.record.width + (event.clientX - room.left - width / 2) / scale;
-  const y = lens.y * viewer.record.height + (event.clientY - room.top - height / 2) / scale;
+  const { scale } = lensSize();
+  const { record } = viewer;
+  const [fromX, fromY] = fromMiddle(event);
+  const [x, y] = [lens.x * record.width + fromX / scale, lens.y * record.height + fromY / scale];
   const far = REACH / scale;
-  let [best, least] = [null, Infinity];
-  for (const box of state.boxes === "on" ? shownBoxes(viewer.record) : []) {
+  const boxes = state.boxes === "on" ? shownBoxes(record) : [];
+  const under = boxes.filter((box) => {
     const [x1, y1, x2, y2] = sidesOf(box);
-    const area = (x2 - x1) * (y2 - y1);
-    if (area < least && x > x1 - far && x < x2 + far && y > y1 - far && y < y2 + far) [best, least] = [box, area];
-  }
-  return best;
+    return x > x1 - far && x < x2 + far && y > y1 - far && y < y2 + far;
+  });
+  return nearest(under, sizeOf) ?? null;
 }
 
 function pointerMoves(event) {
@@ -112,15 +108,19 @@ function pointerMoves(event) {
     if (event.pointerType === "mouse") highlight(boxAt(event), true);
     return;
   }
-  const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
-  const now = { clientX: event.clientX, clientY: event.clientY };
-  const far = (one) => Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY);
-  const by = [now.clientX - before.clientX, now.clientY - before.clientY];
-  if (!lens.moved && Math.hypot(...by) < REACH) return; // a click is not steady
+  const [x, y] = [event.clientX - before.clientX, event.clientY - before.clientY];
+  if (!lens.moved && Math.hypot(x, y) < REACH) return; // a click is not steady
   lens.moved = true;
-  pointers.set(event.pointerId, now);
-  pan(by[0] / pointers.size, by[1] / pointers.size);
-  if (other && far(before)) zoomTo((lens.zoom * far(now)) / far(before), { clientX: (now.clientX + other.clientX) / 2, clientY: (now.clientY + other.clientY) / 2 });
+  pointers.set(event.pointerId, event);
+  pan(x / pointers.size, y / pointers.size);
+  const other = [...pointers.values()].find((one) => one !== event);
+  if (!other) return;
+  const far = (one) => Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY);
+  const middle = {
+    clientX: (event.clientX + other.clientX) / 2,
+    clientY: (event.clientY + other.clientY) / 2,
+  };
+  if (far(before)) zoomTo((lens.zoom * far(event)) / far(before), middle);
 }
 
 function startZoom() {
@@ -134,7 +134,7 @@ function startZoom() {
     if (event.button || event.target.closest("input, video")) return;
     stage.setPointerCapture(event.pointerId);
     if (!lens.pointers.size) lens.moved = false;
-    lens.pointers.set(event.pointerId, { clientX: event.clientX, clientY: event.clientY });
+    lens.pointers.set(event.pointerId, event);
   });
   stage.addEventListener("pointermove", pointerMoves);
   for (const end of ["pointerup", "pointercancel"]) {
