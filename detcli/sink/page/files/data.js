@@ -231,6 +231,18 @@ function vector(tag, attributes = {}, ...children) {
   return made;
 }
 
+/* A function that draws, however often it is called, once a frame at most. */
+function onceAFrame(draw) {
+  let waiting = false;
+  return () => {
+    if (!waiting) requestAnimationFrame(() => {
+      waiting = false;
+      draw();
+    });
+    waiting = true;
+  };
+}
+
 function byId(id) {
   return document.getElementById(id);
 }

@@ -1,6 +1,6 @@
 "use strict";
 
-/* Pictures, or crops of them. Only tiles near the visible part exist, however many pictures there are. */
+/* Pictures, or crops of them. Only tiles near the visible part exist, however many there are. */
 
 const GAP = 12;
 const OVERSCAN = 2; // rows above and below
@@ -10,8 +10,8 @@ const MAX_HEIGHT = 15e6; // pixels; browsers cannot scroll further
 /* What each view has in the grid: the least width of a tile where the window has room, the least
    number of columns, the height of a picture for its width, and pixels for its caption. */
 const LAYOUTS = {
-  pictures: { width: 210, columns: 2, shape: 0.75, caption: 50, items: () => shown, fill: pictureTile },
-  wall: { width: 120, columns: 3, shape: 1, caption: 44, items: () => wallItems(), fill: (item) => cropTile(item) },
+  pictures: { width: 210, columns: 2, shape: 0.75, caption: 50, items: () => shown },
+  wall: { width: 120, columns: 3, shape: 1, caption: 44, items: () => wallItems() },
 };
 
 const grid = {
@@ -21,7 +21,6 @@ const grid = {
   width: 0,
   rowHeight: 1,
   images: new Map(), // of the tiles before, by address: they need not be decoded again
-  scheduled: false,
   top: 0, // of the window when tiles were drawn last, and when that was
   time: 0,
   current: 0, // place that the keyboard is at
@@ -43,7 +42,7 @@ function refreshGrid() {
   const focused = byId("grid").contains(document.activeElement);
   grid.images.clear();
   for (const tile of grid.tiles.values()) {
-    const image = tile.querySelector("img");
+    const image = tile.querySelector("img:not([style])"); // those of crops have a place
     if (image) grid.images.set(image.getAttribute("src"), image);
     tile.remove();
   }
@@ -54,16 +53,11 @@ function refreshGrid() {
   if (focused) grid.tiles.get(grid.current)?.firstChild.focus({ preventScroll: true });
 }
 
-function scheduleTiles() {
-  if (grid.scheduled) return;
-  grid.scheduled = true;
-  requestAnimationFrame(() => {
-    grid.scheduled = false;
-    const far = Math.abs(window.scrollY - grid.top) > window.innerHeight;
-    if (far && performance.now() - grid.time < PAUSE) scheduleTiles(); // the bar is being dragged
-    else drawTiles();
-  });
-}
+const scheduleTiles = onceAFrame(() => {
+  const far = Math.abs(window.scrollY - grid.top) > window.innerHeight;
+  if (far && performance.now() - grid.time < PAUSE) scheduleTiles(); // the bar is being dragged
+  else drawTiles();
+});
 
 function visiblePlaces() {
   const top = -byId("grid").getBoundingClientRect().top;
@@ -90,20 +84,18 @@ function drawTiles() {
       grid.tiles.delete(place);
     }
   }
-  const fresh = document.createDocumentFragment();
-  for (let place = first; place < end; place += 1) {
-    if (!grid.tiles.has(place)) {
-      const tile = makeTile(grid.items[place], place);
-      grid.tiles.set(place, tile);
-      fresh.append(tile);
-    }
-  }
-  byId("grid").append(fresh);
+  for (let place = first; place < end; place += 1) addTile(place);
+}
+
+function addTile(place) {
+  if (grid.tiles.has(place)) return;
+  grid.tiles.set(place, makeTile(grid.items[place], place));
+  byId("grid").append(grid.tiles.get(place));
 }
 
 function makeTile(item, place) {
   const [row, column] = [Math.floor(place / grid.columns), place % grid.columns];
-  const content = LAYOUTS[state.view].fill(item);
+  const content = state.view === "wall" ? cropTile(item) : pictureTile(item);
   content.tabIndex = place === grid.current ? 0 : -1;
   return element("div", {
     class: "tile",
@@ -119,26 +111,30 @@ function makeTile(item, place) {
 }
 
 function pictureTile(record) {
-  const frame = element(
-    "span",
-    { class: "frame" },
-    hasPicture(record) ? thumbnail(record) : missing("No picture"),
-    record.width ? drawThumbnail(record) : undefined,
+  const [name, found] = [nameOf(record), tally(record)];
+  const image = hasPicture(record) ? thumbnail(record) : missing("No picture");
+  const frame = record.width ? [image, drawThumbnail(record)] : [image];
+  const tile = tileLink(record, { "aria-label": `${name} ${found}` }, frame, name, found);
+  tile.querySelector(".name").title = record.source;
+  if (record.warnings.length) {
+    tile.append(element("span", { class: "badge", title: record.warnings.join("\n") }, "!"));
+  }
+  return tile;
+}
+
+function tileLink(item, attributes, frame, name, text) {
+  return element(
+    "a",
+    { href: linkTo(item), ...attributes },
+    element("span", { class: "frame" }, ...frame),
+    element(
+      "span",
+      { class: "caption" },
+      element("bdi", { class: "name" }, name),
+      " ",
+      element("bdi", { class: "quiet" }, text),
+    ),
   );
-  const caption = element(
-    "span",
-    { class: "caption" },
-    element("bdi", { class: "name", title: record.source }, nameOf(record)),
-    " ",
-    element("span", { class: "quiet" }, tally(record)),
-  );
-  const badge = record.warnings.length
-    ? element("span", { class: "badge", title: record.warnings.join("\n") }, "!")
-    : undefined;
-  return element("a", {
-    href: linkTo(record),
-    "aria-label": `${nameOf(record)} ${tally(record)}`,
-  }, frame, caption, badge);
 }
 
 function thumbnail(record) {
@@ -161,16 +157,12 @@ function focusTile(place) {
   if (!grid.items.length) return;
   grid.tiles.get(grid.current)?.firstChild.setAttribute("tabindex", -1);
   grid.current = Math.max(0, Math.min(place, lastPlace()));
-  const top = byId("grid").getBoundingClientRect().top + window.scrollY
-    + Math.floor(grid.current / grid.columns) * grid.rowHeight;
-  const head = document.querySelector("header").offsetHeight + GAP;
-  const room = window.innerHeight - grid.rowHeight;
-  if (top - head < window.scrollY) window.scrollTo({ top: top - head });
-  else if (top - room > window.scrollY) window.scrollTo({ top: top - room });
+  addTile(grid.current);
+  const tile = grid.tiles.get(grid.current);
+  tile.scrollIntoView({ block: "nearest" });
+  tile.firstChild.tabIndex = 0;
+  tile.firstChild.focus({ preventScroll: true });
   drawTiles();
-  const link = grid.tiles.get(grid.current)?.firstChild;
-  link?.setAttribute("tabindex", 0);
-  link?.focus({ preventScroll: true });
 }
 
 /* The tile of a picture: the one that has the keyboard, or the first. */

@@ -14,23 +14,16 @@ const VIEWS = {
 const lengths = {}; // of lists that are cut
 let currentView = null;
 let drawn = null; // the address of what is drawn, whichever picture is open
-let refreshing = false;
 
-/* Once a frame at most, however fast the slider moves. */
-function refresh() {
-  if (refreshing) return;
-  refreshing = true;
-  requestAnimationFrame(() => {
-    refreshing = false;
-    select();
-    countChoices();
-    drawScoreBars();
-    grid.items = LAYOUTS[state.view]?.items() || [];
-    VIEWS[state.view]();
-    showCounts();
-    refreshViewer();
-  });
-}
+const refresh = onceAFrame(() => {
+  select();
+  countChoices();
+  drawScoreBars();
+  grid.items = LAYOUTS[state.view]?.items() || [];
+  VIEWS[state.view]();
+  showCounts();
+  refreshViewer();
+});
 
 /* Those of a list that are shown, and where it is cut a button for more of `what`. */
 function cutList(items, what, most) {

@@ -42,17 +42,9 @@ function cropTile({ name, count, record, box }) {
   }
   const kind = page.kinds.length ? ` ${boxColour(box).name}` : "";
   const text = `${scoreText(found.score[box])} ${titleOf(box)}${kind}`;
-  return element(
-    "a",
-    { href: linkTo({ record, box }), title: `${labelText(box)}\n${nameOf(record)}` },
-    element("span", { class: "frame" }, ...(hasPicture(record) ? cropOf(record, box) : [missing("No picture")])),
-    element(
-      "span",
-      { class: "caption" },
-      element("bdi", { class: "name" }, text),
-      element("bdi", { class: "quiet" }, nameOf(record)),
-    ),
-  );
+  const title = `${labelText(box)}\n${nameOf(record)}`;
+  const frame = hasPicture(record) ? cropOf(record, box) : [missing("No picture")];
+  return tileLink({ record, box }, { title }, frame, text, nameOf(record));
 }
 
 /* A square around the box, within the picture as far as it fits; from the thumbnail where that is
@@ -68,6 +60,7 @@ function cropOf(record, box) {
   const small = THUMBNAIL * side >= grid.width * window.devicePixelRatio * longer;
   const image = picture(small ? thumbnailOf(record) : fileOf(record));
   const svg = overlay(record, ...cased(outline([x1, y1, x2, y2]), boxColour(box).colour));
-  showPart(record, [image, svg], [from((x1 + x2) / 2, width), from((y1 + y2) / 2, height), side, side]);
+  const [left, top] = [from((x1 + x2) / 2, width), from((y1 + y2) / 2, height)];
+  showPart(record, [image, svg], [left, top, side, side]);
   return [image, svg];
 }
