@@ -49,7 +49,7 @@ function cased(path, colour) {
 }
 
 function missing(text) {
-  return element("span", { class: "missing" }, text);
+  return element("span.missing", text);
 }
 
 /* A picture; a sentence takes its place if it cannot be shown. */
@@ -151,7 +151,7 @@ function drawPlace(record, { name, colour, ink, fractions, points }, scale, plac
   const top = Math.max(0, Math.min(highest[1], record.height - height));
   places.push([left, top, left + width, top + height]);
   const caption = labelParts(text, [left, top], scale, { colour, ink });
-  return [cased(path, colour), caption].map((parts) => vector("g", { class: "place" }, ...parts));
+  return [cased(path, colour), caption].map((parts) => vector("g.place", ...parts));
 }
 
 function arrow([[x1, y1], [x2, y2]], side) {
@@ -230,5 +230,5 @@ function drawLabel(record, box, scale, side, layout = { taken: [], visible: [] }
   const text = labelText(box, side);
   const place = placeLabel(sidesOn(side, box), labelSize(text, scale), record, layout);
   const parts = place && labelParts(text, place, scale, boxColour(box));
-  return parts && vector("g", { class: "label", "data-box": box }, ...parts);
+  return parts && vector("g.label", { "data-box": box }, ...parts);
 }

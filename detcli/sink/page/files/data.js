@@ -207,27 +207,32 @@ function nameOf(record) {
   return record.frame === undefined ? name : `${moment(record)} · ${name}`;
 }
 
-/* Makes an element. Texts become text nodes: no name can be markup. */
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name === "class") made.className = value;
-    else if (name === "style") Object.assign(made.style, value);
-    else if (value === true) made.setAttribute(name, "");
-    else if (value !== false && value !== undefined) made.setAttribute(name, value);
+/* Makes an element of a tag with classes, as "span.quiet"; attributes, if any, come before what is
+   in it. Texts become text nodes: no name can be markup. */
+function element(name, ...content) {
+  return fill(document.createElement(name.split(".")[0]), name, content);
+}
+
+function vector(name, ...content) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", name.split(".")[0]), name, content);
+}
+
+function fill(made, name, content) {
+  const [, ...classes] = name.split(".");
+  const attributes = content[0]?.constructor === Object ? content.shift() : {};
+  if (classes.length) made.setAttribute("class", classes.join(" "));
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "style") Object.assign(made.style, value);
+    else if (value === true) made.setAttribute(key, "");
+    else if (value !== false && value !== undefined) made.setAttribute(key, value);
   }
-  made.append(...children.filter((child) => child !== undefined));
+  made.append(...content.filter((child) => child !== undefined));
   return made;
 }
 
-function button(attributes, ...children) {
-  return element("button", { type: "button", ...attributes }, ...children);
-}
-
-function vector(tag, attributes = {}, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
+function button(...content) {
+  const made = element("button", ...content);
+  made.type = "button";
   return made;
 }
 
@@ -235,11 +240,12 @@ function vector(tag, attributes = {}, ...children) {
 function onceAFrame(draw) {
   let waiting = false;
   return () => {
-    if (!waiting) requestAnimationFrame(() => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
       waiting = false;
       draw();
     });
-    waiting = true;
   };
 }
 

@@ -22,7 +22,7 @@ function drawFigures() {
   const listed = [...classes.keys()].filter((number) => classes[number])
     .sort((a, b) => classes[b] - classes[a]);
   byId("view-figures").replaceChildren(
-    element("p", { class: "quiet" }, `${counted(boxes, "box", "boxes")} with these filters`),
+    element("p.quiet", `${counted(boxes, "box", "boxes")} with these filters`),
     ...tables(),
     ...curves(),
     bars("Scores", `${counted(scored, "score")}, in steps of ${1 / SCORE_BINS}`, scores.map((count, bin) => [
@@ -38,7 +38,7 @@ function drawFigures() {
 /* A bar chart, each bar of which leads to its pictures. */
 function bars(title, note, entries) {
   const most = Math.max(1, ...entries.map(([, count]) => count));
-  const chart = element("div", { class: "bars" }, ...entries.map(([label, count, values]) => (
+  const chart = element("div.bars", ...entries.map(([label, count, values]) => (
     element(
       count ? "a" : "span",
       {
@@ -47,10 +47,10 @@ function bars(title, note, entries) {
         href: count ? picturesOf(values) : undefined,
         "aria-hidden": count ? undefined : "true",
       },
-      element("span", { class: "bar-count" }, count ? shortNumber(count) : ""),
-      element("span", { class: "unseen" }, " boxes from "),
-      element("span", { class: "bar-fill", style: { height: `${count ? Math.max(1, (100 * count) / most) : 0}%` } }),
-      element("span", { class: "bar-label" }, label),
+      element("span.bar-count", count ? shortNumber(count) : ""),
+      element("span.unseen", " boxes from "),
+      element("span.bar-fill", { style: { height: `${count ? Math.max(1, (100 * count) / most) : 0}%` } }),
+      element("span.bar-label", label),
     )
   )));
   return figure(title, note, chart);
@@ -73,17 +73,16 @@ function classFigure(listed, counts) {
     const link = element("a", { href }, element("bdi", { title: name }, name));
     return element(
       "tr",
-      {},
       element("th", { scope: "row" }, link),
-      element("td", { class: "wide" }, element("span", { class: "class-bar", style })),
-      element("td", { class: "number" }, numberText(counts[number])),
+      element("td.wide", element("span.class-bar", { style })),
+      element("td.number", numberText(counts[number])),
     );
   });
   const cut = listed.length > rows.length;
   const note = cut ? `${listed.length} classes, the ${rows.length} most frequent` : counted(listed.length, "class", "classes");
   const heads = ["Class", "Bar", "Boxes"].map((text) => element("th", { scope: "col", class: "unseen" }, text));
-  const parts = [element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows)];
-  const made = figure("Classes", note, element("table", { class: "class-bars" }, ...parts));
+  const parts = [element("thead", element("tr", ...heads)), element("tbody", ...rows)];
+  const made = figure("Classes", note, element("table.class-bars", ...parts));
   made.classList.add("broad");
   return made;
 }
@@ -104,10 +103,10 @@ function tables() {
    the pictures that the row is about, to which it narrows the page. */
 function table(title, columns, values, pictures) {
   const rows = values.map((cells, at) => ({ cells, row: tableRow(cells, pictures?.[at] || []) }));
-  const body = element("tbody", {}, ...rows.map(({ row }) => row));
+  const body = element("tbody", ...rows.map(({ row }) => row));
   const heads = columns.map((name, at) => {
     const numbers = values.some((cells) => typeof cells[at] === "number");
-    const sort = button({}, name);
+    const sort = button(name);
     const head = element("th", { scope: "col", class: numbers ? "number" : "" }, sort);
     sort.onclick = () => {
       const way = (head.ariaSort || (numbers ? "ascending" : "descending")) === "ascending" ? -1 : 1;
@@ -121,17 +120,16 @@ function table(title, columns, values, pictures) {
     return head;
   });
   return element(
-    "table",
-    { class: "figures" },
-    element("caption", { class: "unseen" }, title),
-    element("thead", {}, element("tr", {}, ...heads)),
+    "table.figures",
+    element("caption.unseen", title),
+    element("thead", element("tr", ...heads)),
     body,
   );
 }
 
 function tableRow(values, numbers) {
   const cells = values.map((value, at) => {
-    const text = element("bdi", {}, typeof value === "number" ? numberText(value) : value ?? "-");
+    const text = element("bdi", typeof value === "number" ? numberText(value) : value ?? "-");
     const title = `Open ${counted(numbers.length, "picture")}`;
     const content = numbers.length && at === 0 ? button({ title }, text) : text;
     return element("td", { class: typeof value === "string" ? "" : "number" }, content);
@@ -161,7 +159,7 @@ function curves() {
     ]);
     const draw = ([name, , , heights], attributes) => {
       const points = heights.map((height, at) => [(100 * at) / (heights.length - 1), 100 * (1 - height)]);
-      return line(polyline(points), attributes, vector("title", {}, name));
+      return line(polyline(points), attributes, vector("title", name));
     };
     const others = ordered.slice(CURVES).map((one) => draw(one, { class: "others" }));
     const colours = new Map(page.classes.map(({ name, colour }) => [name, colour]));
@@ -188,6 +186,6 @@ function curves() {
 }
 
 function figure(title, note, ...parts) {
-  const text = note ? element("p", { class: "quiet" }, note) : "";
-  return element("figure", {}, element("figcaption", {}, element("h2", {}, title), text), ...parts);
+  const text = note ? element("p.quiet", note) : "";
+  return element("figure", element("figcaption", element("h2", title), text), ...parts);
 }

@@ -144,9 +144,9 @@ function fillChoices(row, order) {
     const { name } = entries()[number];
     const box = element("input", { type: "checkbox", name: row, value: number });
     box.checked = state[row].includes(name);
-    const text = element("bdi", { class: "name", title: name }, name);
-    const count = element("span", { class: "count" });
-    return element("li", {}, element("label", {}, box, swatch(entries()[number]), text, count));
+    const text = element("bdi.name", { title: name }, name);
+    const count = element("span.count");
+    return element("li", element("label", box, swatch(entries()[number]), text, count));
   }));
 }
 

@@ -117,7 +117,7 @@ function pictureTile(record) {
   const tile = tileLink(record, { "aria-label": `${name} ${found}` }, frame, name, found);
   tile.querySelector(".name").title = record.source;
   if (record.warnings.length) {
-    tile.append(element("span", { class: "badge", title: record.warnings.join("\n") }, "!"));
+    tile.append(element("span.badge", { title: record.warnings.join("\n") }, "!"));
   }
   return tile;
 }
@@ -126,14 +126,8 @@ function tileLink(item, attributes, frame, name, text) {
   return element(
     "a",
     { href: linkTo(item), ...attributes },
-    element("span", { class: "frame" }, ...frame),
-    element(
-      "span",
-      { class: "caption" },
-      element("bdi", { class: "name" }, name),
-      " ",
-      element("bdi", { class: "quiet" }, text),
-    ),
+    element("span.frame", ...frame),
+    element("span.caption", element("bdi.name", name), " ", element("bdi.quiet", text)),
   );
 }
 

@@ -29,7 +29,7 @@ const refresh = onceAFrame(() => {
 function cutList(items, what, most) {
   lengths[what] ??= most;
   const left = items.length > lengths[what];
-  const more = button({}, `Show more of ${numberText(items.length)} ${what}`);
+  const more = button(`Show more of ${numberText(items.length)} ${what}`);
   more.onclick = () => {
     lengths[what] += most;
     VIEWS[state.view]();
@@ -89,16 +89,16 @@ function showAbout() {
   if (!last) return;
   byId("summary").hidden = !last.summary.length;
   byId("summary").className = { true: "agree", false: "differ" }[last.agree] || "";
-  byId("summary").replaceChildren(...last.summary.map((text) => element("p", {}, text)));
+  byId("summary").replaceChildren(...last.summary.map((text) => element("p", text)));
   const facts = page.runs.flatMap((run, number) => {
     const before = page.runs.length > 1 ? `run ${number + 1}, ` : "";
     const entries = [...run.facts, ["begun", run.begun], ["ended", run.ended]];
     return entries.filter(([, value]) => value).map(([name, value]) => (
-      element("div", {}, element("dt", {}, before + name), element("dd", {}, element("bdi", {}, value)))
+      element("div", element("dt", before + name), element("dd", element("bdi", value)))
     ));
   });
-  const title = element("h2", {}, `Made by detcli ${last.command}`);
-  byId("foot").replaceChildren(title, element("dl", {}, ...facts));
+  const title = element("h2", `Made by detcli ${last.command}`);
+  byId("foot").replaceChildren(title, element("dl", ...facts));
 }
 
 /* Shows what the state says. */

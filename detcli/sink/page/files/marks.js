@@ -21,7 +21,7 @@ function markButtons(item, tabindex = 0) {
     ...{ tabindex, title, "aria-label": title, "aria-pressed": String(marks.get(key) === mark) },
     ...{ "data-mark": mark, "data-key": key },
   }));
-  return element("span", { class: "marks" }, ...buttons);
+  return element("span.marks", ...buttons);
 }
 
 /* Marks, or takes the same mark off again. */

@@ -11,8 +11,8 @@ function fillPaper() {
   const left = shown.length - PRINTED;
   const text = `The first ${PRINTED} of ${counted(shown.length, "picture")}`;
   const rest = `${numberText(left)} are left out: a filter chooses others`;
-  if (left > 0) paper.append(element("p", {}, `${text}; ${rest}`));
-  paper.append(element("div", {}, ...shown.slice(0, PRINTED).map(makeTile)));
+  if (left > 0) paper.append(element("p", `${text}; ${rest}`));
+  paper.append(element("div", ...shown.slice(0, PRINTED).map(makeTile)));
   return Promise.all([...paper.querySelectorAll("img")].map((image) => image.decode().catch(() => {})));
 }
 

@@ -16,8 +16,8 @@ function drawProblems() {
   const warned = counted(records.length - failed, "input");
   const sums = `${counted(failed, "input")} failed, ${warned} with warnings`;
   byId("view-problems").replaceChildren(
-    element("p", { class: "quiet" }, records.length ? sums : "No failed inputs, no warnings"),
-    element("ul", { class: "problems" }, ...listed.map(problem)),
+    element("p.quiet", records.length ? sums : "No failed inputs, no warnings"),
+    element("ul.problems", ...listed.map(problem)),
     ...more,
   );
 }
@@ -26,13 +26,13 @@ function problem(record) {
   const [type, message, hint] = record.error || ["warning"];
   const texts = record.error ? [message] : record.warnings;
   const name = record.frame === undefined ? record.source : `${record.source} · ${moment(record)}`;
-  const shownName = element("bdi", { class: "name" }, name);
+  const shownName = element("bdi.name", name);
   return element(
     "li",
     { class: record.error ? "failed" : "warned" },
-    element("span", { class: "tag" }, type),
+    element("span.tag", type),
     record.error ? shownName : element("a", { href: linkTo(record) }, shownName),
-    ...texts.map((text) => element("p", {}, text)),
-    hint ? element("p", { class: "quiet" }, hint) : undefined,
+    ...texts.map((text) => element("p", text)),
+    hint ? element("p.quiet", hint) : undefined,
   );
 }

@@ -13,7 +13,7 @@ function drawTimeline() {
   const named = findTest();
   const videos = joinedVideos().filter(({ records }) => records.some(named));
   const [drawn, ...more] = cutList(videos, "videos", TIMELINE_VIDEOS);
-  const none = element("p", { class: "quiet" }, "No video has such a name");
+  const none = element("p.quiet", "No video has such a name");
   byId("view-timeline").replaceChildren(...(drawn.length ? drawn.map(videoFigure) : [none]), ...more);
 }
 
@@ -59,7 +59,7 @@ function videoFigure({ source, records }) {
     baseName(records[0]),
     `${counted(records.length, "frame")}, ${counted(all.length, "box", "boxes")}, at most ${most} at once`,
     strip(stack(bins, coloured, most), bins, records),
-    element("div", { class: "axis quiet", "aria-hidden": "true" }, ...axis.map((text) => element("span", {}, text))),
+    element("div.axis.quiet", { "aria-hidden": "true" }, ...axis.map((text) => element("span", text))),
     legend(coloured.map(({ name, colour }) => legendEntry(name, "swatch", colour))),
     ...trackRows(records, (record) => `${(100 * (timeOf(record) - start)) / span}%`),
   );
@@ -89,12 +89,12 @@ function stack(bins, coloured, most) {
 }
 
 function legend(entries) {
-  return element("ul", { class: "legend" }, ...entries);
+  return element("ul.legend", ...entries);
 }
 
 function legendEntry(text, mark, color = "") {
   const sign = element("span", { class: mark, style: { color } });
-  return element("li", {}, sign, element("bdi", {}, text));
+  return element("li", sign, element("bdi", text));
 }
 
 /* A row for each track: while it is seen, and where it crosses a line. `at` says where a frame is. */
@@ -125,18 +125,18 @@ function trackRows(records, at) {
     const marked = crossings.map(([record, text]) => (
       link(record, `${name} crosses ${text}, ${moment(record)}`, { class: "crossing", style: { left: at(record) } })
     ));
-    return element("li", {}, element("bdi", {}, name), element("span", { class: "lane" }, life, ...marked));
+    return element("li", element("bdi", name), element("span.lane", life, ...marked));
   });
   const sums = [...frequencies(texts)].map(([text, count]) => `${text}: ${numberText(count)}`);
   const entries = sums.map((text) => legendEntry(text, "crossing"));
-  return [legend(entries), element("ul", { class: "tracks" }, ...rows), ...more];
+  return [legend(entries), element("ul.tracks", ...rows), ...more];
 }
 
 /* With the pointer or the keys of a slider one chooses a moment, and opens it. */
 function strip(svg, bins, records) {
   const filled = [...bins.keys()].filter((at) => bins[at].record);
-  const marker = element("span", { class: "marker", hidden: true });
-  const shownAt = element("output", { class: "moment" });
+  const marker = element("span.marker", { hidden: true });
+  const shownAt = element("output.moment");
   const label = `Moments of ${baseName(records[0])}`;
   const slider = element("input", { type: "range", max: filled.length - 1, value: 0, "aria-label": label });
   const choose = () => {
@@ -166,7 +166,7 @@ function strip(svg, bins, records) {
   });
   slider.addEventListener("keydown", ({ key }) => key === "Enter" && open());
   slider.setAttribute("aria-valuetext", moment(bins[filled[0]].record));
-  return element("div", { class: "strip" }, svg, marker, shownAt, slider);
+  return element("div.strip", svg, marker, shownAt, slider);
 }
 
 /* The first of those that are least far. */

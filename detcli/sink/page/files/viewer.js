@@ -11,7 +11,7 @@ const viewer = {
 function openViewer(record) {
   if (!record.video || record.video !== viewer.record?.video) Object.assign(lens, { zoom: 1, x: 0.5, y: 0.5 });
   Object.assign(viewer, { record, chosen: null });
-  byId("viewer-name").replaceChildren(element("bdi", {}, baseName(record)));
+  byId("viewer-name").replaceChildren(element("bdi", baseName(record)));
   describe(record);
   byId("viewer-marks").replaceChildren(markButtons(record));
   if (!byId("viewer").open) byId("viewer").showModal();
@@ -30,8 +30,8 @@ function fillStage() {
   const way = page.sides.length ? state.sides : "both";
   const groups = { both: [[]], swipe: [page.sides], pair: page.sides.map((name) => [name]) }[way];
   const made = groups.map((names) => {
-    const texts = names.map((name) => element("span", { class: "side-name" }, name));
-    return element("div", { class: "pane" }, pictureOf(viewer.record), ...texts);
+    const texts = names.map((name) => element("span.side-name", name));
+    return element("div.pane", pictureOf(viewer.record), ...texts);
   });
   byId("stage").className = `stage ${way}`;
   byId("stage").replaceChildren(...made);
@@ -73,7 +73,7 @@ function pictureOf(record) {
 function describe(record, copy = "", fault = "") {
   byId("viewer-facts").textContent = [...factsOf(record), copy].filter(Boolean).join(" · ");
   const warnings = [...record.warnings, fault].filter(Boolean);
-  const notices = warnings.map((text) => element("p", { class: "notice" }, text));
+  const notices = warnings.map((text) => element("p.notice", text));
   byId("viewer-warnings").replaceChildren(...notices);
 }
 
@@ -132,16 +132,16 @@ function rowOf(box) {
   const entry = boxColour(box);
   const [x1, y1, x2, y2] = sidesOf(box).map(Math.round);
   const score = found.other.get(box)?.[0] ?? null; // of the other side
-  const name = button({}, swatch(entry), trackText(box), element("bdi", {}, className(box)));
-  const kind = page.kinds.length ? element("span", { class: "quiet" }, ` ${entry.name}`) : "";
+  const name = button(swatch(entry), trackText(box), element("bdi", className(box)));
+  const kind = page.kinds.length ? element("span.quiet", ` ${entry.name}`) : "";
   const scores = scoreText(found.score[box]) + (score === null ? "" : ` → ${scoreText(score)}`);
   const row = element(
     "tr",
     { "data-box": box },
-    element("td", {}, name, kind, watchedText(box)),
-    element("td", { class: "number" }, scores),
-    element("td", { class: "number quiet" }, `${x1}, ${y1} to ${x2}, ${y2}`),
-    element("td", {}, markButtons({ record: viewer.record, box })),
+    element("td", name, kind, watchedText(box)),
+    element("td.number", scores),
+    element("td.number.quiet", `${x1}, ${y1} to ${x2}, ${y2}`),
+    element("td", markButtons({ record: viewer.record, box })),
   );
   for (const come of ["pointerenter", "focusin"]) row.addEventListener(come, () => highlight(box));
   for (const go of ["pointerleave", "focusout"]) row.addEventListener(go, () => highlight(null));
@@ -153,7 +153,7 @@ function rowOf(box) {
 function watchedText(box) {
   const { zones, crossed, texts } = found;
   const said = [zones, crossed, texts].flatMap((one) => one.get(box) || []).join(", ");
-  return said && element("bdi", { class: "quiet note" }, ` ${said}`);
+  return said && element("bdi.quiet.note", ` ${said}`);
 }
 
 function scoreText(score) {
@@ -172,7 +172,7 @@ function highlight(box, scrolls = false) {
     if (!svg.querySelector(".box.chosen") || svg.querySelector(".label.chosen")) continue;
     const side = svg.dataset.side && Number(svg.dataset.side);
     const label = drawLabel(viewer.record, lit, lensSize().scale, side);
-    if (label) svg.append(vector("g", { class: "extra" }, label));
+    if (label) svg.append(vector("g.extra", label));
   }
   for (const row of byId("viewer-found").tBodies[0].rows) {
     const box = Number(row.dataset.box);

@@ -37,8 +37,8 @@ function wallItems() {
 
 function cropTile({ name, count, record, box }) {
   if (name) {
-    const title = element("bdi", { class: "name", title: name }, name);
-    return element("span", { class: "group" }, title, counted(count, "box", "boxes"));
+    const title = element("bdi.name", { title: name }, name);
+    return element("span.group", title, counted(count, "box", "boxes"));
   }
   const kind = page.kinds.length ? ` ${boxColour(box).name}` : "";
   const text = `${scoreText(found.score[box])} ${titleOf(box)}${kind}`;
