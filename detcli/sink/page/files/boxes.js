@@ -45,7 +45,7 @@ function overlay({ width, height }, ...parts) {
 
 /* A path in a colour, which a dark one beneath sets off from any picture. */
 function cased(path, colour) {
-  return [{ class: "casing" }, { stroke: colour }].map((look) => vector("path", { d: path, ...look }));
+  return [vector("path.casing", { d: path }), vector("path", { d: path, stroke: colour })];
 }
 
 function missing(text) {
@@ -181,9 +181,10 @@ function labelSize(text, scale) {
 
 function labelParts(text, [x, y], scale, { colour, ink }) {
   const [width, height] = labelSize(text, scale);
+  const start = { x: x + 5 / scale, y: y + 13 / scale };
   return [
     vector("rect", { x, y, width, height, rx: 2 / scale, fill: colour }),
-    vector("text", { x: x + 5 / scale, y: y + 13 / scale, fill: ink, "font-size": 12 / scale }, text),
+    vector("text", { ...start, fill: ink, "font-size": 12 / scale }, text),
   ];
 }
 
@@ -199,8 +200,9 @@ function inPicture(sides, { width, height }) {
 }
 
 function commonArea([x1, y1, x2, y2], [left, top, right, bottom]) {
-  const common = (from, to) => Math.max(0, to - from);
-  return common(Math.max(x1, left), Math.min(x2, right)) * common(Math.max(y1, top), Math.min(y2, bottom));
+  const width = Math.min(x2, right) - Math.max(x1, left);
+  const height = Math.min(y2, bottom) - Math.max(y1, top);
+  return Math.max(0, width) * Math.max(0, height);
 }
 
 /* The left top corner of a label over no other one, which leaves all boxes to be seen; null if

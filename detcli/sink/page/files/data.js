@@ -26,7 +26,7 @@ const page = {
   sides: [], // names of what is compared
   videos: [], // {source, stride, records, film}
   tracked: false, // whether boxes have tracks
-  damaged: [], // chunks that cannot be read
+  damaged: 0, // chunks that cannot be read
   chunks: 0,
   loaded: 0,
 };
@@ -98,7 +98,7 @@ function addBox([number, score, ...row]) {
 
 function addWatched(from, { tracks = [], crossed = [], ...entry }) {
   if (tracks.length) page.tracked = true;
-  for (let box = from; box < found.score.length; box += 1) found.track.push(tracks[box - from] || 0);
+  for (let at = 0; from + at < found.score.length; at += 1) found.track.push(tracks[at] || 0);
   for (const name of ["zones", "texts", "corners"]) {
     entry[name]?.forEach((value, row) => value.length && found[name].set(from + row, value));
   }
@@ -158,7 +158,7 @@ async function loadChunks(progress) {
     for (let left = run.chunks; left > 0; left -= 1) {
       const before = page.records.length;
       await loadScript(`data/${page.loaded}.js`);
-      if (page.records.length === before) page.damaged.push(page.loaded);
+      if (page.records.length === before) page.damaged += 1;
       page.loaded += 1;
       progress();
     }
@@ -168,7 +168,7 @@ async function loadChunks(progress) {
 /* Numbers and texts as they are shown. */
 
 function baseName({ source, time }) {
-  if (time) return source.replace(/^[a-z]+:\/\//i, ""); // of a stream: those of many cameras end alike
+  if (time) return source.replace(/^[a-z]+:\/\//i, ""); // names of many cameras end alike
   const separator = /^([a-z]:)?\\/i.test(source) ? /[/\\]/ : "/"; // a file's name may hold \
   return source.split(separator).filter(Boolean).pop() || source;
 }
@@ -180,6 +180,8 @@ function numberText(value) {
 function counted(number, what, plural = `${what}s`) {
   return `${numberText(number)} ${number === 1 ? what : plural}`;
 }
+
+const boxesText = (number) => counted(number, "box", "boxes");
 
 /* How often each value is there, the most frequent first. */
 function frequencies(values) {
@@ -214,7 +216,8 @@ function element(name, ...content) {
 }
 
 function vector(name, ...content) {
-  return fill(document.createElementNS("http://www.w3.org/2000/svg", name.split(".")[0]), name, content);
+  const space = "http://www.w3.org/2000/svg";
+  return fill(document.createElementNS(space, name.split(".")[0]), name, content);
 }
 
 function fill(made, name, content) {
@@ -247,6 +250,10 @@ function onceAFrame(draw) {
       draw();
     });
   };
+}
+
+function hasFocus(part) {
+  return part.contains(document.activeElement);
 }
 
 function byId(id) {

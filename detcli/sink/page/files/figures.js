@@ -11,49 +11,49 @@ const SIZES = [0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]; // pixels
 function drawFigures() {
   const scores = new Array(SCORE_BINS).fill(0);
   const sizes = new Array(SIZES.length).fill(0);
-  const classes = new Array(page.classes.length).fill(0);
+  const numbers = []; // of the classes of boxes
   forEachBox((box) => {
-    classes[found.classOf[box]] += 1;
+    numbers.push(found.classOf[box]);
     const score = found.score[box];
     if (score >= 0) scores[scoreBin(score, SCORE_BINS)] += 1;
     sizes[SIZES.findLastIndex((from) => sizeOf(box) >= from)] += 1;
   });
-  const [scored, boxes] = [scores, sizes].map((counts) => counts.reduce((sum, count) => sum + count, 0));
-  const listed = [...classes.keys()].filter((number) => classes[number])
-    .sort((a, b) => classes[b] - classes[a]);
+  const scored = scores.reduce((sum, count) => sum + count, 0);
   byId("view-figures").replaceChildren(
-    element("p.quiet", `${counted(boxes, "box", "boxes")} with these filters`),
+    element("p.quiet", `${boxesText(numbers.length)} with these filters`),
     ...tables(),
     ...curves(),
-    bars("Scores", `${counted(scored, "score")}, in steps of ${1 / SCORE_BINS}`, scores.map((count, bin) => [
-      (bin / SCORE_BINS).toFixed(2), count, { score: [bin / SCORE_BINS, (bin + 1) / SCORE_BINS] },
-    ])),
-    bars("Box sizes", "The square root of the area, in pixels of the picture", sizes.map((count, bin) => [
-      String(SIZES[bin]), count, { size: [SIZES[bin], SIZES[bin + 1] ?? Infinity] },
-    ])),
-    classFigure(listed, classes),
+    bars("Scores", `${counted(scored, "score")}, in steps of ${1 / SCORE_BINS}`, scores, (bin) => {
+      const ends = [bin / SCORE_BINS, (bin + 1) / SCORE_BINS];
+      return [ends[0].toFixed(2), { score: ends }];
+    }),
+    bars("Box sizes", "The square root of the area, in pixels of the picture", sizes, (bin) => (
+      [String(SIZES[bin]), { size: [SIZES[bin], SIZES[bin + 1] ?? Infinity] }]
+    )),
+    classFigure([...frequencies(numbers)]),
   );
 }
 
 /* A bar chart, each bar of which leads to its pictures. */
-function bars(title, note, entries) {
-  const most = Math.max(1, ...entries.map(([, count]) => count));
-  const chart = element("div.bars", ...entries.map(([label, count, values]) => (
-    element(
-      count ? "a" : "span",
-      {
-        class: "bar-slot",
-        title: `from ${label}: ${counted(count, "box", "boxes")}`,
-        href: count ? picturesOf(values) : undefined,
-        "aria-hidden": count ? undefined : "true",
-      },
-      element("span.bar-count", count ? shortNumber(count) : ""),
+function bars(title, note, counts, entryOf) {
+  const most = Math.max(1, ...counts);
+  const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+  const slots = counts.map((count, bin) => {
+    const [label, values] = entryOf(bin);
+    const height = `${count && Math.max(1, (100 * count) / most)}%`;
+    const made = element(
+      count ? "a.bar-slot" : "span.bar-slot",
+      { title: `from ${label}: ${boxesText(count)}` },
+      element("span.bar-count", count ? short.format(count) : ""),
       element("span.unseen", " boxes from "),
-      element("span.bar-fill", { style: { height: `${count ? Math.max(1, (100 * count) / most) : 0}%` } }),
+      element("span.bar-fill", { style: { height } }),
       element("span.bar-label", label),
-    )
-  )));
-  return figure(title, note, chart);
+    );
+    if (count) made.href = picturesOf(values);
+    else made.ariaHidden = "true";
+    return made;
+  });
+  return figure(title, note, element("div.bars", ...slots));
 }
 
 /* The address of the pictures with these filters besides those that are set. */
@@ -61,26 +61,21 @@ function picturesOf(values) {
   return addressOf({ ...values, view: "pictures", picture: "" });
 }
 
-function shortNumber(count) {
-  return new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 }).format(count);
-}
-
-function classFigure(listed, counts) {
-  const rows = listed.slice(0, LISTED_CLASSES).map((number) => {
+function classFigure(counts) {
+  const rows = counts.slice(0, LISTED_CLASSES).map(([number, count]) => {
     const { name, colour } = page.classes[number];
-    const style = { width: `${(100 * counts[number]) / counts[listed[0]]}%`, background: colour };
+    const style = { width: `${(100 * count) / counts[0][1]}%`, background: colour };
     const href = picturesOf({ class: [name] });
-    const link = element("a", { href }, element("bdi", { title: name }, name));
     return element(
       "tr",
-      element("th", { scope: "row" }, link),
+      element("th", { scope: "row" }, element("a", { href }, element("bdi", { title: name }, name))),
       element("td.wide", element("span.class-bar", { style })),
-      element("td.number", numberText(counts[number])),
+      element("td.number", numberText(count)),
     );
   });
-  const cut = listed.length > rows.length;
-  const note = cut ? `${listed.length} classes, the ${rows.length} most frequent` : counted(listed.length, "class", "classes");
-  const heads = ["Class", "Bar", "Boxes"].map((text) => element("th", { scope: "col", class: "unseen" }, text));
+  const sum = counted(counts.length, "class", "classes");
+  const note = counts.length > rows.length ? `${sum}, the ${rows.length} most frequent` : sum;
+  const heads = ["Class", "Bar", "Boxes"].map((text) => element("th.unseen", { scope: "col" }, text));
   const parts = [element("thead", element("tr", ...heads)), element("tbody", ...rows)];
   const made = figure("Classes", note, element("table.class-bars", ...parts));
   made.classList.add("broad");
@@ -90,7 +85,7 @@ function classFigure(listed, counts) {
 /* What a comparison has written about the whole. */
 function tables() {
   return (page.last?.tables || []).map(([title, columns, rows, pictures]) => {
-    const cut = rows.length > LISTED_ROWS ? `the first ${LISTED_ROWS} of ${rows.length}` : undefined;
+    const cut = rows.length > LISTED_ROWS && `the first ${LISTED_ROWS} of ${rows.length}`;
     const made = table(title, columns, rows.slice(0, LISTED_ROWS), pictures);
     const attributes = { class: "scroll", tabindex: 0, role: "region", "aria-label": title };
     const whole = figure(title, cut, element("div", attributes, made));
@@ -109,7 +104,8 @@ function table(title, columns, values, pictures) {
     const sort = button(name);
     const head = element("th", { scope: "col", class: numbers ? "number" : "" }, sort);
     sort.onclick = () => {
-      const way = (head.ariaSort || (numbers ? "ascending" : "descending")) === "ascending" ? -1 : 1;
+      const before = head.ariaSort || (numbers ? "ascending" : "descending");
+      const way = before === "ascending" ? -1 : 1;
       for (const one of heads) one.removeAttribute("aria-sort");
       head.ariaSort = way > 0 ? "ascending" : "descending";
       rows.sort(({ cells: { [at]: a } }, { cells: { [at]: b } }) => ( // what is unknown is last
@@ -158,7 +154,8 @@ function curves() {
       note(at / 100, at, 105, "middle"),
     ]);
     const draw = ([name, , , heights], attributes) => {
-      const points = heights.map((height, at) => [(100 * at) / (heights.length - 1), 100 * (1 - height)]);
+      const wide = 100 / (heights.length - 1);
+      const points = heights.map((height, at) => [wide * at, 100 * (1 - height)]);
       return line(polyline(points), attributes, vector("title", name));
     };
     const others = ordered.slice(CURVES).map((one) => draw(one, { class: "others" }));
@@ -166,17 +163,17 @@ function curves() {
     const named = [...lines.slice(-1), ...ordered.slice(0, CURVES)].map((one, at) => {
       const colour = at ? colours.get(one[0]) || OTHERS : "currentColor";
       const path = draw(one, { stroke: colour, class: at ? "" : "all" });
-      const entry = legendEntry(`${one[0]} ${one[2].toFixed(3)}`, "swatch", colour);
+      const entry = legendEntry(`${one[0]} ${one[2].toFixed(3)}`, swatch({ colour }));
       entry.onpointerenter = () => path.classList.add("lit");
       entry.onpointerleave = () => path.classList.remove("lit");
       return [path, entry];
     });
     const entries = named.map(([, entry]) => entry);
-    if (others.length) entries.push(legendEntry(`${others.length} more`, "swatch", OTHERS));
+    if (others.length) entries.push(legendEntry(`${others.length} more`, swatch({ colour: OTHERS })));
     const limit = marked === null ? [] : [line(`M${100 * marked} 0V100`, { class: "marked" })];
     const svg = vector(
-      "svg",
-      { viewBox: "-9 -5 113 117", class: "curves", role: "img", "aria-label": `${up} by ${across}` },
+      "svg.curves",
+      { viewBox: "-9 -5 113 117", role: "img", "aria-label": `${up} by ${across}` },
       ...[...grid, note(across, 50, 111, "middle"), note(up, 0, -2, "start"), ...limit, ...others],
       ...named.map(([path]) => path),
     );

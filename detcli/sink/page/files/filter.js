@@ -54,8 +54,9 @@ function numbersOf(names, entries) {
 }
 
 /* A function that tells whether a record is among those of a table's row, has all the words of the
-   search, and none behind a minus. A word that is a class asks for its boxes; any other may be a part of a class, of what a box says
-   or of the file's name. Classes need not be chosen to be searched for. */
+   search, and none behind a minus. A word that is a class asks for its boxes; any other may be a
+   part of a class, of what a box says or of the file's name. Classes need not be chosen to be
+   searched for. */
 function findTest() {
   const passes = boxTest("class");
   const matches = [...state.find.toLowerCase().matchAll(/(-?)(?:"([^"]*)"?|([^\s-]\S*))/g)];
@@ -126,16 +127,17 @@ const CHOICES = { class: ["classes", () => page.classes], kind: ["kinds", () => 
 
 /* The lists of classes and kinds: the most frequent first, whatever the filter. */
 function listChoices() {
-  const classes = new Array(page.classes.length).fill(0);
-  for (const number of found.classOf) classes[number] += 1;
-  const order = [...classes.keys()].sort((a, b) => classes[b] - classes[a] || a - b);
-  fillChoices("class", order);
+  fillChoices("class", [...frequencies(found.classOf).keys()]);
   fillChoices("kind", [...page.kinds.keys()]);
   byId("kinds").hidden = !page.kinds.length;
-  const groups = Object.entries(GROUPS).filter(([, [, there]]) => there());
-  const options = groups.map(([value, [text]]) => element("option", { value }, text));
-  byId("group").replaceChildren(...options);
-  byId("group").value = state.group;
+  fillOptions("group", GROUPS, (value) => GROUPS[value][1]());
+}
+
+/* Options of rows that begin with their text, as far as they are there. */
+function fillOptions(id, rows, there) {
+  const entries = Object.entries(rows).filter(([value]) => there(value));
+  byId(id).replaceChildren(...entries.map(([value, [text]]) => element("option", { value }, text)));
+  byId(id).value = state[id];
 }
 
 function fillChoices(row, order) {

@@ -39,7 +39,7 @@ function layOut() {
 
 /* Lays out anew, after the filter or the window has changed. */
 function refreshGrid() {
-  const focused = byId("grid").contains(document.activeElement);
+  const focused = hasFocus(byId("grid"));
   grid.images.clear();
   for (const tile of grid.tiles.values()) {
     const image = tile.querySelector("img:not([style])"); // those of crops have a place
@@ -78,7 +78,7 @@ function drawTiles() {
   Object.assign(grid, { top: window.scrollY, time: performance.now() });
   const [first, end] = visiblePlaces();
   for (const [place, tile] of grid.tiles) {
-    const focused = place === grid.current && tile.contains(document.activeElement);
+    const focused = place === grid.current && hasFocus(tile);
     if ((place < first || place >= end) && !focused) {
       tile.remove();
       grid.tiles.delete(place);

@@ -47,8 +47,8 @@ function showCounts() {
   if (pictures || !frames) inputs.push(counted(pictures, "picture"));
   if (frames) inputs.push(counted(frames, "frame"));
   const boxes = records.reduce((sum, record) => sum + record.to - record.from, 0);
-  const boxesText = page.kinds.length ? counted(boxes, "box", "boxes") : counted(boxes, "detection");
-  byId("title").textContent = `${inputs.join(" and ")}, ${boxesText}`;
+  const sum = page.kinds.length ? boxesText(boxes) : counted(boxes, "detection");
+  byId("title").textContent = `${inputs.join(" and ")}, ${sum}`;
   document.title = `${byId("title").textContent} - detcli`;
   byId("count-pictures").textContent = numberText(shown.length);
   byId("count-problems").textContent = problems.length ? numberText(problems.length) : "";
@@ -80,7 +80,8 @@ function showState() {
   if (loaded < chunks) texts.push(`Loading ${Math.round((100 * loaded) / chunks)} %`);
   else if (!last) texts.push("This page has no records");
   else if (STATES[last.state]) texts.push(STATES[last.state]);
-  if (page.damaged.length) texts.push(`${counted(page.damaged.length, "part")} of the records cannot be read`);
+  const damaged = counted(page.damaged, "part");
+  if (page.damaged) texts.push(`${damaged} of the records cannot be read`);
   byId("state").textContent = texts.join(". ");
 }
 
@@ -188,9 +189,7 @@ function openFilters(opens) {
 
 /* What is usual depends on the run. */
 function startOrders() {
-  for (const [value, [text]] of Object.entries(ORDERS)) {
-    if (value !== "wrong" || page.kinds.length) byId("sort").append(element("option", { value }, text));
-  }
+  fillOptions("sort", ORDERS, (value) => value !== "wrong" || page.kinds.length);
   if (page.kinds.length) ROWS.sort.first = "wrong";
   ROWS.score.first[0] = Math.floor((page.last?.floor || 0) * 100) / 100;
   readAddress();
@@ -213,8 +212,8 @@ function toggleTheme() {
 function startKeys() {
   byId("open-keys").addEventListener("click", () => byId("keys").showModal());
   document.addEventListener("keydown", (event) => {
-    const { key, target } = event;
-    if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open || byId("marks").open) return;
+    const { key, target, ctrlKey, metaKey, altKey } = event;
+    if (ctrlKey || metaKey || altKey || byId("keys").open || byId("marks").open) return;
     if (key === "Escape" && target.id === "search") focusTile(grid.current);
     if (target.matches("input:not([type=checkbox]), select, textarea")) return;
     if (key === " " && target.matches("button, video")) return;
@@ -260,7 +259,7 @@ function actions() {
   };
   if (!LAYOUTS[state.view]) return everywhere;
   const move = (by) => () => focusTile(grid.current + by);
-  if (!byId("grid").contains(document.activeElement)) {
+  if (!hasFocus(byId("grid"))) {
     return { ...everywhere, ArrowDown: move(0), ArrowRight: move(0) };
   }
   return {

@@ -34,7 +34,7 @@ function setMark(key, mark) {
 /* Marks what the keyboard is at: a tile, or in the viewer a box that was chosen, or the picture. */
 function markFocused(mark) {
   const { record, chosen: box } = viewer;
-  const focused = byId("grid").contains(document.activeElement) ? grid.items[grid.current] : undefined;
+  const focused = hasFocus(byId("grid")) ? grid.items[grid.current] : undefined;
   const item = record && box !== null ? { record, box } : record || focused;
   if (item && !item.name) setMark(idOf(item), mark);
 }
@@ -53,7 +53,8 @@ function showMarks() {
 /* Marks that were made before a reload. */
 function restoreMarks() {
   try {
-    for (const [key, mark] of JSON.parse(localStorage.getItem(storageKey())) || []) marks.set(key, mark);
+    const kept = JSON.parse(localStorage.getItem(storageKey())) || [];
+    for (const [key, mark] of kept) marks.set(key, mark);
   } catch { /* as above */ }
   showMarks();
 }

@@ -28,8 +28,8 @@ function momentsOf({ records }) {
     });
     if (boxes.length && !before && !tracked) texts.push(`${tally(record)} after nothing`);
     before = boxes.length;
-    if (!texts.length) return [];
-    return [{ target: nearestPicture(record, records), text: `${moment(record)}: ${texts.join(", ")}` }];
+    const text = `${moment(record)}: ${texts.join(", ")}`;
+    return texts.length ? [{ target: nearestPicture(record, records), text }] : [];
   });
 }
 
@@ -45,7 +45,8 @@ function showMoments() {
 }
 
 function jump(by) {
-  const ahead = player.moments.filter(({ target }) => by * (target.place - viewer.record.place) > 0);
+  const { place } = viewer.record;
+  const ahead = player.moments.filter(({ target }) => by * (target.place - place) > 0);
   const next = ahead.at(by > 0 ? 0 : -1);
   if (next) goTo(next.target);
 }

@@ -5,12 +5,14 @@
 const LISTED_PROBLEMS = 200;
 
 function problemRecords() {
-  return page.records.filter((record) => !record.replaced && (record.error || record.warnings.length));
+  return page.records.filter(({ replaced, error, warnings }) => (
+    !replaced && (error || warnings.length)
+  ));
 }
 
 function drawProblems() {
   const named = findTest();
-  const records = problemRecords().filter(named).sort((a, b) => Boolean(b.error) - Boolean(a.error));
+  const records = problemRecords().filter(named).sort((a, b) => !a.error - !b.error);
   const failed = records.filter((record) => record.error).length;
   const [listed, ...more] = cutList(records, "inputs", LISTED_PROBLEMS);
   const warned = counted(records.length - failed, "input");

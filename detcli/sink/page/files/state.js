@@ -39,7 +39,7 @@ const ROWS = {
   kind: words, // none for all
   show: word("all", (text) => byId("show").querySelector(`[value="${CSS.escape(text)}"]`)),
   sort: word("input", (text) => Object.hasOwn(ORDERS, text)),
-  near: word("0.5", (text) => text !== "" && text >= 0 && text <= 1), // the score that `sort` may ask for
+  near: word("0.5", (text) => text !== "" && text >= 0 && text <= 1), // a score, for `sort`
   group: word("class", (text) => Object.hasOwn(GROUPS, text)), // of crops
   boxes: word("on", (text) => text === "off"),
   labels: word("on", (text) => text === "off"),

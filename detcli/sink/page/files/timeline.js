@@ -14,7 +14,8 @@ function drawTimeline() {
   const videos = joinedVideos().filter(({ records }) => records.some(named));
   const [drawn, ...more] = cutList(videos, "videos", TIMELINE_VIDEOS);
   const none = element("p.quiet", "No video has such a name");
-  byId("view-timeline").replaceChildren(...(drawn.length ? drawn.map(videoFigure) : [none]), ...more);
+  const figures = drawn.length ? drawn.map(videoFigure) : [none];
+  byId("view-timeline").replaceChildren(...figures, ...more);
 }
 
 /* Videos; the parts of one that several runs have read are one. */
@@ -39,7 +40,7 @@ function videoFigure({ source, records }) {
   const last = records.reduce((most, record) => Math.max(most, timeOf(record)), start);
   const span = Math.max(last - start, 1e-9);
   const passes = boxTest();
-  const bins = Array.from({ length: Math.min(TIMELINE_BINS, records.length) }, () => ({ boxes: [] }));
+  const bins = records.slice(0, TIMELINE_BINS).map(() => ({ boxes: [] }));
   const all = [];
   for (const record of records) {
     const place = Math.floor(((timeOf(record) - start) / span) * bins.length);
@@ -54,13 +55,14 @@ function videoFigure({ source, records }) {
   const more = kinds.length - coloured.length;
   if (more) coloured.push({ name: `${more} more`, colour: OTHERS });
   const most = Math.max(1, ...bins.map(({ boxes }) => boxes.length));
-  const axis = records[0].time_s === undefined ? [`frame ${start}`, `frame ${last}`] : [clock(start), clock(last)];
+  const frames = records[0].time_s === undefined; // without times
+  const axis = [start, last].map((at) => element("span", frames ? `frame ${at}` : clock(at)));
   return figure(
     baseName(records[0]),
-    `${counted(records.length, "frame")}, ${counted(all.length, "box", "boxes")}, at most ${most} at once`,
+    `${counted(records.length, "frame")}, ${boxesText(all.length)}, at most ${most} at once`,
     strip(stack(bins, coloured, most), bins, records),
-    element("div.axis.quiet", { "aria-hidden": "true" }, ...axis.map((text) => element("span", text))),
-    legend(coloured.map(({ name, colour }) => legendEntry(name, "swatch", colour))),
+    element("div.axis.quiet", { "aria-hidden": "true" }, ...axis),
+    legend(coloured.map((kind) => legendEntry(kind.name, swatch({ colour: kind.colour })))),
     ...trackRows(records, (record) => `${(100 * (timeOf(record) - start)) / span}%`),
   );
 }
@@ -72,7 +74,10 @@ function stack(bins, coloured, most) {
   for (const [at, bin] of bins.entries()) {
     if (bin.failed) failed += `M${at} 0h1v${TIMELINE_HEIGHT}h-1Z`;
     const counts = coloured.map(() => 0);
-    for (const box of bin.boxes) counts[(coloured.indexOf(boxColour(box)) + counts.length) % counts.length] += 1;
+    for (const box of bin.boxes) {
+      const number = coloured.indexOf(boxColour(box));
+      counts[number < 0 ? counts.length - 1 : number] += 1;
+    }
     let base = TIMELINE_HEIGHT;
     for (const [number, count] of counts.entries()) {
       const height = ((TIMELINE_HEIGHT - 4) * count) / most;
@@ -80,9 +85,10 @@ function stack(bins, coloured, most) {
       base -= height;
     }
   }
+  const viewBox = `0 0 ${bins.length} ${TIMELINE_HEIGHT}`;
   return vector(
     "svg",
-    { viewBox: `0 0 ${bins.length} ${TIMELINE_HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+    { viewBox, preserveAspectRatio: "none", "aria-hidden": "true" },
     ...paths.map((d, number) => vector("path", { d, fill: coloured[number].colour })),
     vector("path", { d: failed, class: "failed" }),
   );
@@ -92,12 +98,11 @@ function legend(entries) {
   return element("ul.legend", ...entries);
 }
 
-function legendEntry(text, mark, color = "") {
-  const sign = element("span", { class: mark, style: { color } });
+function legendEntry(text, sign) {
   return element("li", sign, element("bdi", text));
 }
 
-/* A row for each track: while it is seen, and where it crosses a line. `at` says where a frame is. */
+/* A row for each track: while it is seen, and where it crosses lines. `at` says where a frame is. */
 function trackRows(records, at) {
   const tracks = new Map();
   const texts = [];
@@ -117,18 +122,21 @@ function trackRows(records, at) {
   if (!listed.length) return [];
   const rows = listed.map(({ box, first, last, crossings }) => {
     const name = titleOf(box);
-    const link = (record, title, attributes) => (
-      element("a", { href: linkTo(nearestPicture(record, records)), title, "aria-label": title, ...attributes })
-    );
-    const style = { left: at(first), right: `calc(100% - ${at(last)})`, background: boxColour(box).colour };
-    const life = link(first, `${name}, ${moment(first)} to ${moment(last)}`, { class: "life", style });
+    const link = (kind, record, title, style) => {
+      const href = linkTo(nearestPicture(record, records));
+      const place = { left: at(record), ...style };
+      return element(`a.${kind}`, { href, title, "aria-label": title, style: place });
+    };
+    const life = link("life", first, `${name}, ${moment(first)} to ${moment(last)}`, {
+      right: `calc(100% - ${at(last)})`, background: boxColour(box).colour,
+    });
     const marked = crossings.map(([record, text]) => (
-      link(record, `${name} crosses ${text}, ${moment(record)}`, { class: "crossing", style: { left: at(record) } })
+      link("crossing", record, `${name} crosses ${text}, ${moment(record)}`)
     ));
     return element("li", element("bdi", name), element("span.lane", life, ...marked));
   });
   const sums = [...frequencies(texts)].map(([text, count]) => `${text}: ${numberText(count)}`);
-  const entries = sums.map((text) => legendEntry(text, "crossing"));
+  const entries = sums.map((text) => legendEntry(text, element("span.crossing")));
   return [legend(entries), element("ul.tracks", ...rows), ...more];
 }
 
@@ -138,10 +146,11 @@ function strip(svg, bins, records) {
   const marker = element("span.marker", { hidden: true });
   const shownAt = element("output.moment");
   const label = `Moments of ${baseName(records[0])}`;
-  const slider = element("input", { type: "range", max: filled.length - 1, value: 0, "aria-label": label });
+  const range = { type: "range", max: filled.length - 1, value: 0 };
+  const slider = element("input", { ...range, "aria-label": label });
   const choose = () => {
     const { record, boxes, failed } = bins[filled[slider.value]];
-    const text = `${moment(record)}: ${counted(boxes.length, "box", "boxes")}`;
+    const text = `${moment(record)}: ${boxesText(boxes.length)}`;
     shownAt.textContent = failed ? `${text}, some frames failed` : text;
     slider.setAttribute("aria-valuetext", shownAt.textContent);
     const share = (100 * (filled[slider.value] + 0.5)) / bins.length;

@@ -9,7 +9,8 @@ const viewer = {
 };
 
 function openViewer(record) {
-  if (!record.video || record.video !== viewer.record?.video) Object.assign(lens, { zoom: 1, x: 0.5, y: 0.5 });
+  const goesOn = record.video && record.video === viewer.record?.video;
+  if (!goesOn) Object.assign(lens, { zoom: 1, x: 0.5, y: 0.5 });
   Object.assign(viewer, { record, chosen: null });
   byId("viewer-name").replaceChildren(element("bdi", baseName(record)));
   describe(record);
@@ -63,7 +64,8 @@ function pictureOf(record) {
   image.onload = () => {
     const { naturalWidth: width, naturalHeight: height } = image;
     const copy = width < record.width ? `a copy of ${width} × ${height}` : "";
-    if (record.original && !fault && width !== record.width) fallBack("The file is another one now");
+    const other = record.original && !fault && width !== record.width;
+    if (other) fallBack("The file is another one now");
     else if (record === viewer.record) describe(record, copy, fault);
   };
   return image;
@@ -71,25 +73,24 @@ function pictureOf(record) {
 
 /* Facts and warnings; `copy` and `fault` are of the picture that is shown. */
 function describe(record, copy = "", fault = "") {
-  byId("viewer-facts").textContent = [...factsOf(record), copy].filter(Boolean).join(" · ");
+  const { width, height, frame, source } = record;
+  const facts = [
+    width && `${width} × ${height} pixels`,
+    frame === undefined ? "" : `frame ${frame} · ${moment(record)}`,
+    baseName(record) === source ? "" : source,
+    copy,
+  ];
+  byId("viewer-facts").textContent = facts.filter(Boolean).join(" · ");
   const warnings = [...record.warnings, fault].filter(Boolean);
   const notices = warnings.map((text) => element("p.notice", text));
   byId("viewer-warnings").replaceChildren(...notices);
-}
-
-function factsOf(record) {
-  const facts = [];
-  if (record.width) facts.push(`${record.width} × ${record.height} pixels`);
-  if (record.frame !== undefined) facts.push(`frame ${record.frame}`, moment(record));
-  if (baseName(record) !== record.source) facts.push(record.source);
-  return facts;
 }
 
 /* Draws what depends on the filter and on the size of the window. */
 function refreshViewer() {
   const { record } = viewer;
   if (!record || !byId("viewer").open) return;
-  for (const what of ["boxes", "labels"]) byId(what).setAttribute("aria-pressed", state[what] === "on");
+  for (const what of ["boxes", "labels"]) byId(what).ariaPressed = String(state[what] === "on");
   if (byId("sides").value !== state.sides) fillStage();
   byId("sides").value = state.sides;
   const place = shown.indexOf(record);
@@ -121,7 +122,7 @@ function drawBoxes() {
   const boxes = shownBoxes(record);
   for (const svg of byId("stage").querySelectorAll(".pane svg")) svg.remove();
   for (const [at, pane] of state.boxes === "on" ? panes().entries() : []) {
-    const sides = { swipe: [0, 1], pair: [at] }[page.sides.length ? state.sides : ""] || [undefined];
+    const sides = (page.sides.length && { swipe: [0, 1], pair: [at] }[state.sides]) || [undefined];
     pane.append(...sides.map((side) => drawLarge(record, boxes, scale, side)));
   }
   placeLens();
@@ -211,11 +212,12 @@ function toggleFull() {
 
 function closeViewer() {
   const place = placeOf(viewer.record);
-  Object.assign(viewer, { record: null });
+  viewer.record = null;
   player.on = null;
   byId("stage").replaceChildren();
   if (document.fullscreenElement) document.exitFullscreen();
   if (place >= 0 && !byId("view-pictures").hidden) focusTile(place);
+  if (state.picture) change({ picture: "" });
 }
 
 function startViewer() {
@@ -227,10 +229,7 @@ function startViewer() {
   startPlayer();
   byId("full").addEventListener("click", toggleFull);
   byId("close").addEventListener("click", () => byId("viewer").close());
-  byId("viewer").addEventListener("close", () => {
-    closeViewer();
-    if (state.picture) change({ picture: "" });
-  });
+  byId("viewer").addEventListener("close", closeViewer);
   document.addEventListener("fullscreenchange", () => {
     byId("full").setAttribute("aria-pressed", Boolean(document.fullscreenElement));
   });

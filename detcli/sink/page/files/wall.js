@@ -38,7 +38,7 @@ function wallItems() {
 function cropTile({ name, count, record, box }) {
   if (name) {
     const title = element("bdi.name", { title: name }, name);
-    return element("span.group", title, counted(count, "box", "boxes"));
+    return element("span.group", title, boxesText(count));
   }
   const kind = page.kinds.length ? ` ${boxColour(box).name}` : "";
   const text = `${scoreText(found.score[box])} ${titleOf(box)}${kind}`;
