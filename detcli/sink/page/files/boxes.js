@@ -61,11 +61,11 @@ function picture(source, attributes = {}) {
 }
 
 function fileOf(record) {
-  return record.original || `pictures/${record.file}.jpg`;
+  return record.original || `pictures/${record.picture}.jpg`;
 }
 
 function thumbnailOf(record) {
-  return `thumbnails/${record.file}.jpg`;
+  return `thumbnails/${record.picture}.jpg`;
 }
 
 /* Shows a part of a picture, and what is drawn over it, in all of the room that they have. */

@@ -56,7 +56,7 @@ function runs(format, list) {
 }
 
 /* Called by the chunks. */
-function add({ classes = [], found: rows = [], ...entry }) {
+function add({ classes = [], found: rows = [], tracks, zones, crossed, texts, corners, ...entry }) {
   for (const [id, name, colour, ink] of classes) {
     const key = `${id} ${name}`;
     if (!loading.numbers.has(key)) {
@@ -67,20 +67,15 @@ function add({ classes = [], found: rows = [], ...entry }) {
   }
   const from = found.score.length;
   for (const row of rows) addBox(row);
-  addWatched(from, entry);
-  const { source, width, height, frame, time_s, time, error, warnings = [], original } = entry;
+  addWatched(from, { tracks, zones, crossed, texts, corners });
   const record = {
-    ...{ source, width, height, frame, time_s, time, error, warnings },
+    warnings: [],
+    ...entry, // source, size, frame, times, error, picture; original: its own file, if no copy
     number: page.records.length,
     run: loading.run,
-    file: entry.picture,
-    original, // the picture's own file, where it is no copy
     from,
     to: found.score.length,
     replaced: false,
-    count: 0, // of boxes that the filter lets through; so are the next two
-    key: 0,
-    wrong: 0,
   };
   if (entry.video !== undefined) addToVideo(record, entry);
   if (page.runs.length > 1) replaceEarlier(record);
@@ -135,8 +130,8 @@ function scoreBin(score, bins) {
   return Math.min(bins - 1, Math.floor(score * bins + 1e-5));
 }
 
-function hasPicture({ file, video, place }) {
-  return file !== undefined && (!video || place % video.stride === 0);
+function hasPicture({ picture: kept, video, place }) {
+  return kept !== undefined && (!video || place % video.stride === 0);
 }
 
 function loadScript(path) {

@@ -68,14 +68,15 @@ function classFigure(counts) {
     const href = picturesOf({ class: [name] });
     return element(
       "tr",
-      element("th", { scope: "row" }, element("a", { href }, element("bdi", { title: name }, name))),
+      element("th", { scope: "row", title: name }, element("a", { href }, element("bdi", name))),
       element("td.wide", element("span.class-bar", { style })),
       element("td.number", numberText(count)),
     );
   });
   const sum = counted(counts.length, "class", "classes");
   const note = counts.length > rows.length ? `${sum}, the ${rows.length} most frequent` : sum;
-  const heads = ["Class", "Bar", "Boxes"].map((text) => element("th.unseen", { scope: "col" }, text));
+  const scope = "col";
+  const heads = ["Class", "Bar", "Boxes"].map((text) => element("th.unseen", { scope }, text));
   const parts = [element("thead", element("tr", ...heads)), element("tbody", ...rows)];
   const made = figure("Classes", note, element("table.class-bars", ...parts));
   made.classList.add("broad");
@@ -160,22 +161,19 @@ function curves() {
     };
     const others = ordered.slice(CURVES).map((one) => draw(one, { class: "others" }));
     const colours = new Map(page.classes.map(({ name, colour }) => [name, colour]));
+    const entries = [];
     const named = [...lines.slice(-1), ...ordered.slice(0, CURVES)].map((one, at) => {
       const colour = at ? colours.get(one[0]) || OTHERS : "currentColor";
-      const path = draw(one, { stroke: colour, class: at ? "" : "all" });
-      const entry = legendEntry(`${one[0]} ${one[2].toFixed(3)}`, swatch({ colour }));
-      entry.onpointerenter = () => path.classList.add("lit");
-      entry.onpointerleave = () => path.classList.remove("lit");
-      return [path, entry];
+      entries.push(legendEntry(`${one[0]} ${one[2].toFixed(3)}`, colour));
+      return draw(one, { stroke: colour, class: at ? "" : "all" });
     });
-    const entries = named.map(([, entry]) => entry);
-    if (others.length) entries.push(legendEntry(`${others.length} more`, swatch({ colour: OTHERS })));
+    if (others.length) entries.push(legendEntry(`${others.length} more`, OTHERS));
     const limit = marked === null ? [] : [line(`M${100 * marked} 0V100`, { class: "marked" })];
     const svg = vector(
       "svg.curves",
       { viewBox: "-9 -5 113 117", role: "img", "aria-label": `${up} by ${across}` },
       ...[...grid, note(across, 50, 111, "middle"), note(up, 0, -2, "start"), ...limit, ...others],
-      ...named.map(([path]) => path),
+      ...named,
     );
     const text = marked === null ? undefined : `Pictures show what is above ${marked}`;
     return figure(title, text, svg, legend(entries));

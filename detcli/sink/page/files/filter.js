@@ -103,7 +103,8 @@ function select() {
   for (const record of page.records) {
     if (record.replaced || record.error || !named(record)) continue;
     if (record.frame !== undefined && !hasPicture(record)) continue;
-    Object.assign(record, { count: 0, key: Infinity, wrong: 0 }); // behind all that have a box
+    // Of boxes that the filter lets through; without any it is behind all others.
+    Object.assign(record, { count: 0, key: Infinity, wrong: 0 });
     for (let box = record.from; box < record.to; box += 1) {
       if (!passes(box)) continue;
       record.count += 1;

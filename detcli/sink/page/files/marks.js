@@ -85,8 +85,8 @@ function markedJson(items) {
 }
 
 function markedFilter(items) {
-  const texts = items.map(({ record: { source, frame = null } }) => JSON.stringify([source, frame]));
-  const records = [...new Set(texts)].join(",\n  ");
+  const named = ({ record: { source, frame = null } }) => JSON.stringify([source, frame]);
+  const records = [...new Set(items.map(named))].join(",\n  ");
   return `# jq -c -f marked.jq boxes.jsonl\nselect([.source, .frame] | IN(\n  ${records}\n))`;
 }
 

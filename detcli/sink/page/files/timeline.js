@@ -62,7 +62,7 @@ function videoFigure({ source, records }) {
     `${counted(records.length, "frame")}, ${boxesText(all.length)}, at most ${most} at once`,
     strip(stack(bins, coloured, most), bins, records),
     element("div.axis.quiet", { "aria-hidden": "true" }, ...axis),
-    legend(coloured.map((kind) => legendEntry(kind.name, swatch({ colour: kind.colour })))),
+    legend(coloured.map(({ name, colour }) => legendEntry(name, colour))),
     ...trackRows(records, (record) => `${(100 * (timeOf(record) - start)) / span}%`),
   );
 }
@@ -98,11 +98,11 @@ function legend(entries) {
   return element("ul.legend", ...entries);
 }
 
-function legendEntry(text, sign) {
+function legendEntry(text, colour, sign = swatch({ colour })) {
   return element("li", sign, element("bdi", text));
 }
 
-/* A row for each track: while it is seen, and where it crosses lines. `at` says where a frame is. */
+/* A row for each track: when it is seen and crosses lines. `at` says where a frame is. */
 function trackRows(records, at) {
   const tracks = new Map();
   const texts = [];
@@ -136,7 +136,7 @@ function trackRows(records, at) {
     return element("li", element("bdi", name), element("span.lane", life, ...marked));
   });
   const sums = [...frequencies(texts)].map(([text, count]) => `${text}: ${numberText(count)}`);
-  const entries = sums.map((text) => legendEntry(text, element("span.crossing")));
+  const entries = sums.map((text) => legendEntry(text, "", element("span.crossing")));
   return [legend(entries), element("ul.tracks", ...rows), ...more];
 }
 
