@@ -154,6 +154,8 @@ def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_
     browser.click(".tile:nth-child(4) a")  # another of the same picture
     browser.click("#close")
     assert browser.run("return document.activeElement.title") == "car 0.80\na.jpg"
+    browser.go("#view=pictures")  # whose thumbnail is not the one that is cut
+    assert not browser.find(".tile img").get_attribute("style")
 
 
 def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
