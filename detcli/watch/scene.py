@@ -86,6 +86,8 @@ class ClipTracks:
         self._gaps = deque([1 / rate] if rate else [], GAPS)  # in seconds
         self._before = self._highest = 0  # numbers that earlier trackers gave; the highest so far
         self._trails: dict[int, deque[npt.NDArray[np.float32]]] = {}
+        # where tracks of the library stood that have no number yet
+        self._tentative: dict[Any, deque[npt.NDArray[np.float32]]] = {}
 
     def number(
         self, picture: Picture, found: Detections, time_s: float | None
@@ -114,7 +116,22 @@ class ClipTracks:
         sure = given_ids >= 0
         numbers[rows[sure]] = given_ids[sure] + 1 + self._before
         self._highest = max(self._highest, numbers.max(initial=0))
+        self._follow_tentative(picture.size)
         return numbers
+
+    def _follow_tentative(self, size: tuple[int, int]) -> None:
+        """Let the trail of a track begin where it stood before the tracker was sure of it."""
+        tentative = {}
+        for track in self._tracker.tracks:
+            places = self._tentative.get(track, deque(maxlen=TRAIL))
+            if track.tracker_id < 0:
+                tentative[track] = places
+                if track.time_since_update == 0:
+                    box = np.array([track.get_state_bbox()], np.float32)
+                    places.extend(bottom_centres(box, size))
+            elif places:
+                self._trails[track.tracker_id + 1 + self._before] = places
+        self._tentative = tentative
 
     def trails(
         self, numbers: npt.NDArray[np.int64], found: Detections, size: tuple[int, int]
@@ -172,14 +189,13 @@ class CrossedLines:
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
         if record.origin.frame is None or found.track_id is None:
             return record
-        counts = self._clips.of(record)
-        points = bottom_centres(found.xyxy, picture.size)
+        counts, trails = self._clips.of(record), record.scene.trails
         crossed: list[tuple[tuple[str, str], ...]] = [()] * len(found)
         shown = []
         for line, crossings in zip(self._lines, counts, strict=True):
             ends = line.pixels(picture.size)
-            for row, (number, point) in enumerate(zip(found.track_id, points, strict=True)):
-                if number > 0 and (side := crossings.side(ends, int(number), point)):
+            for row, number in enumerate(found.track_id.tolist()):
+                if number > 0 and (side := crossings.side(ends, number, trails[number])):
                     crossed[row] += ((line.name, side),)
             caption = f"{line.name} {crossings.count[LEFT]} left, {crossings.count[RIGHT]} right"
             shown.append((caption, ends))
@@ -197,21 +213,22 @@ class Crossings:
         self.count: Counter[str] = Counter()
         self._seen: dict[int, npt.NDArray[np.float64]] = {}  # where each track last stood beside it
 
-    def side(self, ends: Points, number: int, point: Points) -> str | None:
+    def side(self, ends: Points, number: int, trail: Points) -> str | None:
         """The side to which a track has crossed the line since it was last seen.
 
-        Left and right are as seen on the way from the line's first end to the second. A track whose
-        point `(2,)` is on the line has not crossed it yet.
+        Left and right are as seen on the way from the line's first end to the second. A track that
+        stands on the line, by the last point of its trail `(K, 2)`, has not crossed it yet. A new
+        track comes from the first point, where it stood before it had a number.
         """
-        now, (start, end) = point.astype(np.float64), ends.astype(np.float64)
+        (first, now), (start, end) = trail[[0, -1]].astype(np.float64), ends.astype(np.float64)
         off = _turn(start, end, now)
         if off == 0 or np.isnan(off):
             return None
-        before = self._seen.pop(number, None)
+        before = self._seen.pop(number, first)
         self._seen[number] = now
         if len(self._seen) > REMEMBERED:
             del self._seen[next(iter(self._seen))]
-        if before is None or (_turn(start, end, before) > 0) == (off > 0):
+        if not _turn(start, end, before) * off < 0:  # the same side, or not beside the line
             return None
         if _turn(before, now, start) * _turn(before, now, end) > 0:  # beyond an end of the line
             return None
