@@ -19,9 +19,17 @@ import numpy.typing as npt
 
 from detcli.core.detections import Detections
 from detcli.core.errors import DependencyError, DetcliWarning, InferenceError, loading
-from detcli.core.geometry import Picture, Points, bottom_centres, clipped
+from detcli.core.geometry import (
+    Picture,
+    Points,
+    bottom_centres,
+    clipped,
+    non_maximum_suppression,
+    overlap,
+)
 from detcli.core.opencv import cv2
 from detcli.core.record import Record
+from detcli.core.tiling import TWICE
 from detcli.core.values import Shape, Tracking
 from detcli.sink.folder import PerClip
 
@@ -40,6 +48,9 @@ GAPS = 5  # how many times between frames tell how long that usually takes
 # Bounds of that, and of the frames by which the clock goes on, for times that stand still.
 LEAST_GAP_S, LEAST_STEP = 0.001, 0.1
 LEAST_SIDE = 0.1  # pixels of a side; what is smaller has no track
+
+TWINS = 0.7  # intersection over union of two tracks of one object
+YOUNG = 30  # frames for which a track may turn out to be of an object that has one
 
 TRAIL = 30  # frames that a trail goes back
 
@@ -100,6 +111,8 @@ class ClipTracks:
         import supervision
 
         usable = np.flatnonzero((boxes[:, 2:] - boxes[:, :2] >= LEAST_SIDE).all(axis=1))
+        any_class = np.zeros(len(usable), np.int64)
+        usable = usable[non_maximum_suppression(boxes[usable], any_class, TWICE, len(usable))]
         given = supervision.Detections(
             xyxy=boxes[usable], confidence=found.score[usable], class_id=usable
         )
@@ -111,13 +124,33 @@ class ClipTracks:
             raise InferenceError(
                 f"{self._options.tracker} failed: {error}", "try another tracker, or report it"
             ) from error
-        rows, given_ids = np.asarray(out.class_id, np.int64), np.asarray(out.tracker_id, np.int64)
+        older = self._merge_twins()
         numbers = np.full(len(found), -1, np.int64)
-        sure = given_ids >= 0
-        numbers[rows[sure]] = given_ids[sure] + 1 + self._before
+        for row, number in zip(out.class_id.tolist(), out.tracker_id.tolist(), strict=True):
+            if number >= 0:
+                numbers[row] = older.get(number, number) + 1 + self._before
         self._highest = max(self._highest, numbers.max(initial=0))
         self._follow_tentative(picture.size)
         return numbers
+
+    def _merge_twins(self) -> dict[int, int]:
+        """Of two tracks that claim one object keep the older number; gives it by the new one.
+
+        The new track began with a second box of the object, so it is young.
+        """
+        tracks, older = self._tracker.tracks, {}
+        sure = sorted(
+            (one for one in tracks if one.tracker_id >= 0), key=lambda one: one.tracker_id
+        )
+        lost = [one for one in sure if one.time_since_update]
+        young = [one for one in sure if not one.time_since_update and one.age <= YOUNG]
+        for new, old in itertools.product(young, lost):
+            alike = overlap(new.get_state_bbox(), old.get_state_bbox()) > TWINS
+            if alike and old in tracks and old.tracker_id < new.tracker_id:
+                tracks.remove(old)
+                older[new.tracker_id] = old.tracker_id
+                new.tracker_id = old.tracker_id
+        return older
 
     def _follow_tentative(self, size: tuple[int, int]) -> None:
         """Let the trail of a track begin where it stood before the tracker was sure of it."""
@@ -130,7 +163,7 @@ class ClipTracks:
                     box = np.array([track.get_state_bbox()], np.float32)
                     places.extend(bottom_centres(box, size))
             elif places:
-                self._trails[track.tracker_id + 1 + self._before] = places
+                self._trails.setdefault(track.tracker_id + 1 + self._before, places)
         self._tentative = tentative
 
     def trails(
