@@ -11,7 +11,7 @@ import statistics
 import warnings
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -76,12 +76,21 @@ class Tracks:
             return record
         clip = self._clips.of(record)
         track_id = clip.number(picture, found, record.origin.time_s)
-        trails = clip.trails(track_id, found, picture.size)
+        track_class, trails = clip.follow(track_id, found, picture.size)
         return replace(
             record,
-            detections=replace(found, track_id=track_id),
+            detections=replace(found, track_id=track_id, track_class=track_class),
             scene=replace(record.scene, trails=trails),
         )
+
+
+@dataclass(eq=False, slots=True)
+class Known:
+    """What is known of a track."""
+
+    # where it stood, the newest last
+    places: deque[npt.NDArray[np.float32]] = field(default_factory=lambda: deque(maxlen=TRAIL))
+    classes: Counter[str] = field(default_factory=Counter)  # in how many frames it had each
 
 
 class ClipTracks:
@@ -96,9 +105,8 @@ class ClipTracks:
         rate = 0.0 if clip is None else clip.frames_per_second
         self._gaps = deque([1 / rate] if rate else [], GAPS)  # in seconds
         self._before = self._highest = 0  # numbers that earlier trackers gave; the highest so far
-        self._trails: dict[int, deque[npt.NDArray[np.float32]]] = {}
-        # where tracks of the library stood that have no number yet
-        self._tentative: dict[Any, deque[npt.NDArray[np.float32]]] = {}
+        self._known: dict[int, Known] = {}  # by number
+        self._tentative: dict[Any, Known] = {}  # by the library's tracks, that have no number yet
 
     def number(
         self, picture: Picture, found: Detections, time_s: float | None
@@ -156,29 +164,35 @@ class ClipTracks:
         """Let the trail of a track begin where it stood before the tracker was sure of it."""
         tentative = {}
         for track in self._tracker.tracks:
-            places = self._tentative.get(track, deque(maxlen=TRAIL))
+            known = self._tentative.get(track)
             if track.tracker_id < 0:
-                tentative[track] = places
+                tentative[track] = known = known or Known()
                 if track.time_since_update == 0:
                     box = np.array([track.get_state_bbox()], np.float32)
-                    places.extend(bottom_centres(box, size))
-            elif places:
-                self._trails.setdefault(track.tracker_id + 1 + self._before, places)
+                    known.places.extend(bottom_centres(box, size))
+            elif known is not None:
+                self._known.setdefault(track.tracker_id + 1 + self._before, known)
         self._tentative = tentative
 
-    def trails(
+    def follow(
         self, numbers: npt.NDArray[np.int64], found: Detections, size: tuple[int, int]
-    ) -> dict[int, npt.NDArray[np.float32]]:
-        """Where the objects in this frame stood, the newest last."""
-        seen = {}
-        for number, point in zip(numbers.tolist(), bottom_centres(found.xyxy, size), strict=True):
+    ) -> tuple[npt.NDArray[np.object_], dict[int, npt.NDArray[np.float32]]]:
+        """The class of the track of each detection, and the trail of each track in this frame."""
+        seen: dict[int, Known] = {}
+        points = bottom_centres(found.xyxy, size)
+        for number, point, (*_, name) in zip(numbers.tolist(), points, found, strict=True):
             if number > 0:
-                trail = seen[number] = self._trails.pop(number, deque(maxlen=TRAIL))
-                trail.append(point)
-        self._trails = {**self._trails, **seen}
-        while len(self._trails) > TRAIL * max(1, len(seen)):  # those not seen for long come first
-            del self._trails[next(iter(self._trails))]
-        return {number: np.stack(trail) for number, trail in seen.items()}
+                known = seen[number] = self._known.pop(number, Known())
+                known.places.append(point)
+                known.classes[name] += 1
+        self._known |= seen
+        while len(self._known) > TRAIL * max(1, len(seen)):  # those not seen for long come first
+            del self._known[next(iter(self._known))]
+        classes = (
+            seen[one].classes.most_common(1)[0][0] if one > 0 else None for one in numbers.tolist()
+        )
+        trails = {number: np.stack(known.places) for number, known in seen.items()}
+        return np.fromiter(classes, np.object_), trails
 
     def _tick(self, time_s: float | None) -> float | None:
         """The time of a frame on the tracker's clock, on which frames usually come at one rate.

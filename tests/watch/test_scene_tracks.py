@@ -12,7 +12,7 @@ from sample_records import Film, detected, failed_frame, frame, picture
 
 from detcli.core.config import Watched
 from detcli.core.errors import DependencyError, UsageError
-from detcli.core.values import Tracker, Tracking
+from detcli.core.values import Shape, Tracker, Tracking
 from detcli.watch import Watcher, scene
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
@@ -191,6 +191,24 @@ def test_a_box_that_is_there_twice_has_one_track(tracker):
     ]
     *_, last = numbers_of(tracker, [twice] * 6)
     assert last == [1, -1, -1]
+
+
+def test_a_track_has_the_class_that_it_had_most_often():
+    """And what crosses a line counts for that class."""
+    gate = tuple(Shape.lines("gate=0,0.6,1,0.6"))
+    follow = Watcher(Watched(track=Tracking(Tracker.BYTETRACK, 0.25), line=gate))
+    seen, places = [], []
+    for number, class_id in enumerate([1, 1, 0, 0, 1, 1, 1, 0]):
+        box = (100, 100, 200, 268 + 3 * number, 0.9, class_id)
+        record = frame(number, FILM, size=SIZE)
+        faint = (400, 9, 450, 99, 0.2, 0)  # begins no track
+        record = follow(replace(record, detections=detected(box, faint)))
+        one, other = record.to_json()["detections"]
+        assert "track_class" not in other
+        seen.append(one.get("track_class"))
+        places += record.detections.places()
+    assert seen == [None, "car", "car", "person", *["car"] * 4]
+    assert places == [("gate right", "car")]
 
 
 @pytest.mark.parametrize("tracker", Tracker)
