@@ -5,10 +5,13 @@
 const TILE_BOXES = 100; // drawn on a thumbnail; the best come first
 
 function boxColour(box) {
-  const entry = page.kinds.length
-    ? page.kinds[found.kind.data[box]]
-    : page.classes[found.classOf.data[box]];
-  return entry || { colour: "#888", ink: "#fff", name: "?", dashed: false };
+  if (page.kinds.length) return page.kinds[found.kind.data[box]] || { colour: "#888", ink: "#fff", name: "?", dashed: false };
+  const entry = page.classes[found.classOf.data[box]];
+  const track = found.track.data[box];
+  if (track === 0) return entry;
+  const { palette } = page.runs[page.runs.length - 1];
+  const [colour, ink] = palette[(track - 1) % palette.length] || ["#888", "#000"];
+  return { ...entry, colour, ink };
 }
 
 function sidesOf(box) {

@@ -27,7 +27,7 @@ const found = {
   sides: new Column(Float32Array), // four a box: x1, y1, x2, y2 in pixels of the picture
   kind: new Column(Uint8Array),
   other: new Map(), // by box: score and sides of its counterpart
-  track: new Column(Float64Array), // 0 without
+  track: new Column(Float64Array), // 0 without, NaN where it has no number yet
   zones: new Map(), // by box: names of the zones that it is in
   crossed: new Map(), // by box: lines that it has crossed, and to which side
   texts: new Map(), // by box: what it says
@@ -120,7 +120,7 @@ function addBox(row) {
 }
 
 function addWatched(from, { tracks = [], zones = [], crossed = [], texts = [], corners = [] }) {
-  for (let box = from; box < found.score.length; box += 1) found.track.push(tracks[box - from] || 0);
+  for (let box = from; box < found.score.length; box += 1) found.track.push(tracks.length ? tracks[box - from] || NaN : 0);
   zones.forEach((names, row) => names.length && found.zones.set(from + row, names));
   crossed.forEach((lines, row) => lines.length && found.crossed.set(from + row, lines));
   texts.forEach((text, row) => text && found.texts.set(from + row, text));
