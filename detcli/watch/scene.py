@@ -161,17 +161,20 @@ class ClipTracks:
         return older
 
     def _follow_tentative(self, size: tuple[int, int]) -> None:
-        """Let the trail of a track begin where it stood before the tracker was sure of it."""
+        """Let the trail of a track begin where it stood before the tracker was sure of it.
+
+        Only OC-SORT keeps tracks that were seen once and then lost.
+        """
+        tracks = self._tracker.tracks
+        tracks[:] = [one for one in tracks if one.tracker_id >= 0 or not one.time_since_update]
         tentative = {}
-        for track in self._tracker.tracks:
-            known = self._tentative.get(track)
+        for track in tracks:
             if track.tracker_id < 0:
-                tentative[track] = known = known or Known()
-                if track.time_since_update == 0:
-                    box = np.array([track.get_state_bbox()], np.float32)
-                    known.places.extend(bottom_centres(box, size))
-            elif known is not None:
-                self._known.setdefault(track.tracker_id + 1 + self._before, known)
+                box = np.array([track.get_state_bbox()], np.float32)
+                tentative[track] = Known(deque(bottom_centres(box, size), TRAIL))
+            elif track in self._tentative:
+                number = track.tracker_id + 1 + self._before
+                self._known.setdefault(number, self._tentative[track])
         self._tentative = tentative
 
     def follow(
@@ -213,6 +216,8 @@ class ClipTracks:
     def _open(self) -> Any:  # noqa: ANN401 - they have no common base that is public
         options = self._options
         settings = {"frame_rate": RATE, "lost_track_buffer": round(LOST_S * RATE)}
+        if options.tracker == "ocsort":
+            settings["minimum_consecutive_frames"] = 1  # after its first, as the others do
         if options.conf is not None:
             settings["high_conf_det_threshold"] = options.conf
             if options.tracker != "ocsort":  # which has one threshold

@@ -219,6 +219,13 @@ def test_the_older_of_two_tracks_of_an_object_stays(tracker):
 
 
 @pytest.mark.parametrize("tracker", Tracker)
+def test_an_object_has_its_number_in_the_second_frame_and_at_once_when_it_is_back(tracker):
+    one, other = (100, 100, 200, 300, 0.9, 0), (400, 100, 500, 300, 0.8, 0)
+    frames = [[one]] * 6 + [[one, other]] * 2 + [[one]] * 2 + [[other, one]]
+    assert [*numbers_of(tracker, frames)][6:] == [[1, -1], [1, 2], [1], [1], [2, 1]]
+
+
+@pytest.mark.parametrize("tracker", Tracker)
 def test_who_passes_in_front_of_another_keeps_the_number(tracker):
     frames = []
     for number in range(80):
