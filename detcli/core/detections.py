@@ -243,7 +243,7 @@ class Detections:
     def to_pandas(self) -> "DataFrame":
         """A row for each detection: class_id, class_name, score, x1, y1, x2, y2.
 
-        And those of `PER_OBJECT` that the detections have.
+        And `track_id`, `track_class`, `zones`, `crossed` and `symbols`, if they have them.
 
         Raises:
             DependencyError: pandas is not installed.

@@ -16,8 +16,8 @@ from detcli.core.text import printable
 
 Colour = tuple[int, int, int]
 
-# Strong colours, as CSS abbreviates them. Each is the one that was farthest from all before it, by
-# CIEDE2000, to people who see all colours and to those with deuteranopia.
+# Strong colours, as CSS abbreviates them. Each is the one that is farthest from all before it, by
+# CIEDE2000: to people with deuteranopia, or, if that is less, at 0.8 of what others see.
 PALETTE = (
     "e24 0cf 55c fe0 3fc 187 ea7 f5a 071 58f c1a 4b8 6dd f60 c26 3ab af8 eb3 b40 93f "
     "078 f67 e4e c58 8fe 6d9 075 099 f7d b44 5b4 47b c56 0f9 b5c f8a 0db e41 4bb 8ef "
