@@ -56,6 +56,7 @@ class Browser:
 
     def __init__(self, driver):
         self.driver = driver
+        self.touched = False
 
     def open(self, folder, view="", *, width=1200, height=800, dark=False):
         """Open a page anew, in a window of this size."""
@@ -111,6 +112,22 @@ class Browser:
         self.find(selector).click()
         self.settle()
 
+    def mouse(self, kind, x, y, **more):
+        """Move, press, release or turn the wheel of a mouse at a point of the window."""
+        kinds = {"move": "mouseMoved", "press": "mousePressed", "release": "mouseReleased"}
+        event = {"type": kinds.get(kind, "mouseWheel"), "x": x, "y": y, **more}
+        self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", event)
+        self.settle()
+
+    def touch(self, *points):
+        """Put fingers at points of the window, move them there, or lift all of them."""
+        kind = "touchEnd" if not points else "touchMove" if self.touched else "touchStart"
+        self.touched = bool(points)
+        places = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
+        event = {"type": kind, "touchPoints": places}
+        self.driver.execute_cdp_cmd("Input.dispatchTouchEvent", event)
+        self.settle()
+
     def text(self, selector):
         """The visible text of an element."""
         return self.find(selector).text
@@ -135,6 +152,15 @@ class Browser:
             "return [...document.querySelectorAll('.tile')]"
             ".sort((a, b) => a.ariaPosInSet - b.ariaPosInSet)"
             ".map((tile) => tile.querySelector('.name').textContent)"
+        )
+
+    def crops(self):
+        """What the tiles of the wall say: names of groups, scores with pictures, in their order."""
+        return self.run(
+            "return [...document.querySelectorAll('.tile')]"
+            ".sort((a, b) => a.ariaPosInSet - b.ariaPosInSet)"
+            ".map((tile) => [...tile.querySelectorAll('.name, .quiet')]"
+            ".map((one) => one.textContent).join(' '))"
         )
 
     def messages(self):

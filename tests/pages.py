@@ -1,8 +1,52 @@
-"""Reads result pages back, as a browser does."""
+"""Makes result pages, and reads them back, as a browser does."""
 
 import itertools
 import json
 import re
+
+import numpy as np
+import sample_records
+
+from detcli.core.record import BOX
+from detcli.sink.page import About, Conclusion, Page, Shown
+
+CLASSES = ("person", "car", "dog")
+
+
+def box(class_id=0, score=0.5, sides=(10, 10, 50, 40), name=None):
+    """A detection."""
+    name = CLASSES[class_id] if name is None else name
+    return {"class_id": class_id, "class_name": name, "score": score} | dict(
+        zip(BOX, map(float, sides), strict=True)
+    )
+
+
+def record(source, *boxes, **more):
+    """The record of a picture of 80x60 pixels."""
+    made = sample_records.picture(source).to_json()
+    return made | {"width": 80, "height": 60, "detections": boxes} | more
+
+
+def failure(source, message="it is torn", hint="fetch it again"):
+    """The record of an input that failed."""
+    return sample_records.failure(source, message, hint=hint).to_json()
+
+
+def grey(size=(60, 80)):
+    """A picture."""
+    return Shown(np.full((*size, 3), 120, np.uint8))
+
+
+PREDICT, NOTHING = About("predict", [("conf", "0.25")]), Conclusion()
+
+
+def make(path, records, about=PREDICT, rows=None, conclusion=NOTHING):
+    """A page of records, whose pictures are all alike."""
+    page, shown = Page(path, about), grey()
+    for number, one in enumerate(records):
+        page.add(one, lambda: shown, rows and rows[number])
+    page.close(conclusion)
+    return path
 
 
 def runs(folder):

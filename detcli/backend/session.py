@@ -270,7 +270,7 @@ def cuda_provider(
     half: bool = False,
     graph: bool = False,
 ) -> Provider:
-    """The CUDA provider with its options; `half` says that the network computes in float16."""
+    """The CUDA provider with its options; `half` says that the network computes in float16 only."""
     chosen = {
         "device_id": str(ordinal),
         # The default asks cuDNN for its slower heuristic (before cuDNN 9 it timed every algorithm,
@@ -368,14 +368,14 @@ def tensorrt_provider(
     return TENSORRT, chosen
 
 
-def tensor_providers(device: Device, options: DeviceOptions) -> Sequence[Provider]:
+def tensor_providers(device: Device, options: DeviceOptions, *, half: bool) -> Sequence[Provider]:
     """Providers of a `TensorSession` on a GPU; of the options, memory limit and precision count."""
     ordinal = device.ordinal or 0
-    cuda = cuda_provider(ordinal, None, options)  # the runtime copies the arrays itself
+    cuda = cuda_provider(ordinal, None, options, half=half)  # the runtime copies the arrays itself
     if not device.uses_tensorrt:
         return (cuda,)
     # No cache of engines: each call loads another graph, once.
-    engine = {"device_id": str(ordinal), "trt_fp16_enable": str(options.half)}
+    engine = {"device_id": str(ordinal), "trt_fp16_enable": str(options.half or half)}
     return (TENSORRT, engine), cuda
 
 

@@ -38,6 +38,7 @@ COMMANDS = {
     "or two saved runs.",
     "eval": "Measure a model on labelled pictures: COCO's mAP and recall, by class and size.",
     "bench": "Measure latency by stage, or throughput.",
+    "tune": "Find the fastest way to run a model here that keeps its boxes.",
     "doctor": "Report which devices work here, and how to make the others work.",
     "schema": "Print the JSON Schema of a command's JSON output.",
     "models": "List, fetch, locate and remove the models with names.",

@@ -8,6 +8,7 @@ import functools
 import io
 import logging
 import os
+import re
 import select
 import sys
 import threading
@@ -132,6 +133,16 @@ def report(error: DetcliError, source: str = "") -> None:
     say(f"{source}: {error}" if source else str(error))
     if error.hint:
         say(f"  hint: {error.hint}", prefix="")
+
+
+def process_error(exit_code: int, stderr: str) -> DetcliError:
+    """The error of a detcli process, from its exit code and its stderr."""
+    said = re.findall(r"^detcli: (.+)(?:\n  hint: (.+))?", stderr, re.MULTILINE)
+    last_line = stderr.strip().rpartition("\n")[2] or f"exited with status {exit_code}"
+    message, hint = said[-1] if said else (last_line, "")
+    kinds: list[type[DetcliError]] = [DetcliError, *DetcliError.__subclasses__()]
+    kind = next((one for one in kinds if one.exit_code == exit_code), DetcliError)
+    return kind(message, hint)
 
 
 def tell(counts: "Counts", *, quiet: bool) -> None:

@@ -34,6 +34,9 @@ from detcli.core.text import closest
 LINE = "the command line"
 FILE_VARIABLE = "DETCLI_CONFIG"
 
+TUNED = "tuned"
+"""The tables of the user's file that `detcli tune` writes: what is the fastest, by model."""
+
 GIVEN = "detcli.given"
 """What a command was given, in a context's `meta`: rows, and what is not read yet."""
 
@@ -98,10 +101,10 @@ def command(
     """Make a command of a function, whose parameters are options of its own.
 
     It takes groups of options of Config, `without` some, and single ones. Its parameter `config`,
-    if it has one, gets the Config, and `origins` where the values come from that somebody gave, by
-    name. Of many options it may make a dataclass with a field `config`, and name it as the type of
-    a parameter. With `whole_file`, all entries of the user's file hold, not only the shared ones.
-    `examples` end the help.
+    if it has one, gets the Config, `origins` where the values come from that somebody gave, by
+    name, and `tuned` the tables of the user's file that tune wrote. Of many options it may make a
+    dataclass with a field `config`, and name it as the type of a parameter. With `whole_file`, all
+    entries of the user's file hold, not only the shared ones. `examples` end the help.
     """
     changes = dict(one for one in takes if isinstance(one, tuple))
     wanted = {one[0] if isinstance(one, tuple) else one for one in takes}
@@ -150,6 +153,7 @@ def command(
             of_config = {name: value for name, value in values.items() if name not in own}
             made: dict[str, Any] = {"config": build(Config, of_config)}
             made["origins"] = {name: one.origin for name, one in found.items()}
+            made["tuned"] = entries.get(TUNED, {})
             # Also an option that was given its default needs another one.
             require_partners(options, [name for name in found if values[name] is not False])
             for name, group in groups.items():
@@ -285,6 +289,9 @@ def _checked(path: Path, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]
     """Check the entries of a file one after the other."""
     known = {row.flag[2:]: row for row in rows(Config).values() if row.names}
     for name, value in entries.items():
+        if name == TUNED and isinstance(value, dict):
+            yield name, value
+            continue
         row = known.get(name)
         if row is not None:
             yield row.name, _as_typed(path, row, value)

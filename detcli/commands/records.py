@@ -40,6 +40,7 @@ PAGES = {
     "convert": "convert.md",
     "inspect": "output.md",
     "models": "models.md",
+    "tune": "tune.md",
     "verify": "verify.md",
 }
 """Where the documentation shows a command's JSON by example."""
@@ -136,7 +137,7 @@ class RunStatus:
         yield Text(f"{shards}, {self.inputs} inputs")
         if self.last_s is not None:
             yield Text(f"last part {self.last_s:.0f} s ago")
-        if self.left_s is not None:
+        if self.left_s:
             yield Text(
                 f"{self.inputs_per_s:.1f} inputs/s; the rest takes {self.left_s / 60:.0f} min"
             )
@@ -241,10 +242,13 @@ def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
         default=REQUIRED,
         help="Write the page to this folder; open its index.html.",
     ),
+    "apply",
+    "report_link",
     Messages,
     examples="""
 detcli report boxes.jsonl --images pics -o page
 detcli predict pics | detcli report - -o page
+detcli report boxes.jsonl --apply marks.json -o corrected
 """,
 )
 def report(
@@ -271,7 +275,7 @@ def report(
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     from detcli.run import set_up_process
-    from detcli.run.saved import read_records
+    from detcli.run.saved import Marks, read_records
     from detcli.sink.page import About, Page, settings_facts, settings_places
     from detcli.sink.page.finder import Finder  # these load OpenCV
 
@@ -281,6 +285,9 @@ def report(
     blur = _Blur(config.writing)
     reading = read_records(records)
     first = [*islice(reading, 1)]  # before a page is begun
+    found: Iterator[RecordJson] = chain(first, reading)
+    if config.writing.apply is not None:
+        found = Marks(config.writing.apply).corrected(found)
     finder = Finder(images, config.inputs, blur.pixels if config.writing.blur else None)
     settings = first[0].get("settings", {}) if first else {}
     conf = settings.get("conf")  # any JSON may stand there
@@ -292,12 +299,12 @@ def report(
         places=[*settings_places(settings)],
     )
     output: Any = config.writing.report  # a required option
-    page = Page(output, about)
+    page = Page(output, about, linked=config.writing.report_link)
     done = 0
     try:
         with closing(finder), progress(lambda: None, wanted=not quiet) as advance:
-            for record in chain(first, reading):
-                page.add(blur.record(record), partial(finder.rendering, record))
+            for record in found:
+                page.add(blur.record(record), partial(finder.shown, record))
                 advance(record["source"])
                 done += 1
     finally:

@@ -347,7 +347,8 @@ class Settings:
         None,
         "--tile SIZE",
         "Look at large pictures in tiles of this side, and once whole; 640,overlap=0.2 says which "
-        "part of its side a tile shares with the next, at least.",
+        "part of its side a tile shares with the next, at least; with 640,crowd=10, only where the "
+        "whole shows ten objects.",
         panel=INPUT,
     )
 
@@ -518,6 +519,24 @@ class Writing:
     report: Path | None = place(
         "--report DIR", "Write a page to look at to this folder: open its index.html.", common=True
     )
+    apply: Path | None = option(
+        None,
+        "--apply FILE",
+        "Leave out what these marks drop, which a page has saved: pictures and boxes.",
+        sharded=False,
+        excludes={
+            "resume": (
+                "--apply would leave out pictures that --resume then does again",
+                "apply the marks in a separate run",
+            ),
+        },
+    )
+    report_link: bool = option(
+        False,
+        "--report-link",
+        "Show picture files on the page where they are, in full size, in place of copies.",
+        needs={"report": "name a folder for the page"},
+    )
     provenance: bool = option(
         False,
         "--provenance",
@@ -533,6 +552,12 @@ class Writing:
         "or shown: person,car. Records keep their boxes.",
         separator=",",
         needs={"save save_crops save_dataset report show read": WHERE},
+        excludes={
+            "report_link": (
+                "--blur would hide nothing in the files that --report-link shows",
+                "leave out --report-link: copies are blurred",
+            )
+        },
         other_names="anonymize hide",
     )
     blur_with: Hiding = option(

@@ -221,6 +221,19 @@ def flat(config: Any) -> Fields:
     return {one.name: getattr(group, one.name) for group in groups for one in fields(group)}
 
 
+def words(config: Any, names: Iterable[str]) -> list[str]:
+    """Options of a Config as one types them; those that are None are left out."""
+    kind: Any = type(config)
+    known, values, typed = rows(kind), flat(config), list[str]()
+    for name in names:
+        row, value = known[name], values[name]
+        if isinstance(value, bool):
+            typed.append(row.flag if value else f"--no-{row.flag[2:]}")
+        elif value is not None:
+            typed += [row.flag, ",".join(map(str, value)) if row.many else str(value)]
+    return typed
+
+
 def build(cls: type[T], values: Mapping[str, Any]) -> T:
     """A Config of values by name; those that are missing get their defaults."""
     groups: Fields = {one.name: one.type for one in fields(cast("Any", cls))}

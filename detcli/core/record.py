@@ -232,6 +232,19 @@ class RecordJson(TypedDict):
     part: NotRequired[PartJson]
 
 
+class MarkJson(TypedDict):
+    """What somebody says of a picture on a page, or of one of its boxes."""
+
+    mark: str  # keep or drop
+    source: str  # of the record, printable; so is the class
+    frame: NotRequired[int]
+    time: NotRequired[str]
+    # which of the record's detections it was, if the page shows those; then only for boxes:
+    detection: NotRequired[int]
+    class_name: NotRequired[str]
+    box: NotRequired[list[float]]  # x1, y1, x2, y2 in pixels, to 1 decimal
+
+
 @frozen
 class Scene:
     """What pictures show besides boxes, in pixels of the picture."""
@@ -344,6 +357,8 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
     "width": bool,
     "height": bool,
     "corners": lambda corners: all(len(corner) == 2 for corner in corners),
+    "box": lambda box: len(box) == len(BOX),
+    "mark": lambda mark: mark in {"keep", "drop"},
     **dict.fromkeys(("confirmed", "doubt", "earlier"), bool),
     "source_bytes": _is_base64,
 }
@@ -392,6 +407,11 @@ def to_record(fields: Any) -> RecordJson | None:  # noqa: ANN401 - JSON
         return None
     found = {"error"} if "error" in fields else {"width", "height", "detections"}
     return cast("RecordJson", fields) if _has(fields, RecordJson, {"source"} | found) else None
+
+
+def to_marks(value: Any) -> list[MarkJson] | None:  # noqa: ANN401 - JSON
+    """Marks that were read; None if it is something else."""
+    return value if _fits(value, list[MarkJson]) else None
 
 
 def _lifted(fields: Fields) -> Fields:

@@ -22,7 +22,7 @@ TWICE = 0.9
 EDGE = 0.01  # part of a tile's side; a row that comes this close to a seam may be cut there
 
 
-def merge(found: Sequence[Detections], areas: Sequence[Area]) -> Detections:
+def merge(found: Sequence[Detections], areas: Sequence[Area], small: float = 0) -> Detections:
     """One row for each object, from the rows of each area; best first.
 
     A row that ends at a seam, an inner side of its tile, is cut: it may be a piece of an object.
@@ -41,14 +41,16 @@ def merge(found: Sequence[Detections], areas: Sequence[Area]) -> Detections:
     Args:
         found: What was found in each area, in pixels of the area; boxes may reach beyond.
         areas: As from `Tiling.areas`; one that holds another comes later.
+        small: Pixels up to which a row counts only in a tile, and only if it is not cut there: what
+            is no larger than the overlap is whole in some tile.
     """
-    merged = found[0] if len(found) == 1 else _merged(found, areas)
+    merged = found[0] if len(found) == 1 else _merged(found, areas, small)
     return merged[non_maximum_suppression(merged.xyxy, merged.class_id, TWICE, len(merged))]
 
 
-def _merged(found: Sequence[Detections], areas: Sequence[Area]) -> Detections:
+def _merged(found: Sequence[Detections], areas: Sequence[Area], small: float) -> Detections:
     """A row for each object by the rules of `merge`, but for objects that are there twice."""
-    rows = _Rows(found, areas)
+    rows = _Rows(found, areas, small)
     ranked = np.lexsort([-rows.score, rows.cut]).tolist()  # stable: of equals, the lower tile first
     partners = defaultdict(list)  # of each row: rows of other areas, the most alike first
     for _, one, other in sorted(rows.pairs(), key=lambda pair: (-pair[0], pair[1:])):
@@ -77,7 +79,7 @@ def _merged(found: Sequence[Detections], areas: Sequence[Area]) -> Detections:
 class _Rows:
     """The rows of all areas, in pixels of the picture."""
 
-    def __init__(self, found: Sequence[Detections], areas: Sequence[Area]) -> None:
+    def __init__(self, found: Sequence[Detections], areas: Sequence[Area], small: float) -> None:
         self.names = found[0].names
         self.areas = np.array(areas, np.float32)  # (V, 4)
         sizes = [(bottom - top, right - left) for left, top, right, bottom in areas]
@@ -91,6 +93,12 @@ class _Rows:
         picture = np.hstack([self.areas[:, :2].min(axis=0), self.areas[:, 2:].max(axis=0)])
         near = np.abs(self.boxes - tile) <= EDGE * np.tile(tile[:, 2:] - tile[:, :2], 2)
         self.cut = (near & (tile != picture)).any(axis=1)  # (N,)
+        if small:
+            sides = (self.boxes[:, 2:] - self.boxes[:, :2]).max(axis=1)
+            kept = (sides > small) | ~(self.cut | (self.view == len(found) - 1))
+            self.view, self.score, self.class_id, self.boxes, self.cut = (
+                part[kept] for part in (self.view, self.score, self.class_id, self.boxes, self.cut)
+            )
 
     def pairs(self) -> Iterator[tuple[float, int, int]]:
         """How alike two rows of different areas are, for those that may be one object."""

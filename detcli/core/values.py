@@ -232,8 +232,7 @@ class Tolerance:
 
 def parse_confidence(text: str) -> dict[str, Any]:
     """Read `0.25,person=0.5`: the confidence of all classes, if given, and of single ones."""
-    every: float | None = None
-    single = []
+    found: dict[str, float] = {}  # "" for all classes
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if not entries:
         raise UsageError(f"--conf '{text}' is an empty list", "leave the option out")
@@ -245,11 +244,14 @@ def parse_confidence(text: str) -> dict[str, Any]:
             raise UsageError(
                 f"--conf '{text}': '{number}' is not a number", "write 0.25, or 0.25,person=0.5"
             ) from None
-        if equals:
-            single.append((name.strip(), value))
-        else:
-            every = value
-    return {"conf": every, "class_conf": tuple(single)}
+        name = name.strip() if equals else ""
+        if name in found:
+            raise UsageError(
+                f"--conf '{text}' has two confidences for {name or 'all classes'}",
+                "write 0.25, or 0.25,person=0.5",
+            )
+        found[name] = value
+    return {"conf": found.pop("", None), "class_conf": tuple(found.items())}
 
 
 def parse_tolerance(text: str) -> dict[str, float]:
@@ -278,7 +280,7 @@ for _power, _letter in enumerate("kmgt", start=1):
     _BYTES[f"{_letter}b"] = 10 ** (3 * _power)
 
 
-_SECONDS = {"": 1, "ms": 0.001, "s": 1, "min": 60, "h": 3600}
+_SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def parse_size(text: str) -> int:
@@ -323,6 +325,7 @@ class Tiling:
     Attributes:
         size: Side of a tile in pixels of the picture.
         overlap: The least part of a tile's side that it shares with the next.
+        crowd: The least number of detections in the whole picture for it to be cut; 0 to cut all.
 
     Raises:
         UsageError: A value is out of range.
@@ -330,6 +333,7 @@ class Tiling:
 
     size: int
     overlap: float = 0.2
+    crowd: int = 0
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -342,18 +346,24 @@ class Tiling:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `640` or `640,overlap=0.2`."""
+        """Read `640`, `640,overlap=0.2` or `640,crowd=10`."""
         found = re.fullmatch(
-            r"\s*([0-9]{1,9})\s*(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?", text, re.ASCII
+            r"\s*([0-9]{1,9})\s*(?:,\s*overlap\s*=\s*(-?[0-9]*\.?[0-9]+)\s*)?"
+            r"(?:,\s*crowd\s*=\s*([0-9]{1,9})\s*)?",
+            text,
+            re.ASCII,
         )
         if found is None:
             raise UsageError(
-                f"--tile '{text}' is not a size in pixels", "write 640, or 640,overlap=0.2"
+                f"--tile '{text}' is not a size in pixels",
+                "write 640, 640,overlap=0.2 or 640,crowd=10",
             )
-        return cls(int(found[1]), float(found[2] or 0.2))
+        return cls(int(found[1]), float(found[2] or 0.2), int(found[3] or 0))
 
     def __str__(self) -> str:
-        return f"{self.size},overlap={self.overlap:.12g}"
+        return f"{self.size},overlap={self.overlap:.12g}" + f",crowd={self.crowd}" * bool(
+            self.crowd
+        )
 
     def areas(self, size: "Size") -> list[Area]:
         """What is looked at in a picture of (height, width): its tiles row by row, then the whole.

@@ -30,7 +30,7 @@ from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import UsageError
 from detcli.core.files import read_text
 from detcli.core.text import closest
-from detcli.core.values import BoxFormat
+from detcli.core.values import BoxFormat, Tiling
 
 Size = tuple[int, int]  # height and width, in pixels
 
@@ -145,6 +145,7 @@ class Contract:
     clips: bool = True  # boxes end at the edges of the picture, as its family has them
     conf: float | None = None  # the confidence that the model's metadata recommends, if any
     class_conf: tuple[tuple[int, float], ...] = ()  # and those of single classes, by class id
+    tile: Tiling | None = None  # the tiles that it recommends
     # the IoU for non-maximum suppression, unless the user says otherwise: the metadata's or the
     # family's; None where there is one box for each object
     nms: float | None = None
@@ -223,6 +224,7 @@ class Contract:
 
 
 KINDS: dict[str, Callable[[Any], Any]] = {
+    "tile": lambda fields: fields and Tiling(**fields),
     "layout": Layout,
     "box_format": BoxFormat,
     "score_form": ScoreForm,

@@ -431,7 +431,7 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 31  # must be raised whenever `load`, `recognise` or `cut` gives another result
+VERSION = 32  # must be raised whenever `load`, `recognise` or `cut` gives another result
 
 ATTEMPTS = 5  # how often a model is read that changes meanwhile
 
@@ -444,7 +444,7 @@ class PreparedModel:
     contract: Contract
     graph: bytes  # serialised ONNX graph whose only output is the head
     sha256: str = ""  # of all that decides its answers, as it was read; see `identity_of`
-    half: bool = False  # the network computes in float16
+    half: bool = False  # the whole network computes in float16
     canvas: tuple[int, int] | None = None  # the most that its input will be, where that is known
 
 
@@ -489,14 +489,14 @@ def _prepared(file: ModelFile) -> PreparedModel:
     """
 
     def describe() -> bytes:  # all that a warm start needs to know, as JSON
-        from detcli.model.graph import is_half  # imports onnx
+        from detcli.model.graph import is_all_half  # imports onnx
 
         contract, outputs = file.detector(), file.model.graph.output
         with damage_reported(file.path):  # a name that is not text cannot be JSON
             described = {
                 "contract": asdict(contract),
                 "output": outputs[0].name if len(outputs) == 1 else "",
-                "half": is_half(file.model),
+                "half": is_all_half(file.model.graph),
                 "external": [asdict(one) for one in file.external],
             }
             return json.dumps(described).encode()

@@ -345,6 +345,19 @@ def is_half(model: ModelProto) -> bool:
     )
 
 
+def is_all_half(graph: GraphProto) -> bool:
+    """Whether every matrix that a network multiplies by is in float16, and is not cast first."""
+    index, kinds = GraphIndex(graph), set()
+    for node in graph.node:
+        for name in _learnt_inputs(index, node):
+            tensor = index.constant_tensor(index.behind(name, REWRITTEN))
+            if tensor is not None and len(tensor.dims) > 1:
+                made = index.producers.get(index.behind(name, REWRITTEN - {"Cast"}))
+                is_cast = made is not None and made.op_type == "Cast"
+                kinds.add(attribute(made, "to", 0) if made and is_cast else tensor.data_type)
+    return kinds == {onnx.TensorProto.FLOAT16}
+
+
 MAX_NODES = 20_000
 """The largest detectors have a few thousand; ONNX Runtime takes minutes for 45,000 Casts."""
 

@@ -15,7 +15,7 @@ from onnx import NodeProto
 from detcli.core import frozen
 from detcli.core.config import Settings
 from detcli.core.errors import ModelError, UsageError
-from detcli.core.values import BoxFormat, parse_confidence
+from detcli.core.values import BoxFormat, Tiling, parse_confidence
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
 from detcli.model.contract import (
     BOXES_OF_MORE,
@@ -61,6 +61,7 @@ FAMILY_KEY = "detcli.family"
 """The metadata entry that names the family, where `convert` has changed how the graph ends."""
 BOX_FORMAT_KEY = "detcli.box_format"  # the metadata entry that says what --box-format said
 CONF_KEY = "detcli.conf"  # the metadata entry that recommends a confidence, as `--conf` takes it
+TILE_KEY = "detcli.tile"  # and the one that recommends tiles, as `--tile` takes them
 NMS_KEY = "detcli.nms"
 """The metadata entry that recommends an IoU, above 0 and at most 1, for the non-maximum suppression
 of a one-to-many head."""
@@ -224,7 +225,7 @@ def _reading(
     several = family.needs_nms is None and _gives_several(head, metadata)
     layout = Layout.ONE_TO_MANY if several else head.layout
     usual = family.nms if several or family.needs_nms else None
-    (conf, class_conf), nms, ignored = recommended(metadata, usual, names)
+    (conf, class_conf), nms, tile, ignored = recommended(metadata, usual, names)
     adaptation = Adaptation(head, image, others, no_object, swapped)
     made, parts = adaptation.made
     preprocessing = family.preprocess(image.size, default)
@@ -254,6 +255,7 @@ def _reading(
         clips=family.clips,
         conf=conf,
         class_conf=class_conf,
+        tile=tile,
         nms=nms,
         every_class=family.every_class,
         together=family.together,
@@ -447,26 +449,35 @@ def _most(index: GraphIndex, head: Head, family: Family) -> int | None:
 
 def recommended(
     metadata: dict[str, str], usual: float | None, names: tuple[str, ...]
-) -> tuple[Confidences, float | None, list[str]]:
-    """The confidences and the IoU that the metadata recommends, and what is ignored of it.
+) -> tuple[Confidences, float | None, Tiling | None, list[str]]:
+    """The confidences, IoU and tiles that the metadata recommends, and what is ignored of it.
 
     A head that needs suppression has a usual IoU, for metadata that says nothing.
     """
     conf, nms = _confidences(metadata, names), _share(metadata.get(NMS_KEY)) or None
+    tile = _tiling(metadata)
     ignored = [
         f"its metadata {key} is {metadata[key]!r:.80}, not {what}, so it is ignored"
         for key, value, what in (
             (CONF_KEY, conf, "a number from 0 to 1, or such of its classes, as in person=0.5"),
             (NMS_KEY, nms, "a number above 0 and at most 1"),
+            (TILE_KEY, tile, "a size in pixels, as in 1024,crowd=10"),
         )
         if value is None and key in metadata
     ]
     conf = conf or NO_CONFIDENCES
     if usual is not None:
-        return conf, nms or usual, ignored
+        return conf, nms or usual, tile, ignored
     if nms is not None:
         ignored.append(f"its metadata {NMS_KEY} is ignored: its head gives one box for each object")
-    return conf, None, ignored
+    return conf, None, tile, ignored
+
+
+def _tiling(metadata: dict[str, str]) -> Tiling | None:
+    try:
+        return Tiling.parse(metadata.get(TILE_KEY, ""))
+    except UsageError:
+        return None
 
 
 def _confidences(metadata: dict[str, str], names: tuple[str, ...]) -> Confidences | None:

@@ -25,7 +25,7 @@ from detcli.core.errors import DetcliWarning, ModelError, UsageError
 from detcli.core.geometry import Image, Letterbox, Picture, Size
 from detcli.core.tiling import merge
 from detcli.core.timing import Stage, StageTimes
-from detcli.core.values import Area
+from detcli.core.values import Area, Tiling
 from detcli.model.contract import (
     BOXES_OF_MORE,
     Layout,
@@ -98,7 +98,7 @@ class BatchDetector:
                 "omit it",
             )
         self._rect = settings.rect
-        self._region, self._tiling = settings.region, settings.tile
+        self._region, self._tiling = settings.region, settings.tile or contract.tile
         self._require_large_tiles()
         self.conf = settings.confidence(contract.conf)  # but for classes with one of their own
         recommended = contract.class_conf if settings.conf is None else ()
@@ -162,9 +162,13 @@ class BatchDetector:
         self._batches = 0
         self._observer: Observer | None = None
         self._helpers: list[BatchDetector] = []
-        if self._tiling is not None:  # a picture's tiles use all backends, so one is read at a time
+        if self._cuts_all:  # a picture's tiles use all backends, so one is read at a time
             self._helpers = [self._helper() for _ in range(self.workers - 1)]
             self.batch, self.workers = self.batch * self.workers, 1
+
+    @property
+    def _cuts_all(self) -> bool:
+        return self._tiling is not None and not self._tiling.crowd
 
     def _helper(self) -> "BatchDetector":
         """Another detector on the same device, for tiles."""
@@ -220,7 +224,8 @@ class BatchDetector:
         the first. Any number of batches may be started, and waited for in any order.
 
         With tiles, it returns when all are done. A picture whose array `allocate` made must stay as
-        it is until its detections are there; others may change when this returns.
+        it is until its detections are there, as must all where a crowd is looked at again; others
+        may change when this returns.
 
         Raises:
             InferenceError: The runtime failed.
@@ -250,20 +255,53 @@ class BatchDetector:
         return picture
 
     def _look(self, pictures: Sequence[Picture]) -> Pending:
-        """Start on a batch, in tiles or whole."""
-        if self._tiling is None:
+        """Start on a batch: whole, in tiles, or in tiles where the whole shows a crowd."""
+        tiling = self._tiling
+        if tiling is None:
             return self._start(pictures)
-        areas = [self._tiling.areas(picture.pixels.shape[:2]) for picture in pictures]
+        if self._cuts_all:
+            cut = self._in_tiles(tiling, pictures)
+            return lambda: cut
+        pending = self._start(pictures)
+
+        def wait() -> list[Detections]:
+            found = dict(enumerate(pending()))
+            crowded = {
+                number: one
+                for number, one in found.items()
+                if max(pictures[number].pixels.shape[:2]) > tiling.size
+                and np.count_nonzero(one.score > self.confidence[one.class_id]) >= tiling.crowd
+            }
+            dense = [pictures[number] for number in crowded]
+            again = self._in_tiles(tiling, dense, [*crowded.values()])
+            return [*(found | dict(zip(crowded, again, strict=True))).values()]
+
+        return wait
+
+    def _in_tiles(
+        self,
+        tiling: Tiling,
+        pictures: Sequence[Picture],
+        wholes: Sequence[Detections] | None = None,
+    ) -> list[Detections]:
+        """Detect in tiles, and in whole pictures, of which what is found may be known already.
+
+        Of that, only what is larger than the overlap counts.
+        """
+        areas = [tiling.areas(picture.pixels.shape[:2]) for picture in pictures]
+        cut = areas if wholes is None else [parts[:-1] for parts in areas]
         views = [
             _cut(picture, area)
-            for picture, parts in zip(pictures, areas, strict=True)
+            for picture, parts in zip(pictures, cut, strict=True)
             for area in parts
         ]
-        for_each = self.batch // (1 + len(self._helpers))
-        rows = iter(self._detect_side_by_side(views, for_each))
+        rows = iter(self._detect_side_by_side(views, self.batch // (1 + len(self._helpers))))
         with self.times.stage(Stage.SELECTION):
-            found = [merge([*itertools.islice(rows, len(parts))], parts) for parts in areas]
-        return lambda: found
+            found = [[*itertools.islice(rows, len(parts))] for parts in cut]
+            for in_views, whole in zip(found, wholes or (), strict=wholes is not None):
+                in_views.append(whole)
+            small = 0 if wholes is None else tiling.overlap * tiling.size
+            return [merge(each, parts, small) for each, parts in zip(found, areas, strict=True)]
 
     def _detect_side_by_side(self, views: Sequence[Picture], size: int) -> list[Detections]:
         """Detect on many pictures in batches, on this detector and its helpers."""
@@ -328,7 +366,7 @@ class BatchDetector:
         None where its proportions are not kept, the input is as large as the picture, or parts of
         it are looked at.
         """
-        reducible = self._keeps_proportions and not (self._tiling or self._region)
+        reducible = self._keeps_proportions and not (self._cuts_all or self._region)
         return self.canvas if reducible else None
 
     def close(self) -> None:

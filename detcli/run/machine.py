@@ -15,10 +15,11 @@ from pathlib import Path
 
 from detcli import __version__
 from detcli.backend.nvidia import ask_driver, driver_version
-from detcli.core.device import Device
+from detcli.core.device import Device, available_cores
 from detcli.core.files import sha256
 from detcli.core.geometry import Picture
 from detcli.core.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
+from detcli.core.text import count
 from detcli.source.loading import STDIN
 
 
@@ -69,6 +70,12 @@ def processor_name(root: Path = Path("/")) -> str | None:
         done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - a constant
         return done.stdout.strip() or None
     return platform.processor() or None
+
+
+def machine_name() -> str:
+    """What decides how fast a model runs here: the processor, its cores for this process, GPUs."""
+    cores, gpus = count(available_cores(), "core"), ask_driver().gpus
+    return ", ".join([processor_name() or platform.machine(), cores, *(gpu.name for gpu in gpus)])
 
 
 def package_version(*packages: str) -> str | None:

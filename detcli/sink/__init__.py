@@ -261,7 +261,8 @@ def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
         from detcli.sink.page import About, Page, PageSink, about_run
 
         about = About("predict") if settings is None else about_run(settings)
-        page = Page(writing.report, about, guard, resumed=writing.resume is not None)
+        resumed = writing.resume is not None
+        page = Page(writing.report, about, guard, resumed=resumed, linked=writing.report_link)
         undo.callback(page.discard)
         sinks.append(PageSink(page, only_detections=writing.only_detections))
     if writing.save_mot is not None:

@@ -5,6 +5,7 @@ scale if asked. Damage, unusual EXIF segments, colour spaces other than grey, YC
 other formats are left to OpenCV, which refuses what is too large before it allocates memory.
 """
 
+import contextlib
 import re
 import struct
 from collections.abc import Iterator
@@ -143,6 +144,20 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     if damage and options.inputs.strict:
         raise DecodeError(damage, "fetch it again, or leave out --strict")
     return replace(picture, warnings=(damage,)) if damage else picture
+
+
+def browser_shows(path: Path) -> bool:
+    """Whether any browser shows a picture file as it is decoded here.
+
+    All of them follow the orientation of EXIF in JPEGs, but not in other formats.
+    """
+    data = b""
+    with contextlib.suppress(OSError):
+        data = path.read_bytes()
+    if data.startswith(JPEG):
+        header = read_header(data)
+        return header is not None and header.orientation is not None
+    return format_of(data) in {"PNG", "WebP", "BMP"} and not re.search(b"eXIf|EXIF", data)
 
 
 def check_size(size: Size, max_pixels: int) -> None:

@@ -22,7 +22,7 @@ from pycocotools.cocoeval import COCOeval
 
 from codes.assets import held_out_assets
 from codes.data import collated, letterboxed, turned
-from codes.export import CONF, Deployed, trained
+from codes.export import CONFS, Deployed, trained
 from codes.scene import Scene, render
 from codes.symbols import NAMES
 
@@ -36,7 +36,8 @@ IMGSZ = 640
 SHAPES = ((640, 640), (480, 640), (640, 480), (240, 320), (200, 200))
 PICTURES, NEGATIVES = 1000, 400
 MAX_DETECTIONS = 100  # detections per picture, as in COCO
-CONFIDENCE = 0.5  # where false alarms, precision and recall are counted
+LEAST = np.array([CONFS[name] for name in NAMES])  # the recommended confidences, by class
+CONFIDENCE = 0.5  # where precision and recall are counted, and false alarms once more
 IOU_THRESHOLD = 0.5  # of a true positive
 VIEWED, HALVED = 200, 60  # pictures that are also turned and halved; pixels of symbols that count
 DUPLICATE = 0.7  # IoU of two detections of one symbol
@@ -133,7 +134,7 @@ def real(path: Path, predict: Predict) -> NDArray[np.float64]:
 
 
 def on_samples(predict: Predict, folder: Path, count: int) -> Figures:
-    """Recall of the right class anywhere in the picture, and false alarms, at `CONF`.
+    """Recall of the right class anywhere in the picture, and false alarms, at `LEAST`.
 
     In a picture labelled `none:NAME`, all detections are false alarms except those of a class
     called NAME, if the model has one; such a picture then counts for recall too. `other:` is left
@@ -146,7 +147,7 @@ def on_samples(predict: Predict, folder: Path, count: int) -> Figures:
         if group == "other":
             continue
         rows = real(sample.path, predict)
-        names = [NAMES[int(label)] for label in rows[rows[:, 4] >= CONF, 5]]
+        names = [NAMES[int(label)] for label in _confident(rows)[:, 5]]
         if name in NAMES:
             for key in (sample.kind, name):
                 hits.setdefault(key, []).append(name in names)
@@ -161,24 +162,30 @@ def on_samples(predict: Predict, folder: Path, count: int) -> Figures:
 
 
 def on_others(predict: Predict, folder: Path) -> Figures:
-    """False alarms for each picture of a folder where nothing is to be found, and duplicates."""
+    """False alarms for each picture of a folder where nothing is to be found."""
     rows = [real(path, predict) for path in sorted(folder.glob("*.jpg"))]
     return {
-        f"false_alarms_at_{least}": sum(int((own[:, 4] >= least).sum()) for own in rows) / len(rows)
-        for least in (CONF, CONFIDENCE)
+        "false_alarms": sum(len(_confident(own)) for own in rows) / len(rows),
+        f"false_alarms_at_{CONFIDENCE}": sum(int((own[:, 4] >= CONFIDENCE).sum()) for own in rows)
+        / len(rows),
     }
 
 
+def _confident(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The detections `(N, 6)` from the recommended confidence of their class on."""
+    return rows[rows[:, 4] >= LEAST[rows[:, 5].astype(int)]]
+
+
 def duplicates(found: list[NDArray[np.float64]]) -> float:
-    """Share of the detections from `CONF` on that NMS at `DUPLICATE` would drop."""
+    """Share of the detections from `LEAST` on that NMS at `DUPLICATE` would drop."""
     total = dropped = 0
-    for rows in found:
+    for rows in map(_confident, found):
         kept: list[NDArray[np.float64]] = []
-        for row in rows[rows[:, 4] >= CONF]:
+        for row in rows:
             if all(_overlap(other[:4], row[:4]) <= DUPLICATE for other in kept):
                 kept.append(row)
-            total += 1
-        dropped += int((rows[:, 4] >= CONF).sum()) - len(kept)
+        total += len(rows)
+        dropped += len(rows) - len(kept)
     return dropped / max(total, 1)
 
 

@@ -23,7 +23,20 @@ from codes.network import STRIDES, Conv, LargeKernel, Network, Plan, anchors, de
 from codes.symbols import NAMES
 
 IMGSZ = 640
-CONF = 0.5  # recommended: few false alarms matter more than the last symbols
+# Recommended: few false alarms matter more than the last symbols. And for each class: as low as
+# false alarms on photographs without symbols allow.
+CONF = 0.5
+CONFS = {
+    "qr_code": 0.3,
+    "micro_qr": 0.45,
+    "data_matrix": 0.46,
+    "barcode": 0.35,
+    "pdf417": 0.55,
+    "aruco": 0.5,
+    "aztec": 0.3,
+}
+# Sheets of symbols are looked at again in tiles, pictures with fewer are not.
+TILE = "1024,crowd=10"
 # Enlarged, a small picture would be softer than those in training.
 PREPROCESS = "letterbox,linear,rgb,scale=0.00392156862745098,mean=0:0:0,std=1:1:1,pad=114,enlarge=1"
 OPSET = 18
@@ -237,7 +250,8 @@ def describe(step: int) -> dict[str, str]:
         "imgsz": str([IMGSZ, IMGSZ]),
         "names": str(dict(enumerate(NAMES))),
         "end2end": "True",
-        "detcli.conf": str(CONF),
+        "detcli.conf": ",".join([str(CONF), *(f"{name}={CONFS[name]}" for name in NAMES)]),
+        "detcli.tile": TILE,
         "detcli.preprocess": PREPROCESS,
         "steps": str(step),
     }

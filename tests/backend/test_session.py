@@ -6,6 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import colour_model
+import convolution_model
 import numpy as np
 import onnx
 import onnxruntime
@@ -23,6 +24,7 @@ from detcli.backend.session import (
     refusal,
     simplified,
 )
+from detcli.commands.convert.passes import to_half
 from detcli.core.device import DeviceOptions
 from detcli.core.errors import DeviceError, DeviceMemoryError, InferenceError, ModelError
 
@@ -247,19 +249,31 @@ def opened(monkeypatch):
     return opened
 
 
-def test_tensors_on_a_gpu(opened, monkeypatch):
+@pytest.fixture
+def half():
+    """A serialised graph whose matrices are all in float16."""
+    return to_half(convolution_model.build()).SerializeToString()
+
+
+def test_tensors_on_a_gpu(opened, make_model, half, monkeypatch):
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
-    open_tensors("cuda:2", b"graph", "m")
+    exact = make_model().read_bytes()
+    open_tensors("cuda:2", exact, "m")
     assert "NVIDIA_TF32_OVERRIDE" not in os.environ  # it has an option
     required, (graph, ((name, told),), title) = opened
-    assert (required, graph, name, title) == (CUDA, b"graph", CUDA, "m")
+    assert (required, graph, name, title) == (CUDA, exact, CUDA, "m")
     assert (told["device_id"], told["use_tf32"]) == ("2", "0")
     assert "user_compute_stream" not in told
+    open_tensors("cuda:2", half, "m")
+    _, ((_, told),), _ = opened[-1]
+    assert "use_tf32" not in told  # it would keep float16 from tensor cores
 
 
-def test_tensors_with_tensorrt(opened, monkeypatch):
+@pytest.mark.parametrize("asked", [True, False])
+def test_tensors_with_tensorrt(asked, opened, make_model, half, monkeypatch):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
-    open_tensors("tensorrt:0", b"graph", "m", DeviceOptions(half=True))
+    graph = make_model().read_bytes() if asked else half
+    open_tensors("tensorrt:0", graph, "m", DeviceOptions(half=asked))
     required, (_, (engine, (second, _)), _) = opened
     assert required == TENSORRT
     assert engine == (TENSORRT, {"device_id": "0", "trt_fp16_enable": "True"})

@@ -5,8 +5,15 @@ import warnings
 
 import pytest
 
-from detcli.cli.messages import report, say, set_verbosity
-from detcli.core.errors import DetcliError
+from detcli.cli.messages import process_error, report, say, set_verbosity
+from detcli.core.errors import (
+    CheckError,
+    DetcliError,
+    DeviceError,
+    InputError,
+    ModelError,
+    UsageError,
+)
 
 
 def test_an_error_and_its_hint(capsys):
@@ -46,3 +53,24 @@ def test_log_lines_and_tracebacks_are_made_harmless(monkeypatch, capsys):
 
 def test_warnings_are_left_as_they_were_by_importing():
     assert warnings.showwarning.__module__ != "detcli.cli.messages"
+
+
+SAID = "detcli: warning: x\ndetcli: what is wrong\n  hint: do that\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "kind", "message", "hint"),
+    [
+        *(
+            (kind.exit_code, SAID, kind, "what is wrong", "do that")
+            for kind in (DetcliError, UsageError, InputError, ModelError, DeviceError, CheckError)
+        ),
+        (4, "detcli: x\n  hint: y\ndetcli: what is wrong\n", ModelError, "what is wrong", ""),
+        (-9, "", DetcliError, "exited with status -9", ""),
+        (-11, "odd\nSegmentation fault\n\n", DetcliError, "Segmentation fault", ""),
+    ],
+)
+def test_a_failure_keeps_its_exit_code(code, stderr, kind, message, hint):
+    error = process_error(code, stderr)
+    assert type(error) is kind
+    assert (str(error), error.hint) == (message, hint)

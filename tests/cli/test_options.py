@@ -111,6 +111,7 @@ def test_the_command_line_undoes_any_flag_of_the_file(write):
     for row in flags:  # each with what it needs
         needs = {"null": 'files-from = "l"', "force": 'resume = "j"'}
         needs |= {"save_conf": 'save-txt = "d"', "only_detections": 'save = "d"'}
+        needs["report_link"] = 'report = "p"'
         folder = '\noutput = "o/"' if row.name in {"extend", "retry_failed"} else ""
         write(f"{row.flag[2:]} = true\n{needs.get(row.name, '')}{folder}")
         assert given("a.jpg")[row.name] is True

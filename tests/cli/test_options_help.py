@@ -15,7 +15,9 @@ LOADED = {name: GROUP.get_command(None, name) for name in COMMANDS}
 
 def help_of(command, asked="--help"):
     """The help of a command, and its options by panel."""
-    text = CliRunner().invoke(app, [command, asked], prog_name="detcli").stdout
+    text = (
+        CliRunner().invoke(app, [command, asked], prog_name="detcli", catch_exceptions=False).stdout
+    )
     panels = re.findall(r"^(\w[\w ]*):\n((?:  .*\n?)+)", text, re.MULTILINE)
     return text, {
         title: re.findall(r"^  (?:-\w, )?(--[\w-]+)", rows.replace("[no-]", ""), re.MULTILINE)

@@ -9,6 +9,7 @@ import pages
 import pytest
 from colour_model import picture
 from json_lines import lines
+from labelled import Scene, write_coco
 
 from detcli.core.errors import SourceError
 from detcli.run.saved import read_records
@@ -77,6 +78,40 @@ def test_a_page_from_records_is_that_of_the_run(report, predict, detcli, tmp_pat
     report("boxes -o three")
     expected = named(tmp_path / "page")
     assert all(named(tmp_path / place) == expected for place in ("later", "one", "two", "three"))
+
+
+def originals(place):
+    """The files that a page shows where they are, by their names."""
+    found = [entry["original"] for entry in pages.entries(place) if "original" in entry]
+    return {name.rpartition("/")[2]: (place / name).resolve() for name in found}
+
+
+@pytest.mark.usefixtures("run")
+def test_files_are_shown_where_they_are(report, predict, tmp_path, caplog):
+    expected = {name: (tmp_path / "pics" / name).resolve() for name in ("a.png", "b.png")}
+    predict("pics --conf 0.5 --report linked --report-link", code=3)
+    assert originals(tmp_path / "linked") == expected
+    report("boxes.jsonl -o later --report-link")
+    assert originals(tmp_path / "later") == expected
+    said = "4 of 6 pictures of the page are copies: they are in no file of their own"
+    assert caplog.text.count(said) == 2  # frames
+    refused = report("boxes.jsonl -o later --report-link --blur red", code=2)
+    assert "leave out --report-link: copies are blurred" in refused.stderr
+
+
+@pytest.mark.usefixtures("run")
+def test_so_does_what_compares(invoke, make_model, tmp_path):
+    place = tmp_path / "linked"
+    expected = {"a.png": (tmp_path / "pics/a.png").resolve()}
+    linked = ("--images", tmp_path / "pics/a.png", "--report", place, "--report-link")
+    assert invoke("verify", make_model(), make_model("other.onnx"), *linked).returncode == 0
+    assert originals(place) == expected
+    linked = ("--images", "pics", "--report", place, "--report-link")
+    invoke("verify", "boxes.jsonl", "boxes.jsonl", *linked, cwd=tmp_path)
+    assert originals(place).items() >= expected.items()
+    data = write_coco(tmp_path / "data", [Scene.found(("red", 1, 1, 1.0))])
+    invoke("eval", make_model(), "--data", data, "--report", place, "--report-link")
+    assert originals(place) == {"0001.png": (tmp_path / "data/images/0001.png").resolve()}
 
 
 @pytest.mark.usefixtures("run")

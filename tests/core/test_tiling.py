@@ -31,6 +31,7 @@ def rows(detections):
         *(("640", Tiling(640, 0.2)), ("640,overlap=0.5", Tiling(640, 0.5))),
         *((" 320 , overlap = .25 ", Tiling(320, 0.25)), ("1,overlap=0", Tiling(1, 0.0))),
         ("640,overlap=0.9", Tiling(640, 0.9)),
+        *(("640,crowd=9", Tiling(640, 0.2, 9)), ("64, overlap=0, crowd = 1", Tiling(64, 0, 1))),
     ],
 )
 def test_the_option_is_read_and_written(text, tiling):
@@ -42,7 +43,10 @@ def test_the_option_is_read_and_written(text, tiling):
     ("says", "texts"),
     [
         ("not a size", ["", "0", "-640", "640x480", "640.5", "640,0.2", "٦٤٠", "9" * 400]),
-        ("not a size", ["640,overlap=", "640,overlap=nan"]),
+        (
+            "not a size",
+            ["640,overlap=", "640,overlap=nan", "640,crowd=-1", "640,crowd=2,overlap=0.1"],
+        ),
         ("between 0 and 0.9", ["640,overlap=0.91", "640,overlap=1", "640,overlap=-0.1"]),
     ],
 )
@@ -168,6 +172,16 @@ def test_pieces_in_a_row_are_one_object(scores):
         areas,
     )
     assert rows(merged) == [(50, 20, 230, 60, 0.9, 0)]
+
+
+def test_what_is_no_larger_than_the_overlap_counts_where_a_tile_shows_it_whole():
+    large, piece = (40, 0, 61, 8, 0.5, 1), (90, 20, 100, 40, 0.9, 1)
+    small, in_the_whole = (5, 20, 20, 40, 0.6), (40, 50, 60, 70, 0.9)
+    areas = [found(large, piece), found(small), found((41, 0, 62, 8, 0.4, 1), in_the_whole)]
+    expected = [(85, 20, 100, 40, 0.6, 0), large]
+    assert rows(merge(areas, PAIR, 20)) == expected
+    assert len(rows(merge(areas, PAIR))) == 4
+    assert rows(merge([found(), found(), areas[2]], PAIR, 20)) == [(41, 0, 62, 8, 0.4, 1)]
 
 
 def test_without_overlap_the_whole_joins():

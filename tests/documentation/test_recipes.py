@@ -121,17 +121,20 @@ def test_the_page_counts_what_tiles_find():
     truth = np.concatenate([known.xyxy / 2 + shift for shift in shifts])  # (63, 4)
     labels = np.tile(known.class_id, 9)
     counts = []
-    for tile in (None, Tiling(640)):
+    for tile in (Tiling(max(sheet.shape)), Tiling(640), None):
         with Detector("codes", "cpu", Settings(tile=tile)) as detector:
             found = detector(sheet)
         ious = overlap(found.xyxy[:, None], truth)  # (D, 63)
         matched = ious * (found.class_id[:, None] == labels) > 0.5
         counts.append((int(matched.any(axis=0).sum()), len(found)))
-    (untiled, _), (tiled, boxes) = counts
+    (untiled, _), (tiled, boxes), (recommended, alone) = counts
     assert len(truth) == 63
-    assert f"With tiles, {tiled} of the 63 symbols are found; without, {untiled}." in PAGE
+    said = f"With tiles, {tiled} of the 63 symbols are found; looked at whole only, {untiled}."
+    assert said in PAGE
     assert boxes - tiled == 3
     assert "Three boxes are wrong" in PAGE
+    assert f"without `--tile`, {recommended} are found, and nothing else" in PAGE
+    assert recommended == alone
 
 
 OTHER = PAGE.partition("## In other programs")[2]

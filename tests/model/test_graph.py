@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from detcli.model.graph import GraphIndex, bare_transposes, parameters
+from detcli.model.graph import GraphIndex, bare_transposes, is_all_half, parameters
 
 ENDS = """
     <ir_version: 8, opset_import: ["": 17]>
@@ -76,6 +76,27 @@ def test_parameters_are_the_learnt_tensors(nodes, expected):
         numpy_helper.from_array(np.zeros(3, np.float32), name) for name in "wbmvs"
     )
     assert [tensor.name for tensor in parameters(GraphIndex(model.graph))] == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("c = Conv(x, h) y = Conv(c, h)", True),
+        ("c = Conv(x, h) y = Conv(c, w)", False),  # which TF32 would round
+        ("t = Transpose(h) c = MatMul(t, x) y = Add(c, b)", True),  # a bias is no matrix
+        ("f = Cast<to = 1>(h) y = Conv(x, f)", False),
+        ("f = Cast<to = 10>(w) y = Conv(x, f)", True),
+        ("y = Relu(x)", False),
+    ],
+)
+def test_networks_in_float16_alone_are_told_apart(nodes, expected):
+    graph = onnx.parser.parse_graph(f"g (float16[1, 3, 4, 4] x) => (float16 y) {{ {nodes} }}")
+    kinds = {"w": np.float32, "h": np.float16}
+    graph.initializer.extend(
+        numpy_helper.from_array(np.zeros((3, 3), kind), name) for name, kind in kinds.items()
+    )
+    graph.initializer.append(numpy_helper.from_array(np.zeros(3, np.float32), "b"))
+    assert is_all_half(graph) is expected
 
 
 @pytest.mark.parametrize(

@@ -212,13 +212,18 @@ def test_confidence_and_iou_come_from_the_metadata(tail, entries, recommended, w
     assert (warning or "") in "".join(contract.warnings)
 
 
-@pytest.mark.parametrize("key", ["detcli.conf", "detcli.nms"])
+@pytest.mark.parametrize("key", ["detcli.conf", "detcli.nms", "detcli.tile"])
 @pytest.mark.parametrize(
     "text", ["", "high", "nan", "-0.1", "1.5", "40%", "[0.4]", "9" * 5000, "red=2", "0.4,cat=0.3"]
 )
 def test_what_is_no_recommendation_is_a_warning(key, text):
     contract = contract_of(colour_model.build(metadata=NAMED | {key: text}))
-    assert (contract.conf, contract.class_conf, contract.nms) == (None, (), None)
+    assert (contract.conf, contract.class_conf, contract.nms, contract.tile) == (
+        None,
+        (),
+        None,
+        None,
+    )
     [warning] = contract.warnings
     assert warning.startswith(f"its metadata {key} is '")
     assert len(warning) < 200

@@ -7,6 +7,7 @@ import cv2
 import onnx
 
 from detcli.core.config import Settings
+from detcli.core.values import Tiling
 from detcli.model.contract import Layout
 from detcli.model.recognise import read_graph
 from detcli.run.detector import Detector
@@ -46,6 +47,8 @@ def test_the_model_is_small_and_describes_itself():
     assert contract.names == tuple(SYMBOLS)
     assert contract.warnings == ()
     assert contract.conf == 0.5
+    assert [contract.names[one] for one, _ in contract.class_conf] == [*SYMBOLS]
+    assert contract.tile == Tiling(1024, crowd=10)
     assert contract.preprocessing.enlarge == 1
     assert {entry.key: entry.value for entry in model.metadata_props}["license"] == "Apache-2.0"
 

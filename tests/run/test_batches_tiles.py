@@ -98,6 +98,44 @@ def test_pictures_in_tiles_are_decoded_in_full(make_model):
         assert detector.fast_for is None
 
 
+CORNER = [("red", column, row) for column in (0, 1) for row in (0, 1)]
+MIDDLE = [("green", column + 4, row + 4) for _, column, row in CORNER]
+# Red and green are seen in the whole picture at half its size, blue in a tile only.
+CROWD = picture(*CORNER, *MIDDLE, ("blue", 13, 6), size=(128, 128))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_crowd_is_looked_at_again_in_tiles(workers, make_model):
+    with opened(make_model(), workers, tile=None) as detector:
+        whole, below = detect(detector, CROWD), detect(detector.reaching(0.1), CROWD[:32])
+        assert len(below) > 2
+        assert sorted(name for *_, name in whole) == ["green", "red"]
+    with opened(make_model(), workers, tile=Tiling(64, 0.25, 3)) as detector:
+        assert boxes(detect(detector, CROWD)) == boxes(whole)
+        assert detector.fast_for == (64, 64)
+    with opened(make_model(), workers, tile=Tiling(64, 0.25, 2)) as detector:
+        first, small, again = detect(detector, [CROWD, CROWD[:64, :64], CROWD])
+        assert (
+            boxes(first)
+            == boxes(again)
+            == sorted((name, *cell_box(*at)) for name, *at in [*CORNER, *MIDDLE, ("blue", 13, 6)])
+        )
+        assert len(small) == 8  # it fits into a tile
+        # What only `reaching` shows makes no crowd.
+        assert boxes(detect(detector.reaching(0.1), CROWD[:32])) == boxes(below)
+    with opened(make_model(), workers, tile=Tiling(64, 0.1, 2)) as detector:
+        assert len(detect(detector, CROWD)) == 9 + 2  # with what is larger than the overlap
+
+
+def test_tiles_are_recommended_by_the_metadata(make_model):
+    metadata = {"names": "['red', 'green', 'blue']", "detcli.tile": "64,overlap=0.25,crowd=2"}
+    model = make_model(metadata=metadata)
+    with opened(model, tile=None) as detector:
+        assert "blue" in {name for *_, name in detect(detector, CROWD)}
+    with opened(model, tile=Tiling(64, 0.25, 3)) as detector:
+        assert "blue" not in {name for *_, name in detect(detector, CROWD)}
+
+
 def test_tiles_may_go_with_rect(make_model):
     model = make_model(
         size=None,

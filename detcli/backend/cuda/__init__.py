@@ -44,9 +44,13 @@ def open_tensors(
     graph: bytes, title: str, device: Device, options: DeviceOptions
 ) -> "TensorSession":
     _require_runtime(device)
-    from detcli.backend.session import TensorSession, tensor_providers
+    import onnx
 
-    return TensorSession(str(device), tensor_providers(device, options), graph, title)
+    from detcli.backend.session import TensorSession, tensor_providers
+    from detcli.model.graph import is_all_half
+
+    half = is_all_half(onnx.load_model_from_string(graph).graph)
+    return TensorSession(str(device), tensor_providers(device, options, half=half), graph, title)
 
 
 def _require_runtime(device: Device) -> None:

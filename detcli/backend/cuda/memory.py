@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+import psutil
 
 from detcli.core.geometry import Image, Size, new_image
 
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory
 
 # Bytes that are page-locked for pictures, which the system cannot use otherwise; more only where
-# the batches in flight are larger.
+# the batches in flight are larger, up to an eighth of the machine's memory.
 LIMIT, MOST = 1 << 30, 4 << 30
+SHARE = 8
 AHEAD = 6  # batches whose pictures are decoded, uploaded or awaited at the same time
 PAGE = 12  # bits of an address within one
 
@@ -31,8 +33,9 @@ PAGE = 12  # bits of an address within one
 class PictureMemory:
     """Lends memory to pictures, on any thread."""
 
-    def __init__(self, gpu: "Gpu", limit: int = LIMIT, most: int = MOST) -> None:
-        self._gpu, self._limit, self._most = gpu, limit, most
+    def __init__(self, gpu: "Gpu", limit: int = LIMIT) -> None:
+        self._gpu, self._limit = gpu, limit
+        self._most = min(MOST, psutil.virtual_memory().total // SHARE)
         self._lock = threading.Lock()  # guards the following
         self._idle: defaultdict[int, list[PinnedMemory]] = defaultdict(list)  # by their size
         self._size = 0  # bytes that are idle or lent

@@ -241,6 +241,13 @@ def open_network(
                 log.info("TensorRT plans for each number of pictures anew: %s", error)
         providers.insert(0, tensorrt_provider(ordinal, stream, options, model, {}))
     elif options.cuda_graph is not False:
+        if options.cuda_graph and BLOCKS_WHILE_REPLAYING:
+            warnings.warn(
+                "before ONNX Runtime 1.28, replaying a CUDA graph blocks, so batches of "
+                f"{BATCHES[-1]} and more run without",
+                DetcliWarning,
+                stacklevel=2,
+            )
         capturing = cuda_provider(ordinal, stream, options, half=model.half, graph=True)
         try:
             session = open_session(model.graph, (capturing,), model.name)

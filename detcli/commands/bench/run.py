@@ -5,7 +5,6 @@ import glob
 import hashlib
 import itertools
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from typing import IO, TypeVar, cast
 import numpy as np
 
 from detcli.backend.protocol import RUN_TIMEOUT_S, Observer, timeout_error
-from detcli.cli.messages import fetching
+from detcli.cli.messages import fetching, process_error
 from detcli.cli.options import FILE_VARIABLE
 from detcli.commands.bench import sampling
 from detcli.commands.bench.machine import (
@@ -53,7 +52,7 @@ from detcli.core.config import Config
 from detcli.core.device import available_cores
 from detcli.core.errors import DetcliError, DetcliWarning, InputError, UsageError
 from detcli.core.geometry import Picture
-from detcli.core.options import flat, rows
+from detcli.core.options import words
 from detcli.core.packages import own_python
 from detcli.core.record import Record
 from detcli.core.text import public_name
@@ -277,8 +276,6 @@ def _marks(path: Path) -> Iterator[bytes]:
 
 # Cold start: whole processes, from their start to the first record and to their end
 
-ERRORS: list[type[DetcliError]] = [DetcliError, *DetcliError.__subclasses__()]
-
 PREDICTED = (
     *("model", "device", "imgsz", "nms", "box_format", "preprocess"),
     *("gpu_mem_limit", "boxes_only", "half", "cuda_graph"),
@@ -290,14 +287,7 @@ def predict_command(config: Config, picture: Path) -> list[str]:
     """Command line of `detcli predict` for one picture, with the options that are measured."""
     python = own_python("a cold start", "leave it out: --cold-starts 0")
     command = [python, "-m", "detcli", "predict", "--quiet", "--format", "jsonl"]
-    known, values = rows(Config), flat(config)
-    for name in PREDICTED:
-        row, value = known[name], values[name]
-        if isinstance(value, bool):
-            command.append(row.flag if value else f"--no-{row.flag[2:]}")
-        elif value is not None:
-            command += [row.flag, ",".join(map(str, value)) if row.many else str(value)]
-    return [*command, "--", str(picture)]
+    return [*command, *words(config, PREDICTED), "--", str(picture)]
 
 
 def measure_cold_start(config: Config, count: int) -> ColdStart | None:
@@ -346,15 +336,6 @@ def run_process(command: Sequence[str]) -> ColdStart:
             stderr.seek(0)
             raise process_error(process.returncode, stderr.read())
     return ColdStart(1, first, whole, peak)
-
-
-def process_error(exit_code: int, stderr: str) -> DetcliError:
-    """The error of a detcli process, from its exit code and its stderr."""
-    said = re.findall(r"^detcli: (.+)(?:\n  hint: (.+))?", stderr, re.MULTILINE)
-    last_line = stderr.strip().rpartition("\n")[2] or f"exited with status {exit_code}"
-    message, hint = said[-1] if said else (last_line, "")
-    kind = next((one for one in ERRORS if one.exit_code == exit_code), DetcliError)
-    return kind(message, hint)
 
 
 # Latency. Every batch runs twice, once with all its stages timed and once without: the first shows

@@ -14,11 +14,10 @@ from onnx import ModelProto, TensorProto, helper
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import place, to_batch
 from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
-from detcli.commands.convert import passes
-from detcli.commands.convert.options import ConversionOptions
+from detcli.commands.convert import ConversionOptions, passes
 from detcli.commands.convert.selection import append_selection
 from detcli.core import frozen
-from detcli.core.errors import ModelError, SourceError
+from detcli.core.errors import ModelError, SourceError, UsageError
 from detcli.core.geometry import Picture
 from detcli.core.text import count
 from detcli.model.contract import Contract, Layout, read_names
@@ -26,7 +25,7 @@ from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_met
 from detcli.model.graph import GraphIndex, bare_transposes, is_half, is_quantised, shape
 from detcli.model.inputs import find_inputs
 from detcli.model.preprocessing import METADATA_KEY, written
-from detcli.model.recognise import FAMILY_KEY, Reading, read_graph
+from detcli.model.recognise import FAMILY_KEY, Reading, read_graph, recommended
 
 MAX_LISTED = 3
 
@@ -111,7 +110,11 @@ class Steps:
         return set_metadata(self.model, names_entry(names)), f"{len(names)} names from {path}"
 
     def _metadata(self) -> tuple[ModelProto, str]:
-        entries = self._options.entries
+        entries, contract = self._options.entries, self._reading.contract
+        kept = {key: value for key, value in entries.items() if value}
+        for ignored in recommended(kept, contract.nms, contract.names)[-1]:
+            said = ignored.replace("its metadata", "--metadata").removesuffix(", so it is ignored")
+            raise UsageError(said, "leave the entry out, or docs/models.md says what it may be")
         return set_metadata(self.model, entries), ", ".join(entries)
 
     def _image_size(self) -> tuple[ModelProto, str]:

@@ -84,7 +84,7 @@ EXPECTED = {"red": [1.0, 4.0, 4.0, 12.0, 20.0], "green": [0.8, 4.0, 4.0, 12.0, 2
 """Score and box (x1, y1, x2, y2) of each class in the test picture."""
 TOLERANCE = 0.01  # TensorRT rounds more than the others
 
-CACHE_FOLDERS = ("prepared", "kernels", "tensorrt", "sent", "hub")
+CACHE_FOLDERS = ("prepared", "kernels", "tensorrt", "sent", "hub", "tuned")
 
 # Only files that look like detcli's own are counted or removed, because DETCLI_CACHE_DIR may be set
 # to a folder that holds other files. files.AtomicFile leaves a ".part" when its process is killed;
@@ -94,6 +94,7 @@ CACHED_FILE = re.compile(
     r"|kernels/[0-9a-f]{64}\.cubin"
     r"|(prepared|kernels)/\.(detcli-)?[0-9a-f]{16}\.part(\.\w+)?"
     r"|tensorrt/([0-9a-f]{64}/[^/]+\.(engine|profile|timing|trt)|[^/]+\.timing)"
+    r"|tuned/[0-9a-f]{64}/[^/]+\.onnx"
     r"|sent[/-][0-9a-f]{64}/.+|hub/models--[^/]+/.+"
 )
 

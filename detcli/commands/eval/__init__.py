@@ -87,6 +87,7 @@ class EvalRequest:
         help="Write a page of what is false and what was missed to this folder: open its "
         "index.html.",
     ),
+    "report_link",
     Messages,
     without="classes region",  # labels are of whole pictures
 )

@@ -5,7 +5,6 @@ counted here, from its matches: its confusion matrix counts detections of crowds
 its F-scores come without the confidence, and by class it has no more than AP.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -180,6 +179,7 @@ class MatchedBox(NamedTuple):
     box: list[float]
     score: float | None  # None for one that was missed
     kind: int  # CORRECT, FALSE or MISSED
+    label: list[float] | None = None  # the object that one that is right matches
 
 
 class Evaluator:
@@ -231,18 +231,22 @@ class Evaluator:
         by_category = {index: score([place]) for place, index in enumerate(self._categories)}
         return score([*range(len(self._categories))]), by_category
 
-    def confusions(self, confidence: float) -> Counter[tuple[int | None, int | None]]:
-        """How often an object of one category was found as one of another.
+    def confusions(self, confidence: float) -> dict[tuple[int | None, int | None], list[int]]:
+        """Image ids of objects of one category found as one of another, the most frequent first.
 
         Detections above the confidence are matched with objects of any category, best first. None
         as the second is an object that was not found, None as the first a detection of nothing.
         """
         counted, matches, wanted = self._match(confidence, len(self._found), by_class=False)
         categories = [*self._objects["category"].tolist(), None]  # the last is for a match of -1
-        true = (categories[match] for match in matches.tolist())
-        missed = np.setdiff1d(wanted, matches).tolist()
-        counts = Counter(zip(true, self._found["category"][counted].tolist(), strict=True))
-        return counts + Counter((categories[number], None) for number in missed)
+        confused: dict[tuple[int | None, int | None], list[int]] = {}
+        for number, match in zip(counted, matches.tolist(), strict=True):
+            pair = categories[match], int(self._found["category"][number])
+            confused.setdefault(pair, []).append(self._ids[self._found_images[number] - 1])
+        for number in np.setdiff1d(wanted, matches):
+            image_id = self._ids[self._object_images[number] - 1]
+            confused.setdefault((categories[number], None), []).append(image_id)
+        return dict(sorted(confused.items(), key=lambda one: (-len(one[1]), str(one[0]))))
 
     def outcomes(self, confidence: float) -> dict[int, list[MatchedBox]]:
         """What became of the boxes of each picture, by image id; matched by class at IoU 0.5.
@@ -256,7 +260,9 @@ class Evaluator:
             box, category, score = self._found[number].tolist()
             kind = CORRECT if matches[place] >= 0 else FALSE
             image_id = self._ids[self._found_images[number] - 1]
-            outcomes[image_id].append(MatchedBox(category, box.tolist(), round(score, 4), kind))
+            label = None if kind == FALSE else self._objects["box"][matches[place]].tolist()
+            made = MatchedBox(category, box.tolist(), round(score, 4), kind, label)
+            outcomes[image_id].append(made)
         for number in np.setdiff1d(wanted, matches):
             box, category, *_ = self._objects[number].tolist()
             image_id = self._ids[self._object_images[number] - 1]

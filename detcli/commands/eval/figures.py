@@ -6,18 +6,29 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from detcli.commands.eval.evaluator import FALSE, IOU, Doubles, MatchedBox, Score, figure_text
+from detcli.commands.eval.evaluator import FALSE, IOU, Evaluator, Score, figure_text
 from detcli.commands.eval.labels import ClassMapping
 from detcli.commands.eval.report import Confusions, EvalReport
+from detcli.core import Fields
 from detcli.core.files import make_folder, write_file
 from detcli.core.record import Record, RecordJson
 from detcli.core.text import plot_text, printable
-from detcli.sink.page import About, BoxKind, Page, Row, Table, render, versions
+from detcli.sink.page import (
+    About,
+    BoxKind,
+    Conclusion,
+    Curves,
+    Page,
+    Row,
+    Shown,
+    Table,
+    versions,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,24 +44,10 @@ MAX_MATRIX = 100  # classes in a matrix; more would be indistinguishable
 Scores = Sequence[tuple[str, Score]]  # name and result of each category; the last is of all
 
 
-class _Line(NamedTuple):
-    """One line of a plot, labelled in the legend; lines with most boxes are drawn in colour."""
-
-    x: Doubles
-    y: Doubles
-    label: str
-    boxes: int
-
-
-def plot(
-    folder: Path, title: str, scores: Scores, confusions: Confusions, floor: float
-) -> tuple[Path, ...]:
-    """Write the plots, and return their names; `floor` is the confidence of the run."""
-    figures = (
-        _precision_recall(title, scores),
-        _f1(title, scores, confusions.conf, floor),
-        _matrix(title, confusions),
-    )
+def plot(folder: Path, title: str, scores: Scores, confusions: Confusions) -> tuple[Path, ...]:
+    """Write the plots, and return their names."""
+    lines = (_draw(title, one) for one in curves_of(scores, confusions.conf))
+    figures = (*lines, _matrix(title, confusions))
     for name, figure in zip(FILES, figures, strict=True):
         buffer = io.BytesIO()
         with warnings.catch_warnings():
@@ -60,56 +57,49 @@ def plot(
     return tuple(folder / name for name in FILES)
 
 
-def _precision_recall(title: str, scores: Scores) -> "Figure":
-    *classes, (_, overall) = scores
-    recall = np.linspace(0, 1, 101)
-    lines = [
-        _Line(recall, one.precision, f"{_name(name)} {one.metrics.map50 or 0:.3f}", one.curve.boxes)
-        for name, one in (*classes, ("mean of classes: mAP50", overall))
+def curves_of(scores: Scores, conf: float) -> tuple[Curves, Curves]:
+    """Precision by recall, and F1 by confidence, of each category and of all, in 100 steps."""
+    precision = [
+        (name, one.curve.boxes, one.metrics.map50 or 0.0, one.precision.round(3).tolist())
+        for name, one in scores
         if one.precision[0] >= 0
     ]
-    return _draw(title, "recall", f"precision (interpolated, IoU {IOU:g})", lines)
+    f1 = []
+    for name, (_, curve, _) in scores:
+        if curve.boxes:
+            heights = np.append(0, curve.f1).round(3)
+            above = np.searchsorted(-curve.score, -np.linspace(0, 1, 101))  # how many are kept
+            f1.append((name, curve.boxes, float(heights.max()), heights[above].tolist()))
+    return (
+        Curves(f"Precision at IoU {IOU:g}, with AP50", ("recall", "precision"), precision),
+        Curves(f"F1 at IoU {IOU:g}, with the best", ("confidence", "F1"), f1, conf),
+    )
 
 
-def _f1(title: str, scores: Scores, conf: float, floor: float) -> "Figure":
-    *classes, (_, overall) = scores
-    curves = [(name, one.curve) for name, one in classes if one.curve.boxes]
-    lines = []
-    for name, curve in (*curves, ("all boxes: best", overall.curve)):
-        # From each score down to the next one, F1 stays the same.
-        score = np.repeat(np.concatenate([[1.0], curve.score, [floor]]), 2)[1:-1]
-        f1 = np.repeat(np.concatenate([[0.0], curve.f1]), 2)
-        lines.append(_Line(score, f1, f"{_name(name)} {f1.max():.3f}", curve.boxes))
-    found = bool(overall.curve.hits.any())
-    if found:
-        lines[-1] = lines[-1]._replace(label=f"{lines[-1].label} above {conf:g}")
-    return _draw(title, "confidence", f"F1 (IoU {IOU:g})", lines, conf if found else None)
-
-
-def _draw(
-    title: str, x: str, y: str, lines: Sequence[_Line], marked: float | None = None
-) -> "Figure":
+def _draw(title: str, curves: Curves) -> "Figure":
     """A line for each class, those with most boxes in colour; the last one, of all, is bold."""
     from matplotlib.figure import Figure  # without pyplot, which keeps state and opens windows
 
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
-    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=x, ylabel=y)
-    axes.set_title(plot_text(title), fontsize=10)
+    across, up = curves.axes
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=across, ylabel=up)
+    axes.set_title(f"{plot_text(title)}\n{curves.title}", fontsize=10)
     axes.grid(color="0.9")
-    if marked is not None:
-        axes.axvline(marked, color="black", linewidth=0.8, linestyle=":")
-    ordered, together = sorted(lines[:-1], key=lambda one: -one.boxes), lines[-1:]
+    if curves.marked is not None:
+        axes.axvline(curves.marked, color="black", linewidth=0.8, linestyle=":")
+    ordered, together = sorted(curves.lines[:-1], key=lambda one: -one[1]), curves.lines[-1:]
     coloured, grey = ordered[:MAX_COLOURS], ordered[MAX_COLOURS:]
     handles: list[Line2D] = []
-    for one in grey:
-        handles = axes.plot(one.x, one.y, color="0.8", linewidth=0.6)  # one entry for all of them
-    for one in coloured:
-        handles += axes.plot(one.x, one.y, linewidth=1.2)
-    for one in together:
-        handles += axes.plot(one.x, one.y, color="black", linewidth=2.2)
+    steps = np.linspace(0, 1, 101)
+    for *_, heights in grey:
+        handles = axes.plot(steps, heights, color="0.8", linewidth=0.6)  # one entry for all of them
+    for *_, heights in coloured:
+        handles += axes.plot(steps, heights, linewidth=1.2)
+    for *_, heights in together:
+        handles += axes.plot(steps, heights, color="black", linewidth=2.2)
     labels = [f"each of {len(grey)} other classes"] if grey else []
-    labels += [one.label for one in (*coloured, *together)]
+    labels += [f"{_name(name)} {figure:.3f}" for name, _, figure, _ in (*coloured, *together)]
     if handles:
         axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     return figure
@@ -168,54 +158,60 @@ def _name(name: str) -> str:
 # colour vision tells apart.
 KINDS = (
     BoxKind("found", (115, 158, 0), wrong=False),
-    BoxKind("false positive", (0, 94, 213)),
-    BoxKind("missed", (178, 114, 0), dashed=True),
+    BoxKind("false positive", (0, 94, 213), side=0),
+    BoxKind("missed", (178, 114, 0), dashed=True, side=1),
 )
 
 
 class EvaluationPage:
     """A page whose pictures are written during the run, and the rest when all are compared."""
 
-    def __init__(self, path: Path, inputs: Container[Path]) -> None:
-        self._page = Page(path, About("eval", [*versions()], KINDS), inputs)
+    def __init__(self, path: Path, inputs: Container[Path], *, linked: bool) -> None:
+        self._page = Page(path, About("eval", [*versions()], KINDS), inputs, linked=linked)
         # Image id, JSON without boxes, and picture of each, until all are compared.
-        self._records: list[tuple[int, RecordJson, str | None]] = []
-        self._summary: list[str] = []
-        self._tables: list[Table] = []
+        self._records: list[tuple[int, RecordJson, Fields]] = []
+        self._conclusion = Conclusion()
 
     def keep(self, image_id: int, record: Record) -> None:
         """Write the picture of a record."""
-        fields, picture = record.to_json(), None
+        fields, picture = record.to_json(), Fields()
         if record.picture is not None:
             fields["detections"] = []
-            picture = self._page.store(partial(render, record.picture.pixels))
+            picture = self._page.store(partial(Shown, record.picture.pixels, record.origin.path))
         self._records.append((image_id, fields, picture))
 
     def finish(
         self,
         report: EvalReport,
-        outcomes: Mapping[int, Sequence[MatchedBox]],
+        evaluator: Evaluator,
         mapping: ClassMapping,
         names: Sequence[str],
+        scores: Scores,
     ) -> None:
-        """Add all records and figures; outcomes by image id, above the confusions' confidence."""
+        """Add all records and figures; boxes are those above the confusions' confidence."""
         conf = report.confusions.conf
         facts = [
             *(("sha256", report.model.sha256), ("data", str(report.data.path))),
             *(("evaluator", report.evaluator), ("evaluated above", f"{report.limits.conf:g}")),
             *(("shown above", f"{conf:g}"), ("IoU of a match", f"{IOU:g}"), *versions()),
         ]
-        self._page.describe(About("eval", facts, KINDS, floor=conf))
+        sides = (Path(report.model.file).name, "labels")
+        self._page.describe(About("eval", facts, KINDS, sides, floor=conf))
+        outcomes = evaluator.outcomes(conf)
+        numbers: dict[int, int] = {}  # of records, by image id
+        wrong: dict[int, list[int]] = {one.class_id: [] for one in report.classes}
         counts = {one.class_id: [0] * len(KINDS) for one in report.classes}
         for image_id, fields, picture in self._records:
             rows = []
             for one in outcomes.get(image_id, ()):
                 class_id = mapping.classes_of(one.category)[0]
                 counts[class_id][one.kind] += 1
-                left, top, width, height = one.box
-                box = [left, top, left + width, top + height]
-                rows.append(Row(class_id, names[class_id], one.score, box, one.kind))
-            self._page.add(fields, picture, rows)
+                label = None if one.label is None else (None, _corners(one.label))
+                name, box = names[class_id], _corners(one.box)
+                rows.append(Row(class_id, name, one.score, box, one.kind, label))
+            number = numbers[image_id] = self._page.add(fields, picture, rows)
+            for class_id in {row.class_id for row in rows if row.kind}:
+                wrong[class_id].append(number)
         metrics = report.metrics
         ap50_95, ap50 = (
             "unknown" if value is None else figure_text(value)
@@ -223,30 +219,52 @@ class EvaluationPage:
         )
         found, false, missed = map(sum, zip(*counts.values(), strict=True))
         limits = f"above {conf:g} and from an IoU of {IOU:g} on"
-        self._summary = [
+        summary = [
             f"mAP50-95 {ap50_95}, mAP50 {ap50}",
             f"{found} found, {false} false positives, {missed} missed, {limits}",
         ]
-        self._tables = _tables(report, counts)
+        confused = evaluator.confusions(conf).values()  # in the order of the report's
+        where = [[numbers[image_id] for image_id in dict.fromkeys(one)] for one in confused]
+        tables = _tables(report, counts, wrong, where)
+        self._conclusion = Conclusion(summary, tables, curves_of(scores, conf))
 
     def close(self) -> None:
         """Complete the page, as far as it came."""
-        self._page.close(self._summary, self._tables)
+        self._page.close(self._conclusion)
 
 
-def _tables(report: EvalReport, counts: Mapping[int, Sequence[int]]) -> list[Table]:
-    """Each class, those with most false positives first, and what was taken for what."""
-    classes: list[list[str | int | float | None]] = [
+def _corners(box: Sequence[float]) -> list[float]:
+    left, top, width, height = box
+    return [left, top, left + width, top + height]
+
+
+def _tables(
+    report: EvalReport,
+    counts: Mapping[int, Sequence[int]],
+    wrong: Mapping[int, Sequence[int]],
+    where: Sequence[Sequence[int]],
+) -> list[Table]:
+    """Each class, those with most false positives first, and what was taken for what.
+
+    `wrong` has the records of each class with something wrong, `where` those of each confusion.
+    """
+    classes = sorted(report.classes, key=lambda one: -counts[one.class_id][FALSE])
+    rows = [
         [one.name, one.boxes, *counts[one.class_id], one.metrics.map50_95, one.metrics.map50]
-        for one in sorted(report.classes, key=lambda one: -counts[one.class_id][FALSE])
-    ]
-    confused: list[list[str | int]] = [
-        [one.true or "nothing", one.found or "not found", one.count]
-        for one in report.confusions.counts
-        if one.true != one.found
+        for one in classes
     ]
     columns = ["class", "boxes", "found", "false positives", "missed", "AP50-95", "AP50"]
-    return [
-        Table("By class", columns, classes),
-        Table("Taken for something else", ["is", "found as", "times"], confused),
-    ]
+    tables = [Table("By class", columns, rows, [wrong[one.class_id] for one in classes])]
+    for title, known, columns in (
+        ("Taken for another class", (True, True), ["is", "found as", "times"]),
+        ("Not found as anything", (True, False), ["class", "times"]),
+        ("Found where nothing is", (False, True), ["class", "times"]),
+    ):
+        chosen = [
+            ([name for name in (one.true, one.found) if name is not None] + [one.count], records)
+            for one, records in zip(report.confusions.counts, where, strict=True)
+            if (one.true is not None, one.found is not None) == known and one.true != one.found
+        ]
+        if chosen:
+            tables.append(Table(title, columns, *zip(*chosen, strict=True)))
+    return tables

@@ -79,7 +79,7 @@ def open_evaluation(
         guard.refuse([*(plots / name for name in FILES if plots), writing.save_coco])
         evaluation = Evaluation(run, dataset, mapping, findings)
         if writing.report is not None:
-            page = EvaluationPage(writing.report, guard)
+            page = EvaluationPage(writing.report, guard, linked=writing.report_link)
             evaluation.page = stack.enter_context(contextlib.closing(page))
         yield evaluation
 
@@ -228,10 +228,10 @@ class Evaluation(CocoIds):
             advice,
             self.findings.report(),
             failed=tuple(self.failed),
-            plots=plot(plots, title, scores, confusions, conf) if plots else (),
+            plots=plot(plots, title, scores, confusions) if plots else (),
         )
         if self.page is not None:
-            self.page.finish(report, evaluator.outcomes(confusions.conf), mapping, names)
+            self.page.finish(report, evaluator, mapping, names, scores)
         return report
 
     def _classes(self, by_category: Mapping[int, Score]) -> Iterator[ClassReport]:
@@ -249,8 +249,8 @@ class Evaluation(CocoIds):
 
     def _confusions(self, evaluator: Evaluator, conf: float) -> Confusions:
         named: dict[int | None, str] = dict(enumerate(one.name for one in self._dataset.categories))
-        counts = sorted(evaluator.confusions(conf).items(), key=lambda one: (-one[1], str(one[0])))
         rows = (
-            Confusion(named.get(true), named.get(found), count) for (true, found), count in counts
+            Confusion(named.get(true), named.get(found), len(where))
+            for (true, found), where in evaluator.confusions(conf).items()
         )
         return Confusions(conf, IOU, tuple(rows))

@@ -128,6 +128,8 @@ def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     single = [f"{detector.names[one]}={least:g}" for one, least in detector.class_conf.items()]
     if said := ([] if detector.conf is None else [f"{detector.conf:g}"]) + single:
         yield "confidence", f"{','.join(said)} is recommended, and used unless --conf is given"
+    if detector.tile is not None:
+        yield "tiles", f"{detector.tile} is recommended, and used unless --tile is given"
     yield "preprocessing", detector.preprocessing
     origins = dict.fromkeys(PARTS, "unsettled; --preprocess says it")
     for part, origin in (origins | detector.preprocessing_origins).items():

@@ -82,7 +82,7 @@ def advise_on_detector(
             "keep the files together, or write it into a copy: detcli convert MODEL --metadata "
             "contract -o COPY",
         )
-    for ignored in recommended(metadata, contract.nms, contract.names)[2]:
+    for ignored in recommended(metadata, contract.nms, contract.names)[-1]:
         yield ModelAdvice(
             "metadata-ignored", ignored, "detcli convert --metadata KEY=VALUE, or KEY= to remove it"
         )

@@ -124,6 +124,7 @@ class DetectorFacts:
     needs_nms: bool
     conf: float | None
     class_conf: dict[int, float]  # by class id
+    tile: str | None
     nms: float | None
     preprocessing: str  # as --preprocess names it
     preprocessing_origins: dict[str, str]  # what settled each part
@@ -307,6 +308,7 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
         needs_nms=contract.nms is not None,
         conf=contract.conf,
         class_conf=dict(contract.class_conf),
+        tile=None if contract.tile is None else str(contract.tile),
         nms=contract.nms,
         preprocessing=written(contract.preprocessing),
         preprocessing_origins={part: by for part, by in contract.settled if part in PARTS},

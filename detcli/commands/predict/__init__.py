@@ -1,5 +1,8 @@
 """`detcli predict`: boxes from pictures and videos."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import typer
 
 from detcli.cli.messages import set_verbosity
@@ -27,7 +30,7 @@ detcli predict pics -r --classes person,car -o boxes.csv
 detcli predict camera:0 --model codes --conf 0.5
 """,
 )
-def predict(config: Config) -> None:
+def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]) -> None:
     """Detect objects in pictures and videos.
 
     Records go to stdout, everything else to stderr. An input that fails becomes a record with an
@@ -37,7 +40,7 @@ def predict(config: Config) -> None:
     set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
     limit_pixels(config.inputs.max_pixels)
     # These load OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.commands.predict.run import predict_here
+    from detcli.commands.predict.run import predict_here, use_tuned
     from detcli.run import set_up_process
 
     inputs, in_shards = config.inputs, config.writing.in_shards
@@ -56,6 +59,8 @@ def predict(config: Config) -> None:
 
         counts = predict_shards(config)
     else:
+        if tuned:  # shards may run on other machines
+            config = use_tuned(config, origins, tuned)
         counts = predict_here(config)
     if counts.failed:
         raise typer.Exit(InputError.exit_code)

@@ -1,27 +1,38 @@
 """One run: sends inputs through the pipeline into the sinks, and reports on it."""
 
 import contextlib
+import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 from detcli.cli.messages import fetching, progress, say, tell, tell_rest
+from detcli.cli.options import TUNED, defaults_file
 from detcli.core import options
 from detcli.core.config import Config
+from detcli.core.errors import ModelError, UsageError
 from detcli.core.interrupts import interrupts
 from detcli.core.record import AddedJson, Record, SettingsJson
-from detcli.core.text import count
+from detcli.core.text import count, shell_line
 from detcli.core.timing import Stage, StageTimes
 from detcli.model.contract import class_ids
+from detcli.model.zoo import find
 from detcli.run import Run, is_one_picture, locate, open_run
+from detcli.run.batches import prepare_for
 from detcli.run.counts import Counts, check_conditions, parse_condition
+from detcli.run.saved import Marks
 from detcli.sink import Destination, Skip, choose_destination, is_special, open_sinks
 from detcli.sink.protocol import Sink, Stopped
 from detcli.source.loading import Item
+from detcli.source.names import is_live
 from detcli.source.sources import InputGuard, Sources
+
+log = logging.getLogger(__name__)
 
 WRITE_LIMIT_S = 2.0
 """How long an interrupt waits until a record is written whole; a pipe's reader may have stopped."""
@@ -39,10 +50,12 @@ def predict_here(config: Config) -> Counts:
     destination, writing = choose_destination(config), config.writing
     with fetching() as show:
         model = locate(config, show)
-    files = [model.path, *filter(None, (config.settings.names, writing.coco_images))]
+    read = (config.settings.names, writing.coco_images, writing.apply)
+    files = [model.path, *filter(None, read)]
     inputs = config.inputs
     guard = InputGuard([*inputs.source, *map(str, files)], inputs, writing.written)
     guard.refuse(writing.files)
+    marks = None if writing.apply is None else Marks(writing.apply)
     with open_run(config, model) as run:
         names, places = run.detector.contract.names, run.watched.places
         kept = class_ids(config.settings.classes, names)
@@ -53,8 +66,9 @@ def predict_here(config: Config) -> Counts:
         if writing.provenance:
             steps.append(_provenance(run, model.path, settings))
 
-        def add(record: Record) -> Record:
-            return reduce(lambda done, step: step(done), steps, record)
+        def add(record: Record) -> Record | None:
+            done = reduce(lambda done, step: step(done), steps, record)
+            return done if marks is None else marks.applied(done)
 
         with run.sources() as sources:
             opening = open_sinks(config, destination, guard, settings, names)
@@ -65,13 +79,15 @@ def predict_here(config: Config) -> Counts:
                 check_conditions(conditions, summary.counts, complete=summary.complete)
                 raise
     check_conditions(conditions, summary.counts, complete=summary.complete)
+    if marks is not None and summary.complete:
+        marks.require_fit()
     return summary.counts
 
 
 def _detect(
     run: Run,
     sources: Sources,
-    add: Callable[[Record], Record],
+    add: Callable[[Record], Record | None],
     opening: AbstractContextManager[tuple[list[Sink], Skip]],
     summary: "_Summary",
 ) -> None:
@@ -94,7 +110,7 @@ def _detect(
             opening as (sinks, has_record),
             progress(lambda: sources.progress.total, wanted=bar, status=summary.status) as advance,
         ):
-            for record in map(add, pipeline.run(sources, skip)):
+            for record in filter(None, map(add, pipeline.run(sources, skip))):
                 with interrupts.held(WRITE_LIMIT_S):
                     try:
                         with pipeline.times.stage(Stage.WRITE):
@@ -115,6 +131,52 @@ def _detect(
         if done and not quiet and not destination.endless:  # where that is how a run ends
             _report_interrupt(done, sources.progress.total, config)
         raise KeyboardInterrupt
+
+
+SETS = ("model", "device", "half", "batch", "workers")
+"""The options that a table sets."""
+
+DECIDING = ("device", "half", "cuda_graph", "gpu_mem_limit")
+"""Where one of these is given, what was measured without it says nothing."""
+
+
+def use_tuned(config: Config, given: Mapping[str, str], tables: Mapping[str, Any]) -> Config:
+    """A Config with what is the fastest for its model here, as far as options are not given.
+
+    Raises:
+        UsageError: A table has something that no option takes.
+    """
+    from detcli.run.machine import machine_name  # runs without a table do without it
+
+    try:
+        named = find(config.running.model, fetch=False)
+    except ModelError:  # which may have to be fetched
+        return config
+    known = options.rows(Config)
+    name, kind = config.running.model, "start" if is_one_picture(config) else "many"
+    if any(map(is_live, config.inputs.source)):
+        kind = "one"
+    found: Any = tables
+    for key in (prepare_for(named, config.settings).sha256, machine_name(), kind):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping):
+        log.info("nothing was tuned for %s on this machine", name)
+        return config
+    if decided := [known[one].flag for one in DECIDING if one in given]:
+        log.info("what was tuned for %s gives way to %s", name, decided[0])
+        return config
+    if unknown := {*found} - {*SETS}:
+        what = f"{defaults_file()}: [{TUNED}] sets '{unknown.pop()}'"
+        raise UsageError(what, "run detcli tune --write again")
+    values = {option: known[option].read(value) for option, value in found.items()}
+    if "model" in values and not Path(values["model"]).exists():
+        log.warning("%s, tuned for %s, is gone: run detcli tune --write", values["model"], name)
+        return config
+    for option in {"batch", "workers"} & given.keys():
+        values.pop(option, None)
+    tuned = replace(config, running=replace(config.running, **values))
+    log.info("tuned for %s on this machine: %s", name, shell_line(options.words(tuned, values)))
+    return tuned
 
 
 class _Summary:

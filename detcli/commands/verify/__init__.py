@@ -32,7 +32,7 @@ from detcli.core.files import open_output
 if TYPE_CHECKING:
     from detcli.commands.verify.report import Certificate, VerifyReport
 
-BESIDE_CHECK = {"check", "report", "format", "quiet", "verbose"}
+BESIDE_CHECK = {"check", "report", "report_link", "format", "quiet", "verbose"}
 """Parameters that go with --check: the certificate says the rest."""
 
 
@@ -66,6 +66,7 @@ BESIDE_CHECK = {"check", "report", "format", "quiet", "verbose"}
         "report",
         help="Write a page of what is missing, extra or moved to this folder: open its index.html.",
     ),
+    "report_link",
     Messages,
 )
 def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 
 from detcli.cli.report import to_json
 from detcli.commands.verify.report import (
+    COLUMNS,
     WORST,
     Certificate,
     CertifiedPicture,
@@ -16,6 +17,9 @@ from detcli.commands.verify.report import (
     FailedInput,
     SideReport,
     VerifyReport,
+    picture_row,
+    side_names,
+    side_text,
 )
 from detcli.commands.verify.request import VerifyRequest
 from detcli.core.comparison import (
@@ -32,18 +36,32 @@ from detcli.core.errors import InputError
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin, Record, RecordJson, iso_time, name_of
 from detcli.run.machine import FileHashes
-from detcli.sink.page import About, BoxKind, Page, Rendering, Row, versions
+from detcli.sink.page import (
+    About,
+    BoxKind,
+    Conclusion,
+    Page,
+    Row,
+    Shown,
+    Table,
+    versions,
+)
 
 BOTH, MOVED, MISSING, EXTRA = range(4)
 
-# BGR; Okabe and Ito's reddish purple, vermillion and blue, which every kind of colour vision tells
-# apart.
-KINDS = (
-    BoxKind("on both sides", (140, 140, 140), wrong=False),
-    BoxKind("moved", (167, 121, 204)),
-    BoxKind("on the left only", (0, 94, 213)),
-    BoxKind("on the right only", (178, 114, 0), dashed=True),
-)
+
+def _kinds(left: str, right: str) -> tuple[BoxKind, ...]:
+    """What is said of boxes; by side, in the order of the numbers above.
+
+    The colours, in BGR, are Okabe and Ito's reddish purple, vermillion and blue, which every kind
+    of colour vision tells apart.
+    """
+    return (
+        BoxKind("on both sides", (140, 140, 140), wrong=False),
+        BoxKind("moved", (167, 121, 204)),
+        BoxKind(f"only {left}", (0, 94, 213), side=0),
+        BoxKind(f"only {right}", (178, 114, 0), dashed=True, side=1),
+    )
 
 
 class Results:
@@ -56,7 +74,7 @@ class Results:
         self, made: Certificate, rules: Rules, page: Page | None, *, certifies: bool
     ) -> None:
         self.made, self.report, self.certifies = made, made.report, certifies
-        self.summary: Sequence[str] = ()  # what the page says of the whole
+        self.conclusion = Conclusion()  # what the page says of the whole
         self.one_sided: list[str] = []  # inputs of saved runs with an error on one side only
         self._rules, self._page = rules, page
         self._totals = Totals(rules)
@@ -71,7 +89,7 @@ class Results:
         self,
         fields: RecordJson,
         sides: Sequence[Detections],
-        rendering: Callable[[], Rendering | None],
+        picture: Callable[[], Shown | None],
     ) -> None:
         """Compare the detections of a picture, whose record the page shows."""
         left, right = sides
@@ -80,13 +98,13 @@ class Results:
         report = picture_report(origin, compared, self._rules)
         self._totals.add(report)
         number, severity = self.report.compared, report.severity(self._rules.tolerance)
+        if self._page is not None:
+            number = self._page.add(fields, picture, [*_rows(compared)])
         self.report.compared += 1
         if self._keep_all or not report.agrees:
             self._kept[number] = report
         if severity > (0, 0.0):  # of equals the first
             self._worst = heapq.nlargest(WORST, [*self._worst, (severity, -number, report)])
-        if self._page is not None:
-            self._page.add(fields, rendering, [*_rows(compared)])
 
     def fail(self, origin: Origin, error: InputError) -> None:
         """Note an input that cannot be read or compared."""
@@ -118,8 +136,20 @@ class Results:
             kept = self._kept | {-place: one for _, place, one in self._worst}
             report.detections = self._totals.report(kept[number] for number in sorted(kept))
         report.judge(more)
-        self.summary = (*(report.failures or ["The two sides agree"]), *report.unlike)
+        sides = (
+            f"{name}: {side_text(_without_folder(side))}"
+            for name, side in (("left", report.left), ("right", report.right))
+        )
+        rows = [picture_row(one) for *_, one in self._worst]
+        worst = Table("Worst pictures", COLUMNS, rows, [[-place] for _, place, _ in self._worst])
+        self.conclusion = Conclusion(
+            [*report.verdict, *sides, *report.unlike], [worst] if rows else [], agree=report.agree
+        )
         return self.made
+
+
+def _without_folder(side: SideReport) -> SideReport:
+    return replace(side, model=PurePath(side.model).name)
 
 
 def _rows(compared: Comparison) -> Iterator[Row]:
@@ -155,7 +185,7 @@ def open_results(
         tolerance = rules.tolerance
         facts: list[tuple[str, str]] = []
         for name, side in (("left", left), ("right", right)):
-            values = to_json(replace(side, model=PurePath(side.model).name))
+            values = to_json(_without_folder(side))
             facts += [(f"{name} {what}", one) for what, one in values.items() if one is not None]
         facts += [
             ("conf", f"{rules.conf:g}"),
@@ -163,7 +193,9 @@ def open_results(
             ("tolerance", f"score {tolerance.score:g}, corner {tolerance.corner:g} pixels"),
             *versions(),
         ]
-        page = Page(path, About("verify", facts, KINDS, floor=rules.lowered_conf), inputs)
+        names = side_names(left, right)
+        about = About("verify", facts, _kinds(*names), names, floor=rules.lowered_conf)
+        page = Page(path, about, inputs, linked=request.config.writing.report_link)
     report = VerifyReport(left=left, right=right, tolerance=rules.tolerance)
     date, asked = iso_time(datetime.now(UTC)), request.to_json()
     made = Certificate(date, asked, CertifiedSide(), CertifiedSide(), [], report)
@@ -172,4 +204,4 @@ def open_results(
         yield results
     finally:
         if page is not None:
-            page.close(results.summary)
+            page.close(results.conclusion)

@@ -16,6 +16,7 @@ from detcli.cli.report import EMPTY, facts, to_json
 from detcli.core import frozen
 from detcli.core.comparison import (
     DetectionsReport,
+    PictureReport,
     Precision,
     tolerance_for,
 )
@@ -185,6 +186,12 @@ class VerifyReport:
         is_evidence = boxes > 0 or any(tensor.max_absolute is not None for tensor in tensors)
         self.agree = is_evidence and not self.failures
 
+    @property
+    def verdict(self) -> list[str]:
+        """The verdict, a sentence for each thing that differs."""
+        verdict = "the two sides agree" if self.agree else "nothing was compared"
+        return [f"differs: {one}" for one in self.failures] or [verdict]
+
 
 @frozen
 class CertifiedSide:
@@ -320,7 +327,7 @@ def shortened(text: str) -> str:
 
 def render(report: VerifyReport) -> Iterator[Table | Text]:
     """Lay out a report: both sides, sums, the worst pictures, tensors, and whether they agree."""
-    yield facts([("left", _side(report.left)), ("right", _side(report.right))])
+    yield facts([("left", side_text(report.left)), ("right", side_text(report.right))])
     yield Text()
     if report.detections is not None:
         yield facts(_sums(report.detections, report.tolerance, report.compared))
@@ -335,11 +342,7 @@ def render(report: VerifyReport) -> Iterator[Table | Text]:
     if report.bisect is not None:
         yield _paragraph(_bisect(report.bisect), "bold" if report.bisect.node else "")
     yield Text()
-    if report.agree:
-        yield Text("the two sides agree", "green")
-    else:
-        lines = [f"differs: {printable(line)}" for line in report.failures]
-        yield Text("\n".join(lines or ["nothing was compared"]), "red")
+    yield Text("\n".join(map(printable, report.verdict)), "green" if report.agree else "red")
 
 
 def render_check(found: CheckReport) -> Iterator[Table | Text]:
@@ -371,7 +374,18 @@ def _paragraph(lines: Iterable[str], style: str) -> Text:
     return Text.assemble((first, style), *(f"\n{line}" for line in rest))
 
 
-def _side(side: SideReport) -> str:
+def side_names(left: SideReport, right: SideReport) -> tuple[str, str]:
+    """Short names that tell two sides apart: by model, and by what else they differ in."""
+    one, other = PurePath(left.model).name, PurePath(right.model).name
+    for what in ("device", "selection", "precision", "records"):
+        parts = getattr(left, what), getattr(right, what)
+        if one == other and parts[0] != parts[1]:
+            one, other = (f"{one}, {part or 'unknown'}" for part in parts)
+    return (one, other) if one != other else (f"{one}, left", f"{other}, right")
+
+
+def side_text(side: SideReport) -> str:
+    """All that is known of a side."""
     where = f" on {side.device}" if side.device else ""
     selection = None if side.selection is None else f"selection by {side.selection}"
     parts = ", ".join(filter(None, (f"{side.model}{where}", side.precision, selection)))
@@ -402,18 +416,25 @@ def _worst(found: DetectionsReport, tolerance: Tolerance) -> Iterator[Table | Te
     yield Text()
     table = _table("worst pictures", COLUMNS)
     for picture in worst:
-        frame = "" if picture.frame is None else f" frame {picture.frame}"
-        table.add_row(
-            Text(printable(_file(picture.source)) + frame, "" if picture.agrees else "red"),
-            str(picture.pairs),
-            str(picture.over),
-            f"{picture.largest_score_difference:.2g}",
-            f"{picture.largest_corner_difference:.2g}",
-            str(picture.order),
-            Text(_boxes(picture.missing)),
-            Text(_boxes(picture.extra)),
-        )
+        name, *cells = picture_row(picture)
+        texts = (f"{one:.2g}" if isinstance(one, float) else str(one) for one in cells)
+        table.add_row(Text(str(name), "" if picture.agrees else "red"), *map(Text, texts))
     yield table
+
+
+def picture_row(picture: PictureReport) -> tuple[str | int | float, ...]:
+    """What `COLUMNS` have of a picture."""
+    frame = "" if picture.frame is None else f" frame {picture.frame}"
+    return (
+        printable(_file(picture.source)) + frame,
+        picture.pairs,
+        picture.over,
+        picture.largest_score_difference,
+        picture.largest_corner_difference,
+        str(picture.order),
+        _boxes(picture.missing),
+        _boxes(picture.extra),
+    )
 
 
 def _file(source: str) -> str:

@@ -37,7 +37,7 @@ from detcli.model.zoo import find
 from detcli.run.batches import BatchDetector, prepare_for
 from detcli.run.machine import describe_run
 from detcli.run.sides import DetectorSide, GraphSide, precision_in, rows_of
-from detcli.sink.page import render
+from detcli.sink.page import Shown
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import Item, load_in_time
 from detcli.source.sources import InputGuard, Sources
@@ -292,7 +292,7 @@ def compare_running(
                 if pair:
                     results.certify(item.origin, picture=picture)
                     fields = Record(item.origin, 0, "", "", picture, pair[0]).to_json()
-                    results.add(fields, pair, partial(render, picture.pixels))
+                    results.add(fields, pair, partial(Shown, picture.pixels, item.origin.path))
                 else:
                     report.compared += 1
                 if outputs is not None:

@@ -463,7 +463,7 @@ def _compare(
         digest = left.get("sha256") or right.get("sha256")
         results.certify(Origin(source, finder.path_of(source), frame), digest)
     shown = cast("RecordJson", {**left, "model": "", "device": ""})  # which the facts name
-    results.add(shown, [*map(_found, pair, names)], partial(finder.rendering, left))
+    results.add(shown, [*map(_found, pair, names)], partial(finder.shown, left))
 
 
 def _problem(results: Results, left: RecordJson, right: RecordJson) -> str:

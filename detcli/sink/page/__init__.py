@@ -1,6 +1,7 @@
 """Page: records become entries of a result page, with pictures, thumbnails, and what made it."""
 
 import contextlib
+import logging
 import platform
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -28,6 +29,9 @@ from detcli.core.text import printable
 from detcli.core.values import Shape
 from detcli.sink.draw import BLACK, PALETTE, ZONE_COLOURS, Colour, colour_of, ink
 from detcli.sink.page.folder import PageFolder
+from detcli.source.decode import browser_shows
+
+log = logging.getLogger(__name__)
 
 # Pixels of the longer side, at most, and quality of the JPEG; smaller pictures keep their size.
 PICTURE, THUMBNAIL = (1280, 85), (320, 75)
@@ -37,21 +41,20 @@ MADE_BY = ("model", "device", "precision")
 COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
 
 
-class Rendering(NamedTuple):
-    """A picture as the page shows it: two JPEGs."""
+class Shown(NamedTuple):
+    """An upright picture, which the page shows as a copy, or where it is."""
 
-    picture: bytes
-    thumbnail: bytes
+    pixels: Image
+    file: Path | None = None  # which has them, as they are
 
 
-def render(pixels: Image) -> Rendering:
-    """Make what the page shows of an upright picture.
+def render(pixels: Image, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    """Make a JPEG of each size; `sizes` have the longer side, at most, and the quality.
 
     Raises:
         OutputError: It cannot be encoded.
     """
-    made = []
-    for side, quality in (PICTURE, THUMBNAIL):
+    for side, quality in sizes:
         size = pixels.shape[0], pixels.shape[1]
         smaller = Letterbox.fit(size, (side, side), enlarge=1).resized
         if smaller != size:
@@ -59,8 +62,7 @@ def render(pixels: Image) -> Rendering:
         encoded, data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
         if not encoded:
             raise OutputError("cannot encode a picture of the page", "leave out --report")
-        made.append(data.tobytes())
-    return Rendering(*made)
+        yield data.tobytes()
 
 
 @frozen
@@ -71,6 +73,7 @@ class BoxKind:
     colour: Colour  # of its boxes, BGR
     dashed: bool = False  # whether its boxes are
     wrong: bool = True  # whether pictures with such boxes come first
+    side: int | None = None  # the only side that has such boxes, 0 or 1; None for both
 
 
 class Row(NamedTuple):
@@ -91,6 +94,29 @@ class Table(NamedTuple):
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str | int | float | None]]
+    pictures: Sequence[Sequence[int]] = ()  # for each row, the records that it is about
+
+
+class Curves(NamedTuple):
+    """A diagram whose axes go from 0 to 1: a line for each class, and a last one for all."""
+
+    title: str
+    axes: tuple[str, str]
+    # of each line its name, boxes, the figure beside the name, and heights in equal steps
+    lines: Sequence[tuple[str, int, float, Sequence[float]]]
+    marked: float | None = None  # a place on the first axis
+
+
+class Conclusion(NamedTuple):
+    """What a comparison found."""
+
+    summary: Sequence[str] = ()  # a sentence for each thing
+    tables: Sequence[Table] = ()
+    curves: Sequence[Curves] = ()
+    agree: bool | None = None  # the verdict, if there is one
+
+
+NOTHING = Conclusion()
 
 
 @frozen
@@ -100,6 +126,7 @@ class About:
     command: str  # predict, report, verify or eval
     facts: Sequence[tuple[str, str]] = ()  # name and value of whatever the detections depend on
     kinds: Sequence[BoxKind] = ()  # what a comparison may say of boxes
+    sides: Sequence[str] = ()  # names of the two that are compared
     floor: float = 0.0  # detections score above it
     places: Sequence[Shape] = ()  # zones and lines, which are drawn on each picture
 
@@ -121,7 +148,8 @@ class Page:
 
     It can be opened at any moment, and shows what was added until then. Memory does not grow with
     the number of records. The files of `inputs` are never removed. If `resumed`, records are added
-    to those of the page that is there.
+    to those of the page that is there. If `linked`, it shows picture files where they are, wherever
+    browsers show them alike, and a warning says how many pictures are copies.
 
     Raises:
         UsageError: The folder has something else in it, or another run is writing to it.
@@ -129,30 +157,39 @@ class Page:
     """
 
     def __init__(
-        self, path: Path, about: About, inputs: Container[Path] = (), *, resumed: bool = False
+        self,
+        path: Path,
+        about: About,
+        inputs: Container[Path] = (),
+        *,
+        resumed: bool = False,
+        linked: bool = False,
     ) -> None:
         self._folder = PageFolder(path, inputs, resumed=resumed)
+        self._linked = linked
         self._about = about
         self._begun = iso_time(datetime.now(UTC))
         self._classes: dict[tuple[int, str], int] = {}
         self._videos: dict[str, _Video] = {}  # by source; of files only the one that is read
-        self._video_count = self._pictures = 0
+        self._video_count = self._pictures = self._records = self._copies = 0
         self._facts: dict[tuple[str, str], None] = {}  # what made the records, of few kinds
         self._has_begun = False
 
     def add(
         self,
         fields: RecordJson,
-        rendering: Callable[[], Rendering | None] | str | None,
+        picture: Callable[[], Shown | None] | Fields | None,
         rows: Sequence[Row] | None = None,
-    ) -> None:
-        """Add a record.
+        film: Path | None = None,
+    ) -> int:
+        """Add a record; returns its number.
 
         Args:
             fields: The record.
-            rendering: Makes its picture, if one is kept; or the picture's name, if it is stored
-                already; None if there is none.
+            picture: Gets its picture, if one is kept; or what `store` has returned; None if there
+                is none.
             rows: Its boxes; None for its detections.
+            film: The annotated video that has this frame.
         """
         self._begin()
         entry: Fields = {"source": printable(fields["source"])}
@@ -170,34 +207,47 @@ class Page:
                 rows = [Row(x["class_id"], x["class_name"], x["score"], box_of(x)) for x in found]
                 entry |= _watched(found)
             self._add_rows(entry, rows)
-        gone = self._add_picture(entry, fields, rendering)
+        gone = self._add_picture(entry, fields, picture, film)
         if self._folder.add(entry):
             self._describe("running")
         for name in gone:
             self._folder.remove_picture(name)
+        self._records += 1
+        return self._records - 1
 
-    def close(self, summary: Sequence[str] = (), tables: Sequence[Table] = ()) -> None:
+    def close(self, conclusion: Conclusion = NOTHING) -> None:
         """Say how the run ended: early, if an exception is on its way.
 
-        A run that fails before its first record leaves the page that was there. `summary` has a
-        sentence for each thing that a comparison found, `tables` its figures.
+        A run that fails before its first record leaves the page that was there.
         """
         failed = sys.exception() is not None
         try:
             if self._has_begun or not failed:
                 self._begin()
-                self._describe("stopped" if failed else "complete", summary, tables)
+                self._describe("stopped" if failed else "complete", conclusion)
         finally:
             self._folder.close()
+        if self._linked and self._copies:
+            log.warning(
+                "%d of %d pictures of the page are copies: they are in no file of their own, or in "
+                "one that a browser may show otherwise",
+                *(self._copies, self._pictures),
+            )
 
-    def store(self, rendering: Callable[[], Rendering | None]) -> str | None:
-        """Write a picture whose record comes later; returns its name, None if there is none."""
+    def store(self, picture: Callable[[], Shown | None]) -> Fields:
+        """Write a picture whose record comes later, and return what the record then says of it."""
         self._begin()
-        shown = rendering()
+        shown = picture()
         if shown is None:
-            return None
+            return {}
         self._pictures += 1
-        return self._folder.write_picture(self._pictures - 1, *shown)
+        if self._linked and shown.file is not None and browser_shows(shown.file):
+            where, sizes = {"original": self._folder.address_of(shown.file)}, [THUMBNAIL]
+        else:
+            where, sizes = {}, [PICTURE, THUMBNAIL]
+            self._copies += 1
+        name = self._folder.write_picture(self._pictures - 1, *render(shown.pixels, sizes))
+        return {"picture": name, **where}
 
     def describe(self, about: About) -> None:
         """Say more of the run than was known when it began."""
@@ -214,34 +264,29 @@ class Page:
             self._has_begun = True
             self._describe("running")
 
-    def _describe(
-        self, state: str, summary: Sequence[str] = (), tables: Sequence[Table] = ()
-    ) -> None:
+    def _describe(self, state: str, conclusion: Conclusion = NOTHING) -> None:
         about = self._about
         facts = [*self._facts, *about.facts, ("detcli", __version__)]
-        self._folder.describe({
+        said = {
             "command": about.command,
             "state": state,
             "begun": self._begun,
             "ended": None if state == "running" else iso_time(datetime.now(UTC)),
-            "facts": [[name, printable(value)] for name, value in dict.fromkeys(facts)],
-            "kinds": [[one.name, *_hex(one.colour), one.dashed, one.wrong] for one in about.kinds],
+            "facts": [*dict.fromkeys(facts)],
+            "kinds": [
+                [one.name, *_hex(one.colour), one.dashed, one.wrong, one.side]
+                for one in about.kinds
+            ],
             "palette": [_hex(colour_of(number)) for number in range(len(PALETTE))],  # of tracks
+            "sides": about.sides,
             "floor": about.floor,
             "places": [  # colours, whether they are fractions, and points
                 [one.name, *_hex(colour_of(number)), one.fractions, [*chain(*one.points)]]
                 for number, one in enumerate(about.places, start=ZONE_COLOURS)
             ],
-            "summary": [printable(one) for one in summary],
-            "tables": [
-                [
-                    one.title,
-                    list(one.columns),
-                    [[printable(c) if isinstance(c, str) else c for c in row] for row in one.rows],
-                ]
-                for one in tables
-            ],
-        })  # fmt: skip
+            **conclusion._asdict(),
+        }
+        self._folder.describe({name: _legible(value) for name, value in said.items()})
 
     def _add_rows(self, entry: Fields, rows: Sequence[Row]) -> None:
         found, new = [], []
@@ -266,18 +311,20 @@ class Page:
         self,
         entry: Fields,
         fields: RecordJson,
-        rendering: Callable[[], Rendering | None] | str | None,
+        picture: Callable[[], Shown | None] | Fields | None,
+        film: Path | None,
     ) -> list[str]:
         """Write a record's picture, if one is kept; returns those that are kept no more."""
         video = self._video(entry, fields)
         if video is None or video.frames % video.stride == 0:
-            stored = rendering
-            if callable(rendering):
-                stored = self.store(rendering) if "detections" in fields else None
-            if stored is not None:
-                entry["picture"] = stored
+            if not callable(picture):
+                entry |= picture or {}
+            elif "detections" in fields:
+                entry |= self.store(picture)
         if video is None:
             return []
+        if film is not None and not video.frames:
+            entry["film"] = self._folder.address_of(film)
         if "picture" in entry:
             video.kept.append((video.frames, entry["picture"]))
         video.frames += 1
@@ -313,12 +360,15 @@ class PageSink:
         self._page, self._only_detections = page, only_detections
 
     def write(self, record: Record) -> None:
-        def rendering() -> Rendering | None:
+        def picture() -> Shown | None:
             if record.picture is None or (self._only_detections and not record.detections):
                 return None
-            return render(record.picture.pixels)
+            return Shown(record.picture.pixels, record.origin.path)
 
-        self._page.add(record.to_json(), rendering)
+        films = [path for path in record.saved if path.suffix == ".mp4"]
+        # One without the other frames has other times.
+        film = films[0] if films and not self._only_detections else None
+        self._page.add(record.to_json(), picture, film=film)
 
     def close(self) -> None:
         self._page.close()
@@ -343,6 +393,13 @@ def _hex(colour: Colour) -> tuple[str, str]:
     """A colour and that of text on it, as CSS has them."""
     blue, green, red = colour
     return f"#{red:02x}{green:02x}{blue:02x}", "#000" if ink(colour) == BLACK else "#fff"
+
+
+def _legible(value: object) -> object:
+    """A value for JSON whose texts show nothing but characters; a named tuple is a list."""
+    if isinstance(value, str):
+        return printable(value)
+    return [*map(_legible, value)] if isinstance(value, Sequence) else value
 
 
 UNSAID: tuple[object, ...] = (None, False, "", [], {})  # values of settings that change nothing

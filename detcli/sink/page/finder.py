@@ -11,7 +11,7 @@ from detcli.core.errors import InputError
 from detcli.core.geometry import Image, Picture
 from detcli.core.record import Origin, RecordJson, name_of
 from detcli.core.text import is_object
-from detcli.sink.page import Rendering, render
+from detcli.sink.page import Shown
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import load_file
 from detcli.source.loading import STDIN, Item, load_in_time
@@ -29,13 +29,14 @@ class Finder:
     lost: int = 0  # records whose picture was not found, or is another one
     _video: "_FrameReader | None" = field(default=None, init=False)
 
-    def rendering(self, record: RecordJson) -> Rendering | None:
-        """What a page shows of the picture of a record; None, and counted, if it is lost."""
+    def shown(self, record: RecordJson) -> Shown | None:
+        """The picture of a record, for a page; None, and counted, if it is lost."""
         picture = self.picture(record)
         if picture is None:
             self.lost += 1
             return None
-        return render(picture.pixels if self.edit is None else self.edit(record, picture.pixels))
+        pixels = picture.pixels if self.edit is None else self.edit(record, picture.pixels)
+        return Shown(pixels, None if "frame" in record else self.path_of(name_of(record)))
 
     def close(self) -> None:
         """Close the video that was read last."""

@@ -18,6 +18,7 @@ from importlib import resources
 from io import FileIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.files import NO_LINK, NO_WAIT, AppendedFile, lock, make_folder, write_file, writing
@@ -98,15 +99,26 @@ class PageFolder:
             self._end_chunk()
         return begins
 
-    def write_picture(self, number: int, picture: bytes, thumbnail: bytes) -> str:
-        """Write a picture of this run; returns its name, for `remove_picture` and the page."""
+    def write_picture(self, number: int, *sizes: bytes) -> str:
+        """Write a picture of this run: a copy, if there is one, and then the thumbnail.
+
+        Returns its name, for `remove_picture` and the page.
+        """
         name = f"{self.run}/{number // 1000}/{number}"
-        for kind, data in (("pictures", picture), ("thumbnails", thumbnail)):
+        for kind, data in zip(("pictures", "thumbnails")[-len(sizes) :], sizes, strict=True):
             path = self._real / kind / f"{name}.jpg"
             if not path.parent.exists():
                 make_folder(path.parent)
             write_file(path, data)
         return name
+
+    def address_of(self, path: Path) -> str:
+        """The address that a file elsewhere has on the page: relative, but for another drive's."""
+        try:
+            relative = os.path.relpath(path.resolve(), self._real)
+        except ValueError:
+            return path.resolve().as_uri()
+        return quote(os.fsencode(relative.replace(os.sep, "/")))
 
     def remove_picture(self, name: str) -> None:
         """Remove a picture that the page shows no more."""

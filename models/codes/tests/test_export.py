@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 from codes.export import (
     CONF,
-    PREPROCESS,
+    CONFS,
     Deployed,
     better_scale,
     describe,
@@ -24,8 +24,7 @@ from codes.symbols import NAMES
 
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Layout, Preprocessing
-from detcli.model.preprocessing import change
-from detcli.model.recognise import recognise
+from detcli.model.recognise import read_graph
 
 SIDE = 96
 
@@ -197,7 +196,7 @@ def test_a_class_that_the_file_lacks_starts_untrained(exported):
 
 
 def test_detcli_recognises_it(exported):
-    contract = recognise(onnx.shape_inference.infer_shapes(onnx.load(exported)), "codes.onnx")
+    contract = read_graph(onnx.shape_inference.infer_shapes(onnx.load(exported)), "codes").contract
     assert contract.layout is Layout.BODY
     assert contract.box_format is BoxFormat.XYXY
     assert contract.names == NAMES
@@ -205,7 +204,9 @@ def test_detcli_recognises_it(exported):
     assert contract.default_size == (640, 640)
     assert contract.warnings == ()
     assert contract.conf == CONF
-    assert change(Preprocessing(), PREPROCESS) == Preprocessing(enlarge=1)
+    assert contract.class_conf == tuple(enumerate(CONFS[name] for name in NAMES))
+    assert str(contract.tile) == "1024,overlap=0.2,crowd=10"
+    assert contract.preprocessing == Preprocessing(enlarge=1)
 
 
 def test_the_file_contains_no_paths(exported):

@@ -4,11 +4,13 @@ import contextlib
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from detcli.backend.cuda.memory import PictureMemory, Ring, is_page_locked
+from detcli.backend.cuda import memory as module
+from detcli.backend.cuda.memory import SHARE, PictureMemory, Ring, is_page_locked
 
 pytest.importorskip("cuda.core", reason='cuda-core is not installed: pip install "detcli[cuda]"')
 
@@ -71,8 +73,12 @@ def test_larger_memory_that_is_idle_is_used_before_any_is_freed(memory, driver):
     assert is_page_locked(two)
 
 
-def test_the_limit_follows_the_batches(fake_gpu, driver):
-    memory = PictureMemory(fake_gpu, limit=4 * LOCKED, most=8 * LOCKED)
+@pytest.mark.parametrize(("most", "total"), [(8, 1000), (1000, 8 * SHARE)])
+def test_the_limit_follows_the_batches(most, total, fake_gpu, driver, monkeypatch):
+    monkeypatch.setattr(module, "MOST", most * LOCKED)
+    machine = SimpleNamespace(total=total * LOCKED)
+    monkeypatch.setattr(module.psutil, "virtual_memory", lambda: machine)
+    memory = PictureMemory(fake_gpu, limit=4 * LOCKED)
     memory.follow(LOCKED)
     kept = [memory.allocate(SIZE) for _ in range(7)]
     assert [is_page_locked(one) for one in kept] == [True] * 6 + [False]

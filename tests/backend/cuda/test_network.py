@@ -377,6 +377,19 @@ def test_graphs_are_used_unless_refused(wish, properties, uses_graph, opened, ma
     assert (told["device_id"], told["user_compute_stream"]) == ("1", "32512")
 
 
+@pytest.mark.usefixtures("opened")
+@pytest.mark.parametrize("wish", [None, True])
+@pytest.mark.parametrize("blocks", [False, True])
+def test_a_request_is_told_that_large_batches_go_without_graphs(
+    wish, blocks, make_model, monkeypatch, recwarn
+):
+    monkeypatch.setattr(module, "BLOCKS_WHILE_REPLAYING", blocks)
+    options = DeviceOptions(cuda_graph=wish)
+    open_network(prepare(make_model()), Device.parse("cuda"), 1, options)
+    told = ["batches of 8 and more" in str(one.message) for one in recwarn]
+    assert told == [True] * bool(wish and blocks)
+
+
 @pytest.mark.parametrize("wish", [None, True])
 def test_a_refused_capture_is_warned_about_if_graphs_were_requested(
     wish, opened, make_model, caplog, recwarn

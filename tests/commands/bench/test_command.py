@@ -16,6 +16,8 @@ from detcli.commands.bench import parse_percentage
 
 SHORT = ("--seconds", "0.05", "--cold-starts", "0", "--device", "cpu")
 
+HELP = {"help_option_names": ["-h", "--help"]}  # a command keeps those of its first context
+
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
@@ -134,7 +136,7 @@ def test_the_commands_of_the_documentation_parse():
     assert len(lines) == 4
     command = typer.main.get_command(app).get_command(None, "bench")
     for line in lines:
-        command.make_context("bench", shlex.split(line))
+        command.make_context("bench", shlex.split(line), **HELP)
 
 
 def circular(path):

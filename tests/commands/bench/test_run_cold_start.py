@@ -10,16 +10,11 @@ from commands.bench.requests import bench_config
 from detcli.cli.app import app
 from detcli.commands.bench import run as module
 from detcli.commands.bench.report import ColdStart
-from detcli.commands.bench.run import measure_cold_start, predict_command, process_error
-from detcli.core.errors import (
-    CheckError,
-    DetcliError,
-    DeviceError,
-    InputError,
-    ModelError,
-    UsageError,
-)
+from detcli.commands.bench.run import measure_cold_start, predict_command
+from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
+
+HELP = {"help_option_names": ["-h", "--help"]}  # a command keeps those of its first context
 
 
 def test_a_cold_start(make_model):
@@ -46,33 +41,12 @@ def test_a_model_that_cannot_be_used_fails_as_predict_does(tmp_path):
     assert caught.value.hint
 
 
-SAID = "detcli: warning: x\ndetcli: what is wrong\n  hint: do that\n"
-
-
-@pytest.mark.parametrize(
-    ("code", "stderr", "kind", "message", "hint"),
-    [
-        *(
-            (kind.exit_code, SAID, kind, "what is wrong", "do that")
-            for kind in (DetcliError, UsageError, InputError, ModelError, DeviceError, CheckError)
-        ),
-        (4, "detcli: x\n  hint: y\ndetcli: what is wrong\n", ModelError, "what is wrong", ""),
-        (-9, "", DetcliError, "exited with status -9", ""),
-        (-11, "odd\nSegmentation fault\n\n", DetcliError, "Segmentation fault", ""),
-    ],
-)
-def test_a_failure_keeps_its_exit_code(code, stderr, kind, message, hint):
-    error = process_error(code, stderr)
-    assert type(error) is kind
-    assert (str(error), error.hint) == (message, hint)
-
-
 def parsed(picture, **given):
     """What Typer makes of the command's arguments."""
     command = predict_command(bench_config(**given), Path(picture))
     assert command[1:4] == ["-m", "detcli", "predict"]
     predict = typer.main.get_command(app).get_command(None, "predict")
-    return predict.make_context("predict", command[4:]).params
+    return predict.make_context("predict", command[4:], **HELP).params
 
 
 def test_predict_runs_the_same_model_in_the_same_way():

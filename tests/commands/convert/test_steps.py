@@ -126,6 +126,22 @@ def test_metadata_is_updated():
         converted(convolution_model.build(size=None, metadata=METADATA), imgsz=100)
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "why"),
+    [
+        ("detcli.conf", "high", "--metadata detcli.conf is 'high', not a number from 0 to 1"),
+        ("detcli.conf", "0.4,cat=0.3", "detcli.conf is '0.4,cat=0.3'"),
+        ("detcli.nms", "0.7", "its head gives one box"),
+        ("detcli.tile", "0", "not a size in pixels, as in 1024,crowd=10$"),
+    ],
+)
+def test_recommendations_that_would_be_ignored_are_refused(key, text, why):
+    model = convolution_model.build(metadata={"names": "['red', 'green', 'blue']"})
+    with pytest.raises(UsageError, match=why):
+        converted(model, metadata={key: text})
+    assert entries(converted(model, metadata={key: ""}, batch=2).model).get(key) is None
+
+
 def test_names_of_other_classes_are_refused(tmp_path):
     (tmp_path / "names.txt").write_text("one\ntwo\n")
     with pytest.raises(UsageError, match="has 2 names, the model has 3"):

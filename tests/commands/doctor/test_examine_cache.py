@@ -12,6 +12,7 @@ from detcli.core.errors import OutputError
 
 HASH = "0123456789abcdef" * 4
 OWN = [
+    f"tuned/{HASH}/a-int8.onnx",
     f"prepared/{HASH}-1.contract",
     f"prepared/{HASH}-1-cxcywh.contract",
     f"prepared/{HASH}.graph",
@@ -41,6 +42,7 @@ OTHERS = [
     "sent/holiday.jpg",
     "hub/holiday.jpg",
     "sent-mail/holiday.jpg",
+    "tuned/holiday.jpg",
 ]
 
 
@@ -54,7 +56,7 @@ def sizes(cache):
     return {part.name: (part.files, part.size_bytes) for part in cache.parts}
 
 
-NOTHING = dict.fromkeys(("prepared", "kernels", "tensorrt", "sent", "hub"), (0, 0))
+NOTHING = dict.fromkeys(("prepared", "kernels", "tensorrt", "sent", "hub", "tuned"), (0, 0))
 
 
 def test_a_cache_that_does_not_exist_yet(cache):
@@ -70,7 +72,14 @@ def test_only_detclis_files_are_counted_and_cleared(cache):
     clear_cached()
     assert list(cache.iterdir()) == []  # nor do empty folders stay
     put(cache, OWN + OTHERS)
-    assert [*sizes(describe_cache()).values()] == [(5, 25), (2, 10), (3, 15), (2, 10), (1, 5)]
+    assert [*sizes(describe_cache()).values()] == [
+        (5, 25),
+        (2, 10),
+        (3, 15),
+        (2, 10),
+        (1, 5),
+        (1, 5),
+    ]
     assert clear_cached() == 5 * len(OWN)
     assert {str(p.relative_to(cache)) for p in cache.rglob("*") if p.is_file()} == set(OTHERS)
     found = describe_cache(45)

@@ -84,6 +84,10 @@ def test_matches_are_those_of_pycocotools(seed):
         assert found.curve.boxes == boxes > 0
 
 
+def counts(evaluator, confidence):
+    return {pair: len(where) for pair, where in evaluator.confusions(confidence).items()}
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_confusions_are_the_matches_of_pycocotools_across_categories(seed):
     pictures = random_pictures(np.random.default_rng(seed), 30)
@@ -101,7 +105,7 @@ def test_confusions_are_the_matches_of_pycocotools_across_categories(seed):
             one["gtIds"], one["gtMatches"][0], one["gtIgnore"], strict=True
         ):
             expected[labels[number]["category_id"], None] += not match and not ignored
-    assert Evaluator(pictures, range(3)).confusions(0.3) == expected
+    assert counts(Evaluator(pictures, range(3)), 0.3) == +expected
     assert len(+expected) > 9  # every kind, and some categories for others
 
 
@@ -129,7 +133,20 @@ def test_a_hundred_detections_of_a_class_take_part_but_all_are_confused():
     overall, _ = score(pictures)
     assert overall.metrics.map50_95 == 0
     assert overall.curve.counts(0) == (0, 100)
-    assert Evaluator(pictures, [0]).confusions(0.4) == {(0, 0): 1, (None, 0): 149}
+    assert counts(Evaluator(pictures, [0]), 0.4) == {(0, 0): 1, (None, 0): 149}
+
+
+def test_confusions_and_outcomes_say_where():
+    other = (70.0, 70.0, 9.0, 9.0)
+    pictures = [
+        compared(5, [(BOX, 0, {})], [(BOX, 1, 0.9)]),
+        compared(7, [(BOX, 0, {}), (other, 1, {})], [HIT, (BOX, 1, 0.8)]),
+    ]
+    evaluator = Evaluator(pictures, range(2))
+    assert evaluator.confusions(0.3) == {
+        (0, 0): [7], (0, 1): [5], (1, None): [7], (None, 1): [7],
+    }  # fmt: skip
+    assert evaluator.outcomes(0.3)[7][0].label == [*BOX]
 
 
 @given(

@@ -4,7 +4,7 @@ import pytest
 from comparisons import compared, random_pictures
 
 from detcli.commands.eval.evaluator import IOU, Evaluator
-from detcli.commands.eval.figures import FILES, plot
+from detcli.commands.eval.figures import FILES, curves_of, plot
 from detcli.commands.eval.report import Confusion, Confusions
 from detcli.core.errors import OutputError
 
@@ -13,11 +13,11 @@ def plotted(pictures, names, title="a model"):
     evaluator = Evaluator(pictures, range(len(names)))
     overall, by_category = evaluator.score()
     rows = tuple(
-        Confusion(*(None if index is None else names[index] for index in pair), count)
-        for pair, count in evaluator.confusions(0.3).items()
+        Confusion(*(None if index is None else names[index] for index in pair), len(where))
+        for pair, where in evaluator.confusions(0.3).items()
     )
     scores = [(names[index], one) for index, one in by_category.items()]
-    return title, [*scores, ("all", overall)], Confusions(0.3, IOU, rows), 0.001
+    return title, [*scores, ("all", overall)], Confusions(0.3, IOU, rows)
 
 
 @pytest.mark.parametrize("count", [3, 40])
@@ -57,3 +57,18 @@ def test_a_folder_that_cannot_be_made(tmp_path, random):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError):
         plot(tmp_path / "file" / "folder", *plotted(random_pictures(random, 3, 1), ["a"]))
+
+
+def test_curves_are_the_figures_of_the_evaluator(random):
+    _, scores, confusions = plotted(random_pictures(random, 20), list("abc"))
+    precision, f1 = curves_of(scores, confusions.conf)
+    by_name = dict(scores)
+    for name, boxes, figure, heights in precision.lines:
+        one = by_name[name]
+        assert (boxes, figure) == (one.curve.boxes, one.metrics.map50)
+        np.testing.assert_allclose(heights, one.precision, atol=5e-4)
+    for name, _, figure, heights in f1.lines:
+        expected = [by_name[name].curve.quality(step / 100).f1 for step in range(101)]
+        np.testing.assert_allclose(heights, expected, atol=5e-4)
+        assert figure == pytest.approx(by_name[name].curve.f1.max(), abs=5e-4)
+    assert [name for name, *_ in f1.lines] == ["a", "b", "c", "all"]

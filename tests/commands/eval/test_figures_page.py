@@ -41,19 +41,35 @@ def test_the_figures_are_those_of_the_report(evaluated):
     report, entries, run = evaluated
     assert run["summary"][0].startswith(f"mAP50-95 {report['metrics']['map50_95']:.3f}, mAP50")
     assert run["summary"][1].startswith("2 found, 1 false positives, 1 missed")
-    (title, columns, rows), confusions = run["tables"]
+    (title, columns, rows, places), missed, false = run["tables"]
     assert title == "By class"
+    assert places[0] == [1]  # where a row leads
     assert dict(zip(columns, rows[0], strict=True)) | {"AP50-95": 0, "AP50": 0} == {
         "class": "blue", "boxes": 0, "found": 0, "false positives": 1, "missed": 0,
         "AP50-95": 0, "AP50": 0,
     }  # fmt: skip
-    assert ["nothing", "blue", 1] in confusions[2]
-    assert ["green", "not found", 1] in confusions[2]
+    assert missed == ["Not found as anything", ["class", "times"], [["green", 1]], [[2]]]
+    assert false == ["Found where nothing is", ["class", "times"], [["blue", 1]], [[1]]]
 
     counts = report["confusions"]["counts"]
     right = sum(one["count"] for one in counts if one["true"] == one["found"])
     assert right == sum(row[6] == 0 for one in entries for row in one["found"])
     assert run["floor"] == report["confusions"]["conf"]
+
+
+def test_curves_and_sides_have_names(evaluated):
+    report, entries, run = evaluated
+    assert run["sides"] == ["colours.onnx", "labels"]
+    assert [kind[5] for kind in run["kinds"]] == [None, 0, 1]
+    assert entries[0]["found"][0][7:] == [None, 8, 8, 16, 16]  # the label that it matches
+    precision, f1 = run["curves"]
+    assert precision[:2] == ["Precision at IoU 0.5, with AP50", ["recall", "precision"]]
+    *_, (name, boxes, figure, heights) = precision[2]
+    assert (name, boxes, len(heights)) == ("all", 3, 101)
+    assert figure == report["metrics"]["map50"]
+    assert sum(heights) / 101 == pytest.approx(figure, abs=1e-3)
+    assert f1[3] == report["confusions"]["conf"]
+    assert f1[2][-1][3][99] == pytest.approx(2 * 2 / (3 + 3), abs=1e-3)  # all score 1
 
 
 @pytest.mark.parametrize(("option", "name"), [("--save-coco", "c.json"), ("--plots", "")])

@@ -228,12 +228,13 @@ def test_what_people_see(make_model):
 
 
 def test_what_people_see_of_other_detectors(make_model, tmp_path):
-    metadata = {"detcli.conf": "0.4,2=0.5", "names": str([*"abc"])}
+    metadata = {"detcli.conf": "0.4,2=0.5", "detcli.tile": "640,crowd=9", "names": str([*"abc"])}
     table = lines(make_model(tail="one-to-many", size=None, batch=None, metadata=metadata))
     expected = {
         "duplicates": "several boxes for each object",
         "NMS": "an IoU of 0.45 is recommended, and used unless --nms is given",
         "confidence": "0.4,c=0.5 is recommended, and used unless --conf is given",
+        "tiles": "640,overlap=0.2,crowd=9 is recommended, and used unless --tile is given",
         "anchors": "unknown; depends on the input size",
         "stride": "32, as in all YOLO detectors with three scales; the model gives none",
         "input size": "any; 640x640 unless --imgsz says otherwise",

@@ -259,6 +259,7 @@ def test_a_run_in_shards_tells_how_far_it_is(shards, invoke):
     said = invoke("status", shards.boxes, "--format", "table").stdout
     assert said.startswith("3 of 3 shards done, 0 at work, 10 inputs\nlast part ")
     assert "1 record with an error: DecodeError: " in said
+    assert "the rest" not in said
     done = invoke("status", shards.pictures)
     assert (done.returncode, "has no _manifest.jsonl" in done.stderr) == (2, True)
 

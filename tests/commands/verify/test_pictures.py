@@ -3,6 +3,8 @@
 import pages
 import pytest
 
+from detcli.commands.verify.report import SideReport, side_names
+
 
 @pytest.fixture
 def compare(verify, make_model, pictures, tmp_path):
@@ -27,7 +29,11 @@ def test_sides_that_agree(compare, make_model):
     assert kinds_of(entries, run) == [["on both sides"], ["on both sides"] * 2]
     assert all(row[2:6] == row[8:12] for one in entries[:2] for row in one["found"])
     assert "error" in entries[2]
-    assert run["summary"] == ["The two sides agree"]
+    verdict, left, right = run["summary"]
+    assert (verdict, run["agree"]) == ("the two sides agree", True)
+    assert left.startswith("left: colours.onnx on cpu, float32, selection by detcli")
+    assert right.startswith("right: same.onnx on cpu")
+    assert run["sides"] == ["colours.onnx", "same.onnx"]
     assert run["state"] == "complete"
     facts = dict(run["facts"])
     assert (facts["left model"], facts["right model"]) == ("colours.onnx", "same.onnx")
@@ -37,9 +43,23 @@ def test_sides_that_agree(compare, make_model):
 def test_sides_that_differ(compare, broken, tmp_path):
     code, entries, run = compare(broken)
     assert code == 6
-    assert kinds_of(entries, run)[0] == ["on the left only", "on the right only"]
-    assert run["summary"][0].startswith("100.00% of 6 boxes disagree")
+    assert kinds_of(entries, run)[0] == ["only colours.onnx", "only broken.onnx"]
+    assert run["summary"][0].startswith("differs: 100.00% of 6 boxes disagree")
+    assert run["agree"] is False
+    ((title, columns, rows, places),) = run["tables"]
+    assert (title, columns[0], columns[-1]) == ("Worst pictures", "picture", "extra")
+    assert sorted(places) == [[0], [1]]
+    assert rows[0][0] == entries[places[0][0]]["source"].split("/")[-1]
     assert len(pages.pictures(tmp_path / "page")) == 2
+
+
+def test_two_sides_of_one_model_are_told_apart_by_what_differs():
+    def named(**more):
+        return side_names(SideReport("a/m.onnx"), SideReport("b/m.onnx", **more))
+
+    assert side_names(SideReport("a.onnx"), SideReport("b.onnx")) == ("a.onnx", "b.onnx")
+    assert named(device="cpu") == ("m.onnx, unknown", "m.onnx, cpu")
+    assert named() == ("m.onnx, left", "m.onnx, right")
 
 
 def test_a_refused_run_leaves_the_page(verify, compare, make_model, pictures, tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import tracemalloc
+from functools import partial
 
 import cv2
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from sample_records import failed_frame, failure, feed, frame, picture
 
 from detcli.sink import page as module
-from detcli.sink.page import About, BoxKind, Page, PageSink, Row, Table, render
+from detcli.sink.page import About, BoxKind, Conclusion, Curves, Page, PageSink, Row, Shown, Table
 
 
 def fields(source="a.jpg", **more):
@@ -18,7 +19,7 @@ def fields(source="a.jpg", **more):
 
 
 def grey(shade=100, size=(40, 60)):
-    return lambda: render(np.full((*size, 3), shade, np.uint8))
+    return lambda: Shown(np.full((*size, 3), shade, np.uint8))
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_pictures_are_made_smaller_and_never_larger():
         ((3000, 4000), (960, 1280), (240, 320)),
         ((1, 70_000), (1, 1280), (1, 320)),
     ):
-        made = render(np.zeros((*size, 3), np.uint8))
+        made = [*module.render(np.zeros((*size, 3), np.uint8), [module.PICTURE, module.THUMBNAIL])]
         shapes = [cv2.imdecode(np.frombuffer(data, np.uint8), 1).shape[:2] for data in made]
         assert shapes == expected
 
@@ -144,22 +145,26 @@ def test_many_videos_take_no_memory(page):
 
 
 def test_a_comparison_has_kinds_counterparts_and_tables(page):
-    about = About("verify", kinds=[BoxKind("missing", (0, 94, 213), dashed=True)], floor=0.25)
+    kinds = [BoxKind("missing", (0, 94, 213), dashed=True, side=0)]
+    about = About("verify", kinds=kinds, sides=("a", "b"), floor=0.25)
     made = Page(page, about)
     rows = [
         Row(0, "cat", 0.9, [1, 2, 3, 4], 0, (0.8, [2, 3, 4, 5])),
         Row(0, "cat", None, [1, 2, 3, 4], 0),
     ]
     made.add(fields(), grey(), rows)
-    made.close(
-        ["1 box is missing"], [Table("Classes", ["class", "AP"], [["c\0t", None], ["b", 1]])]
-    )
+    table = Table("Classes", ["class", "AP"], [["c\0t", None], ["b", 1]], [[0], []])
+    curves = Curves("F1", ("confidence", "F1"), [("c\0t", 3, 0.5, [0, 0.5])], 0.25)
+    made.close(Conclusion(["1 box is missing"], [table], [curves], agree=False))
     (entry,) = pages.entries(page)
     assert entry["found"] == [[0, 0.9, 1, 2, 3, 4, 0, 0.8, 2, 3, 4, 5], [0, None, 1, 2, 3, 4, 0]]
     (run,) = pages.runs(page)
-    assert run["kinds"] == [["missing", "#d55e00", "#000", True, True]]
+    assert run["kinds"] == [["missing", "#d55e00", "#000", True, True, 0]]
+    assert run["sides"] == ["a", "b"]
     assert run["summary"] == ["1 box is missing"]
-    assert run["tables"] == [["Classes", ["class", "AP"], [["c\\x00t", None], ["b", 1]]]]
+    assert run["tables"] == [["Classes", ["class", "AP"], [["c\\x00t", None], ["b", 1]], [[0], []]]]
+    assert run["curves"] == [["F1", ["confidence", "F1"], [["c\\x00t", 3, 0.5, [0, 0.5]]], 0.25]]
+    assert run["agree"] is False
 
 
 def test_a_run_that_ends_early_says_so_but_before_its_first_record_leaves_the_page(page):
@@ -198,3 +203,45 @@ def test_frames_belong_to_their_video_whether_they_failed_or_not(page):
     shown = cv2.imread(str(page / f"pictures/{entries[0]['picture']}.jpg"))
     assert shown.shape == (40, 60, 3)
     assert np.abs(shown.astype(int) - 200).max() < 3
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Files of one picture: as browsers show it, and turned or of a format that they may not."""
+    folder = tmp_path / "pics"
+    folder.mkdir()
+    pixels = np.full((40, 60, 3), 90, np.uint8)
+    for name in ("a.jpg", "b é#.png", "c.webp", "d.bmp", "e.tif", "f.ppm"):
+        cv2.imwrite(str(folder / name), pixels)
+    png = (folder / "b é#.png").read_bytes()
+    (folder / "turned.png").write_bytes(png[:33] + png[33:].replace(b"IDAT", b"eXIfIDAT"))
+    return folder
+
+
+def test_files_that_browsers_show_alike_are_linked_and_others_copied(page, files, caplog):
+    made, pixels = Page(page, About("predict"), linked=True), np.zeros((40, 60, 3), np.uint8)
+    for path in sorted(files.iterdir()):
+        made.add(fields(path.name), partial(Shown, pixels, path))
+    made.close()
+    originals = {one["source"]: one.get("original") for one in pages.entries(page)}
+    assert originals == {
+        "a.jpg": "../pics/a.jpg",
+        "b é#.png": "../pics/b%20%C3%A9%23.png",
+        "c.webp": "../pics/c.webp",
+        "d.bmp": "../pics/d.bmp",
+        **dict.fromkeys(("e.tif", "f.ppm", "turned.png")),
+    }
+    assert len([*(page / "pictures").rglob("*.jpg")]) == 3
+    assert len([*(page / "thumbnails").rglob("*.jpg")]) == 7
+    assert "3 of 7 pictures of the page are copies" in caplog.text
+
+
+def test_a_saved_film_is_named_once_unless_frames_are_left_out_of_it(page, tmp_path):
+    def films(**options):
+        records = [frame(0), frame(1)]
+        for one in records:
+            one.saved.append(tmp_path / "out" / "film.mp4")
+        return [entry.get("film") for entry in save(page, *records, **options)]
+
+    assert films() == ["../out/film.mp4", None]
+    assert films(only_detections=True) == [None, None]

@@ -1,56 +1,14 @@
 """The page in a browser: Chromium opens it from the disk."""
 
-import numpy as np
 import pytest
-import sample_records
 from nasty_names import NASTY
-from sample_records import picture
+from pages import box, failure, grey, make, record
 
-from detcli.core.record import BOX
 from detcli.core.values import Shape
 from detcli.sink import page as module
 from detcli.sink.draw import colour_of
-from detcli.sink.page import About, BoxKind, Page, Row, Table, render
+from detcli.sink.page import About, BoxKind, Conclusion, Curves, Page, Row, Table
 from detcli.sink.page import folder as folders
-
-CLASSES = ("person", "car", "dog")
-
-
-@pytest.fixture
-def browser(chromium):
-    """A browser in which nothing goes wrong, and which loads nothing from elsewhere."""
-    chromium.messages(), chromium.requests()
-    yield chromium
-    assert chromium.messages() == []
-    outside = [name for name in chromium.requests() if "/" in name and "://" in name]
-    assert outside == []
-
-
-def box(class_id=0, score=0.5, sides=(10, 10, 50, 40), name=None):
-    name = CLASSES[class_id] if name is None else name
-    return {"class_id": class_id, "class_name": name, "score": score} | dict(
-        zip(BOX, map(float, sides), strict=True)
-    )
-
-
-def record(source, *boxes, **more):
-    return picture(source).to_json() | {"width": 80, "height": 60, "detections": boxes} | more
-
-
-def failure(source, message="it is torn", hint="fetch it again"):
-    return sample_records.failure(source, message, hint=hint).to_json()
-
-
-def grey(size=(60, 80)):
-    return render(np.full((*size, 3), 120, np.uint8))
-
-
-def make(path, records, about=About("predict", [("conf", "0.25")]), rows=None, **closing):  # noqa: B008
-    page, shown = Page(path, about), grey()
-    for number, one in enumerate(records):
-        page.add(one, lambda: shown, rows and rows[number])
-    page.close(**closing)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +44,7 @@ def test_it_shows_what_was_found(browser, many):
     assert first.get_attribute("aria-posinset") == "1"
     assert first.get_attribute("aria-setsize") == "400"
     assert browser.text("#announce") == "400 pictures shown"
-    assert browser.find(".tile a").get_attribute("aria-label") == "000.jpg, nothing found"
+    assert browser.find(".tile a").get_attribute("aria-label") == "000.jpg nothing found"
 
 
 def test_only_what_is_near_is_loaded(browser, many):
@@ -145,6 +103,76 @@ def test_filters_and_orders(browser, many):
     assert browser.text("#shown") == "No picture passes the filter"
 
 
+def test_a_link_says_what_is_shown(browser, many):
+    browser.open(many, "#class=person&score=0..0.4&sort=name")
+    assert browser.texts("#classes .count") == ["199", "0"]  # 0.4 is not below 0.4
+    assert count(browser) == "199"
+    assert browser.find("#classes input[value='0']").is_selected()
+    assert browser.text("#below-shown") == "0.40"
+    assert browser.find("#sort").get_attribute("value") == "name"
+    browser.click("#reset")
+    assert count(browser) == "400"
+    browser.wait("return location.hash === ''")
+    browser.open(many, "#class=person&score=..0.4")  # its lowest is the run's
+    assert count(browser) == "199"
+
+
+ADDRESS = "find=39&score=0.1..0.95&class=car&show=some&sort=most&theme=dark"
+
+
+def test_what_is_chosen_is_in_the_address_and_comes_back(browser, many):
+    browser.open(many)
+    browser.set("#search", "39")
+    browser.set("#least", "0.1")
+    browser.set("#below", "0.95")
+    browser.set("#show", "some")
+    browser.set("#sort", "most")
+    browser.click("#classes input[value='1']")
+    browser.click("#theme")
+    browser.wait("return location.hash === arguments[0]", f"#{ADDRESS}")
+    assert browser.names() == ["392.jpg", "396.jpg"]
+    browser.click("nav [data-view='figures']")
+    assert browser.run("return location.hash") == f"#view=figures&{ADDRESS}"
+    assert "2 boxes" in browser.text("#view-figures")
+    browser.run("history.back()")
+    browser.wait("return location.hash === arguments[0]", f"#{ADDRESS}")
+    browser.settle()
+    browser.click(".tile a")
+    browser.click("#next")
+    browser.wait("return location.hash === arguments[0]", f"#picture=396&{ADDRESS}")
+    browser.driver.refresh()
+    browser.wait("return document.documentElement.dataset.ready === 'true'")
+    browser.settle()
+    assert browser.text("#viewer-name") == "396.jpg"
+    assert browser.text("#position") == "2 of 2"
+    assert browser.find("#show").get_attribute("value") == "some"
+    assert browser.run("return document.documentElement.dataset.theme") == "dark"
+    browser.click("#close")
+    browser.run("history.back()")  # to the grid that it was opened from
+    browser.settle()
+    assert browser.names() == ["392.jpg", "396.jpg"]
+    browser.click("#theme")  # what the system prefers needs no word
+    browser.wait("return !location.hash.includes('theme')")
+
+
+@pytest.mark.parametrize(
+    "odd", ["view=x", "score=b..a", "score=0.9..0.1", "sort=constructor", "show=%ZZ&picture=-1",
+            'show="]', "theme=1&picture=999999", "__proto__=1"]
+)  # fmt: skip
+def test_an_odd_address_shows_what_a_plain_one_does(browser, many, odd):
+    browser.open(many, f"#{odd}")
+    assert count(browser) == "400"
+    assert not browser.run("return document.getElementById('viewer').open")
+
+
+def test_the_skip_link_changes_nothing_else(browser, many):
+    browser.open(many, "#class=car")
+    browser.run("document.querySelector('.skip').click()")
+    assert browser.run("return document.activeElement.id") == "main"
+    assert browser.run("return location.hash") == "#class=car"
+    assert count(browser) == "99"
+
+
 def test_keys(browser, many):
     from selenium.webdriver.common.keys import Keys
 
@@ -178,7 +206,7 @@ def test_keys(browser, many):
 def test_a_picture_opens_with_its_boxes_and_closes(browser, many):
     from selenium.webdriver.common.keys import Keys
 
-    browser.open(many, "#picture-8")
+    browser.open(many, "#picture=8")
     assert browser.run("return document.getElementById('viewer').open")
     assert browser.text("#viewer-name") == "008.jpg"
     assert browser.texts("#viewer-found tbody tr") == [
@@ -205,16 +233,16 @@ def test_a_picture_opens_with_its_boxes_and_closes(browser, many):
     browser.press("b", Keys.ESCAPE)
     browser.wait("return !document.getElementById('viewer').open")
     assert browser.run("return document.activeElement.getAttribute('aria-label')").startswith("007")
-    assert browser.run("return location.hash") == "#pictures"
+    browser.wait("return location.hash === ''")
     browser.run("window.scrollTo(0, 0)")
     browser.settle()
-    browser.click(".tile a[href='#picture-4']")
+    browser.click(".tile a[href='#picture=4']")
     assert browser.text("#viewer-name") == "004.jpg"
     browser.click("#next")
     assert browser.text("#viewer-name") == "005.jpg"
     browser.run("history.back()")
     browser.wait("return !document.getElementById('viewer').open")
-    browser.click(".tile a[href='#picture-4']")
+    browser.click(".tile a[href='#picture=4']")
     browser.click("#close")
     assert not browser.run("return document.getElementById('viewer').open")
 
@@ -222,7 +250,7 @@ def test_a_picture_opens_with_its_boxes_and_closes(browser, many):
 def test_boxes_lie_on_the_picture(browser, many):
     """The corner of a box is where the picture has that pixel, though bars are beside it."""
     for size in ({"width": 1200}, {"width": 390, "height": 800}):
-        browser.open(many, "#picture-8", **size)
+        browser.open(many, "#picture=8", **size)
         browser.wait("return document.querySelector('#stage img').naturalWidth")
         box, stage = browser.run("""
             return ["#stage .box path", "#stage"].map((selector) => {
@@ -240,23 +268,23 @@ def test_boxes_lie_on_the_picture(browser, many):
 def test_problems_and_figures_have_views_of_their_own(browser, many):
     browser.open(many)
     assert browser.text("#count-problems") == "3"
-    browser.click("nav a[href='#problems']")
+    browser.click("nav [data-view='problems']")
     first, second, third = browser.texts(".problems li")
     assert first.splitlines() == ["DecodeError", "torn.jpg", "it is torn", "fetch it again"]
     assert "no such file" in second
     assert "it is odd" in third
     browser.click(".problems a")
     assert browser.text("#viewer-name") == "007.jpg"
-    browser.go("#figures")
+    browser.go("#view=figures")
     assert "498 boxes" in browser.text("#view-figures")
     rows = "return [...document.querySelectorAll('.class-bars tbody tr')].map((e) => e.innerText)"
     assert [row.split() for row in browser.run(rows)] == [["person", "399"], ["car", "99"]]
-    scores = """return [...document.querySelectorAll('#view-figures figure')].slice(0, 2).map(
-        (figure) => [...figure.querySelectorAll('table tbody tr')].map((row) => row.textContent))"""
+    scores = """return [...document.querySelectorAll('#view-figures .bars')].map(
+        (bars) => [...bars.children].map((bar) => bar.title))"""
     histogram, sizes = browser.run(scores)
-    assert histogram[0] == "0.0024"  # from 0.00: 24
-    assert histogram[18] == "0.9099"
-    assert sizes[:6] == ["00", "40", "80", "160", "32498", "640"]
+    assert histogram[0] == "from 0.00: 24 boxes"
+    assert histogram[18] == "from 0.90: 99 boxes"
+    assert sizes[4:6] == ["from 32: 498 boxes", "from 64: 0 boxes"]
     browser.click("#classes input[value='1']")
     assert "99 boxes" in browser.text("#view-figures")
 
@@ -275,12 +303,12 @@ def test_a_video_has_a_timeline(browser, tmp_path, monkeypatch):
     from selenium.webdriver.common.keys import Keys
 
     monkeypatch.setattr(module, "VIDEO_PICTURES", 16)
-    browser.open(make(tmp_path / "page", [*frames(100), record("a.jpg")]), "#timeline")
+    browser.open(make(tmp_path / "page", [*frames(100), record("a.jpg")]), "#view=timeline")
     assert "100 frames, 99 boxes, at most 2 at once" in browser.text("#view-timeline figure")
     assert browser.texts(".legend li") == ["person", "car"]
-    strip = browser.find(".strip")
-    assert strip.get_attribute("role") == "slider"
-    browser.run("document.querySelector('.strip').focus()")
+    strip = browser.find(".strip input")
+    assert strip.aria_role == "slider"
+    browser.run("document.querySelector('.strip input').focus()")
     browser.press(Keys.END)
     assert strip.get_attribute("aria-valuetext").startswith("0:09.9: 0 boxes")
     browser.press(Keys.ARROW_LEFT, Keys.ENTER)
@@ -304,7 +332,7 @@ def test_streams_that_end_alike_can_be_told_apart(browser, tmp_path):
         "2026-01-01 12:00:01 UTC · camera1/live/stream",
         "2026-01-01 12:00:02 UTC · camera2/live/stream",
     ]
-    browser.open(tmp_path / "page", "#timeline")
+    browser.open(tmp_path / "page", "#view=timeline")
     assert browser.texts("#view-timeline h2") == ["camera1/live/stream", "camera2/live/stream"]
 
 
@@ -335,7 +363,7 @@ def test_tracks_zones_lines_and_texts_are_shown(browser, tmp_path):
         ),
     )
     browser.open(make(tmp_path / "page", [record("a.jpg", tracked, other)], about))
-    browser.go("#picture-0")
+    browser.go("#picture=0")
     zones = "return [...document.querySelectorAll('#stage .place path:not(.casing)')]"
     assert browser.run(f"{zones}.map((one) => one.getAttribute('d'))")[:2] == [
         "M0 0L40 0L40 60L0 60Z",
@@ -366,12 +394,22 @@ def test_names_are_never_markup(browser, tmp_path):
     records += [failure(name, name, name) for name in HOSTILE]
     about = About("predict", [(name, name) for name in HOSTILE[:5]])
     tables = [Table(HOSTILE[0], HOSTILE[:3], [[HOSTILE[0], 1, None]])]
-    place = make(tmp_path / "page", records, about, summary=HOSTILE[:3], tables=tables)
+    curves = [
+        Curves(HOSTILE[0], HOSTILE[:2], [(HOSTILE[0], 1, 1, [0.5, 1]), (HOSTILE[1], 1, 1, [1])])
+    ]
+    ended = Conclusion(HOSTILE[:3], tables, curves)
+    place = make(tmp_path / "page", records, about, conclusion=ended)
     foreign = """return document.querySelectorAll(
         'script:not([src^="files/"]), iframe, object, [onerror], [onload], img[src="x"], b'
     ).length"""
     browser.open(place)
-    for view in ("#pictures", "#figures", "#problems", "#picture-0", "#picture-3"):
+    for view in (
+        "#view=wall",
+        "#view=figures",
+        "#view=problems",
+        "#picture=0",
+        "#view=wall&group=text",
+    ):
         browser.go(view)
         assert browser.run(foreign) == 0
         assert not browser.run("return Boolean(Object.prototype.polluted)")
@@ -453,11 +491,12 @@ def test_a_comparison_shows_what_differs_first(browser, tmp_path):
         [Row(0, "person", 0.9, (1, 1, 9, 9), 1, (0.8, (2, 2, 9, 9)))],
     ]
     table = Table(
-        "By class", ["class", "false positives", "AP"], [["person", 1200, 0.5], ["car", 0, None]]
+        *("By class", ["class", "false positives", "AP"]),
+        [["person", 1200, 0.5], ["car", 0, None]],
     )
     place = make(
         tmp_path / "page", [record(f"{n}.jpg") for n in "abc"], About("verify", kinds=kinds), rows,
-        summary=["2 boxes are missing"], tables=[table],
+        conclusion=Conclusion(["2 boxes are missing"], [table]),
     )  # fmt: skip
     browser.open(place)
     assert browser.names() == ["b.jpg", "c.jpg", "a.jpg"]
@@ -470,10 +509,10 @@ def test_a_comparison_shows_what_differs_first(browser, tmp_path):
     browser.click("#reset")
     browser.settle()
     assert browser.names() == ["b.jpg", "c.jpg", "a.jpg"]
-    browser.open(place, "#picture-2")
+    browser.open(place, "#picture=2")
     assert browser.texts("#viewer-found tbody tr") == ["person missing 0.90 → 0.80 1, 1 to 9, 9"]
     assert browser.run("return document.querySelectorAll('#stage .other').length") == 1
-    browser.open(place, "#figures")
+    browser.open(place, "#view=figures")
     assert browser.texts("#view-figures table.figures tr") == [
         "class false positives AP", "person 1,200 0.500", "car 0 -",
     ]  # fmt: skip
@@ -495,7 +534,7 @@ def test_it_is_dark_and_fits_on_a_phone(browser, many):
     browser.click("#classes input[value='1']")
     assert count(browser) == "99"
     browser.open(many, width=360, height=740)
-    for view in ("#figures", "#problems", "#timeline", "#picture-8"):
+    for view in ("#view=wall", "#view=figures", "#view=problems", "#view=timeline", "#picture=8"):
         browser.go(view)
         assert browser.run(width) <= 360
 
@@ -513,7 +552,7 @@ return [...document.querySelectorAll('a, button, input, select, [role], img, svg
 def test_everything_has_a_name_for_a_screen_reader(browser, many):
     browser.open(many)
     wanted = {"link", "button", "slider", "checkbox", "combobox", "searchbox", "image", "dialog"}
-    for view in ("#pictures", "#figures", "#problems", "#picture-8"):
+    for view in ("#view=pictures", "#view=wall", "#view=figures", "#view=problems", "#picture=8"):
         browser.go(view)
         assert browser.run(NAMED) == []
         tree = browser.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]

@@ -39,8 +39,10 @@ const page = {
   runs: [],
   records: [],
   classes: [], // {id, name, colour, ink}
-  kinds: [], // {name, colour, ink, dashed, wrong}
-  videos: [], // {source, stride, records}
+  kinds: [], // {name, colour, ink, dashed, wrong, side}
+  sides: [], // names of what is compared
+  videos: [], // {source, stride, records, film}
+  tracked: false, // whether boxes have tracks
   damaged: [], // chunks that cannot be read
   chunks: 0,
   loaded: 0,
@@ -66,9 +68,10 @@ function runs(format, list) {
   page.chunks = list.reduce((sum, run) => sum + run.chunks, 0);
   const last = list[list.length - 1];
   if (last) {
-    page.kinds = last.kinds.map(([name, colour, ink, dashed, wrong]) => (
-      { name, colour, ink, dashed, wrong }
+    page.kinds = last.kinds.map(([name, colour, ink, dashed, wrong, side]) => (
+      { name, colour, ink, dashed, wrong, side }
     ));
+    page.sides = last.sides || [];
   }
 }
 
@@ -97,11 +100,12 @@ function add(entry) {
     error: entry.error,
     warnings: entry.warnings || [],
     file: entry.picture,
+    original: entry.original, // the picture's own file, where it is no copy
     from,
     to: found.score.length,
     replaced: false,
     count: 0, // of boxes that the filter lets through; so are the next two
-    lowest: 1,
+    key: 0,
     wrong: 0,
   };
   if (entry.video !== undefined) addToVideo(record, entry);
@@ -120,6 +124,7 @@ function addBox(row) {
 }
 
 function addWatched(from, { tracks = [], zones = [], crossed = [], texts = [], corners = [] }) {
+  if (tracks.length) page.tracked = true;
   for (let box = from; box < found.score.length; box += 1) found.track.push(tracks.length ? tracks[box - from] || NaN : 0);
   zones.forEach((names, row) => names.length && found.zones.set(from + row, names));
   crossed.forEach((lines, row) => lines.length && found.crossed.set(from + row, lines));
@@ -138,6 +143,7 @@ function addToVideo(record, entry) {
   record.place = video.records.length;
   video.records.push(record);
   if (entry.stride) video.stride = entry.stride;
+  if (entry.film) video.film = entry.film;
 }
 
 /* A run that goes on with another repeats what failed there, and what was cut off. */

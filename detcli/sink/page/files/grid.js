@@ -1,15 +1,21 @@
 "use strict";
 
-/* The pictures. Only tiles near the visible part exist, however many pictures there are. */
+/* Pictures, or crops of them. Only tiles near the visible part exist, however many pictures there are. */
 
 const GAP = 12;
-const CAPTION = 50; // pixels below a thumbnail
-const MIN_TILE = 210; // pixels of width, where the window has room
 const OVERSCAN = 2; // rows above and below
 const PAUSE = 120; // milliseconds between screens that are drawn while the bar is dragged
 const MAX_HEIGHT = 15e6; // pixels; browsers cannot scroll further
 
+/* What each view has in the grid: the least width of a tile where the window has room, the least
+   number of columns, the height of a picture for its width, and pixels for its caption. */
+const LAYOUTS = {
+  pictures: { width: 210, columns: 2, shape: 0.75, caption: 50, items: () => shown, fill: pictureTile },
+  wall: { width: 120, columns: 3, shape: 1, caption: 44, items: () => wallItems(), fill: (item) => cropTile(item) },
+};
+
 const grid = {
+  items: [],
   tiles: new Map(), // by place among the shown
   columns: 1,
   width: 0,
@@ -23,11 +29,12 @@ const grid = {
 
 function layOut() {
   const room = byId("grid").clientWidth;
-  if (!room) return;
-  grid.columns = Math.max(2, Math.floor((room + GAP) / (MIN_TILE + GAP)));
+  if (!room || !LAYOUTS[state.view]) return;
+  const { width, columns, shape, caption } = LAYOUTS[state.view];
+  grid.columns = Math.max(columns, Math.floor((room + GAP) / (width + GAP)));
   grid.width = (room - GAP * (grid.columns - 1)) / grid.columns;
-  grid.rowHeight = Math.round(grid.width * 0.75) + CAPTION + GAP;
-  const rows = Math.ceil(shown.length / grid.columns);
+  grid.rowHeight = Math.round(grid.width * shape) + caption + GAP;
+  const rows = Math.ceil(grid.items.length / grid.columns);
   byId("grid").style.height = `${Math.min(rows * grid.rowHeight, MAX_HEIGHT)}px`;
 }
 
@@ -41,7 +48,7 @@ function refreshGrid() {
     tile.remove();
   }
   grid.tiles.clear();
-  grid.current = Math.max(0, Math.min(grid.current, shown.length - 1));
+  grid.current = Math.max(0, Math.min(grid.current, grid.items.length - 1));
   layOut();
   drawTiles();
   if (focused) grid.tiles.get(grid.current)?.firstChild.focus({ preventScroll: true });
@@ -64,12 +71,12 @@ function visiblePlaces() {
   const last = Math.ceil((top + window.innerHeight) / grid.rowHeight) + OVERSCAN;
   return [
     Math.max(0, first * grid.columns),
-    Math.min(shown.length, Math.max(0, last * grid.columns), lastPlace() + 1),
+    Math.min(grid.items.length, Math.max(0, last * grid.columns), lastPlace() + 1),
   ];
 }
 
 function lastPlace() {
-  return Math.min(shown.length, Math.floor(MAX_HEIGHT / grid.rowHeight) * grid.columns) - 1;
+  return Math.min(grid.items.length, Math.floor(MAX_HEIGHT / grid.rowHeight) * grid.columns) - 1;
 }
 
 function drawTiles() {
@@ -86,7 +93,7 @@ function drawTiles() {
   const fresh = document.createDocumentFragment();
   for (let place = first; place < end; place += 1) {
     if (!grid.tiles.has(place)) {
-      const tile = makeTile(shown[place], place);
+      const tile = makeTile(grid.items[place], place);
       grid.tiles.set(place, tile);
       fresh.append(tile);
     }
@@ -94,8 +101,24 @@ function drawTiles() {
   byId("grid").append(fresh);
 }
 
-function makeTile(record, place) {
+function makeTile(item, place) {
   const [row, column] = [Math.floor(place / grid.columns), place % grid.columns];
+  const content = LAYOUTS[state.view].fill(item);
+  content.tabIndex = place === grid.current ? 0 : -1;
+  return element("div", {
+    class: "tile",
+    role: "listitem",
+    "aria-posinset": place + 1,
+    "aria-setsize": grid.items.length,
+    style: {
+      width: `${grid.width}px`,
+      height: `${grid.rowHeight - GAP}px`,
+      transform: `translate(${column * (grid.width + GAP)}px, ${row * grid.rowHeight}px)`,
+    },
+  }, content, item.name ? undefined : markButtons(markKey(item), -1));
+}
+
+function pictureTile(record) {
   const frame = element("span", { class: "frame" });
   if (hasPicture(record)) frame.append(thumbnail(record));
   else frame.append(element("span", { class: "missing" }, "No picture"));
@@ -104,27 +127,16 @@ function makeTile(record, place) {
     "span",
     { class: "caption" },
     element("bdi", { class: "name", title: record.source }, nameOf(record)),
+    " ",
     element("span", { class: "quiet" }, tally(record)),
   );
   const badge = record.warnings.length
     ? element("span", { class: "badge", title: record.warnings.join("\n") }, "!")
     : undefined;
-  const link = element("a", {
-    href: `#picture-${record.number}`,
-    "aria-label": `${nameOf(record)}, ${tally(record)}`,
-    tabindex: place === grid.current ? 0 : -1,
+  return element("a", {
+    href: addressOf({ picture: String(record.number) }),
+    "aria-label": `${nameOf(record)} ${tally(record)}`,
   }, frame, caption, badge);
-  return element("div", {
-    class: "tile",
-    role: "listitem",
-    "aria-posinset": place + 1,
-    "aria-setsize": shown.length,
-    style: {
-      width: `${grid.width}px`,
-      height: `${grid.rowHeight - GAP}px`,
-      transform: `translate(${column * (grid.width + GAP)}px, ${row * grid.rowHeight}px)`,
-    },
-  }, link);
 }
 
 function thumbnail(record) {
@@ -158,7 +170,7 @@ function tally(record) {
 
 /* Brings a place into view, and gives it the keyboard. */
 function focusTile(place) {
-  if (!shown.length) return;
+  if (!grid.items.length) return;
   grid.tiles.get(grid.current)?.firstChild.setAttribute("tabindex", -1);
   grid.current = Math.max(0, Math.min(place, lastPlace()));
   const top = byId("grid").getBoundingClientRect().top + window.scrollY
@@ -171,4 +183,10 @@ function focusTile(place) {
   const link = grid.tiles.get(grid.current)?.firstChild;
   link?.setAttribute("tabindex", 0);
   link?.focus({ preventScroll: true });
+}
+
+/* The tile of a picture: the one that has the keyboard, or the first. */
+function placeOf(record) {
+  const shows = (item) => item === record || item?.record === record;
+  return shows(grid.items[grid.current]) ? grid.current : grid.items.findIndex(shows);
 }

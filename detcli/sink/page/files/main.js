@@ -2,9 +2,10 @@
 
 /* Ties the parts together: views, filters, keys. */
 
-const VIEWS = ["pictures", "timeline", "figures", "problems"];
+const VIEWS = ["pictures", "wall", "timeline", "figures", "problems"];
 
 let currentView = null;
+let drawn = null; // the address of what is drawn, whichever picture is open
 let refreshing = false;
 
 /* Once a frame at most, however fast the slider moves. */
@@ -16,16 +17,26 @@ function refresh() {
     select();
     countChoices();
     drawScoreBars();
-    byId("least-shown").textContent = filter.least.toFixed(2);
-    showCounts();
+    grid.items = LAYOUTS[state.view]?.items() || [];
     drawView();
+    showCounts();
     refreshViewer();
   });
 }
 
 function drawView() {
-  const draw = { pictures: refreshGrid, figures: drawFigures, timeline: drawTimeline, problems: drawProblems };
-  draw[currentView || "pictures"]();
+  const draw = { pictures: refreshGrid, wall: refreshGrid, figures: drawFigures, timeline: drawTimeline, problems: drawProblems };
+  draw[state.view]();
+}
+
+/* A button for a list that is cut, which `grow` makes longer. */
+function moreButton(text, grow) {
+  const more = element("button", { type: "button" }, text);
+  more.addEventListener("click", () => {
+    grow();
+    drawView();
+  });
+  return more;
 }
 
 function showCounts() {
@@ -43,10 +54,11 @@ function showCounts() {
   document.title = `${title} - detcli`;
   byId("count-pictures").textContent = shown.length.toLocaleString("en");
   byId("count-problems").textContent = problems.length ? problems.length.toLocaleString("en") : "";
-  document.querySelector('nav a[href="#timeline"]').hidden = !page.videos.length;
-  const beyond = shown.length - 1 - lastPlace();
+  document.querySelector('nav [data-view="timeline"]').hidden = !page.videos.length;
+  const beyond = grid.items.length - 1 - lastPlace();
+  const crops = grid.items.filter(({ box }) => box !== undefined).length;
   const text = shown.length
-    ? `${counted(shown.length, "picture")} shown${beyond > 0 ? `; the last ${beyond.toLocaleString("en")} are out of reach, so narrow the filter` : ""}`
+    ? `${state.view === "wall" ? `${counted(crops, "crop")} of ` : ""}${counted(shown.length, "picture")} ${state.among.length ? "of a table's row " : ""}shown${beyond > 0 ? `; the last ${beyond.toLocaleString("en")} are out of reach, so narrow the filter` : ""}`
     : "No picture passes the filter";
   byId("shown").textContent = text;
   if (page.loaded === page.chunks) byId("announce").textContent = text;
@@ -68,6 +80,7 @@ function showAbout() {
   const last = page.runs[page.runs.length - 1];
   if (!last) return;
   byId("summary").hidden = !last.summary.length;
+  byId("summary").className = { true: "agree", false: "differ" }[last.agree] || "";
   byId("summary").replaceChildren(...last.summary.map((text) => element("p", {}, text)));
   const facts = page.runs.flatMap((run, number) => (
     [...run.facts, ["begun", run.begun], ...(run.ended ? [["ended", run.ended]] : [])]
@@ -81,56 +94,80 @@ function showAbout() {
   );
 }
 
-/* The address says which view or picture is open, so that links lead to pictures. */
+/* Shows what the state says. */
 function follow() {
-  const name = decodeURIComponent(location.hash.slice(1));
-  const picture = /^picture-(\d+)$/.exec(name);
-  const record = picture && page.records[Number(picture[1])];
-  if (record && !record.error) {
-    showView(currentView || "pictures");
+  fillFilters();
+  showTheme();
+  showView();
+  const now = addressOf({ picture: "" });
+  if (now !== drawn) {
+    if (drawn !== null && !viewer.record) grid.current = 0;
+    drawn = now;
+    refresh();
+  }
+  const [number, box] = state.picture.split(".");
+  const record = page.records[number];
+  if (!record || record.error) byId("viewer").close();
+  else if (record !== viewer.record) {
     openViewer(record);
-    return;
+    if (box < record.to - record.from) choose(record.from + Number(box), true);
   }
-  if (byId("viewer").open) byId("viewer").close();
-  if (name === "main") {
-    byId("main").focus();
-    return;
-  }
-  showView(VIEWS.includes(name) ? name : "pictures");
 }
 
-function showView(view) {
-  if (view === currentView) return;
-  currentView = view;
-  for (const one of VIEWS) byId(`view-${one}`).hidden = one !== view;
+function showView() {
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
+    const { view } = link.dataset;
+    link.href = addressOf({ view, picture: "" });
+    if (view === state.view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  if (state.view === currentView) return;
+  currentView = state.view;
+  for (const one of VIEWS.filter((view) => view !== "wall")) {
+    byId(`view-${one}`).hidden = one !== (LAYOUTS[currentView] ? "pictures" : currentView);
+  }
+  byId("grid").dataset.view = currentView;
+  byId("group").parentElement.hidden = currentView !== "wall";
   window.scrollTo(0, 0);
-  drawView();
+}
+
+/* The fields say what the state says. */
+function fillFilters() {
+  byId("search").value = state.find;
+  for (const [at, id] of ["least", "below"].entries()) {
+    byId(id).value = state.score[at];
+    byId(`${id}-shown`).textContent = state.score[at].toFixed(2);
+  }
+  for (const [at, id] of ["smallest", "larger"].entries()) {
+    byId(id).value = state.size[at] === ROWS.size.first[at] ? "" : state.size[at];
+  }
+  for (const id of ["sort", "near", "group", "show"]) byId(id).value = state[id];
+  byId("near").hidden = state.sort !== "uncertain";
+  for (const input of byId("filters").querySelectorAll("[type=checkbox]")) {
+    input.checked = state[input.name].includes(CHOICES[input.name][1]()[input.value].name);
+  }
+}
+
+/* What a field says, of which the event tells. */
+function valueOf({ name, id, value, checked }) {
+  if (name === "score") {
+    const [least, below] = ["least", "below"].map((one) => Number(byId(one).value));
+    return id === "least" ? [Math.min(least, below), below] : [least, Math.max(least, below)];
+  }
+  if (name === "size") return [Number(byId("smallest").value), Number(byId("larger").value) || Infinity];
+  if (!CHOICES[name]) return value;
+  const chosen = CHOICES[name][1]()[value].name;
+  const others = state[name].filter((one) => one !== chosen);
+  return checked ? [...others, chosen] : others;
 }
 
 function startFilters() {
   const form = byId("filters");
-  const read = () => {
-    filter.text = byId("search").value;
-    filter.least = Number(byId("least").value);
-    filter.sort = byId("sort").value;
-    filter.show = byId("show").value;
-    const chosen = (id) => new Set(
-      [...document.querySelectorAll(`#${id} input:checked`)].map((input) => Number(input.value)),
-    );
-    filter.classes = chosen("classes");
-    filter.kinds = chosen("kinds");
-    grid.current = 0;
-    refresh();
-  };
-  form.addEventListener("input", read);
+  form.addEventListener("input", ({ target }) => change({ [target.name]: valueOf(target) }));
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => {
-    for (const input of form.querySelectorAll("input[type=checkbox]")) input.checked = false;
-    setTimeout(read); // when the fields have their first values
+  form.addEventListener("reset", (event) => {
+    event.preventDefault();
+    change(initial(FILTERS));
   });
   byId("open-filters").addEventListener("click", () => {
     const open = document.body.classList.toggle("filtering");
@@ -138,39 +175,37 @@ function startFilters() {
   });
 }
 
+/* What is usual depends on the run. */
 function startOrders() {
   const last = page.runs[page.runs.length - 1];
-  const compared = page.kinds.length > 0;
   for (const [value, [text]] of Object.entries(ORDERS)) {
-    if (value !== "wrong" || compared) byId("sort").append(element("option", { value }, text));
+    if (value !== "wrong" || page.kinds.length) byId("sort").append(element("option", { value }, text));
   }
-  if (compared) {
-    filter.sort = "wrong";
-    byId("sort").value = "wrong";
-    byId("sort").querySelector('[value="wrong"]').defaultSelected = true;
-  }
-  filter.least = Math.floor((last ? last.floor : 0) * 100) / 100;
-  byId("least").value = filter.least;
-  byId("least").setAttribute("value", filter.least);
+  if (page.kinds.length) ROWS.sort.first = "wrong";
+  ROWS.score.first[0] = Math.floor((last ? last.floor : 0) * 100) / 100;
+  readAddress();
 }
 
-function startTheme() {
-  const button = byId("theme");
-  const show = (dark) => {
-    document.documentElement.dataset.theme = dark ? "dark" : "light";
-    button.setAttribute("aria-pressed", dark);
-  };
-  const system = window.matchMedia("(prefers-color-scheme: dark)");
-  show(system.matches);
-  system.addEventListener("change", () => show(system.matches));
-  button.addEventListener("click", () => show(document.documentElement.dataset.theme !== "dark"));
+const DARK = window.matchMedia("(prefers-color-scheme: dark)");
+
+function showTheme() {
+  const theme = state.theme || (DARK.matches ? "dark" : "light");
+  document.documentElement.dataset.theme = theme;
+  byId("theme").setAttribute("aria-pressed", theme === "dark");
+}
+
+/* What the system prefers is not in the address. */
+function toggleTheme() {
+  const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  change({ theme: (theme === "dark") === DARK.matches ? "" : theme });
 }
 
 function startKeys() {
   byId("open-keys").addEventListener("click", () => byId("keys").showModal());
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
-    const typing = event.target.matches("input:not([type=checkbox]), select, textarea");
+    if (event.ctrlKey || event.metaKey || event.altKey || byId("keys").open || byId("marks").open) return;
+    const typing = event.target.matches("input:not([type=checkbox]), select, textarea")
+      || (event.key === " " && event.target.matches("button, video"));
     if (typing) {
       if (event.key === "Escape" && event.target.id === "search") focusTile(grid.current);
       return;
@@ -185,9 +220,26 @@ function startKeys() {
 
 /* What keys do: in the viewer, or outside. */
 function actions() {
-  const everywhere = { f: toggleFull, "?": () => byId("keys").showModal() };
+  const everywhere = { f: toggleFull, "?": () => byId("keys").showModal(), x: () => markFocused("drop"), k: () => markFocused("keep") };
   if (byId("viewer").open) {
-    return { ...everywhere, b: toggleBoxes, ArrowLeft: () => step(-1), ArrowRight: () => step(1) };
+    const near = lens.zoom > 1;
+    const move = (x, y) => () => (near ? pan(60 * x, 60 * y) : step(-x));
+    return {
+      ...everywhere,
+      b: () => toggle("boxes"),
+      l: () => toggle("labels"),
+      p: () => step(-1),
+      n: () => step(1),
+      "+": () => zoomTo(1.5 * lens.zoom),
+      "=": () => zoomTo(1.5 * lens.zoom),
+      "-": () => zoomTo(lens.zoom / 1.5),
+      0: () => zoomTo(1),
+      ArrowLeft: move(1, 0),
+      ArrowRight: move(-1, 0),
+      ...(near && { ArrowUp: move(0, 1), ArrowDown: move(0, -1) }),
+      ...(page.sides.length && { s: () => change({ sides: { both: "swipe", swipe: "pair", pair: "both" }[state.sides] }) }),
+      ...(viewer.record.video && { " ": togglePlay, "[": () => jump(-1), "]": () => jump(1) }),
+    };
   }
   const search = () => {
     document.body.classList.add("filtering");
@@ -195,7 +247,7 @@ function actions() {
     byId("search").focus();
     byId("search").select();
   };
-  if (currentView !== "pictures") return { ...everywhere, "/": search };
+  if (!LAYOUTS[state.view]) return { ...everywhere, "/": search };
   const inGrid = byId("grid").contains(document.activeElement);
   const move = (by) => () => focusTile(inGrid ? grid.current + by : grid.current);
   const moves = { ArrowLeft: move(-1), ArrowRight: move(1), Home: move(-Infinity), End: move(Infinity) };
@@ -204,17 +256,33 @@ function actions() {
 }
 
 async function start() {
-  startTheme();
+  readAddress();
+  showTheme();
+  DARK.addEventListener("change", showTheme);
+  byId("theme").addEventListener("click", toggleTheme);
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the address says something else
+    byId("main").focus();
+  });
   startFilters();
   startViewer();
+  startMarks();
   startKeys();
+  startPrint();
+  byId("grid").addEventListener("focusin", ({ target }) => {
+    grid.current = [...grid.tiles].find(([, tile]) => tile.contains(target))?.[0] ?? grid.current;
+  });
   window.addEventListener("scroll", scheduleTiles, { passive: true });
   new ResizeObserver(() => {
     const before = grid.width;
     layOut();
     if (before !== grid.width) refreshGrid();
   }).observe(byId("grid"));
-  window.addEventListener("hashchange", follow);
+  window.addEventListener("hashchange", () => {
+    readAddress();
+    follow();
+  });
+  for (const type of ["click", "pagehide"]) window.addEventListener(type, () => toWrite && writeAddress(), true);
   let begun = false;
   await loadData(() => {
     if (!begun) {
@@ -224,6 +292,7 @@ async function start() {
     }
     showState();
     listChoices();
+    showView();
     refresh();
   });
   if (!begun) {
@@ -231,8 +300,8 @@ async function start() {
     showAbout();
   }
   showState();
+  restoreMarks();
   follow();
-  refresh();
   document.documentElement.dataset.ready = "true";
 }
 

@@ -11,7 +11,7 @@ function problemRecords() {
 }
 
 function drawProblems() {
-  const named = textTest();
+  const named = findTest();
   const records = problemRecords().filter(named).sort((a, b) => Boolean(b.error) - Boolean(a.error));
   const failed = records.filter((record) => record.error).length;
   const listed = records.slice(0, problemsShown).map(problem);
@@ -22,19 +22,14 @@ function drawProblems() {
     element("ul", { class: "problems" }, ...listed),
   );
   if (records.length > listed.length) {
-    const more = element("button", { type: "button" }, `Show more of ${records.length.toLocaleString("en")}`);
-    more.addEventListener("click", () => {
-      problemsShown += LISTED_PROBLEMS;
-      drawProblems();
-    });
-    view.append(more);
+    view.append(moreButton(`Show more of ${records.length.toLocaleString("en")}`, () => { problemsShown += LISTED_PROBLEMS; }));
   }
 }
 
 function problem(record) {
   const name = element("bdi", { class: "name" }, record.frame === undefined ? record.source : `${record.source} · ${moment(record)}`);
   if (!record.error) {
-    const link = element("a", { href: `#picture-${record.number}` }, name);
+    const link = element("a", { href: addressOf({ picture: String(record.number) }) }, name);
     return element("li", { class: "warned" }, element("span", { class: "tag" }, "warning"), link, ...record.warnings.map((text) => element("p", {}, text)));
   }
   const [type, message, hint] = record.error;

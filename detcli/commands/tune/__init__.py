@@ -1,0 +1,140 @@
+"""`detcli tune`: the fastest way to the same boxes, measured on this machine.
+
+run.py      the ways, each tried in processes of its own, in turns
+report.py   what was found, the choice, the user's file, the chart
+"""
+
+import tempfile
+import warnings
+from pathlib import Path
+
+from detcli.cli.messages import fetching, progress, say, set_verbosity
+from detcli.cli.options import MODEL_ARGUMENT, adapted, command, read_defaults
+from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
+from detcli.core.config import INPUT, OUTPUT, Config, Messages
+from detcli.core.errors import DetcliWarning, loading
+from detcli.core.options import option
+from detcli.core.values import parse_duration, parse_tolerance, parse_writable
+
+
+@command(
+    MODEL_ARGUMENT,
+    adapted("device", shared=False, help="Try only these devices; default: auto, all there are."),
+    adapted(
+        "conf",
+        help="Compare detections with scores above this; default: what the model recommends, or "
+        "0.25.",
+        spread=None,
+    ),
+    *("nms", "imgsz", "box_format", "preprocess"),
+    adapted(
+        "report",
+        help="Write a page to this folder: what the fastest way finds otherwise. Open its "
+        "index.html.",
+    ),
+    Messages,
+    examples="""
+detcli tune yolov10n pics
+detcli tune yolov10n pics --write
+detcli tune yolov10n --data coco/instances.json --plot tune.png
+""",
+)
+def tune(  # noqa: PLR0913 - an option each
+    *,
+    config: Config,
+    pictures: tuple[str, ...] = option(
+        (),
+        "PICTURES...",
+        "Pictures to compare and to time on: files, folders, quoted glob patterns; default: a "
+        "built-in picture.",
+    ),
+    data: Path | None = option(
+        None,
+        "--data DATA",
+        "Labelled pictures, as in eval: adds mAP. Without PICTURES, those in its folder images.",
+        panel=INPUT,
+    ),
+    tolerance: dict[str, float] | None = option(
+        None,
+        "--tolerance LIST",
+        "How far boxes may differ from those of the model on the CPU, as verify counts them; "
+        "default: boxes=0.5%,score=0.05,corner=4.",
+        parse=parse_tolerance,
+    ),
+    budget: float = option(
+        300,
+        "--budget TIME",
+        "Measure for about this long: 90s, 5min, 1h. A longer one measures more exactly.",
+        range=(0, None),
+        parse=parse_duration,
+    ),
+    write: bool = option(
+        False,
+        "--write",
+        "Keep the choice in detcli.toml: predict uses it for this model on this machine.",
+        panel=OUTPUT,
+    ),
+    plot: Path | None = option(
+        None,
+        "--plot FILE.png",
+        "Plot pictures a second over the share of equal boxes.",
+        panel=OUTPUT,
+        parse=parse_writable,
+    ),
+    report_format: ReportFormat | None = REPORT_FORMAT,
+) -> None:
+    """Find the fastest way to run a model here that keeps its boxes.
+
+    Devices, precisions, batch sizes and workers are tried in turns, each in a process of its own,
+    and their boxes are compared with those of the model on the CPU. What does not work is listed
+    with the reason.
+    """
+    quiet = config.messages.quiet
+    set_verbosity(quiet=quiet, verbose=config.messages.verbose)
+    # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
+    from detcli.commands.tune.report import draw, render, writable_defaults, write_defaults
+    from detcli.commands.tune.run import Tuning
+    from detcli.core.files import open_output
+    from detcli.core.opencv import silence_opencv
+    from detcli.run import locate
+    from detcli.sink.page.folder import PageFolder, require_apart
+    from detcli.source.sources import InputGuard
+
+    silence_opencv()
+    page = config.writing.report
+    inputs = InputGuard([config.running.model, *pictures])
+    # Errors now, not after the measurement.
+    inputs.refuse([plot])
+    require_apart(page, [plot])
+    if plot is not None:
+        with loading("matplotlib", 'pip install "detcli[eval]"'):
+            import matplotlib as mpl  # noqa: F401 - whether it loads
+        open_output(plot).discard()
+    if page is not None:
+        PageFolder(page, inputs).close()
+    defaults = writable_defaults() if write else None
+    with fetching() as show:
+        located = locate(config, show)
+    with tempfile.TemporaryDirectory(prefix="detcli-", ignore_cleanup_errors=True) as folder:
+        tuning = Tuning(config, located, Path(folder), pictures, tolerance, budget, data)
+        with progress(
+            lambda: tuning.steps,
+            wanted=not quiet,
+            status=lambda: f"{max(0.0, tuning.left_s):.0f} s left",
+        ) as advance:
+            tuning.run(advance)
+        report, done = tuning.report(), list[str]()
+        write_report(report, report_format, render)
+        if plot is not None:
+            draw(report, plot)
+        if defaults is not None:
+            write_defaults(defaults, report)
+            done.append(f"wrote the choice to {defaults}: predict uses it for {report.model}")
+            if decided := {"device", "half"} & read_defaults().keys():
+                done.append(f"{defaults} sets {decided.pop()}, too, to which the choice gives way")
+        if page is not None:
+            done.append(tuning.write_page(page))
+    for doubt in report.doubts:
+        warnings.warn(doubt, DetcliWarning, stacklevel=1)
+    for sentence in [] if quiet else done:
+        say(sentence)

@@ -1,0 +1,266 @@
+"""What tune found: the rows, the choice, the chart, and the tables of the user's file."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from statistics import median, quantiles
+from typing import TYPE_CHECKING
+
+from detcli.cli.options import FILE_VARIABLE, TUNED, defaults_file
+from detcli.cli.report import line, shown, table
+from detcli.core import frozen
+from detcli.core.errors import OutputError, UsageError
+from detcli.core.files import make_folder, open_output, read_text, write_output
+from detcli.core.text import plot_text, printable
+from detcli.core.values import Tolerance
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+KINDS = {
+    "many": "many pictures",
+    "one": "one picture after the other",
+    "start": "one picture, with the start",
+}
+"""What a way is chosen for, and what people call it."""
+
+REACH = 1.25
+"""How many times as fast another way has to be, so that one is not looked at any further."""
+
+
+@frozen
+class Figure:
+    """What was measured in one turn or several, with its noise; `estimate` is their median."""
+
+    turns: tuple[tuple[float, float, float], ...]  # estimate, low and high of each
+    # The median of their intervals, as bench has them, or the middle half of the turns if that is
+    # wider.
+    low: float
+    high: float
+    estimate: float = shown("", form=lambda one: f"{one:.0f}" if one > 100 else f"{one:.3g}")
+
+    @classmethod
+    def add(
+        cls, before: "Figure | None", estimate: float, low: float = inf, high: float = -inf
+    ) -> "Figure":
+        """A figure with one more turn; without an interval, that is the estimate alone."""
+        turn = estimate, min(low, estimate), max(high, estimate)
+        turns = (*(before.turns if before else ()), turn)
+        middles, lows, highs = (sorted(one) for one in zip(*turns, strict=True))
+        quarters = quantiles(middles * 2, n=4, method="inclusive")
+        low, high = min(quarters[0], median(lows)), max(quarters[2], median(highs))
+        return cls(turns, low, high, median(middles))
+
+
+@frozen
+class BoxAgreement:
+    """The boxes of a way beside those of the reference, as verify counts them."""
+
+    equal: float = shown("equal", "%")  # share that has a counterpart within the tolerance
+    lost: int = shown("lost")
+    new: int = shown("new")
+    largest_score_difference: float = shown("score", form="{:.2g}".format)  # of all pairs
+    largest_corner_difference: float = shown("pixels", form="{:.2g}".format)
+
+
+@frozen
+class Way:
+    """A way to run a model; what is None suits the device."""
+
+    device: str
+    half: bool = False
+    int8: bool = False
+    batch: int | None = None
+    workers: int | None = None
+
+    def __str__(self) -> str:
+        precision = "half" * self.half + "int8" * self.int8
+        sizes = [f"{name} {size}" for name, size in self.options.items() if type(size) is int]
+        return " ".join(filter(None, [self.device, precision, *sizes]))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether batch and workers are what suits the device."""
+        return self.batch is None and self.workers is None
+
+    @property
+    def options(self) -> dict[str, str | int | bool]:
+        """Its options in the user's file; of 8 bits, the model is another one."""
+        every = {name: getattr(self, name) for name in ("device", "half", "batch", "workers")}
+        return {name: value for name, value in every.items() if value}
+
+    @property
+    def words(self) -> list[str]:
+        """The same as one types them."""
+        pairs = ([f"--{name}", str(value)] for name, value in self.options.items())
+        return [word for pair in pairs for word in pair if word != "True"]
+
+
+@dataclass(slots=True)
+class TuneRow:
+    """What is known of a way, filled in as it is tried; None is what was not measured."""
+
+    name: str = shown("way")
+    way: Way = shown()
+    many: Figure | None = shown("/s", default=None)  # pictures a second, from files to records
+    one: Figure | None = shown("one s", default=None)  # seconds for one picture
+    start: Figure | None = shown("start s", default=None)  # for a process, up to its first record
+    host_peak_bytes: int | None = shown("memory", "B", default=None)
+    device_bytes: int | None = None
+    boxes: BoxAgreement | None = shown(default=None)  # None for the reference
+    map50_95: float | None = shown("mAP", form="{:.3f}".format, default=None)
+    keeps_boxes: bool = False  # they agree within the tolerance
+    batch: int | None = None  # that was used for many pictures
+    workers: int | None = None
+    error: str | None = None  # why it, or the rest of it, was not measured
+
+
+def contenders(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
+    """The rows that keep the boxes and may be the fastest, as far as the noise tells."""
+    found = [(row, getattr(row, kind)) for row in rows if row.keeps_boxes and getattr(row, kind)]
+    best = _fastest([figure for _, figure in found], kind)
+    least, most = _span(best)
+    spans = [(row, *_span(figure)) for row, figure in found]
+    return [row for row, low, high in spans if low <= most and high >= least]
+
+
+def _span(figure: Figure) -> tuple[float, float]:
+    """Between what it may be; of a single turn without an interval, nobody knows the noise."""
+    if figure.low < figure.high:
+        return figure.low, figure.high
+    return figure.estimate / REACH, figure.estimate * REACH
+
+
+def equals(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
+    """Those of them whose figure is within the noise of the fastest; the simplest comes first.
+
+    A figure that is itself uncertain is no reason to prefer its way to one that is faster.
+    """
+    found = contenders(rows, kind)
+    best = _fastest([getattr(row, kind) for row in found], kind)
+    return [row for row in found if best.low <= getattr(row, kind).estimate <= best.high]
+
+
+def _fastest(figures: Sequence[Figure], kind: str) -> Figure:
+    choose = max if kind == "many" else min
+    return choose(figures, key=lambda one: one.estimate)
+
+
+@frozen
+class Choice:
+    """The fastest way that keeps the boxes, for one of KINDS; of equals the simplest."""
+
+    kind: str
+    way: str
+    gain: float  # how many times as fast as the reference
+    tied: tuple[str, ...]  # ways that are as fast, within the noise
+    options: dict[str, str | int | bool]  # of predict
+    command: str
+
+
+@frozen
+class TuneReport:
+    """All ways that were tried; the first is the reference, and simpler ones come first."""
+
+    model: str  # as it was named
+    sha256: str  # of all that decides its answers
+    machine: str
+    conf: float
+    tolerance: Tolerance
+    rows: tuple[TuneRow, ...]
+    choices: tuple[Choice, ...]
+    seconds: float
+    doubts: tuple[str, ...]
+
+
+def render(report: TuneReport) -> Iterator["RenderableType"]:
+    """Lay out a report: the ways, those that did not work, and the choices."""
+    yield line((report.model, "bold"), (f" on {report.machine}", "dim"))
+    yield table([row for row in report.rows if row.one or row.many])
+    for row in report.rows:
+        if row.error is not None:
+            yield line((f"{row.name}: ", "yellow"), (row.error, ""))
+    allowed = report.tolerance
+    equal = f"pairs within {allowed.score:g} in score and {allowed.corner:g} pixels"
+    yield line(("/s: many pictures; one s: one after the other; start s: with the start", "dim"))
+    yield line((f"equal: {equal}, above {report.conf:g}; {1 - allowed.boxes:.1%} wanted", "dim"))
+    for choice in report.choices:
+        first = report.rows[0].name
+        gain = f", {choice.gain:.2f} times as fast as {first}" * (choice.way != first)
+        also = f"; as fast, within the noise: {', '.join(choice.tied)}" if choice.tied else ""
+        yield line((f"{KINDS[choice.kind]}: ", ""), (choice.way, "green"), (gain + also, "dim"))
+        yield line((f"  {choice.command}", "bold"))
+
+
+def draw(report: TuneReport, path: Path) -> None:
+    """Draw pictures a second over the share of equal boxes."""
+    from matplotlib.figure import Figure as Canvas  # without pyplot, which opens windows
+
+    canvas = Canvas(figsize=(9, 5.5), layout="constrained")
+    axes = canvas.subplots()
+    chosen = {choice.way for choice in report.choices if choice.kind == "many"}
+    for row in report.rows:
+        if (figure := row.many) is None or not (row.way.is_plain or row.name in chosen):
+            continue  # others would lie on top of each other
+        equal = 100 * (row.boxes.equal if row.boxes else float(row.keeps_boxes))
+        error = [[figure.estimate - figure.low], [figure.high - figure.estimate]]
+        colour = "tab:green" if row.name in chosen else "tab:blue" if row.keeps_boxes else "0.6"
+        axes.errorbar(equal, figure.estimate, error, fmt="o", color=colour)
+        axes.text(equal, figure.estimate, f"{row.name}  ", ha="right", va="bottom", fontsize=8)
+    least = 100 * (1 - report.tolerance.boxes)
+    axes.axvline(least, color="black", linewidth=0.8, linestyle=":")
+    axes.set(xlabel=f"equal boxes in % (wanted: {least:g})", ylabel="pictures a second")
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.25)
+    axes.set_title(plot_text(f"{report.model} on {report.machine}"), fontsize=10)
+    axes.grid(color="0.9")
+    buffer = io.BytesIO()
+    canvas.savefig(buffer, format="png", dpi=120)
+    write_output(path, buffer.getvalue())
+
+
+# The user's file
+
+
+def writable_defaults() -> Path:
+    """The user's file of defaults, existing or not; raises an error if it cannot be written."""
+    path = defaults_file()
+    if path is None or str(path) == os.devnull:
+        hint = f"name a file with {FILE_VARIABLE}, or leave out --write"
+        raise UsageError("--write needs a file of defaults, and there is none", hint)
+    make_folder(path.parent)
+    open_output(path).discard()
+    return path
+
+
+def write_defaults(path: Path, report: TuneReport) -> None:
+    """Add the choices for a model on this machine, in place of earlier ones."""
+    text = read_text(path) if path.exists() else ""
+    choices = {choice.kind: choice.options for choice in report.choices}
+    header = f"[{TUNED}.{report.sha256}.{_toml(report.machine)}]"
+    parts = [f"{header}  # {printable(report.model)}"]
+    for kind, options in choices.items():
+        values = ", ".join(f"{name} = {_toml(value)}" for name, value in options.items())
+        parts.append(f"{kind} = {{ {values} }}")
+    # A table ends where the next begins.
+    kept = re.sub(rf"^{re.escape(header)}.*\n(?:(?!\[).*\n?)*", "", text, flags=re.MULTILINE)
+    new = "\n".join([*filter(None, [kept.rstrip()]), "", *parts, ""]).lstrip("\n")
+    wanted = tomllib.loads(text)
+    wanted.setdefault(TUNED, {}).setdefault(report.sha256, {})[report.machine] = choices
+    with contextlib.suppress(ValueError):
+        if tomllib.loads(new) == wanted:
+            write_output(path, new.encode())
+            return
+    own = "\n".join(parts)
+    raise OutputError(f"cannot add tables to {path}", f"add them yourself:\n{own}")
+
+
+def _toml(value: str | float) -> str:
+    return json.dumps(value, ensure_ascii=False)

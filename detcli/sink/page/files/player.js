@@ -1,0 +1,108 @@
+"use strict";
+
+/* Plays the frames of a video in the viewer, and leads to what happens in it. */
+
+const player = {
+  on: null, // a token of what plays now
+  key: "", // what the moments are of
+  moments: [], // {target: the frame nearest to it that has a picture, text}
+};
+
+function keptFrames(video) {
+  return video.records.filter((record) => !record.replaced && !record.error && hasPicture(record));
+}
+
+/* When tracks appear and cross lines; without tracks, when something appears. */
+function momentsOf(video) {
+  const passes = boxTest();
+  const tracked = video.records.some(({ from, to }) => found.track.data.subarray(from, to).some(Boolean));
+  const seen = new Set();
+  let before = 0;
+  const moments = video.records.flatMap((record) => {
+    const boxes = record.replaced ? [] : shownBoxes(record, passes);
+    const texts = boxes.flatMap((box) => momentTexts(box, seen));
+    if (boxes.length && !before && !tracked) texts.push(`${tally(record)} after nothing`);
+    before = boxes.length;
+    return texts.length ? [{ record, text: texts.join(", ") }] : [];
+  });
+  return moments.map(({ record, text }) => ({ target: nearestPicture(record, video.records), text: `${moment(record)}: ${text}` }));
+}
+
+function momentTexts(box, seen) {
+  const name = `${trackText(box)}${page.classes[found.classOf.data[box]].name}`;
+  const texts = (found.crossed.get(box) || []).map(([line, side]) => `${name} crosses ${line} to the ${side}`);
+  const track = found.track.data[box];
+  if (track && !seen.has(track)) texts.unshift(`${name} appears`);
+  if (track) seen.add(track);
+  return texts;
+}
+
+function showMoments() {
+  const { record } = viewer;
+  byId("player").hidden = !record.video;
+  byId("play").setAttribute("aria-pressed", Boolean(player.on));
+  const key = record.video ? `${page.videos.indexOf(record.video)} ${addressOf({ picture: "" })}` : "";
+  if (key !== player.key) Object.assign(player, { key, moments: record.video ? momentsOf(record.video) : [] });
+  byId("moments").textContent = player.moments.filter(({ target }) => target === record).map(({ text }) => text).join("; ");
+}
+
+function jump(by) {
+  const ahead = player.moments.filter(({ target }) => by * (target.place - viewer.record.place) > 0);
+  const next = ahead.at(by > 0 ? 0 : -1);
+  if (next) goTo(next.target);
+}
+
+function togglePlay() {
+  if (player.on) {
+    stopPlaying();
+  } else if (viewer.record?.video) {
+    player.on = {};
+    showMoments();
+    if (viewer.record.video.film) playFilm(viewer.record);
+    else playFrames(viewer.record, player.on);
+  }
+}
+
+/* At its pace: a second for a second, where frames load as fast. */
+async function playFrames(record, token) {
+  const frames = keptFrames(record.video);
+  const clockOf = ({ time_s: time, frame }) => (time === undefined ? frame / 25 : time);
+  for (let at = frames.indexOf(record) + 1 || 1; at < frames.length; at += 1) {
+    const image = new Image();
+    image.src = fileOf(frames[at]);
+    const gap = Math.max(0, Math.min(1, clockOf(frames[at]) - clockOf(frames[at - 1])));
+    await Promise.all([image.decode().catch(() => {}), new Promise((resolve) => { setTimeout(resolve, 1000 * gap); })]);
+    if (player.on !== token) return;
+    openViewer(frames[at]);
+  }
+  stopPlaying();
+}
+
+/* The annotated video that was saved beside the page, as it is. */
+function playFilm(record) {
+  const film = element("video", { src: record.video.film, controls: true, autoplay: true });
+  film.muted = true;
+  film.currentTime = record.time_s || 0;
+  film.addEventListener("ended", stopPlaying);
+  film.addEventListener("error", () => { // moved, or of a kind that this browser does not play
+    record.video.film = undefined;
+    film.remove();
+    if (player.on) playFrames(record, player.on);
+  });
+  byId("stage").append(film);
+}
+
+function stopPlaying() {
+  const film = byId("stage").querySelector("video");
+  const { record } = viewer;
+  const at = film && keptFrames(record.video).findLast((one) => one.time_s <= film.currentTime);
+  film?.remove();
+  goTo(at || record);
+  showMoments();
+}
+
+function startPlayer() {
+  byId("play").addEventListener("click", togglePlay);
+  byId("before").addEventListener("click", () => jump(-1));
+  byId("after").addEventListener("click", () => jump(1));
+}

@@ -1,0 +1,136 @@
+"""What `detcli tune --write` kept, used by predict."""
+
+import hashlib
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from detcli.run.machine import machine_name
+
+MANY = "many = { batch = 2, workers = 1 }"
+
+
+@pytest.fixture
+def tuned(predict, tmp_path, monkeypatch, caplog):
+    """Run predict with a table for the colour model: what it says of it, and what it did."""
+    caplog.set_level(logging.INFO, "detcli")
+    monkeypatch.delenv("DETCLI_DEVICE")
+    monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
+
+    def run(line, lines=MANY, machine=None, top="", **more):
+        digest = hashlib.sha256((tmp_path / "colours.onnx").read_bytes()).hexdigest()
+        table = f"[tuned.{digest}.{json.dumps(machine or machine_name())}]"
+        (tmp_path / "detcli.toml").write_text(f"{top}\n{table}\n{lines}\n")
+        done = predict(line, **more)
+        return "\n".join(one for one in caplog.messages if "tuned" in one), done
+
+    return run
+
+
+LOADED = """
+import sys
+from detcli.cli.app import app
+try:
+    app(["predict", "a.png", "-m", "colours.onnx", "-q"])
+except SystemExit:
+    print("detcli.run.machine" in sys.modules)
+"""
+
+CPU = 'many = { device = "cpu", batch = 2 }\nstart = { device = "cpu", workers = 1 }'
+
+
+def test_it_is_used_for_its_model_here(tuned):
+    said, done = tuned("a.png a.png", CPU)
+    assert said == "tuned for colours.onnx on this machine: --device cpu --batch 2"
+    assert {record["device"] for record in done.records} == {"cpu"}
+
+
+def test_one_picture_has_a_choice_of_its_own(tuned):
+    said, _ = tuned("a.png", CPU)
+    assert said.endswith("--device cpu --workers 1")
+
+
+def test_another_model_does_not_use_it(tuned, make_model):
+    make_model("other.onnx", tail="transposed")
+    said, done = tuned("a.png a.png -m other.onnx", CPU)
+    assert said == "nothing was tuned for other.onnx on this machine"
+    assert done.records
+
+
+def test_another_machine_does_not_use_it(tuned):
+    said, _ = tuned("a.png a.png", CPU, machine="Another processor, 64 cores")
+    assert said == "nothing was tuned for colours.onnx on this machine"
+
+
+@pytest.mark.parametrize("option", ["--device cpu", "--no-half"])
+def test_what_is_given_wins(tuned, option):
+    said, _ = tuned(f"a.png a.png {option}", 'many = { device = "openvino", half = true }')
+    name = option.split()[0].replace("--no-", "--")
+    assert said.endswith(f"what was tuned for colours.onnx gives way to {name}")
+
+
+def test_a_default_of_the_user_wins(tuned):
+    said, _ = tuned("a.png a.png", CPU, top='device = "cpu"')
+    assert said.endswith("gives way to --device")
+
+
+def test_a_batch_that_is_given_wins_alone(tuned):
+    said, _ = tuned("a.png a.png --batch 1", CPU)
+    assert said.endswith("on this machine: --device cpu")
+
+
+def test_a_model_in_8_bits_stands_for_its_own(tuned, make_model):
+    kept = make_model("kept.onnx", tail="transposed")
+    said, done = tuned("a.png a.png", f'many = {{ device = "cpu", model = "{kept}" }}')
+    assert {record["model"] for record in done.records} == {"kept"}
+    assert f"--model {kept}" in said
+
+
+def test_one_that_is_gone_is_named(tuned):
+    said, done = tuned("a.png a.png", 'many = { model = "gone.onnx" }')
+    assert said.endswith("gone.onnx, tuned for colours.onnx, is gone: run detcli tune --write")
+    assert {record["model"] for record in done.records} == {"colours"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ("many = { conf = 0.9 }", "[tuned] sets 'conf'"),
+        ('many = { batch = "two" }', "--batch: 'two' is not a valid int"),
+    ],
+)
+def test_a_table_that_somebody_changed_is_refused(tuned, lines, says):
+    tuned("a.png a.png", lines, code=2, says=says)
+
+
+@pytest.mark.parametrize("lines", ["", "many = 3"])
+def test_a_table_without_a_choice_changes_nothing(tuned, lines):
+    _, done = tuned("a.png a.png", lines)
+    assert done.records
+
+
+def test_runs_in_shards_may_be_on_other_machines(tuned, shards_here):  # noqa: ARG001
+    said, _ = tuned("a.png a.png -o boxes/", CPU)
+    assert said == ""
+
+
+def test_without_a_table_nothing_is_loaded_for_it(predict, tmp_path):
+    predict()  # makes the picture and the model
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_v_says_what_is_used(detcli, make_model, make_picture, tmp_path):
+    model, picture = make_model(), make_picture("a.png")
+    digest, machine = hashlib.sha256(model.read_bytes()).hexdigest(), json.dumps(machine_name())
+    (tmp_path / "detcli.toml").write_text(f"[tuned.{digest}.{machine}]\n{CPU}\n")
+    hidden = {name: value for name, value in os.environ.items() if name != "DETCLI_DEVICE"}
+    environment = hidden | {"DETCLI_CONFIG": str(tmp_path / "detcli.toml")}
+    done = detcli("predict", "-v", "-m", model, picture, env=environment)
+    assert f"detcli: tuned for {model} on this machine: --device cpu --workers 1" in done.stderr

@@ -1,0 +1,160 @@
+"""`--apply`: marks of a page are taken off records, pages and datasets."""
+
+import json
+
+import cv2
+import pages
+import pytest
+from colour_model import picture
+
+
+@pytest.fixture
+def made(predict, make_picture, tmp_path):
+    """Two pictures with boxes, and their records."""
+    make_picture("pics/a.png", ("red", 2, 3))
+    make_picture("pics/b.png", ("red", 1, 1), ("blue", 3, 3))
+    predict("pics --conf 0.5 -o boxes.jsonl -q")
+    return [json.loads(line) for line in (tmp_path / "boxes.jsonl").read_text().splitlines()]
+
+
+def mark(record, place=None, say="drop", **more):
+    """A mark as the page makes it."""
+    made = {"mark": say, "source": record["source"]}
+    if place is not None:
+        one = record["detections"][place]
+        box = [round(one[side], 1) for side in ("x1", "y1", "x2", "y2")]
+        made |= {"detection": place, "class_name": one["class_name"], "box": box}
+    return made | more
+
+
+@pytest.fixture
+def apply(invoke, tmp_path):
+    """Write marks, and give them to a command."""
+
+    def run(command, marks, code=0, says=""):
+        (tmp_path / "marks.json").write_text(marks if isinstance(marks, str) else json.dumps(marks))
+        done = invoke(*command.split(), "--apply", "marks.json", cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        assert says in done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+REPORT = "report boxes.jsonl -o page"
+
+
+def shown(tmp_path):
+    """The classes on each picture of the page."""
+    boxes = {source: found for source, (_, found, _) in pages.shown(tmp_path / "page").items()}
+    return {source: [one[0] for one in found] for source, found in boxes.items()}
+
+
+def test_what_is_dropped_is_not_on_the_page(apply, made, tmp_path):
+    _, two = made
+    names = [one["class_name"] for one in two["detections"]]
+    assert len(names) == 2
+    done = apply(REPORT, [mark(two, 1), mark(two, 0, "keep")])
+    assert "wrote a page of 2 records" in done.stderr
+    assert shown(tmp_path) == {"pics/a.png": ["red"], "pics/b.png": names[:1]}
+    apply(REPORT, [mark(two)])
+    assert shown(tmp_path) == {"pics/a.png": ["red"]}
+    apply(REPORT, [mark(one, say="keep") for one in made])
+    assert shown(tmp_path) == {"pics/a.png": ["red"], "pics/b.png": names}
+    apply(REPORT, [])
+    assert len(shown(tmp_path)) == 2
+
+
+def test_a_box_is_known_by_class_and_place_wherever_it_is_in_its_record(apply, made, tmp_path):
+    _, two = made
+    for changed in ({"detection": 0}, {"detection": 99}):
+        apply(REPORT, [mark(two, 1) | changed])
+        assert shown(tmp_path)["pics/b.png"] == [two["detections"][0]["class_name"]]
+    of_a_comparison = mark(two, 1)
+    del of_a_comparison["detection"]
+    apply(REPORT, [of_a_comparison])
+    assert len(shown(tmp_path)["pics/b.png"]) == 1
+
+
+def test_of_two_boxes_alike_the_marked_one_goes(apply, made, tmp_path):
+    (one, *_) = made
+    (box,) = one["detections"]
+    twins = [{**box, "text": text} for text in ("first", "second")]
+    record = one | {"detections": twins}
+    (tmp_path / "boxes.jsonl").write_text(json.dumps(record))
+    apply(REPORT, [mark(record, 1)])
+    (entry,) = pages.entries(tmp_path / "page")
+    assert entry["texts"] == ["first"]
+    apply(REPORT, [mark(record, 0), mark(record, 1)])
+    assert shown(tmp_path) == {"pics/a.png": []}
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"class_name": "blue"}, "1 of 2 marks in marks.json fit no record: blue at "),
+        ({"box": [1, 1, 2, 2]}, "fit no record: red at 1, 1, 2, 2 in pics/a.png"),
+        ({"source": "pics/c.png"}, " in pics/c.png"),
+        ({"frame": 1}, " in pics/a.png"),
+        ({"time": "2026-01-01T00:00:00Z"}, " in pics/a.png"),
+    ],
+)
+def test_marks_of_other_records_are_refused(apply, made, tmp_path, changed, says):
+    one, two = made
+    marks = [mark(one, 0) | changed, mark(two)]
+    done = apply(REPORT, marks, code=6, says=says)
+    assert "apply them to the records that their page was made of" in done.stderr
+    (about,) = pages.runs(tmp_path / "page")
+    assert about["state"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        *("not JSON", "{}", "[1]", '[{"source": "a"}]', '[{"source": "a", "mark": "odd"}]', "[[]]"),
+        '[{"source": "a", "mark": "drop", "box": [1, 2, 3]}]',
+        '[{"source": "a", "mark": "drop", "box": [1, 2, 3, "4"]}]',
+        '[{"source": 1, "mark": "drop"}]',
+        "[" * 10_000,
+    ],
+)
+@pytest.mark.usefixtures("made")
+def test_what_holds_no_marks_is_refused(apply, tmp_path, marks):
+    apply(REPORT, marks, code=2, says="name a file that a page has saved")
+    assert not (tmp_path / "page").exists()
+
+
+def test_a_run_leaves_out_what_is_dropped_of_everything(apply, made, make_model, tmp_path):
+    one, two = made
+    run = f"predict pics -m {make_model()} --conf 0.5 --save-dataset data -o new.jsonl"
+    apply(run, [mark(one), mark(two, 1)])
+    (record,) = map(json.loads, (tmp_path / "new.jsonl").read_text().splitlines())
+    assert record["source"] == "pics/b.png"
+    assert record["detections"] == two["detections"][:1]
+    assert [path.name for path in (tmp_path / "data/images").iterdir()] == ["b.png"]
+    (label,) = (tmp_path / "data/labels/b.txt").read_text().splitlines()
+    assert label.startswith(f"{two['detections'][0]['class_id']} ")
+
+
+def test_a_run_says_which_marks_fit_nothing(apply, made, make_model, tmp_path):
+    one, two = made
+    run = f"predict pics/b.png -m {make_model()} --conf 0.5 -o new.jsonl"
+    apply(run, [mark(one, 0), mark(two, 0)], code=6, says="1 of 2 marks in marks.json fit no")
+    (record,) = map(json.loads, (tmp_path / "new.jsonl").read_text().splitlines())
+    assert record["detections"] == two["detections"][1:]
+    apply(f"{run[:-12]} --resume x.jsonl", [], code=2, says="apply the marks in a separate run")
+
+
+def test_a_frame_of_a_video_is_dropped_alone(apply, predict, tmp_path):
+    fourcc = cv2.VideoWriter.fourcc(*"mp4v")
+    video = cv2.VideoWriter(str(tmp_path / "film.mp4"), fourcc, 10, (64, 64))
+    for _ in range(3):
+        video.write(picture(("red", 2, 2)))
+    video.release()
+    predict("film.mp4 --conf 0.5 -o boxes.jsonl -q")
+    records = [json.loads(line) for line in (tmp_path / "boxes.jsonl").read_text().splitlines()]
+    apply(REPORT, [mark(records[1], frame=1), mark(records[2], 0, frame=2)])
+    assert [(one["frame"], len(one["found"])) for one in pages.entries(tmp_path / "page")] == [
+        (0, 1), (2, 0),
+    ]  # fmt: skip

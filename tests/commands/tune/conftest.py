@@ -1,0 +1,125 @@
+"""Answers of the commands that tune starts, made up: no test depends on a time."""
+
+import itertools
+import json
+from pathlib import Path
+
+import colour_model
+import convolution_model
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+from detcli.commands.tune.run import Tuning
+
+SPREAD = 0.01  # of a made interval
+
+
+class Commands:
+    """Answers of commands, by the way that they run; what is missing is asked of the command."""
+
+    def __init__(self):
+        self.asked = []  # name and way, in order
+        self.rates = {}  # pictures a second by way; others run 10
+        self.disagreeing = {}  # share of boxes
+        self.failures = {}  # by name and way, or by name
+        self.made = {"bench", "predict", "verify", "convert", "eval"}  # the others really run
+        self.real = Tuning._ask  # noqa: SLF001
+
+    def way(self, name, options):
+        """The name of the way that a command's options are about."""
+        if name == "verify":
+            return Path(options[1]).stem.replace("-", " ")
+        words = dict(itertools.pairwise(options))
+        model = words.get("--model", options[-1])
+        parts = [words.get("--device"), "half" * ("--half" in words), "int8" * ("int8" in model)]
+        parts += [
+            f"{size} {words[f'--{size}']}" for size in ("batch", "workers") if f"--{size}" in words
+        ]
+        return " ".join(filter(None, parts))
+
+    def ask(self, tuning, name, *options, limited=True):
+        way = self.way(name, options)
+        self.asked.append((name, way))
+        for key in ((name, way), name):
+            if key in self.failures:
+                raise self.failures[key]
+        if name not in self.made:
+            return self.real(tuning, name, *options, limited=limited)
+        if name == "eval":
+            return {"metrics": {"map50_95": 0.5}}
+        if name in {"predict", "convert"}:
+            return Path(options[options.index("-o") + 1]).write_bytes(name.encode())
+        return getattr(self, name)(way, options)
+
+    def verify(self, way, options):
+        share = self.disagreeing.get(way, 0.0)
+        limit = float(options[options.index("--tolerance") + 1].rpartition("=")[2])
+        numbers = {"pairs": 1000, "missing": int(1000 * share), "extra": 0, "disagreeing": share}
+        largest = {"largest_score_difference": share, "largest_corner_difference": 0.0}
+        return {"agree": share <= limit, "detections": numbers | largest}
+
+    def bench(self, way, options):
+        rate = self.rates.get(way, 10.0)
+        mode = options[options.index("--mode") + 1]
+        low, high = rate * (1 - SPREAD), rate * (1 + SPREAD)
+        return {
+            "noise": {"warnings": []},
+            "memory": {"host_peak_bytes": 100, "device_bytes": None},
+            "conditions": {"batch": 1, "workers": 2},
+            "throughput": {
+                "pictures_per_second": rate,
+                "interval": {"estimate": rate, "low": low, "high": high},
+            },
+            "latency": {
+                "undisturbed_median": {"estimate": 1 / rate, "low": 1 / high, "high": 1 / low}
+            },
+            "cold_start": {"first_record_s": 1 / rate},
+        } | {"latency" if mode == "throughput" else "throughput": None}
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    made = Commands()
+    monkeypatch.setattr("detcli.commands.tune.run.available_cores", lambda: 8)
+    monkeypatch.setattr(Tuning, "_ask", lambda *about, **more: made.ask(*about, **more))  # noqa: PLW0108 - a method
+    return made
+
+
+@pytest.fixture
+def pictures(make_picture, tmp_path):
+    make_picture("pics/a.png", ("red", 1, 1), ("green", 3, 3))
+    make_picture("pics/b.png", ("green", 2, 2), ("blue", 5, 5))
+    return tmp_path / "pics"
+
+
+@pytest.fixture
+def tune(invoke, tmp_path, monkeypatch):
+    """Run `detcli tune`, which ends with a code: its report."""
+    monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
+    monkeypatch.delenv("DETCLI_DEVICE")
+    (tmp_path / "detcli.toml").touch()
+
+    def run(*words, code=0, says=""):
+        done = invoke("tune", *words, cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        assert says in done.stderr
+        assert "Traceback" not in done.stderr
+        return json.loads(done.stdout) if done.stdout.startswith("{") else done.stdout
+
+    return run
+
+
+@pytest.fixture
+def fragile(tmp_path):
+    """A model of which 8 bits leave only what is red: in its middle, red is 1000 times as large."""
+    model = convolution_model.build(metadata={"names": str(dict(enumerate(colour_model.NAMES)))})
+    scale = np.array([1000, 1, 1], np.float32).reshape(3, 1, 1, 1)
+    factors = {"layer1_kernel": scale, "cells_kernel": 1 / scale}
+    for tensor in model.graph.initializer:
+        if tensor.name in factors:
+            scaled = numpy_helper.to_array(tensor) * factors[tensor.name]
+            tensor.CopyFrom(numpy_helper.from_array(scaled, tensor.name))
+    path = tmp_path / "fragile.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path

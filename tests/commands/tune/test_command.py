@@ -1,0 +1,160 @@
+"""`detcli tune`, as a user calls it, with the commands that it starts."""
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import labelled
+import psutil
+import pytest
+import typer.main
+from documentation.shells import blocks, page
+
+from detcli.cli.app import app
+from detcli.commands.tune.report import TuneReport, TuneRow
+
+
+def test_8_bits_that_break_boxes_are_not_chosen(tune, commands, fragile, pictures):
+    """They are the fastest here, but for their boxes; the user's own defaults change nothing."""
+    (fragile.parent / "detcli.toml").write_text('classes = "red"\nhalf = true\n')
+    commands.made = {"bench"}
+    commands.rates = {"cpu int8": 1000.0}
+    report = tune(fragile, pictures, "--device", "cpu")
+    reference, int8 = (row for row in report["rows"] if row["name"] in {"cpu", "cpu int8"})
+    assert reference["keeps_boxes"]
+    assert (int8["keeps_boxes"], int8["error"]) == (False, None)
+    assert int8["boxes"]["equal"] < 0.6
+    assert int8["boxes"]["lost"] > 0
+    assert int8["many"]["estimate"] == 1000
+    assert {choice["way"] for choice in report["choices"]} == {"cpu"}
+
+
+def test_8_bits_that_keep_boxes_are_kept(tune, commands, fragile, pictures, cache):
+    commands.rates = {"cpu int8": 1000.0}
+    report = tune(fragile, pictures, "--device", "cpu", "--write")
+    chosen = {choice["kind"]: choice for choice in report["choices"]}
+    assert chosen["many"]["way"] == "cpu int8"
+    assert [one["gain"] for one in chosen.values()] == pytest.approx([100] * 3)
+    kept = Path(chosen["many"]["options"]["model"])
+    assert kept.read_bytes() == b"convert"
+    assert kept.is_relative_to(cache.resolve() / "tuned")
+    assert f"--model {kept} --device cpu {pictures}" in chosen["many"]["command"]
+    assert str(kept) in (fragile.parent / "detcli.toml").read_text()
+
+
+def test_a_choice_needs_boxes(tune, commands, make_model, make_picture, tmp_path):
+    """Ways that find nothing have proven nothing."""
+    make_picture("pics/grey.png")
+    commands.made = {"bench", "convert"}
+    commands.rates = {"openvino": 99.0}
+    says = "no boxes above 0.99 were compared: name pictures with some"
+    words = ("--device", "cpu", "--conf", "0.99")
+    report = tune(make_model(), tmp_path / "pics", *words, says=says)
+    assert {choice["way"] for choice in report["choices"]} == {"cpu"}
+
+
+def test_a_page_of_what_differs(tune, commands, fragile, pictures, tmp_path):
+    commands.made = {"bench"}
+    commands.rates = {"cpu int8": 1000.0}
+    says = f"wrote a page of cpu int8 beside the CPU: {tmp_path / 'page/index.html'}"
+    tune(fragile, pictures, "--device", "cpu", "--report", tmp_path / "page", says=says)
+    assert (tmp_path / "page/index.html").exists()
+
+
+@pytest.mark.usefixtures("commands")
+def test_nothing_is_written_without_a_file_for_it(tune, make_model, monkeypatch):
+    monkeypatch.setenv("DETCLI_CONFIG", "/dev/null")
+    tune(make_model(), "--write", code=2, says="--write needs a file of defaults")
+
+
+@pytest.mark.usefixtures("commands")
+def test_a_default_that_wins_over_the_choice_is_named(tune, make_model, tmp_path):
+    (tmp_path / "detcli.toml").write_text('device = "cpu"\n')
+    tune(make_model(), "--write", says="sets device, too, to which the choice gives way")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("none.onnx pics", 4, "no model has that name"),
+        ("torn.onnx pics", 4, "is not an ONNX model"),
+        ("fragile.onnx pics --budget soon", 2, "is not a time"),
+        ("fragile.onnx pics --budget 0", 6, "the time ended first"),
+        ("fragile.onnx pics --tolerance 0.99", 2, "is not NAME=NUMBER"),
+        ("fragile.onnx pics --tolerance boxes=2", 2, "boxes is a share"),
+        ("fragile.onnx pics --plot pics/a.png", 2, "is one of the inputs"),
+    ],
+)
+@pytest.mark.usefixtures("pictures")
+def test_wrong_requests(tune, fragile, line, code, says):
+    fragile.with_name("torn.onnx").write_bytes(b"torn")
+    assert tune(*line.split(), code=code, says=says) == ""
+
+
+def test_real_processes(tune, make_model, pictures, monkeypatch):
+    for name, value in (("TURNS", 1), ("BATCHES", ()), ("PARTS", 10_000)):  # it takes seconds
+        monkeypatch.setattr(f"detcli.commands.tune.run.{name}", value)
+    report = tune(make_model(), pictures, "--device", "cpu,cuda", "--budget", "1h")
+    row = report["rows"][0]
+    assert row["many"]["low"] <= row["many"]["estimate"]
+    assert min(row["one"]["estimate"], row["start"]["estimate"]) > 0
+    assert row["host_peak_bytes"] > 20e6
+    assert {choice["kind"] for choice in report["choices"]} == {"many", "one", "start"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
+def test_an_interrupt_leaves_nothing_behind(make_model, pictures):
+    command = [sys.executable, "-m", "detcli", "tune", make_model(), pictures, "--budget", "10h"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        children = []
+        while not any("bench" in child.cmdline() for child in children):
+            time.sleep(0.05)
+            children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, b"")
+    assert b"Traceback" not in err
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []
+
+
+def test_the_json_on_the_page_has_all_fields():
+    (example,) = blocks(page("tune"), "js")
+    for kind in (TuneReport, TuneRow):
+        assert [name for name in kind.__dataclass_fields__ if f'"{name}":' not in example] == []
+    assert json.dumps("schema_version") in example
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--report pics", "has other files in it"),
+        ("--report page --plot page/tune.png", "is the folder of the page"),
+    ],
+)
+@pytest.mark.usefixtures("pictures")
+def test_what_cannot_be_written_is_said_at_once(tune, commands, fragile, line, says):
+    assert tune(fragile, "pics", *line.split(), code=2, says=says) == ""
+    assert commands.asked == []
+
+
+def test_map_of_pictures_elsewhere(tune, commands, fragile, pictures):
+    commands.made -= {"eval", "predict"}
+    labelled.write_coco(pictures.parent / "coco", [labelled.Scene.found(("red", 1, 1, 1.0))])
+    (pictures.parent / "coco/images").rename(pictures.parent / "elsewhere")
+    words = ("--data", "coco/instances.json", "--device", "cpu", "elsewhere")
+    report = tune(fragile, *words)
+    assert report["rows"][0]["map50_95"] == 1
+
+
+def test_the_commands_of_the_documentation_parse():
+    command = typer.main.get_command(app).get_command(None, "tune")
+    lines = re.findall(r"^detcli tune\b(.*)$", page("tune") + page("benchmark"), re.MULTILINE)
+    assert len(lines) == 6
+    for line in lines:
+        command.make_context("tune", shlex.split(re.sub("[>|].*", "", line)))

@@ -1,0 +1,159 @@
+"""What is tried, in which order, and what becomes of what fails."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from detcli.commands.tune.run import pictures_of
+from detcli.core.errors import DeviceError, InferenceError, UsageError
+
+NONE = DeviceError("this machine has no NVIDIA GPU")
+
+
+@pytest.fixture
+def rows(tune, make_model, pictures, commands):  # noqa: ARG001
+    """Tune the colour model on two pictures with made answers: its rows by name."""
+
+    def run(*words, **more):
+        report = tune(make_model(), pictures, *words, **more)
+        return {row["name"]: row for row in report["rows"]}
+
+    return run
+
+
+@pytest.mark.usefixtures("commands")
+def test_what_is_simple_comes_first(rows):
+    found = [name for name, row in rows().items() if row["way"]["batch"] is None]
+    assert [name for name in found if "workers" not in name] == [
+        *("cpu", "cuda", "tensorrt", "openvino", "tensorrt half", "openvino half"),
+        *("cpu int8", "cuda int8", "tensorrt int8", "openvino int8"),
+    ]
+    assert found[:4] == ["cpu", "cpu workers 1", "cpu workers 4", "cuda"]
+
+
+def test_a_device_that_is_not_there_is_one_row(rows, commands):
+    commands.failures = {("predict", name): NONE for name in ("cuda", "tensorrt")}
+    found = rows()
+    absent = [name for name in found if name.startswith(("cuda", "tensorrt"))]
+    assert absent == ["cuda", "tensorrt"]
+    assert found["cuda"]["error"] == "DeviceError: this machine has no NVIDIA GPU"
+    assert found["cuda"]["many"] is None
+    assert found["openvino half"]["error"] is None
+
+
+def test_what_fails_in_the_middle_keeps_what_was_measured(rows, commands):
+    commands.failures["bench", "cpu int8 batch 4"] = InferenceError("out of memory: 8 GB")
+    row = rows("--device", "cpu")["cpu int8 batch 4"]
+    assert row["error"] == "InferenceError: out of memory: 8 GB"
+    assert row["boxes"]["equal"] == 1
+
+
+def test_a_model_that_cannot_be_quantised_is_a_reason(rows, commands):
+    commands.failures["convert"] = UsageError("already in 8 bits")
+    found = rows("--device", "cpu,openvino")
+    reasons = [row["error"] for name, row in found.items() if "int8" in name]
+    assert reasons == ["UsageError: already in 8 bits"] * 2
+    assert [name for name, _ in commands.asked].count("convert") == 1
+
+
+def test_without_the_cpu_there_is_nothing_to_compare_with(tune, commands, make_model, pictures):
+    commands.failures["bench", "cpu"] = InferenceError("too large")
+    assert tune(make_model(), pictures, code=1, says="too large") == ""
+
+
+def test_without_pictures_nothing_is_quantised(tune, commands, make_model):
+    report = tune(make_model())
+    assert not any(row["way"]["int8"] for row in report["rows"])
+    assert ("predict", "cpu") in commands.asked
+
+
+def test_only_devices_that_are_named_are_tried(rows):
+    assert {row["way"]["device"] for row in rows("--device", "openvino").values()} == {
+        *("cpu", "openvino:CPU")
+    }
+
+
+def test_a_default_device_does_not_keep_others_out(rows, tmp_path):
+    (tmp_path / "detcli.toml").write_text('device = "cpu"\n')
+    assert "openvino" in rows()
+
+
+def test_other_batches_are_tried_where_it_is_worth_it(rows, commands):
+    commands.rates = {"cpu": 10, "openvino": 20, "openvino half": 100, "cpu int8": 90}
+    commands.disagreeing["openvino half"] = 0.1
+    varied = {name for name in rows() if "batch" in name}
+    assert varied == {"cpu int8 batch 4", "cpu int8 batch 16"}
+    assert commands.asked.count(("bench", "cpu int8 batch 4")) == 1  # for many pictures
+
+
+def test_what_may_be_the_fastest_is_measured_in_turns(rows, commands):
+    commands.rates = {"cpu": 10.0, "openvino": 10.1, "cpu int8": 1.0}
+    found = rows("--device", "cpu,openvino")
+    turns = {name: len(row["many"]["turns"]) for name, row in found.items()}
+    assert turns["cpu"] == 3
+    assert turns["cpu int8"] == 1
+    last = [way for name, way in commands.asked if name == "bench"][-4:]
+    assert len({*last}) == 4  # one after the other, not one thrice
+
+
+def test_a_fastest_way_that_is_certain_is_measured_once(rows, commands):
+    commands.rates = {"cpu": 10.0}
+    rates = {"openvino:CPU": 100.0}
+    commands.rates |= rates | {
+        f"openvino:CPU {one}": 50 for one in ("batch 4", "batch 16", "workers 1")
+    }
+    found = rows("--device", "openvino", "--tolerance", "boxes=0")
+    assert len(found["openvino:CPU"]["many"]["turns"]) == 1
+
+
+def test_the_budget_ends_the_run(rows, commands, monkeypatch):
+    """As soon as OpenVINO is reached, all the time is over."""
+    begun, late = time.monotonic(), [0.0]
+    monkeypatch.setattr("detcli.commands.tune.run.time.monotonic", lambda: begun + late[0])
+    commands.made -= {"predict"}
+    real = commands.real
+
+    def ask(tuning, name, *options, limited=True):
+        way = commands.way(name, options)
+        if way.startswith("openvino"):
+            late[0] = 1000.0
+        if tuning.left_s <= 0:
+            return real(tuning, name, *options, limited=limited)
+        return Path(options[options.index("-o") + 1]).touch()
+
+    commands.real = ask
+    found = rows("--budget", "5m", "--device", "cpu,openvino")
+    assert found["cpu"]["error"] is None
+    assert found["openvino:CPU"]["error"] == "CheckError: the time ended first"
+    assert found["cpu int8"]["error"] == "CheckError: the time ended first"
+    assert "cpu batch 4" not in found
+
+
+def test_labels_add_map(rows, commands, tmp_path):
+    (tmp_path / "data.yaml").touch()
+    found = rows("--device", "cpu", "--data", tmp_path / "data.yaml")
+    assert found["cpu"]["map50_95"] == found["cpu int8"]["map50_95"] == 0.5
+    assert ("eval", "cpu int8 batch 4") not in commands.asked
+
+
+@pytest.mark.parametrize(
+    ("data", "picture", "folder"),
+    [
+        ("data.yaml", "images/val/a.png", "images/val"),
+        ("instances.json", "images/a.png", "images"),
+        ("set", "set/images/a.png", "set/images"),
+        ("set", "set/a.png", "set"),
+    ],
+)
+def test_pictures_of_labels(tmp_path, data, picture, folder):
+    (tmp_path / picture).parent.mkdir(parents=True)
+    assert pictures_of(tmp_path / data) == (str(tmp_path / folder),)
+
+
+def test_labels_alone(tune, commands, make_model, make_picture, tmp_path):
+    (tmp_path / "data.yaml").touch()
+    tune(make_model(), "--data", "data.yaml", code=2, says="name them: PICTURES...")
+    make_picture("images/a.png")
+    tune(make_model(), "--data", "data.yaml")
+    assert ("convert", "") in commands.asked  # there is something to calibrate on
