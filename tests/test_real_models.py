@@ -12,8 +12,10 @@ import cv2
 import forked
 import numpy as np
 import pytest
+from benchmarks.tracking import CLIPS, follow, ours
 
-from detcli import Detector, Settings
+from detcli import Detector, Inputs, Settings
+from detcli.core.values import Tracker
 
 # bus.jpg, from the PyTorch reference: class, score, x1, y1, x2, y2
 BUS = [
@@ -136,3 +138,13 @@ def test_a_one_to_many_model(shared):
     found = detect(shared, "yolov8n-320-int8")
     assert {"bus", "person"} <= set(found.class_name)
     assert found.score.max() <= 1
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_what_crosses_a_line_is_what_was_counted_by_eye(clip, shared):
+    pytest.importorskip("trackers")
+    _, line, counted = CLIPS[clip]
+    video, model = shared(f"data/videos/{clip}.mp4"), shared(f"models/{SINGLE[3]}.onnx")
+    watched = {tracker: ours(tracker, line) for tracker in Tracker}
+    _, crossed = follow(video, model, watched, Inputs(vid_stride=2))
+    assert crossed == dict.fromkeys(Tracker, counted)

@@ -343,13 +343,14 @@ class Settings:
         },
         other_names="roi crop area",
     )
-    tile: Tiling | None = option(
+    tile: Literal["none"] | Tiling | None = option(
         None,
         "--tile SIZE",
         "Look at large pictures in tiles of this side, and once whole; 640,overlap=0.2 says which "
         "part of its side a tile shares with the next, at least; with 640,crowd=10, only where the "
-        "whole shows ten objects.",
+        "whole shows ten objects; none leaves out what the model recommends.",
         panel=INPUT,
+        parse=lambda text: text if text == "none" else Tiling.parse(text),
     )
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CORNERS = ("x1", "y1", "x2", "y2")  # names of a box's sides, in the order of `Detections.xyxy`
 
-PER_OBJECT = ("track_id", "zones", "crossed", "symbols")
+PER_OBJECT = ("track_id", "track_class", "zones", "crossed", "symbols")
 """Arrays that `Detections` may have besides."""
 
 
@@ -93,6 +93,8 @@ class Detections:
         names: The names of all classes of the model, by class id.
         track_id: `(N,)` int64, the number of the object in its video, from 1; -1 where it has none
             yet. None where nothing is tracked.
+        track_class: `(N,)` objects, each the name of the class that its track had most often so
+            far; None where it has no track yet. None where nothing is tracked.
         zones: `(N,)` objects, each the tuple of the names of the zones that it is in; None without
             zones.
         crossed: `(N,)` objects, each a tuple of the lines that it has crossed since the
@@ -115,6 +117,7 @@ class Detections:
     class_id: npt.NDArray[np.int64]
     names: tuple[str, ...]
     track_id: npt.NDArray[np.int64] | None = None
+    track_class: npt.NDArray[np.object_] | None = None
     zones: npt.NDArray[np.object_] | None = None
     crossed: npt.NDArray[np.object_] | None = None
     symbols: npt.NDArray[np.object_] | None = None
@@ -154,13 +157,14 @@ class Detections:
     def places(self) -> Iterator[tuple[str, str]]:
         """Yield the name of each zone that a detection is in, and of its class.
 
-        And of each line that it has crossed, with the side: "gate left".
+        And of each line that it has crossed, with the side, "gate left", and of its track's class.
         """
         if self.zones is not None:
             for name, zones in zip(self._names(), self.zones, strict=True):
                 yield from ((zone, name) for zone in zones)
         if self.crossed is not None:
-            for name, crossed in zip(self._names(), self.crossed, strict=True):
+            names = self._names() if self.track_class is None else self.track_class
+            for name, crossed in zip(names, self.crossed, strict=True):
                 yield from ((f"{line} {side}", name) for line, side in crossed)
 
     def within(self, size: Size) -> Self:
@@ -197,6 +201,8 @@ class Detections:
             row |= {"score": round(score, 6), **dict(zip(CORNERS, sides, strict=True))}
             if self.track_id is not None and self.track_id[number] > 0:
                 row["track_id"] = int(self.track_id[number])
+            if self.track_class is not None and self.track_class[number] is not None:
+                row["track_class"] = legible(self.track_class[number])
             if self.zones is not None:
                 row["zones"] = legible([*self.zones[number]])
             if self.crossed is not None:
@@ -237,7 +243,7 @@ class Detections:
     def to_pandas(self) -> "DataFrame":
         """A row for each detection: class_id, class_name, score, x1, y1, x2, y2.
 
-        And `track_id`, `zones`, `crossed` and `symbols` where the detections have them.
+        And `track_id`, `track_class`, `zones`, `crossed` and `symbols`, if they have them.
 
         Raises:
             DependencyError: pandas is not installed.

@@ -87,6 +87,8 @@ class DetectionJson(TypedDict):
     y2: float  # its lower side
     # number of the object in its video; with --track, once the tracker is sure
     track_id: NotRequired[int]
+    # name of the class that this track had most often so far; with track_id
+    track_class: NotRequired[str]
     # names of the zones that the middle of its lower side is in; with --zone
     zones: NotRequired[list[str]]
     # lines that it has crossed since the frame before; with --line
@@ -109,7 +111,7 @@ class DetectionJson(TypedDict):
 
 
 OPTIONAL_FIELDS = {
-    "track_id": "track",
+    **dict.fromkeys(("track_id", "track_class"), "track"),
     "zones": "zones",
     "crossed": "lines",
     **dict.fromkeys(

@@ -355,7 +355,7 @@ class Tiling:
         )
         if found is None:
             raise UsageError(
-                f"--tile '{text}' is not a size in pixels",
+                f"--tile '{text}' is not SIZE, SIZE,overlap=SHARE or SIZE,crowd=COUNT",
                 "write 640, 640,overlap=0.2 or 640,crowd=10",
             )
         return cls(int(found[1]), float(found[2] or 0.2), int(found[3] or 0))

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core import Fields, frozen
+from detcli.core.config import USUAL_CONF
 from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import UsageError
 from detcli.core.files import read_text
@@ -213,6 +214,15 @@ class Contract:
                 "give one name for each class id, in order",
             )
         return replace(self, names=names, names_origin=origin)
+
+    @property
+    def least_conf(self) -> float:
+        """The lowest confidence above which detections of any class count, unless asked for."""
+        return min(
+            USUAL_CONF if self.conf is None else self.conf,
+            *(least for _, least in self.class_conf),
+            1,
+        )
 
     @classmethod
     def from_json(cls, fields: Fields) -> Self:

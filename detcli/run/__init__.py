@@ -30,6 +30,7 @@ from detcli.core.opencv import open_streams_in_parallel, silence_opencv
 from detcli.core.options import flat, rows
 from detcli.core.record import SettingsJson
 from detcli.core.text import legible, public_name
+from detcli.core.values import Tiling
 from detcli.model.contract import class_ids
 from detcli.model.file import ModelFile
 from detcli.model.hub import Show
@@ -116,6 +117,7 @@ class Run:
             "model": detector.model_name,
             "model_sha256": detector.model_sha256,
             "conf": detector.conf,
+            "tile": None if detector.tiling is None else str(detector.tiling),
             "class_conf": {str(number): least for number, least in detector.class_conf.items()},
             "classes": sorted(class_ids(config.settings.classes, names) or ()),
             "nms": detector.nms,
@@ -162,7 +164,8 @@ def open_run(
     """
     located = model or locate(config)
     # One picture is fastest with a detector on all cores, but many tiles are not.
-    alone = is_one_picture(config) and config.settings.tile is None
+    tile = config.settings.tile
+    alone = is_one_picture(config) and not (isinstance(tile, Tiling) and not tile.crowd)
     options = config.running.options(cores or (1 if alone else available_cores()), cores)
     with BatchDetector(located, config.running.device[0], config.settings, options) as detector:
         # The files of named models are known.

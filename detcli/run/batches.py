@@ -98,7 +98,8 @@ class BatchDetector:
                 "omit it",
             )
         self._rect = settings.rect
-        self._region, self._tiling = settings.region, settings.tile or contract.tile
+        tile = contract.tile if settings.tile is None else settings.tile
+        self._region, self.tiling = settings.region, tile if isinstance(tile, Tiling) else None
         self._require_large_tiles()
         self.conf = settings.confidence(contract.conf)  # but for classes with one of their own
         recommended = contract.class_conf if settings.conf is None else ()
@@ -108,6 +109,10 @@ class BatchDetector:
             self.conf, self.class_conf.items(), contract.names
         )
         self.least_conf = float(self._thresholds.min()) if self.class_conf else self.conf
+        # Above which detections are counted as a crowd, whatever is asked for.
+        self._usual = class_thresholds(
+            Settings().confidence(contract.conf), contract.class_conf, contract.names
+        )
         self._selection = SelectionOptions(
             confidence=self.least_conf,
             max_det=min(settings.max_det, contract.most or settings.max_det),
@@ -134,6 +139,12 @@ class BatchDetector:
             "none" if self.nms is None else f"IoU above {self.nms:g}",
             _origin(settings.nms, contract.nms),
         )
+        if self.tiling is not None:
+            log.info(
+                "tiles: %s (%s)",
+                self.tiling,
+                "as asked for" if settings.tile else "recommended for the model",
+            )
         log.info(
             "preprocessing: %s (%s)",
             written(contract.preprocessing),
@@ -142,7 +153,7 @@ class BatchDetector:
 
     def _require_large_tiles(self) -> None:
         """Refuse tiles that the network cannot see anything in."""
-        tiling, stride = self._tiling, self.contract.stride
+        tiling, stride = self.tiling, self.contract.stride
         if tiling is not None and tiling.size < stride:
             raise UsageError(
                 f"--tile {tiling.size}: smaller than the model's stride, {stride}",
@@ -168,12 +179,12 @@ class BatchDetector:
 
     @property
     def _cuts_all(self) -> bool:
-        return self._tiling is not None and not self._tiling.crowd
+        return self.tiling is not None and not self.tiling.crowd
 
     def _helper(self) -> "BatchDetector":
         """Another detector on the same device, for tiles."""
         other = copy.copy(self)
-        other._region = other._tiling = None  # noqa: SLF001 - the same class
+        other._region = other.tiling = None  # noqa: SLF001 - the same class
         other._open(self.where)  # noqa: SLF001
         return other
 
@@ -256,24 +267,36 @@ class BatchDetector:
 
     def _look(self, pictures: Sequence[Picture]) -> Pending:
         """Start on a batch: whole, in tiles, or in tiles where the whole shows a crowd."""
-        tiling = self._tiling
+        tiling = self.tiling
         if tiling is None:
             return self._start(pictures)
         if self._cuts_all:
             cut = self._in_tiles(tiling, pictures)
             return lambda: cut
-        pending = self._start(pictures)
+        # All that the model recommends makes a crowd, so that filters do not change what is found.
+        narrow = self._selection
+        broad = replace(
+            narrow,
+            confidence=min(narrow.confidence, float(self._usual.min())),
+            class_ids=None,
+            max_det=max(narrow.max_det, tiling.crowd),
+        )
+        pending = self._start(pictures, broad)
 
         def wait() -> list[Detections]:
-            found = dict(enumerate(pending()))
-            crowded = {
-                number: one
-                for number, one in found.items()
-                if max(pictures[number].pixels.shape[:2]) > tiling.size
-                and np.count_nonzero(one.score > self.confidence[one.class_id]) >= tiling.crowd
-            }
-            dense = [pictures[number] for number in crowded]
-            again = self._in_tiles(tiling, dense, [*crowded.values()])
+            found: dict[int, Detections] = {}
+            crowded = []
+            for number, one in enumerate(pending()):
+                is_large = max(pictures[number].pixels.shape[:2]) > tiling.size
+                count = np.count_nonzero(one.score > self._usual[one.class_id])
+                if is_large and count >= tiling.crowd:
+                    crowded.append(number)
+                kept = one.score > self._thresholds[one.class_id]
+                if narrow.class_ids is not None:
+                    kept &= np.isin(one.class_id, [*narrow.class_ids])
+                found[number] = one[kept][: narrow.max_det]
+            wholes = [found[number] for number in crowded]
+            again = self._in_tiles(tiling, [pictures[number] for number in crowded], wholes)
             return [*(found | dict(zip(crowded, again, strict=True))).values()]
 
         return wait
@@ -321,8 +344,9 @@ class BatchDetector:
             helper.times.clear()
         return work.results()
 
-    def _start(self, pictures: Sequence[Picture]) -> Pending:
-        """Start on a batch, as `submit` does without tiles."""
+    def _start(self, pictures: Sequence[Picture], broad: SelectionOptions | None = None) -> Pending:
+        """Start on a batch, as `submit` does without tiles; or with a selection of its own."""
+        selection = broad or self._selection
         letterboxes = [self.letterbox(picture.size) for picture in pictures]
         groups = defaultdict(list)  # pictures that share a canvas
         for index, letterbox in enumerate(letterboxes):
@@ -337,7 +361,7 @@ class BatchDetector:
             with self.times.stage(Stage.NETWORK):
                 buffer = self._backend.infer(buffer)
             with self.times.stage(Stage.SELECTION):
-                started.append((group, self._backend.select(buffer, placed, self._selection)))
+                started.append((group, self._backend.select(buffer, placed, selection)))
 
         def wait() -> list[Detections]:
             found: dict[int, Detections] = {}
@@ -346,7 +370,7 @@ class BatchDetector:
                     found.update(zip(group, pending(), strict=True))
             self._batches += 1
             in_order = [found[index] for index in range(len(pictures))]
-            if not (self._thresholds == self._thresholds[0]).all():
+            if broad is None and not (self._thresholds == self._thresholds[0]).all():
                 # The backend applied the lowest confidence of all classes.
                 in_order = [one[one.score > self._thresholds[one.class_id]] for one in in_order]
             self._ended(Stage.REMAINDER)

@@ -1,7 +1,6 @@
 """Draws detections on a picture, with labels beside their boxes and over no other label."""
 
-import colorsys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,14 +16,22 @@ from detcli.core.text import printable
 
 Colour = tuple[int, int, int]
 
-GOLDEN_RATIO = 0.618033988749895  # of the colour wheel: multiples of it stay far apart
-SHADES = ((0.9, 0.95), (0.65, 1.0), (1.0, 0.7), (0.65, 0.75))  # saturation, value; 20 classes each
+# Strong colours, as CSS abbreviates them. Each is the one that is farthest from all before it, by
+# CIEDE2000: to people with deuteranopia, or, if that is less, at 0.8 of what others see.
+PALETTE = (
+    "e24 0cf 55c fe0 3fc 187 ea7 f5a 071 58f c1a 4b8 6dd f60 c26 3ab af8 eb3 b40 93f "
+    "078 f67 e4e c58 8fe 6d9 075 099 f7d b44 5b4 47b c56 0f9 b5c f8a 0db e41 4bb 8ef "
+    "e19 f16 54f ce5 e94 8fb 077 6e6 b38 7df 3a8 0bd 4cb 08d 49b b53 b61 076 d5a d67 "
+    "a1d 086 294 d47 297 fc0 b45 f88 570 d69 4ed 4c6 f80 0c8 59f 6ec c4a 079 f28 1bf"
+).split()
+GREY = (136, 136, 136)  # of what has no track yet, where there are tracks
+CASING = 3  # a colour stands between lines of a third of its width and brightness
 SEMIBOLD = 600  # font weight, 400 is regular
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
 
 WHITE_CONTRAST = 4.0  # by WCAG 2; on colours with less, black is easier to read
 
-ZONE_COLOURS = 40  # a class id whose colour and those after it are for zones; darker than most
+ZONE_COLOURS = 40  # number of the first colour for zones
 FARTHEST = 32_000  # pixels from the corner, up to which OpenCV draws lines
 MIN_TEXT = 10  # pixels; smaller text cannot be read
 SHRINKING = (1.0, 0.8, 0.65)  # sizes that are tried for all labels of a picture
@@ -73,46 +80,50 @@ def annotate(
     draw_scene(canvas, scene, text_size, line)
     tracked = detections.track_id
     numbers = [-1] * len(detections) if tracked is None else tracked.tolist()
-    for number, class_id in zip(numbers, detections.class_id.tolist(), strict=True):
+    if tracked is None:
+        colours = [*map(colour_of, detections.class_id.tolist())]
+    else:
+        colours = [colour_of(number - 1) if number > 0 else GREY for number in numbers]
+    for number, colour in zip(numbers, colours, strict=True):
         if number in scene.trails:
-            trail, colour = _whole(scene.trails[number]), class_colour(class_id)
-            cv2.polylines(canvas, [trail], isClosed=False, color=colour, thickness=line)
+            draw_path(canvas, scene.trails[number], colour, line)
     said = detections.symbols
     symbols = [None] * len(detections) if said is None else said.tolist()
-    for symbol, (box, _, class_id, _) in reversed([*zip(symbols, detections, strict=True)]):
-        draw_box(canvas, box, class_colour(class_id), line)
+    for symbol, box, colour in reversed([*zip(symbols, detections.xyxy, colours, strict=True)]):
+        draw_box(canvas, box, colour, line)
         if symbol is not None and len(symbol.corners):
-            ends, thin = _whole(symbol.corners), max(1, line // 2)
-            cv2.polylines(
-                canvas, [ends], isClosed=True, color=class_colour(class_id), thickness=thin
-            )
-    labels = _labels(detections, numbers, symbols, style)
+            draw_path(canvas, symbol.corners, colour, max(1, line // 2), closed=True)
+    texts = _texts(detections, numbers, symbols, style)
+    rows = zip(texts, detections.xyxy, colours, strict=True)
+    labels = [Label(text, box, colour) for text, box, colour in rows if text]
     draw_labels(canvas, labels, detections.xyxy, text_size, line)
     return canvas
 
 
-def _labels(
+def _texts(
     detections: Detections, numbers: Sequence[int], symbols: Sequence[Symbol | None], style: Style
-) -> list[Label]:
-    labels = []
-    for number, symbol, found in zip(numbers, symbols, detections, strict=True):
-        box, score, class_id, name = found
+) -> Iterator[str]:
+    for number, symbol, (_, score, _, name) in zip(numbers, symbols, detections, strict=True):
         parts = {"name": name, "score": f"{score:.2f}"}
         says = [text for part, text in parts.items() if part in style.label_parts]
         if says and number > 0:
             says.insert(0, f"#{number}")
         if says and symbol is not None and (content := symbol.text):
             says.append(content if len(content) <= MAX_TEXT else f"{content[: MAX_TEXT - 1]}…")
-        if text := " ".join(says):
-            labels.append(Label(text, box, class_colour(class_id)))
-    return labels
+        yield " ".join(says)
 
 
-def class_colour(class_id: int) -> Colour:
-    """A strong colour (BGR) for a class."""
-    saturation, value = SHADES[class_id // 20 % len(SHADES)]
-    red, green, blue = colorsys.hsv_to_rgb(class_id * GOLDEN_RATIO % 1, saturation, value)
-    return round(blue * 255), round(green * 255), round(red * 255)
+def colour_of(number: int) -> Colour:
+    """A strong colour (BGR) for a class, a track or a zone."""
+    red, green, blue = (17 * int(digit, 16) for digit in PALETTE[number % len(PALETTE)])
+    return blue, green, red
+
+
+def _strokes(colour: Colour, line: int) -> Iterator[tuple[Colour, int]]:
+    """The colour of a line, and how far it reaches beyond its width: first a dark casing."""
+    blue, green, red = colour
+    yield (blue // CASING, green // CASING, red // CASING), max(1, line // CASING)
+    yield colour, 0
 
 
 def draw_box(canvas: Image, box: Boxes, colour: Colour, line: int) -> None:
@@ -123,22 +134,33 @@ def draw_box(canvas: Image, box: Boxes, colour: Colour, line: int) -> None:
     height, width = canvas.shape[:2]
     last = np.maximum(0, np.array([width, height] * 2) - line)
     left, top, right, bottom = np.clip(np.rint(box) - line // 2, 0, last).astype(int)
-    rows, columns = slice(top, bottom + line), slice(left, right + line)
-    for edge in (left, right):
-        canvas[rows, edge : edge + line] = colour
-    for edge in (top, bottom):
-        canvas[edge : edge + line, columns] = colour
+    for shade, more in _strokes(colour, line):
+        rows = slice(max(0, top - more), bottom + line + more)
+        columns = slice(max(0, left - more), right + line + more)
+        for edge in (left, right):
+            canvas[rows, max(0, edge - more) : edge + line + more] = shade
+        for edge in (top, bottom):
+            canvas[max(0, edge - more) : edge + line + more, columns] = shade
+
+
+def draw_path(
+    canvas: Image, points: Points, colour: Colour, line: int, *, closed: bool = False
+) -> None:
+    """Draw a line through points."""
+    for shade, more in _strokes(colour, line):
+        cv2.polylines(canvas, [_whole(points)], closed, shade, line + 2 * more)
 
 
 def draw_scene(canvas: Image, scene: Scene, text_size: int, line: int) -> None:
     """Draw zones and lines, each in its own colour and with a caption at its highest point."""
     for number, (caption, shape) in enumerate((*scene.zones, *scene.lines)):
-        colour, points = class_colour(ZONE_COLOURS + number), _whole(shape)
+        colour, points = colour_of(ZONE_COLOURS + number), _whole(shape)
         if number < len(scene.zones):
-            cv2.polylines(canvas, [points], isClosed=True, color=colour, thickness=line)
+            draw_path(canvas, shape, colour, line, closed=True)
         else:
             start, end = points.tolist()
-            cv2.arrowedLine(canvas, start, end, colour, 2 * line, tipLength=0.03)
+            for shade, more in _strokes(colour, line):
+                cv2.arrowedLine(canvas, start, end, shade, 2 * (line + more), tipLength=0.03)
         # The caption is as near as it shows.
         (x, y), (width, height) = points[points[:, 1].argmin()], label_size(caption, text_size)
         left = max(0, min(int(x), canvas.shape[1] - width))

@@ -3,6 +3,7 @@
 import contextlib
 import glob
 import itertools
+import logging
 import os
 import re
 import stat
@@ -18,6 +19,8 @@ from detcli.core.record import Origin, Record
 from detcli.source.names import MARK, name_mark
 
 State = TypeVar("State")
+
+log = logging.getLogger(__name__)
 
 MAX_NAME_BYTES = 220  # of a name without numbers and suffix; file systems allow 255 in all
 
@@ -249,6 +252,10 @@ class OutputFolder:
     def video_of(self, record: Record, suffix: str) -> Path:
         """Path of a video that begins with this frame."""
         path = self._file(record.origin, suffix, keep=self._resumed)
+        kept = self.path / f"{self._wanted(record.origin)}{suffix}"
+        if self._resumed and path != kept and os.path.lexists(self.real(kept)):
+            name, number = record.origin.source, record.origin.frame
+            log.warning("%s: %s is kept; frames from %s on are in %s", name, kept, number, path)
         self.subfolder(path.parent)
         return path
 

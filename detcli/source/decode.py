@@ -89,6 +89,9 @@ _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 _FLOATS = (b"PF", b"Pf", b"#?R")  # how formats begin that hold floating point numbers alone
 _SCALES = (8, 4, 2)  # those with vector code in libjpeg-turbo
 
+ONLY_FIRST = "animated, and only its first frame is used; ffmpeg -i FILE NEW.mp4 makes a video"
+_GIF_FRAME = re.compile(rb"!\xf9\x04.{4}\0[,!]", re.DOTALL)  # what precedes the pixels of one
+
 MAX_SCANS = 500  # of a progressive JPEG; encoders make ten or so
 
 
@@ -136,6 +139,8 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
             if not str(error).startswith(_NO_DAMAGE):
                 damage = f"damaged: {str(error).removeprefix('Corrupt JPEG data: ')}"
     picture = _decode_by_opencv(data, options.inputs.max_pixels)
+    if data.startswith(b"GIF8") and len(_GIF_FRAME.findall(data)) > 1:
+        return replace(picture, warnings=(ONLY_FIRST,))
     if damage and options.inputs.strict:
         raise DecodeError(damage, "fetch it again, or leave out --strict")
     return replace(picture, warnings=(damage,)) if damage else picture

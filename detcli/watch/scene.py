@@ -11,7 +11,7 @@ import statistics
 import warnings
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,17 @@ import numpy.typing as npt
 
 from detcli.core.detections import Detections
 from detcli.core.errors import DependencyError, DetcliWarning, InferenceError, loading
-from detcli.core.geometry import Picture, Points, bottom_centres, clipped
+from detcli.core.geometry import (
+    Picture,
+    Points,
+    bottom_centres,
+    clipped,
+    non_maximum_suppression,
+    overlap,
+)
 from detcli.core.opencv import cv2
 from detcli.core.record import Record
+from detcli.core.tiling import TWICE
 from detcli.core.values import Shape, Tracking
 from detcli.sink.folder import PerClip
 
@@ -40,6 +48,9 @@ GAPS = 5  # how many times between frames tell how long that usually takes
 # Bounds of that, and of the frames by which the clock goes on, for times that stand still.
 LEAST_GAP_S, LEAST_STEP = 0.001, 0.1
 LEAST_SIDE = 0.1  # pixels of a side; what is smaller has no track
+
+TWINS = 0.7  # intersection over union of two tracks of one object
+YOUNG = 30  # frames for which a track may turn out to be of an object that has one
 
 TRAIL = 30  # frames that a trail goes back
 
@@ -65,12 +76,21 @@ class Tracks:
             return record
         clip = self._clips.of(record)
         track_id = clip.number(picture, found, record.origin.time_s)
-        trails = clip.trails(track_id, found, picture.size)
+        track_class, trails = clip.follow(track_id, found, picture.size)
         return replace(
             record,
-            detections=replace(found, track_id=track_id),
+            detections=replace(found, track_id=track_id, track_class=track_class),
             scene=replace(record.scene, trails=trails),
         )
+
+
+@dataclass(eq=False, slots=True)
+class Known:
+    """What is known of a track."""
+
+    # where it stood, the newest last
+    places: deque[npt.NDArray[np.float32]] = field(default_factory=lambda: deque(maxlen=TRAIL))
+    classes: Counter[str] = field(default_factory=Counter)  # in how many frames it had each
 
 
 class ClipTracks:
@@ -85,7 +105,8 @@ class ClipTracks:
         rate = 0.0 if clip is None else clip.frames_per_second
         self._gaps = deque([1 / rate] if rate else [], GAPS)  # in seconds
         self._before = self._highest = 0  # numbers that earlier trackers gave; the highest so far
-        self._trails: dict[int, deque[npt.NDArray[np.float32]]] = {}
+        self._known: dict[int, Known] = {}  # by number
+        self._tentative: dict[Any, Known] = {}  # by the library's tracks, that have no number yet
 
     def number(
         self, picture: Picture, found: Detections, time_s: float | None
@@ -98,6 +119,8 @@ class ClipTracks:
         import supervision
 
         usable = np.flatnonzero((boxes[:, 2:] - boxes[:, :2] >= LEAST_SIDE).all(axis=1))
+        any_class = np.zeros(len(usable), np.int64)
+        usable = usable[non_maximum_suppression(boxes[usable], any_class, TWICE, len(usable))]
         given = supervision.Detections(
             xyxy=boxes[usable], confidence=found.score[usable], class_id=usable
         )
@@ -109,26 +132,70 @@ class ClipTracks:
             raise InferenceError(
                 f"{self._options.tracker} failed: {error}", "try another tracker, or report it"
             ) from error
-        rows, given_ids = np.asarray(out.class_id, np.int64), np.asarray(out.tracker_id, np.int64)
+        older = self._merge_twins()
         numbers = np.full(len(found), -1, np.int64)
-        sure = given_ids >= 0
-        numbers[rows[sure]] = given_ids[sure] + 1 + self._before
+        for row, number in zip(out.class_id.tolist(), out.tracker_id.tolist(), strict=True):
+            if number >= 0:
+                numbers[row] = older.get(number, number) + 1 + self._before
         self._highest = max(self._highest, numbers.max(initial=0))
+        self._follow_tentative(picture.size)
         return numbers
 
-    def trails(
+    def _merge_twins(self) -> dict[int, int]:
+        """Of two tracks that claim one object keep the older number; gives it by the new one.
+
+        The new track began with a second box of the object, so it is young.
+        """
+        tracks, older = self._tracker.tracks, {}
+        sure = sorted(
+            (one for one in tracks if one.tracker_id >= 0), key=lambda one: one.tracker_id
+        )
+        lost = [one for one in sure if one.time_since_update]
+        young = [one for one in sure if not one.time_since_update and one.age <= YOUNG]
+        for new, old in itertools.product(young, lost):
+            alike = overlap(new.get_state_bbox(), old.get_state_bbox()) > TWINS
+            if alike and old in tracks and old.tracker_id < new.tracker_id:
+                tracks.remove(old)
+                older[new.tracker_id] = old.tracker_id
+                new.tracker_id = old.tracker_id
+        return older
+
+    def _follow_tentative(self, size: tuple[int, int]) -> None:
+        """Let the trail of a track begin where it stood before the tracker was sure of it.
+
+        Only OC-SORT keeps tracks that were seen once and then lost.
+        """
+        tracks = self._tracker.tracks
+        tracks[:] = [one for one in tracks if one.tracker_id >= 0 or not one.time_since_update]
+        tentative = {}
+        for track in tracks:
+            if track.tracker_id < 0:
+                box = np.array([track.get_state_bbox()], np.float32)
+                tentative[track] = Known(deque(bottom_centres(box, size), TRAIL))
+            elif track in self._tentative:
+                number = track.tracker_id + 1 + self._before
+                self._known.setdefault(number, self._tentative[track])
+        self._tentative = tentative
+
+    def follow(
         self, numbers: npt.NDArray[np.int64], found: Detections, size: tuple[int, int]
-    ) -> dict[int, npt.NDArray[np.float32]]:
-        """Where the objects in this frame stood, the newest last."""
-        seen = {}
-        for number, point in zip(numbers.tolist(), bottom_centres(found.xyxy, size), strict=True):
+    ) -> tuple[npt.NDArray[np.object_], dict[int, npt.NDArray[np.float32]]]:
+        """The class of the track of each detection, and the trail of each track in this frame."""
+        seen: dict[int, Known] = {}
+        points = bottom_centres(found.xyxy, size)
+        for number, point, (*_, name) in zip(numbers.tolist(), points, found, strict=True):
             if number > 0:
-                trail = seen[number] = self._trails.pop(number, deque(maxlen=TRAIL))
-                trail.append(point)
-        self._trails = {**self._trails, **seen}
-        while len(self._trails) > TRAIL * max(1, len(seen)):  # those not seen for long come first
-            del self._trails[next(iter(self._trails))]
-        return {number: np.stack(trail) for number, trail in seen.items()}
+                known = seen[number] = self._known.pop(number, Known())
+                known.places.append(point)
+                known.classes[name] += 1
+        self._known |= seen
+        while len(self._known) > TRAIL * max(1, len(seen)):  # those not seen for long come first
+            del self._known[next(iter(self._known))]
+        classes = (
+            seen[one].classes.most_common(1)[0][0] if one > 0 else None for one in numbers.tolist()
+        )
+        trails = {number: np.stack(known.places) for number, known in seen.items()}
+        return np.fromiter(classes, np.object_), trails
 
     def _tick(self, time_s: float | None) -> float | None:
         """The time of a frame on the tracker's clock, on which frames usually come at one rate.
@@ -149,6 +216,8 @@ class ClipTracks:
     def _open(self) -> Any:  # noqa: ANN401 - they have no common base that is public
         options = self._options
         settings = {"frame_rate": RATE, "lost_track_buffer": round(LOST_S * RATE)}
+        if options.tracker == "ocsort":
+            settings["minimum_consecutive_frames"] = 1  # after its first, as the others do
         if options.conf is not None:
             settings["high_conf_det_threshold"] = options.conf
             if options.tracker != "ocsort":  # which has one threshold
@@ -172,14 +241,13 @@ class CrossedLines:
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
         if record.origin.frame is None or found.track_id is None:
             return record
-        counts = self._clips.of(record)
-        points = bottom_centres(found.xyxy, picture.size)
+        counts, trails = self._clips.of(record), record.scene.trails
         crossed: list[tuple[tuple[str, str], ...]] = [()] * len(found)
         shown = []
         for line, crossings in zip(self._lines, counts, strict=True):
             ends = line.pixels(picture.size)
-            for row, (number, point) in enumerate(zip(found.track_id, points, strict=True)):
-                if number > 0 and (side := crossings.side(ends, int(number), point)):
+            for row, number in enumerate(found.track_id.tolist()):
+                if number > 0 and (side := crossings.side(ends, number, trails[number])):
                     crossed[row] += ((line.name, side),)
             caption = f"{line.name} {crossings.count[LEFT]} left, {crossings.count[RIGHT]} right"
             shown.append((caption, ends))
@@ -197,21 +265,22 @@ class Crossings:
         self.count: Counter[str] = Counter()
         self._seen: dict[int, npt.NDArray[np.float64]] = {}  # where each track last stood beside it
 
-    def side(self, ends: Points, number: int, point: Points) -> str | None:
+    def side(self, ends: Points, number: int, trail: Points) -> str | None:
         """The side to which a track has crossed the line since it was last seen.
 
-        Left and right are as seen on the way from the line's first end to the second. A track whose
-        point `(2,)` is on the line has not crossed it yet.
+        Left and right are as seen on the way from the line's first end to the second. A track that
+        stands on the line, by the last point of its trail `(K, 2)`, has not crossed it yet. A new
+        track comes from the first point, where it stood before it had a number.
         """
-        now, (start, end) = point.astype(np.float64), ends.astype(np.float64)
+        (first, now), (start, end) = trail[[0, -1]].astype(np.float64), ends.astype(np.float64)
         off = _turn(start, end, now)
         if off == 0 or np.isnan(off):
             return None
-        before = self._seen.pop(number, None)
+        before = self._seen.pop(number, first)
         self._seen[number] = now
         if len(self._seen) > REMEMBERED:
             del self._seen[next(iter(self._seen))]
-        if before is None or (_turn(start, end, before) > 0) == (off > 0):
+        if not _turn(start, end, before) * off < 0:  # the same side, or not beside the line
             return None
         if _turn(before, now, start) * _turn(before, now, end) > 0:  # beyond an end of the line
             return None

@@ -98,6 +98,7 @@ def test_pictures_in_tiles_are_decoded_in_full(make_model):
         assert detector.fast_for is None
 
 
+NAMED = {"names": "['red', 'green', 'blue']", "detcli.conf": "0.6"}
 CORNER = [("red", column, row) for column in (0, 1) for row in (0, 1)]
 MIDDLE = [("green", column + 4, row + 4) for _, column, row in CORNER]
 # Red and green are seen in the whole picture at half its size, blue in a tile only.
@@ -106,14 +107,14 @@ CROWD = picture(*CORNER, *MIDDLE, ("blue", 13, 6), size=(128, 128))
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_crowd_is_looked_at_again_in_tiles(workers, make_model):
-    with opened(make_model(), workers, tile=None) as detector:
+    with opened(make_model(metadata=NAMED), workers, tile=None) as detector:
         whole, below = detect(detector, CROWD), detect(detector.reaching(0.1), CROWD[:32])
         assert len(below) > 2
         assert sorted(name for *_, name in whole) == ["green", "red"]
-    with opened(make_model(), workers, tile=Tiling(64, 0.25, 3)) as detector:
+    with opened(make_model(metadata=NAMED), workers, tile=Tiling(64, 0.25, 3)) as detector:
         assert boxes(detect(detector, CROWD)) == boxes(whole)
         assert detector.fast_for == (64, 64)
-    with opened(make_model(), workers, tile=Tiling(64, 0.25, 2)) as detector:
+    with opened(make_model(metadata=NAMED), workers, tile=Tiling(64, 0.25, 2)) as detector:
         first, small, again = detect(detector, [CROWD, CROWD[:64, :64], CROWD])
         assert (
             boxes(first)
@@ -123,17 +124,36 @@ def test_a_crowd_is_looked_at_again_in_tiles(workers, make_model):
         assert len(small) == 8  # it fits into a tile
         # What only `reaching` shows makes no crowd.
         assert boxes(detect(detector.reaching(0.1), CROWD[:32])) == boxes(below)
-    with opened(make_model(), workers, tile=Tiling(64, 0.1, 2)) as detector:
+    with opened(make_model(metadata=NAMED), workers, tile=Tiling(64, 0.1, 2)) as detector:
         assert len(detect(detector, CROWD)) == 9 + 2  # with what is larger than the overlap
 
 
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ({"classes": ("blue",)}, ["blue"]),
+        ({"max_det": 1}, None),
+        ({"conf": 0.95}, None),
+        ({"conf": 0.01}, None),
+    ],
+)
+def test_filters_do_not_change_what_makes_a_crowd(asked, names, make_model):
+    with opened(make_model(metadata=NAMED), **{"tile": Tiling(64, 0.25, 2)} | asked) as detector:
+        found = detect(detector, CROWD)
+        sides = {tuple((box[2:] - box[:2]).tolist()) for box, score, *_ in found if score > 0.6}
+        assert sides <= {(8.0, 8.0)}  # of cells in tiles; in the whole they are twice as large
+        assert names is None or [name for *_, name in found] == names
+    with opened(make_model(metadata=NAMED), **{"tile": Tiling(64, 0.25, 3)} | asked) as detector:
+        assert "blue" not in {name for _, score, _, name in detect(detector, CROWD) if score > 0.6}
+
+
 def test_tiles_are_recommended_by_the_metadata(make_model):
-    metadata = {"names": "['red', 'green', 'blue']", "detcli.tile": "64,overlap=0.25,crowd=2"}
-    model = make_model(metadata=metadata)
+    model = make_model(metadata=NAMED | {"detcli.tile": "64,overlap=0.25,crowd=2"})
     with opened(model, tile=None) as detector:
         assert "blue" in {name for *_, name in detect(detector, CROWD)}
-    with opened(model, tile=Tiling(64, 0.25, 3)) as detector:
-        assert "blue" not in {name for *_, name in detect(detector, CROWD)}
+    for other in (Tiling(64, 0.25, 3), "none"):
+        with opened(model, tile=other) as detector:
+            assert "blue" not in {name for *_, name in detect(detector, CROWD)}
 
 
 def test_tiles_may_go_with_rect(make_model):

@@ -3,31 +3,41 @@
 import itertools
 import subprocess
 import sys
+from dataclasses import replace
 
 import cv2
 import numpy as np
 import pytest
 
 from detcli.core.detections import Detections
+from detcli.core.record import Scene
 from detcli.sink import draw
-from detcli.sink.draw import Style, annotate, class_colour, ink
+from detcli.sink.draw import Style, annotate, colour_of, ink
 
 GREY = 114
 SMOOTHED = 30  # what smoothing takes from a colour, even within a line
 JUST_NOTICEABLE = 2.3  # distance of colours in CIE L*a*b* that people begin to see
+
+# What people without the cones for green see of linear RGB, by Machado, Oliveira and Fernandes, "A
+# Physiologically-based Model for Simulation of Color Vision Deficiency", 2009.
+DEUTERANOPIA = np.array(
+    [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ]
+)
 
 
 def grey(height, width):
     return np.full((height, width, 3), GREY, np.uint8)
 
 
-def boxes(*sides, name="cat", score=0.5):
+def boxes(*sides, name="cat", score=0.5, class_id=0):
     """Detections of one class."""
-    count = len(sides)
-    ids = np.zeros(count, np.int64)
-    return Detections(
-        np.array(sides, np.float32).reshape(-1, 4), np.full(count, score, np.float32), ids, (name,)
-    )
+    corners = np.array(sides, np.float32).reshape(-1, 4)
+    scores, ids = np.full(len(sides), score, np.float32), np.full(len(sides), class_id)
+    return Detections(corners, scores, ids, (name,) * (class_id + 1))
 
 
 def drawn(image, *sides, **options):
@@ -59,24 +69,33 @@ def test_a_box_that_reaches_beyond_the_picture_ends_at_its_edges():
 
 def test_the_box_is_at_the_detection():
     out = drawn(grey(200, 200), (60, 80, 160, 180))
-    colour = class_colour(0)
+    colour = colour_of(0)
     for x, y in ((60, 130), (160, 130), (110, 180), (160, 80)):
         np.testing.assert_allclose(out[y, x], colour, atol=SMOOTHED)
     assert (out[90:170, 70:150] == GREY).all()
     assert (out[190:] == GREY).all()
 
 
-def test_the_first_80_classes_have_distinct_and_strong_colours():
-    colours = np.float32([[class_colour(class_id) for class_id in range(80)]]) / 255
-    points = cv2.cvtColor(colours, cv2.COLOR_BGR2Lab)[0]
-    alike = [
-        (one, two)
-        for one, two in itertools.combinations(range(80), 2)
-        if np.linalg.norm(points[one] - points[two]) < JUST_NOTICEABLE
-    ]
-    assert alike == []
+def linear(colours):
+    """sRGB from 0 to 1 as light."""
+    return np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+
+
+def luminance(colour):
+    return linear(np.array(colour[::-1]) / 255) @ [0.2126, 0.7152, 0.0722] + 0.05
+
+
+@pytest.mark.parametrize("seen", [np.eye(3), DEUTERANOPIA])
+def test_the_first_80_classes_have_distinct_and_strong_colours(seen):
+    """To people with deuteranopia, too; and the first ten, which most pictures need, far more."""
+    rgb = np.array([colour_of(class_id)[::-1] for class_id in range(80)]) / 255
+    light = np.clip(linear(rgb) @ seen.T, 0, 1)
+    points = cv2.cvtColor(np.float32([light]), cv2.COLOR_LRGB2Lab)[0]
+    apart = np.linalg.norm(points[:, None] - points, axis=-1) + np.diag([np.inf] * 80)
+    assert apart.min() > 2 * JUST_NOTICEABLE
+    assert apart[:10, :10].min() > 6 * JUST_NOTICEABLE
     for class_id in (0, 1, 79, 364, 1202):
-        colour = class_colour(class_id)
+        colour = colour_of(class_id)
         assert all(isinstance(part, int) and 0 <= part <= 255 for part in colour)
         assert max(colour) - min(colour) > 100
 
@@ -88,7 +107,7 @@ def test_the_line_grows_with_the_picture_or_is_as_asked():
     ):
         style = Style(asked, frozenset())
         out = annotate(grey(side, side), boxes((side // 4, 0, side * 3 // 4, side)), style)
-        row = (out[side // 2] == class_colour(0)).all(axis=-1)
+        row = (out[side // 2] == colour_of(0)).all(axis=-1)
         assert row[: side // 2].sum() == width
 
 
@@ -101,7 +120,7 @@ def test_any_size_of_picture_and_box_can_be_drawn():
     ):
         out = drawn(grey(*size), np.array(relative) * (size[::-1] * 2))
         assert out.shape == (*size, 3)
-        assert (out == class_colour(0)).all(axis=-1).any()  # the box, where no label fits
+        assert (out == colour_of(0)).all(axis=-1).any()  # the box, where no label fits
 
 
 def test_the_label_stays_inside():
@@ -141,7 +160,7 @@ def test_the_best_is_drawn_on_top():
         ("cat", "dog"),
     )
     out = annotate(grey(300, 400), found)
-    np.testing.assert_allclose(out[200, 100], class_colour(0), atol=SMOOTHED)
+    np.testing.assert_allclose(out[200, 100], colour_of(0), atol=SMOOTHED)
     label = slice(85, 99), slice(50, 80)  # the other's label is wider
     np.testing.assert_array_equal(out[label], annotate(grey(300, 400), found[:1])[label])
 
@@ -228,11 +247,35 @@ def test_the_best_have_the_first_choice(labels):
     assert [text for text, *_ in labels] == sorted((text for text, *_ in labels), reverse=True)
 
 
+def test_a_box_is_seen_on_its_own_colour_and_on_white():
+    """By a casing on both sides, that is darker than the line by 2:1 (WCAG 2) or more."""
+    for number in range(80):
+        colour = colour_of(number)
+        for ground in (colour, (255, 255, 255)):
+            image = np.full((300, 300, 3), ground, np.uint8)
+            out = annotate(image, boxes((50, 50, 250, 250), class_id=number), Style(3, frozenset()))
+            before, *line, after = out[150, 48:53]
+            assert (np.array(line) == colour).all()
+            for casing in (before, after):
+                assert luminance(colour) / luminance(casing) > 2, number
+
+
+def test_tracks_have_colours_of_their_own():
+    """Two objects of a class are told apart, and from one that has no track yet."""
+    found = boxes((10, 60, 60, 110), (110, 60, 160, 110), (210, 60, 260, 110))
+    found = replace(found, track_id=np.array([1, 2, -1]))
+    scene = Scene(trails={2: np.float32([(135, 150), (135, 110)])})
+    out = annotate(grey(200, 300), found, Style(2, frozenset()), scene)
+    seen = [tuple(out[85, x].tolist()) for x in (10, 110, 210)]
+    assert seen == [colour_of(0), colour_of(1), draw.GREY]
+    assert tuple(out[140, 135].tolist()) == colour_of(1)
+
+
 def test_the_whole_outline_of_a_box_at_the_border_is_visible():
     for side, line in ((60, 1), (64, 6), (700, None)):
         out = annotate(grey(side, side), boxes((0, 0, side, side)), Style(line, frozenset()))
         wide = line or 2
-        coloured = (out == class_colour(0)).all(axis=-1)
+        coloured = (out == colour_of(0)).all(axis=-1)
         for edge in (coloured, coloured.T, coloured[::-1], coloured.T[::-1]):
             assert edge[:wide].all()
             assert edge[side // 2].sum() == 2 * wide
@@ -249,12 +292,7 @@ def test_what_labels_say(labels):
 def test_text_is_legible_on_every_colour():
     """At least 4:1, by the definition of WCAG 2 (for large text it asks for 3:1)."""
 
-    def luminance(colour):
-        srgb = np.array(colour[::-1]) / 255
-        linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-        return linear @ [0.2126, 0.7152, 0.0722] + 0.05
-
     for class_id in range(0, 2000, 7):
-        colour = class_colour(class_id)
+        colour = colour_of(class_id)
         low, high = sorted([luminance(colour), luminance(ink(colour))])
         assert high / low >= 4, class_id

@@ -237,12 +237,15 @@ def test_a_link_in_place_of_a_file_that_detcli_made_is_replaced(tmp_path):
     assert content(tmp_path) == {"out/a.txt": "a.jpg", "kept": "kept"}
 
 
-def test_a_resumed_run_keeps_videos_but_replaces_files_of_the_same_input(tmp_path):
+def test_a_resumed_run_keeps_videos_but_replaces_files_of_the_same_input(tmp_path, caplog):
+    """And says where the rest of a video is."""
     for resumed, video in ((False, "film.mp4"), (False, "film.mp4"), (True, "film-2.mp4")):
-        path = OutputFolder(tmp_path, resumed=resumed).video_of(frame(0), ".mp4")
+        path = OutputFolder(tmp_path, resumed=resumed).video_of(frame(7), ".mp4")
         path.touch()
         assert path.name == video
         assert run(tmp_path, picture("a.jpg"), resumed=resumed) == ["a.txt"]
+    (said,) = caplog.messages
+    assert said == f"in/film.avi: {tmp_path / 'film.mp4'} is kept; frames from 7 on are in {path}"
 
 
 def test_a_resumed_run_gives_the_names_that_the_whole_run_gives(tmp_path):

@@ -70,6 +70,15 @@ def test_formats_are_decoded_in_blue_green_red(suffix, tolerance):
     assert_close(decode_bytes(encode(suffix, gradient())), gradient(), tolerance)
 
 
+def test_an_animated_gif_is_its_first_frame_with_a_warning():
+    film = cv2.Animation()
+    film.frames, film.durations = [gradient(), gradient()[::-1].copy()], np.array([40, 40])
+    _, data = cv2.imencodeanimation(".gif", film)
+    found = load_bytes(data.tobytes(), DecodeOptions(Inputs(strict=True)))
+    assert_close(found.pixels, gradient(), FORMATS["gif"])
+    assert ["only its first frame" in one for one in found.warnings] == [True]
+
+
 GREY, ALPHA = gradient()[..., 0].copy(), np.full((40, 56), 100, np.uint8)
 ODD_PIXELS = [
     *((suffix, GREY, np.repeat(GREY[..., None], 3, -1)) for suffix in (*FORMATS, "pgm")),

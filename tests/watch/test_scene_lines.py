@@ -1,14 +1,16 @@
 """Crossings of lines, against supervision."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_records import frame, picture
+from sample_records import FILM, Film, detected, frame, picture
 
 from detcli.core.config import Config, Watched
 from detcli.core.errors import UsageError
-from detcli.core.values import Shape, Tracking
+from detcli.core.values import Shape, Tracker, Tracking
 from detcli.watch import Watcher, scene
 from detcli.watch.scene import Crossings
 
@@ -18,7 +20,7 @@ LINE = np.float32([(10, 50), (90, 50)])  # from left to right, so left is above
 def walk(*points, ends=LINE):
     """The sides to which one track crosses a line."""
     crossings = Crossings()
-    return [crossings.side(ends, 1, np.float32(point)) for point in points]
+    return [crossings.side(ends, 1, np.float32([point])) for point in points]
 
 
 def test_crossings():
@@ -39,8 +41,36 @@ def test_crossings():
 def test_tracks_are_told_apart():
     crossings = Crossings()
     for track, y in ((1, 90), (2, 10), (1, 10), (2, 90), (3, 90)):
-        crossings.side(LINE, track, np.float32((50, y)))
+        crossings.side(LINE, track, np.float32([(50, y)]))
     assert crossings.count == {"left": 1, "right": 1}
+
+
+def test_a_new_track_comes_from_where_it_stood_first():
+    for trail, side in (
+        ([(50, 90), (50, 60), (50, 10)], "left"),
+        ([(50, 50), (50, 10)], None),  # it began on the line
+        ([(np.nan, np.nan), (50, 10)], None),
+        ([(95, 90), (95, 10)], None),  # past its end
+    ):
+        assert Crossings().side(LINE, 1, np.float32(trail)) == side, trail
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+def test_a_stride_loses_no_crossing(tracker):
+    """Who crosses before the tracker is sure of him is counted in the frame where it is."""
+    pytest.importorskip("trackers")
+    gate = tuple(Shape.lines("gate=0,0.5,1,0.5"))
+    watch = Watcher(Watched(line=gate, track=Tracking(tracker, 0.25)))
+    film, crossed = Film(FILM.source, FILM.frames_per_second / 3), []
+    for number in range(0, 30, 3):
+        # One is there from the first frame on, one comes later; each crosses in its second frame.
+        bottoms = 190 + 5 * number, 100 + 5 * number
+        there = [(x, y - 90, x + 40, y, 0.9, 0) for x, y in zip((20, 200), bottoms, strict=True)]
+        found = detected(*there[: 1 if number < 18 else 2])
+        record = frame(number, film, size=(400, 400))
+        watched = watch(replace(record, detections=found)).detections
+        crossed += [at for each in watched.crossed for at in each]
+    assert crossed == [("gate", "right")] * 2
 
 
 step = st.tuples(st.integers(20, 80), st.integers(0, 200).filter(lambda y: y % 100 > 3))
@@ -78,8 +108,8 @@ def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):
     monkeypatch.setattr(scene, "REMEMBERED", 3)
     crossings = Crossings()
     for number in range(1, 20):
-        crossings.side(LINE, number, np.float32((50, 90)))
-        assert crossings.side(LINE, number, np.float32((50, 10))) == "left"
+        crossings.side(LINE, number, np.float32([(50, 90)]))
+        assert crossings.side(LINE, number, np.float32([(50, 10)])) == "left"
     assert len(crossings._seen) == 3  # noqa: SLF001
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_records import Film, failed_frame, frame, picture
+from sample_records import Film, detected, failed_frame, frame, picture
 
 from detcli.core.config import Watched
 from detcli.core.errors import DependencyError, UsageError
-from detcli.core.values import Tracker, Tracking
+from detcli.core.values import Shape, Tracker, Tracking
 from detcli.watch import Watcher, scene
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
@@ -170,6 +170,71 @@ def test_json_has_the_number_once_it_is_sure():
     first, second = (follow(seen(number, rng, missed=0)) for number in range(2))
     assert all("track_id" not in one for one in first.to_json()["detections"])
     assert {one["track_id"] for one in second.to_json()["detections"]} == {1, 2, 3, 4, 5, 6}
+
+
+def numbers_of(tracker, frames):
+    """The numbers of the rows of x1, y1, x2, y2, score and class of each frame."""
+    follow = watch(tracker)
+    for number, rows in enumerate(frames):
+        record = frame(number, FILM, size=SIZE)
+        watched = follow(replace(record, detections=detected(*rows)))
+        yield watched.detections.track_id.tolist()
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+def test_a_box_that_is_there_twice_has_one_track(tracker):
+    """Whatever its classes, and the other is a detection all the same."""
+    twice = [
+        (100, 100, 200, 300, 0.9, 0),
+        (101, 100, 200, 300, 0.8, 0),
+        (100, 100, 200, 300, 0.7, 1),
+    ]
+    *_, last = numbers_of(tracker, [twice] * 6)
+    assert last == [1, -1, -1]
+
+
+def test_a_track_has_the_class_that_it_had_most_often():
+    """And what crosses a line counts for that class."""
+    gate = tuple(Shape.lines("gate=0,0.6,1,0.6"))
+    follow = Watcher(Watched(track=Tracking(Tracker.BYTETRACK, 0.25), line=gate))
+    seen, places = [], []
+    for number, class_id in enumerate([1, 1, 0, 0, 1, 1, 1, 0]):
+        box = (100, 100, 200, 268 + 3 * number, 0.9, class_id)
+        record = frame(number, FILM, size=SIZE)
+        faint = (400, 9, 450, 99, 0.2, 0)  # begins no track
+        record = follow(replace(record, detections=detected(box, faint)))
+        one, other = record.to_json()["detections"]
+        assert "track_class" not in other
+        seen.append(one.get("track_class"))
+        places += record.detections.places()
+    assert seen == [None, "car", "car", "person", *["car"] * 4]
+    assert places == [("gate right", "car")]
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+def test_the_older_of_two_tracks_of_an_object_stays(tracker):
+    one, other = (100, 100, 200, 300, 0.9, 0), (100, 115, 200, 315, 0.8, 0)
+    frames = [[one]] * 6 + [[one, other]] * 6 + [[other]] * 6
+    assert [*numbers_of(tracker, frames)][9:] == [[1, 2]] * 3 + [[1]] * 6
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+def test_an_object_has_its_number_in_the_second_frame_and_at_once_when_it_is_back(tracker):
+    one, other = (100, 100, 200, 300, 0.9, 0), (400, 100, 500, 300, 0.8, 0)
+    frames = [[one]] * 6 + [[one, other]] * 2 + [[one]] * 2 + [[other, one]]
+    assert [*numbers_of(tracker, frames)][6:] == [[1, -1], [1, 2], [1], [1], [2, 1]]
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+def test_who_passes_in_front_of_another_keeps_the_number(tracker):
+    frames = []
+    for number in range(80):
+        x, y = 5.0 * number, 400.0 - 5 * number
+        behind = [] if abs(x - y) < 60 else [(x, 100, x + 100, 300, 0.8, 0)]
+        frames.append([(y, 105, y + 100, 305, 0.9, 0)] * (number > 2) + behind)
+    before, after = [*numbers_of(tracker, frames)][20], [*numbers_of(tracker, frames)][-1]
+    assert before == [2, 1]
+    assert after[0] == 2
 
 
 def test_a_low_score_goes_on_with_a_track_but_begins_none():

@@ -220,7 +220,7 @@ class Evaluation(CocoIds):
                 settings.max_det,
                 PER_CLASS,
                 detector.nms,
-                tile=None if settings.tile is None else str(settings.tile),
+                tile=None if detector.tiling is None else str(detector.tiling),
             ),
             overall.metrics,
             classes,

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -82,12 +83,12 @@ class Tuning:
         self._tolerance = replace(COARSE, **{"boxes": SHARE, **(tolerance or {})})
         prepared = prepare_for(located, self._config.settings)
         self._sha256 = prepared.sha256
-        self._conf = self._config.settings.confidence(prepared.contract.conf)
+        self._conf = self._config.settings.confidence(prepared.contract.least_conf)
         known = pictures or pictures_of(data)
         self._pictures = known or (str(BUILT_IN),)
         self._model = self._config.running.model
         self._int8: str | DetcliError | None = None
-        self._measured, self._disturbed = 0, list[str]()
+        self._measured, self._disturbed, self._boxes = 0, list[str](), math.inf
         self._advance: Callable[[str], None] = lambda _: None
         named = [one for one in self._config.running.device if not one.is_auto]
         tried = named or [one for one in map(Device, DeviceKind) if not one.is_auto]
@@ -171,7 +172,7 @@ class Tuning:
                 self._measure_alone(row)
             self._measure_many(row)
         except DetcliError as error:
-            row.error = f"{type(error).__name__}: {error}"
+            row.error = str(error)
             return error
         finally:
             self._advance(row.name)
@@ -213,7 +214,8 @@ class Tuning:
         if row is not self._reference:
             report = self._verify(row)
             row.keeps_boxes, found = report["agree"], report["detections"]
-            if found and found["pairs"] + found["missing"] + found["extra"]:
+            if found and (boxes := found["pairs"] + found["missing"] + found["extra"]):
+                self._boxes = min(self._boxes, boxes)
                 row.boxes = BoxAgreement(
                     equal=1 - found["disagreeing"],
                     lost=found["missing"],
@@ -303,6 +305,10 @@ class Tuning:
             doubts.append(f"these figures may be off: {number}: {self._disturbed[-1]}")
         if any(row.many and not row.boxes for row in self._rows[1:]):
             doubts.append(f"no boxes above {self._conf:g} were compared: name pictures with some")
+        if self._boxes * self._tolerance.boxes < 1:  # too few for a share of them to be one
+            doubts.append(f"only {self._boxes} boxes were compared: name more pictures")
+        if self.left_s <= 0:
+            doubts.append("the time ended first: give more, as in --budget 15min")
         return TuneReport(
             model=public_name(self._model),
             sha256=self._sha256,

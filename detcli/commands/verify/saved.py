@@ -428,9 +428,13 @@ def _lasting(name: str) -> Iterator[str]:
 
 def _rules(runs: Sequence[SavedRun], request: VerifyRequest) -> Rules:
     """How strictly to compare; without a confidence, all detections that both runs hold count."""
-    known = [max(confs) for run in runs if (confs := run.numbers("conf", 0, 1))]
-    highest, asked = max(known, default=USUAL_CONF), request.config.settings.conf
-    conf = highest if asked is None else asked
+    known = {run: max(confs) for run in runs if (confs := run.numbers("conf", 0, 1))}
+    highest, conf = max(known.values(), default=USUAL_CONF), request.config.settings.conf
+    if conf is None:  # of some classes, the runs may hold more
+        single = (
+            min(conf, *(least for _, least in run.class_conf()), 1) for run, conf in known.items()
+        )
+        conf = max(single, default=highest)
     # With tiles, a picture may have more.
     whole = [run for run in runs if not any(one.get("tile") for one in run.settings)]
     most = [int(one) for run in whole for one in run.numbers("max_det", 1, MAX_NUMBER)]

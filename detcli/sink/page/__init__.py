@@ -27,7 +27,7 @@ from detcli.core.record import (
 )
 from detcli.core.text import printable
 from detcli.core.values import Shape
-from detcli.sink.draw import BLACK, ZONE_COLOURS, Colour, class_colour, ink
+from detcli.sink.draw import BLACK, PALETTE, ZONE_COLOURS, Colour, colour_of, ink
 from detcli.sink.page.folder import PageFolder
 from detcli.source.decode import browser_shows
 
@@ -277,10 +277,11 @@ class Page:
                 [one.name, *_hex(one.colour), one.dashed, one.wrong, one.side]
                 for one in about.kinds
             ],
+            "palette": [_hex(colour_of(number)) for number in range(len(PALETTE))],  # of tracks
             "sides": about.sides,
             "floor": about.floor,
             "places": [  # colours, whether they are fractions, and points
-                [one.name, *_hex(class_colour(number)), one.fractions, [*chain(*one.points)]]
+                [one.name, *_hex(colour_of(number)), one.fractions, [*chain(*one.points)]]
                 for number, one in enumerate(about.places, start=ZONE_COLOURS)
             ],
             **conclusion._asdict(),
@@ -293,7 +294,7 @@ class Page:
             key = row.class_id, row.class_name
             if key not in self._classes:
                 self._classes[key] = len(self._classes)
-                colours = _hex(class_colour(row.class_id))
+                colours = _hex(colour_of(row.class_id))
                 new.append([row.class_id, printable(row.class_name), *colours])
             box = [self._classes[key], row.score, *(round(side, 1) for side in row.box)]
             if row.kind is not None:

@@ -349,7 +349,11 @@ def test_running_out_of_memory_is_a_record(predict, make_model):
         ("--provenance --format labelstudio", 2, "--provenance"),
         ("--provenance -o boxes/", 2, "--provenance"),
         ("--tile 640,overlap=2", 2, "between 0 and 0.9, not 2\n  hint: write 640,overlap=0.2"),
-        ("--tile big", 2, "not a size in pixels\n  hint: write 640, 640,overlap=0.2"),
+        (
+            "--tile big",
+            2,
+            "is not SIZE, SIZE,overlap=SHARE or SIZE,crowd=COUNT\n  hint: write 640, 640,overlap",
+        ),
         ("--zone left", 2, "--zone"),
         ("--zone left=0,0,1,1", 2, "--zone"),
         ("--zone @nowhere.txt", 2, "--zone"),

@@ -100,6 +100,16 @@ def test_a_run_in_shards_numbers_each_video_as_one_run_does(in_shards, common, v
     assert one == other  # each begins at 1
 
 
+def test_rows_have_the_class_of_the_track(predict, common, tmp_path):
+    pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    for name, read in (("a.csv", pandas.read_csv), ("a.parquet", pandas.read_parquet)):
+        predict(f"{common} --vid-stride 5 -o {name}")
+        rows = read(tmp_path / name)
+        tracked = rows.track_id.notna()
+        assert (rows.track_class[tracked] == rows.class_name[tracked]).mean() > 0.9
+        assert rows.track_class[~tracked].isna().all()
+
+
 def test_of_photos_it_is_said_that_nothing_was_tracked(predict, tmp_path):
     cv2.imwrite(str(tmp_path / "belt.png"), next(belt.frames())[0])
     command = "belt.png -m codes --track ocsort"

@@ -22,6 +22,7 @@ class Commands:
         self.asked = []  # name and way, in order
         self.rates = {}  # pictures a second by way; others run 10
         self.disagreeing = {}  # share of boxes
+        self.pairs = 1000
         self.failures = {}  # by name and way, or by name
         self.made = {"bench", "predict", "verify", "convert", "eval"}  # the others really run
         self.real = Tuning._ask  # noqa: SLF001
@@ -55,7 +56,12 @@ class Commands:
     def verify(self, way, options):
         share = self.disagreeing.get(way, 0.0)
         limit = float(options[options.index("--tolerance") + 1].rpartition("=")[2])
-        numbers = {"pairs": 1000, "missing": int(1000 * share), "extra": 0, "disagreeing": share}
+        numbers = {
+            "pairs": self.pairs,
+            "missing": int(1000 * share),
+            "extra": 0,
+            "disagreeing": share,
+        }
         largest = {"largest_score_difference": share, "largest_corner_difference": 0.0}
         return {"agree": share <= limit, "detections": numbers | largest}
 

@@ -196,6 +196,15 @@ def test_scores_count_from_the_higher_confidence_on(compare):
     assert report["detections"]["borderline"] == 1
 
 
+def test_classes_that_count_from_lower_scores_on_are_compared_there(compare):
+    settings = {"conf": 0.5, "class_conf": {"0": 0.3, "1": 0.6}}
+    left = record("1.png", box(0.9), box(0.4, 1), settings=SETTINGS | settings)
+    code, _, report = compare([left], [record("1.png", box(0.9))], **settings)
+    assert (code, report["detections"]["conf"], report["detections"]["missing"]) == (6, 0.3, 1)
+    code, _, report = compare([left], [record("1.png", box(0.9))], conf=0.5)  # which holds fewer
+    assert (code, report["detections"]["conf"]) == (0, 0.5)
+
+
 def test_what_runs_do_not_say(reports, verify, compare, tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(record("1.png", box())) + "\n")

@@ -51,7 +51,7 @@ def test_a_record_becomes_an_entry_with_a_picture(page):
             "warnings": ["it is odd"],
             "found": [[0, 0.5, 1.0, 2.0, 3.0, 4.6]],
             "picture": "0/0/0",
-            "classes": [[0, "cat", "#f21818", "#fff"]],
+            "classes": [[0, "cat", "#ee2244", "#fff"]],
         }
     ]
     (run,) = pages.runs(page)

@@ -6,6 +6,7 @@ from pages import box, failure, grey, make, record
 
 from detcli.core.values import Shape
 from detcli.sink import page as module
+from detcli.sink.draw import colour_of
 from detcli.sink.page import About, BoxKind, Conclusion, Curves, Page, Row, Table
 from detcli.sink.page import folder as folders
 
@@ -371,6 +372,10 @@ def test_tracks_zones_lines_and_texts_are_shown(browser, tmp_path):
     assert browser.run(f"{zones}[2].getAttribute('d')").startswith("M40 0L40 60M")
     captions = browser.texts("#stage .place text")
     assert captions == ["door 1", "yard 1", "gate"]
+    drawn = "return [...document.querySelectorAll('#stage .box path:not(.casing)')]"
+    strokes = browser.run(f"{drawn}.map((one) => one.getAttribute('stroke'))")
+    blue, green, red = colour_of(6)
+    assert strokes == ["#888", f"#{red:02x}{green:02x}{blue:02x}"]  # the other has no number yet
     assert browser.texts("#stage .label text")[0] == "#7 person 0.90 EX-2048"
     rows = browser.texts("#viewer-found tbody tr")
     assert "#7 person" in rows[0]

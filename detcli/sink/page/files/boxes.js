@@ -5,7 +5,12 @@
 const TILE_BOXES = 100; // drawn on a thumbnail; the best come first
 
 function boxColour(box) {
-  return page.kinds.length ? page.kinds[found.kind[box]] : page.classes[found.classOf[box]];
+  if (page.kinds.length) return page.kinds[found.kind[box]];
+  const [entry, track] = [page.classes[found.classOf[box]], found.track[box]];
+  if (track === 0) return entry;
+  const { palette } = page.last;
+  const [colour, ink] = palette[(track - 1) % palette.length] || ["#888", "#000"];
+  return { ...entry, colour, ink };
 }
 
 function className(box) {

@@ -10,7 +10,7 @@ const found = {
   sides: [], // four a box: x1, y1, x2, y2 in pixels of the picture
   kind: [],
   other: new Map(), // by box: score and sides of its counterpart
-  track: [], // 0 without
+  track: [], // 0 without, NaN where it has no number yet
   zones: new Map(), // by box: names of the zones that it is in
   crossed: new Map(), // by box: lines that it has crossed, each with the side that it went to
   texts: new Map(), // by box: what it says
@@ -93,7 +93,8 @@ function addBox([number, score, ...row]) {
 
 function addWatched(from, { tracks = [], crossed = [], ...entry }) {
   if (tracks.length) page.tracked = true;
-  for (let at = 0; from + at < found.score.length; at += 1) found.track.push(tracks[at] || 0);
+  const none = tracks.length ? NaN : 0;
+  for (let at = 0; from + at < found.score.length; at += 1) found.track.push(tracks[at] || none);
   for (const name of ["zones", "texts", "corners"]) {
     entry[name]?.forEach((value, row) => value.length && found[name].set(from + row, value));
   }
