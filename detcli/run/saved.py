@@ -129,6 +129,11 @@ class Marks:
         for mark in marks:
             self._marks.setdefault(_record_of(mark), []).append(mark)
 
+    @property
+    def drops(self) -> int:
+        """How many pictures and boxes they drop."""
+        return sum(mark["mark"] == "drop" for some in self._marks.values() for mark in some)
+
     def kept(self, record: RecordJson) -> list[int] | None:
         """Places of the detections that no mark drops; None if one drops the whole record."""
         detections = record.get("detections", [])

@@ -56,7 +56,7 @@ def test_what_is_dropped_is_not_on_the_page(apply, made, tmp_path):
     names = [one["class_name"] for one in two["detections"]]
     assert len(names) == 2
     done = apply(REPORT, [mark(two, 1), mark(two, 0, "keep")])
-    assert "wrote a page of 2 records" in done.stderr
+    assert "wrote a page of 2 records, without what 1 mark dropped: " in done.stderr
     assert shown(tmp_path) == {"pics/a.png": ["red"], "pics/b.png": names[:1]}
     apply(REPORT, [mark(two)])
     assert shown(tmp_path) == {"pics/a.png": ["red"]}

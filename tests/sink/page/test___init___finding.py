@@ -149,6 +149,14 @@ def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_
     browser.click(".tile a")
     assert browser.run("return location.hash") == "#view=wall&picture=0.0&sort=highest"
     assert browser.texts("#viewer-found tr.chosen") == ["person 0.90 100, 300 to 140, 340"]
+    assert browser.text("#position") == "1 of 2"
+    browser.press("n")  # the next crop, of the same picture
+    assert browser.run("return location.hash") == "#view=wall&picture=0.1&sort=highest"
+    assert browser.texts("#viewer-found tr.chosen") == ["car 0.80 700, 100 to 1,100, 500"]
+    assert browser.text("#position") == "2 of 2"
+    browser.press("x")
+    assert browser.run("return [...marks]") == [["0.1", "drop"]]
+    browser.press("x", "p")
     browser.click("#close")
     assert browser.run("return document.activeElement.title") == "person 0.90\na.jpg"
     browser.click(".tile:nth-child(4) a")  # another of the same picture

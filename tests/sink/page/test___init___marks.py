@@ -109,7 +109,12 @@ def test_marks_are_copied_saved_shown_and_cleared(marked, tmp_path):
     assert browser.text("#shown") == "3 crops of 4 pictures shown"
     assert browser.crops()[1] == "0.30 person -b.jpg"
     hand_back(browser, "json")
-    browser.click("#hand-clear")
+    browser.find("#hand-clear").click()
+    browser.driver.switch_to.alert.dismiss()
+    assert browser.text("#count-marks")
+    browser.find("#hand-clear").click()
+    browser.driver.switch_to.alert.accept()
+    browser.settle()
     assert browser.text("#count-marks") == ""
     assert not browser.run("return document.querySelector('[data-mark][aria-pressed=true]')")
 

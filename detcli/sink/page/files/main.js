@@ -116,9 +116,11 @@ function follow() {
   const [number, box] = state.picture.split(".");
   const record = page.records[number];
   if (!record || record.error) byId("viewer").close();
-  else if (record !== viewer.record) {
-    openViewer(record);
-    if (box < record.to - record.from) choose(record.from + Number(box), true);
+  else if (state.picture !== viewer.opened) {
+    const isBox = box < record.to - record.from;
+    openViewer(record, isBox ? record.from + Number(box) : null);
+    viewer.opened = state.picture;
+    if (isBox) highlight(null, true);
   }
 }
 

@@ -144,6 +144,7 @@ function startMarks() {
   byId("hand-copy").addEventListener("click", copyHanded);
   byId("hand-save").addEventListener("click", saveHanded);
   byId("hand-clear").addEventListener("click", () => {
+    if (!window.confirm(`Clear ${counted(marks.size, "mark")}?`)) return;
     marks.clear();
     showMarks();
     byId("marks").close();

@@ -4,14 +4,15 @@
 
 const viewer = {
   record: null,
+  opened: "", // what the address says of it
   border: 50, // percent of the width, where the sides of a comparison meet
   chosen: null, // the box that was clicked on
 };
 
-function openViewer(record) {
+function openViewer(record, chosen = null) {
   const goesOn = record.video && record.video === viewer.record?.video;
   if (!goesOn) Object.assign(lens, { zoom: 1, x: 0.5, y: 0.5 });
-  Object.assign(viewer, { record, chosen: null });
+  Object.assign(viewer, { record, chosen });
   byId("viewer-name").replaceChildren(element("bdi", baseName(record)));
   describe(record);
   byId("viewer-marks").replaceChildren(markButtons(record));
@@ -93,13 +94,13 @@ function refreshViewer() {
   for (const what of ["boxes", "labels"]) byId(what).ariaPressed = String(state[what] === "on");
   if (byId("sides").value !== state.sides) fillStage();
   byId("sides").value = state.sides;
-  const place = shown.indexOf(record);
-  const position = `${numberText(place + 1)} of ${numberText(shown.length)}`;
-  byId("position").textContent = place < 0 ? "" : position;
-  byId("previous").disabled = place <= 0;
-  byId("next").disabled = place < 0 || place >= shown.length - 1;
   const boxes = shownBoxes(record);
   if (!boxes.includes(viewer.chosen)) viewer.chosen = null;
+  const [items, place] = stops();
+  const position = `${numberText(place + 1)} of ${numberText(items.length)}`;
+  byId("position").textContent = place < 0 ? "" : position;
+  byId("previous").disabled = place <= 0;
+  byId("next").disabled = place < 0 || place >= items.length - 1;
   byId("viewer-found").hidden = !boxes.length;
   byId("viewer-found").tBodies[0].replaceChildren(...boxes.map(rowOf));
   byId("viewer-nothing").textContent = hiddenText(record.to - record.from, boxes.length);
@@ -191,14 +192,25 @@ function choose(box, inPicture = false) {
   highlight(null, inPicture);
 }
 
-function step(by) {
-  const next = shown[shown.indexOf(viewer.record) + by];
-  if (next) goTo(next);
+/* What one goes through, pictures or the crops of the wall, and where one is. */
+function stops() {
+  if (state.view !== "wall") return [shown, shown.indexOf(viewer.record)];
+  const crops = grid.items.filter(({ record }) => record);
+  const place = crops.findIndex(({ box }) => box === viewer.chosen);
+  return [crops, place < 0 ? crops.findIndex(({ record }) => record === viewer.record) : place];
 }
 
-function goTo(record) {
+function step(by) {
+  const [items, place] = stops();
+  const next = items[place + by];
+  if (!next) return;
+  grid.current = grid.items.indexOf(next); // where the keyboard is when the viewer closes
+  goTo(next);
+}
+
+function goTo(item) {
   player.on = null;
-  change({ picture: idOf(record) }); // one step back leaves the viewer
+  change({ picture: idOf(item) }); // one step back leaves the viewer
 }
 
 function toggle(what) {
@@ -212,7 +224,7 @@ function toggleFull() {
 
 function closeViewer() {
   const place = placeOf(viewer.record);
-  viewer.record = null;
+  Object.assign(viewer, { record: null, opened: "" });
   player.on = null;
   byId("stage").replaceChildren();
   if (document.fullscreenElement) document.exitFullscreen();
