@@ -25,7 +25,6 @@ from detcli.model.zoo import find
 from detcli.run import Run, is_one_picture, locate, open_run
 from detcli.run.batches import prepare_for
 from detcli.run.counts import Counts, check_conditions, parse_condition
-from detcli.run.saved import Marks
 from detcli.sink import Destination, Skip, choose_destination, is_special, open_sinks
 from detcli.sink.protocol import Sink, Stopped
 from detcli.source.loading import Item
@@ -55,7 +54,11 @@ def predict_here(config: Config) -> Counts:
     inputs = config.inputs
     guard = InputGuard([*inputs.source, *map(str, files)], inputs, writing.written)
     guard.refuse(writing.files)
-    marks = None if writing.apply is None else Marks(writing.apply)
+    marks = None
+    if writing.apply is not None:
+        from detcli.run.saved import Marks
+
+        marks = Marks(writing.apply)
     with open_run(config, model) as run:
         names, places = run.detector.contract.names, run.watched.places
         kept = class_ids(config.settings.classes, names)
