@@ -275,9 +275,12 @@ def report(
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     from detcli.run import set_up_process
-    from detcli.run.saved import Marks, read_records
+    from detcli.run.saved import (
+        Finder,  # these load OpenCV
+        Marks,
+        read_records,
+    )
     from detcli.sink.page import About, Page, settings_facts, settings_places
-    from detcli.sink.page.finder import Finder  # these load OpenCV
 
     set_up_process()
     if images is not None and not images.is_dir():

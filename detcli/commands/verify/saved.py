@@ -51,9 +51,8 @@ from detcli.core.record import (
 )
 from detcli.core.text import count
 from detcli.core.timing import POLL_S
-from detcli.run.saved import is_folder, open_lines, read_records
+from detcli.run.saved import Finder, is_folder, open_lines, read_records
 from detcli.sink.labels import CocoIds
-from detcli.sink.page.finder import Finder
 from detcli.source.sources import InputGuard
 
 WRITER_TIMEOUT_S = 2.0  # within which somebody begins to write to a pipe
