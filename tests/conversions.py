@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import colour_model
 
-from detcli.commands.convert import ConversionOptions
+from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.run import convert
 from detcli.core.config import Config, Settings
 from detcli.core.geometry import Picture

@@ -1,159 +1,21 @@
 """The command `detcli convert`."""
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from detcli.cli.messages import fetching, progress, set_verbosity
 from detcli.cli.options import MODEL_ARGUMENT, adapted, command
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts, write_report
-from detcli.core import frozen
-from detcli.core.config import INPUT, OUTPUT, Config, Messages
+from detcli.commands.convert.options import ConversionOptions
+from detcli.core.config import Config, Messages
 from detcli.core.errors import CheckError, UsageError
-from detcli.core.options import REQUIRED, option
 from detcli.core.text import printable
-from detcli.core.values import parse_tolerance, parse_writable
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
     from detcli.commands.convert.run import Conversion, Difference, File
-
-
-MAX_SIDE = 16384
-"""Largest input side, in pixels: its anchor grid alone has 5 million cells."""
-
-MAX_ROWS = 300
-TWICE = "convert twice, into two files"
-
-
-def _batch(text: str) -> int | Literal["dynamic"]:
-    if text == "dynamic":
-        return "dynamic"
-    try:
-        return int(text)
-    except ValueError:
-        why = f"'{text}' must be a number or dynamic"
-        raise ValueError(why, "give 1, 8 or dynamic") from None
-
-
-def _entry(text: str) -> tuple[str, str]:
-    """An entry of the metadata; an empty one stands for what is always written."""
-    key, equals, value = text.partition("=")
-    if text == "contract":
-        return "", ""
-    if not key or not equals:
-        raise UsageError(
-            f"--metadata '{text}' is not KEY=VALUE", "give KEY=VALUE, as in author=me; or contract"
-        )
-    return key, value
-
-
-@frozen
-class ConversionOptions:
-    """What to convert: the model and how it is read, in a Config, and what convert has besides."""
-
-    config: Config
-    output: Path = option(
-        REQUIRED,
-        "-o, --output OUT",
-        "ONNX file to write.",
-        panel=OUTPUT,
-        parse=parse_writable,
-    )
-    cut: bool = option(
-        False,
-        "--cut",
-        "Drop everything after the network body: [B, 4+C, N].",
-        excludes={"end_to_end": ("--cut and --end-to-end are mutually exclusive", TWICE)},
-    )
-    guard_transpose: bool = option(
-        False,
-        "--guard-transpose",
-        "Add a Concat after a Transpose that feeds an output; some engines drop it otherwise.",
-    )
-    half: bool = option(
-        False,
-        "--half",
-        "Compute in float16, except box decoding and nodes that would overflow.",
-        excludes={"int8": ("--half and --int8 are mutually exclusive", TWICE)},
-    )
-    keep_io: bool = option(
-        False,
-        "--keep-io",
-        "With --half: inputs and outputs stay float32.",
-        needs={"half": "leave it out, or add --half"},
-    )
-    int8: bool = option(False, "--int8", "Compute convolutions in 8 bits; needs --calibrate.")
-    calibrate: tuple[str, ...] = option(
-        (),
-        "--calibrate FOLDER",
-        "Pictures to calibrate --int8 and --half on: a folder, a file or a quoted glob pattern; "
-        "repeatable.",
-        panel=INPUT,
-    )
-    batch: int | Literal["dynamic"] | None = option(
-        None, "--batch N|dynamic", "Pictures in a batch.", parse=_batch
-    )
-    metadata: tuple[tuple[str, str], ...] = option(
-        (),
-        "--metadata KEY=VALUE",
-        "Set an entry of the metadata, or remove it with KEY=; repeatable. 'contract' writes what "
-        "files beside the model and options say about it, as any conversion does.",
-        parse=_entry,
-    )
-    end_to_end: bool = option(
-        False,
-        "--end-to-end",
-        "Append detcli's selection to the graph, for other runtimes: [B, K, 6].",
-    )
-    max_det: int | None = option(
-        None,
-        "--max-det K",
-        f"With --end-to-end: rows of the output; default: {MAX_ROWS}.",
-        needs={"end_to_end": "leave it out, or add --end-to-end"},
-    )
-    image: str | None = option(
-        None,
-        "--image FILE",
-        "Picture to compare both models on; default: a built-in one.",
-        panel=INPUT,
-    )
-    tolerance: dict[str, float] | None = option(
-        None,
-        "--tolerance LIST",
-        "Allowed differences, as in score=0.02,corner=2,boxes=1%; corner is in pixels, boxes a "
-        "share of all. Default: depends on the conversion.",
-        parse=parse_tolerance,
-    )
-    force: bool = option(False, "--force", "Overwrite OUT.", panel=OUTPUT)
-
-    def __post_init__(self) -> None:
-        settings = self.config.settings
-        if settings.imgsz is not None and settings.imgsz > MAX_SIDE:
-            raise UsageError(f"--imgsz is {settings.imgsz}", f"give 1 to {MAX_SIDE} pixels")
-        if isinstance(self.batch, int) and self.batch < 1:
-            raise UsageError(f"--batch is {self.batch}", "give 1 or more")
-        if self.rows < 1:
-            raise UsageError(f"--max-det is {self.max_det}", "give 1 or more")
-        switches = (self.cut, self.guard_transpose, self.half, self.int8, self.end_to_end)
-        if not any((*switches, self.batch, settings.imgsz, settings.names, self.metadata)):
-            raise UsageError(
-                "there is nothing to do",
-                "give at least one of --cut, --guard-transpose, --half, --int8, "
-                "--batch, --imgsz, --names, --metadata, --end-to-end",
-            )
-
-    @property
-    def entries(self) -> dict[str, str]:
-        """The metadata to set; an empty value removes an entry."""
-        return {key: value for key, value in self.metadata if key}
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that the selection keeps."""
-        return MAX_ROWS if self.max_det is None else self.max_det
 
 
 @command(

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import ModelProto
 
 from detcli.backend import open_tensors
-from detcli.commands.convert import ConversionOptions
+from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.steps import Pictures, Step, Steps, Tensor, serialised, tensor_of
 from detcli.core import frozen
 from detcli.core.comparison import (

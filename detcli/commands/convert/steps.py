@@ -14,7 +14,8 @@ from onnx import ModelProto, TensorProto, helper
 from detcli.backend import open_tensors
 from detcli.backend.preprocess import place, to_batch
 from detcli.backend.protocol import RUN_TIMEOUT_S, run_with_timeout
-from detcli.commands.convert import ConversionOptions, passes
+from detcli.commands.convert import passes
+from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.selection import append_selection
 from detcli.core import frozen
 from detcli.core.errors import ModelError, SourceError, UsageError
