@@ -53,9 +53,9 @@ def test_no_modules_import_each_other():
 
 
 HEAVIEST = {
-    "files": 144,
-    "lines": 39_450,
-    "tokens": 251_800,
+    "files": 146,
+    "lines": 40_900,
+    "tokens": 262_300,
     "functions above 10 parameters": 0,
     "functions above 15 branches": 9,
     "tokens a code line": 9.0,

@@ -289,9 +289,11 @@ def report(
     reading = read_records(records)
     first = [*islice(reading, 1)]  # before a page is begun
     found: Iterator[RecordJson] = chain(first, reading)
-    marks = None if config.writing.apply is None else Marks(config.writing.apply)
-    if marks is not None:
+    without = ""
+    if config.writing.apply is not None:
+        marks = Marks(config.writing.apply)
         found = marks.corrected(found)
+        without = f", without what {count(marks.drops, 'mark')} dropped"
     finder = Finder(images, config.inputs, blur.pixels if config.writing.blur else None)
     settings = first[0].get("settings", {}) if first else {}
     conf = settings.get("conf")  # any JSON may stand there
@@ -317,7 +319,6 @@ def report(
     if blur.unseen:
         say(f"nothing to hide was found of {', '.join(map(printable, blur.unseen))}")
     if not quiet:
-        without = "" if marks is None else f", without what {count(marks.drops, 'mark')} dropped"
         say(f"wrote a page of {count(done, 'record')}{without}: {output / 'index.html'}")
         if finder.lost:
             say(f"{count(finder.lost, 'picture')} not found, or changed since", prefix="")
