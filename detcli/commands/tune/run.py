@@ -372,7 +372,9 @@ def pictures_of(data: Path | None) -> tuple[str, ...]:
 
 def _end(process: "subprocess.Popen[str]") -> None:
     """End a process that still runs, and those that it has started."""
-    if process.poll() is None and sys.platform == "win32":
+    if process.poll() is not None:
+        return
+    if sys.platform == "win32":
         process.kill()
-    elif process.poll() is None:
+    else:
         os.killpg(process.pid, signal.SIGKILL)

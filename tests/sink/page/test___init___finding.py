@@ -152,7 +152,7 @@ def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_
     assert browser.text("#position") == "1 of 2"
     browser.press("n")  # the next crop, of the same picture
     assert browser.run("return location.hash") == "#view=wall&picture=0.1&sort=highest"
-    assert browser.texts("#viewer-found tr.chosen") == ["car 0.80 700, 100 to 1,100, 500"]
+    assert browser.texts("#viewer-found tr.chosen") == ["car 0.80 700, 100 to 1100, 500"]
     assert browser.text("#position") == "2 of 2"
     browser.press("x")
     assert browser.run("return [...marks]") == [["0.1", "drop"]]
