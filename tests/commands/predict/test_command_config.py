@@ -15,6 +15,7 @@ ROWS = rows(Config)
 # Without --follow, which takes no file and has no end: see test_command_follow.
 CLAIMS = [name for name, row in ROWS.items() if not row.boxes and name != "follow"]
 WORDS = {
+    "apply": ["--apply", "marks.json"],
     "source": ["b.png"],
     "files_from": ["--files-from", "names.txt"],
     "fps": ["--fps", "30", "-"],
@@ -66,6 +67,7 @@ def boxes_of(invoke, make_model, make_picture, tmp_path, monkeypatch):
     picture = make_picture("a.png", *SQUARES)
     make_picture("b.png", ("red", 2, 2))
     (tmp_path / "names.txt").write_text(f"{tmp_path / 'b.png'}")
+    (tmp_path / "marks.json").write_text("[]")
     names = [{"id": number, "name": name} for number, name in enumerate(("red", "green", "blue"))]
     images = [{"id": number, "file_name": name} for number, name in ((1, "a.png"), (2, "b.png"))]
     document = {"images": images, "categories": names, "annotations": []}
