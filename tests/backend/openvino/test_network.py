@@ -1,5 +1,6 @@
 """OpenVINO's import and devices; precision, cache and scheduling of its networks."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -275,6 +276,26 @@ def test_a_processor_without_bfloat16(isa, detcli, make_model, make_picture):
     refused = detcli(*arguments, "--device", "openvino", "--half", env=environment)
     assert refused.returncode == 5
     assert "this processor does not multiply in bfloat16" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("shape", "precision", "refused"),
+    [
+        ([-1, 3, -1, 64], "int8+f32", True),
+        ([-1, 3, 64, 64], "int8", False),
+        ([-1] * 4, "f32", False),
+    ],
+)
+def test_networks_in_8_bits_of_free_size_are_refused(
+    shape, precision, refused, make_model, monkeypatch
+):
+    openvino = pytest.importorskip("openvino")
+    given = SimpleNamespace(get_partial_shape=lambda: openvino.PartialShape(shape))
+    compiled = SimpleNamespace(input=lambda _: given, get_property=lambda _: 1)
+    monkeypatch.setattr(module, "open_network", lambda *_: (compiled, precision))
+    asked = prepare(make_model()), Device.parse("openvino"), DeviceOptions()
+    with pytest.raises(ModelError, match="8 bits") if refused else contextlib.nullcontext():
+        module.open_backend(*asked)
 
 
 @pytest.mark.slow
