@@ -274,12 +274,8 @@ def report(
     """
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
-    from detcli.run import set_up_process
-    from detcli.run.saved import (
-        Finder,  # these load OpenCV
-        Marks,
-        read_records,
-    )
+    from detcli.run import set_up_process  # these load OpenCV
+    from detcli.run.saved import Finder, Marks, read_records
     from detcli.sink.page import About, Page, settings_facts, settings_places
 
     set_up_process()

@@ -41,8 +41,8 @@ def merge(found: Sequence[Detections], areas: Sequence[Area], small: float = 0) 
     Args:
         found: What was found in each area, in pixels of the area; boxes may reach beyond.
         areas: As from `Tiling.areas`; one that holds another comes later.
-        small: Pixels up to which a row counts only in a tile, and only if it is not cut there: what
-            is no larger than the overlap is whole in some tile.
+        small: Size in pixels up to which rows count only where a tile shows them uncut. Anything
+            that fits into the overlap lies entirely within some tile.
     """
     merged = found[0] if len(found) == 1 else _merged(found, areas, small)
     return merged[non_maximum_suppression(merged.xyxy, merged.class_id, TWICE, len(merged))]

@@ -141,7 +141,7 @@ def _span(figure: Figure) -> tuple[float, float]:
 def equals(rows: Sequence[TuneRow], kind: str) -> list[TuneRow]:
     """Those of them whose figure is within the noise of the fastest; the simplest comes first.
 
-    A figure that is itself uncertain is no reason to prefer its way to one that is faster.
+    A noisy figure does not make its own way a tie: it is compared with the fastest one's noise.
     """
     found = contenders(rows, kind)
     best = _fastest([getattr(row, kind) for row in found], kind)

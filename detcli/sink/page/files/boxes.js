@@ -232,7 +232,7 @@ function placeLabel([x1, y1, x2, y2], [width, height], record, { taken, visible,
   return null;
 }
 
-/* Null if there is no place; without a layout it is above its box, whatever it covers. */
+/* Null if nothing fits; without a layout, the label goes above its box and may cover others. */
 function drawLabel(record, box, scale, side, layout = { taken: [], visible: [] }) {
   const text = labelText(box, side);
   const place = placeLabel(sidesOn(side, box), labelSize(text, scale), record, layout);

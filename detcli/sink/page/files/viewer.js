@@ -49,7 +49,7 @@ function fillStage() {
   byId("stage").append(border);
 }
 
-/* The picture; of a file that is no more as it was, the thumbnail. */
+/* The picture, or its thumbnail if the file has moved or changed. */
 function pictureOf(record) {
   if (!hasPicture(record)) return missing("No picture was kept");
   const alt = `${nameOf(record)}: ${tally(record)}`;
