@@ -1,6 +1,5 @@
 """The ways to run a model, each tried in processes of its own, in turns."""
 
-import contextlib
 import json
 import logging
 import math
@@ -34,7 +33,6 @@ from detcli.core.config import Config
 from detcli.core.device import Device, DeviceKind, available_cores
 from detcli.core.errors import CheckError, DetcliError, DeviceError, InputError, UsageError
 from detcli.core.files import sha256, write_file
-from detcli.core.interrupts import interrupts
 from detcli.core.options import words
 from detcli.core.packages import own_python
 from detcli.core.text import public_name, shell_line
@@ -276,25 +274,22 @@ class Tuning:
         form = [] if name == "predict" else ["--format", "json"]
         command = [own_python("tune"), "-m", "detcli", name, "--quiet", *form, *options]
         log.info("%s", shell_line(["detcli", *command[3:]]))
-        with contextlib.ExitStack() as stack:
-            with interrupts.held():  # until it is known what to end
-                process = subprocess.Popen(  # noqa: S603 - detcli itself
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    # The user's defaults are not measured.
-                    env={**os.environ, FILE_VARIABLE: os.devnull},
-                    encoding="utf-8",
-                    errors="replace",
-                    start_new_session=True,
-                )
-                stack.enter_context(process)
-                stack.callback(_end, process)
+        with subprocess.Popen(  # noqa: S603 - detcli itself
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, FILE_VARIABLE: os.devnull},  # the user's defaults are not measured
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        ) as process:
             try:
                 stdout, stderr = process.communicate(timeout=self.left_s if limited else None)
             except subprocess.TimeoutExpired:
                 raise over from None
+            finally:
+                _end(process)
         code = process.returncode
         if code and (code not in FAILED or (form and not stdout)):
             raise process_error(code, stderr)
