@@ -1,5 +1,6 @@
 """The ways to run a model, each tried in processes of its own, in turns."""
 
+import contextlib
 import json
 import logging
 import math
@@ -12,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from detcli.cli.messages import process_error
 from detcli.cli.options import FILE_VARIABLE
@@ -274,22 +277,29 @@ class Tuning:
         form = [] if name == "predict" else ["--format", "json"]
         command = [own_python("tune"), "-m", "detcli", name, "--quiet", *form, *options]
         log.info("%s", shell_line(["detcli", *command[3:]]))
-        with subprocess.Popen(  # noqa: S603 - detcli itself
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, FILE_VARIABLE: os.devnull},  # the user's defaults are not measured
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        ) as process:
-            try:
-                stdout, stderr = process.communicate(timeout=self.left_s if limited else None)
-            except subprocess.TimeoutExpired:
-                raise over from None
-            finally:
-                _end(process)
+        try:
+            with subprocess.Popen(  # noqa: S603 - detcli itself
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                # The user's defaults are not measured.
+                env={**os.environ, FILE_VARIABLE: os.devnull},
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            ) as process:
+                try:
+                    stdout, stderr = process.communicate(timeout=self.left_s if limited else None)
+                except subprocess.TimeoutExpired:
+                    raise over from None
+                finally:
+                    _end(process)
+        except KeyboardInterrupt:  # perhaps before Popen had returned
+            for child in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            raise
         code = process.returncode
         if code and (code not in FAILED or (form and not stdout)):
             raise process_error(code, stderr)

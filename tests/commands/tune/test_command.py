@@ -115,12 +115,39 @@ def test_an_interrupt_leaves_nothing_behind(make_model, pictures):
         while not any("bench" in child.cmdline() for child in children):
             time.sleep(0.05)
             children = psutil.Process(process.pid).children(recursive=True)
+        time.sleep(0.5)  # the moment in which it starts has a test of its own
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, out) == (130, b"")
     assert b"Traceback" not in err
     _, alive = psutil.wait_procs(children, timeout=10)
     assert alive == []
+
+
+INTERRUPTED_START = """
+import subprocess, sys
+from detcli.cli.app import app
+
+class Started(subprocess.Popen):
+    def __init__(self, *words, **options):
+        super().__init__(*words, **options)
+        print(self.pid, flush=True)
+        raise KeyboardInterrupt
+
+subprocess.Popen = Started
+app(sys.argv[1:])
+"""
+
+
+def test_an_interrupt_while_a_process_starts_ends_it(make_model, pictures):
+    command = [sys.executable, "-c", INTERRUPTED_START, "tune", make_model(), pictures]
+    result = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert result.returncode == 130
+    pid = int(result.stdout)
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_the_json_on_the_page_has_all_fields():

@@ -141,7 +141,8 @@ def test_many_videos_take_no_memory(page):
         return peak
 
     peak(10)
-    assert peak(1000) < peak(100) + 10_000
+    # A name kept for each of the 900 more is above 70,000.
+    assert peak(1000) < peak(100) + 40_000
 
 
 def test_a_comparison_has_kinds_counterparts_and_tables(page):
