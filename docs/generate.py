@@ -21,7 +21,7 @@ from schemas import REPORTS, schema  # noqa: E402 - beside this file
 
 from detcli.model.contract import Resize  # noqa: E402
 from detcli.model.families import FAMILIES, Family  # noqa: E402
-from detcli.model.heads.decode import CellPart  # noqa: E402
+from detcli.model.heads import CellPart  # noqa: E402
 from detcli.model.preprocessing import written  # noqa: E402
 
 COMMANDS = DOCS.parent / "detcli/commands"

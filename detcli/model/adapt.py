@@ -27,16 +27,7 @@ from detcli.model.editing import (
     unused_name,
 )
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.decode import (
-    SCORES,
-    Activation,
-    CellHead,
-    CellPart,
-    Columns,
-    Head,
-    Offset,
-    Piece,
-)
+from detcli.model.heads import SCORES, Activation, CellHead, CellPart, Columns, Head, Offset, Piece
 from detcli.model.inputs import ImageInput, OtherInput, Role
 
 HEAD = "detcli/head"  # no exporter makes that name

@@ -11,7 +11,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from detcli.model.graph import Dims, GraphIndex, attribute, known_size, needed_nodes, reads, shape
-from detcli.model.heads.decode import SELECTION
+from detcli.model.heads import SELECTION
 
 FOLDED = frozenset(
     "Add Cast Ceil Concat Constant ConstantOfShape Div Equal Expand Floor Gather Greater Identity "

@@ -20,7 +20,7 @@ from detcli.model.contract import (
     Size,
 )
 from detcli.model.graph import CONVOLUTIONS
-from detcli.model.heads.decode import (
+from detcli.model.heads import (
     Activation,
     Anchors,
     BoxDecode,

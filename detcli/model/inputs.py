@@ -14,7 +14,8 @@ from detcli.core import frozen
 from detcli.core.errors import ModelError, UsageError
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize, Size
 from detcli.model.graph import GraphIndex, attribute, integers, known_sides, known_size, shape
-from detcli.model.heads.decode import Unrecognised, moved_inputs
+from detcli.model.heads import Unrecognised
+from detcli.model.heads.decode import moved_inputs
 from detcli.model.heads.rows import INTEGERS
 from detcli.model.preprocessing import (
     IMAGENET_MEAN,

@@ -5,7 +5,7 @@ adds what a file does not say, and `detcli.model.adapt` brings the graph to the 
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -32,20 +32,28 @@ from detcli.model.contract import (
 from detcli.model.editing import cut
 from detcli.model.families import FAMILIES, Family, family_of
 from detcli.model.graph import GraphIndex, known_sides, known_size, shape, type_name
-from detcli.model.heads import find_head
-from detcli.model.heads.cells import cell_heads, shapes_at
-from detcli.model.heads.decode import (
+from detcli.model.heads import (
     BATCHED,
     BOXES_ONLY,
     DETECTORS,
+    SELECTION,
     BoxDecode,
     Head,
     Unrecognised,
-    makers,
-    moved_inputs,
-    shares_of,
 )
-from detcli.model.heads.rows import box_columns, row_corners, selected_rows, usual_rows
+from detcli.model.heads.cells import cell_heads, shapes_at
+from detcli.model.heads.decode import makers, moved_inputs, shares_of
+from detcli.model.heads.rows import box_columns, row_corners, rows_head, selected_rows, usual_rows
+from detcli.model.heads.tensors import (
+    best_class,
+    end_to_end,
+    has_patches,
+    pair,
+    plugin,
+    queries,
+    queries_of,
+    single_tensor,
+)
 from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs, with_preprocessing
 from detcli.model.preprocessing import BY_FAMILY, CONFIG, SIZE, Sidecar
 
@@ -65,6 +73,7 @@ TILE_KEY = "detcli.tile"  # and the one that recommends tiles, as `--tile` takes
 NMS_KEY = "detcli.nms"
 """The metadata entry that recommends an IoU, above 0 and at most 1, for the non-maximum suppression
 of a one-to-many head."""
+PAIR = 2  # boxes and scores; more outputs than that may be landmarks, or those of several scales
 DEFAULT_SIZE = (640, 640)
 MAX_LISTED = 8  # inputs and outputs in a message
 MAX_CLASSES = 100_000  # more than any detector has; a damaged file may say billions
@@ -206,7 +215,7 @@ def _reading(
     named = parse_names(metadata.get("names", ""))
     default, stride = _sizes(metadata)
     cells = partial(_cells, model, index, image, metadata)
-    head = find_head(index, named, cells, default, boxes_only=boxes_only)
+    head = _find_head(index, named, cells, default, boxes_only=boxes_only)
     if head.is_free:
         image = replace(image, size=None, batch=None)
     # An unknown operator may make them, final or not.
@@ -266,6 +275,59 @@ def _reading(
         warnings=(*warnings, *ignored, *_against_nodes(head, asked)),
     )
     return Reading(contract, adaptation)
+
+
+def _find_head(
+    index: GraphIndex,
+    names: list[str] | None,
+    cells: Callable[[Size | None], Head | None],
+    size: Size,
+    *,
+    boxes_only: bool = False,
+) -> Head:
+    """Find the head of a graph.
+
+    Tensors are told apart by what makes them, never by name or order: with four classes, boxes and
+    scores have one shape. Where a graph selects detections itself, the head is what it selects
+    from, if that can be had without the selection; else what it selects is read as it is. `cells`
+    looks for one by the number of its cells: at the graph's own size, or, which takes
+    longer, at one that is supposed.
+    """
+    ways = (
+        partial(end_to_end, boxes_only=boxes_only),
+        best_class,
+        queries,
+        plugin,
+        partial(rows_head, boxes_only=boxes_only),
+        lambda _: cells(None) or (cells(size) if len(index.graph.output) > PAIR else None),
+        pair,
+        partial(single_tensor, names=names, boxes_only=boxes_only),
+    )
+    head = next(filter(None, (find(index) for find in ways)), None)
+    if head is None or head.decoded is None or head.decodes(BoxDecode.LINEAR):
+        head = cells(size) or head
+    if head is None:
+        raise Unrecognised(_why_not(index))
+    if not head.of_queries:
+        return head
+    begin = queries_of(index, head.boxes[0].tensor)
+    return replace(head, queries=begin, patches=has_patches(index))
+
+
+def _why_not(index: GraphIndex) -> str:
+    if own := {node.op_type for node in index.graph.node} & SELECTION:
+        return f"it selects boxes itself ({', '.join(sorted(own))}), and it is not clear where"
+    outputs = [index.shapes[output.name] for output in index.graph.output]
+    if len(outputs) != 1:
+        return (
+            f"it has {len(outputs)} outputs, and it is not clear which are boxes and which scores"
+        )
+    match len(outputs[0]):
+        case 2:
+            return "it classifies whole pictures: its output is [B, C]"
+        case 4:
+            return "it segments pictures, or its boxes are not decoded: its output is [B, C, H, W]"
+    return "its output is not a detection head"
 
 
 def _cells(

@@ -5,7 +5,7 @@ from graph_builder import Graph
 from onnx import TensorProto, helper
 
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.decode import Unrecognised
+from detcli.model.heads import Unrecognised
 from detcli.model.inputs import Role, find_inputs
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -14,7 +14,7 @@ from text_model import DECODE, IMAGES, contract_of, parsed
 from detcli.core.detections import COCO
 from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
-from detcli.model.heads.decode import BOXES_ONLY, DETECTORS
+from detcli.model.heads import BOXES_ONLY, DETECTORS
 from detcli.model.recognise import TASKS, read_graph
 
 

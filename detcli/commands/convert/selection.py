@@ -18,7 +18,7 @@ from detcli.core.values import BoxFormat
 from detcli.model.contract import Contract, Layout, ScoreForm
 from detcli.model.editing import add_constant, cut, opset, tensor_names
 from detcli.model.graph import GraphIndex, shape
-from detcli.model.heads.decode import BOX_ROWS
+from detcli.model.heads import BOX_ROWS
 from detcli.model.heads.tensors import swaps_last_axes
 
 OUTPUT = "detections"

@@ -39,7 +39,7 @@ from detcli.model.graph import (
     parameters,
     shape,
 )
-from detcli.model.heads.decode import SELECTION, BoxDecode, CellPart, Head
+from detcli.model.heads import SELECTION, BoxDecode, CellPart, Head
 from detcli.model.inputs import Role
 from detcli.model.preprocessing import PARTS, written
 from detcli.model.recognise import Reading

@@ -33,7 +33,7 @@ from detcli.core.geometry import Picture
 from detcli.model.editing import copied
 from detcli.model.file import ModelFile
 from detcli.model.graph import PASSED_THROUGH, GraphIndex, known_size, reads, shape
-from detcli.model.heads.decode import BOX_ROWS
+from detcli.model.heads import BOX_ROWS
 from detcli.model.inputs import DTYPES
 from detcli.run.sides import precision_of
 

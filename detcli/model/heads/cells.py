@@ -19,7 +19,7 @@ from detcli.core.values import BoxFormat
 from detcli.model.contract import Layout, Size
 from detcli.model.editing import tidy
 from detcli.model.graph import PRODUCTS, Dims, GraphIndex, shape
-from detcli.model.heads.decode import (
+from detcli.model.heads import (
     BATCHED,
     SCORES,
     Activation,
@@ -33,12 +33,8 @@ from detcli.model.heads.decode import (
     Offset,
     Piece,
     Unrecognised,
-    boxes_of,
-    columns,
-    layer_of,
-    parts_of,
-    scores_of,
 )
+from detcli.model.heads.decode import boxes_of, columns, layer_of, parts_of, scores_of
 
 _Parts = dict[CellPart, Piece]
 

@@ -9,15 +9,9 @@ from onnx import NodeProto
 
 from detcli.model.contract import Layout
 from detcli.model.graph import GraphIndex, attribute
+from detcli.model.heads import BATCHED, BOX_ROWS, BOXES_ONLY, SELECTION, Columns, Head, Unrecognised
 from detcli.model.heads.decode import (
-    BATCHED,
-    BOX_ROWS,
-    BOXES_ONLY,
     MAX_FACTOR,
-    SELECTION,
-    Columns,
-    Head,
-    Unrecognised,
     boxes_of,
     cut_along,
     layer_of,
@@ -30,7 +24,7 @@ PICTURE_COLUMN, CLASS_COLUMN = 0, 1
 """Columns of what NonMaxSuppression gives: picture of the batch, class, box."""
 
 
-def rows(index: GraphIndex, *, boxes_only: bool) -> Head | None:
+def rows_head(index: GraphIndex, *, boxes_only: bool) -> Head | None:
     """The detections of a graph that selects them itself."""
     head = selected_rows(index) if index.nodes(*SELECTION) else None
     if head is None:

@@ -17,12 +17,11 @@ from detcli.model.graph import (
     known_size,
     needed_nodes,
 )
-from detcli.model.heads.decode import (
+from detcli.model.heads import (
     BATCHED,
     BOX_ROWS,
     BOXES_ONLY,
     DETECTORS,
-    LEARNT,
     SELECTION,
     SUPPRESSION,
     Activation,
@@ -30,9 +29,12 @@ from detcli.model.heads.decode import (
     Columns,
     Decoded,
     Head,
-    Parts,
     Queries,
     Unrecognised,
+)
+from detcli.model.heads.decode import (
+    LEARNT,
+    Parts,
     bins_of,
     boxes_of,
     columns,

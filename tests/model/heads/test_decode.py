@@ -9,9 +9,8 @@ from onnx import TensorProto, helper
 from detcli.core.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
+from detcli.model.heads import Activation, BoxDecode
 from detcli.model.heads.decode import (
-    Activation,
-    BoxDecode,
     _kept_axis,
     _same,
     boxes_of,

@@ -9,7 +9,7 @@ from query_graphs import chosen, refined
 from detcli.core.errors import ModelError
 from detcli.model.contract import Resize
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.decode import Queries
+from detcli.model.heads import Queries
 from detcli.model.heads.tensors import queries_of
 from detcli.model.preprocessing import PARTS
 

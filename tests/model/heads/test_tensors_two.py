@@ -8,7 +8,7 @@ from onnx import helper
 from detcli.core.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.decode import Activation, BoxDecode, Decoded
+from detcli.model.heads import Activation, BoxDecode, Decoded
 from detcli.model.heads.tensors import _class_axis, _flattened, _kept, _tells_apart, pair
 
 
