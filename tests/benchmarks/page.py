@@ -2,8 +2,8 @@
 
     python tests/benchmarks/page.py PICTURES [--records 10000] [--boxes 10] [--pixels 120]
 
-Makes a page of so many records from the JPEG files of a folder, in turns, with random boxes, opens
-it, and scrolls by so many pixels in each of 400 frames: its pictures, then its wall of crops.
+Makes a page from a folder's JPEG files, repeated, with random boxes. Opens the page and scrolls for
+400 frames, `--pixels` in each: first the pictures, then the wall of crops.
 """
 
 import argparse

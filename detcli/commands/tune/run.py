@@ -291,10 +291,10 @@ class Tuning:
             ) as process:
                 try:
                     stdout, stderr = process.communicate(timeout=self.left_s if limited else None)
-                except subprocess.TimeoutExpired:
-                    raise over from None
                 finally:
                     _end(process)
+        except subprocess.TimeoutExpired:
+            raise over from None
         except KeyboardInterrupt:  # perhaps before Popen had returned
             for child in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):

@@ -141,7 +141,7 @@ def test_many_videos_take_no_memory(page):
         return peak
 
     peak(10)
-    # A name kept for each of the 900 more is above 70,000.
+    # Keeping the names of 900 more videos takes above 70,000 bytes.
     assert peak(1000) < peak(100) + 40_000
 
 
