@@ -226,7 +226,7 @@ FAMILIES = (
     ),
     SET(
         "DETR, refined boxes",
-        "RT-DETR and its like on other backbones: nobody knows their values",
+        "RT-DETR and its like on other backbones: no known values",
         fits=_refined,
     ),
     SET(
@@ -257,7 +257,7 @@ FAMILIES = (
     ),
     Family(
         "DAMO-YOLO",
-        "tinyvision/DAMO-YOLO, zero_head.py; RTMDet likewise: they see other pictures",
+        "tinyvision/DAMO-YOLO, zero_head.py; and RTMDet, with other preprocessing",
         fits=lambda head: _cells(head) and head.from_corners,
         nms=0.7,
     ),
@@ -285,7 +285,7 @@ FAMILIES = (
     ),
     Family(
         "YOLO, scales apart",
-        "airockchip/rknn_model_zoo, examples/yolov8; and raw ones of other exporters",
+        "airockchip/rknn_model_zoo, examples/yolov8; and other exporters' raw outputs",
         LETTERBOX,
         cells=Cells(_parts(box=64, classes=0), Offset.DISTANCES, STRIDES, centre=(0.5, 0)),
     ),
