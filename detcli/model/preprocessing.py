@@ -190,11 +190,15 @@ def _read(entry: str, text: str) -> Fields:
 
 
 def _numbers(value: str, kind: type[float]) -> tuple[float, ...]:
-    """Finite numbers with colons between them; none if one is not."""
+    """Finite numbers with colons between them, of which floats may be 1/255; none if one is not."""
     try:
-        numbers = tuple(map(kind, value.split(":")))
+        parts = [one.partition("/") for one in value.split(":")]
+        numbers = tuple(
+            float(above) / float(below) if below and kind is float else kind(above + slash + below)
+            for above, slash, below in parts
+        )
         return numbers if all(map(math.isfinite, numbers)) else ()
-    except (ValueError, OverflowError):
+    except (ValueError, ArithmeticError):
         return ()
 
 

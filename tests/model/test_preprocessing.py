@@ -1,5 +1,7 @@
 """The text form of a preprocessing."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +48,9 @@ def test_only_what_is_named_changes():
         Resize.STRETCH, scale=1.0, mean=(1.0, 2.0, 3.0), bgr=True
     )
     assert named_parts("stretch,mean=1:2:3") == {"resize", "values"}
+    assert changed(before, parse("scale=1/255,std=1:1/2:2")) == replace(
+        before, scale=1 / 255, std=(1.0, 0.5, 2.0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,6 +78,9 @@ def test_only_what_is_named_changes():
         ("longest=99999", "out of range"),
         ("enlarge=0.5", "out of range"),
         ("enlarge=1:2", "is not one number"),
+        ("scale=1/0", "is not one number"),
+        ("scale=1/", "is not one number"),
+        ("pad=1/2", "is not one number"),
     ],
 )
 def test_what_is_malformed_is_named(text, problem):
