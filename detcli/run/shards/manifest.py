@@ -117,6 +117,11 @@ class Manifest:
         self._sections: list[Section] = []
         self.names = self._shards = 0
         for number, name in found:
+            if number < len(self._sections):
+                raise UsageError(
+                    f"{store} has both {self._sections[number].name} and {name}",
+                    "move one away; merge then says whether the parts belong to the other",
+                )
             if number != len(self._sections):
                 raise self._damaged(name, f"{file_name(number - 1)} is missing")
             self._read(name)

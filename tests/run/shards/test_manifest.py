@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 from shard_headers import header, written
@@ -111,6 +112,12 @@ def test_a_manifest_that_changes_while_it_is_read_is_refused(store, first):
     first.write_bytes(first.read_bytes().replace(b'"shard": 1', b'"shard": 7'))
     with pytest.raises(UsageError, match="it has changed"):
         manifest.shard(1)
+
+
+def test_a_manifest_of_this_and_of_an_earlier_version_is_one_too_many(store, first):
+    shutil.copy(first, first.with_name("manifest.jsonl"))
+    with pytest.raises(UsageError, match=r"has both _manifest\.jsonl and manifest\.jsonl"):
+        Manifest(store)
 
 
 def test_a_folder_without_a_manifest_is_refused(store, tmp_path):
