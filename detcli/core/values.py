@@ -466,10 +466,10 @@ class Shape:
         if not all(abs(number) <= LARGEST for number in numbers):  # nor is nan
             raise UsageError(f"{option} '{text}': no picture has such a point", hint)
         fractions = all(0 <= number <= 1 for number in numbers)
-        if not fractions and max(map(abs, numbers)) < 2:
-            raise UsageError(
-                f"{option} '{text}' has fractions beyond the picture", f"{hint}, not both"
-            )
+        beyond, mixed = max(map(abs, numbers)) < 2, any(0 < abs(one) < 1 for one in numbers)
+        if not fractions and (beyond or mixed):
+            what = "beyond the picture" if beyond else "and pixels"
+            raise UsageError(f"{option} '{text}' has fractions {what}", f"{hint}, not both")
         points = tuple(zip(numbers[::2], numbers[1::2], strict=True))
         return cls(name.strip(), points, fractions)
 

@@ -44,6 +44,7 @@ def test_names(name):
         ("a=0,0,1e300,0,1,1", "no picture"),
         ("a=-0.1,0,1,0,1,1", "beyond the picture"),
         ("a=0,0,1.2,0,1,1", "beyond the picture"),
+        ("a=0.5,0,405,0,405,1080", "has fractions and pixels"),
     ],
 )
 def test_what_is_no_zone_is_a_usage_error(text, says):
@@ -52,7 +53,7 @@ def test_what_is_no_zone_is_a_usage_error(text, says):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["a=0,0", "a=0,0,1,1,1,0", "a=3,4,3,4", "a=0,0,1"])
+@pytest.mark.parametrize("text", ["a=0,0", "a=0,0,1,1,1,0", "a=3,4,3,4", "a=0,0,1", "a=9,9,1,0.5"])
 def test_what_is_no_line_is_a_usage_error(text):
     with pytest.raises(UsageError):
         Shape.line(text)
@@ -70,6 +71,7 @@ def test_what_is_no_line_is_a_usage_error(text):
         "a=0,0,1,1",
         "nan,0,1,1",
         "0,0,1.5,1",
+        "0.5,0,405,1080",
     ],
 )
 def test_what_is_no_region_is_a_usage_error(text):
