@@ -41,6 +41,9 @@ from detcli.source.sources import SourceEntry, Sources
 MAX_SHARD, MIN_SHARD, SHARDS = 1000, 16, 64
 """Most and fewest names in a shard, and the number of shards that a short run is cut into."""
 
+CHANGE_S = 1.0
+"""How often at most a run writes down that it works other shards now."""
+
 
 @frozen
 class OpenedRun:
@@ -209,20 +212,20 @@ def _say_begin(store: Store, opened: OpenedRun, done: int, mine: int) -> None:
 
 @contextlib.contextmanager
 def _noting(store: Store, schedule: Schedule) -> Iterator[Callable[[], None]]:
-    """Write down from time to time which shards are being worked, when the function is called."""
-    name, begin_s = f"{NOTE}{os.urandom(8).hex()}.json", time.monotonic()
-    last_s = begin_s
+    """Write down which shards are being worked when the function is called, if it is time to."""
+    name, noted, last_s = f"{NOTE}{os.urandom(8).hex()}.json", list[int](), 0.0
 
     def renew() -> None:
-        nonlocal last_s
-        if time.monotonic() - last_s >= RENEW_S:
-            store.note(name, json.dumps(schedule.held).encode())
-            last_s = time.monotonic()
+        nonlocal noted, last_s
+        held = schedule.held
+        if time.monotonic() - last_s >= (RENEW_S if held == noted else CHANGE_S):
+            store.note(name, json.dumps(held).encode())
+            noted, last_s = held, time.monotonic()
 
     try:
         yield renew
     finally:
-        if last_s != begin_s:
+        if last_s:
             store.note(name)
 
 

@@ -294,7 +294,7 @@ def test_a_tar_file_is_one_name_of_its_shard(shards, predict, invoke, form):
 
 def test_what_is_at_work_is_told_while_it_is(shards, invoke, monkeypatch, tmp_path):
     """But not of a run that was killed a minute ago."""
-    monkeypatch.setattr("detcli.commands.predict.shards.RENEW_S", 0)
+    monkeypatch.setattr("detcli.commands.predict.shards.CHANGE_S", 0)
 
     def load(path, options):
         if shards.boxes.exists():
