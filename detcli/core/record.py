@@ -4,7 +4,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -340,6 +340,7 @@ def name_of(fields: RecordJson | Fields) -> str:
 
 MAX_CLASS = 1_000_000  # class ids must be below this; no real model has a million classes
 MAX_NUMBER = 1e15  # scores and corners must be below this, which float32 holds
+MAX_SHOWN = 40  # characters of a value that an error shows
 
 UNREAD = {"schema_version", "meta", "part"}  # fields that are checked where they are read
 HELD = {"settings", "provenance"}  # objects whose fields differ by version
@@ -371,47 +372,88 @@ def _types(kind: Any) -> Fields:  # noqa: ANN401 - a TypedDict
     return {name: dict if name in HELD else one for name, one in types if name not in UNREAD}
 
 
-def _fits(value: Any, kind: Any) -> bool:  # noqa: ANN401
-    """Whether a value of JSON has the type of a field: whole numbers are natural, others finite."""
-    if is_typeddict(kind):
-        return isinstance(value, dict) and _has(value, kind, kind.__required_keys__)
-    inner = get_args(kind)
-    if get_origin(kind) is list:
-        return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
-    if inner:
-        return any(_fits(value, one) for one in inner)
+@cache
+def _shape(kind: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """What a value of a type is an instance of, and of what its elements are, or it may be."""
+    return dict if is_typeddict(kind) else get_origin(kind) or kind, get_args(kind)
+
+
+def _fault(value: Any, kind: Any, required: Collection[str] = ()) -> str:  # noqa: ANN401
+    """What is wrong with a value of JSON that should have a type; empty if nothing is.
+
+    It begins with the path from the value on, as in `[3].score is null`. Whole numbers are natural,
+    others finite. Of an object, the fields of its TypedDict are required, or only some.
+    """
+    shape, inner = _shape(kind)
     if kind is float:
-        return type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
-    if kind is int:
-        return type(value) is int and 0 <= value < 1 << 53
-    return isinstance(value, kind)
+        right = type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
+    elif kind is int:
+        right = type(value) is int and 0 <= value < 1 << 53
+    elif inner and shape is not list:
+        right = not all(_fault(value, one) for one in inner)
+    else:
+        right = isinstance(value, shape)
+    if not right:
+        return _is(value)
+    if shape is dict and kind is not dict:
+        faults = _faults(value, kind, required or kind.__required_keys__)
+    elif shape is list:
+        faults = ((f"[{at}]", _fault(one, inner[0])) for at, one in enumerate(value))
+    else:
+        return ""
+    return next((f"{path}{fault}" for path, fault in faults if fault), "")
 
 
-def _has(fields: Fields, kind: Any, required: Iterable[str]) -> bool:  # noqa: ANN401
-    """Whether an object has these fields of a TypedDict, and those that it has are right."""
-    return {*required} <= fields.keys() and all(
-        _fits(fields[name], one) and CHECKS.get(name, lambda _: True)(fields[name])
-        for name, one in _types(kind).items()
-        if name in fields
-    )
+def _faults(fields: Fields, kind: Any, required: Collection[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
+    """What is wrong with each field of a TypedDict."""
+    for name, one in _types(kind).items():
+        if name not in fields:
+            yield f".{name}", " is missing" * (name in required)
+        elif fault := _fault(fields[name], one):
+            yield f".{name}", fault
+        elif name in CHECKS and not CHECKS[name](fields[name]):
+            yield f".{name}", _is(fields[name])
 
 
-def to_record(fields: Any) -> RecordJson | None:  # noqa: ANN401 - JSON
-    """A record that was read, of any version up to this; None if it is something else.
+def _is(value: Any) -> str:  # noqa: ANN401 - perhaps of a damaged Parquet file
+    return f" is {json.dumps(value, default=str)[:MAX_SHOWN]}"
+
+
+def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
+    """A record that was read, of any version up to this.
 
     Only the fields that readers use are there for sure, and have the right types.
+
+    Raises:
+        ValueError: It is something else, as the message says.
     """
-    if isinstance(fields, dict) and fields.get("schema_version") == 1:
-        fields = _lifted(fields)
     if not isinstance(fields, dict):
-        return None
-    found = {"error"} if "error" in fields else {"width", "height", "detections"}
-    return cast("RecordJson", fields) if _has(fields, RecordJson, {"source"} | found) else None
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - as all that is wrong with it
+    if fields.get("schema_version") == 1:
+        fields = _lifted(fields)
+    match fields:
+        case {"error": {"hint": None}}:
+            fields["error"]["hint"] = ""
+    found = ("error",) if "error" in fields else ("width", "height", "detections")
+    if fault := _fault(fields, RecordJson, ("source", *found)):
+        raise ValueError(fault[1:])
+    return cast("RecordJson", fields)
 
 
-def to_marks(value: Any) -> list[MarkJson] | None:  # noqa: ANN401 - JSON
-    """Marks that were read; None if it is something else."""
-    return value if _fits(value, list[MarkJson]) else None
+def parse_record(line: bytes) -> RecordJson:
+    """The record of a line of JSON; raises RecursionError too, else as `to_record` does."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        fields = None
+    return to_record(fields)
+
+
+def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON
+    """Marks that were read; raises ValueError as `to_record` does."""
+    if fault := _fault(value, list[MarkJson]):
+        raise ValueError(f"marks{fault}")
+    return cast("list[MarkJson]", value)
 
 
 def _lifted(fields: Fields) -> Fields:
@@ -427,9 +469,9 @@ def _lifted(fields: Fields) -> Fields:
 
 
 def _lifted_detection(fields: Any) -> Any:  # noqa: ANN401 - JSON
-    if not isinstance(fields, dict) or not _fits(fields.get("box"), list[float]):
-        return None
+    if not isinstance(fields, dict) or _fault(fields.get("box"), list[float]):
+        return fields
     if len(fields["box"]) != len(BOX):
-        return None
+        return fields
     first = {name: fields.pop(name, None) for name in ("class_id", "class_name", "score")}
     return first | dict(zip(BOX, fields.pop("box"), strict=True)) | fields

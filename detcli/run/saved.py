@@ -4,7 +4,6 @@ And the marks of a page, which are applied to records, and the pictures that rec
 """
 
 import gzip
-import json
 import os
 import sys
 import zlib
@@ -27,8 +26,8 @@ from detcli.core.record import (
     RecordJson,
     box_of,
     name_of,
+    parse_record,
     to_marks,
-    to_record,
 )
 from detcli.core.text import count, is_object, printable
 from detcli.sink.page import Shown
@@ -100,15 +99,12 @@ def _from_lines(file: BinaryIO, name: str) -> Iterator[RecordJson]:
         if text in {b"", b"[", b"]"} or (number, text) == (1, b"[]"):
             continue
         try:
-            fields = json.loads(text)
-        except (ValueError, RecursionError):
-            fields = None
-        record = to_record(fields)
-        if record is None:
+            record = parse_record(text)
+        except (ValueError, RecursionError) as error:
             raise UsageError(
-                f"line {number} of {name} is not a record of detcli",
+                f"line {number} of {name} is not a record of detcli: {error}",
                 "name a file that predict or merge wrote, as JSON Lines",
-            )
+            ) from error
         if record.get("schema_version") != SCHEMA_VERSION:
             raise UsageError(
                 f"line {number} of {name} is a record of another version",
@@ -131,9 +127,10 @@ class Marks:
         def unusable(path: Path, reason: str) -> UsageError:
             return UsageError(f"--apply {path}: {reason}", "name a file that a page has saved")
 
-        self._path, marks = path, to_marks(read_json(path, unusable))
-        if marks is None:
-            raise unusable(path, "it does not hold marks")
+        try:
+            self._path, marks = path, to_marks(read_json(path, unusable))
+        except (ValueError, RecursionError) as error:
+            raise unusable(path, f"it does not hold marks: {error}") from error
         self._count, self._left = len(marks), {id(mark): mark for mark in marks}  # fit nothing yet
         self._marks: dict[object, list[MarkJson]] = {}  # by what finds their record
         for mark in marks:

@@ -9,7 +9,6 @@ half of the file would answer another question.
 """
 
 import contextlib
-import json
 import os
 import stat
 import sys
@@ -25,7 +24,7 @@ from detcli.core import Fields
 from detcli.core.config import differences
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
-from detcli.core.record import Origin, Record, SettingsJson, name_of, to_record
+from detcli.core.record import Origin, Record, SettingsJson, name_of, parse_record
 from detcli.core.text import legible
 from detcli.sink.text import encode
 
@@ -164,13 +163,14 @@ class Journal:
         begun = False
         with open(self._file.fileno(), "rb", closefd=False) as reader:
             reader.seek(0)
-            for line in reader:
-                record = _parse(line, begun=begun)
-                if record is None:
+            for number, line in enumerate(reader, start=1):
+                try:
+                    record = _parse(line, begun=begun)
+                except (ValueError, RecursionError) as error:
                     raise UsageError(
-                        f"--resume {self._path}: not a file of detcli records",
+                        f"--resume {self._path}: line {number} is not a record of detcli: {error}",
                         "name a file that detcli wrote as JSON Lines",
-                    )
+                    ) from error
                 begun = begun or bool(record)
                 yield line, record
 
@@ -262,8 +262,8 @@ def _line(fields: Mapping[str, Any]) -> bytes:
     return f"{encode(fields)}\n".encode()
 
 
-def _parse(line: bytes, *, begun: bool) -> Fields | None:
-    """A record; empty for a damaged line; None for anything else.
+def _parse(line: bytes, *, begun: bool) -> Fields:
+    """A record; empty for a damaged line; raises an error as `parse_record` for anything else.
 
     A killed run leaves the beginning of a line. A power cut leaves zeros in place of pages that
     were not on the disk; text after them is taken for a record's only after whole records.
@@ -274,8 +274,7 @@ def _parse(line: bytes, *, begun: bool) -> Fields | None:
             ours = start.startswith(START) or START.startswith(start)
         else:
             ours = begun or not line.strip(b"\0\n")
-        return {} if ours else None
-    try:
-        return cast("Fields | None", to_record(json.loads(line)))
-    except (ValueError, RecursionError):
-        return None
+        if not ours:
+            raise ValueError("it has zeros in it, or no end")
+        return {}
+    return cast("Fields", parse_record(line))

@@ -59,7 +59,8 @@ def test_every_reader_of_a_file_refuses_them(command, refuse, files):
     for fields in FORGED:
         text = json.dumps(record("a.png", box(), settings=SETTINGS) | fields) + "\n"
         (files / "forged.jsonl").write_text(text)
-        assert "record" in refuse(command, 2), fields
+        says = f"line 1 is not a record of detcli: {next(iter(fields))}"
+        assert says in refuse(command, 2).replace(" of forged.jsonl", ""), fields
         assert (files / "forged.jsonl").read_text() == text
 
 
@@ -73,9 +74,10 @@ def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files, det
         with PartWriter(shard) as writer:  # whose hash is right
             writer.add(record("a.png", box()) | fields)
             writer.publish(store, "part-00000.jsonl")
-        for command in (f"merge boxes -o all.{suffix}", "report boxes -o page"):
-            assert "part-00000.jsonl: it is damaged" in refuse(command, 6), fields
-        assert "part-00000.jsonl: it is damaged" in refuse("verify boxes fine.jsonl", 6), fields
+        says = f"part-00000.jsonl: it is damaged, in record 1: {next(iter(fields))}"
+        merge = f"merge boxes -o all.{suffix}"
+        for command in (merge, "report boxes -o page", "verify boxes fine.jsonl"):
+            assert says in refuse(command, 6), fields
 
 
 @pytest.mark.parametrize("fields", [{"settings": None}, {"inputs": 3}, {"shard_size": "9"}])

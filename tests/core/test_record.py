@@ -15,7 +15,16 @@ from sample_records import detected as detections
 from detcli.core.detections import Detections
 from detcli.core.errors import DecodeError, InferenceError, SourceError
 from detcli.core.geometry import Picture
-from detcli.core.record import BOX, SCHEMA_VERSION, Origin, Record, box_of, name_of, to_record
+from detcli.core.record import (
+    BOX,
+    SCHEMA_VERSION,
+    Origin,
+    Record,
+    box_of,
+    name_of,
+    to_marks,
+    to_record,
+)
 
 
 def record(found, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noqa: B008 - frozen
@@ -152,8 +161,21 @@ def test_a_record_of_version_1_is_read():
     "field", [{"detections": [{"box": [1, 2, 3]}]}, {"detections": [5]}, {"source": 3}]
 )
 def test_what_is_no_record_of_version_1_is_none_of_version_2(field):
-    assert to_record(OLD | field) is None
-    assert to_record({**OLD, "schema_version": 2}) is None
+    for fields in (OLD | field, {**OLD, "schema_version": 2}):
+        with pytest.raises(ValueError, match=r"^(detections\[0\]|source)"):
+            to_record(fields)
+
+
+def test_a_mark_that_is_none_is_named():
+    with pytest.raises(ValueError, match=r'^marks\[1\]\.mark is "odd"$'):
+        to_marks([{"source": "a", "mark": mark} for mark in ("drop", "odd")])
+
+
+def test_an_error_may_have_no_hint():
+    fields = {"source": "a.jpg", "error": {"type": "X", "message": "it is torn", "hint": None}}
+    assert to_record(fields)["error"]["hint"] == ""
+    with pytest.raises(ValueError, match=r"^error\.message is missing$"):
+        to_record({"source": "a.jpg", "error": {"type": "X", "hint": None}})
 
 
 def test_names_have_the_same_slashes_on_every_system(monkeypatch):

@@ -159,7 +159,7 @@ def test_odd_names_are_recognised(path):
 )
 def test_another_file_is_not_touched(path, content):
     path.write_text(content)
-    with pytest.raises(UsageError, match="not a file of detcli records"):
+    with pytest.raises(UsageError, match="line 1 is not a record of detcli: "):
         Journal(path)
     assert path.read_text() == content
 
@@ -275,7 +275,7 @@ def test_what_a_power_cut_leaves_is_completed(path):
 @pytest.mark.parametrize("content", [b"\0\0\1\0icon", b"\0" * 9 + b"text\n", b"\x93NUMPY\0\n"])
 def test_a_binary_file_is_not_touched(path, content):
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="not a file of detcli records"):
+    with pytest.raises(UsageError, match="line 1 is not a record of detcli: "):
         Journal(path)
     assert path.read_bytes() == content
 
@@ -289,7 +289,7 @@ def test_fields_of_other_types_are_not_records(path, field):
     if not field:
         Journal(path).close()
         return
-    with pytest.raises(UsageError, match="not a file of detcli records"):
+    with pytest.raises(UsageError, match="line 1 is not a record of detcli: "):
         Journal(path)
 
 

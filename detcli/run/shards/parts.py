@@ -117,8 +117,8 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
                 part = record.pop("part", None)
                 if "source" in record:
                     digest.update(_digested(record))
+                    yield to_record(record)
                     count += 1
-                    yield _checked(record)
     except OSError as error:
         if error.errno is None:  # pyarrow's word for a damaged file
             raise TornError(f"it is damaged: {error}") from error
@@ -126,7 +126,7 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
             f"cannot read {name} in {store}: {system_reason(error)}", "check its disk"
         ) from error
     except DAMAGE as error:
-        raise TornError(f"it is damaged: {error}") from error
+        raise TornError(f"it is damaged, in record {count + 1}: {error}") from error
     if part is None:
         raise TornError("its end is missing")
     _require_made(part, shard)
@@ -179,12 +179,6 @@ def _kinds(record: RecordJson) -> Iterator[str]:
 
 def _line(record: RecordJson) -> bytes:
     return f"{encode(record)}\n".encode()
-
-
-def _checked(record: RecordJson) -> RecordJson:
-    if (checked := to_record(record)) is None:
-        raise ValueError("it holds something else than records")
-    return checked
 
 
 def _digested(record: RecordJson) -> bytes:
