@@ -43,7 +43,6 @@ FIGURES = {
     "largest_score_difference": "largest score difference",
     "largest_corner_difference": "largest corner difference",
     "reordered": "pictures with pairs in another order",
-    "conf": "confidence",
     "disagreeing": "share of disagreeing boxes",
 }
 """Numbers that may change while the verdict stays, and what a check calls them."""
@@ -283,6 +282,10 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Certificat
     for name in now["report"]["tolerance"]:
         yield from unequal(f"tolerance of {name}", "report", "tolerance", name, matters=True)
     yield from _other_pictures(before.get("pictures"), now["pictures"])
+    yield from unequal("confidence", "report", "detections", "conf", matters=True)
+    yield from unequal("IoU of a match", "report", "detections", "least_iou", matters=True)
+    yield from unequal("what differs", "report", "failures")
+    yield from unequal("what is unlike", "report", "unlike")
     yield from unequal("pictures compared", "report", "compared")
     for name, title in FIGURES.items():
         yield from unequal(title, "report", "detections", name)
