@@ -37,6 +37,9 @@ FILE_VARIABLE = "DETCLI_CONFIG"
 TUNED = "tuned"
 """The tables of the user's file that `detcli tune` writes: what is the fastest, by model."""
 
+DECIDING = ("device", "half", "cuda_graph", "gpu_mem_limit")
+"""Where one of these is given, what was measured without it says nothing."""
+
 GIVEN = "detcli.given"
 """What a command was given, in a context's `meta`: rows, and what is not read yet."""
 

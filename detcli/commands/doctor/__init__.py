@@ -118,4 +118,5 @@ def _facts(report: "DoctorReport") -> Iterator[tuple[str, str]]:
     if cache.cleared_bytes is not None:
         yield f"{INDENT}cleared", size(cache.cleared_bytes)
     for default in report.defaults:
-        yield f"default {default.option}", printable(f"{default.value}, {default.origin}")
+        value = printable(f"{default.value}, {default.origin}")
+        yield printable(f"default {default.option}"), value

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcli import __version__
 from detcli.backend.nvidia import GpuFacts, ask_driver, driver_version
-from detcli.cli.options import defaults_file, read_defaults
+from detcli.cli.options import TUNED, defaults_file, read_defaults
 from detcli.cli.report import shown
 from detcli.commands.doctor import installation
 from detcli.commands.doctor.installation import CUDA, DoctorProblem
@@ -495,16 +495,25 @@ def describe_defaults() -> tuple[tuple[DoctorDefault, ...], Problems]:
         chosen = read_defaults()
     except UsageError as error:
         return (), (DoctorProblem(public_text(str(error)), advice=error.hint),)
-    file, found = shorten(Path(str(defaults_file()))), []
+    file, found = shorten(Path(str(defaults_file()))), list[DoctorDefault]()
+
+    def public(value: object) -> str:
+        text = public_name(str(value))
+        return shorten(Path(text)) if "/" in text and "://" not in text else text
+
     for name, row in rows(Config).items():
         value, origin = row.default_text, "built in"
         if variable := os.environ.get(row.variable):
             value, origin = variable, row.variable
         elif name in chosen:
-            value, origin = str(chosen[name]), file
+            value, origin = chosen[name], file
         if row.shared or name in chosen:
-            text = public_name(value)
-            is_path = "/" in text and "://" not in text
-            shown = shorten(Path(text)) if is_path else text
-            found.append(DoctorDefault(row.flag[2:], shown, origin))
+            found.append(DoctorDefault(row.flag[2:], public(value), origin))
+    with contextlib.suppress(AttributeError):  # somebody changed a table, which predict says
+        for digest, machines in chosen.get(TUNED, {}).items():
+            for machine, kinds in machines.items():
+                for kind, way in kinds.items():
+                    text = ", ".join(f"{name} {public(value)}" for name, value in way.items())
+                    place, origin = f"tuned {digest[:12]} {kind}", f"{file}, on {machine}"
+                    found.append(DoctorDefault(place, text, origin))
     return tuple(found), ()

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from detcli.cli.messages import set_verbosity
-from detcli.cli.options import command
+from detcli.cli.options import command, defaults_file
 from detcli.core.config import (
     Config,
     Inputs,
@@ -59,8 +59,16 @@ def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]
 
         counts = predict_shards(config)
     else:
-        if tuned:  # shards may run on other machines
-            config = use_tuned(config, origins, tuned)
-        counts = predict_here(config)
+        # Shards may run on other machines.
+        chosen = use_tuned(config, origins, tuned) if tuned else config
+        try:
+            counts = predict_here(chosen)
+        except UsageError as error:  # perhaps a run with --resume began without the table
+            for name in ("model", "half"):
+                changed = getattr(chosen.running, name) != getattr(config.running, name)
+                if changed and f"{name} " in str(error):
+                    table = f"the table of detcli tune in {defaults_file()}"
+                    error.hint += f"; {name} is from {table}, which --device auto leaves out"
+            raise
     if counts.failed:
         raise typer.Exit(InputError.exit_code)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from detcli.cli.messages import fetching, progress, say, tell, tell_rest
-from detcli.cli.options import TUNED, defaults_file
+from detcli.cli.options import DECIDING, TUNED, defaults_file
 from detcli.core import options
 from detcli.core.config import Config
 from detcli.core.errors import ModelError, UsageError
@@ -138,9 +138,6 @@ def _detect(
 
 SETS = ("model", "device", "half", "batch", "workers")
 """The options that a table sets."""
-
-DECIDING = ("device", "half", "cuda_graph", "gpu_mem_limit")
-"""Where one of these is given, what was measured without it says nothing."""
 
 
 def use_tuned(config: Config, given: Mapping[str, str], tables: Mapping[str, Any]) -> Config:

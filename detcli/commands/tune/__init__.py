@@ -9,11 +9,18 @@ import warnings
 from pathlib import Path
 
 from detcli.cli.messages import fetching, progress, say, set_verbosity
-from detcli.cli.options import MODEL_ARGUMENT, adapted, command, read_defaults
+from detcli.cli.options import (
+    DECIDING,
+    MODEL_ARGUMENT,
+    adapted,
+    command,
+    gather,
+    read_defaults,
+)
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core.config import INPUT, OUTPUT, Config, Messages
 from detcli.core.errors import DetcliWarning, loading
-from detcli.core.options import option
+from detcli.core.options import option, rows
 from detcli.core.values import parse_duration, parse_tolerance, parse_writable
 
 
@@ -130,8 +137,9 @@ def tune(  # noqa: PLR0913 - an option each
         if defaults is not None:
             write_defaults(defaults, report)
             done.append(f"wrote the choice to {defaults}: predict uses it for {report.model}")
-            if decided := {"device", "half"} & read_defaults().keys():
-                done.append(f"{defaults} sets {decided.pop()}, too, to which the choice gives way")
+            known = {name: rows(Config)[name] for name in DECIDING}
+            for name, given in gather(known, {}, read_defaults()).items():
+                done.append(f"{given.origin} sets {name}, too, to which the choice gives way")
         if page is not None:
             done.append(tuning.write_page(page))
     for doubt in report.doubts:

@@ -68,7 +68,8 @@ def test_a_working_openvino_is_usable(detcli):
 )
 def test_defaults_are_shown_with_their_origin(invoke, tmp_path, monkeypatch, model, shown):
     path = tmp_path / "detcli.toml"
-    path.write_text('device = "cpu"\nsave = "~/out"\nmodel = "codes"\n')
+    table = f'[tuned.{"5" * 64}."Some GPU"]\none = {{ half = true, model = "{tmp_path}/8.onnx" }}\n'
+    path.write_text(f'device = "cpu"\nsave = "~/out"\nmodel = "codes"\n{table}')
     monkeypatch.setenv("DETCLI_CONFIG", str(path))
     monkeypatch.setenv("DETCLI_MODEL", model)
     monkeypatch.delenv("DETCLI_DEVICE")
@@ -78,7 +79,10 @@ def test_defaults_are_shown_with_their_origin(invoke, tmp_path, monkeypatch, mod
         ("model", shown, "DETCLI_MODEL"),
         ("device", "cpu", "~/detcli.toml"),
         ("save", "~/out", "~/detcli.toml"),
+        ("tuned 555555555555 one", "half True, model ~/8.onnx", "~/detcli.toml, on Some GPU"),
     ]
+    path.write_text("[tuned]\na = 3")
+    assert [one["option"] for one in report_of(invoke("doctor"))["defaults"]] == ["model", "device"]
 
 
 @pytest.mark.usefixtures("_asked_once")

@@ -90,6 +90,22 @@ def test_a_model_in_8_bits_stands_for_its_own(tuned, make_model):
     assert f"--model {kept}" in said
 
 
+@pytest.mark.parametrize("name", ["model", "half"])
+def test_a_run_that_began_without_it_is_told_what_it_changes(tuned, make_model, name):
+    if name == "half":
+        pytest.importorskip("openvino")
+    kept = make_model("kept.onnx", tail="transposed")
+    ways = {
+        "model": f'device = "cpu", model = "{kept}"',
+        "half": 'device = "openvino", half = true',
+    }
+    line = "a.png a.png --resume x.jsonl --device"
+    tuned(f"{line} cpu")
+    says = f"{name} is from the table of detcli tune in "
+    tuned(line.removesuffix(" --device"), f"many = {{ {ways[name]} }}", code=2, says=says)
+    tuned(f"{line} auto", f"many = {{ {ways[name]} }}")
+
+
 def test_one_that_is_gone_is_named(tuned):
     said, done = tuned("a.png a.png", 'many = { model = "gone.onnx" }')
     assert said.endswith("gone.onnx, tuned for colours.onnx, is gone: run detcli tune --write")
