@@ -230,48 +230,38 @@ class Tolerance:
                 )
 
 
+def _numbers(option: str, text: str, hint: str) -> dict[str, float]:
+    """Read `0.25,person=0.5,boxes=1%` by name, which an entry may lack; 1% is 0.01."""
+    found: dict[str, float] = {}
+    for entry in filter(None, map(str.strip, text.split(","))):
+        name, _, number = map(str.strip, entry.rpartition("="))
+        try:
+            value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+        except ValueError:
+            raise UsageError(f"{option} '{text}': '{number}' is not a number", hint) from None
+        if name in found:
+            what = name or "all classes"
+            raise UsageError(f"{option} '{text}' has two numbers for {what}", hint)
+        found[name] = value
+    if not found:
+        raise UsageError(f"{option} '{text}' is an empty list", hint)
+    return found
+
+
 def parse_confidence(text: str) -> dict[str, Any]:
     """Read `0.25,person=0.5`: the confidence of all classes, if given, and of single ones."""
-    found: dict[str, float] = {}  # "" for all classes
-    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
-    if not entries:
-        raise UsageError(f"--conf '{text}' is an empty list", "leave the option out")
-    for entry in entries:
-        name, equals, number = entry.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            raise UsageError(
-                f"--conf '{text}': '{number}' is not a number", "write 0.25, or 0.25,person=0.5"
-            ) from None
-        name = name.strip() if equals else ""
-        if name in found:
-            raise UsageError(
-                f"--conf '{text}' has two confidences for {name or 'all classes'}",
-                "write 0.25, or 0.25,person=0.5",
-            )
-        found[name] = value
+    found = _numbers("--conf", text, "write 0.25, or 0.25,person=0.5")
     return {"conf": found.pop("", None), "class_conf": tuple(found.items())}
 
 
 def parse_tolerance(text: str) -> dict[str, float]:
-    """Read "score=0.02,corner=2,boxes=1%" by name; 1% is 0.01."""
+    """Read "score=0.02,corner=2,boxes=1%" by name."""
     known = [field.name for field in fields(Tolerance)]
     hint = f"write NAME=NUMBER for any of {', '.join(known)}, as in {known[0]}=0.01"
-    values: dict[str, float] = {}
-    for entry in (part.strip() for part in text.split(",") if part.strip()):
-        name, _, number = (part.strip() for part in entry.partition("="))
-        try:
-            value = float(number.removesuffix("%")) * (0.01 if number.endswith("%") else 1)
-        except ValueError:
-            raise UsageError(f"--tolerance '{text}': '{entry}' is not NAME=NUMBER", hint) from None
-        if name not in known or name in values:
-            why = "is repeated" if name in values else "is unknown"
-            raise UsageError(f"--tolerance '{text}': '{name}' {why}", hint)
-        values[name] = value
-    if not values:
-        raise UsageError(f"--tolerance '{text}' is empty", hint)
-    return values
+    found = _numbers("--tolerance", text, hint)
+    if unknown := [name for name in found if name not in known]:
+        raise UsageError(f"--tolerance '{text}': '{unknown[0]}' is unknown", hint)
+    return found
 
 
 _BYTES = {"": 1}

@@ -89,7 +89,7 @@ def test_a_default_that_wins_over_the_choice_is_named(tune, make_model, tmp_path
         ("torn.onnx pics", 4, "is not an ONNX model"),
         ("fragile.onnx pics --budget soon", 2, "is not a time"),
         ("fragile.onnx pics --budget 0", 6, "the time ended first"),
-        ("fragile.onnx pics --tolerance 0.99", 2, "is not NAME=NUMBER"),
+        ("fragile.onnx pics --tolerance 0.99", 2, "'' is unknown"),
         ("fragile.onnx pics --tolerance boxes=2", 2, "boxes is a share"),
         ("fragile.onnx pics --plot pics/a.png", 2, "is one of the inputs"),
     ],

@@ -261,7 +261,7 @@ def asked(verify, here):
         ({"iou": None}, "no usable iou or tolerance"),
         ({"tolerance": None}, "no usable iou or tolerance"),
         ({"tolerance": {"x": 1}}, "'x' is unknown"),
-        ({"tolerance": {"score": "x"}}, "'score=x' is not NAME=NUMBER"),
+        ({"tolerance": {"score": "x"}}, "'x' is not a number"),
         ({"tolerance": [1]}, "no usable iou or tolerance"),
         ({"tolerance": {"score": -1}}, "score is -1"),
         ({"box_format": "round"}, "--box-format: 'round' is not one of"),
