@@ -342,7 +342,7 @@ MAX_CLASS = 1_000_000  # class ids must be below this; no real model has a milli
 MAX_NUMBER = 1e15  # scores and corners must be below this, which float32 holds
 MAX_SHOWN = 40  # characters of a value that an error shows
 
-UNREAD = {"schema_version", "meta", "part"}  # fields that are checked where they are read
+UNREAD = {"meta", "part"}  # fields that are checked where they are read
 HELD = {"settings", "provenance"}  # objects whose fields differ by version
 
 
@@ -354,6 +354,7 @@ def _is_base64(text: str) -> bool:
 
 
 CHECKS: dict[str, Callable[[Any], bool]] = {
+    "schema_version": lambda number: number == SCHEMA_VERSION,
     "class_id": lambda number: number < MAX_CLASS,
     "width": bool,
     "height": bool,
@@ -435,7 +436,7 @@ def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
         case {"error": {"hint": None}}:
             fields["error"]["hint"] = ""
     found = ("error",) if "error" in fields else ("width", "height", "detections")
-    if fault := _fault(fields, RecordJson, ("source", *found)):
+    if fault := _fault(fields, RecordJson, ("schema_version", "source", *found)):
         raise ValueError(fault[1:])
     return cast("RecordJson", fields)
 

@@ -18,7 +18,6 @@ from detcli.core.errors import CheckError, InputError, SourceError, UsageError, 
 from detcli.core.files import open_regular, read_json
 from detcli.core.geometry import Image, Picture
 from detcli.core.record import (
-    SCHEMA_VERSION,
     DetectionJson,
     MarkJson,
     Origin,
@@ -99,18 +98,12 @@ def _from_lines(file: BinaryIO, name: str) -> Iterator[RecordJson]:
         if text in {b"", b"[", b"]"} or (number, text) == (1, b"[]"):
             continue
         try:
-            record = parse_record(text)
+            yield parse_record(text)
         except (ValueError, RecursionError) as error:
             raise UsageError(
                 f"line {number} of {name} is not a record of detcli: {error}",
-                "name a file that predict or merge wrote, as JSON Lines",
+                "name JSON Lines that predict or merge of this version, or an earlier one, wrote",
             ) from error
-        if record.get("schema_version") != SCHEMA_VERSION:
-            raise UsageError(
-                f"line {number} of {name} is a record of another version",
-                f"this detcli reads versions up to {SCHEMA_VERSION}; take the one that wrote it",
-            )
-        yield record
 
 
 ROUNDING = 0.06  # pixels between a box of a record and of a mark, at most

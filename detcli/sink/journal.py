@@ -270,11 +270,8 @@ def _parse(line: bytes, *, begun: bool) -> Fields:
     """
     if b"\0" in line or not line.endswith(b"\n"):
         start = line.partition(b"\0")[0]
-        if start:
-            ours = start.startswith(START) or START.startswith(start)
-        else:
-            ours = begun or not line.strip(b"\0\n")
-        if not ours:
+        like_ours = start.startswith(START) or START.startswith(start)
+        if not (like_ours if start else begun or not line.strip(b"\0\n")):
             raise ValueError("it has zeros in it, or no end")
         return {}
     return cast("Fields", parse_record(line))

@@ -179,7 +179,7 @@ def test_what_is_no_record_is_refused_by_its_line(report, tmp_path, line):
 @pytest.mark.parametrize("version", [3, "1", None])
 def test_records_of_another_version_are_refused(report, tmp_path, version):
     (tmp_path / "x.jsonl").write_text(with_boxes(schema_version=version))
-    report("x.jsonl -o page", code=2, says="line 1 of x.jsonl is a record of another version")
+    report("x.jsonl -o page", code=2, says="x.jsonl is not a record of detcli: schema_version is")
     assert not (tmp_path / "page").exists()
 
 

@@ -236,8 +236,11 @@ def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> C
     interrupted = False
 
     def status() -> str:
-        details = _details(engine, schedule, counts)
-        return f"shards, {count(records, 'input')}{details}, {records / seconds():.1f}/s"
+        parts = [count(records, "input")]
+        parts += [f"{counts.failed} failed"] * (counts.failed > 0)
+        parts += [f"{engine.nodes} nodes"] * (engine.nodes > 1)
+        parts += [f"{count(schedule.deaths, 'worker')} died"] * (schedule.deaths > 0)
+        return f"shards, {', '.join(parts)}, {records / seconds():.1f}/s"
 
     def seconds() -> float:
         return time.perf_counter() - start_s
@@ -275,16 +278,3 @@ def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> C
         if left and not quiet:
             say("  hint: the same command goes on from here", prefix="")
     return counts
-
-
-def _details(engine: Workers, schedule: Schedule, counts: Counts) -> str:
-    """What the progress bar tells besides, each after a comma."""
-    return "".join(
-        f", {text}"
-        for number, least, text in (
-            (counts.failed, 1, f"{counts.failed} failed"),
-            (engine.nodes, 2, f"{engine.nodes} nodes"),
-            (schedule.deaths, 1, f"{count(schedule.deaths, 'worker')} died"),
-        )
-        if number >= least
-    )

@@ -9,14 +9,7 @@ import warnings
 from pathlib import Path
 
 from detcli.cli.messages import fetching, progress, say, set_verbosity
-from detcli.cli.options import (
-    DECIDING,
-    MODEL_ARGUMENT,
-    adapted,
-    command,
-    gather,
-    read_defaults,
-)
+from detcli.cli.options import DECIDING, MODEL_ARGUMENT, adapted, command, gather, read_defaults
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core.config import INPUT, OUTPUT, Config, Messages
 from detcli.core.errors import DetcliWarning, loading

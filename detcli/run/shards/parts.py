@@ -94,7 +94,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
     def _write_last(self) -> None:
         if self._last is not None:
             with temporary_file_errors():
-                self._file.write(_line(self._last))
+                self._file.write(f"{encode(self._last)}\n".encode())
             self._last = None
 
 
@@ -175,10 +175,6 @@ def _kinds(record: RecordJson) -> Iterator[str]:
     match record:
         case {"error": {"type": str(kind), "message": str(message)}}:
             yield kind_of(message, kind)
-
-
-def _line(record: RecordJson) -> bytes:
-    return f"{encode(record)}\n".encode()
 
 
 def _digested(record: RecordJson) -> bytes:
