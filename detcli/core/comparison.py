@@ -17,7 +17,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from detcli.core import Fields, frozen
 from detcli.core.detections import Detections
@@ -29,8 +28,6 @@ from detcli.core.values import Tolerance
 NEAR = 1.0
 """Pixels: boxes whose corners are all this close may pair up at any IoU, which says little about a
 box two pixels wide or one cut to nothing by the edge of the picture."""
-
-Matrix = npt.NDArray[np.float64]
 
 
 class Precision(StrEnum):

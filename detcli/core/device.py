@@ -69,11 +69,6 @@ class Device:
             raise UsageError(f"'{name}' names several devices", "name one of them here")
         raise UsageError(f"unknown device '{name}'", f"use auto, {DEVICE_NAMES}")
 
-    @classmethod
-    def parse_list(cls, names: str) -> "tuple[Device, ...]":
-        """Parse names with commas between them, as in "cuda:0, cuda:1"; see `parse`."""
-        return tuple(cls.parse(name.strip()) for name in names.split(","))
-
     def __str__(self) -> str:
         part = self.ordinal if self.unit is None else self.unit
         return f"{self.kind}" if part is None else f"{self.kind}:{part}"

@@ -240,8 +240,7 @@ def _numbers(option: str, text: str, hint: str) -> dict[str, float]:
         except ValueError:
             raise UsageError(f"{option} '{text}': '{number}' is not a number", hint) from None
         if name in found:
-            what = name or "all classes"
-            raise UsageError(f"{option} '{text}' has two numbers for {what}", hint)
+            raise UsageError(f"{option} '{text}' has two numbers for {name or 'all'}", hint)
         found[name] = value
     if not found:
         raise UsageError(f"{option} '{text}' is an empty list", hint)
@@ -456,10 +455,10 @@ class Shape:
         if not all(abs(number) <= LARGEST for number in numbers):  # nor is nan
             raise UsageError(f"{option} '{text}': no picture has such a point", hint)
         fractions = all(0 <= number <= 1 for number in numbers)
-        beyond, mixed = max(map(abs, numbers)) < 2, any(0 < abs(one) < 1 for one in numbers)
-        if not fractions and (beyond or mixed):
-            what = "beyond the picture" if beyond else "and pixels"
-            raise UsageError(f"{option} '{text}' has fractions {what}", f"{hint}, not both")
+        sizes = {*map(abs, numbers)}
+        if not fractions and (max(sizes) < 2 or min(sizes - {0}) < 1):
+            what = "is neither all fractions nor all pixels"
+            raise UsageError(f"{option} '{text}' {what}", f"{hint}, not both")
         points = tuple(zip(numbers[::2], numbers[1::2], strict=True))
         return cls(name.strip(), points, fractions)
 

@@ -8,6 +8,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
@@ -214,30 +215,24 @@ class Finder:
             self._video.close()
             self._video = None
 
-    def _frame(self, record: RecordJson) -> Picture | None:
-        """A frame of a video, whose frames are asked for in their order."""
-        path = self.path_of(name_of(record)) if "time" not in record else None
-        if path is None:
-            return None
-        if self._video is None or self._video.path != path or self._video.number > record["frame"]:
-            self.close()
-            self._video = _FrameReader(path, self.inputs)
-        picture = self._video.at(record["frame"])
-        return None if picture is None else _same(record, picture)
-
     def picture(self, record: RecordJson) -> Picture | None:
         """The picture of a record, as long as it has the size that the record says."""
-        if "frame" in record:
-            return self._frame(record)
-        path = self.path_of(source := name_of(record))
-        if path is None:
+        path, picture = self.path_of(source := name_of(record)), None
+        if path is None or {"frame", "time"} <= record.keys():
             return None
-        load = partial(load_file, path, DecodeOptions(self.inputs))
-        item = Item(Origin(source, path), load)
-        try:
-            return _same(record, load_in_time(item, self.inputs.input_timeout))
-        except InputError:
-            return None
+        with suppress(InputError):
+            if "frame" in record:  # those of a video are asked for in their order
+                video, number = self._video, record["frame"]
+                if video is None or video.path != path or video.number > number:
+                    self.close()
+                    self._video = video = _FrameReader(path, self.inputs)
+                picture = video.at(number)
+            else:
+                load = partial(load_file, path, DecodeOptions(self.inputs))
+                item = Item(Origin(source, path), load)
+                picture = load_in_time(item, self.inputs.input_timeout)
+        same = picture is not None and picture.size == (record["height"], record["width"])
+        return picture if same else None
 
     def path_of(self, source: str) -> Path | None:
         """The file that an input is now; None if there is none.
@@ -254,11 +249,6 @@ class Finder:
         return next(filter(os.path.isfile, places), None)
 
 
-def _same(record: RecordJson, picture: Picture) -> Picture | None:
-    """The picture; None if it is another one than the record's."""
-    return picture if picture.size == (record["height"], record["width"]) else None
-
-
 class _FrameReader:
     """The frames of a video, one after the other."""
 
@@ -269,14 +259,11 @@ class _FrameReader:
         self._items = iter(self._sources)
 
     def at(self, number: int) -> Picture | None:
-        """The frame of this number; None if it cannot be read."""
+        """The frame of this number; None if there is none; raises InputError."""
         for item in self._items:
             self.number = -1 if item.origin.frame is None else item.origin.frame
             if self.number >= number or item.origin.frame is None:
-                try:
-                    return load_in_time(item) if self.number == number else None
-                except InputError:
-                    return None
+                return load_in_time(item) if self.number == number else None
         return None
 
     def close(self) -> None:

@@ -135,8 +135,9 @@ class Journal:
             file = FileIO(os.open(self._target, flags, 0o666), "r+")
             try:
                 self._require_usable(file)
-                if self._is_named(file):
-                    return file
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(file.fileno()), self._target.stat()):
+                        return file
             except BaseException:
                 file.close()
                 raise
@@ -150,13 +151,6 @@ class Journal:
             raise UsageError(
                 f"--resume {self._path}: another run is writing to it", "wait until it ends"
             )
-
-    def _is_named(self, file: FileIO) -> bool:
-        """Whether an open file is the one that has the name."""
-        try:
-            return os.path.samestat(os.fstat(file.fileno()), self._target.stat())
-        except FileNotFoundError:
-            return False
 
     def _lines(self) -> Iterator[tuple[bytes, Fields]]:
         """All lines and their records, which are empty for damaged lines."""

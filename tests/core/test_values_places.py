@@ -42,9 +42,9 @@ def test_names(name):
         ("a=0,0,nan,0,1,1", "no picture"),
         ("a=0,0,inf,0,1,1", "no picture"),
         ("a=0,0,1e300,0,1,1", "no picture"),
-        ("a=-0.1,0,1,0,1,1", "beyond the picture"),
-        ("a=0,0,1.2,0,1,1", "beyond the picture"),
-        ("a=0.5,0,405,0,405,1080", "has fractions and pixels"),
+        ("a=-0.1,0,1,0,1,1", "neither all fractions nor all pixels"),
+        ("a=0,0,1.2,0,1,1", "neither all fractions nor all pixels"),
+        ("a=0.5,0,405,0,405,1080", "neither all fractions nor all pixels"),
     ],
 )
 def test_what_is_no_zone_is_a_usage_error(text, says):

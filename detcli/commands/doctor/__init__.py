@@ -117,6 +117,5 @@ def _facts(report: "DoctorReport") -> Iterator[tuple[str, str]]:
         yield f"{INDENT}{part.name}", size(part.size_bytes)
     if cache.cleared_bytes is not None:
         yield f"{INDENT}cleared", size(cache.cleared_bytes)
-    for default in report.defaults:
-        value = printable(f"{default.value}, {default.origin}")
-        yield printable(f"default {default.option}"), value
+    for one in report.defaults:
+        yield printable(f"default {one.option}"), printable(f"{one.value}, {one.origin}")

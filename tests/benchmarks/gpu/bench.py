@@ -78,7 +78,7 @@ def network_records(  # noqa: PLR0913, PLR0917
         yield {"case": "a real model", "ways": [{"way": "detcli", "missing": reason}]}
     graphs = {"with": True, "without": False} if device.startswith("cuda") else {"without": False}
     for (name, model), graph, batch in itertools.product(models.items(), graphs, batches):
-        running = Running(str(model), Device.parse_list(device), batch, cuda_graph=graphs[graph])
+        running = Running(str(model), (Device.parse(device),), batch, cuda_graph=graphs[graph])
         config = Config(Inputs(tuple(map(str, images))), running)
         ways = [_network_way("detcli", config, plan)]
         if alone := ways[0].get("network"):
