@@ -36,6 +36,7 @@ from detcli.core.values import (
     parse_labels,
     parse_size,
     parse_writable,
+    read_places,
     read_target,
 )
 
@@ -391,7 +392,7 @@ class Watched:
         "--zone NAME=X,Y,...|@FILE",
         "Report which detections lie in a polygon: door=0.1,0.4,0.5,0.4,0.5,1 in fractions of the "
         "picture, or in pixels; @FILE has one a line.",
-        parse=Shape.zones,
+        parse=partial(read_places, Shape.zone, "--zone"),
     )
     track: Tracking | None = option(
         None,
@@ -404,7 +405,7 @@ class Watched:
         (),
         "--line NAME=X1,Y1,X2,Y2|@FILE",
         "Report which tracks cross a line, and towards which side.",
-        parse=Shape.lines,
+        parse=partial(read_places, Shape.line, "--line"),
         needs={"track": "add --track bytetrack: what crosses a line moves"},
     )
 

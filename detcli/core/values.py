@@ -3,12 +3,11 @@
 Each reads itself from text, with `parse` or a function below, and writes itself with `str`.
 """
 
-import contextlib
 import itertools
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
@@ -128,17 +127,11 @@ class Tracking:
         name, comma, rest = map(str.strip, text.partition(","))
         if name not in [*Tracker]:
             raise UsageError(f"--track {text}: no tracker '{name}'", f"write {', '.join(Tracker)}")
-        conf = None
-        if comma:
-            key, _, number = rest.partition("=")
-            with contextlib.suppress(ValueError):
-                conf = float(number) if key == "conf" else None
-            if conf is None or not 0 <= conf <= 1:
-                raise UsageError(
-                    f"--track {text}: '{rest}' is not a confidence",
-                    f"write {name},conf=0.5, from 0 to 1",
-                )
-        return cls(Tracker(name), conf)
+        hint = f"write {name},conf=0.5, from 0 to 1"
+        found = _numbers("--track", rest, hint) if comma else {}
+        if not (found.keys() <= {"conf"} and 0 <= found.get("conf", 0) <= 1):
+            raise UsageError(f"--track {text}: '{rest}' is not a confidence", hint)
+        return cls(Tracker(name), found.get("conf"))
 
     def __str__(self) -> str:
         return self.tracker if self.conf is None else f"{self.tracker},conf={self.conf:.12g}"
@@ -406,16 +399,6 @@ class Shape:
         return zone
 
     @classmethod
-    def zones(cls, text: str) -> list[Self]:
-        """Read a zone, or `@FILE` with one a line."""
-        return [*map(cls.zone, _read_places("--zone", text))]
-
-    @classmethod
-    def lines(cls, text: str) -> list[Self]:
-        """Read a line, or `@FILE` with one a line."""
-        return [*map(cls.line, _read_places("--line", text))]
-
-    @classmethod
     def line(cls, text: str) -> Self:
         """Read `NAME=x1,y1,x2,y2`: from one end to the other."""
         line = cls._parse("--line", text, "NAME=x1,y1,x2,y2")
@@ -492,13 +475,13 @@ class Shape:
         return left, top, max(right, left + 1), max(bottom, top + 1)
 
 
-def _read_places(option: str, text: str) -> list[str]:
-    """The value of an option, or in place of `@FILE` the lines of a file.
+def read_places(read: Callable[[str], Shape], option: str, text: str) -> list[Shape]:
+    """The value of an option, or in place of `@FILE` that of each line of a file.
 
     Empty lines and those that begin with # are left out.
     """
     if not text.startswith("@"):
-        return [text]
+        return [read(text)]
     from detcli.core.files import read_text
 
     try:
@@ -510,7 +493,7 @@ def _read_places(option: str, text: str) -> list[str]:
     found = [line for line in map(str.strip, lines) if line and not line.startswith("#")]
     if not found:
         raise UsageError(f"{option} {text} has no line", "write NAME=x,y,... one a line")
-    return found
+    return [*map(read, found)]
 
 
 def parse_writable(text: str) -> Path:

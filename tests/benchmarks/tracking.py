@@ -89,7 +89,7 @@ def detections(clip: Path, model: Path, inputs: Inputs) -> Iterator[Record]:
 
 def ours(tracker: Tracker, line: str) -> Follow:
     """A tracker of detcli."""
-    lines = tuple(Shape.lines(f"gate={line}"))
+    lines = (Shape.line(f"gate={line}"),)
     watch = Watcher(Watched(track=Tracking(tracker, HIGH), line=lines))
     return lambda record: watch(record).detections
 

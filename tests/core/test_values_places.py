@@ -5,8 +5,7 @@ import pytest
 
 from detcli.core.errors import UsageError
 from detcli.core.geometry import bottom_centres
-from detcli.core.values import Shape
-from detcli.core.values import _read_places as read_places
+from detcli.core.values import Shape, read_places
 
 
 def test_fractions_are_of_the_picture_and_other_numbers_are_pixels():
@@ -83,17 +82,16 @@ def test_what_is_no_region_is_a_usage_error(text):
 def test_a_file_has_one_a_line(tmp_path):
     file = tmp_path / "zones.txt"
     file.write_text("# of camera 3\n\n  door=0,0,1,0,1,1\nroad=0,0,1,0,1,1\r\n")
-    assert [*read_places("--zone", "a=1"), *read_places("--zone", f"@{file}")] == [
-        "a=1",
-        "door=0,0,1,0,1,1",
-        "road=0,0,1,0,1,1",
-    ]
+    assert read_places(str, "--zone", "a=1") == ["a=1"]
+    lines = ["door=0,0,1,0,1,1", "road=0,0,1,0,1,1"]
+    assert read_places(str, "--zone", f"@{file}") == lines
+    assert read_places(Shape.zone, "--zone", f"@{file}") == [*map(Shape.zone, lines)]
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
     file = tmp_path / "zones.txt"
     file.write_text("door=0,0,1,0,1,1\n", encoding="utf-8-sig")
-    assert read_places("--zone", f"@{file}") == ["door=0,0,1,0,1,1"]
+    assert read_places(str, "--zone", f"@{file}") == ["door=0,0,1,0,1,1"]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"# none\n", b"\xff\xfe", b"folder"])
@@ -104,7 +102,7 @@ def test_a_file_without_zones_is_a_usage_error(tmp_path, content):
     elif content is not None:
         file.write_bytes(content)
     with pytest.raises(UsageError, match=r"--zone @.*zones\.txt"):
-        read_places("--zone", f"@{file}")
+        read_places(str, "--zone", f"@{file}")
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_new_track_comes_from_where_it_stood_first():
 def test_a_stride_loses_no_crossing(tracker):
     """Who crosses before the tracker is sure of him is counted in the frame where it is."""
     pytest.importorskip("trackers")
-    gate = tuple(Shape.lines("gate=0,0.5,1,0.5"))
+    gate = (Shape.line("gate=0,0.5,1,0.5"),)
     watch = Watcher(Watched(line=gate, track=Tracking(tracker, 0.25)))
     film, crossed = Film(FILM.source, FILM.frames_per_second / 3), []
     for number in range(0, 30, 3):
@@ -96,7 +96,7 @@ def test_random_walks_cross_as_supervision_counts_them(points):
 
 
 def test_a_frame_without_detections_still_shows_its_lines():
-    gate = tuple(Shape.lines("gate=0,0.5,1,0.5"))
+    gate = (Shape.line("gate=0,0.5,1,0.5"),)
     watch = Watcher(Watched(line=gate, track=Tracking.parse("ocsort,conf=0.25")))
     for number in range(3):
         record = watch(frame(number))
@@ -114,8 +114,8 @@ def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):
 
 
 def test_a_line_needs_tracks():
-    gate = tuple(Shape.lines("gate=0,0,1,1"))
+    gate = (Shape.line("gate=0,0,1,1"),)
     with pytest.raises(UsageError, match="--line needs --track"):
         Config(watched=Watched(line=gate))
     with pytest.raises(UsageError, match="gate is given twice"):
-        Watched(zone=tuple(Shape.zones("gate=0,0,1,0,1,1")), line=gate)
+        Watched(zone=(Shape.zone("gate=0,0,1,0,1,1"),), line=gate)

@@ -195,7 +195,7 @@ def test_a_box_that_is_there_twice_has_one_track(tracker):
 
 def test_a_track_has_the_class_that_it_had_most_often():
     """And what crosses a line counts for that class."""
-    gate = tuple(Shape.lines("gate=0,0.6,1,0.6"))
+    gate = (Shape.line("gate=0,0.6,1,0.6"),)
     follow = Watcher(Watched(track=Tracking(Tracker.BYTETRACK, 0.25), line=gate))
     seen, places = [], []
     for number, class_id in enumerate([1, 1, 0, 0, 1, 1, 1, 0]):

@@ -513,7 +513,7 @@ def describe_defaults() -> tuple[tuple[DoctorDefault, ...], Problems]:
         for digest, machines in chosen.get(TUNED, {}).items():
             for machine, kinds in machines.items():
                 for kind, way in kinds.items():
-                    text = ", ".join(f"{name} {public(value)}" for name, value in way.items())
-                    place, origin = f"tuned {digest[:12]} {kind}", f"{file}, on {machine}"
-                    found.append(DoctorDefault(place, text, origin))
+                    name, origin = f"tuned {digest[:12]} {kind}", f"{file}, on {machine}"
+                    text = ", ".join(f"{option} {public(way[option])}" for option in way)
+                    found.append(DoctorDefault(name, text, origin))
     return tuple(found), ()

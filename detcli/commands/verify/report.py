@@ -284,8 +284,6 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Certificat
     yield from _other_pictures(before.get("pictures"), now["pictures"])
     yield from unequal("confidence", "report", "detections", "conf", matters=True)
     yield from unequal("IoU of a match", "report", "detections", "least_iou", matters=True)
-    yield from unequal("what differs", "report", "failures")
-    yield from unequal("what is unlike", "report", "unlike")
     yield from unequal("pictures compared", "report", "compared")
     for name, title in FIGURES.items():
         yield from unequal(title, "report", "detections", name)

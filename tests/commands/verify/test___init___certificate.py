@@ -182,8 +182,6 @@ def test_what_is_told_and_what_matters(verify, certified):
         (("report", "left", "records"), "x.jsonl", "left records", False),
         (("report", "detections", "conf"), 0.1, "confidence", True),
         (("request", "iou"), 0.4, "IoU of a match", True),
-        (("report", "failures"), ["9 boxes"], "what differs", False),
-        (("report", "unlike"), ["conf is 0.25 and 0.4"], "what is unlike", False),
         (("report", "detections", "reordered"), 9, "pictures with pairs in another order", False),
         (("report", "detections", "disagreeing"), 0.5, "share of disagreeing boxes", False),
     ):
