@@ -155,7 +155,10 @@ def test_odd_names_are_recognised(path):
 
 @pytest.mark.parametrize(
     "content",
-    ["hello\n", '{"a": 1}\n', "[1]\n", '{"source": 1}\n', "a token", '{"my": "notes"}', "[1]"],
+    [
+        *("hello\n", '{"a": 1}\n', "[1]\n", '{"source": 1}\n', "a token", '{"my": "notes"}', "[1]"),
+        '{"source": "a", "schema_version": 2, "width": 9, "height": 9, "detections": []}',
+    ],
 )
 def test_another_file_is_not_touched(path, content):
     path.write_text(content)
