@@ -233,7 +233,8 @@ def _numbers(option: str, text: str, hint: str) -> dict[str, float]:
         except ValueError:
             raise UsageError(f"{option} '{text}': '{number}' is not a number", hint) from None
         if name in found:
-            raise UsageError(f"{option} '{text}' has two numbers for {name or 'all'}", hint)
+            what = f"for {name}" if name else "without a name"
+            raise UsageError(f"{option} '{text}' has two numbers {what}", hint)
         found[name] = value
     if not found:
         raise UsageError(f"{option} '{text}' is an empty list", hint)

@@ -303,7 +303,7 @@ def test_running_out_of_memory_is_a_record(predict, make_model):
         ("--gpu-mem-limit 2", 2, "is 2 bytes"),
         ("--conf 2", 2, "use a confidence between 0 and 1"),
         ("--conf red=x", 2, "is not a number"),
-        ("--conf 0.3,0.4", 2, "--conf '0.3,0.4' has two numbers for all"),
+        ("--conf 0.3,0.4", 2, "--conf '0.3,0.4' has two numbers without a name"),
         ("--conf red=0.3,0.2,red=0.3", 2, "has two numbers for red"),
         ("--conf 0.3,cat=0.5", 2, "no class 'cat'"),
         ("--max-det 0", 2, "max_det is 0"),
