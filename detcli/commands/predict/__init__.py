@@ -63,12 +63,9 @@ def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]
         chosen = use_tuned(config, origins, tuned) if tuned else config
         try:
             counts = predict_here(chosen)
-        except UsageError as error:  # perhaps a run with --resume began without the table
-            for name in ("model", "half"):
-                changed = getattr(chosen.running, name) != getattr(config.running, name)
-                if changed and f"{name} " in str(error):
-                    table = f"the table of detcli tune in {defaults_file()}"
-                    error.hint += f"; {name} is from {table}, which --device auto leaves out"
+        except UsageError as error:
+            if chosen is not config and config.writing.resume:  # begun without it, perhaps
+                error.hint += f"; --device auto does without {defaults_file()}, from detcli tune"
             raise
     if counts.failed:
         raise typer.Exit(InputError.exit_code)

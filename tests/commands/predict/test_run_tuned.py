@@ -101,7 +101,7 @@ def test_a_run_that_began_without_it_is_told_what_it_changes(tuned, make_model, 
     }
     line = "a.png a.png --resume x.jsonl --device"
     tuned(f"{line} cpu")
-    says = f"{name} is from the table of detcli tune in "
+    says = "--device auto does without "
     tuned(line.removesuffix(" --device"), f"many = {{ {ways[name]} }}", code=2, says=says)
     tuned(f"{line} auto", f"many = {{ {ways[name]} }}")
 
