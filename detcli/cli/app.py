@@ -128,7 +128,7 @@ class Commands(Group):
         refused = f"'{public_name(name)}' is not a command"
         if _is_input(name):
             raise UsageError(refused, f"to detect objects in it: {_predicting(args)}")
-        close = closest(name.lower(), [*COMMANDS, *ELSEWHERE])
+        close = closest(name, [*COMMANDS, *ELSEWHERE])
         meant = ELSEWHERE.get(close, close)
         hint = f"did you mean detcli {meant}?" if meant else "see: detcli --help"
         raise UsageError(refused, hint)

@@ -272,7 +272,7 @@ class Settings:
         "recommends, or 0.25.",
         common=True,
         spread=parse_confidence,
-        other_names="threshold score conf-thres",
+        other_names="confidence threshold score conf-thres",
     )
     max_det: int = option(300, "--max-det N", "Keep at most N detections per picture, or tile.")
     classes: tuple[int | str, ...] = option(

@@ -130,13 +130,14 @@ def closest(word: str, known: Iterable[str]) -> str:
     """The known word that another is a typo of, which seldom begins with another letter; or none.
 
     Examples:
-        >>> closest("fromat", ["format", "force"]), closest("watch", ["batch"])
+        >>> closest("Fromat", ["format", "force"]), closest("watch", ["batch"])
         ('format', '')
     """
     import difflib  # only errors need it
 
-    alike = [one for one in known if one[:1] == word[:1]]
-    return next(iter(difflib.get_close_matches(word, alike, n=1, cutoff=0.75)), "")
+    word = word.lower()
+    alike = {one.lower(): one for one in known if one[:1].lower() == word[:1]}
+    return alike.get(next(iter(difflib.get_close_matches(word, alike, n=1, cutoff=0.75)), ""), "")
 
 
 def wrapped(text: str, stream: FileIO | IO[Any] | None) -> str:

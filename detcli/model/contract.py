@@ -383,7 +383,7 @@ def class_ids(wanted: Iterable[str | int], names: tuple[str, ...]) -> frozenset[
 
 def _class_hint(wanted: str, names: tuple[str, ...]) -> str:
     """Suggest the name that was meant, or list the first of the model's names."""
-    alike = {other for group in SYNONYMS if wanted in group for other in group}
+    alike = {other for group in SYNONYMS if wanted.lower() in group for other in group}
     if meant := next(filter(alike.__contains__, names), closest(wanted, names)):
         return f"did you mean {meant}?"
     more = ", ..." if len(names) > 10 else ""

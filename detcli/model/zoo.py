@@ -157,7 +157,7 @@ def by_name(name: str, reason: str | None = None) -> ZooModel:
     """Look up a model by name."""
     if name in MODELS:
         return MODELS[name]
-    close = closest(Path(name).stem.lower(), MODELS)
+    close = closest(Path(name).stem, MODELS)
     guess = f"did you mean {close}? " if close else ""
     known = f"one of these names: {', '.join(MODELS)}"
     if reason is None:

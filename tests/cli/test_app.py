@@ -132,6 +132,7 @@ def refused(*arguments):
         ("predict --stride 2", "no such option: --stride", "did you mean --vid-stride?"),
         ("predict a.mp4 --fps 1", "--fps is the rate of frames on", "every tenth frame of a video"),
         ("predict --weights a.onnx", "no such option: --weights", "did you mean --model?"),
+        ("eval a.onnx --confidence 0.3", "no such option: --confidence", "did you mean --conf?"),
         ("predict --watch", "no such option: --watch", "did you mean --follow?"),
         ("predict --max-det x", "--max-det: 'x' is not a valid int", "see: detcli predict --help"),
         *((f"{command} --batch {number}", f"--batch: {number} is not in the range 1<=x<=1024",

@@ -114,6 +114,8 @@ def test_names_tell_how_many_classes_rows_have_that_do_not_show_it():
     ("wanted", "meant"),
     [
         ("people", "person"),
+        ("People", "person"),
+        ("Car", "car"),
         ("bike", "bicycle"),
         ("phone", "cell phone"),
         ("cars", "car"),
