@@ -60,6 +60,9 @@ SHOWN_WORDS = 4  # of a command line in a hint; a glob may have made thousands
 ELSEWHERE = {"benchmark": "bench", "detect": "predict", "export": "convert", "val": "eval"}
 """What other programs call these commands."""
 
+MOVED = {"--data": "eval", "--plot": "tune", "--sweep": "tune"}
+"""The commands that do what these options ask for."""
+
 
 class Commands(Group):
     """Loads the command that is asked for, and turns the exception that ends it into an exit code.
@@ -182,6 +185,8 @@ def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's
         message = f"no such option: {unknown}"
         if meant := _meant(unknown.lstrip("-"), error):
             hint = f"did you mean --{meant}?"
+        elif unknown in MOVED:
+            hint = f"see: detcli {MOVED[unknown]} --help"
         elif not unknown.startswith("--"):
             hint += "; a file whose name begins with - needs ./ in front"
     elif type(error) is typer.BadParameter and error.param is not None:

@@ -322,6 +322,7 @@ class Settings:
         "--preprocess WAYS",
         "How pictures become the input: stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225.",
         panel=MODEL,
+        other_names="try",
     )
     boxes_only: bool = option(
         False,
@@ -519,7 +520,10 @@ class Writing:
         "--save-dataset DIR", "Add pictures and labels to a dataset that trainers read."
     )
     report: Path | None = place(
-        "--report DIR", "Write a page to look at to this folder: open its index.html.", common=True
+        "--report DIR",
+        "Write a page to look at to this folder: open its index.html.",
+        common=True,
+        other_names="save",
     )
     apply: Path | None = option(
         None,
