@@ -358,7 +358,8 @@ def _box_reason(reading: Reading) -> str:
 def _score_reason(reading: Reading) -> str:
     if reading.contract.layout is Layout.ROWS:
         return "of what the graph selects"
-    if reading.adaptation.head.objectness:
+    head = reading.adaptation.head
+    if head.objectness or (head.cells is not None and CellPart.OBJECTNESS in head.cells.parts):
         return "objectness times the class's score"
     if reading.adaptation.no_object is not None:
         return "softmax over the classes and no object, which is left out"

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import query_model
+from cell_graphs import yolox
 from convolution_model import behind_a_convolution
 from graph_builder import STRIDES, Graph
 from head_graphs import in_one, model_of
@@ -315,6 +316,13 @@ def test_landmarks_that_are_left_out_are_mentioned_and_not_warned_of(landmarks):
     model = graph.model(rows)
     assert ("; its landmarks are left out" in described(model).layout_reason) is landmarks
     assert read_graph(model, "scrfd").contract.warnings == ()
+
+
+def test_an_objectness_apart_from_boxes_and_classes_is_mentioned():
+    graph = Graph()
+    found = described(graph.model([*yolox(graph, 3).values()]))
+    assert found.layout is Layout.SCALES
+    assert found.score_reason == "objectness times the class's score"
 
 
 def test_masks_or_keypoints_that_are_left_out_are_mentioned():
