@@ -158,7 +158,7 @@ def tell(counts: "Counts", *, quiet: bool) -> None:
             continue
         counts.told[kind_of(str(message), of)] += 1
         if counts.told.total() <= MOST_TOLD:
-            say(f"{source}: {message}{hint}")
+            say(f"{source or repr('')}: {message}{hint}")
     counts.messages.clear()
 
 

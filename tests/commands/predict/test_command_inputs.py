@@ -122,8 +122,9 @@ def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
 def test_quiet_runs_name_inputs_that_are_not_there(detcli, make_model, make_picture, tmp_path):
     torn = tmp_path / "torn.png"
     torn.write_bytes(b"no picture")
-    done = detcli("predict", "none.png", torn, make_picture("a.png"), "-q", "-m", make_model())
-    assert done.stderr == "detcli: none.png: no such file; hint: check the path\n"
+    done = detcli("predict", "none.png", "", torn, make_picture("a.png"), "-q", "-m", make_model())
+    missing = "detcli: {}: no such file; hint: check the path\n"
+    assert done.stderr == missing.format("none.png") + missing.format("''")
     assert done.returncode == 3
 
 
