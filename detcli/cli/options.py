@@ -376,13 +376,16 @@ class Command(Help, TyperCommand):
                 vars(param)["process_value"] = lambda _, value: value
 
     def invoke(self, ctx: Any) -> Any:
-        """Run; an error about a value that was not typed says where the value comes from."""
+        """Run; an error names the option, and where its value comes from if it was not typed."""
         try:
             if "model" in self.rows:
                 _require_addresses()
             return super().invoke(ctx)
         except DetcliError as error:
-            if origin := blame(str(error), ctx.meta.get(GIVEN, ())):
+            given = ctx.meta.get(GIVEN, ())
+            for row, _ in given:  # the library names its setting: max_det is 0
+                error.args = (re.sub(f"^{row.name} is ", f"{row.flag} is ", str(error)),)
+            if origin := blame(str(error), given):
                 error.hint = f"{error.hint} ({origin})".strip()
             raise
 

@@ -229,7 +229,7 @@ def test_without_a_package_it_says_what_to_install(
         (["--plots", "images"], "is one of the inputs"),
         (["--split", "val"], "has no parts"),
         (["--images", "nowhere"], "no such folder"),
-        (["--conf", "2"], "conf is 2"),
+        (["--conf", "2"], "--conf is 2"),
         (["--data", "data.yaml", "--save-coco", "data.yaml"], "is one of the inputs"),
         (["--data", ".", "--save-coco", "data.yaml"], "is one of the inputs"),
         (["--data", "data.yaml", "--save-coco", "list.txt"], "is one of the inputs"),
