@@ -184,7 +184,10 @@ def format_of(data: bytes) -> str:
 
 def _not_a_picture(data: bytes) -> DecodeError:
     size = "1 byte" if len(data) == 1 else f"{len(data)} bytes"
-    begins = f"starts as {name}" if (name := format_of(data)) else "not in a known picture format"
+    name = format_of(data)
+    if name == "AVIF" and not re.search(rb"avi[fs]", data[8:64]):
+        name = "HEIC or a video"
+    begins = f"starts as {name}" if name else "not in a known picture format"
     if data.startswith(b"%PDF"):
         begins = "a PDF"
     return DecodeError(
