@@ -137,7 +137,8 @@ def closest(word: str, known: Iterable[str]) -> str:
 
     word = word.lower()
     alike = {one.lower(): one for one in known if one[:1].lower() == word[:1]}
-    return alike.get(next(iter(difflib.get_close_matches(word, alike, n=1, cutoff=0.75)), ""), "")
+    found = difflib.get_close_matches(word, alike, n=1, cutoff=0.75)
+    return alike[found[0]] if found else ""
 
 
 def wrapped(text: str, stream: FileIO | IO[Any] | None) -> str:

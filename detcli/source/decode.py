@@ -20,6 +20,7 @@ from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError, SourceError, loading
 from detcli.core.geometry import Allocate, Image, Letterbox, Picture, Size, new_image
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
+from detcli.core.text import count
 
 # The picture that is part of detcli.
 BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
@@ -183,15 +184,14 @@ def format_of(data: bytes) -> str:
 
 
 def _not_a_picture(data: bytes) -> DecodeError:
-    size = "1 byte" if len(data) == 1 else f"{len(data)} bytes"
-    name = format_of(data)
-    if name == "AVIF" and not re.search(rb"avi[fs]", data[8:64]):
-        name = "HEIC or a video"
-    begins = f"starts as {name}" if name else "not in a known picture format"
+    begins = "not in a known picture format"
     if data.startswith(b"%PDF"):
         begins = "a PDF"
+    elif name := format_of(data):
+        other = name == "AVIF" and not re.search(rb"avi[fs]", data[8:64])
+        begins = f"starts as {'HEIC or a video' if other else name}"
     return DecodeError(
-        f"not a picture, or a damaged one ({size}, {begins})",
+        f"not a picture, or a damaged one ({count(len(data), 'byte')}, {begins})",
         "JPEG, PNG, WebP, BMP, TIFF, AVIF, GIF and more can be read; fetch damaged files again",
     )
 

@@ -153,13 +153,6 @@ def advise_on_graph(
             "are not counted as parameters",
             "export it again with dense weights",
         )
-    inputs = {value.name for value in model.graph.input}
-    if listed := [tensor.name for tensor in weights if tensor.name in inputs]:
-        yield ModelAdvice(
-            "weights-as-inputs",
-            f"{len(listed)} weights are listed as inputs, so runtimes cannot optimise them",
-            "export it again with a newer exporter",
-        )
     try:
         onnx.checker.check_model(model)
     except (onnx.checker.ValidationError, ValueError) as error:
