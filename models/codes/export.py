@@ -40,7 +40,8 @@ TILE = "1024,crowd=10"
 # Enlarged, a small picture would be softer than those in training.
 PREPROCESS = "letterbox,linear,rgb,scale=0.00392156862745098,mean=0:0:0,std=1:1:1,pad=114,enlarge=1"
 OPSET = 18
-SAME = 0.6  # IoU above which boxes of two scales are of one symbol
+SAME = 0.6  # IoU above which two boxes are of one symbol
+REACH = (1, 2)  # how far apart cells of two scales are compared, in cells of the coarser one
 
 
 class Deployed(nn.Module):
@@ -65,9 +66,9 @@ class Deployed(nn.Module):
             centres, sizes = anchors([shape], [stride])
             boxes.append(decode_boxes(side.flatten(2), centres, sizes).unflatten(2, shape))
             scores.append(peaks(logit.sigmoid()))
-        for scale in range(len(STRIDES) - 1):
+        for scale, reach in enumerate(REACH):
             pair = slice(scale, scale + 2)
-            scores[pair] = better_scale(*boxes[pair], *scores[pair])
+            scores[pair] = distinct(*boxes[pair], *scores[pair], reach=reach)
         rows = zip(boxes, scores, strict=True)
         return torch.cat([torch.cat(part, 1).flatten(2) for part in rows], 2)
 
@@ -83,40 +84,38 @@ def peaks(scores: Tensor) -> Tensor:
     return together.clamp(max=1) * (best >= functional.max_pool2d(best, 3, 1, 1))
 
 
-def better_scale(
-    fine_boxes: Tensor, coarse_boxes: Tensor, fine_scores: Tensor, coarse_scores: Tensor
+def distinct(
+    fine_boxes: Tensor,
+    coarse_boxes: Tensor,
+    fine_scores: Tensor,
+    coarse_scores: Tensor,
+    *,
+    reach: int,
 ) -> tuple[Tensor, Tensor]:
-    """The scores of two scales without those of symbols that the other finds with a higher one.
+    """The scores of two scales without those of symbols that another cell finds with a higher one.
 
-    A fine cell is compared with the four coarse cells that lie nearest, so this is faster than
-    `--nms`, and leaves little for it to do.
+    This is faster than `--nms`, which has little left to do.
 
     Args:
         fine_boxes: `[B, 4, 2H, 2W]`, xyxy.
         coarse_boxes: `[B, 4, H, W]`.
-        fine_scores: `[B, K, 2H, 2W]`.
+        fine_scores: `[B, K, 2H, 2W]`, as `peaks` leaves them: in one of four cells at most.
         coarse_scores: `[B, K, H, W]`.
+        reach: How many coarse cells apart those may be that are compared, of either scale.
     """
     height, width = coarse_boxes.shape[2:]
-    fine_best = functional.pixel_unshuffle(fine_scores.amax(1, keepdim=True), 2)  # [B, 4, H, W]
-    coarse_best = coarse_scores.amax(1, keepdim=True)
-    fine = functional.pixel_unshuffle(fine_boxes, 2).reshape(-1, 4, 4, 1, height, width)
-    coarse = functional.pad(torch.cat([coarse_boxes, coarse_best], 1), (1, 1, 1, 1))
-    # By row and column of a fine cell in its coarse one, those of the coarse cells in a 3 x 3.
-    near = [(a + p, b + q) for a in (0, 1) for b in (0, 1) for p in (0, 1) for q in (0, 1)]
-    around = torch.stack([coarse[:, :, y : y + height, x : x + width] for y, x in near], 2)
-    around = around.reshape(-1, 5, 4, 4, height, width)
-    same = overlap(fine, around[:, :4], 1) > SAME  # [B, fine cell, coarse cell, H, W]
-    fine_rival = (same * around[:, 4]).amax(2)
-    rivals = functional.pad((same * fine_best[:, :, None]).flatten(1, 2), (1, 1, 1, 1))
-    coarse_rival = torch.stack(
-        [
-            rivals[:, number, 2 - y : 2 - y + height, 2 - x : 2 - x + width]
-            for number, (y, x) in enumerate(near)
-        ]
-    ).amax(0)
-    fine_kept = functional.pixel_shuffle((fine_best >= fine_rival).to(fine_scores), 2)
-    return fine_scores * fine_kept, coarse_scores * (coarse_best > coarse_rival[:, None])
+    fine_best, coarse_best = (part.amax(1, keepdim=True) for part in (fine_scores, coarse_scores))
+    only = 4 * functional.avg_pool2d(fine_boxes * (fine_best > 0), 2)  # that of the four cells
+    boxes = torch.stack([only, coarse_boxes], 2)  # [B, 4, scale, H, W]
+    best = torch.stack([functional.max_pool2d(fine_best, 2), coarse_best], 2)
+    cells = functional.pad(torch.cat([boxes, best], 1), [reach] * 4)
+    steps = [(y, x) for y in range(2 * reach + 1) for x in range(2 * reach + 1)]
+    near = torch.cat([cells[..., y : y + height, x : x + width] for y, x in steps], 2)
+    same = overlap(boxes[:, :, None], near[:, :4, :, None], 1) > SAME
+    rivals = (same * near[:, 4, :, None]).amax(1)  # [B, scale, H, W]
+    kept = (best[:, 0] >= rivals).to(best)
+    fine_kept = functional.pixel_shuffle(kept[:, :1].expand(-1, 4, -1, -1), 2)
+    return fine_scores * fine_kept, coarse_scores * kept[:, 1:]
 
 
 def folded(network: Network) -> Network:

@@ -12,8 +12,8 @@ from codes.export import (
     CONF,
     CONFS,
     Deployed,
-    better_scale,
     describe,
+    distinct,
     export,
     folded,
     peaks,
@@ -108,7 +108,9 @@ def two_scales(fine, coarse):
             scores[0, 1, row, column] = score
         parts.append((boxes, scores))
     (fine_boxes, fine_scores), (coarse_boxes, coarse_scores) = parts
-    fine_after, coarse_after = better_scale(fine_boxes, coarse_boxes, fine_scores, coarse_scores)
+    fine_after, coarse_after = distinct(
+        fine_boxes, coarse_boxes, fine_scores, coarse_scores, reach=1
+    )
     for before, after in ((fine_scores, fine_after), (coarse_scores, coarse_after)):
         assert ((after == before) | (after == 0)).all()
     return [
@@ -117,20 +119,20 @@ def two_scales(fine, coarse):
     ]
 
 
-def test_of_two_scales_that_find_a_symbol_the_better_answers():
+def test_of_cells_that_find_a_symbol_the_best_answers():
     box, shifted, other = [8, 8, 28, 28], [9, 8, 28, 29], [12, 16, 40, 28]
     for row, column in ((2, 3), (3, 3), (2, 4), (3, 2)):  # each corner of a coarse cell
-        nearest = {((row + a) // 2, (column + b) // 2) for a in (-1, 1) for b in (-1, 1)}
-        assert len(nearest) == 4
-        for cell in nearest:
+        for cell in ((1, 1), (row // 2 - 1, column // 2), (row // 2 + 1, column // 2 + 1)):
             cells = {(row, column)}, {cell}
             for ours, theirs, kept in (
                 ((box, 0.9), (shifted, 0.8), (cells[0], set())),
                 ((box, 0.7), (shifted, 0.8), (set(), cells[1])),
-                ((box, 0.8), (shifted, 0.8), (cells[0], set())),
                 ((box, 0.9), (other, 0.8), cells),
             ):
                 assert two_scales({(row, column): ours}, {cell: theirs}) == list(kept)
+    apart = {(2, 2): (box, 0.9), (2, 5): (shifted, 0.8), (5, 0): (other, 0.7)}
+    assert two_scales(apart, {}) == [{(2, 2), (5, 0)}, set()]  # in one scale, too
+    assert two_scales({}, {(0, 0): (box, 0.7), (1, 1): (shifted, 0.8)}) == [set(), {(1, 1)}]
     far = {(5, 7): (box, 0.9)}, {(0, 0): (box, 0.8)}
     assert two_scales(*far) == [{(5, 7)}, {(0, 0)}]
 
