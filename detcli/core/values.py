@@ -223,13 +223,14 @@ class Tolerance:
                 )
 
 
-def _numbers(option: str, text: str, hint: str) -> dict[str, float]:
-    """Read `0.25,person=0.5,boxes=1%` by name, which an entry may lack; 1% is 0.01."""
+def _numbers(option: str, text: str, hint: str, percent: str = "") -> dict[str, float]:
+    """Read `0.25,person=0.5,boxes=1%` by name, which an entry may lack; some take 1% as 0.01."""
     found: dict[str, float] = {}
     for entry in filter(None, map(str.strip, text.split(","))):
         name, _, number = map(str.strip, entry.rpartition("="))
         try:
-            value = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+            plain = number.removesuffix(percent)
+            value = float(plain) / (1 if plain == number else 100)
         except ValueError:
             raise UsageError(f"{option} '{text}': '{number}' is not a number", hint) from None
         if name in found:
@@ -251,7 +252,7 @@ def parse_tolerance(text: str) -> dict[str, float]:
     """Read "score=0.02,corner=2,boxes=1%" by name."""
     known = [field.name for field in fields(Tolerance)]
     hint = f"write NAME=NUMBER for any of {', '.join(known)}, as in {known[0]}=0.01"
-    found = _numbers("--tolerance", text, hint)
+    found = _numbers("--tolerance", text, hint, "%")
     if unknown := [name for name in found if name not in known]:
         raise UsageError(f"--tolerance '{text}': '{unknown[0]}' is unknown", hint)
     return found
