@@ -149,6 +149,16 @@ def test_what_is_public_is_on_one_page():
     assert {name for name in names if not re.search(rf"`{name}\b|[`(., ]{name}\(", text)} == set()
 
 
+@pytest.mark.parametrize("name", ["design", "kernels"])
+def test_files_of_the_package_that_a_page_names_exist(name):
+    files = {str(path.relative_to(ROOT / "detcli")) for path in (ROOT / "detcli").rglob("*.*")}
+    named = {*re.findall(r"`([\w/]+\.(?:py|cuh?))`", page(name))}
+    assert len(named) > 5
+    for one in named:
+        ending = [file for file in files if f"/{file}".endswith(f"/{one}")]
+        assert len(ending) == 1 or (ROOT / one).exists(), (one, ending)
+
+
 @pytest.mark.usefixtures("workplace")
 def test_the_page_about_models():
     scripts = blocks(page("models"), "sh")
