@@ -312,7 +312,7 @@ def test_what_is_at_work_is_told_while_it_is(shards, invoke, monkeypatch, tmp_pa
     shards()
     assert not [*shards.boxes.glob("_working*")]
     then = max(copies, key=working)
-    assert working(then) in {1, 2}  # the next is read while the last is worked
+    assert 1 <= working(then) <= 3  # the next are read while the last is worked
     (note,) = then.glob("_working-*.json")
     os.utime(note, (time.time() - 61,) * 2)
     assert working(then) == 0
