@@ -286,7 +286,8 @@ def to_detections(selection: SelectedRows, letterbox: Letterbox, contract: Contr
     empty = (boxes[:, 2:] <= boxes[:, :2]).any(axis=1)
     if contract.clips:  # of a box beside the picture, nothing is left
         boxes = clipped(boxes, letterbox.picture)
-    found = Detections(boxes, selection.score, selection.class_id, contract.names)
+    scores = selection.score
+    found = Detections(boxes, scores, selection.class_id, contract.names, selected=scores)
     finite = np.isfinite(boxes).all(axis=1)
     if count := np.count_nonzero(~finite):
         what = "a NaN" if np.isnan(boxes).any() else "an infinity"

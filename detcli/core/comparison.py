@@ -6,8 +6,8 @@ on at least one side count. Detections with a counterpart form a pair; where one
 below the threshold, the pair is borderline as well. A detection above the threshold without a
 counterpart is missing on the right, or extra.
 
-The last row of a full result is a threshold too: where the other side has `max_det` detections, an
-unmatched box that scores no more than the lowest of them, within the tolerance, is borderline.
+The last row of a full selection is a threshold too: where the other side has selected `max_det`
+boxes, an unmatched one that scores no more than the lowest, within the tolerance, is borderline.
 """
 
 from collections import Counter
@@ -167,8 +167,9 @@ def _unmatched(
     """Unmatched rows, and the number of those whose counterpart the other side may have dropped."""
     allowed = rules.tolerance.score
     lowest = rules.conf
-    if len(other) >= rules.max_det:
-        lowest = max(lowest, float(other.score.min()) + allowed)
+    selected = other.score if other.selected is None else other.selected
+    if len(selected) >= rules.max_det:
+        lowest = max(lowest, float(selected.min()) + allowed)
     rows = sorted({*np.flatnonzero(detections.score > np.float32(rules.conf)).tolist()} - matched)
     held = (rules.class_held.get(int(detections.class_id[row]), rules.held) for row in rows)
     certain = tuple(

@@ -101,6 +101,8 @@ class Detections:
             frame before, with "left" or "right"; None without lines.
         symbols: `(N,)` objects, each a `Symbol`, or None where it was neither read nor located;
             None where nothing is read.
+        selected: `(M,)` float32 scores of all that was selected in the picture, also of what was
+            dropped, as boxes without an area are; None where they are not known.
 
     Raises:
         ValueError: The arrays have wrong shapes, or a class id has no name.
@@ -121,6 +123,7 @@ class Detections:
     zones: npt.NDArray[np.object_] | None = None
     crossed: npt.NDArray[np.object_] | None = None
     symbols: npt.NDArray[np.object_] | None = None
+    selected: npt.NDArray[np.float32] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.score)
@@ -133,7 +136,7 @@ class Detections:
                 raise ValueError(f"{name} must be (N,), got {extra.shape}")
         if count and not 0 <= self.class_id.min() <= self.class_id.max() < len(self.names):
             raise ValueError(f"class_id must lie in 0..{len(self.names) - 1}, an index into names")
-        for name in ("xyxy", "score", "class_id", *PER_OBJECT):
+        for name in ("xyxy", "score", "class_id", *PER_OBJECT, "selected"):
             if (array := getattr(self, name)) is not None:
                 view = array.view()
                 view.flags.writeable = False
@@ -276,13 +279,9 @@ class Detections:
             raise TypeError("a mask must have a bool for each detection, got a single one")
         if isinstance(index, int | np.integer):
             index = [int(index)]  # a single detection is Detections, too
-        extras = {
-            name: None if getattr(self, name) is None else getattr(self, name)[index]
-            for name in PER_OBJECT
-        }
-        return type(self)(
-            self.xyxy[index], self.score[index], self.class_id[index], self.names, **extras
-        )
+        arrays = {name: getattr(self, name) for name in ("xyxy", "score", "class_id", *PER_OBJECT)}
+        kept = {name: one[index] for name, one in arrays.items() if one is not None}
+        return replace(self, **kept)
 
 
 def _symbol_fields(symbol: Symbol | None) -> Fields:

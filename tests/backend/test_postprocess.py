@@ -281,6 +281,7 @@ def test_odd_boxes_are_warned_about(boxes, side, clips, said, kept):
     with pytest.warns(DetcliWarning, match=said):
         found = to_detections(selection, letterbox, replace(CONTRACT, clips=clips))
     np.testing.assert_array_equal(found.xyxy, np.float32(kept))
+    assert len(found.selected) == len(boxes)
 
 
 # ---------------------------------------------------------------- logits

@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from made_detections import RULES, TOLERANCE, found, report_on
 
@@ -44,6 +47,16 @@ def test_the_last_row_of_a_full_result_is_a_limit_too():
         (0.61, RULES, (2, 0, 0, (1,), ())),
     ):
         assert compared([(0, 0.9), (2, score), (1, 0.6)], right, rules) == expected
+
+
+@pytest.mark.parametrize("kept", [slice(1), slice(0)])
+def test_what_was_dropped_after_the_selection_counts_for_its_limit(kept):
+    """And for nothing else: boxes above the limit are missing, whatever was dropped."""
+    selected = np.array([0.9, 0.6], np.float32)
+    right = replace(found((0, 0.9), (1, 0.6)), selected=selected)[kept]
+    for score, rules, missing in ((0.61, FULL, 0), (0.63, FULL, 1), (0.61, RULES, 1)):
+        both = compare(found((2, score)), right, rules)
+        assert (len(both.missing), both.borderline) == (missing, 1 - missing)
 
 
 def test_both_sides_run_with_a_lower_confidence():
