@@ -8,7 +8,7 @@ from detcli.cli.options import MODEL_ARGUMENT, adapted, command
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts, write_report
 from detcli.commands.convert.options import ConversionOptions
 from detcli.core.config import Config, Messages
-from detcli.core.errors import CheckError, UsageError
+from detcli.core.errors import CheckError
 from detcli.core.text import printable
 
 if TYPE_CHECKING:
@@ -45,13 +45,6 @@ def convert(
 
     silence_opencv()
     calibrate, output = conversion.calibrate, conversion.output
-    if conversion.int8 and not calibrate:
-        raise UsageError(
-            "--int8 needs pictures to calibrate on",
-            "name a folder of about a hundred typical pictures with --calibrate",
-        )
-    if calibrate and not conversion.int8 and not conversion.half:
-        raise UsageError("--calibrate needs --int8 or --half", "leave it out, or add one")
     pictured = [conversion.image] if conversion.image else []
     InputGuard([*pictured, *calibrate], config.inputs).refuse([output])
     with fetching() as show:

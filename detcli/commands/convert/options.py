@@ -73,13 +73,19 @@ class ConversionOptions:
         "With --half: inputs and outputs stay float32.",
         needs={"half": "leave it out, or add --half"},
     )
-    int8: bool = option(False, "--int8", "Compute convolutions in 8 bits; needs --calibrate.")
+    int8: bool = option(
+        False,
+        "--int8",
+        "Compute convolutions in 8 bits; needs --calibrate.",
+        needs={"calibrate": "name a folder of about a hundred typical pictures with --calibrate"},
+    )
     calibrate: tuple[str, ...] = option(
         (),
         "--calibrate FOLDER",
         "Pictures to calibrate --int8 and --half on: a folder, a file or a quoted glob pattern; "
         "repeatable.",
         panel=INPUT,
+        needs={"int8 half": "leave it out, or add one"},
     )
     batch: int | Literal["dynamic"] | None = option(
         None, "--batch N|dynamic", "Pictures in a batch.", parse=_batch
