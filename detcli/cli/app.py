@@ -17,7 +17,7 @@ import typer
 
 from detcli import __version__
 from detcli.cli.completion import words_of_bash
-from detcli.cli.groups import Group
+from detcli.cli.groups import MOVED, Group
 from detcli.cli.messages import report
 from detcli.core.errors import DetcliError, OutputError, UsageError, as_error
 from detcli.core.files import StandardOutput, unwritable
@@ -59,9 +59,6 @@ SHOWN_WORDS = 4  # of a command line in a hint; a glob may have made thousands
 
 ELSEWHERE = {"benchmark": "bench", "detect": "predict", "export": "convert", "val": "eval"}
 """What other programs call these commands."""
-
-MOVED = {"--data": "eval", "--plot": "tune", "--sweep": "tune"}
-"""The commands that do what these options ask for."""
 
 
 class Commands(Group):
@@ -186,7 +183,7 @@ def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's
         if meant := _meant(unknown.lstrip("-"), error):
             hint = f"did you mean --{meant}?"
         elif unknown in MOVED:
-            hint = f"see: detcli {MOVED[unknown]} --help"
+            hint = MOVED[unknown]
         elif not unknown.startswith("--"):
             hint += "; a file whose name begins with - needs ./ in front"
     elif type(error) is typer.BadParameter and error.param is not None:

@@ -9,6 +9,15 @@ from typer.core import TyperGroup, TyperOption
 
 from detcli.core.files import StandardOutput
 
+MOVED = {
+    "--data": "see: detcli eval --help",
+    "--gpu-decode": "leave it out: the CPU decodes all pictures",
+    "--plot": "see: detcli tune --help",
+    "--sweep": "see: detcli tune --help",
+    "topk": "no command measures it any more",
+}
+"""What to do in place of options that are gone, and of a value."""
+
 
 class Help:
     """A command whose help is written as its results are: what cannot be written is an error."""

@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperCommand
 
 from detcli.cli.completion import complete_device, complete_model
-from detcli.cli.groups import Help
+from detcli.cli.groups import MOVED, Help
 from detcli.cli.messages import say
 from detcli.core.cache import CACHE_VARIABLE
 from detcli.core.config import PANELS, Config
@@ -148,7 +148,7 @@ def command(
                     try:
                         values |= row.spread(str(value)) if row.spread else {name: row.read(value)}
                     except UsageError as error:
-                        error.hint = error.hint or hint
+                        error.hint = error.hint or MOVED.get(str(value), hint)
                         raise
                 elif row.default is REQUIRED:
                     what = f"option '{row.flag}'" if row.names else f"argument '{row.spelled}'"

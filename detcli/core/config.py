@@ -322,7 +322,7 @@ class Settings:
         "--preprocess WAYS",
         "How pictures become the input: stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225.",
         panel=MODEL,
-        other_names="try",
+        other_names="try parts",
     )
     boxes_only: bool = option(
         False,
