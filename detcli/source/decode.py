@@ -55,6 +55,7 @@ DEFAULTS = DecodeOptions()
 # Of a small JPEG 2000 picture, and pixels of each in a large one; a tile takes some 10 KiB.
 _MAX_TILES, _TILE_AREA = 4096, 4096
 JPEG, _PNG, _CODESTREAM = b"\xff\xd8\xff", b"\x89PNG", b"\xff\x4f\xff\x51"
+_PNG_SIZE = re.compile(rb"\x89PNG.{8}IHDR(.{8})", re.DOTALL)  # width and height
 _FORMATS = {
     JPEG: "JPEG",
     _PNG: "PNG",
@@ -128,7 +129,7 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
         check_size(header.size, options.inputs.max_pixels)
     elif data.startswith(JPEG) or not format_of(data):
         raise _not_a_picture(data)
-    check_complete(data)
+    check_png(data, options.inputs.max_pixels)
     check_tiles(data)
     check_scans(data)
     damage = ""
@@ -196,8 +197,11 @@ def _not_a_picture(data: bytes) -> DecodeError:
     )
 
 
-def check_complete(data: bytes) -> None:
-    """Refuse a PNG that ends within a chunk, for which OpenCV would allocate up to 4 GiB."""
+def check_png(data: bytes, max_pixels: int) -> None:
+    """Refuse one that is too large, or ends within a chunk, for which OpenCV may allocate 4 GiB."""
+    if found := _PNG_SIZE.match(data):
+        width, height = struct.unpack(">II", found[1])
+        check_size((height, width), max_pixels)
     position = 8 if data.startswith(_PNG) else len(data)
     while position + 8 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, position)
@@ -252,8 +256,10 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
                 )
     except cv2.error as error:
         reason, hint = " ".join(str(error.err).split()), RESAVE
-        if "CV_IO_MAX_IMAGE_PIXELS" not in reason:
+        if "CV_IO_MAX_IMAGE" not in reason:
             reason = f"cannot be decoded: {reason}"
+        elif "CV_IO_MAX_IMAGE_PIXELS" not in reason:
+            reason = "too large: wider or higher than OpenCV decodes"
         elif (limit := pixel_limit()) < max_pixels:
             reason = f"too large: more than the {limit} pixels that OpenCV decodes in this process"
             hint = f"set {PIXEL_LIMIT} before cv2 is imported"

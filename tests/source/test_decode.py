@@ -237,7 +237,7 @@ def test_a_picture_with_too_many_pixels_is_refused(request, suffix):
     image = gradient()[..., 0].copy() if suffix in {"pgm", "pbm"} else gradient()
     data = encode(suffix, image.astype(np.float32) if suffix in {"hdr", "pfm"} else image)
     assert load_bytes(data, DecodeOptions(Inputs(max_pixels=40 * 56))).size == (40, 56)
-    if suffix == "jpg":  # of other formats, OpenCV refuses those that are too large for it
+    if suffix in {"jpg", "png"}:  # of others, OpenCV refuses those that are too large for it
         request.getfixturevalue("no_decoder")
     with pytest.raises(DecodeError) as caught:
         load_bytes(data, DecodeOptions(Inputs(max_pixels=40 * 56 - 1)))
@@ -258,8 +258,8 @@ except DecodeError as error: print(error, error.hint)
 
 
 def test_opencv_refuses_what_is_too_large_before_it_is_decoded(tmp_path):
-    path = tmp_path / "a.png"
-    path.write_bytes(encode("png", gradient()))
+    path = tmp_path / "a.ppm"
+    path.write_bytes(encode("ppm", gradient()))
     for own, of_opencv, *said in (
         (2239, 2239, "more than the 2239 pixels allowed", "--max-pixels"),
         (9999, 2239, "more than the 2239 pixels that OpenCV decodes", PIXEL_LIMIT),
@@ -280,6 +280,15 @@ def test_max_pixels_limits_opencv(detcli, make_model, tmp_path):
         arguments = ["predict", path, "-m", make_model(), "--max-pixels", most]
         finished = detcli(*arguments, env=other)
         assert (finished.returncode, reason in finished.stderr) == (3, True)
+
+
+def test_a_header_of_the_largest_sides(request):
+    side = 2**31 - 1
+    with pytest.raises(DecodeError, match="too large: wider or higher than OpenCV"):
+        load_bytes(b"P6 %d %d 255\n" % (side, side) + bytes(100))
+    request.getfixturevalue("no_decoder")
+    with pytest.raises(DecodeError, match=f"too large: {side}x{side} is"):
+        load_bytes(png(side, side, 2, bytes(7)))
 
 
 def test_a_jpeg_2000_of_thousands_of_tiles_is_never_decoded(request):
