@@ -30,6 +30,7 @@ LOCKED_BYTE = 2**31 - 2
 
 STDOUT = 1  # the descriptor of standard output
 LEFTOVER = r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?"  # names of temporary files
+GZIP = b"\x1f\x8b"  # how a compressed file begins
 
 
 class StandardOutput:
@@ -430,14 +431,24 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def open_lines(path: Path) -> BinaryIO:
+    """Open a regular file of text, which may be compressed by gzip; raises OSError."""
+    import gzip
+
+    with open_regular(path) as file:
+        begins = file.peek(len(GZIP))[: len(GZIP)]
+    return cast("BinaryIO", gzip.open(path)) if begins == GZIP else path.open("rb")
+
+
 def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any:  # noqa: ANN401
-    """The content of a JSON file; `unusable` makes an error of the path and the reason."""
+    """The content of a file as above; `unusable` makes an error of the path and the reason."""
     import json
+    import zlib
 
     try:
-        with open_regular(path) as file:
+        with open_lines(path) as file:
             return json.load(file)
-    except OSError as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise unusable(path, system_reason(error)) from error
     except (ValueError, RecursionError) as error:
         raise unusable(path, "it is not JSON") from error

@@ -415,6 +415,37 @@ def _is(value: Any) -> str:  # noqa: ANN401 - perhaps of a damaged Parquet file
     return f" is {json.dumps(value, default=str)[:MAX_SHOWN]}"
 
 
+def read_fields(where: str, given: Any, **kinds: Callable[[Any], Any]) -> list[Any]:  # noqa: ANN401
+    """Fields of an object in JSON that others wrote, as functions by their names read them.
+
+    Raises:
+        ValueError: One is missing or cannot be read, as in `images[3].id is null`.
+    """
+    if not isinstance(given, dict):
+        raise ValueError(f"{where}{_is(given)}")  # noqa: TRY004 - as all that is wrong with it
+    found = []
+    for name, read in kinds.items():
+        try:
+            found.append(read(given[name]))
+        except (LookupError, TypeError, ValueError, OverflowError):
+            what = _is(given[name]) if name in given else " is missing"
+            raise ValueError(f"{where}.{name}{what}") from None
+    return found
+
+
+def finite(value: Any) -> float:  # noqa: ANN401 - text or JSON
+    """A number below MAX_NUMBER; raises ValueError for others, as NaN."""
+    if not abs(found := float(value)) < MAX_NUMBER:
+        raise ValueError(f"{found:g} is out of range")
+    return found
+
+
+def sides(value: Any) -> tuple[float, float, float, float]:  # noqa: ANN401 - JSON
+    """Left, top, width and height of a box in COCO's form."""
+    left, top, width, height = map(finite, value)
+    return left, top, width, height
+
+
 def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
     """A record that was read, of any version up to this.
 

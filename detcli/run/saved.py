@@ -3,7 +3,6 @@
 And the marks of a page, which are applied to records, and the pictures that records are about.
 """
 
-import gzip
 import os
 import sys
 import zlib
@@ -12,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from detcli.core.config import Inputs
 from detcli.core.errors import CheckError, InputError, SourceError, UsageError, system_reason
-from detcli.core.files import open_regular, read_json
+from detcli.core.files import open_lines, read_json
 from detcli.core.geometry import Image, Picture
 from detcli.core.record import (
     DetectionJson,
@@ -39,8 +38,6 @@ from detcli.source.sources import Sources
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 """Suffixes of saved records; a model's file never has them."""
-
-GZIP = b"\x1f\x8b"  # how a file that is compressed begins
 
 
 def read_records(name: str) -> Iterator[RecordJson]:
@@ -79,17 +76,6 @@ def read_records(name: str) -> Iterator[RecordJson]:
 def is_folder(name: str) -> bool:
     """Whether a name is that of a folder; a name that no file can have is not."""
     return os.path.isdir(name)  # noqa: PTH112 - raises nothing
-
-
-def open_lines(path: Path) -> BinaryIO:
-    """Open a file of text, which may be compressed by gzip.
-
-    Raises:
-        OSError: It cannot be opened.
-    """
-    with open_regular(path) as file:
-        begins = file.peek(len(GZIP))[: len(GZIP)]
-    return cast("BinaryIO", gzip.open(path)) if begins == GZIP else path.open("rb")
 
 
 def _from_lines(file: BinaryIO, name: str) -> Iterator[RecordJson]:

@@ -20,6 +20,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, StrEnum
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import Any, Literal, NamedTuple
@@ -31,13 +32,12 @@ from detcli.core import frozen
 from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import SourceError, UsageError
 from detcli.core.files import read_json
-from detcli.core.record import MAX_CLASS
+from detcli.core.record import MAX_CLASS, finite, read_fields, sides
 from detcli.model.contract import UNKNOWN_CLASSES, parse_names
 from detcli.source.loading import Item
 from detcli.source.names import is_video, read_list, search
 
 MAX_EXAMPLES = 5
-MAX_COORDINATE = 1e9  # of a box, so that areas stay finite
 
 Form = Literal["coco", "yolo"]  # the format of the labels
 MappedBy = Literal["name", "order", "id"]  # how classes were assigned to categories
@@ -202,11 +202,6 @@ class ClassMapping(NamedTuple):
         return tuple(sorted({index for index in self.category_of if index is not None}))
 
 
-def are_coordinates(numbers: Iterable[float]) -> bool:
-    """Whether numbers can be those of a box; NaN and infinities cannot."""
-    return all(abs(number) < MAX_COORDINATE for number in numbers)
-
-
 def map_classes(names: Sequence[str], dataset: Dataset, findings: Findings) -> ClassMapping:
     """Assign classes to categories: by name where both have names, else in their order.
 
@@ -259,9 +254,6 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
-MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-
-
 def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     """Read an `instances.json`; its pictures are in `images`, or in such a folder beside it."""
     content = read_json(path, _unusable)
@@ -278,16 +270,15 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     names: dict[int, str] = {}
     sizes: dict[int, tuple[int, int] | None] = {}
     try:
-        for image in content["images"]:
-            number, name = int(image["id"]), str(image["file_name"])
+        for place, image in enumerate(content["images"]):
+            number, name = read_fields(f"images[{place}]", image, id=int, file_name=str)
             if number in names:
                 findings.add(Kind.REPEATED, f"{names[number]} (id {number})")
             else:
                 names[number], sizes[number] = name, _size(image)
         categories, index = _categories(content["categories"], findings)
-    except MALFORMED as error:
-        reason = "its images or categories lack a name, or an id that is a number"
-        raise _unusable(path, reason) from error
+    except ValueError as error:
+        raise _unusable(path, str(error)) from error
     objects = _objects(content["annotations"], index, names, findings)
     files = _files(folder, names)
     samples = []
@@ -323,7 +314,7 @@ def _unusable(path: Path, reason: str) -> UsageError:
 def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
     try:
         return int(image["height"]), int(image["width"])
-    except MALFORMED:
+    except (LookupError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -334,8 +325,11 @@ def _categories(
     categories: list[Category] = []
     places: dict[str, int] = {}  # by name
     index: dict[int, int] = {}
-    for category in sorted(listed, key=lambda entry: int(entry["id"])):
-        number, name = int(category["id"]), str(category["name"]).strip()
+    rows = [
+        read_fields(f"categories[{place}]", one, id=int, name=lambda name: str(name).strip())
+        for place, one in enumerate(listed)
+    ]
+    for number, name in sorted(rows, key=itemgetter(0)):
         if number in index or name.casefold() in places:
             findings.add(Kind.REPEATED_CATEGORY, f"{name} (id {number})")
         if number not in index:
@@ -343,6 +337,9 @@ def _categories(
             if index[number] == len(categories):
                 categories.append(Category(number, name))
     return tuple(categories), index
+
+
+UNSAID = {"area": -1, "iscrowd": 0, "ignore": 0}  # what some tools write for an unknown area
 
 
 def _objects(
@@ -353,23 +350,22 @@ def _objects(
 ) -> defaultdict[int, list[Object]]:
     objects: defaultdict[int, list[Object]] = defaultdict(list)
     for place, annotation in enumerate(annotations):
+        where = f"annotations[{place}]"
         try:
-            number, category = int(annotation["image_id"]), int(annotation["category_id"])
-            x, y, width, height = map(float, annotation["bbox"])
-            box = x, y, width, height
-            area = -1.0 if (given := annotation.get("area")) is None else float(given)
-            crowd, ignored = (bool(int(annotation.get(key) or 0)) for key in ("iscrowd", "ignore"))
-        except MALFORMED:
-            findings.add(Kind.BAD_LABEL, f"annotations[{place}]")
+            number, category, box = read_fields(
+                where, annotation, image_id=int, category_id=int, bbox=sides
+            )
+            given = UNSAID | {key: one for key, one in annotation.items() if one is not None}
+            area, crowd, ignored = read_fields(where, given, area=float, iscrowd=int, ignore=int)
+        except ValueError as error:
+            findings.add(Kind.BAD_LABEL, str(error))
             continue
-        if not are_coordinates(box):
-            findings.add(Kind.BAD_LABEL, f"annotations[{place}]: its bbox is out of range")
-        elif number not in names:
-            findings.add(Kind.UNKNOWN_PICTURE, f"annotations[{place}]: image_id {number}")
+        if number not in names:
+            findings.add(Kind.UNKNOWN_PICTURE, f"{where}: image_id {number}")
         elif category not in index:
             findings.add(Kind.UNKNOWN_CATEGORY, f"{names[number]}: category_id {category}")
         else:
-            known = area if 0 <= area < math.inf else math.nan  # some tools write -1
+            known = area if 0 <= area < math.inf else math.nan
             objects[number].append((box, index[category], known, crowd, ignored))
     return objects
 
@@ -541,7 +537,7 @@ def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[O
         if not fields:
             continue
         try:
-            category, box = float(fields[0]), _box([float(field) for field in fields[1:]])
+            category, box = float(fields[0]), _box([*map(finite, fields[1:])])
             if not category.is_integer():
                 raise ValueError(f"class {fields[0]}")  # noqa: TRY301
         except ValueError as error:
@@ -555,8 +551,6 @@ def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[O
 
 def _box(numbers: list[float]) -> tuple[float, float, float, float]:
     """x, y, width, height in fractions, of a box or around a polygon."""
-    if not are_coordinates(numbers):
-        raise ValueError("a coordinate is out of range")
     if len(numbers) == 4:
         x, y, width, height = numbers
         return x - width / 2, y - height / 2, width, height

@@ -10,10 +10,10 @@ from detcli.cli.report import REPORT_FORMAT, ReportFormat
 from detcli.core import frozen
 from detcli.core.config import DEVICES, INPUT, OUTPUT, Config
 from detcli.core.errors import UsageError
-from detcli.core.files import read_json
+from detcli.core.files import GZIP, read_json
 from detcli.core.options import build, flat, option, placed, rows
 from detcli.core.values import parse_tolerance, parse_writable
-from detcli.run.saved import GZIP, SUFFIXES
+from detcli.run.saved import SUFFIXES
 
 SELECTION = ("half", "conf", "nms", "imgsz", "box_format", "preprocess")  # of both sides that run
 ABOUT_DETECTIONS = (

@@ -1,6 +1,5 @@
 """Sides that were saved: the records of two runs, or of one and COCO results."""
 
-import json
 import os
 import re
 import shutil
@@ -37,7 +36,7 @@ from detcli.core.comparison import Precision, Rules
 from detcli.core.config import USUAL_CONF, Settings
 from detcli.core.detections import COCO, COCO_ID_OF, COCO_IDS, Detections
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
-from detcli.core.files import NO_WAIT, sha256
+from detcli.core.files import NO_WAIT, open_lines, read_json, sha256
 from detcli.core.record import (
     BOX,
     MAX_CLASS,
@@ -47,11 +46,14 @@ from detcli.core.record import (
     Record,
     RecordJson,
     box_of,
+    finite,
     name_of,
+    read_fields,
+    sides,
 )
 from detcli.core.text import count
 from detcli.core.timing import POLL_S
-from detcli.run.saved import Finder, is_folder, open_lines, read_records
+from detcli.run.saved import Finder, is_folder, read_records
 from detcli.sink.labels import CocoIds
 from detcli.source.sources import InputGuard
 
@@ -297,26 +299,18 @@ class CocoResults(SavedRun):
 
 def _read_boxes(path: Path) -> dict[int, list[dict[str, Any]]]:
     """The boxes of each image, best first, with categories in place of classes."""
-    try:
-        with open_lines(path) as file:
-            elements = json.load(file)
-    except (OSError, EOFError, zlib.error) as error:
-        raise SourceError(f"cannot read {path}: {system_reason(error)}", "check it") from error
-    except (ValueError, RecursionError) as error:
-        raise _unusable(path, "it is not JSON") from error
+    elements = read_json(path, _unusable)
     if not isinstance(elements, list):
         raise _unusable(path, "it is not a list")
     images: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
     for place, element in enumerate(elements):
         try:
-            x, y, width, height = map(float, element["bbox"])
-            score = float(element["score"])
-            image, category = int(element["image_id"]), int(element["category_id"])
-        except (LookupError, TypeError, ValueError, OverflowError):
-            raise _unusable(path, f"element {place} lacks a field") from None
-        corners = [x, y, x + width, y + height]
-        if not all(abs(one) < MAX_NUMBER for one in (*corners, score)):
-            raise _unusable(path, f"a number of element {place} is not finite")
+            image, category, (x, y, width, height), score = read_fields(
+                f"[{place}]", element, image_id=int, category_id=int, bbox=sides, score=finite
+            )
+        except ValueError as error:
+            raise _unusable(path, str(error)) from error
+        corners = x, y, x + width, y + height
         images[image].append(
             {"class_id": category, "score": score} | dict(zip(BOX, corners, strict=True))
         )

@@ -212,9 +212,10 @@ def test_unusable_labels_are_reported_and_left_out(tmp_path):
         ({"images": {}}, "no list of images"),
         ({"categories": None}, "no list of categories"),
         ({"annotations": 3}, "no list of annotations"),
-        ({"images": [{"id": 1}]}, "lack a name, or an id"),
-        ({"images": [{"id": "a", "file_name": "a"}]}, "an id that is a number"),
-        ({"images": [3]}, "lack a name, or an id"),
+        ({"images": [{"id": 1}]}, r"images\[0\].file_name is missing"),
+        ({"images": [{"id": "a", "file_name": "a"}]}, r'images\[0\].id is "a"'),
+        ({"images": [3]}, r"images\[0\] is 3"),
+        ({"categories": [{"id": 1, "name": "a"}, {"id": None}]}, r"categories\[1\].id is null"),
         ({}, "lists no pictures"),
     ],
 )
@@ -231,7 +232,7 @@ def test_other_refusals(tmp_path):
         read(write_coco(tmp_path, [Scene()]))
     with pytest.raises(UsageError, match="none of the 5 pictures") as caught:
         read(write_coco(tmp_path, MIXED, area="big"))
-    assert caught.value.hint == "unreadable label (6): annotations[0]"
+    assert caught.value.hint == 'unreadable label (6): annotations[0].area is "big"'
     path = write_coco(tmp_path, MIXED)
     with pytest.raises(UsageError, match="has no parts"):
         read(path, split="val")
