@@ -276,7 +276,7 @@ def warn_about_nan(count: int, scores: int) -> None:
 
 def to_detections(selection: SelectedRows, letterbox: Letterbox, contract: Contract) -> Detections:
     """Map a picture's rows back to it; those without an area, or a NaN, go with a warning."""
-    boxes = selection.boxes
+    boxes, scores, class_id = selection
     if contract.box_fractions:
         height, width = letterbox.canvas
         boxes = boxes * np.array([width, height, width, height], np.float32)
@@ -286,8 +286,7 @@ def to_detections(selection: SelectedRows, letterbox: Letterbox, contract: Contr
     empty = (boxes[:, 2:] <= boxes[:, :2]).any(axis=1)
     if contract.clips:  # of a box beside the picture, nothing is left
         boxes = clipped(boxes, letterbox.picture)
-    scores = selection.score
-    found = Detections(boxes, scores, selection.class_id, contract.names, selected=scores)
+    found = Detections(boxes, scores, class_id, contract.names, selected=scores)
     finite = np.isfinite(boxes).all(axis=1)
     if count := np.count_nonzero(~finite):
         what = "a NaN" if np.isnan(boxes).any() else "an infinity"

@@ -171,12 +171,9 @@ def _unmatched(
     if len(selected) >= rules.max_det:
         lowest = max(lowest, float(selected.min()) + allowed)
     rows = sorted({*np.flatnonzero(detections.score > np.float32(rules.conf)).tolist()} - matched)
-    held = (rules.class_held.get(int(detections.class_id[row]), rules.held) for row in rows)
-    certain = tuple(
-        row
-        for row, least in zip(rows, held, strict=True)
-        if float(detections.score[row]) > max(lowest, least + allowed)
-    )
+    held = [rules.class_held.get(one, rules.held) for one in detections.class_id.tolist()]
+    scores = detections.score.tolist()
+    certain = tuple(row for row in rows if scores[row] > max(lowest, held[row] + allowed))
     return certain, len(rows) - len(certain)
 
 

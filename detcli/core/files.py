@@ -441,7 +441,7 @@ def open_lines(path: Path) -> BinaryIO:
 
 
 def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any:  # noqa: ANN401
-    """The content of a file as above; `unusable` makes an error of the path and the reason."""
+    """The content of a JSON file, see above; `unusable` makes an error of path and reason."""
     import json
     import zlib
 

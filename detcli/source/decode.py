@@ -230,12 +230,10 @@ def check_tiles(data: bytes) -> None:
 
 def check_scans(data: bytes) -> None:
     """Refuse a JPEG of hundreds of scans, each of which refines the whole picture."""
-    if not data.startswith(JPEG) or data.count(_SCAN_MARKER) <= MAX_SCANS:
-        return
-    try:
-        scans = sum(marker == _SCAN for marker, _ in _segments(data))
-    except struct.error:  # cut short, which the decoder reports
-        return
+    scans = 0
+    if data.startswith(JPEG) and data.count(_SCAN_MARKER) > MAX_SCANS:
+        with contextlib.suppress(struct.error):  # cut short, which the decoder reports
+            scans = sum(marker == _SCAN for marker, _ in _segments(data))
     if scans > MAX_SCANS:  # else there is more behind the picture
         raise DecodeError(f"a JPEG with {scans} scans, more than the {MAX_SCANS} allowed", RESAVE)
 

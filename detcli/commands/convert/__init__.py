@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 @command(
     MODEL_ARGUMENT,
     adapted("recursive", needs={"calibrate": "name a folder of pictures"}),
-    *("imgsz", "names", "box_format", "preprocess"),
+    adapted("imgsz", range=(1, 16384)),  # whose anchor grid alone has 5 million cells
+    *("names", "box_format", "preprocess"),
     Messages,
 )
 def convert(

@@ -9,9 +9,6 @@ from detcli.core.errors import UsageError
 from detcli.core.options import REQUIRED, option
 from detcli.core.values import parse_tolerance, parse_writable
 
-MAX_SIDE = 16384
-"""Largest input side, in pixels: its anchor grid alone has 5 million cells."""
-
 MAX_ROWS = 300
 TWICE = "convert twice, into two files"
 
@@ -19,11 +16,9 @@ TWICE = "convert twice, into two files"
 def _batch(text: str) -> int | Literal["dynamic"]:
     if text == "dynamic":
         return "dynamic"
-    try:
-        return int(text)
-    except ValueError:
-        why = f"'{text}' must be a number or dynamic"
-        raise ValueError(why, "give 1, 8 or dynamic") from None
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f"'{text}' must be 1 or more, or dynamic", "give 1, 8 or dynamic")
+    return int(text)
 
 
 def _entry(text: str) -> tuple[str, str]:
@@ -106,6 +101,7 @@ class ConversionOptions:
         None,
         "--max-det K",
         f"With --end-to-end: rows of the output; default: {MAX_ROWS}.",
+        range=(1, None),
         needs={"end_to_end": "leave it out, or add --end-to-end"},
     )
     image: str | None = option(
@@ -125,12 +121,6 @@ class ConversionOptions:
 
     def __post_init__(self) -> None:
         settings = self.config.settings
-        if settings.imgsz is not None and settings.imgsz > MAX_SIDE:
-            raise UsageError(f"--imgsz is {settings.imgsz}", f"give 1 to {MAX_SIDE} pixels")
-        if isinstance(self.batch, int) and self.batch < 1:
-            raise UsageError(f"--batch is {self.batch}", "give 1 or more")
-        if self.rows < 1:
-            raise UsageError(f"--max-det is {self.max_det}", "give 1 or more")
         switches = (self.cut, self.guard_transpose, self.half, self.int8, self.end_to_end)
         if not any((*switches, self.batch, settings.imgsz, settings.names, self.metadata)):
             raise UsageError(

@@ -281,10 +281,10 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
         raise _unusable(path, str(error)) from error
     objects = _objects(content["annotations"], index, names, findings)
     files = _files(folder, names)
-    samples = []
-    for number, name in sorted(names.items()):
-        rows = np.array(objects[number], OBJECT)
-        samples.append(Sample(name, files[number], number, sizes[number], rows))
+    samples = [
+        Sample(name, files[one], one, sizes[one], np.array(objects[one], OBJECT))
+        for one, name in sorted(names.items())
+    ]
     return Dataset("coco", None, categories, named=True, samples=samples, origins=(path,))
 
 

@@ -213,6 +213,9 @@ def _say_begin(store: Store, opened: OpenedRun, done: int, mine: int) -> None:
 @contextlib.contextmanager
 def _noting(store: Store, schedule: Schedule) -> Iterator[Callable[[], None]]:
     """Write down which shards are being worked when the function is called, if it is time to."""
+    for other, time_s in store.times(NOTE).items():
+        if time.time() - time_s > 3 * RENEW_S:  # of a run that was killed, or writes it again
+            store.note(other)
     name, noted, last_s = f"{NOTE}{os.urandom(8).hex()}.json", list[int](), 0.0
 
     def renew() -> None:

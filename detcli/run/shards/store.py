@@ -54,10 +54,10 @@ class LocalFolder:
         except OSError as error:
             raise self._unreadable("", error) from error
 
-    def times(self) -> dict[str, float]:
-        """When each of them was published, in seconds since 1970."""
+    def times(self, begins: str = "") -> dict[str, float]:
+        """When those whose names begin so were published, in seconds since 1970."""
         times = {}
-        for name in self.names():
+        for name in (name for name in self.names() if name.startswith(begins)):
             with contextlib.suppress(FileNotFoundError):  # a note that is gone by now
                 times[name] = (self._path / name).lstat().st_mtime
         return times
@@ -141,10 +141,10 @@ class ObjectFolder:
     def names(self) -> Iterator[str]:
         yield from self.times()
 
-    def times(self) -> dict[str, float]:
+    def times(self, begins: str = "") -> dict[str, float]:
         prefix = self._address.key
         with self._readable(""):
-            pages = self._bucket.list(prefix)
+            pages = self._bucket.list(prefix + begins)
             times = {key.removeprefix(prefix): at for page in pages for key, _, at in page}
         return {name: at for name, at in times.items() if "/" not in name}
 

@@ -102,7 +102,12 @@ def test_above_the_tolerance(convert, model, tmp_path):
     [
         ([], "there is nothing to do"),
         (["--int8"], "--int8 needs --calibrate"),
-        (["--batch", "many"], "--batch 'many' must be a number or dynamic"),
+        *(
+            (["--batch", size], f"--batch '{size}' must be 1 or more, or dynamic")
+            for size in ("many", 0, -1)
+        ),
+        *((["--imgsz", side], f"--imgsz: {side} is not in the range") for side in (0, 16385)),
+        (["--end-to-end", "--max-det", 0], "--max-det: 0 is not in the range x>=1"),
         (["--metadata", "author"], "is not KEY=VALUE"),
         (["--metadata", "=me"], "is not KEY=VALUE"),
         (["--cut", "--tolerance", "iou=1"], "'iou' is unknown"),

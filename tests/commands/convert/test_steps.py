@@ -32,19 +32,6 @@ def converted(model, pictures=(PICTURE,), **options):
     return steps
 
 
-def test_options_that_are_refused():
-    for wanted, why in (
-        ({}, "nothing to do"),
-        ({"imgsz": 0}, "imgsz is 0"),
-        ({"imgsz": 16385}, "--imgsz is 16385"),
-        ({"batch": 0}, "--batch is 0"),
-        ({"end_to_end": True, "max_det": 0}, "--max-det is 0"),
-    ):
-        with pytest.raises(UsageError, match=why) as caught:
-            conversion(**wanted)
-        assert caught.value.hint
-
-
 def contract_of(model):
     return read_graph(infer_shapes(model), "m").contract
 

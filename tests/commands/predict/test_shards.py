@@ -316,6 +316,11 @@ def test_what_is_at_work_is_told_while_it_is(shards, invoke, monkeypatch, tmp_pa
     (note,) = then.glob("_working-*.json")
     os.utime(note, (time.time() - 61,) * 2)
     assert working(then) == 0
+    stale, fresh = (shards.boxes / f"_working-{name}.json" for name in ("killed", "other"))
+    note.rename(stale)
+    fresh.write_text("[]")
+    shards(sources="")
+    assert [*shards.boxes.glob("_working*")] == [fresh]
 
 
 def test_a_mount_that_drops_makes_no_records(shards, tmp_path, monkeypatch, caplog):
