@@ -3,9 +3,11 @@
 import numpy as np
 
 from detcli.core.comparison import (
+    DetectionsReport,
     PictureReport,
     Rules,
     Tolerance,
+    Totals,
     compare,
     picture_report,
 )
@@ -31,3 +33,10 @@ def found(*rows: tuple[float, ...]) -> Detections:
 def report_on(left: list, right: list, name: str = "a.jpg") -> PictureReport:
     compared = compare(found(*left), found(*right), RULES)
     return picture_report(Origin(name), compared, RULES)
+
+
+def summarise(pictures: list[PictureReport]) -> DetectionsReport:
+    totals = Totals(RULES)
+    for picture in pictures:
+        totals.add(picture)
+    return totals.report(pictures)

@@ -11,7 +11,7 @@ boxes, an unmatched one that scores no more than the lowest, within the toleranc
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -294,11 +294,3 @@ class Totals:
             largest_corner_difference=self._corner,
             pictures=tuple(pictures),
         )
-
-
-def summarise(pictures: Sequence[PictureReport], rules: Rules) -> DetectionsReport:
-    """Add up pictures, and keep them all."""
-    totals = Totals(rules)
-    for picture in pictures:
-        totals.add(picture)
-    return totals.report(pictures)

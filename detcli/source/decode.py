@@ -55,7 +55,6 @@ DEFAULTS = DecodeOptions()
 # Of a small JPEG 2000 picture, and pixels of each in a large one; a tile takes some 10 KiB.
 _MAX_TILES, _TILE_AREA = 4096, 4096
 JPEG, _PNG, _CODESTREAM = b"\xff\xd8\xff", b"\x89PNG", b"\xff\x4f\xff\x51"
-_PNG_SIZE = re.compile(rb"\x89PNG.{8}IHDR(.{8})", re.DOTALL)  # width and height
 _FORMATS = {
     JPEG: "JPEG",
     _PNG: "PNG",
@@ -199,8 +198,8 @@ def _not_a_picture(data: bytes) -> DecodeError:
 
 def check_png(data: bytes, max_pixels: int) -> None:
     """Refuse one that is too large, or ends within a chunk, for which OpenCV may allocate 4 GiB."""
-    if found := _PNG_SIZE.match(data):
-        width, height = struct.unpack(">II", found[1])
+    if data[12:16] == b"IHDR" and len(data) >= 24:
+        width, height = struct.unpack_from(">II", data, 16)
         check_size((height, width), max_pixels)
     position = 8 if data.startswith(_PNG) else len(data)
     while position + 8 <= len(data):

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_detections import RULES, TOLERANCE, found, report_on
+from made_detections import RULES, TOLERANCE, found, report_on, summarise
 
-from detcli.core.comparison import Order, Rules, compare, summarise
+from detcli.core.comparison import Order, Rules, compare
 from detcli.core.record import box_of
 
 FULL = Rules(conf=0.25, least_iou=0.5, max_det=2, tolerance=TOLERANCE)
@@ -107,9 +107,9 @@ def test_sums():
         report_on([(0, 0.9), (1, 0.5)], [(0, 0.8)]),
         report_on([(0, 0.255)], [(0, 0.245)], "b.jpg"),
     ]
-    sums = summarise(pictures, RULES)
+    sums = summarise(pictures)
     assert (sums.left, sums.right, sums.pairs, sums.over) == (3, 1, 2, 1)
     assert (sums.missing, sums.extra, sums.borderline) == (1, 0, 1)
     assert sums.disagreeing == pytest.approx(2 / 3)
     assert sums.largest_score_difference == pytest.approx(0.1)
-    assert summarise([], RULES).disagreeing == 0
+    assert summarise([]).disagreeing == 0

@@ -9,7 +9,6 @@ from detcli.core.errors import UsageError
 from detcli.core.options import REQUIRED, option
 from detcli.core.values import parse_tolerance, parse_writable
 
-MAX_ROWS = 300
 TWICE = "convert twice, into two files"
 
 
@@ -97,10 +96,10 @@ class ConversionOptions:
         "--end-to-end",
         "Append detcli's selection to the graph, for other runtimes: [B, K, 6].",
     )
-    max_det: int | None = option(
-        None,
+    max_det: int = option(
+        300,
         "--max-det K",
-        f"With --end-to-end: rows of the output; default: {MAX_ROWS}.",
+        "With --end-to-end: rows of the output.",
         range=(1, None),
         needs={"end_to_end": "leave it out, or add --end-to-end"},
     )
@@ -121,8 +120,8 @@ class ConversionOptions:
 
     def __post_init__(self) -> None:
         settings = self.config.settings
-        switches = (self.cut, self.guard_transpose, self.half, self.int8, self.end_to_end)
-        if not any((*switches, self.batch, settings.imgsz, settings.names, self.metadata)):
+        own = self.cut, self.guard_transpose, self.half, self.int8, self.batch, self.end_to_end
+        if not any((*own, settings.imgsz, settings.names, self.metadata)):
             raise UsageError(
                 "there is nothing to do",
                 "give at least one of --cut, --guard-transpose, --half, --int8, "
@@ -133,8 +132,3 @@ class ConversionOptions:
     def entries(self) -> dict[str, str]:
         """The metadata to set; an empty value removes an entry."""
         return {key: value for key, value in self.metadata if key}
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that the selection keeps."""
-        return MAX_ROWS if self.max_det is None else self.max_det

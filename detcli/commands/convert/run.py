@@ -17,9 +17,9 @@ from detcli.core import frozen
 from detcli.core.comparison import (
     DetectionsReport,
     Rules,
+    Totals,
     compare,
     picture_report,
-    summarise,
     tolerance_for,
 )
 from detcli.core.config import USUAL_CONF, Settings
@@ -268,7 +268,9 @@ def _compare_detections(
     else:
         with BatchDetector(new.path, "cpu", settings) as detector:
             [right] = DetectorSide(detector).detect([picture])
-    return summarise([picture_report(item.origin, compare(left, right, rules), rules)], rules)
+    totals, report = Totals(rules), picture_report(item.origin, compare(left, right, rules), rules)
+    totals.add(report)
+    return totals.report([report])
 
 
 def _count_not_finite(file: ModelFile, picture: Picture) -> int:

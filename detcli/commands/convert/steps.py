@@ -232,7 +232,7 @@ class Steps:
         return ranges, count(seen, "picture")
 
     def _selection(self) -> tuple[ModelProto, str]:
-        reading, rows = self._reading, self._options.rows
+        reading, rows = self._reading, self._options.max_det
         contract, adapted = reading.contract, reading.adaptation.is_needed
         whole = not adapted or contract.layout is Layout.ROWS
         body = self._known if whole else reading.body(self._known)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_detections import RULES, TOLERANCE, report_on
+from made_detections import TOLERANCE, report_on, summarise
 from terminals import printed
 
 from detcli.commands.verify.report import (
@@ -15,9 +15,9 @@ from detcli.commands.verify.report import (
     render,
 )
 from detcli.commands.verify.tensors import compare_tensors
-from detcli.core.comparison import Order, Precision, Tolerance, summarise
+from detcli.core.comparison import Order, Precision, Tolerance
 
-HALF_OFF = summarise([report_on([(0, 0.9), (1, 0.8)], [(0, 0.9)])], RULES)
+HALF_OFF = summarise([report_on([(0, 0.9), (1, 0.8)], [(0, 0.9)])])
 SIDES = [
     SideReport(name, "ab" * 32, "cpu", selection, Precision.FLOAT32)
     for name, selection in (
@@ -52,14 +52,14 @@ def wrong(**parts):
 
 
 def test_nothing_was_compared_or_all_agrees():
-    nothing = summarise([report_on([], [])], RULES)
+    nothing = summarise([report_on([], [])])
     empty = compare_tensors("t", *[np.empty((0, 6))] * 2, 0.1, "a.jpg")
     for parts, is_evidence in (
         ({}, False),
         ({"detections": nothing, "tensors": (empty,)}, False),
         ({"detections": nothing, "tensors": (tensor(1.0, 2.0),)}, True),
         ({"detections": HALF_OFF}, True),
-        ({"detections": summarise([report_on([], [(0, 0.9)])], RULES)}, True),
+        ({"detections": summarise([report_on([], [(0, 0.9)])])}, True),
     ):
         report = judged(**parts, tolerance=replace(TOLERANCE, boxes=1.0))
         assert (report.agree, report.failures) == (is_evidence, [])
@@ -111,7 +111,7 @@ def test_the_table():
         report_on([(n, 0.9) for n in range(5)], [(9, 0.4)], "folder/worst.jpg"),
     ]
     shown = text(
-        detections=summarise(pictures, RULES),
+        detections=summarise(pictures),
         tensors=(tensor(4.0, np.inf, left=(4.0, 1.0)),),
         failures=("it differs",),
     )
