@@ -80,14 +80,12 @@ def match(left: Detections, right: Detections, least_iou: float = 0.5) -> list[M
     same_class = left.class_id[:, None] == right.class_id
     rows, columns = np.nonzero(same_class & ((ious >= least_iou) | (corners <= NEAR)))
     closest = np.argsort((1 - ious + scores)[rows, columns], kind="stable")
-    free_rows, free_columns = set(rows.tolist()), set(columns.tolist())
-    pairs = []
+    pairs, taken = dict[int, Match](), set[int]()  # by row, and columns
     for i, j in zip(rows[closest].tolist(), columns[closest].tolist(), strict=True):
-        if i in free_rows and j in free_columns:
-            free_rows.remove(i)
-            free_columns.remove(j)
-            pairs.append(Match(i, j, float(scores[i, j]), float(corners[i, j])))
-    return sorted(pairs)
+        if i not in pairs and j not in taken:
+            pairs[i] = Match(i, j, float(scores[i, j]), float(corners[i, j]))
+            taken.add(j)
+    return sorted(pairs.values())
 
 
 @frozen
@@ -135,8 +133,8 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
     """Compare the detections of one picture, which are above `rules.lowered_conf`."""
     conf, tolerance = np.float32(rules.conf), rules.tolerance
     matches = match(left, right, rules.least_iou)
-    scores = [(left.score[pair.left], right.score[pair.right]) for pair in matches]
-    relevant = [pair for pair, both in zip(matches, scores, strict=True) if max(both) > conf]
+    scores = {pair: (left.score[pair.left], right.score[pair.right]) for pair in matches}
+    relevant = [pair for pair in matches if max(scores[pair]) > conf]
     over = [
         pair
         for pair in relevant
@@ -144,10 +142,10 @@ def compare(left: Detections, right: Detections, rules: Rules) -> Comparison:
     ]
     missing, unsure_left = _unmatched({pair.left for pair in matches}, left, right, rules)
     extra, unsure_right = _unmatched({pair.right for pair in matches}, right, left, rules)
-    across = sum(bool(min(both) <= conf < max(both)) for both in scores)
+    across = sum(bool(min(both) <= conf < max(both)) for both in scores.values())
     sequence = [pair.right for pair in relevant]
     order = Order.SAME if sequence == sorted(sequence) else Order.CHANGED
-    if any(bool(np.any(np.diff(side.score) > 0)) for side in (left, right)):
+    if any(np.any(np.diff(side.score) > 0) for side in (left, right)):
         order = Order.WRONG
     return Comparison(
         left,
@@ -171,9 +169,12 @@ def _unmatched(
     if len(selected) >= rules.max_det:
         lowest = max(lowest, float(selected.min()) + allowed)
     rows = sorted({*np.flatnonzero(detections.score > np.float32(rules.conf)).tolist()} - matched)
-    held = [rules.class_held.get(one, rules.held) for one in detections.class_id.tolist()]
-    scores = detections.score.tolist()
-    certain = tuple(row for row in rows if scores[row] > max(lowest, held[row] + allowed))
+    certain = tuple(
+        row
+        for row in rows
+        if float(detections.score[row])
+        > max(lowest, rules.class_held.get(int(detections.class_id[row]), rules.held) + allowed)
+    )
     return certain, len(rows) - len(certain)
 
 

@@ -22,6 +22,8 @@ CORNERS = ("x1", "y1", "x2", "y2")  # names of a box's sides, in the order of `D
 PER_OBJECT = ("track_id", "track_class", "zones", "crossed", "symbols")
 """Arrays that `Detections` may have besides."""
 
+ARRAYS = ("xyxy", "score", "class_id", *PER_OBJECT)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Symbol:
@@ -101,8 +103,8 @@ class Detections:
             frame before, with "left" or "right"; None without lines.
         symbols: `(N,)` objects, each a `Symbol`, or None where it was neither read nor located;
             None where nothing is read.
-        selected: `(M,)` float32 scores of all that was selected in the picture, also of what was
-            dropped, as boxes without an area are; None where they are not known.
+        selected: `(M,)` float32 scores of all that was selected, also of boxes without an area,
+            which are dropped; None where they are not known.
 
     Raises:
         ValueError: The arrays have wrong shapes, or a class id has no name.
@@ -130,14 +132,12 @@ class Detections:
         shapes = (self.xyxy.shape, self.score.shape, self.class_id.shape)
         if shapes != ((count, 4), (count,), (count,)):
             raise ValueError(f"xyxy, score, class_id must be (N, 4), (N,), (N,), got {shapes}")
-        for name in PER_OBJECT:
-            extra = getattr(self, name)
-            if extra is not None and extra.shape != (count,):
-                raise ValueError(f"{name} must be (N,), got {extra.shape}")
         if count and not 0 <= self.class_id.min() <= self.class_id.max() < len(self.names):
             raise ValueError(f"class_id must lie in 0..{len(self.names) - 1}, an index into names")
-        for name in ("xyxy", "score", "class_id", *PER_OBJECT, "selected"):
+        for name in (*ARRAYS, "selected"):
             if (array := getattr(self, name)) is not None:
+                if name in PER_OBJECT and array.shape != (count,):
+                    raise ValueError(f"{name} must be (N,), got {array.shape}")
                 view = array.view()
                 view.flags.writeable = False
                 object.__setattr__(self, name, view)
@@ -279,8 +279,7 @@ class Detections:
             raise TypeError("a mask must have a bool for each detection, got a single one")
         if isinstance(index, int | np.integer):
             index = [int(index)]  # a single detection is Detections, too
-        arrays = {name: getattr(self, name) for name in ("xyxy", "score", "class_id", *PER_OBJECT)}
-        kept = {name: one[index] for name, one in arrays.items() if one is not None}
+        kept = {name: one[index] for name in ARRAYS if (one := getattr(self, name)) is not None}
         return replace(self, **kept)
 
 

@@ -418,8 +418,7 @@ def _is(value: Any) -> str:  # noqa: ANN401 - perhaps of a damaged Parquet file
 def read_fields(where: str, given: Any, **kinds: Callable[[Any], Any]) -> list[Any]:  # noqa: ANN401
     """Fields of an object in JSON that others wrote, as functions by their names read them.
 
-    Raises:
-        ValueError: One is missing or cannot be read, as in `images[3].id is null`.
+    Raises ValueError, as in `images[3].id is null`, where one is missing or cannot be read.
     """
     if not isinstance(given, dict):
         raise ValueError(f"{where}{_is(given)}")  # noqa: TRY004 - as all that is wrong with it

@@ -126,7 +126,7 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     header = read_header(data) if data.startswith(JPEG) else None
     if header is not None:
         check_size(header.size, options.inputs.max_pixels)
-    elif data.startswith(JPEG) or not format_of(data):
+    elif format_of(data) in {"", "JPEG"}:
         raise _not_a_picture(data)
     check_png(data, options.inputs.max_pixels)
     check_tiles(data)

@@ -23,6 +23,7 @@ from detcli.core.comparison import (
     tolerance_for,
 )
 from detcli.core.config import USUAL_CONF, Settings
+from detcli.core.detections import Detections
 from detcli.core.errors import DetcliWarning, InputError, UsageError
 from detcli.core.files import AtomicFile, DirectFile, open_output, write_output
 from detcli.core.geometry import Picture
@@ -256,18 +257,18 @@ def _compare_detections(
     old: ModelFile, new: ModelFile, item: Item, settings: Settings, tolerance: Tolerance
 ) -> DetectionsReport:
     picture = item.load()
-    ends = new.selection is not None
-    most = (rows_of(new) if ends else None) or settings.max_det
+    most = rows_of(new) or settings.max_det
     max_det = min(most, old.detector().most or most)
     rules = Rules(settings.confidence(None), LEAST_IOU, max_det, tolerance)
     settings = replace(settings, conf=rules.lowered_conf, max_det=max_det)
-    with BatchDetector(old.path, "cpu", settings) as detector:
-        [left] = DetectorSide(detector).detect([picture])
-    if ends:  # the selection is part of the new file; a detector would cut it off
-        [right] = GraphSide(new, settings).detect([picture])
-    else:
-        with BatchDetector(new.path, "cpu", settings) as detector:
-            [right] = DetectorSide(detector).detect([picture])
+
+    def detected(file: ModelFile) -> list[Detections]:
+        with BatchDetector(file.path, "cpu", settings) as detector:
+            return DetectorSide(detector).detect([picture])
+
+    [left] = detected(old)
+    # A detector would cut off the selection of the new file.
+    [right] = GraphSide(new, settings).detect([picture]) if new.selection else detected(new)
     totals, report = Totals(rules), picture_report(item.origin, compare(left, right, rules), rules)
     totals.add(report)
     return totals.report([report])

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from detcli.core import frozen
 from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import SourceError, UsageError
-from detcli.core.files import read_json
+from detcli.core.files import read_json, read_text
 from detcli.core.record import MAX_CLASS, finite, read_fields, sides
 from detcli.model.contract import UNKNOWN_CLASSES, parse_names
 from detcli.source.loading import Item
@@ -339,9 +339,6 @@ def _categories(
     return tuple(categories), index
 
 
-UNSAID = {"area": -1, "iscrowd": 0, "ignore": 0}  # what some tools write for an unknown area
-
-
 def _objects(
     annotations: Iterable[Any],
     index: Mapping[int, int],
@@ -355,7 +352,8 @@ def _objects(
             number, category, box = read_fields(
                 where, annotation, image_id=int, category_id=int, bbox=sides
             )
-            given = UNSAID | {key: one for key, one in annotation.items() if one is not None}
+            given = {key: one for key, one in annotation.items() if one is not None}
+            given = {"area": -1, "iscrowd": 0, "ignore": 0} | given  # -1 as some tools write
             area, crowd, ignored = read_fields(where, given, area=float, iscrowd=int, ignore=int)
         except ValueError as error:
             findings.add(Kind.BAD_LABEL, str(error))
@@ -401,8 +399,7 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
 
     hint = "give a data.yaml with val (a folder of pictures) and names (of the classes)"
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
+        content = yaml.load(read_text(path), Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}", hint) from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:
@@ -528,7 +525,7 @@ def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> l
 
 def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[Object]:
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, ValueError) as error:
         findings.add(Kind.BAD_LABEL, f"{path}: {error}")
         return

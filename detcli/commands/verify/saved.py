@@ -110,10 +110,11 @@ class SavedRun:
             settings = {name: one for name, one in fields["settings"].items() if _is_flat(one)}
             self.settings += [settings] if settings not in self.settings else []
         if self.provenance is None and "provenance" in fields:
-            said = (
-                (name, fields["provenance"].get(name)) for name in ProvenanceJson.__annotations__
-            )
-            self.provenance = {name: one if isinstance(one, str) else None for name, one in said}
+            said = fields["provenance"]
+            self.provenance = {
+                name: one if isinstance(one := said.get(name), str) else None
+                for name in ProvenanceJson.__annotations__
+            }
         for name in self.made_by.keys() & fields.keys():
             self.made_by[name][fields[name]] = None
         for one in fields.get("detections", ()):
@@ -310,10 +311,8 @@ def _read_boxes(path: Path) -> dict[int, list[dict[str, Any]]]:
             )
         except ValueError as error:
             raise _unusable(path, str(error)) from error
-        corners = x, y, x + width, y + height
-        images[image].append(
-            {"class_id": category, "score": score} | dict(zip(BOX, corners, strict=True))
-        )
+        corners = dict(zip(BOX, (x, y, x + width, y + height), strict=True))
+        images[image].append({"class_id": category, "score": score, **corners})
     for boxes in images.values():
         boxes.sort(key=itemgetter("score"), reverse=True)
     return images
