@@ -177,7 +177,7 @@ def status(
         inputs=manifest.names,
         shards=len(manifest),
         done=len(done),
-        working=len(_worked(store) - done.keys()),
+        working=len(_worked(store, times) - done.keys()),
         failed=dict(sum(done.values(), Counter()).most_common()),
         last_s=time.time() - ends[-1] if ends else None,
         inputs_per_s=rate,
@@ -186,13 +186,13 @@ def status(
     write_report(found, report_format, RunStatus.lines)
 
 
-def _worked(store: "Store") -> set[int]:
+def _worked(store: "Store", times: dict[str, float]) -> set[int]:
     """The shards that runs have in hand, as far as these say so and have done lately."""
     from detcli.run.shards.store import NOTE, RENEW_S
 
     found: set[int] = set()
-    for name, time_s in store.times(NOTE).items():
-        if time.time() - time_s < 3 * RENEW_S:
+    for name, time_s in times.items():
+        if name.startswith(NOTE) and time.time() - time_s < 3 * RENEW_S:
             with contextlib.suppress(StoreError, ValueError, TypeError), store.open(name) as file:
                 found.update(json.load(file))
     return found

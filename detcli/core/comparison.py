@@ -206,14 +206,14 @@ class PictureReport:
 
 def picture_report(origin: Origin, compared: Comparison, rules: Rules) -> PictureReport:
     """Report the comparison of one picture."""
-    left, right = compared.left, compared.right
+    left, right, conf = compared.left, compared.right, np.float32(rules.conf)
     pairs = (*compared.pairs, *compared.over)
     disagree = compared.over or compared.missing or compared.extra or compared.order is Order.WRONG
     return PictureReport(
         source=origin.source,
         frame=origin.frame,
-        left=int(np.count_nonzero(left.score > np.float32(rules.conf))),
-        right=int(np.count_nonzero(right.score > np.float32(rules.conf))),
+        left=int(np.count_nonzero(left.score > conf)),
+        right=int(np.count_nonzero(right.score > conf)),
         pairs=len(pairs),
         over=len(compared.over),
         borderline=compared.borderline,

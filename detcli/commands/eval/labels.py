@@ -352,8 +352,8 @@ def _objects(
             number, category, box = read_fields(
                 where, annotation, image_id=int, category_id=int, bbox=sides
             )
-            given = {key: one for key, one in annotation.items() if one is not None}
-            given = {"area": -1, "iscrowd": 0, "ignore": 0} | given  # -1 as some tools write
+            given = {"area": -1, "iscrowd": 0, "ignore": 0}  # -1 as some tools write
+            given |= {key: one for key, one in annotation.items() if one is not None}
             area, crowd, ignored = read_fields(where, given, area=float, iscrowd=int, ignore=int)
         except ValueError as error:
             findings.add(Kind.BAD_LABEL, str(error))

@@ -108,7 +108,7 @@ class SavedRun:
         self.count += 1
         if "settings" in fields and len(self.settings) < MAX_NOTED:
             settings = {name: one for name, one in fields["settings"].items() if _is_flat(one)}
-            self.settings += [settings] if settings not in self.settings else []
+            self.settings += [settings] * (settings not in self.settings)
         if self.provenance is None and "provenance" in fields:
             said = fields["provenance"]
             self.provenance = {

@@ -57,9 +57,10 @@ class LocalFolder:
     def times(self, begins: str = "") -> dict[str, float]:
         """When those whose names begin so were published, in seconds since 1970."""
         times = {}
-        for name in (name for name in self.names() if name.startswith(begins)):
+        for name in self.names():
             with contextlib.suppress(FileNotFoundError):  # a note that is gone by now
-                times[name] = (self._path / name).lstat().st_mtime
+                if name.startswith(begins):
+                    times[name] = (self._path / name).lstat().st_mtime
         return times
 
     def exists(self, name: str) -> bool:
@@ -144,9 +145,11 @@ class ObjectFolder:
     def times(self, begins: str = "") -> dict[str, float]:
         prefix = self._address.key
         with self._readable(""):
-            pages = self._bucket.list(prefix + begins)
+            pages = self._bucket.list(prefix)
             times = {key.removeprefix(prefix): at for page in pages for key, _, at in page}
-        return {name: at for name, at in times.items() if "/" not in name}
+        return {
+            name: at for name, at in times.items() if name.startswith(begins) and "/" not in name
+        }
 
     def exists(self, name: str) -> bool:
         with self._readable(name):

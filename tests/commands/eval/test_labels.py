@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import sys
 from importlib import resources
 
 import pytest
@@ -225,6 +227,13 @@ def test_malformed_data(content, reason, tmp_path):
         content = {"images": [], "categories": [], "annotations": []} | content
     with pytest.raises(UsageError, match=reason):
         read(write_json(tmp_path / "instances.json", content))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no named pipes")
+def test_a_description_that_is_a_pipe(tmp_path):
+    os.mkfifo(path := tmp_path / "data.yaml")
+    with pytest.raises(UsageError, match="it is not a regular file"):
+        read(path)
 
 
 def test_other_refusals(tmp_path):

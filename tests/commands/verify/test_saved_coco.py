@@ -1,5 +1,6 @@
 """`detcli verify A.jsonl results.json`: a saved run against COCO results."""
 
+import gzip
 import json
 
 import pytest
@@ -117,6 +118,17 @@ def test_results_of_strangers(verify, write, content, says):
     assert done.returncode == (2 if says else 6)
     assert (says or "boxes disagree") in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_results_behind_gzip(verify, write):
+    elements = [element(1, 1, score=1 / place) for place in range(1, 5000)]
+    left, right = write("a.jsonl", lines(record("1.png", box()))), write("r.json.gz", elements)
+    content = gzip.compress(right.read_bytes())
+    right.write_bytes(content)
+    assert "boxes disagree" in verify(left, right).stderr
+    right.write_bytes(content[:-99])
+    done = verify(left, right)
+    assert (done.returncode, "Compressed file ended" in done.stderr) == (2, True)
 
 
 def test_results_come_second(verify, write):

@@ -41,6 +41,9 @@ def test_notes_are_written_anew_and_removed(s3, store):
     for content in (b"[1]", b"[2]", b""):
         store.note("_working-1.json", content)
         assert [s3.get(key) for key in s3.keys("a b/")] == [content] * bool(content)
+    assert store.publish("part", io.BytesIO(b"1"))
+    store.note("_working-1.json", b"[1]")
+    assert [*store.times("_work")] == ["_working-1.json"]
     s3.faults.status = ("403 Forbidden", "AccessDenied")
     store.note("_working-1.json")
 
