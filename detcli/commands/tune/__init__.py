@@ -12,7 +12,7 @@ from detcli.cli.messages import fetching, progress, say, set_verbosity
 from detcli.cli.options import DECIDING, MODEL_ARGUMENT, adapted, command, gather, read_defaults
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core.config import INPUT, OUTPUT, Config, Messages
-from detcli.core.errors import DetcliWarning, loading
+from detcli.core.errors import CheckError, DetcliWarning, loading
 from detcli.core.options import option, rows
 from detcli.core.values import parse_duration, parse_tolerance, parse_writable
 
@@ -93,7 +93,7 @@ def tune(  # noqa: PLR0913 - an option each
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.tune.report import draw, render, writable_defaults, write_defaults
-    from detcli.commands.tune.run import Tuning
+    from detcli.commands.tune.run import LATE, MORE_TIME, Tuning
     from detcli.core.files import open_output
     from detcli.core.opencv import silence_opencv
     from detcli.run import locate
@@ -127,14 +127,17 @@ def tune(  # noqa: PLR0913 - an option each
         write_report(report, report_format, render)
         if plot is not None:
             draw(report, plot)
+        if page is not None:
+            done.append(tuning.write_page(page))
         if defaults is not None:
+            if late := [row.name for row in report.rows if row.error == LATE and row.way.is_plain]:
+                why = f"the choice is not written: the time ended before {', '.join(late)}"
+                raise CheckError(why, MORE_TIME)
             write_defaults(defaults, report)
             done.append(f"wrote the choice to {defaults}: predict uses it for {report.model}")
             known = {name: rows(Config)[name] for name in DECIDING}
             for name, given in gather(known, {}, read_defaults()).items():
                 done.append(f"{given.origin} sets {name}, too, to which the choice gives way")
-        if page is not None:
-            done.append(tuning.write_page(page))
     for doubt in report.doubts:
         warnings.warn(doubt, DetcliWarning, stacklevel=1)
     for sentence in [] if quiet else done:

@@ -61,6 +61,8 @@ READ = ("nms", "imgsz", "box_format", "preprocess")
 ANYTHING = "score=1,corner=1e9,boxes=100%,tensor=1e9"
 """What convert is to accept: the boxes of 8 bits are compared here, as all others are."""
 
+LATE, MORE_TIME = "the time ended first", "give more, as in --budget 15min"
+
 LARGEST = ("largest_score_difference", "largest_corner_difference")
 
 FAILED = {InputError.exit_code, CheckError.exit_code}
@@ -271,7 +273,7 @@ class Tuning:
 
         predict has no report; its records go to a file.
         """
-        over = CheckError("the time ended first", "give more, as in --budget 15min")
+        over = CheckError(LATE, MORE_TIME)
         if limited and self.left_s <= 0:
             raise over
         form = [] if name == "predict" else ["--format", "json"]
@@ -318,7 +320,7 @@ class Tuning:
         if self._boxes * self._tolerance.boxes < 1:  # too few for a share of them to be one
             doubts.append(f"only {self._boxes} boxes were compared: name more pictures")
         if self.left_s <= 0:
-            doubts.append("the time ended first: give more, as in --budget 15min")
+            doubts.append(f"{LATE}: {MORE_TIME}")
         return TuneReport(
             model=public_name(self._model),
             sha256=self._sha256,

@@ -107,7 +107,8 @@ def test_a_fastest_way_that_is_certain_is_measured_once(rows, commands):
     assert len(found["openvino:CPU"]["many"]["turns"]) == 1
 
 
-def test_the_budget_ends_the_run(rows, commands, monkeypatch):
+@pytest.fixture
+def short(commands, monkeypatch):
     """As soon as OpenVINO is reached, all the time is over."""
     begun, late = time.monotonic(), [0.0]
     monkeypatch.setattr("detcli.commands.tune.run.time.monotonic", lambda: begun + late[0])
@@ -123,12 +124,21 @@ def test_the_budget_ends_the_run(rows, commands, monkeypatch):
         return Path(options[options.index("-o") + 1]).touch()
 
     commands.real = ask
-    said = "warning: the time ended first: give more, as in --budget 15min"
-    found = rows("--budget", "5m", "--device", "cpu,openvino", says=said)
+    return "--budget", "5m", "--device", "cpu,openvino"
+
+
+def test_the_budget_ends_the_run(rows, short):
+    found = rows(*short, says="warning: the time ended first: give more, as in --budget 15min")
     assert found["cpu"]["error"] is None
     assert found["openvino:CPU"]["error"] == "the time ended first"
     assert found["cpu int8"]["error"] == "the time ended first"
     assert "cpu batch 4" not in found
+
+
+def test_a_choice_of_what_the_time_left_is_not_written(tune, short, make_model, pictures, tmp_path):
+    says = "the choice is not written: the time ended before openvino:CPU, openvino:CPU half, cpu"
+    tune(make_model(), pictures, *short, "--write", code=6, says=says)
+    assert not (tmp_path / "detcli.toml").read_text()
 
 
 def test_few_boxes_are_a_doubt(tune, make_model, pictures, commands):
