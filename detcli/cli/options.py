@@ -242,12 +242,13 @@ def _report_stray_variables() -> None:
             say("  hint: detcli.toml has the defaults of the other options", prefix="")
 
 
-def blame(message: str, given: Iterable[tuple[Option, Given]]) -> str:
-    """Where the values that a message mentions come from, if they are the user's defaults."""
+def blame(error: DetcliError, given: Iterable[tuple[Option, Given]]) -> str:
+    """Where the values that an error mentions come from, if they are the user's defaults."""
     return "; ".join(
         f"{row.flag} is from {one.origin}"
         for row, one in given
-        if one.origin != LINE and (row.flag in message or str(one.value) in message)
+        if one.origin != LINE
+        and (row.flag in f"{error} {error.hint}" or str(one.value) in str(error))
     )
 
 
@@ -385,7 +386,7 @@ class Command(Help, TyperCommand):
             given = ctx.meta.get(GIVEN, ())
             for row, _ in given:  # the library names its setting: max_det is 0
                 error.args = (re.sub(f"^{row.name} is ", f"{row.flag} is ", str(error)),)
-            if origin := blame(str(error), given):
+            if origin := blame(error, given):
                 error.hint = f"{error.hint} ({origin})".strip()
             raise
 
