@@ -83,12 +83,10 @@ def stamp_of(status: os.stat_result) -> str:
 
 
 def require_unchanged(name: str | Path, stamp: str | None) -> None:
-    """Raise a AlteredError for what has another stamp than when it was listed."""
+    """Raise an AlteredError for what has another stamp than when it was listed."""
     if isinstance(name, Stamped) and name.stamp != stamp:
-        raise AlteredError(
-            "it has changed since it was listed",
-            "--retry-failed works it as it is now; --extend adds what has changed",
-        )
+        hint = "work it as it is now with --retry-failed"
+        raise AlteredError("it has changed since it was listed", hint)
 
 
 def gather(chunks: Iterable[bytes], max_bytes: int, total: int = 0, limit_s: float = 0.0) -> bytes:

@@ -386,11 +386,10 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
             yield name
         elif os.path.isdir(name):
             yield from self._counted(self._pages(name), nothing)
-        elif os.path.exists(name):
-            yield name
-        elif is_missing(name):
-            kind = SourceError if is_media(name) else PlaceError  # a folder, whose drive is gone
-            raise kind("no such file", "check the path")
+        elif is_missing(name) and not is_media(name):  # a folder, whose drive is gone
+            raise PlaceError("no such file", "check the path")
+        elif _is_one(name):
+            yield name  # a missing file too: it may come, and is the same input then
         else:
             files = without_copies([*filter(os.path.isfile, match(name))])
             yield from self._counted([files], SourceError("no file matches", "check the pattern"))
@@ -534,8 +533,11 @@ class InputGuard:
 
 def is_missing(name: str) -> bool:
     """Whether a name is that of a file that does not exist, and no pattern."""
-    is_one = os.path.lexists(name) or not glob.has_magic(name)
-    return _is_path(name) and is_one and not os.path.exists(name)
+    return _is_path(name) and _is_one(name) and not os.path.exists(name)
+
+
+def _is_one(path: str) -> bool:
+    return os.path.lexists(path) or not glob.has_magic(path)
 
 
 def _is_path(name: str) -> bool:

@@ -36,7 +36,8 @@ STAND_FOR = {
     "new*": ["new\nline.jpg"],
 }
 MISSING = {
-    "no such file": ["no.jpg", "no/a.jpg", "", "a\0b.jpg", "gone.jpg", "gone[1].jpg", "loop.jpg"],
+    "no such file": ["no.jpg", "no/a.jpg", "", "a\0b", "gone.jpg", "gone[1].jpg"],
+    "cannot be read": ["a\0b.jpg", "loop.jpg"],
     "no file matches": ["*.none", "*\0.jpg", "folder*"],
     "no pictures or videos in this folder": ["folder.jpg", "x"],
 }

@@ -136,7 +136,7 @@ def begin(
         StoreError: The store cannot be read.
         OutputError: The manifest cannot be written.
     """
-    with Names(entries or (), stamped=extend) as names:
+    with Names(entries or ()) as names:
         begun = False
         if not store.exists(FIRST):
             ours = [one for one in store.names() if NAME.fullmatch(one) or PART.fullmatch(one)]
@@ -165,7 +165,7 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> O
     """Compare the names with the manifest's, and add the new ones if `extend` says so."""
     added = 0
     while True:
-        there = manifest.hashes(names.hash_of)
+        there = manifest.hashes()
         new = np.setdiff1d(names.hashes, there, assume_unique=True)
         gone = np.setdiff1d(there, names.hashes, assume_unique=True)
         sides = (("new", new, names), ("gone", gone, manifest.all_names()))

@@ -111,7 +111,7 @@ def test_inputs_that_fail_are_records_and_the_others_complete(predict, tmp_path)
         validator("predict", strict=True).validate(record)
     assert [record["source"] for record in done.records] == names
     errors = [record.get("error", {}) for record in done.records]
-    types = ["DecodeError", "SourceError", "PlaceError", None]
+    types = ["DecodeError", "PlaceError", "PlaceError", None]
     assert [error.get("type") for error in errors] == types
     assert errors[1]["message"] == errors[2]["message"] == "no such file"
     assert len(done.records[3]["detections"]) == 1

@@ -201,22 +201,32 @@ def test_errors_are_said_again_until_they_are_mended(shards, predict, make_video
 
 
 def test_a_picture_that_changes_after_it_was_listed_is_noticed(shards, predict, invoke):
-    """It has an error of its own kind; it is worked again with --retry-failed, or --extend."""
+    """It has an error of its own kind; --retry-failed works it again, and it stays one name."""
     shards()
     shards.part(1).unlink()
     for one in ("0004.png", "0008.png"):  # of which the second has been read already
         (shards.pictures / one).write_bytes((shards.pictures / "0003.png").read_bytes())
-    shards(code=3, says="0004.png: it has changed since it was listed")
+    done = shards(code=3, says="0004.png: it has changed since it was listed")
     assert lines(shards.part(1).read_text())[0]["error"]["type"] == "AlteredError"
+    assert "hint: work it as it is now with --retry-failed" in done.stderr
     shards("--retry-failed", says="1 picture, 1 detection")
-    done = shards("--extend", says="2 names written down, 4 shards in all")
-    assert "2 names of the manifest not among the inputs" in done.stderr
-    shards("--extend", says="4 of 4 shards done already")
+    done = shards("--extend", says="3 of 3 shards done already")
+    assert "not among the inputs" not in done.stderr
     whole = lines(predict("pics --conf 0.5").stdout)
-    *first, four, eight = lines(invoke("merge", "boxes/", cwd=shards.boxes.parent).stdout)
-    assert [one["detections"] for one in (four, eight)] == [whole[3]["detections"]] * 2
-    assert [one["detections"] for one in first[:8]] == [one["detections"] for one in whole[:8]]
-    assert first[8]["detections"] != whole[8]["detections"]
+    merged = lines(invoke("merge", "boxes/", cwd=shards.boxes.parent).stdout)
+    same = [one["detections"] == new["detections"] for one, new in zip(merged, whole, strict=True)]
+    assert same == [number != 8 for number in range(10)]
+
+
+def test_a_missing_picture_that_comes_is_the_same_input(shards, invoke):
+    """It is retried, and does not become a new one."""
+    shards(sources="pics/0003.png pics/new.png", code=3, says="pics/new.png: no such file")
+    (shards.pictures / "0004.png").rename(shards.pictures / "new.png")
+    sources = "pics/0003.png pics/new.png"
+    shards("--retry-failed", sources=sources, says="1 picture, ")
+    shards("--extend", sources=sources, says="1 of 1 shard done already")
+    merged = lines(invoke("merge", "boxes/", cwd=shards.boxes.parent).stdout)
+    assert [one["source"] for one in merged] == ["pics/0003.png", "pics/new.png"]
 
 
 @pytest.mark.parametrize("output", ["boxes/", "boxes.jsonl"])
