@@ -126,7 +126,7 @@ class RunStatus:
     working: int  # shards that are being worked, as far as the runs at work say
     failed: dict[str, int]  # how many records have an error, by its kind
     last_s: float | None  # seconds since the last part
-    inputs_per_s: float | None  # while the last parts were made
+    inputs_per_s: float | None  # of the last parts; None if nobody works, or few are done
     left_s: float | None  # seconds that the rest takes at this rate
 
     def lines(self) -> "Iterator[Text]":
@@ -168,8 +168,9 @@ def status(
     done = survey(store, manifest, range(len(manifest)))
     times = store.times()
     ends = sorted(times[name] for name in map(manifest.part, done) if name in times)
-    recent, rate, left = ends[-RECENT:], None, None
-    if len(recent) > 1 and recent[-1] > recent[0]:
+    working = len(_worked(store, times) - done.keys())
+    recent, rate, left = [min(times.values()), *ends][-RECENT - 1 :], None, None  # manifest first
+    if 0 < working < len(done) and recent[-1] > recent[0]:  # fewer may end at the same moment
         size = manifest.names / len(manifest)  # of a shard, about
         rate = size * (len(recent) - 1) / (recent[-1] - recent[0])
         left = size * (len(manifest) - len(done)) / rate
@@ -177,7 +178,7 @@ def status(
         inputs=manifest.names,
         shards=len(manifest),
         done=len(done),
-        working=len(_worked(store, times) - done.keys()),
+        working=working,
         failed=dict(sum(done.values(), Counter()).most_common()),
         last_s=time.time() - ends[-1] if ends else None,
         inputs_per_s=rate,

@@ -255,14 +255,23 @@ def test_a_run_in_shards_tells_how_far_it_is(shards, invoke):
     for number, at_s in ((0, 60), (1, 40)):
         os.utime(shards.part(number), (time.time() - at_s,) * 2)
     shards.part(2).rename(shards.boxes / "part-00002.away")
-    found = json.loads(invoke("status", shards.boxes, "--format", "json").stdout)
+    os.utime(shards.boxes / "_manifest.jsonl", (time.time() - 80,) * 2)
+
+    def found_with(working):
+        (shards.boxes / "_working-other.json").write_text(json.dumps(working))
+        return json.loads(invoke("status", shards.boxes, "--format", "json").stdout)
+
+    for working in ([], [2, 3]):  # nobody works, or others may end at the same moment
+        rates = [found_with(working)[one] for one in ("inputs_per_s", "left_s")]
+        assert rates == [None, None]
+    found = found_with([2])
     assert 39 < found.pop("last_s") < 60
     assert found == {
         "schema_version": 1,
         "inputs": 10,
         "shards": 3,
         "done": 2,
-        "working": 0,
+        "working": 1,
         "failed": {},
         "inputs_per_s": pytest.approx(10 / 3 / 20, rel=0.01),
         "left_s": pytest.approx(20, rel=0.01),
