@@ -124,7 +124,7 @@ OPTIONAL_FIELDS = {
 class FailureJson(TypedDict):
     """Why an input has no detections."""
 
-    type: str  # SourceError, DecodeError, InferenceError or another
+    type: str  # SourceError, PlaceError, AlteredError, DecodeError, InferenceError or another
     message: str
     hint: str  # what to do next; may be empty
 

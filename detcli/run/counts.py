@@ -152,10 +152,11 @@ def parse_condition(
     if name not in names and zone in places:
         name, place = rest, zone
     if name != ANY and name not in names:
-        raise UsageError(
-            f"--fail-if '{text}': the model has no class '{name}'",
-            f"name one of its classes, or any{'; there are ' * bool(places)}{', '.join(places)}",
-        )
+        missing, hint = f"the model has no class '{name}'", "name one of its classes, or any"
+        if rest in {ANY, *names}:
+            missing, hint = f"no zone or line is named '{zone}'", "add it with --zone or --line"
+        hint += f"{'; there are ' * bool(places)}{', '.join(places)}"
+        raise UsageError(f"--fail-if '{text}': {missing}", hint)
     if name in left_out:
         raise UsageError(
             f"--fail-if '{text}': {name} is not among --classes, so none is found",

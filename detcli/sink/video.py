@@ -176,9 +176,9 @@ class VideoFile:
         """Write a frame at a time from the start of the video."""
         needed = DISK_RESERVE + INDEX_ENTRY * self._encoder.count + self._encoder.unwritten
         if shutil.disk_usage(self._part.written.parent).free < needed + picture.nbytes:
-            end = "the video ends here, and can be played" if self._encoder.count else "it is empty"
+            end = "ends here, and can be played" if self._encoder.count else "has no frame"
             raise OutputError(
-                f"cannot write {self._part.path}: no space left on the disk", f"make room; {end}"
+                f"cannot write {self._part.path}: no space left", f"make room; the video {end}"
             )
         with writing(self._part.path):
             self._encoder.write(picture, time_s)

@@ -121,4 +121,5 @@ def _of_parquet(file: BinaryIO, most: int) -> Iterator[tuple[str, bytes | Decode
         except ArrowException as error:
             raise ValueError(str(error)) from error
     if not columns:
-        raise ValueError("no column has the bytes of pictures")
+        hint = "name a file with a column of structs that have bytes, as Hugging Face writes them"
+        raise DecodeError("no column has the bytes of pictures", hint)

@@ -192,7 +192,7 @@ def _not_a_picture(data: bytes) -> DecodeError:
         begins = f"starts as {'HEIC or a video' if other else name}"
     return DecodeError(
         f"not a picture, or a damaged one ({count(len(data), 'byte')}, {begins})",
-        "JPEG, PNG, WebP, BMP, TIFF, AVIF, GIF and more can be read; fetch damaged files again",
+        "JPEG, PNG, WebP, TIFF, GIF and more are read, videos by suffix; fetch damaged files again",
     )
 
 

@@ -160,13 +160,17 @@ def unreadable(path: str | Path, error: OSError | ValueError) -> SourceError:
     """
     number = getattr(error, "errno", None)
     if number in {errno.ENOENT, errno.ENOTDIR}:
+        if "://" in str(path):
+            hint = "addresses begin with http, https, rtsp, rtsps, s3, gs or az; or name a path"
+            return SourceError("not an address that can be read", hint)
         with contextlib.suppress(OSError), os.scandir(Path(path).parent) as others:
             if next(others, None) is not None and not os.path.lexists(path):
                 return SourceError("no such file", "check the path")
         hint = "check the path, from which folder it counts, and that its drive is there"
         return PlaceError("no such file", hint)
     kind = SourceError if number in OF_NAME else PlaceError
-    return kind(f"cannot be read: {system_reason(error)}", "check the path, and its permissions")
+    hint = "with -0, names end with NUL" if number is None else "check the path and permissions"
+    return kind(f"cannot be read: {system_reason(error)}", hint)
 
 
 def stdin_problem() -> str:
@@ -431,13 +435,14 @@ def _http_errors() -> Iterator[None]:
     except (OSError, ValueError, EOFError, http.client.HTTPException) as error:
         cause = error.reason if isinstance(error, URLError) else error
         reason = getattr(cause, "strerror", None) or type(cause).__name__
+        hint = "check the address, and that its server answers"
         if isinstance(error, HTTPError):
+            hint = f"check the address{', user name and password' * (error.code in {401, 403})}"
             error.close()
             phrase = http.client.responses.get(error.code, "")
             reason = f"the server answers {error.code} {phrase}".strip()
         elif isinstance(error, EOFError | http.client.IncompleteRead):
             reason = "the connection broke off"
-        hint = "check the address, user name and password"
         # The cause names the address, which may contain a password.
         raise SourceError(f"cannot be fetched: {reason}", hint) from None
 

@@ -46,6 +46,10 @@ def test_a_malformed_condition_is_a_usage_error(text):
 def test_a_class_that_the_model_lacks_is_a_usage_error():
     with pytest.raises(UsageError, match="no class 'dog'"):
         parse_condition("dog>0", NAMES)
+    for place in ((), ("door",)):
+        with pytest.raises(UsageError, match="no zone or line is named 'gate'") as caught:
+            parse_condition("gate.any>1", NAMES, place)
+        assert caught.value.hint.startswith("add it with --zone")
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_a_folder_that_opencv_cannot_open_or_an_odd_size_is_an_output_error(tmp_
     assert [path.name for path in tmp_path.rglob("[!.]*")] == [out.name, "film.mp4"]
 
 
-@pytest.mark.parametrize(("frames", "hint"), [(5, "can be played"), (0, "it is empty")])
+@pytest.mark.parametrize(("frames", "hint"), [(5, "can be played"), (0, "the video has no frame")])
 def test_before_the_disk_is_full_the_video_ends(frames, hint, tmp_path, monkeypatch):
     sink = VideoSink(OutputFolder(tmp_path))
     free = iter([10**9] * frames)

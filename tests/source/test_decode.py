@@ -115,8 +115,9 @@ def test_bytes_that_are_not_a_picture_are_an_error_with_a_hint():
             decode_bytes(data)
         assert caught.value.hint
     for brand, name in (("heic", "HEIC or a video"), ("isom", "HEIC or a video"), ("avif", "AVIF")):
-        with pytest.raises(DecodeError, match=f"starts as {name}"):
+        with pytest.raises(DecodeError, match=f"starts as {name}") as caught:
             decode_bytes(b"\0\0\0\x14ftyp" + 3 * brand.encode() + bytes(100))
+        assert "videos by suffix" in caught.value.hint
 
 
 DAMAGES = {

@@ -226,7 +226,7 @@ def test_what_cannot_be_fetched_is_an_error(server, path, user, reason):
     with pytest.raises(SourceError) as caught:
         load(server.url(path, user=user))
     assert str(caught.value) == f"cannot be fetched: the server answers {reason}"
-    assert caught.value.hint
+    assert ("password" in caught.value.hint) == ("401" in reason)
 
 
 def test_what_is_too_large_or_comes_too_late_is_refused(server):

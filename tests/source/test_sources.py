@@ -123,8 +123,10 @@ def test_a_list_names_files(here):
 LIVE_IN_LIST = "cannot be in a list", r"for all lines of a file, detcli predict \$\(cat FILE\)"
 IN_LIST = {  # what is said of a name in a list, and what to do
     **dict.fromkeys(("gone.jpg", "*"), ("no such file", "check the path")),
-    **dict.fromkeys(("in", "a\0.jpg"), ("cannot be read: ", "check the path")),
-    "http://127.0.0.1:1/a.jpg": ("cannot be fetched", "check the address"),
+    "in": ("cannot be read: ", "check the path"),
+    "a\0.jpg": ("cannot be read: ", "with -0, names end"),
+    "http://127.0.0.1:1/a.jpg": ("cannot be fetched", "that its server answers"),
+    **dict.fromkeys(("ftp://a/b.jpg", "file:///b.jpg"), ("not an address", "begin with http, ")),
     **dict.fromkeys(("camera:0", "rtsp://127.0.0.1:1/a", "RTSPS://127.0.0.1:1/a"), LIVE_IN_LIST),
     "http://127.0.0.1:1/a.mjpg": LIVE_IN_LIST,
     "a" * 140_000: ("more than 65536 bytes", "names end with NUL"),

@@ -255,7 +255,7 @@ class _Summary:
         for folder in dict.fromkeys(writing.folders):
             yield f"wrote {count(self._files[folder], 'file')} to {folder}"
         if writing.report is not None:
-            yield f"wrote a page of {records}: {writing.report / 'index.html'}"
+            yield f"wrote {records} to the page {writing.report / 'index.html'}"
         if self._tracks and self.counts.done and not self._numbered:
             yield "nothing was tracked: only the frames of videos and streams have tracks"
 

@@ -139,3 +139,9 @@ def test_records_of_frames_name_their_video(predict, make_video):
     make_video(frames=3)
     records = predict("clip.mp4 --save out").records
     assert [record["saved"] for record in records] == [["out/clip.mp4"]] * 3
+
+
+def test_a_page_is_told_what_this_run_added(predict):
+    for number in (1, 0):
+        says = f"wrote {number} record{'s' * (not number)} to the page page/index.html"
+        predict("a.png --resume run.jsonl --report page", says=says)
