@@ -52,7 +52,7 @@ def named(place):
 
 
 def test_a_run_says_where_its_page_is(run, tmp_path):
-    assert "detcli: wrote a page of 7 records: page/index.html\n" in run.stderr
+    assert "detcli: wrote 7 records to the page page/index.html\n" in run.stderr
     assert len(pages.entries(tmp_path / "page")) == 7
     (about,) = pages.runs(tmp_path / "page")
     facts = dict(about["facts"])
