@@ -101,7 +101,7 @@ class Run:
 
     def watcher(self) -> Watcher:
         """What adds to records."""
-        return Watcher(self.watched, self.config.settings.region, self.detector.confidence)
+        return Watcher(self.watched, self.config.settings, self.detector.confidence)
 
     def identity(self) -> dict[str, Any]:
         """What detections depend on, as it was settled when the model was opened; see `settings`.

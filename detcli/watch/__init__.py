@@ -10,11 +10,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from detcli.core.config import Watched
+from detcli.core.config import Settings, Watched
 from detcli.core.detections import Detections
 from detcli.core.geometry import Picture
 from detcli.core.record import Record
-from detcli.core.values import Shape
 
 # Adds to a record, given its picture and detections.
 WatchStep = Callable[[Record, Picture, Detections], Record]
@@ -26,7 +25,7 @@ class Watcher:
     def __init__(
         self,
         watched: Watched,
-        region: Shape | None = None,
+        settings: Settings | None = None,
         confidence: npt.NDArray[np.float32] | None = None,
     ) -> None:
         """Begin; detections that reach the confidence of their class, `(C,)`, need not be read."""
@@ -34,7 +33,7 @@ class Watcher:
         if watched.read:
             from detcli.watch.codes import Codes, TrackTexts
 
-            self._steps.append(Codes(region, confidence).add)
+            self._steps.append(Codes(settings or Settings(), confidence).add)
         if watched.track is not None:
             from detcli.watch.scene import Tracks
 

@@ -24,11 +24,12 @@ import numpy as np
 import numpy.typing as npt
 import zxingcpp
 
+from detcli.core.config import Settings
 from detcli.core.detections import Detections, Symbol
 from detcli.core.geometry import Picture, overlap
 from detcli.core.opencv import cv2
 from detcli.core.record import Record
-from detcli.core.values import Shape
+from detcli.model.contract import class_ids
 from detcli.sink.folder import PerClip
 
 Grey = npt.NDArray[np.uint8]
@@ -80,21 +81,20 @@ LIGHTER = (np.sqrt(np.arange(256) / 255) * 255).astype(np.uint8)
 class Codes:
     """Reads the symbols in pictures.
 
-    Pictures have to be at full size. Only a region of them is read, if there is one. Detections
-    that do not exceed the confidence of their class, `(C,)`, are left out if they cannot be read.
+    Pictures have to be at full size. Of the settings, the region, the classes and `max_det` count.
+    Detections that do not exceed the confidence of their class, `(C,)`, are left out if they cannot
+    be read.
     """
 
-    def __init__(
-        self, region: Shape | None = None, confidence: npt.NDArray[np.float32] | None = None
-    ) -> None:
-        self._region, self._confidence = region, confidence
+    def __init__(self, settings: Settings, confidence: npt.NDArray[np.float32] | None) -> None:
+        self._settings, self._confidence = settings, confidence
 
     def add(self, record: Record, picture: Picture, found: Detections) -> Record:
         """The record with what its detections say, and with symbols that only reading found."""
         grey = as_grey(cv2.cvtColor(picture.pixels, cv2.COLOR_BGR2GRAY))
         whole, part = np.eye(2, 3), grey
-        if self._region is not None:
-            left, top, right, bottom = self._region.area(picture.size)
+        if (region := self._settings.region) is not None:
+            left, top, right, bottom = region.area(picture.size)
             whole[:, 2], part = (-left, -top), grey[top:bottom, left:right]
         sure = np.ones(len(found), bool)
         if self._confidence is not None:
@@ -119,8 +119,7 @@ class Codes:
         for row in np.flatnonzero(sure).tolist():
             symbols[row] = symbols[row] or _locate(grey, found[row])
         found = _kept(replace(found, symbols=symbols), sure)
-        found = with_others(found, loose)
-        return replace(record, detections=found)
+        return replace(record, detections=_with_others(found, loose, self._settings))
 
 
 def _is_contradicted(grey: Grey, bars: Symbol) -> bool:
@@ -468,12 +467,16 @@ def _smallest(dictionary: str, number: int) -> str:
     return f"{kind}_{next(size for size in SIZES if number < size)}"
 
 
-def with_others(found: Detections, symbols: Iterable[Symbol]) -> Detections:
-    """Detections with symbols of which they have none, if the model has a class for these.
+def _with_others(found: Detections, symbols: list[Symbol], settings: Settings) -> Detections:
+    """Detections with symbols of which they have none, of the wanted classes, up to `max_det`.
 
     What could be read is there for certain: the score is 1.
     """
-    new = [one for one in symbols if one.class_name in found.names]
+    names = found.names
+    wanted = class_ids(settings.classes, names) or range(len(names))
+    new = [one for one in symbols if one.class_name in {names[index] for index in wanted}]
+    if len(found) <= settings.max_det:  # of tiles, each may have as many
+        del new[settings.max_det - len(found) :]
     if not new:
         return found
     assert found.symbols is not None  # noqa: S101 - of Codes
@@ -481,7 +484,7 @@ def with_others(found: Detections, symbols: Iterable[Symbol]) -> Detections:
         found,
         xyxy=np.insert(found.xyxy, 0, [*map(_around, new)], axis=0),
         score=np.insert(found.score, 0, np.ones(len(new))),
-        class_id=np.insert(found.class_id, 0, [found.names.index(one.class_name) for one in new]),
+        class_id=np.insert(found.class_id, 0, [names.index(one.class_name) for one in new]),
         symbols=np.insert(
             found.symbols, 0, np.fromiter((replace(one, confirmed=True) for one in new), np.object_)
         ),

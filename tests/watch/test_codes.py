@@ -12,7 +12,7 @@ import pytest
 import zxingcpp
 from sample_records import failure, feed, picture
 
-from detcli.core.config import Watched
+from detcli.core.config import Settings, Watched
 from detcli.core.detections import Detections
 from detcli.core.files import AtomicFile
 from detcli.core.geometry import Picture
@@ -74,9 +74,9 @@ def seen(pixels, boxes=(), classes=(), names=NAMES):
     return replace(picture(), picture=Picture.whole(pixels), detections=found)
 
 
-def read(record):
+def read(record, settings=None):
     """The record with symbols."""
-    return Watcher(Watched(read=True))(record)
+    return Watcher(Watched(read=True), settings)(record)
 
 
 def rows(record):
@@ -123,6 +123,25 @@ def test_what_only_reading_finds_is_a_detection_too():
     assert record.detections.score.tolist() == pytest.approx([1, 0.9])
     assert np.abs(record.detections.xyxy[0] - unknown).max() <= 6
     assert texts(read(seen(pixels, [[0, 0, 9, 9]], ["cat"], names=("cat",)))) == [None]
+
+
+@pytest.mark.parametrize(
+    ("settings", "boxes", "left"),
+    [
+        (Settings(classes=("aztec",)), 1, ["0", "2"]),
+        (Settings(classes=(0, "aztec")), 1, ["0", "1", "2"]),
+        (Settings(max_det=1), 1, ["0"]),
+        (Settings(max_det=2), 1, ["0", "1"]),
+        (Settings(max_det=2), 3, ["0", "1", "2", None, None]),  # of tiles, each may have two
+    ],
+)
+def test_what_only_reading_finds_obeys_the_settings(settings, boxes, left):
+    pixels = canvas(400, 1200)
+    ways = ("QRCode", "QRCode", "Aztec")
+    known, *_ = (put(pixels, symbol(f"{n}", ways[n]), 60 + 400 * n, 100) for n in range(3))
+    empty = [[0, 9 * n, 9, 9 * n + 9] for n in range(boxes - 1)]
+    record = seen(pixels, [known, *empty], ["qr_code"] * boxes)
+    assert sorted(texts(read(record, settings)), key=str) == left
 
 
 def test_nothing_is_read_where_nothing_is():
@@ -269,7 +288,7 @@ def test_records_without_reading_are_as_they_were():
 
 def watch(record, least=0.5):
     """The rows that reading leaves where detections must exceed a confidence."""
-    step = Watcher(Watched(read=True), None, np.full(len(NAMES), least, np.float32))
+    step = Watcher(Watched(read=True), confidence=np.full(len(NAMES), least, np.float32))
     return rows(step(record))
 
 

@@ -35,6 +35,16 @@ def test_every_format_says_what_is_on_the_demonstration_picture(predict, tmp_pat
     ]
 
 
+def test_what_reading_adds_obeys_classes_and_max_det(predict):
+    """Without the limits, the detector finds all that zxing-cpp reads on the picture."""
+    for options in ("--classes barcode", "--max-det 1", "--max-det 1 --classes 3"):
+        command = f"{DEMO} -m codes --device cpu {options}"
+        plain, found = (
+            predict(command + read).records[0]["detections"] for read in ("", " --read")
+        )
+        assert [one["x1"] for one in found] == [one["x1"] for one in plain]
+
+
 @pytest.mark.parametrize("options", ["--read --fast-decode", "--zone all=0,0,1,0,1,1,0,1"])
 def test_parts_in_parquet_are_as_in_one_run(options, in_shards):
     """Also where symbols are read, which takes pictures at full size."""
