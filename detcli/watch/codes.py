@@ -224,7 +224,10 @@ def _more_markers(part: "_Cut", symbols: Iterable[Symbol | None]) -> Iterator[Sy
         or (name.endswith("_1000") and name.removesuffix("1000") in kinds)
     ]
     for symbol in markers(part, tuple(asked or DICTIONARIES)):
-        if symbol_in(_around(symbol), known) is None:
+        modules = _dictionary(symbol.symbology).markerSize + 2  # a side, with the border
+        # Of fewer pixels than modules nothing can be read: chance took them for a marker.
+        is_large = cv2.contourArea(symbol.corners.astype(np.float32)) >= modules**2
+        if is_large and symbol_in(_around(symbol), known) is None:
             yield symbol
 
 
@@ -455,8 +458,11 @@ def _marker_detector(dictionaries: tuple[str, ...]) -> Any:  # noqa: ANN401 - of
     """OpenCV's detector of markers of some dictionaries."""
     settings = cv2.aruco.DetectorParameters()
     settings.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_SUBPIX
-    known = [cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, name)) for name in dictionaries]
-    return cv2.aruco.ArucoDetector(known, settings)
+    return cv2.aruco.ArucoDetector([*map(_dictionary, dictionaries)], settings)
+
+
+def _dictionary(name: str) -> Any:  # noqa: ANN401 - of OpenCV
+    return cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, name))
 
 
 def _smallest(dictionary: str, number: int) -> str:

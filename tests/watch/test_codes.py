@@ -326,6 +326,18 @@ def test_markers_of_a_board_that_were_not_detected_are_added():
 
 
 @pytest.mark.parametrize(
+    ("dictionary", "side", "added"),
+    [("4X4_50", 6, 1), ("4X4_50", 5.9, 0), ("ARUCO_ORIGINAL", 6.9, 0), ("ARUCO_ORIGINAL", 7, 1)],
+)
+def test_no_marker_of_fewer_pixels_than_modules_is_added(dictionary, side, added, monkeypatch):
+    corners = np.array([[0, 0], [side, 0], [side, side], [0, side]]) + 50
+    small = codes.Symbol("23", f"DICT_{dictionary}", b"", corners, "aruco")
+    monkeypatch.setattr(codes, "markers", lambda *_: iter([small]))
+    found = rows(read(seen(canvas(), [[200, 200, 300, 300]], ["aruco"])))
+    assert sum(row.get("confirmed", False) for row in found) == added
+
+
+@pytest.mark.parametrize(
     ("said", "wanted"), [((b"1", b"1"), b"1"), ((b"1", b"2"), None), ((b"1",), None)]
 )
 def test_bars_below_the_confidence_are_read_twice(said, wanted, monkeypatch):
