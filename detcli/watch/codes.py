@@ -58,6 +58,7 @@ SLACK = 0.1  # of a box's sides, by which the middle of a symbol may lie outside
 
 BINARIZERS = (zxingcpp.Binarizer.LocalAverage, zxingcpp.Binarizer.GlobalHistogram)
 TEXTS = {zxingcpp.ContentType.Text, zxingcpp.ContentType.GS1, zxingcpp.ContentType.ISO15434}
+EOT = "\x04"  # ends a message; the separators before it are white space to Python
 
 # The largest of each kind, those with the most bits first: they hardly take one for another.
 DICTIONARIES = (
@@ -274,13 +275,19 @@ def read(
         at = code.position
         ends = (at.top_left, at.top_right, at.bottom_right, at.bottom_left)
         corners = part.in_picture(np.array([(end.x, end.y) for end in ends], np.float64))
-        text = code.text if code.content_type in TEXTS else None
+        text = code.text if code.content_type in TEXTS else _plain(code.bytes)
         name, kind = str(code.format), str(code.symbology)
         class_name = CLASSES.get(name) or CLASSES.get(kind, LINEAR)
         if not broken:
             yield Symbol(text, name, bytes(code.bytes), corners, class_name)
         elif not code.valid:
             yield Symbol(None, "", b"", corners, class_name)
+
+
+def _plain(content: bytes) -> str | None:
+    """The text that zxing-cpp calls binary for its separators, as in driving licences."""
+    text = content.decode(errors="surrogateescape")
+    return text if all(one.isprintable() or one.isspace() or one == EOT for one in text) else None
 
 
 def symbol_in(box: npt.NDArray[np.float32], symbols: Iterable[Symbol]) -> Symbol | None:

@@ -218,8 +218,17 @@ def test_a_dictionary_is_the_smallest_that_has_the_marker():
             assert np.array_equal(smaller, known[-1][:size])
 
 
-def test_content_that_is_no_text_is_in_base64():
-    content = bytes(range(128, 160))
+@pytest.mark.parametrize("way", ["QRCode", "PDF417", "DataMatrix"])
+def test_separators_do_not_make_a_text_binary(way):
+    content = "@\n\x1e\rANSI \x1f 62é\x1dEnd\x1e\x04"
+    record, _ = one_of("", WAYS[way][0], symbol(content.encode(), way))
+    (row,) = rows(read(record))
+    assert (row["text"], "bytes" in row) == (content, False)
+    assert json.loads(json.dumps(row)) == row
+
+
+@pytest.mark.parametrize("content", [bytes(range(128, 160)), b"abc\0", b"\x1b[2J"])
+def test_content_that_is_no_text_is_in_base64(content):
     (row,) = rows(read(one_of(content)[0]))
     assert row["text"] is None
     assert base64.b64decode(row["bytes"]) == content
