@@ -360,6 +360,7 @@ SYNONYMS = (
     {"couch", "sofa"},
     {"tv", "television", "tvmonitor"},
     {"cell phone", "phone", "mobile"},
+    {"aruco", "apriltag", "marker"},
 )
 """What classes are called besides, by people and in other data."""
 

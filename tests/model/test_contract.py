@@ -118,6 +118,7 @@ def test_names_tell_how_many_classes_rows_have_that_do_not_show_it():
         ("Car", "car"),
         ("bike", "bicycle"),
         ("phone", "cell phone"),
+        ("AprilTag", "aruco"),
         ("cars", "car"),
         ("bicyle", "bicycle"),
         ("hat", ""),  # not cat
@@ -125,8 +126,8 @@ def test_names_tell_how_many_classes_rows_have_that_do_not_show_it():
     ],
 )
 def test_a_class_is_suggested_by_meaning_or_not_at_all(wanted, meant):
-    names = ("apple", "person", "bicycle", "cell phone", "car", "cat")
+    names = ("apple", "person", "bicycle", "cell phone", "car", "cat", "aruco")
     with pytest.raises(UsageError, match=f"no class '{wanted}'") as error:
         class_ids([wanted], names)
-    expected = f"did you mean {meant}?" if meant else "its 6 classes are: apple,"
+    expected = f"did you mean {meant}?" if meant else "its 7 classes are: apple,"
     assert error.value.hint.startswith(expected)
