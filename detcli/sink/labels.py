@@ -207,9 +207,9 @@ ID_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2
 class CocoIds:
     """The COCO ids of pictures and classes, taken from their names or from an `instances.json`.
 
-    A picture named by a number, like COCO's 000000000009.jpg, has that id; any other has its place
-    among the inputs, from 1. Where an earlier picture has this id, its place is counted from 10^18,
-    which no name reaches. Classes have COCO's ids if all of COCO's 80 are among them, else their
+    A picture named by a number, like COCO's 000000000009.jpg, has that id; any other has the number
+    of its record, from 1. Where an earlier picture has this id, that is counted from 10^18, which
+    no name reaches. Classes have COCO's ids if all of COCO's 80 are among them, else their
     own. With a file, pictures have its ids by file name, and classes by name; if it has no
     categories, these have their usual ids.
 

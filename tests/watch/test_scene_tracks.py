@@ -237,13 +237,14 @@ def test_who_passes_in_front_of_another_keeps_the_number(tracker):
     assert after[0] == 2
 
 
-def test_a_low_score_goes_on_with_a_track_but_begins_none():
-    rng, follow = np.random.default_rng(0), watch(conf=0.9)
+@pytest.mark.parametrize(("tracker", "end"), [("bytetrack", 8), ("botsort", 8), ("ocsort", 4)])
+def test_a_low_score_begins_no_track_and_goes_on_with_one_but_in_ocsort(tracker, end):
+    rng, follow = np.random.default_rng(0), watch(tracker, conf=0.9)
     for number in range(8):
         record = seen(number, rng, missed=0, count=1)
         score = np.float32([0.95 if 2 <= number < 4 else 0.4])
         record = follow(replace(record, detections=replace(record.detections, score=score)))
-        assert record.detections.track_id.tolist() == [-1 if number < 3 else 1], number
+        assert record.detections.track_id.tolist() == [1 if 3 <= number < end else -1], number
 
 
 number = st.one_of(st.floats(-1e4, 1e4, width=32), st.sampled_from([0.0, 3e38, -3e38, 1e-30]))
