@@ -69,7 +69,6 @@ DICTIONARIES = (
 # Markers in the dictionaries of a kind, of which each begins with the smaller one.
 SIZES = (50, 100, 250, 1000)
 
-
 # Pixels a picture that are read on rungs and below the confidence: no clock, so that a busy
 # machine reads the same. About 0.4 seconds.
 EFFORT = 4 << 20
@@ -217,14 +216,10 @@ def _locate(grey: Grey, one: Detections) -> Symbol | None:
 def _more_markers(part: "_Cut", symbols: Iterable[Symbol | None]) -> Iterator[Symbol]:
     """Markers of a whole picture that no detection has, of the dictionaries that were read."""
     known = [one for one in symbols if one is not None and one.class_name == MARKERS]
-    kinds = {one.symbology.removesuffix(one.symbology.rpartition("_")[2]) for one in known}
-    asked = [
-        name
-        for name in DICTIONARIES
-        if any(name == one.symbology for one in known)
-        or (name.endswith("_1000") and name.removesuffix("1000") in kinds)
-    ]
-    for symbol in markers(part, tuple(asked or DICTIONARIES)):
+    said = {one.symbology for one in known}
+    said |= {f"{name.rpartition('_')[0]}_{SIZES[-1]}" for name in said}
+    asked = tuple(name for name in DICTIONARIES if name in said)
+    for symbol in markers(part, asked or DICTIONARIES):
         modules = _dictionary(symbol.symbology).markerSize + 2  # a side, with the border
         # Of fewer pixels than modules nothing can be read: chance took them for a marker.
         is_large = cv2.contourArea(symbol.corners.astype(np.float32)) >= modules**2
