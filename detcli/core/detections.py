@@ -224,6 +224,8 @@ class Detections:
     ) -> list[Fields]:
         """COCO results: `{"image_id", "category_id", "bbox": [x, y, width, height], "score"}`.
 
+        Nothing is rounded, as a figure of an evaluation can depend on the last digit.
+
         Args:
             image_id: The picture's id in `instances.json`.
             category_id: The category of a class id, given all names, or None to leave the class
@@ -232,14 +234,13 @@ class Detections:
         """
         rows = []
         for box, score, class_id, _ in self:
-            left, top, right, bottom = (round(side, 2) for side in box.tolist())
+            left, top, right, bottom = box.tolist()
             if (category := category_id(class_id, self.names)) is not None:
-                sides = left, top, right - left, bottom - top
                 rows.append({
                     "image_id": image_id,
                     "category_id": category,
-                    "bbox": [round(side, 2) for side in sides],  # the numbers of records
-                    "score": round(score, 6),
+                    "bbox": [left, top, right - left, bottom - top],
+                    "score": score,
                 })  # fmt: skip
         return rows
 

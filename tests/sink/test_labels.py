@@ -15,7 +15,6 @@ from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.files import AtomicFile, StandardOutput
 from detcli.core.geometry import Picture
-from detcli.core.record import box_of
 from detcli.model.contract import class_names
 from detcli.sink.folder import OutputFolder
 from detcli.sink.labels import (
@@ -60,16 +59,16 @@ def test_one_line_per_box_with_centre_and_size_in_fractions(labels):
     assert labels(found("a.jpg"))["a.txt"] == ""  # earlier labels are replaced
 
 
-def test_coco_results_have_the_numbers_of_records(tmp_path, random):
-    """So that what they are worth is the same."""
+def test_coco_results_have_every_digit(tmp_path, random):
+    """So that another evaluator gives the same figures."""
     rows = np.column_stack([random.uniform(-9, 900, (50, 4)), random.uniform(0, 1, 50), [2] * 50])
     one = found("5.jpg", *rows)
     feed(CocoSink(AtomicFile(tmp_path / "coco.json"), CocoIds()), one)
     results = json.loads((tmp_path / "coco.json").read_text())
-    for result, fields in zip(results, one.to_json()["detections"], strict=True):
-        x1, y1, x2, y2 = box_of(fields)
-        assert result["bbox"] == pytest.approx([x1, y1, x2 - x1, y2 - y1], abs=1e-9)
-        assert result["score"] == fields["score"]
+    corners = one.detections.xyxy.astype(float)
+    corners[:, 2:] -= corners[:, :2]
+    assert [result["bbox"] for result in results] == corners.tolist()
+    assert [result["score"] for result in results] == one.detections.score.tolist()
 
 
 def test_labels_end_at_the_edges_of_the_picture(labels, random):
@@ -126,9 +125,9 @@ def results(tmp_path):
 
 
 def test_one_element_per_detection(results):
-    record = found("5.jpg", (1.5, 2.25, 4.5, 9, 0.51239, 2))
+    record = found("5.jpg", (1.5, 2.25, 4.5, 9, 0.625, 2))
     one, other = json.loads(results(record, picture(count=0), frame(3, count=1)).read_text())
-    box = {"image_id": 5, "category_id": 2, "bbox": [1.5, 2.25, 3, 6.75], "score": 0.51239}
+    box = {"image_id": 5, "category_id": 2, "bbox": [1.5, 2.25, 3, 6.75], "score": 0.625}
     assert one == box
     assert other["image_id"] == 4  # the place of the frame
     assert json.loads(results(reduced(record)).read_text()) == [box]

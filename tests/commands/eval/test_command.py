@@ -3,15 +3,13 @@
 import json
 import shlex
 import sys
-from pathlib import Path
 
 import cv2
-import hotcoco
 import numpy as np
 import pytest
 from colour_model import NAMES
-from json_lines import lines
-from labelled import MIXED, Scene, edit_json, write_coco, write_json, write_yolo
+from comparisons import figures, pycocotools
+from labelled import MIXED, Scene, edit_json, write_coco, write_yolo
 from report_schemas import validator
 
 
@@ -72,31 +70,18 @@ def test_eval_saves_the_same_results_as_predict(evaluate, invoke, make_model, tm
     assert json.loads(saved.read_text()) == json.loads(other.read_text()) != []
 
 
-def test_ap_from_records_is_ap_from_coco_results(invoke, make_model, tmp_path, random):
-    """On noise, where the scores of hundreds of boxes differ in the fourth digit."""
+def test_pycocotools_repeats_the_figures(evaluate, tmp_path, random):
+    """On noise, where the scores of hundreds of boxes differ in the seventh digit."""
     boxes = [(NAMES[x % 3], 8 * x, 8 * y, 8, 8) for x in range(8) for y in range(0, 8, 2)]
-    data = write_coco(tmp_path, [Scene([], boxes) for _ in range(4)])
+    data, results = write_coco(tmp_path, [Scene([], boxes) for _ in range(4)]), tmp_path / "r.json"
     for path in (tmp_path / "images").iterdir():
         cv2.imwrite(str(path), random.integers(112, 117, (64, 64, 3)).astype(np.uint8))
-    results, records = tmp_path / "results.json", tmp_path / "all.jsonl"
-    written = ["-o", records, "--save-coco", results, "--coco-images", data, "-q"]
-    options = ["--model", make_model(), "--conf", "0.001", "--device", "cpu"]
-    assert invoke("predict", tmp_path / "images", *options, *written).returncode == 0
-    converted = write_json(tmp_path / "converted.json", [
-        {"image_id": int(Path(record["source"]).stem), "category_id": 11 + one["class_id"],
-         "bbox": [one["x1"], one["y1"], one["x2"] - one["x1"], one["y2"] - one["y1"]],
-         "score": one["score"]}
-        for record in lines(records.read_text()) for one in record["detections"]
-    ])  # fmt: skip
-    truth, figures = hotcoco.COCO(str(data)), []
-    for file in (results, converted):
-        evaluation = hotcoco.COCOeval(truth, truth.load_res(str(file)), "bbox")
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-        figures.append([*evaluation.stats])
-    assert figures[0] == figures[1]
-    assert 0 < figures[0][0] < 1
+    report, _ = evaluate(data, "--save-coco", results)
+    truth, found = json.loads(data.read_bytes()), json.loads(results.read_bytes())
+    images, categories = ([one["id"] for one in truth[key]] for key in ("images", "categories"))
+    evaluation = pycocotools(images, categories, truth["annotations"], found)
+    assert [*report["metrics"].values()] == figures(evaluation.stats)
+    assert 0 < report["metrics"]["map50_95"] < 1
 
 
 def test_unreadable_pictures_are_left_out_and_listed(evaluate, tmp_path):
