@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from detcli.core.errors import DetcliError, DetcliNote, DetcliWarning, SourceError
+from detcli.core.errors import DetcliError, DetcliNote, DetcliWarning
 from detcli.core.text import (
     is_terminal,
     kind_of,
@@ -148,13 +148,13 @@ def process_error(exit_code: int, stderr: str) -> DetcliError:
 def tell(counts: "Counts", *, quiet: bool) -> None:
     """Say the errors and warnings of inputs, a line each, and take them out; at most `MOST_TOLD`.
 
-    If quiet, only those inputs are named that cannot be found or read.
+    If quiet, only errors are said.
     """
     for source, message in counts.messages:
         hint, of = "", "warning"
         if isinstance(message, DetcliError):
             hint, of = f"; hint: {message.hint}" if message.hint else "", type(message).__name__
-        if quiet and not isinstance(message, SourceError):
+        elif quiet:
             continue
         counts.told[kind_of(str(message), of)] += 1
         if counts.told.total() <= MOST_TOLD:

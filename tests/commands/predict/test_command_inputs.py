@@ -119,13 +119,13 @@ def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
     assert run(copy)[0] == [str(copy)]
 
 
-def test_quiet_runs_name_inputs_that_are_not_there(detcli, make_model, make_picture, tmp_path):
-    torn = tmp_path / "torn.png"
-    torn.write_bytes(b"no picture")
-    done = detcli("predict", "none.png", "", torn, make_picture("a.png"), "-q", "-m", make_model())
+@pytest.mark.parametrize("output", ["", "-o a.csv", "--save out --format labelstudio"])
+def test_quiet_runs_name_inputs_that_cannot_be_read(predict, tmp_path, output):
+    (tmp_path / "zero.png").touch()
+    done = predict(f"none.png '' zero.png a.png -q {output}", code=3)
     missing = "detcli: {}: no such file; hint: check the path\n"
-    assert done.stderr == missing.format("none.png") + missing.format("''")
-    assert done.returncode == 3
+    empty = "detcli: zero.png: empty; hint: fetch or copy the file again\n"
+    assert done.stderr == missing.format("none.png") + missing.format("''") + empty
 
 
 @pytest.mark.usefixtures("shards_here")

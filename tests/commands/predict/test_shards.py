@@ -231,7 +231,7 @@ def test_a_missing_picture_that_comes_is_the_same_input(shards, invoke):
 
 @pytest.mark.parametrize("output", ["boxes/", "boxes.jsonl"])
 def test_beyond_twenty_failures_are_counted(shards, predict, output):
-    """Each of the first ones is a line, also with --quiet as far as that names any."""
+    """Each of the first ones is a line, also with --quiet."""
     for number in range(10, 50):
         (shards.pictures / f"{number:04}.png").touch()
     done = predict(f"pics -o {output}", code=3)
