@@ -215,7 +215,8 @@ def gather(
 ) -> dict[str, Given]:
     """What a command's options are given: on the line, else in a variable, else in the file.
 
-    What is not on the line, and needs an option that is not given, is for other runs: it goes.
+    What is not on the line goes where it needs an option that is not given, and so is for other
+    runs, or where what is on the line contradicts it.
     """
     file, found = str(defaults_file()), dict[str, Given]()
     for name, row in taken.items():
@@ -225,9 +226,10 @@ def gather(
             if value is not None and value != ():
                 found[name] = Given(value, origin)
                 break
+    typed = {name: one.value for name, one in found.items() if one.origin == LINE}
     for name, one in [*found.items()]:  # in the order of rows: what one needs comes before it
         row = taken[name]
-        if one.origin != LINE and (row.unmet(found) or row.yields in found):
+        if one.origin != LINE and (row.unmet(found) or row.gives_way(typed)):
             del found[name]
     return found
 

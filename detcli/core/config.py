@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from detcli.core import frozen
@@ -20,6 +20,7 @@ from detcli.core.opencv import MAX_PIXELS
 from detcli.core.options import check_values, flat, option, panel, require_partners, rows
 from detcli.core.values import (
     BLUR_MARGIN,
+    SUFFIXES,
     Actors,
     BoxFormat,
     Format,
@@ -101,6 +102,7 @@ class Inputs:
         "--vid-stride N",
         "Process every Nth frame of a video.",
         range=(1, None),
+        yields={"every": bool},
         other_names="stride skip",
     )
     every: float | None = option(
@@ -443,7 +445,7 @@ class Writing:
         f"--format {'|'.join(Format)}",
         "Default: by the suffix of --output, else table on a terminal and jsonl in a pipe.",
         common=True,
-        yields="resume",
+        yields={"resume": bool, "output": lambda name: PurePath(name).suffix.lower() in SUFFIXES},
     )
     output: str | None = option(
         None,
@@ -451,6 +453,7 @@ class Writing:
         "Write records to this file or s3:// object; - is standard output. With a / at the end it "
         "is a folder for a run in shards.",
         common=True,
+        yields={"resume": bool},
     )
     resume: Path | None = place(
         "--resume FILE",
@@ -542,6 +545,12 @@ class Writing:
         "--report-link",
         "Show picture files on the page where they are, in full size, in place of copies.",
         needs={"report": "name a folder for the page"},
+        excludes={  # and not the other way: --blur as a default never gives way
+            "blur": (
+                "--blur would hide nothing in the files that --report-link shows",
+                "leave out --report-link: copies are blurred",
+            )
+        },
     )
     provenance: bool = option(
         False,
@@ -558,12 +567,6 @@ class Writing:
         "or shown: person,car. Records keep their boxes.",
         separator=",",
         needs={"save save_crops save_dataset report show read": WHERE},
-        excludes={
-            "report_link": (
-                "--blur would hide nothing in the files that --report-link shows",
-                "leave out --report-link: copies are blurred",
-            )
-        },
         other_names="anonymize hide",
     )
     blur_with: Hiding = option(
@@ -688,7 +691,6 @@ class Messages:
         "Print only fatal errors, and inputs that cannot be read, on stderr.",
         common=True,
         excludes={"verbose": ("--quiet and --verbose are mutually exclusive", "leave one out")},
-        yields="verbose",
     )
     verbose: int = option(0, "-v, --verbose", "Print more; -vv adds tracebacks.")
 

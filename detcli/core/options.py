@@ -48,7 +48,8 @@ class Option:
     # Options, each with a hint; of several, with spaces between them, one is enough.
     needs: Mapping[str, str] = field(default_factory=dict)
     excludes: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # an error and its hint
-    yields: str = ""  # an option that, once given, makes a default of this one pointless
+    # Options, and which values of theirs, once typed, make a default of this one pointless.
+    yields: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
     name: str = ""  # of the field; this and what follows is filled in by `placed`
     type: Any = None
     default: Any = None
@@ -58,6 +59,11 @@ class Option:
         """What it needs and is not given: options of which one is enough, and the hint."""
         wanted = [(names.split(), hint) for names, hint in self.needs.items()]
         return [(names, hint) for names, hint in wanted if {*names}.isdisjoint(given)]
+
+    def gives_way(self, typed: Mapping[str, Any]) -> bool:
+        """Whether a default of it does, to options on the line, by name."""
+        held = {**dict.fromkeys(self.excludes, bool), **self.yields}
+        return any(name in typed and is_reason(typed[name]) for name, is_reason in held.items())
 
     @property
     def names(self) -> list[str]:

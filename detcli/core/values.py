@@ -102,6 +102,9 @@ class Format(StrEnum):
     LABELSTUDIO = "labelstudio", Traits("detcli.sink.labels.LabelStudioSink")
 
 
+SUFFIXES = {suffix: one for one in Format for suffix in one.traits.suffixes}
+
+
 class Tracker(StrEnum):
     """A tracker of Roboflow's `trackers`."""
 

@@ -29,7 +29,7 @@ from detcli.core.files import AppendedFile, AtomicFile, DirectFile, StandardOutp
 from detcli.core.interrupts import interrupts
 from detcli.core.record import OPTIONAL_FIELDS, SettingsJson
 from detcli.core.text import is_pipe, is_terminal
-from detcli.core.values import Format, Target
+from detcli.core.values import SUFFIXES, Format, Target
 from detcli.model.contract import class_ids
 from detcli.sink.protocol import Output, RecordSink, Sink
 from detcli.source.loading import Item
@@ -296,9 +296,6 @@ def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
         output = open_file(destination.target)
     records: Sink = open_record_sink(destination.format, output, optional)
     return [*sinks, records, *windows], lambda _: False
-
-
-SUFFIXES = {suffix: one for one in Format for suffix in one.traits.suffixes}
 
 
 def open_target(target: Target) -> AtomicFile | DirectFile:

@@ -246,10 +246,38 @@ def test_a_default_without_what_it_needs_is_for_other_runs(write):
     assert (given("a.jpg")["blur"], given("a.jpg")["blur_with"]) == ([], "blur")
     assert given("a.jpg", "--show")["blur_with"] == "fill"
     assert given("a.jpg", "-v")["quiet"] is False
-    write('output = "boxes.csv"')
-    with pytest.raises(UsageError, match="mutually exclusive") as caught:
+    write('save-coco = "coco.json"')
+    with pytest.raises(UsageError, match="this run only") as caught:
         given("a.jpg", "--resume", "j")
-    assert caught.value.hint == f"leave out --output (--output is from {write.path})"
+    assert caught.value.hint.endswith(f"(--save-coco is from {write.path})")
+
+
+@pytest.mark.parametrize(
+    ("default", "line", "left"),
+    [
+        ('format = "table"', "-o t.jsonl", None),
+        ('format = "csv"', "-o s3://bucket/y.JSON", None),
+        ('format = "csv"', "-o out", "csv"),
+        ('format = "csv"', "-o y.json --format table", "table"),
+        ('format = "parquet"', "-o parts/", "parquet"),
+        ("vid-stride = 2", "--every 5s", 1),
+        ('every = "5s"', "--vid-stride 2", None),
+        ('output = "x.csv"', "--resume j", None),
+        ('resume = "j"', "-o x.csv", None),
+        ("follow = true", "--fail-if any>0", False),
+        ("report-link = true", "--report p --blur person", False),
+    ],
+)
+def test_a_default_gives_way_to_what_contradicts_it_on_the_line(write, default, line, left):
+    write(default)
+    name = default.partition(" ")[0].replace("-", "_")
+    assert given("a.jpg", *line.split())[name] == left
+
+
+def test_what_a_default_hides_is_never_shown(write):
+    write('blur = "person"')
+    with pytest.raises(UsageError, match="would hide nothing"):
+        given("a.jpg", "--report", "p", "--report-link")
 
 
 def test_what_is_typed():

@@ -75,7 +75,7 @@ def test_one_name_for_all():
 def test_rules_name_options():
     for row in ROWS.values():
         wanted = [name for names in row.needs for name in names.split()]
-        assert {*wanted, *row.excludes, *filter(None, [row.yields])} <= {*ROWS}, row.name
+        assert {*wanted, *row.excludes, *row.yields} <= {*ROWS}, row.name
         chained = [one for one in wanted if ROWS[one].needs]  # which `gather` drops in this order
         assert all([*ROWS].index(one) < [*ROWS].index(row.name) for one in chained), row.name
 
@@ -147,7 +147,7 @@ PAIRS = [
 def test_rules_hold_wherever_a_config_is_made(name, second, verb):
     values = {name: other(name)}
     if verb == "excludes":
-        needs = {one: other(one) for one in needed(second)}
+        needs = {one: other(one) for one in (*needed(name), *needed(second))}
         values |= {second: other(second) if second != "output" else "boxes.jsonl"} | needs
     with pytest.raises(UsageError) as caught:
         build(Config, values)
