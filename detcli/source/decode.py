@@ -78,7 +78,7 @@ _MARKER = re.compile(rb"\xff([^\x00\xff])")
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RST0-7 and SOI have no length
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG and DAC
 _SCAN, _END, _APP1 = 0xDA, 0xD9, 0xE1
-_SCAN_MARKER = b"\xff\xda"
+_SCAN_MARKER, _END_MARKER = b"\xff\xda", b"\xff\xd9"
 _EXIF = b"Exif\0\0"
 TIFF = frozenset({b"II*\0", b"MM\0*"})
 
@@ -90,7 +90,7 @@ _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 _FLOATS = (b"PF", b"Pf", b"#?R")  # how formats begin that hold floating point numbers alone
 _SCALES = (8, 4, 2)  # those with vector code in libjpeg-turbo
 
-ONLY_FIRST = "animated, and only its first frame is used; ffmpeg -i FILE NEW.mp4 makes a video"
+ONLY_FIRST = "only its first frame or page is used; magick FILE NEW.png makes a file of each"
 _GIF_FRAME = re.compile(rb"!\xf9\x04.{4}\0[,!]", re.DOTALL)  # what precedes the pixels of one
 
 MAX_SCANS = 500  # of a progressive JPEG; encoders make ten or so
@@ -140,7 +140,7 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
             if not str(error).startswith(_NO_DAMAGE):
                 damage = f"damaged: {str(error).removeprefix('Corrupt JPEG data: ')}"
     picture = _decode_by_opencv(data, options.inputs.max_pixels)
-    if data.startswith(b"GIF8") and len(_GIF_FRAME.findall(data)) > 1:
+    if _has_more(data):
         return replace(picture, warnings=(ONLY_FIRST,))
     if damage and options.inputs.strict:
         raise DecodeError(damage, "fetch it again, or leave out --strict")
@@ -187,6 +187,8 @@ def _not_a_picture(data: bytes) -> DecodeError:
     begins = "not in a known picture format"
     if data.startswith(b"%PDF"):
         begins = "a PDF"
+    elif data.startswith(JPEG) and data.rfind(_END_MARKER) <= data.rfind(_SCAN_MARKER):
+        return DecodeError("a damaged JPEG: cut off, its end is missing", "fetch it again")
     elif name := format_of(data):
         other = name == "AVIF" and not re.search(rb"avi[fs]", data[8:64])
         begins = f"starts as {'HEIC or a video' if other else name}"
@@ -268,6 +270,24 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
     check_size((image.shape[0], image.shape[1]), max_pixels)
     shown = _as_shown(image, data)
     return replace(Picture.whole(shown), is_plain=shown is image)
+
+
+def _has_more(data: bytes) -> bool:
+    """Whether there are frames or pages besides the first, in formats that say so in a header.
+
+    What cameras attach to a JPEG does not count: mostly it is a preview or a brightness map.
+    """
+    if data[:4] in TIFF:
+        with contextlib.suppress(struct.error):
+            second = {tag: value for tag, _, _, value in tiff_fields(data, 1)}
+            return bool(second) and not second.get(0xFE, 0) & 0b101  # thumbnails, masks
+    name = format_of(data)
+    return (
+        (name == "GIF" and len(_GIF_FRAME.findall(data)) > 1)
+        or (name == "PNG" and b"acTL" in data[: data.find(b"IDAT")])
+        or (name == "WebP" and data[12:16] == b"VP8X" and bool(data[20] & 2))
+        or (name == "AVIF" and b"avis" in data[8 : data[3]])
+    )
 
 
 def _as_shown(image: np.ndarray, data: bytes) -> Image:
@@ -426,12 +446,14 @@ def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
             position += max(length, 2)
 
 
-def tiff_fields(tiff: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Tag, type, length and value of the fields of a directory; a struct.error if it is cut."""
-    order = "<" if tiff.startswith(b"I") else ">"
-    (start,) = struct.unpack_from(f"{order}I", tiff, 4)
-    (count,) = struct.unpack_from(f"{order}H", tiff, start)
-    for index in range(count):
+def tiff_fields(tiff: bytes, page: int = 0) -> Iterator[tuple[int, int, int, int]]:
+    """Tag, type, length and value of a directory's fields; a struct.error if it is cut."""
+    order, end = "<" if tiff.startswith(b"I") else ">", 4
+    for _ in range(page + 1):
+        (start,) = struct.unpack_from(f"{order}I", tiff, end)
+        (count,) = struct.unpack_from(f"{order}H", tiff, start)
+        end = start + 2 + 12 * count
+    for index in range(count if start else 0):
         yield struct.unpack_from(f"{order}HHII", tiff, start + 2 + 12 * index)
 
 
