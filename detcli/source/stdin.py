@@ -235,6 +235,8 @@ def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
 # How pictures begin that cannot be told apart in a stream: BMP, and PNM in text.
 OTHERS = (b"BM", b"P")
 HEAD = 12  # bytes at their beginning that no single one of them repeats
+_NEXT = re.compile(rb"(?s)\x89PNG\r\n\x1a\n|RIFF....WEBP|GIF8[79]a|....ftypavi[fs]")
+_NEXT_TIFF = re.compile(rb"(?s)II\*\0...\0|MM\0\*\0")  # also begins what a camera notes in others
 
 # How videos begin: MP4 and MOV but not AVIF and HEIF, Matroska, AVI, FLV, MPEG's streams.
 _VIDEO = re.compile(
@@ -263,17 +265,23 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
             yield from _split(chunks, options, progress, start)
         else:
             data = gather(chunks, options.max_bytes)
-            if data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0:  # decoders take one
-                raise DecodeError(
-                    "several pictures, but only JPEG, PNG and binary PNM can be sent as a stream",
-                    f"name files, or send JPEGs: ffmpeg {TO_JPEGS}",
-                )
+            again = data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0
+            if again or (_NEXT_TIFF if data[:4] in TIFF else _NEXT).search(data, HEAD):
+                raise _several()
             yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:
         hint = "check the program that writes to standard input"
         yield failed(STDIN, SourceError(f"cannot be read: {system_reason(error)}", hint))
     except InputError as error:
         yield failed(STDIN, error)
+
+
+def _several() -> DecodeError:
+    """The error of pictures that follow one another, of which a decoder would take the first."""
+    return DecodeError(
+        "several pictures: only JPEG, PNG or binary PNM can be a stream, and one alone of these",
+        f"name files, or send JPEGs: ffmpeg {TO_JPEGS}",
+    )
 
 
 def _refuse_videos(head: bytes) -> None:
@@ -322,6 +330,10 @@ def _split(
         progress.expect(None)
         yield from chosen(parts)
     else:  # a single file, whether complete or not, is left to the decoder
+        whole = next((part for part in parts if isinstance(part, bytes)), begin)
+        behind = bytes(begin[len(whole) :])
+        if format_of(behind) and not _VIDEO.match(behind):  # which phones attach
+            raise _several()
         yield _item(bytes(begin), options)
 
 

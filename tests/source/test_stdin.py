@@ -133,7 +133,7 @@ FILES = {
     "nothing": (b"", "empty"),
     "two bytes": (b"\xff\xd8", "not a picture"),
     "no picture": (b"hello" * 100, "not a picture"),
-    "cut": (encode(50)[:-2], "damaged"),
+    "cut": (encode(50)[:-2], "cut off"),
 }
 
 
@@ -145,8 +145,28 @@ def test_a_single_file_has_no_number(read):
         assert found == expected or expected in found, name
     for suffix in (".png", ".bmp", ".ppm"):
         assert read(encode(50, suffix)) == ([(None, 50)], 1)
-    ((_, error),), _ = read(encode(50, ".bmp") + encode(60, ".bmp"))
-    assert "only JPEG, PNG and binary PNM can be sent as a stream" in error
+
+
+@pytest.mark.parametrize(
+    "pair",
+    ["bmp bmp", "tiff tiff", "webp webp", "gif gif", "avif avif", "webp png", "png jpg", "jpg bmp",
+     "png tiff", "ppm webp", "jpg avif"],
+)  # fmt: skip
+def test_no_picture_behind_another_is_dropped(pair, read):
+    one, other = (f".{suffix}" for suffix in pair.split())
+    assert read(encode(50, one)) == ([(None, 50)], 1)
+    ((_, error),), _ = read(encode(50, one) + encode(60, other))
+    assert "only JPEG, PNG or binary PNM can be a stream" in error
+
+
+def test_what_is_within_a_picture_or_attached_to_it_is_no_other(read):
+    kinds, exif = (cv2.IMAGE_METADATA_EXIF,), np.frombuffer(b"II*\0\x08\0\0\0" + bytes(6), np.uint8)
+    grey = np.full((24, 32, 3), 50, np.uint8)
+    _, webp = cv2.imencodeWithMetadata(".webp", grey, kinds, exif[None])
+    assert b"II*\0" in webp.tobytes()
+    phone = encode(50) + b"\0\0\0\x18ftypmp42" + bytes(99)
+    for data in (webp.tobytes(), phone):
+        assert read(data) == ([(None, 50)], 1)
 
 
 @pytest.mark.parametrize(
