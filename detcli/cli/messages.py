@@ -146,10 +146,7 @@ def process_error(exit_code: int, stderr: str) -> DetcliError:
 
 
 def tell(counts: "Counts", *, quiet: bool) -> None:
-    """Say the errors and warnings of inputs, a line each, and take them out; at most `MOST_TOLD`.
-
-    If quiet, only errors are said.
-    """
+    """Say errors and, unless quiet, warnings of inputs, at most `MOST_TOLD`; take them out."""
     for source, message in counts.messages:
         hint, of = "", "warning"
         if isinstance(message, DetcliError):

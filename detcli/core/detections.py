@@ -224,8 +224,6 @@ class Detections:
     ) -> list[Fields]:
         """COCO results: `{"image_id", "category_id", "bbox": [x, y, width, height], "score"}`.
 
-        Nothing is rounded, as a figure of an evaluation can depend on the last digit.
-
         Args:
             image_id: The picture's id in `instances.json`.
             category_id: The category of a class id, given all names, or None to leave the class
@@ -240,7 +238,7 @@ class Detections:
                     "image_id": image_id,
                     "category_id": category,
                     "bbox": [left, top, right - left, bottom - top],
-                    "score": score,
+                    "score": score,  # all digits: figures of an evaluation depend on them
                 })  # fmt: skip
         return rows
 
