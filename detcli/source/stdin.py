@@ -320,18 +320,18 @@ def _split(
         if not is_stream:
             begin += chunk
             long = not chunk or len(begin) > options.max_bytes
-            is_stream = len(parts) > 1 or (bool(parts) and long)
+            is_stream = len(parts) + long > 1
         if is_stream:
             progress.expect(None)
             yield from chosen(parts)
             parts.clear()
     parts += splitter.finish()
-    if is_stream or (len(parts) > 1 and any(isinstance(part, bytes) for part in parts)):
+    whole = [part for part in parts if isinstance(part, bytes)]
+    if is_stream or (len(parts) > 1 and whole):
         progress.expect(None)
         yield from chosen(parts)
     else:  # a single file, whether complete or not, is left to the decoder
-        whole = next((part for part in parts if isinstance(part, bytes)), begin)
-        behind = bytes(begin[len(whole) :])
+        behind = bytes(begin[len(next(iter(whole), begin)) :])
         if format_of(behind) and not _VIDEO.match(behind):  # which phones attach
             raise _several()
         yield _item(bytes(begin), options)
