@@ -7,7 +7,8 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -86,24 +87,30 @@ def meta_of(name: Name) -> str | None:
     return name.meta if isinstance(name, ListedInput) else None
 
 
-def hash_of(name: Name) -> bytes:
-    """A hash of a name without its stamp: a file that has changed stays one input."""
+def hash_of(name: Name, *, stamped: bool = False) -> bytes:
+    """A hash of what a name is; if `stamped`, also of what its file was."""
     text = name if isinstance(name, str) else "\0".join(map(str, name))
+    if stamped and isinstance(name, Stamped):
+        text += f"\0{name.stamp}"
     data = text.encode("utf-8", "surrogatepass")
     # NumPy drops zeros at the end.
     return hashlib.blake2b(data, digest_size=HASH.itemsize - 1).digest() + b"."
 
 
-class Names(contextlib.AbstractContextManager["Names"]):
-    """The names of a source, in its order, each once."""
+HashOf = Callable[[Name], bytes]
 
-    def __init__(self, entries: Iterable[SourceEntry]) -> None:
+
+class Names(contextlib.AbstractContextManager["Names"]):
+    """The names of a source, in its order, each once; see `hash_of` for `stamped`."""
+
+    def __init__(self, entries: Iterable[SourceEntry], *, stamped: bool = False) -> None:
+        self.hash_of = partial(hash_of, stamped=stamped)
         self._file = temporary()
         hashes, remaining = bytearray(), map(_as_name, entries)
         try:
             while lot := [*islice(remaining, LOT)]:
                 for name in lot:
-                    hashes += hash_of(name)
+                    hashes += self.hash_of(name)
                 with temporary_file_errors():
                     self._file.write(json.dumps([*map(to_json, lot)]).encode("ascii") + b"\n")
             with temporary_file_errors():
@@ -128,7 +135,7 @@ class Names(contextlib.AbstractContextManager["Names"]):
         self._file.seek(0)
         seen = set()
         for name in (from_json(value) for lot in self._file for value in json.loads(lot)):
-            if self._again and (found := hash_of(name)) in self._again:
+            if self._again and (found := self.hash_of(name)) in self._again:
                 if found in seen:
                     continue
                 seen.add(found)
@@ -140,7 +147,7 @@ class Names(contextlib.AbstractContextManager["Names"]):
     def only(self, hashes: Hashes, names: Iterable[Name]) -> Iterator[Name]:
         """Those of some names that have one of these hashes."""
         for name in names:
-            found = np.bytes_(hash_of(name))
+            found = np.bytes_(self.hash_of(name))
             at = int(np.searchsorted(hashes, found))
             if found in hashes[at : at + 1]:
                 yield name

@@ -236,7 +236,6 @@ def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
 OTHERS = (b"BM", b"P")
 HEAD = 12  # bytes at their beginning that no single one of them repeats
 _NEXT = re.compile(rb"(?s)\x89PNG\r\n\x1a\n|RIFF....WEBP|GIF8[79]a|....ftypavi[fs]")
-_NEXT_TIFF = re.compile(rb"(?s)II\*\0...\0|MM\0\*\0")  # also begins what a camera notes in others
 
 # How videos begin: MP4 and MOV but not AVIF and HEIF, Matroska, AVI, FLV, MPEG's streams.
 _VIDEO = re.compile(
@@ -266,7 +265,8 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
         else:
             data = gather(chunks, options.max_bytes)
             again = data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0
-            if again or (_NEXT_TIFF if data[:4] in TIFF else _NEXT).search(data, HEAD):
+            # A TIFF of a camera may hold others.
+            if again or (data[:4] not in TIFF and _NEXT.search(data, HEAD)):
                 raise _several()
             yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:

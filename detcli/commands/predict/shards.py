@@ -33,7 +33,7 @@ from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import NOTE, RENEW_S, Store, open_store
 from detcli.run.shards.work import Progress, WorkRequest
 from detcli.run.shards.workers import Workers
-from detcli.source.listing import Names
+from detcli.source.listing import HASH, Names, hash_of
 from detcli.source.loading import STDIN
 from detcli.source.names import is_live
 from detcli.source.sources import SourceEntry, Sources
@@ -136,7 +136,7 @@ def begin(
         StoreError: The store cannot be read.
         OutputError: The manifest cannot be written.
     """
-    with Names(entries or ()) as names:
+    with Names(entries or (), stamped=extend) as names:
         begun = False
         if not store.exists(FIRST):
             ours = [one for one in store.names() if NAME.fullmatch(one) or PART.fullmatch(one)]
@@ -165,7 +165,7 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> O
     """Compare the names with the manifest's, and add the new ones if `extend` says so."""
     added = 0
     while True:
-        there = manifest.hashes()
+        there = manifest.hashes(names.hash_of)
         new = np.setdiff1d(names.hashes, there, assume_unique=True)
         gone = np.setdiff1d(there, names.hashes, assume_unique=True)
         sides = (("new", new, names), ("gone", gone, manifest.all_names()))
@@ -180,6 +180,8 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> O
                 "name the same inputs, or make new ones further shards with --extend",
             )
         if not len(new):
+            here = np.fromiter(map(hash_of, names), HASH)  # without stamps
+            gone = np.setdiff1d(manifest.hashes(hash_of), here)
             return OpenedRun(manifest, added, names.repeated, len(gone))
         added = len(new)
         added_names = names.only(new, names)

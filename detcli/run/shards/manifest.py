@@ -29,7 +29,7 @@ from detcli.core.errors import StoreError, UsageError, system_reason
 from detcli.core.files import temporary, temporary_file_errors
 from detcli.core.record import SettingsJson
 from detcli.run.shards.store import Store
-from detcli.source.listing import HASH, Hashes, Name, from_json, hash_of, source_of, to_json
+from detcli.source.listing import HASH, Hashes, HashOf, Name, from_json, hash_of, source_of, to_json
 
 FIRST = "_manifest.jsonl"
 NAME = re.compile(r"_?manifest(?:-([0-9]{5,18}))?\.jsonl")
@@ -159,9 +159,19 @@ class Manifest:
         first = section.first + within * section.header["shard_size"]
         return Shard(number, first, names, section.run, self._maker)
 
-    def hashes(self) -> Hashes:
+    def hashes(self, hash_of: HashOf) -> Hashes:
         """Those of all names, ascending, each once."""
         return np.unique(np.fromiter(map(hash_of, self.all_names()), HASH))
+
+    def renewed(self) -> dict[bytes, int]:
+        """The last shard of each name that an extension has again, as its file had changed."""
+        last: dict[bytes, int] = {}
+        if len(self._sections) > 1:
+            every = np.sort(np.fromiter(map(hash_of, self.all_names()), HASH))
+            again = {*every[1:][every[1:] == every[:-1]].tolist()}
+            for shard in self if again else ():
+                last |= dict.fromkeys(again & {*map(hash_of, shard.names)}, shard.number)
+        return last
 
     @property
     def next_file(self) -> str:

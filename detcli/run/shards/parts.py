@@ -24,7 +24,7 @@ from detcli.core.text import count, kind_of, shown_kinds
 from detcli.run.shards.manifest import Manifest, Shard, shortened
 from detcli.run.shards.store import Store
 from detcli.sink.text import encode
-from detcli.source.listing import Name, address_of, as_it_is, meta_of, source_of
+from detcli.source.listing import Name, address_of, as_it_is, hash_of, meta_of, source_of
 from detcli.source.names import is_address, is_archive, is_video, path_of
 
 PARQUET = ".parquet"
@@ -250,9 +250,17 @@ class Merge:
 
     def __iter__(self) -> Iterator[RecordJson]:
         """Yield the records, as one run on one machine prints them."""
+        renewed = self._manifest.renewed()
         for shard in self._manifest:
             try:
-                yield from self._records(shard)
+                for record in self._records(shard):
+                    name = shard.names[record["input"] - shard.first]
+                    if renewed and renewed.get(hash_of(name), 0) > shard.number:
+                        continue
+                    record["index"] = self.count
+                    self.count += 1
+                    self.failed.update(_kinds(record))
+                    yield record
             except TornError as error:
                 self._add_fault(shard, str(error))
 
@@ -271,9 +279,7 @@ class Merge:
             for one in now:
                 if (place := address_of(name)) and part.endswith(PARQUET) and not is_archive(place):
                     set_source(one, source_of(name))  # which version 1 did not hold
-                one["index"], one["input"] = self.count, number
-                self.count += 1
-                self.failed.update(_kinds(one))
+                one["input"] = number
                 yield one
         if (left := next((name for _, name in names if not _has_frames(name)), None)) is not None:
             raise TornError(f"{source_of(left)} has no record")

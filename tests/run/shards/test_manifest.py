@@ -6,7 +6,7 @@ from shard_headers import header, written
 
 from detcli.core.errors import UsageError
 from detcli.run.shards.manifest import FIRST, Manifest, publish
-from detcli.source.listing import Unusable
+from detcli.source.listing import Unusable, hash_of
 
 NAMES = [f"{number}.jpg" for number in range(10)]
 
@@ -42,7 +42,7 @@ def test_further_names_are_further_shards(store):
     assert [manifest.shard(number) for number in range(5)] == [*manifest]
     assert [*manifest.all_names()] == [*NAMES, "x", "y", "z", "w"]
     assert len({shard.run for shard in manifest}) == 3
-    assert len(manifest.hashes()) == 14
+    assert len(manifest.hashes(hash_of)) == 14
     publish(store, "_manifest-00004.jsonl", manifest.header, ["x"], 3)
     with pytest.raises(UsageError, match=r"_manifest-00003\.jsonl is missing"):
         Manifest(store)
