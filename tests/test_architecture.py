@@ -54,8 +54,8 @@ def test_no_modules_import_each_other():
 
 HEAVIEST = {
     "files": 146,
-    "lines": 40_950,
-    "tokens": 263_350,
+    "lines": 40_951,
+    "tokens": 263_360,
     "functions above 10 parameters": 0,
     "functions above 15 branches": 9,
     "tokens a code line": 9.0,

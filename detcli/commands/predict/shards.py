@@ -180,8 +180,9 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> O
                 "name the same inputs, or make new ones further shards with --extend",
             )
         if not len(new):
-            here = np.fromiter(map(hash_of, names), HASH)  # without stamps
-            gone = np.setdiff1d(manifest.hashes(hash_of), here)
+            if extend and len(gone):  # with other stamps; perhaps the names are here
+                here = np.fromiter(map(hash_of, names), HASH)
+                gone = np.setdiff1d(manifest.hashes(hash_of), here)
             return OpenedRun(manifest, added, names.repeated, len(gone))
         added = len(new)
         added_names = names.only(new, names)

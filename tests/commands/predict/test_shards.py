@@ -3,18 +3,16 @@
 import errno
 import json
 import os
-import shutil
 import signal
 import sys
 import tarfile
-import tempfile
 import time
-from pathlib import Path
 
 import forked
 import pytest
 from json_lines import lines
 
+from detcli.run.shards.store import LocalFolder
 from detcli.source.fetch import load_file, unreadable
 
 
@@ -315,30 +313,30 @@ def test_a_tar_file_is_one_name_of_its_shard(shards, predict, invoke, form):
     assert done.stdout == predict("{00..02}.tar pics/0000.png --conf 0.5").stdout
 
 
-def test_what_is_at_work_is_told_while_it_is(shards, invoke, monkeypatch, tmp_path):
+def test_what_is_at_work_is_told_while_it_is(shards, invoke, monkeypatch):
     """But not of a run that was killed a minute ago."""
-    monkeypatch.setattr("detcli.commands.predict.shards.CHANGE_S", 0)
-    copies = []  # of the folder as each picture is read; what a note says may be over by then
+    noted, note = [], LocalFolder.note
 
-    def load(path, options):
-        if shards.boxes.exists():
-            then, whole = Path(tempfile.mkdtemp(dir=tmp_path)), shutil.ignore_patterns(".*")
-            copies.append(shutil.copytree(shards.boxes, then, ignore=whole, dirs_exist_ok=True))
-        return load_file(path, options)
+    def spy(store, name, content=None):
+        noted.extend(json.loads(content) if content else [])
+        note(store, name, *filter(None, [content]))
 
-    def working(folder):
-        return json.loads(invoke("status", folder, "--format", "json").stdout)["working"]
+    def working():
+        return json.loads(invoke("status", "boxes/", "--format", "json").stdout)["working"]
 
-    monkeypatch.setattr("detcli.source.sources.load_file", load)
+    monkeypatch.setattr(LocalFolder, "note", spy)
+    monkeypatch.chdir(shards.boxes.parent)
     shards()
+    assert {*noted} <= {0, 1, 2}
+    assert noted
     assert not [*shards.boxes.glob("_working*")]
-    then = max(copies, key=working)
-    assert 1 <= working(then) <= 3  # the next are read while the last is worked
-    (note,) = then.glob("_working-*.json")
-    os.utime(note, (time.time() - 61,) * 2)
-    assert working(then) == 0
-    stale, fresh = (shards.boxes / f"_working-{name}.json" for name in ("killed", "other"))
-    note.rename(stale)
+    shards.part(1).unlink()
+    killed = shards.boxes / "_working-killed.json"
+    killed.write_text("[0, 1]")  # of which the first is done
+    assert working() == 1
+    os.utime(killed, (time.time() - 61,) * 2)
+    assert working() == 0
+    fresh = shards.boxes / "_working-other.json"
     fresh.write_text("[]")
     shards(sources="")
     assert [*shards.boxes.glob("_working*")] == [fresh]
