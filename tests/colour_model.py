@@ -33,7 +33,7 @@ def cell_box(column, row):
     return [float(CELL * side) for side in (column, row, column + 1, row + 1)]
 
 
-def build(  # noqa: PLR0913 - one argument a property of the file
+def build(
     tail="body",
     *,
     size=64,

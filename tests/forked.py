@@ -30,9 +30,7 @@ READ_AT_THE_START = ("LD_LIBRARY_PATH", "OPENCV_IO_MAX_IMAGE_PIXELS", "PYTHONPAT
 """Variables that change nothing in a process that runs already."""
 
 
-def start(  # noqa: PLR0913 - as in subprocess
-    arguments, *, stdin=os.devnull, stdout=os.devnull, stderr=os.devnull, cwd=None, env=None
-):
+def start(arguments, *, stdin=os.devnull, stdout=os.devnull, stderr=os.devnull, cwd=None, env=None):
     """Start `python -m detcli ARGUMENTS`, its streams being files, as a multiprocessing.Process."""
     environment = dict(os.environ if env is None else env)
     assert all(environment.get(name) == os.environ.get(name) for name in READ_AT_THE_START)

@@ -50,7 +50,7 @@ UNSEEN = {"annotation", "returns", "decorator_list"}  # what checkers see, such 
 STATEMENTS = ast.AugAssign | ast.Break | ast.Continue | ast.Delete | ast.Raise
 
 
-def variants(node, parent):  # noqa: C901, PLR0912 - a table
+def variants(node, parent):
     """What may be in place of a node: other nodes, or None for nothing."""
 
     def but(**changed):

@@ -50,7 +50,7 @@ ROWS = f"""
 """
 
 
-def build(  # noqa: PLR0913 - one argument a property
+def build(
     tail="pair",
     *,
     attention=None,

@@ -23,9 +23,7 @@ class Film(NamedTuple):
 FILM = Film("in/film.avi", 10.0)
 
 
-def picture(  # noqa: PLR0913 - one argument a property
-    source="a.jpg", name="cat", index=0, *, count=1, score=0.5, bottom=4.5
-):
+def picture(source="a.jpg", name="cat", index=0, *, count=1, score=0.5, bottom=4.5):
     """A grey 60x40 picture with `count` boxes 1, 2, 3, `bottom` of one class."""
     boxes = np.tile(np.array([1, 2, 3, bottom], np.float32), (count, 1))
     ids = np.zeros(count, np.int64)

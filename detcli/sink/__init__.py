@@ -177,7 +177,7 @@ def _close(sink: Sink) -> None:
         sink.close()
 
 
-def _open(  # noqa: C901, PLR0913, PLR0915 - one branch an option
+def _open(  # noqa: C901, PLR0915 - one branch an option
     config: Config,
     destination: Destination,
     guard: Container[Path],

@@ -62,7 +62,7 @@ class Scenes(Dataset[Batch]):
         parts: The number of parts.
     """
 
-    def __init__(  # noqa: PLR0913 - which scenes, of what, and which part of them
+    def __init__(
         self,
         seed: int,
         assets: Assets,

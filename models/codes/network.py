@@ -23,7 +23,7 @@ PRIOR = 0.01  # the score of an untrained head, as in RetinaNet, which keeps the
 class Conv(nn.Module):
     """A convolution, its batch normalisation, and SiLU unless `active` is False."""
 
-    def __init__(  # noqa: PLR0913 - a convolution has these six numbers
+    def __init__(
         self,
         channels_in: int,
         channels: int,

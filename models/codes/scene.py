@@ -59,7 +59,7 @@ class _Seen(NamedTuple):
     full: float
 
 
-def render(  # noqa: PLR0913 - which scene, of what, how large
+def render(
     seed: int, index: int, assets: Assets, height: int, width: int, *, symbols: bool = True
 ) -> Scene:
     """Render a scene, the same one for the same seed, index, size and assets.

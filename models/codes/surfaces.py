@@ -120,7 +120,7 @@ def colours(random: Random) -> tuple[Field, Field]:
     return (ink, paper) if random.random() < 0.125 else (paper, ink)
 
 
-def label(  # noqa: PLR0913, PLR0917 - what is on it, how large, made of what
+def label(
     random: Random,
     symbol: Symbol,
     scale: int,

@@ -34,9 +34,7 @@ class Lettering:
             face, weight = faces[number % len(faces)]
             self.lines.append(_drawn(_words(random), face, weight))
 
-    def line(  # noqa: PLR0913, PLR0917 - where and how large
-        self, random: Random, cover: Cover, x: int, y: int, height: int, width: int
-    ) -> None:
+    def line(self, random: Random, cover: Cover, x: int, y: int, height: int, width: int) -> None:
         """Draw a line of text into a cover, its top left at (x, y), cut at `width` pixels."""
         stored = self.lines[random.integers(len(self.lines))]
         scale = height / LINE_HEIGHT

@@ -68,7 +68,7 @@ def run(probe, *arguments):
         ([], "", "", "yolov10n"),
     ],
 )
-def test_what_is_closer_wins(arguments, variable, file, expected, write, monkeypatch):  # noqa: PLR0913, PLR0917 - fixtures
+def test_what_is_closer_wins(arguments, variable, file, expected, write, monkeypatch):
     write(file)
     monkeypatch.setenv("DETCLI_MODEL", variable)
     assert given("a.jpg", *arguments)["model"] == expected

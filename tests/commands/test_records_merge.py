@@ -217,6 +217,6 @@ def test_no_part_is_overwritten(boxes, merge, place, name):
         (".", "all.txt", [], "the suffix .txt names no format"),
     ],
 )
-def test_requests_that_are_refused(worked, merge, folder, output, options, says):  # noqa: PLR0913, PLR0917
+def test_requests_that_are_refused(worked, merge, folder, output, options, says):
     folder = worked / "jsonl" if folder == "WORKED" else folder
     merge(folder, *options, output=output, code=2, says=says)

@@ -43,7 +43,7 @@ def test_a_picture_has_three_channels():
         ((100, 100), (640, 640), 700, (640, 640), 0, 0),
     ],
 )
-def test_placement(picture, canvas, longest, resized, top, left):  # noqa: PLR0913, PLR0917
+def test_placement(picture, canvas, longest, resized, top, left):
     letterbox = Letterbox.fit(picture, canvas, longest)
     assert (letterbox.resized, letterbox.top, letterbox.left) == (resized, top, left)
 

@@ -44,7 +44,7 @@ def environment(
          f'{OVER}"opencv-python-headless>=5.0"\n'),
     ],
 )  # fmt: skip
-def test_the_error_names_the_package_and_the_command(  # noqa: PLR0913, PLR0917
+def test_the_error_names_the_package_and_the_command(
     detcli, make_picture, tmp_path, code, over, reason, remedy
 ):
     here = environment(tmp_path, code, filter(None, ("opencv-python 5.0.0.93", over)))

@@ -39,7 +39,7 @@ detcli tune yolov10n pics --write
 detcli tune yolov10n --data coco/instances.json --plot tune.png
 """,
 )
-def tune(  # noqa: PLR0913 - an option each
+def tune(
     *,
     config: Config,
     pictures: tuple[str, ...] = option(

@@ -72,7 +72,7 @@ FAILED = {InputError.exit_code, CheckError.exit_code}
 class Tuning:
     """Tries ways to run a model, within a time, and says which is the fastest."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - all that it is told
+    def __init__(
         self,
         config: Config,
         located: ModelFile,

@@ -327,7 +327,7 @@ def test_a_batch_follows_multiprocessors_and_memory(multiprocessors, gib, canvas
         ({"batch": None, "size": None}, None, 900 << 20, 320, 8),
     ],
 )
-def test_a_detectors_batch_suits_the_gpu_and_the_input(  # noqa: PLR0913, PLR0917
+def test_a_detectors_batch_suits_the_gpu_and_the_input(
     options, capacity, limit, imgsz, batch, driver, make_model, monkeypatch
 ):
     """The driver of the tests has 64 multiprocessors and 8 GiB."""

@@ -166,7 +166,7 @@ def test_what_a_kernel_is_compiled_again_for(cache, source, compilations):  # no
         ("answer.cu", "value.cuh", "gone.cuh", 1, 'cannot open source file "gone.cuh"'),
     ],
 )
-def test_an_error_names_file_and_line(name, old, new, line, reason, source):  # noqa: PLR0913, PLR0917
+def test_an_error_names_file_and_line(name, old, new, line, reason, source):
     path = source.with_name(name)
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(DeviceError) as caught:

@@ -107,7 +107,7 @@ def test_an_input_that_follows_the_picture(interpolation, dtype, gpu, random):
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_preprocessing(gpu, sizes, canvas, dtype, preprocessing, seed):  # noqa: PLR0913, PLR0917
+def test_any_preprocessing(gpu, sizes, canvas, dtype, preprocessing, seed):
     random = np.random.default_rng(seed)
     check(gpu, [noise(random, *size) for size in sizes], canvas, dtype, preprocessing)
 

@@ -45,7 +45,7 @@ def tensor_of(shape, dtype, random):
         *(("ultralytics", None, 2, np.float32), ("ultralytics", 64, None, np.float16)),
     ],
 )
-def test_it_reads_and_writes_the_given_addresses(tail, size, batch, dtype, on_cpu, random):  # noqa: PLR0913, PLR0917
+def test_it_reads_and_writes_the_given_addresses(tail, size, batch, dtype, on_cpu, random):
     network, session, contract = on_cpu(tail=tail, size=size, batch=batch, dtype=dtype)
     assert (network.batch, network.input_dtype, network.output_dtype) == (batch, dtype, dtype)
     shape = (batch or 3, 3, 64, 64)

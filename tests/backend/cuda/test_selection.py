@@ -43,9 +43,7 @@ def make_head(random, batch, classes, anchors, scores="noise"):
     return np.concatenate([boxes, SCORES[scores](random, (batch, classes, anchors))], axis=1)
 
 
-def select(  # noqa: PLR0913 - one argument for each property of the head
-    gpu, heads, options, *, anchors_first=False, cxcywh=False, logits=False, runs=1
-):
+def select(gpu, heads, options, *, anchors_first=False, cxcywh=False, logits=False, runs=1):
     """Rows that the kernels select from (B, 4 + C, N)."""
     batch, rows, anchors = heads.shape
     shape = HeadShape(batch, rows, anchors, anchors_first, cxcywh, heads.dtype.name, logits)

@@ -55,7 +55,7 @@ def kernel_records(
             yield measure(clock, plan, module.case_of(gpu, chosen, generator, scope))
 
 
-def network_records(  # noqa: PLR0913, PLR0917
+def network_records(
     device: str,
     models: dict[str, Path],
     images: list[Path],

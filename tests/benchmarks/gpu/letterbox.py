@@ -74,7 +74,7 @@ class _Recorder:
         self.launched = arguments
 
 
-def ours(gpu, pictures, letterboxes, dtype, scope, *, upload=True) -> Way:  # noqa: PLR0913
+def ours(gpu, pictures, letterboxes, dtype, scope, *, upload=True) -> Way:
     """The kernel: with the upload from page-locked memory, or for pictures that are there."""
     recorders = []
     for batch in pictures:

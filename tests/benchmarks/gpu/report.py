@@ -97,7 +97,7 @@ def aims(sections: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str, b
         yield _aim(what, "at most 1.15 times", times, 1.15, 1, "times")
 
 
-def _aim(what, aim, measured, limit, scale, unit):  # noqa: PLR0913, PLR0917
+def _aim(what, aim, measured, limit, scale, unit):
     if measured is None:
         return what, aim, "not measured", None
     return what, aim, f"{measured * scale:.1f} {unit}", measured <= limit

@@ -128,7 +128,7 @@ def compare(rows, expected, *, exactly):
         raise DisagreementError("other boxes or classes than NumPy's")
 
 
-def ours(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:  # noqa: PLR0913
+def ours(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:
     """The kernels."""
     batch, rows, anchors = head.shape
     shape = HeadShape(batch, rows, anchors, head.anchors_first, cxcywh, head.dtype)
@@ -170,7 +170,7 @@ def in_torch(gpu, head, heads, *, captured) -> Way:
     return Way(enqueue, fetch)
 
 
-def on_the_host(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:  # noqa: PLR0913
+def on_the_host(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:
     """Download the whole head and select on the host."""
     inputs = [upload(gpu, one) for one in heads]
     download = gpu.pin(heads[0].nbytes)

@@ -92,7 +92,7 @@ HEADS = hnp.array_shapes(min_dims=3, max_dims=3, min_side=1, max_side=6).flatmap
 )
 @hypothesis.settings(max_examples=120)
 @pytest.mark.filterwarnings("ignore::detcli.core.errors.DetcliWarning")  # about the NaN
-def test_rows_are_those_of_the_specification(  # noqa: PLR0913, PLR0917 - one parameter a property
+def test_rows_are_those_of_the_specification(
     scores, max_det, anchors_first, static, box_format, opset, kind
 ):
     """Queries have logits and fractions, DETR's one class each; only sigmoids differ in bits."""

@@ -110,9 +110,7 @@ def test_defaults_that_cannot_be_used_are_a_problem(invoke, tmp_path, monkeypatc
          "pip install --force-reinstall --no-deps "),
     ],
 )  # fmt: skip
-def test_a_library_that_does_not_load_is_reported_once(  # noqa: PLR0913, PLR0917
-    detcli, tmp_path, file, code, said, command
-):
+def test_a_library_that_does_not_load_is_reported_once(detcli, tmp_path, file, code, said, command):
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(code)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -176,7 +176,7 @@ def test_lines_and_labels_of_annotated_pictures(predict, make_model, make_pictur
     assert 0 < without_labels < plain < wide
 
 
-def test_a_dataset_on_which_the_model_is_perfect(  # noqa: PLR0913, PLR0917 - fixtures
+def test_a_dataset_on_which_the_model_is_perfect(
     predict, invoke, make_model, make_picture, make_video, tmp_path
 ):
     """`eval` finds every box of it where the model found it."""

@@ -137,7 +137,7 @@ META = [{"id": 7}, "=1+1", [1, None, {"猫": 1e300}], 0, None]
 
 
 @pytest.mark.parametrize("name", ["list.jsonl", "-"])
-def test_what_a_list_in_json_lines_says_of_an_input_comes_back(  # noqa: PLR0913, PLR0917
+def test_what_a_list_in_json_lines_says_of_an_input_comes_back(
     detcli, make_model, make_picture, make_video, tmp_path, monkeypatch, name
 ):
     """A list has names, too; an input that fails keeps what was said of it."""

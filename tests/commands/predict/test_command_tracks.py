@@ -52,7 +52,7 @@ def identities(records):
 @pytest.mark.parametrize(
     ("stride", "condition", "code"), [(1, "gate left.any>2", 0), (2, "gate right.barcode==1", 6)]
 )
-def test_parcels_keep_their_numbers(predict, common, stride, condition, code, tmp_path):  # noqa: PLR0913, PLR0917
+def test_parcels_keep_their_numbers(predict, common, stride, condition, code, tmp_path):
     """And a run can fail because of what crosses a line."""
     options = f"--vid-stride {stride} --line {GATE} --save out --save-mot mot"
     done = predict(f"{common} {options}", "--fail-if", condition, code=code)

@@ -64,7 +64,7 @@ def test_what_cannot_be_listed_now_is_not_written_down(s3, stored, detcli, make_
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "AccessDenied"])
 @pytest.mark.usefixtures("shards_here")
-def test_credentials_that_expire_make_no_records(  # noqa: PLR0913, PLR0917 - fixtures
+def test_credentials_that_expire_make_no_records(
     s3, stored, invoke, make_model, monkeypatch, caplog, code
 ):
     """They come back in a pause, or stay away; from the start on, the run stops at once."""

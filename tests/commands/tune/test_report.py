@@ -27,7 +27,7 @@ SHA256, MACHINE = "ab" * 32, 'Processor "X", 2 cores'
 CHOICE = Choice("many", "openvino half", 2.35, (), {"device": "openvino", "half": True}, "detcli")
 
 
-def row(name, estimate, noise=0.0, *, kind="many", keeps=True, equal=None):  # noqa: PLR0913
+def row(name, estimate, noise=0.0, *, kind="many", keeps=True, equal=None):
     figure = Figure.add(None, estimate, estimate - noise, estimate + noise)
     boxes = None if equal is None else BoxAgreement(equal, 1, 2, 0.1, 3.0)
     made = TuneRow(name, Way(name), boxes=boxes, keeps_boxes=keeps)

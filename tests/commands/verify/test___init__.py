@@ -122,7 +122,7 @@ def test_random_pictures(reports, make_model, broken):
         ("", 2, "missing argument 'MODEL'"),
     ],
 )
-def test_a_request_that_cannot_be_met(verify, make_model, pictures, arguments, code, says):  # noqa: PLR0913, PLR0917
+def test_a_request_that_cannot_be_met(verify, make_model, pictures, arguments, code, says):
     done = verify(*arguments.format(model=make_model(), pics=pictures).split())
     assert done.returncode == code
     assert says in done.stderr

@@ -300,7 +300,7 @@ def test_a_run_in_shards(invoke, detcli, make_model, make_picture, tmp_path):
         (b"", 6, "only on the right"),
     ],
 )
-def test_files_that_cannot_be_compared(verify, save, tmp_path, content, code, says):  # noqa: PLR0917, PLR0913
+def test_files_that_cannot_be_compared(verify, save, tmp_path, content, code, says):
     path = tmp_path / "a.jsonl"
     if content is not None:
         path.write_bytes(content)

@@ -71,7 +71,7 @@ IF = """<float one = {1.0}, bool yes = {1}, float factor = {2.0}> {
          "its attributes differ in b.onnx: then_branch", "x"),
     ],
 )  # fmt: skip
-def test_what_differs_about_a_node(bisected, left, change, node, finding, inputs):  # noqa: PLR0913, PLR0917
+def test_what_differs_about_a_node(bisected, left, change, node, finding, inputs):
     found = bisected(parsed(left), parsed(left.replace(*change)), size=(8, 8), limit=0.0001)
     assert found.node.name == node
     assert finding == found.finding

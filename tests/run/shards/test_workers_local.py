@@ -103,7 +103,7 @@ ENDS = ("os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(0)")
 
 
 @pytest.mark.parametrize(("end", "cause"), [(ENDS[0], "SIGSEGV"), (ENDS[1], "exit code 0")])
-def test_a_picture_that_kills_its_worker_is_an_error_record(  # noqa: PLR0913, PLR0917 - fixtures
+def test_a_picture_that_kills_its_worker_is_an_error_record(
     make_pictures, one_run, detcli, tmp_path, end, cause
 ):
     command, expected = one_run(make_pictures(12, poisoned={7}))
