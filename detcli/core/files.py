@@ -3,16 +3,18 @@
 import contextlib
 import errno
 import io
+import itertools
 import os
 import re
 import stat
 import sys
 import tempfile
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import FileIO
 from pathlib import Path
-from typing import IO, Any, BinaryIO, ClassVar, TypeVar, cast
+from typing import IO, Any, BinaryIO, ClassVar, NamedTuple, TypeVar, cast
 
 from detcli.core.errors import DetcliError, DetcliWarning, OutputError, system_reason
 from detcli.core.interrupts import interrupts
@@ -27,6 +29,12 @@ NO_WAIT, NO_LINK = (
 
 LOCKED_BYTE = 2**31 - 2
 """Which one Windows locks: the last that it can, as no other process can read it then."""
+
+LOCK_FILE = ".detcli-lock"
+"""What stands for the lock of a folder in Windows."""
+
+LOCK_TIMEOUT_S, LOCK_RETRY_S = 60.0, 0.002
+"""For how long a lock is waited for that is held for moments only, and how often it is tried."""
 
 STDOUT = 1  # the descriptor of standard output
 LEFTOVER = r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?"  # names of temporary files
@@ -128,6 +136,31 @@ class DirectFile:
             self.file.close()
 
 
+class OutputState(NamedTuple):
+    """By what a file is known to be the same as before; no inode, which some mounts invent."""
+
+    size: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> "OutputState":
+        """The state of the file that a name leads to now, see `NO_OUTPUT`."""
+        try:
+            status = path.stat()
+        except (OSError, ValueError):
+            return NO_OUTPUT
+        return cls(status.st_size, status.st_mtime_ns)
+
+
+NO_OUTPUT = OutputState(-1, -1)
+"""The state of a name that nothing has."""
+
+
+def output_states(paths: Iterable[object]) -> dict[Path, OutputState]:
+    """The states of those of some outputs that are files."""
+    return {path: OutputState.of(path) for path in paths if isinstance(path, Path)}
+
+
 class AtomicFile:
     """A file that appears under its name only when it is complete, and on the disk.
 
@@ -178,9 +211,12 @@ class AtomicFile:
     def commit(self) -> None:
         """Put the file on the disk, and move it into place."""
         self._finish(self._folder.move)
+        self._warn_if_incomplete()
+
+    def _warn_if_incomplete(self) -> None:
         if self._lacks_some:
             what = f"{self._named} is not complete: it lacks what could not be written"
-            warnings.warn(what, DetcliWarning, stacklevel=2)
+            warnings.warn(what, DetcliWarning, stacklevel=3)
 
     def commit_new(self) -> bool:
         """Put the file on the disk, and give it its name, or return False if something has it."""
@@ -211,6 +247,50 @@ class AtomicFile:
         with contextlib.suppress(OSError):
             self.file.close()
         self._folder.close()
+
+
+class ResultFile(AtomicFile):
+    """A file that a user named, in which nothing that another process has written is lost.
+
+    Two runs may write to one name at the same time. The one that ends first has the name. The other
+    finds another file there than when it began, keeps its own content beside it, and raises an
+    OutputError.
+    """
+
+    def __init__(
+        self, path: Path, *, named: str | Path = "", before: OutputState | None = None
+    ) -> None:
+        """Begin a file; `before` is the state of its name when the run began, by default now."""
+        self._before = OutputState.of(path) if before is None else before
+        super().__init__(path, named=named)
+
+    def commit(self) -> None:
+        """Put the file on the disk, and move it into place.
+
+        Raises:
+            OutputError: Another process has written the file meanwhile; the content is beside it.
+        """
+        name = self._finish(self._place)
+        self._warn_if_incomplete()
+        if name != self.path.name:
+            shown = Path(self._named)
+            beside = shown.with_name(name)
+            raise OutputError(
+                f"{shown} was written by somebody else while this run went on; what this run would "
+                f"have written there is in {beside}",
+                "let each run write to a file of its own",
+            )
+
+    def _place(self, temporary: str, name: str) -> str:
+        """Give the temporary file its name, or else a free one with a number; returns it."""
+        if self._folder.replace(temporary, name, self._before):
+            return name
+        stem, suffix = self.path.stem, self.path.suffix
+        for number in itertools.count(2):
+            free = f"{stem}-{number}{suffix}"
+            if self._folder.link(temporary, free):
+                return free
+        raise AssertionError  # the numbers never end
 
 
 class Folder:
@@ -273,6 +353,44 @@ class Folder:
         os.replace(self._at(old), self._at(new), src_dir_fd=folder, dst_dir_fd=folder)
         self.sync()
 
+    def replace(self, old: str, new: str, before: OutputState) -> bool:
+        """Give a file another name, if what has that name is what had it before.
+
+        Returns False if it is something else. Where folders have no locks, as on some network
+        drives and in Windows, two processes that do this in the same millisecond may both succeed.
+        """
+        if before != NO_OUTPUT:
+            with self._locked():
+                now = OutputState.of(self._path / new)
+                if now == before:
+                    self.move(old, new)
+                    return True
+                if now != NO_OUTPUT:
+                    return False
+        try:
+            return self.link(old, new)
+        except OSError:  # of file systems that say in their own way that they have no links
+            if self.mode(new):
+                return False
+            self.move(old, new)
+            return True
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other processes out of `replace`, as far as the system can."""
+        if sys.platform == "win32" or self._descriptor is None:
+            yield
+            return
+        import fcntl
+
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
     def link(self, old: str, new: str) -> bool:
         """Give a file another name that nothing has, and put both on the disk.
 
@@ -323,12 +441,13 @@ class Folder:
                         self.remove(name)
 
 
-def open_output(path: Path) -> AtomicFile | DirectFile:
+def open_output(path: Path, before: OutputState | None = None) -> AtomicFile | DirectFile:
     """Open a file that a user named, to write it.
 
-    Links are followed. A regular file is replaced when the new one is complete; a named pipe or a
-    device (`/dev/null`, `>(command)`) is written directly. So is the file of standard output, as
-    `/dev/stdout`: what other commands have written to it, or will, has to stay.
+    Links are followed. A regular file is replaced when the new one is complete, if it is then the
+    one that was there `before`, see `ResultFile`; a named pipe or a device (`/dev/null`,
+    `>(command)`) is written directly. So is the file of standard output, as `/dev/stdout`: what
+    other commands have written to it, or will, has to stay.
     """
     mode = stat.S_IFREG
     with contextlib.suppress(OSError):  # it does not exist, or opening it fails for this reason
@@ -338,7 +457,7 @@ def open_output(path: Path) -> AtomicFile | DirectFile:
             return DirectFile(path, STDOUT)
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return DirectFile(path)
-    return AtomicFile(Path(os.path.realpath(path)), named=path)
+    return ResultFile(Path(os.path.realpath(path)), named=path, before=before)
 
 
 def write_output(path: Path, data: bytes) -> None:
@@ -367,27 +486,59 @@ def write_all(file: FileIO, data: str | bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-def lock(file: FileIO) -> bool | None:
+def lock(file: FileIO | int) -> bool | None:
     """Lock a file until it is closed; False if another process holds it, None without locks.
 
-    To be called where the file begins, or before it is appended to.
+    To be called where the file begins, or before it is appended to. A descriptor may stand for it.
     """
+    descriptor = file if isinstance(file, int) else file.fileno()
     try:
         if sys.platform == "win32":
             import msvcrt
 
-            file.seek(LOCKED_BYTE)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-            file.seek(0)
+            os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            os.lseek(descriptor, 0, os.SEEK_SET)
         else:
             import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process
     except (BlockingIOError, PermissionError):
         return False
     except OSError:  # some network file systems
         return None
     return True
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder for a moment, as soon as no other process has it.
+
+    It keeps out only those that ask for it, too. Without locks, as on some network drives, nobody
+    waits. In Windows, where folders have no locks, a file in it is locked, which stays: whoever
+    removed it would divide those who wait for it.
+
+    Raises:
+        OutputError: It is locked for longer than a moment, or the file cannot be made.
+    """
+    if sys.platform == "win32":
+        with writing(folder):
+            descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | NO_WAIT, 0o666)
+    else:
+        with writing(folder):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        deadline_s = time.monotonic() + LOCK_TIMEOUT_S
+        while lock(descriptor) is False:
+            if time.monotonic() > deadline_s:
+                raise OutputError(
+                    f"{folder} has been locked by another run for {LOCK_TIMEOUT_S:.0f} s",
+                    "see whether that run is suspended, or write to another folder",
+                )
+            time.sleep(LOCK_RETRY_S)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync(descriptor: int) -> None:

@@ -318,6 +318,17 @@ class Bucket:
             return False
         return True
 
+    def tag(self, key: str) -> str | None:
+        """The ETag of an object; None if there is none, empty if the store does not tell."""
+        try:
+            with self._told():
+                meta = self._obstore.head(self.store, checked(key))
+        except ObjectMissingError:
+            return None
+        except ObjectError:
+            return ""
+        return meta["e_tag"] or ""
+
     def write(self, key: str, content: bytes | BinaryIO, *, replace: bool = True) -> None:
         """Make an object, all of it or nothing; a file is read from where it stands.
 
@@ -366,7 +377,8 @@ def checked(key: str) -> str:
 class ObjectFile(AtomicFile):
     """A file for temporary use that becomes an object when it is complete.
 
-    If it cannot become one, it stays where it is, and the error names it.
+    If it cannot become one, or somebody else has made this object meanwhile, it stays where it is,
+    and the error names it.
     """
 
     def __init__(self, address: Address) -> None:
@@ -376,6 +388,7 @@ class ObjectFile(AtomicFile):
         except ObjectError as error:
             raise OutputError(f"cannot write {address}: {error}", error.hint) from None
         self._address = address
+        self._tag_before = self._bucket.tag(address.key)
         name = f"detcli-{os.urandom(8).hex()}{address.suffix}"
         super().__init__(Path(tempfile.gettempdir(), name), named=str(address))
         if sys.platform != "win32":
@@ -384,6 +397,12 @@ class ObjectFile(AtomicFile):
     def commit(self) -> None:
         """Make the object; on an OutputError the file stays."""
         super().commit()
+        if self._was_replaced():
+            raise OutputError(
+                f"{self._address} was written by somebody else while this run went on; what this "
+                f"run would have written there is in {self.path}",
+                "let each run write to an object of its own",
+            )
         try:
             with self.path.open("rb") as file:
                 self._bucket.write(self._address.key, file)
@@ -391,6 +410,13 @@ class ObjectFile(AtomicFile):
             reason = f"cannot write {self._address}: {error}; what it would hold is in {self.path}"
             raise OutputError(reason, error.hint) from None
         self.path.unlink()
+
+    def _was_replaced(self) -> bool:
+        """Whether somebody else has made the object since this file was opened."""
+        if self._tag_before == "":
+            return False
+        tag = self._bucket.tag(self._address.key)
+        return bool(tag) and tag != self._tag_before
 
 
 def _aws() -> Fields:

@@ -9,6 +9,8 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,9 @@ from detcli.core.files import (
     AtomicFile,
     DirectFile,
     Folder,
+    OutputState,
     StandardOutput,
+    locked,
     make_folder,
     open_output,
     open_regular,
@@ -480,3 +484,119 @@ def test_a_device_of_windows_is_written(monkeypatch):
     target.write("{}\n")
     target.commit()
     assert isinstance(target, DirectFile)
+
+
+@pytest.mark.parametrize("old", [None, "of last week"])
+def test_a_result_does_not_replace_what_another_process_has_written(tmp_path, old):
+    path = tmp_path / "all.jsonl"
+    if old is not None:
+        path.write_text(old)
+    for number in (2, 3):  # a number that is taken is left alone, too
+        first, second = open_output(path), open_output(path)
+        first.write(f"first {number}")
+        second.write(f"second {number}")
+        first.commit()
+        with pytest.raises(OutputError, match="was written by somebody else") as caught:
+            second.commit()
+        assert str(tmp_path / f"all-{number}.jsonl") in str(caught.value)
+        assert path.read_text() == f"first {number}"
+    texts = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert texts == {
+        "all.jsonl": "first 3",
+        "all-2.jsonl": "second 2",
+        "all-3.jsonl": "second 3",
+    }
+
+
+def test_a_result_is_compared_with_what_was_there_when_the_run_began(tmp_path):
+    path = tmp_path / "all.jsonl"
+    before = OutputState.of(path)
+    path.write_text("of a run that ended while this one loaded its model")
+    file = open_output(path, before)
+    file.write("of this run")
+    with pytest.raises(OutputError, match="all-2"):
+        file.commit()
+    assert (tmp_path / "all-2.jsonl").read_text() == "of this run"
+
+
+def test_a_result_replaces_what_was_there_and_what_is_gone(tmp_path):
+    path = tmp_path / "a"
+    for is_removed in (False, False, True):
+        file = open_output(path)
+        file.write("new")
+        if is_removed:
+            path.unlink()
+        file.commit()
+        assert path.read_text() == "new"
+    assert [one.name for one in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EACCES, errno.EINVAL])
+def test_a_new_result_on_a_file_system_without_links(tmp_path, monkeypatch, code):
+    def refuse(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    file = open_output(tmp_path / "a")
+    file.write("new")
+    file.commit()
+    assert (tmp_path / "a").read_text() == "new"
+
+
+def test_two_commits_at_the_same_moment_wait_for_each_other(tmp_path, monkeypatch):
+    """The second one comes while the first has compared the file and not yet moved its own."""
+    path = tmp_path / "a"
+    path.write_text("old")
+    first, second = open_output(path), open_output(path)
+    first.write("first")
+    second.write("second")
+    failures = []
+
+    def commit_second():
+        try:
+            second.commit()
+        except OutputError as error:
+            failures.append(str(error))
+
+    move = Folder.move
+    other = threading.Thread(target=commit_second)
+
+    def move_late(folder, old, new):
+        if not other.ident:
+            other.start()
+            other.join(0.3)
+        move(folder, old, new)
+
+    monkeypatch.setattr(Folder, "move", move_late)
+    first.commit()
+    other.join()
+    assert path.read_text() == "first"
+    assert len(failures) == 1
+    assert (tmp_path / "a-2").read_text() == "second"
+
+
+def test_the_lock_of_a_folder_is_for_one_at_a_time(tmp_path, monkeypatch):
+    steps = []
+
+    def step(name):
+        with locked(tmp_path):
+            steps.append(f"{name} in")
+            time.sleep(0.1)
+            steps.append(f"{name} out")
+
+    threads = [threading.Thread(target=step, args=[name]) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [one[0] for one in steps[::2]] == [one[0] for one in steps[1::2]]
+    assert [*tmp_path.iterdir()] == []
+    monkeypatch.setattr("detcli.core.files.LOCK_TIMEOUT_S", 0.05)
+    says = "has been locked by another run"
+    with locked(tmp_path), pytest.raises(OutputError, match=says), locked(tmp_path):
+        pass
+
+
+def test_the_lock_of_a_folder_that_cannot_be_opened_is_an_error(tmp_path):
+    with pytest.raises(OutputError, match="cannot write"), locked(tmp_path / "absent"):
+        pass

@@ -60,3 +60,26 @@ def test_what_is_not_wanted_leaves_nothing_and_listing_need_not_be_allowed(s3, t
     file.discard()
     assert s3.keys() == ["first"]
     assert [*temporary.iterdir()] == []
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_object_that_somebody_else_has_made_meanwhile_stays(s3, temporary, is_there):
+    if is_there:
+        s3.put(TARGET.key, b"of last week")
+    file = ObjectFile(TARGET)
+    file.write("of this run")
+    s3.put(TARGET.key, b"of another run")
+    with pytest.raises(OutputError, match="was written by somebody else") as caught:
+        file.commit()
+    (kept,) = temporary.iterdir()
+    assert str(kept) in str(caught.value)
+    assert kept.read_text() == "of this run"
+    assert s3.get(TARGET.key) == b"of another run"
+
+
+def test_an_object_is_replaced_where_the_store_does_not_tell_whether_it_is_the_same(s3):
+    s3.put(TARGET.key, b"of last week")
+    file = ObjectFile(TARGET)
+    file.write("of this run")
+    file.commit()
+    assert s3.get(TARGET.key) == b"of this run"
