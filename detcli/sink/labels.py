@@ -22,7 +22,7 @@ from typing import Any
 
 from detcli.core.detections import Detections, coco_category
 from detcli.core.errors import DetcliWarning, OutputError, UsageError, system_reason
-from detcli.core.files import AtomicFile, make_folder, read_json, write_file
+from detcli.core.files import AtomicFile, locked, make_folder, read_json, write_file
 from detcli.core.geometry import Picture
 from detcli.core.record import Record, box_of
 from detcli.core.text import printable
@@ -95,6 +95,9 @@ class DatasetSink:
     input that failed is not part of it; one without detections is, with an empty file of labels,
     which trainers take as background.
 
+    Several runs may add to it at the same time: each holds a lock while it chooses a name and
+    writes a picture with its labels.
+
     Raises:
         UsageError: The folder has a dataset of other classes.
         OutputError: The folder cannot be written to.
@@ -103,12 +106,7 @@ class DatasetSink:
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         self._path = path
         self._class_names = names
-        self._described = os.path.lexists(path / "data.yaml")
-        if self._described and _described_names(path / "data.yaml") != [*names]:
-            raise UsageError(
-                f"--save-dataset: {path / 'data.yaml'} does not list the classes of this model",
-                "name another folder",
-            )
+        self._described = self._is_described()
         for folder in (path / "images", path / "labels"):
             if folder.is_symlink():
                 raise OutputError(f"{folder} is a link out of the dataset", "remove it")
@@ -122,17 +120,17 @@ class DatasetSink:
         """Write one picture and its labels."""
         if record.picture is None or record.detections is None:
             return
-        if not self._described:
-            self._describe(record.model)
         data, suffix = _picture_file(record, record.picture)
-        name = self._name(record, suffix, data)
-        if (self._place / "images" / f"{name}{suffix}").exists():
-            self._kept += 1
-            return
         labels = label_text(record.picture, record.detections).encode()
-        for file, content in ((f"labels/{name}.txt", labels), (f"images/{name}{suffix}", data)):
-            write_file(self._place / file, content)
-            record.saved.append(self._path / file)
+        with locked(self._place):
+            if not self._described:
+                self._describe(record.model)
+            name = self._name(record, suffix, data)
+            if (self._place / "images" / f"{name}{suffix}").exists():
+                self._kept += 1
+                return
+            self._write(record, f"labels/{name}.txt", labels)
+            self._write(record, f"images/{name}{suffix}", data)
 
     def close(self) -> None:
         """Say how many pictures were not written because they were there."""
@@ -141,6 +139,26 @@ class DatasetSink:
                 "%s had %d of the pictures already; their labels are as they were",
                 *(self._path, self._kept),
             )
+
+    def _write(self, record: Record, file: str, content: bytes) -> None:
+        write_file(self._place / file, content)
+        record.saved.append(self._path / file)
+
+    def _is_described(self) -> bool:
+        """Whether the dataset has its description.
+
+        Raises:
+            UsageError: It is one of other classes.
+        """
+        description = self._path / "data.yaml"
+        if not os.path.lexists(description):
+            return False
+        if _described_names(description) != [*self._class_names]:
+            raise UsageError(
+                f"--save-dataset: {description} does not list the classes of this model",
+                "name another folder",
+            )
+        return True
 
     def _name(self, record: Record, suffix: str, data: bytes) -> str:
         """A name for a picture: one that is free, or that it has already."""
@@ -162,8 +180,12 @@ class DatasetSink:
         return next(filter(usable, itertools.chain([name], further)))
 
     def _describe(self, model: str) -> None:
+        """Describe the dataset, unless another run has done that since this one began."""
         import yaml
 
+        self._described = self._is_described()
+        if self._described:
+            return
         content = {"train": "images", "val": "images", "names": dict(enumerate(self._class_names))}
         legible = all(map(str.isprintable, self._class_names))  # others have to be escaped
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=legible)
