@@ -79,6 +79,7 @@ SLOW = {
     "commands/predict/test_command_exchanges.py",
     "commands/predict/test_command_faults.py",
     "commands/predict/test_command_object_store.py",
+    "commands/predict/test_command_two_runs.py",
     "commands/predict/test_run.py",
     "commands/predict/test_shards_object_store.py",
     "cli/test_messages_stderr.py",

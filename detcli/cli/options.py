@@ -99,7 +99,11 @@ MODEL_ARGUMENT = adapted("model", spelled="MODEL", default=REQUIRED)
 
 
 def command(
-    *takes: type | str | Adapted, without: str = "", whole_file: bool = False, examples: str = ""
+    *takes: type | str | Adapted,
+    without: str = "",
+    whole_file: bool = False,
+    from_file: str = "",
+    examples: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command of a function, whose parameters are options of its own.
 
@@ -107,7 +111,8 @@ def command(
     if it has one, gets the Config, `origins` where the values come from that somebody gave, by
     name, and `tuned` the tables of the user's file that tune wrote. Of many options it may make a
     dataclass with a field `config`, and name it as the type of a parameter. With `whole_file`, all
-    entries of the user's file hold, not only the shared ones. `examples` end the help.
+    entries of the user's file hold, not only the shared ones and those named by `from_file`.
+    `examples` end the help.
     """
     changes = dict(one for one in takes if isinstance(one, tuple))
     wanted = {one[0] if isinstance(one, tuple) else one for one in takes}
@@ -132,13 +137,18 @@ def command(
         for group in groups.values():
             own |= {one.name: placed(one, one.name, one.type) for one in _options(group)}
         options = {name: row for name, row in (taken | own).items() if row.spelled}
-        shared = {name for name, row in taken.items() if whole_file or row.shared} - own.keys()
+        shared = {name for name, row in taken.items() if whole_file or row.shared}
+        shared |= {*from_file.split()}
+        shared -= own.keys()
 
         def run(context: typer.Context, **typed: Any) -> None:
             entries = read_defaults() if shared else {}
             if shared and not typed.get("quiet"):
                 _report_stray_variables()
             found = gather(options, typed, {key: entries[key] for key in shared & entries.keys()})
+            is_sharp = "report" in found and "blur" in entries and "blur" not in options
+            if is_sharp and not typed.get("quiet"):
+                _report_sharp_page(context.command_path)
             context.meta[GIVEN] = [(options[name], one) for name, one in found.items()]
             hint = f"see: {context.command_path} --help"
             values = {name: row.default for name, row in (taken | own).items()}
@@ -232,6 +242,12 @@ def gather(
         if one.origin != LINE and (row.unmet(found) or row.gives_way(typed)):
             del found[name]
     return found
+
+
+def _report_sharp_page(command_path: str) -> None:
+    """Say that the user's default of --blur does not hold for the page of a comparison."""
+    say(f"the page of {command_path} shows pictures as they are")
+    say(f"  hint: blur in {defaults_file()} holds for detcli predict and detcli report", prefix="")
 
 
 def _report_stray_variables() -> None:

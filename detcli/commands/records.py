@@ -9,13 +9,13 @@ from functools import partial
 from importlib import resources
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from detcli.cli.messages import progress, say, set_verbosity
 from detcli.cli.options import adapted, command
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core import frozen
-from detcli.core.config import INPUT, OUTPUT, Config, Messages, Writing
+from detcli.core.config import INPUT, OUTPUT, Config, Messages
 from detcli.core.errors import CheckError, InputError, StoreError, UsageError
 from detcli.core.files import StandardOutput
 from detcli.core.interrupts import interrupts
@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from detcli.core.geometry import Image
-    from detcli.core.record import DetectionJson, RecordJson
+    from detcli.core.record import RecordJson
+    from detcli.run.hidden import HiddenClasses
+    from detcli.run.saved import Finder, Marks
     from detcli.run.shards.manifest import Manifest
     from detcli.run.shards.parts import Merge
     from detcli.run.shards.store import Store
+    from detcli.sink.page import Page
     from detcli.sink.protocol import RecordSink
 
 PAGES = {
@@ -246,6 +248,7 @@ def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
     "apply",
     "report_link",
     Messages,
+    from_file="blur blur_with blur_margin",
     examples="""
 detcli report boxes.jsonl --images pics -o page
 detcli predict pics | detcli report - -o page
@@ -276,22 +279,18 @@ def report(
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
     from detcli.run import set_up_process  # these load OpenCV
+    from detcli.run.hidden import HiddenClasses
     from detcli.run.saved import Finder, Marks, read_records
     from detcli.sink.page import About, Page, settings_facts, settings_places
 
     set_up_process()
     if images is not None and not images.is_dir():
         raise UsageError(f"--images {images} is not a folder", "name one, or leave the option out")
-    blur = _Blur(config.writing)
-    reading = read_records(records)
+    hidden = HiddenClasses(config.writing)
+    marks = None if config.writing.apply is None else Marks(config.writing.apply)
+    reading = hidden.checked(read_records(records))
     first = [*islice(reading, 1)]  # before a page is begun
-    found: Iterator[RecordJson] = chain(first, reading)
-    without = ""
-    if config.writing.apply is not None:
-        marks = Marks(config.writing.apply)
-        found = marks.corrected(found)
-        without = f", without what {count(marks.drops, 'mark')} dropped"
-    finder = Finder(images, config.inputs, blur.pixels if config.writing.blur else None)
+    finder = Finder(images, config.inputs)
     settings = first[0].get("settings", {}) if first else {}
     conf = settings.get("conf")  # any JSON may stand there
     source = "standard input" if records == "-" else public_name(records)
@@ -303,57 +302,72 @@ def report(
     )
     output: Any = config.writing.report  # a required option
     page = Page(output, about, linked=config.writing.report_link)
-    done = 0
+    adding = _PageOfRecords(page, finder, hidden, marks)
     try:
         with closing(finder), progress(lambda: None, wanted=not quiet) as advance:
-            for record in found:
-                page.add(blur.record(record), partial(finder.shown, record))
+            for record in chain(first, reading):
+                adding.add(record)
                 advance(record["source"])
-                done += 1
+            if marks is not None:
+                marks.require_fit()
     finally:
         with interrupts.held():
             page.close()
-    if blur.unseen:
-        say(f"nothing to hide was found of {', '.join(map(printable, blur.unseen))}")
+    if hidden.unseen:
+        say(f"nothing to hide was found of {', '.join(map(printable, hidden.unseen))}")
     if not quiet:
-        say(f"wrote a page of {count(done, 'record')}{without}: {output / 'index.html'}")
+        for line in adding.summary(output / "index.html"):
+            say(line)
         if finder.lost:
             say(f"{count(finder.lost, 'picture')} not found, or changed since", prefix="")
             if images is None:
                 say("  hint: name their folder with --images", prefix="")
 
 
-class _Blur:
-    """Hides the classes of `--blur`, by name or id; lists those not seen yet."""
+class _PageOfRecords:
+    """Adds records to a page, without what marks drop, and with classes hidden."""
 
-    def __init__(self, writing: Writing) -> None:
-        self._classes, self._writing = frozenset(writing.blur), writing
-        self.unseen = [*writing.blur]
+    def __init__(
+        self, page: "Page", finder: "Finder", hidden: "HiddenClasses", marks: "Marks | None"
+    ) -> None:
+        self._page = page
+        self._finder = finder
+        self._hidden = hidden
+        self._marks = marks
+        self._records = 0
+        self._hidden_boxes_dropped = 0  # by marks
 
-    def pixels(self, record: "RecordJson", image: "Image") -> "Image":
-        """The picture of a record without what is hidden."""
-        import numpy as np
+    def add(self, record: "RecordJson") -> None:
+        """Add a record, unless a mark drops it; boxes that marks drop are hidden all the same."""
+        boxes = self._hidden.boxes(record)
+        if self._marks is not None:
+            corrected = self._marks.corrected(record)
+            if corrected is None:
+                return
+            record = corrected
+        edit = None
+        if self._hidden:
+            edit = partial(self._hidden.in_picture, boxes)
+            record = self._hidden.without_texts(record)
+        self._page.add(record, partial(self._finder.shown, record, edit))
+        self._records += 1
+        self._hidden_boxes_dropped += len(boxes) - len(self._hidden.boxes(record))
 
-        from detcli.core.record import box_of
-        from detcli.sink.image import hidden
-
-        boxes = [box_of(one) for one in record["detections"] if self._hides(one)]
-        corners = np.array(boxes, np.float32).reshape(-1, 4)
-        return hidden(image, corners, self._writing.blur_with, self._writing.blur_margin)
-
-    def record(self, record: "RecordJson") -> "RecordJson":
-        """The record without what hidden symbols say."""
-        detections = record.get("detections", [])
-        for one in detections:
-            names = {one["class_name"], str(one["class_id"])}
-            self.unseen = [name for name in self.unseen if name not in names]
-        if not any("text" in one and self._hides(one) for one in detections):
-            return record
-        kept = [{**one, "text": None} if self._hides(one) else one for one in detections]
-        return cast("RecordJson", {**record, "detections": kept})
-
-    def _hides(self, one: "DetectionJson") -> bool:
-        return not self._classes.isdisjoint({one["class_name"], str(one["class_id"])})
+    def summary(self, address: Path) -> "Iterator[str]":
+        """What was written, and what of it is hidden."""
+        without = ""
+        if self._marks is not None:
+            without = f", without what {count(self._marks.drops, 'mark')} dropped"
+        yield f"wrote a page of {count(self._records, 'record')}{without}: {address}"
+        if self._hidden_boxes_dropped:
+            detections = count(self._hidden_boxes_dropped, "detection")
+            yield f"{detections} dropped by marks, and blurred on the page all the same"
+        if self._hidden and self._finder.unproven:
+            pictures = count(self._finder.unproven, "picture")
+            yield (
+                f"{pictures} compared with the records by size only, as these have no hash; "
+                "predict --provenance writes one"
+            )
 
 
 @command()

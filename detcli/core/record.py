@@ -158,6 +158,8 @@ class SettingsJson(TypedDict):
     lines: list[str] | None  # named lines; null without
     track: str | None  # how objects are followed; null if they are not
     read: bool  # whether symbols were read
+    # ids of the classes whose texts are hidden; absent unless symbols were read and some are
+    blur: NotRequired[list[int]]
 
 
 class ProvenanceJson(TypedDict):

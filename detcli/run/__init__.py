@@ -8,6 +8,7 @@ pipeline.py   items to records, in order
 counts.py     counts of records, and --fail-if
 sides.py      the two sides of a comparison
 saved.py      records read back
+hidden.py     classes that a page of saved records hides
 machine.py    what a run is made with
 shards/       a run in parts, each published once
 """
@@ -112,6 +113,8 @@ class Run:
         names, values = detector.contract.names, flat(config)
         asked = {name: row.write(values[name]) for name, row in rows(Config).items() if row.boxes}
         del asked["zone"], asked["line"]
+        if watched.read and config.writing.blur:  # which hides texts
+            asked["blur"] = sorted(class_ids(config.writing.blur, names) or ())
         return {
             **asked,
             "model": detector.model_name,
@@ -132,7 +135,7 @@ class Run:
     def settings(self) -> SettingsJson:
         """The part of the identity that records show."""
         identity = self.identity()
-        shown = {name: identity[name] for name in SettingsJson.__annotations__}
+        shown = {name: identity[name] for name in SettingsJson.__annotations__ if name in identity}
         return cast("SettingsJson", legible(shown))
 
 

@@ -3,19 +3,19 @@
 And the marks of a page, which are applied to records, and the pictures that records are about.
 """
 
+import hashlib
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
 from detcli.core.config import Inputs
 from detcli.core.errors import CheckError, InputError, SourceError, UsageError, system_reason
-from detcli.core.files import open_lines, read_json
+from detcli.core.files import open_lines, read_json, sha256
 from detcli.core.geometry import Image, Picture
 from detcli.core.record import (
     DetectionJson,
@@ -136,15 +136,13 @@ class Marks:
         left = [at for at in range(len(detections)) if at not in dropped]
         return None if None in dropped else left
 
-    def corrected(self, records: Iterable[RecordJson]) -> Iterator[RecordJson]:
-        """Records that were read, without what was dropped; at their end, all marks have to fit."""
-        for record in records:
-            kept = self.kept(record)
-            if kept is not None:
-                if "detections" in record:
-                    record["detections"] = [record["detections"][place] for place in kept]
-                yield record
-        self.require_fit()
+    def corrected(self, record: RecordJson) -> RecordJson | None:
+        """A record that was read, without what was dropped; None if all of it was."""
+        kept = self.kept(record)
+        if kept is None or "detections" not in record:
+            return None if kept is None else record
+        detections = [record["detections"][place] for place in kept]
+        return {**record, "detections": detections}
 
     def applied(self, record: Record) -> Record | None:
         """A record without what was dropped; None if all of it was."""
@@ -182,17 +180,22 @@ class Finder:
 
     folder: Path | None  # where to look first; None to look only where the records say
     inputs: Inputs  # how pictures are read
-    edit: Callable[[RecordJson, Image], Image] | None = None  # changes the pixels of a picture
     lost: int = 0  # records whose picture was not found, or is another one
+    unproven: int = 0  # pictures that may be other ones of this size, as records have no hash
     _video: "_FrameReader | None" = field(default=None, init=False)
 
-    def shown(self, record: RecordJson) -> Shown | None:
-        """The picture of a record, for a page; None, and counted, if it is lost."""
+    def shown(
+        self, record: RecordJson, edit: Callable[[Image], Image] | None = None
+    ) -> Shown | None:
+        """The picture of a record, for a page; None, and counted, if it is lost.
+
+        `edit` makes another picture of it.
+        """
         picture = self.picture(record)
         if picture is None:
             self.lost += 1
             return None
-        pixels = picture.pixels if self.edit is None else self.edit(record, picture.pixels)
+        pixels = picture.pixels if edit is None else edit(picture.pixels)
         return Shown(pixels, None if "frame" in record else self.path_of(name_of(record)))
 
     def close(self) -> None:
@@ -202,23 +205,39 @@ class Finder:
             self._video = None
 
     def picture(self, record: RecordJson) -> Picture | None:
-        """The picture of a record, as long as it has the size that the record says."""
-        path, picture = self.path_of(source := name_of(record)), None
+        """The picture of a record, as long as its file has the hash and the size of the record."""
+        path = self.path_of(name_of(record))
         if path is None or {"frame", "time"} <= record.keys():
             return None
-        with suppress(InputError):
-            if "frame" in record:  # those of a video are asked for in their order
-                video, number = self._video, record["frame"]
-                if video is None or video.path != path or video.number > number:
-                    self.close()
-                    self._video = video = _FrameReader(path, self.inputs)
-                picture = video.at(number)
+        try:
+            if "frame" in record:
+                video = self._video_of(path, record["frame"])
+                picture = video.at(record["frame"])
             else:
-                load = partial(load_file, path, DecodeOptions(self.inputs))
-                item = Item(Origin(source, path), load)
+                video = None
+                load = partial(load_file, path, DecodeOptions(self.inputs, keep=True))
+                item = Item(Origin(name_of(record), path), load)
                 picture = load_in_time(item, self.inputs.input_timeout)
-        same = picture is not None and picture.size == (record["height"], record["width"])
-        return picture if same else None
+        except InputError:
+            return None
+        if picture is None or picture.size != (record["height"], record["width"]):
+            return None
+        if "sha256" not in record:
+            self.unproven += 1
+            return picture
+        if video is not None:
+            digest = video.digest
+        else:
+            digest = hashlib.sha256(picture.file or b"").hexdigest()
+        return picture if record["sha256"] == digest else None
+
+    def _video_of(self, path: Path, number: int) -> "_FrameReader":
+        """The reader of a video, before some frame; those of a video are asked for in order."""
+        video = self._video
+        if video is None or video.path != path or video.number > number:
+            self.close()
+            self._video = video = _FrameReader(path, self.inputs)
+        return video
 
     def path_of(self, source: str) -> Path | None:
         """The file that an input is now; None if there is none.
@@ -243,6 +262,14 @@ class _FrameReader:
         self.number = -1  # of the frame read last
         self._sources = Sources([str(path)], inputs)
         self._items = iter(self._sources)
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of its file; empty if that cannot be read."""
+        try:
+            return sha256(self.path)
+        except OSError:
+            return ""
 
     def at(self, number: int) -> Picture | None:
         """The frame of this number; None if there is none; raises InputError."""

@@ -6,6 +6,7 @@ videos      video.py, h264.py
 labels      labels.py: of other programs, and datasets
 page/       what --report writes
 folder.py   folders of files with unique names
+blurred.py  folders that show what is to be hidden
 protocol.py what all of them are
 
 Each is imported only when it is used. A format of records needs nothing here, but a row of
@@ -17,7 +18,7 @@ import os
 import stat
 import sys
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,14 @@ from typing import TYPE_CHECKING
 from detcli.core import frozen
 from detcli.core.config import Config
 from detcli.core.errors import DetcliWarning, UsageError
-from detcli.core.files import AppendedFile, AtomicFile, DirectFile, StandardOutput, open_output
+from detcli.core.files import (
+    AppendedFile,
+    AtomicFile,
+    DirectFile,
+    OutputState,
+    StandardOutput,
+    open_output,
+)
 from detcli.core.interrupts import interrupts
 from detcli.core.record import OPTIONAL_FIELDS, SettingsJson
 from detcli.core.text import is_pipe, is_terminal
@@ -37,6 +45,7 @@ from detcli.source.names import has_inputs, is_live
 
 if TYPE_CHECKING:
     from detcli.sink.folder import OutputFolder
+    from detcli.sink.image import Anonymizer
 
 Skip = Callable[[Item], bool]  # whether a resumed run has the record of an input already
 
@@ -107,21 +116,31 @@ def choose_destination(config: Config) -> Destination:
     return Destination(chosen, target, resumed, endless)
 
 
-def hidden_classes(
-    hidden: Iterable[str], kept: Iterable[str | int], names: tuple[str, ...]
-) -> frozenset[int]:
-    """Ids of the classes that `--blur` hides, which `--classes`, if it is there, must include.
+def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer | None":
+    """What hides the classes of `--blur` in records; None without this option.
 
-    Raises UsageError for a class that is not among the model's `names`, or is left out.
+    Raises:
+        UsageError: The model has no such class, or `--classes` leaves it out.
     """
-    wanted, looked_for = class_ids(hidden, names) or frozenset(), class_ids(kept, names)
-    if looked_for is not None and not wanted <= looked_for:
-        missing = ",".join(names[class_id] for class_id in sorted(wanted - looked_for))
+    writing = config.writing
+    if not writing.blur:
+        return None
+    class_names = tuple(class_names)
+    hidden = class_ids(writing.blur, class_names) or frozenset()
+    selected = class_ids(config.settings.classes, class_names)
+    if selected is not None and not hidden <= selected:
+        missing = ",".join(class_names[class_id] for class_id in sorted(hidden - selected))
         raise UsageError(
             f"--blur {missing} is not among --classes, so it is not detected and cannot be hidden",
             f"add {missing} to --classes",
         )
-    return wanted
+    from detcli.sink.image import Anonymizer
+
+    return Anonymizer(hidden, writing.blur_with, writing.blur_margin)
+
+
+NOTHING_KNOWN: Mapping[Path, OutputState] = {}
+"""No states of files: what a name has when it is opened is what was there before."""
 
 
 @contextlib.contextmanager
@@ -131,6 +150,7 @@ def open_sinks(
     guard: Container[Path],
     settings: SettingsJson | None = None,
     class_names: Sequence[str] = (),
+    before: Mapping[Path, OutputState] = NOTHING_KNOWN,
 ) -> Iterator[tuple[list[Sink], Skip]]:
     """Open sinks, and close them however the block ends: what was written is complete.
 
@@ -143,32 +163,45 @@ def open_sinks(
         guard: Input files, which are never written over.
         settings: What the detections depend on, for a journal and a page.
         class_names: The model's classes, for a dataset.
+        before: The states of files when the run began.
 
     Yields:
         The sinks, and a function that tells which inputs to skip.
 
     Raises:
-        UsageError: An output is in the folder of the page, or a class cannot be hidden.
+        UsageError: An output is in the folder of the page.
         OutputError: A file or folder cannot be written, or no display is available.
     """
     writing = config.writing
-    hidden = hidden_classes(writing.blur, config.settings.classes, tuple(class_names))
     if writing.report is not None:
         from detcli.sink.page.folder import require_apart
 
         written = (path for path in writing.files if isinstance(path, Path))
         require_apart(writing.report, (*written, *writing.folders))
     with contextlib.ExitStack() as undo:
-        sinks, skip = _open(config, destination, guard, settings, class_names, undo=undo)
+        sinks, skip = _open(config, destination, guard, settings, class_names, before, undo=undo)
+        _check_folders(config, tuple(class_names))
         undo.pop_all()  # closing makes files visible, so it has to wait until all are open
     with contextlib.ExitStack() as stack:
         for sink in sinks:
             stack.callback(_close, sink)
-        if hidden:
-            from detcli.sink.image import PrivateSinks
-
-            sinks = [PrivateSinks(sinks, hidden, writing.blur_with, writing.blur_margin)]
         yield sinks, skip
+
+
+def _check_folders(config: Config, class_names: tuple[str, ...]) -> None:
+    """Warn of earlier pictures that show what `--blur` hides."""
+    writing = config.writing
+    folders = [writing.save, writing.save_crops, writing.save_dataset]
+    if writing.resume is not None:  # else the page begins anew
+        folders.append(writing.report)
+    hidden = class_ids(writing.blur, class_names) or ()
+    hidden_classes = [class_names[class_id] for class_id in sorted(hidden)]
+    wanted = dict.fromkeys(folder for folder in folders if folder is not None)
+    if wanted:
+        from detcli.sink.blurred import check_folder
+
+        for folder in wanted:
+            check_folder(folder, hidden_classes)
 
 
 def _close(sink: Sink) -> None:
@@ -183,6 +216,7 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
     guard: Container[Path],
     settings: SettingsJson | None,
     class_names: Sequence[str],
+    before: Mapping[Path, OutputState],
     *,
     undo: contextlib.ExitStack,
 ) -> tuple[list[Sink], Skip]:
@@ -190,7 +224,8 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
     writing = config.writing
 
     def open_file(path: Target) -> AtomicFile | DirectFile:
-        file = open_target(path)
+        state = before.get(path) if isinstance(path, Path) else None
+        file = open_target(path, state)
         undo.callback(file.discard)
         return file
 
@@ -298,14 +333,14 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
     return [*sinks, records, *windows], lambda _: False
 
 
-def open_target(target: Target) -> AtomicFile | DirectFile:
-    """Open what records are written to.
+def open_target(target: Target, before: OutputState | None = None) -> AtomicFile | DirectFile:
+    """Open what records are written to; `before` is the state of its name when the run began.
 
     Raises:
         OutputError: It cannot be written.
     """
     if isinstance(target, Path):
-        return open_output(target)
+        return open_output(target, before)
     from detcli.core.objects import ObjectFile
 
     return ObjectFile(target)

@@ -1,12 +1,14 @@
 """Pictures in a folder: annotated inputs, and crops; with what they must not show hidden."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
+import numpy.typing as npt
 
+from detcli.core.detections import Detections
 from detcli.core.errors import OutputError
 from detcli.core.geometry import Boxes, Image, Letterbox, clipped, shown
 from detcli.core.opencv import cv2
@@ -109,43 +111,55 @@ SAMPLES = 4  # colours along the longer side of a box that blurring and pixelati
 GREY = 114
 
 
-class PrivateSinks:
-    """Hands records on to sinks, with pictures in which some classes are hidden.
+class Anonymizer:
+    """Hides some classes in the pictures of records, and what the symbols of these classes say.
 
-    All sinks get the same picture, so none can show more than another. Boxes stay as they are; what
-    a hidden symbol says is left out. The sinks are closed by their owner.
+    To be called before anything leaves out detections, such as marks: what the model found is
+    hidden, whether records name it or not. Boxes stay as they are.
+
+    The file of a picture is not handed on, even if nothing is hidden: it may hold a thumbnail, a
+    second picture or a video that no model has looked at.
     """
 
-    def __init__(
-        self,
-        sinks: Sequence[Sink],
-        classes: frozenset[int],
-        way: str,
-        margin: float = BLUR_MARGIN,
-    ) -> None:
-        self._sinks, self._classes, self._way, self._margin = sinks, sorted(classes), way, margin
+    def __init__(self, classes: Iterable[int], method: str, margin: float = BLUR_MARGIN) -> None:
+        """Hide the classes of some ids; `method` is one of WAYS, `margin` as in `hidden`."""
+        self._classes = sorted(classes)
+        self._method = method
+        self._margin = margin
 
-    def write(self, record: Record) -> None:
-        found, picture = record.detections, record.picture
-        if picture is not None and found is not None:
-            if picture.file is not None and not picture.file.startswith(b"\xff\xd8\xff"):
-                # Other formats may hold more pictures, which nobody has looked at.
-                picture = replace(picture, file=None)
-                record = replace(record, picture=picture)
-            hides = np.isin(found.class_id, self._classes)
-            if hides.any():
-                pixels = hidden(picture.pixels, found.xyxy[hides], self._way, self._margin)
-                if found.symbols is not None:
-                    symbols = found.symbols.copy()
-                    symbols[hides] = None
-                    found = replace(found, symbols=symbols)
-                picture = replace(picture, pixels=pixels, file=None)
-                record = replace(record, picture=picture, detections=found)
-        for sink in self._sinks:
-            sink.write(record)
+    def __call__(self, record: Record) -> Record:
+        """The record with another picture; one of an input that failed as it is."""
+        picture, detections = record.picture, record.detections
+        if picture is None or detections is None:
+            return record
 
-    def close(self) -> None:
-        pass
+        picture = replace(picture, file=None)
+        is_hidden = self._hides(detections)
+        if is_hidden.any():
+            boxes = detections.xyxy[is_hidden]
+            pixels = hidden(picture.pixels, boxes, self._method, self._margin)
+            picture = replace(picture, pixels=pixels)
+            detections = _without_symbols(detections, is_hidden)
+        return replace(record, picture=picture, detections=detections)
+
+    def count(self, detections: Detections | None) -> int:
+        """How many detections are of the classes that are hidden."""
+        if detections is None:
+            return 0
+        return int(self._hides(detections).sum())
+
+    def _hides(self, detections: Detections) -> npt.NDArray[np.bool_]:
+        """Which detections are hidden, `(N,)`."""
+        return np.isin(detections.class_id, self._classes)
+
+
+def _without_symbols(detections: Detections, is_hidden: npt.NDArray[np.bool_]) -> Detections:
+    """The detections without what some of them, `(N,)`, say."""
+    if detections.symbols is None:
+        return detections
+    symbols = detections.symbols.copy()
+    symbols[is_hidden] = None
+    return replace(detections, symbols=symbols)
 
 
 class OnlyDetections:

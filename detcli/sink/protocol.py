@@ -6,6 +6,7 @@ videos      video.py, h264.py
 labels      labels.py: of other programs, and datasets
 page/       what --report writes
 folder.py   folders of files with unique names
+blurred.py  folders that show what is to be hidden
 """
 
 import io

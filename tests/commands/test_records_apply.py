@@ -3,9 +3,12 @@
 import json
 
 import cv2
+import numpy as np
 import pages
 import pytest
 from colour_model import picture
+
+from detcli.sink.image import GREY
 
 
 @pytest.fixture
@@ -158,3 +161,18 @@ def test_a_frame_of_a_video_is_dropped_alone(apply, predict, tmp_path):
     assert [(one["frame"], len(one["found"])) for one in pages.entries(tmp_path / "page")] == [
         (0, 1), (2, 0),
     ]  # fmt: skip
+
+
+def test_a_box_that_is_dropped_stays_hidden_on_the_page(apply, made, tmp_path):
+    _, two = made
+    red = next(at for at, one in enumerate(two["detections"]) if one["class_name"] == "red")
+    blurred = f"{REPORT} --blur red --blur-with fill"
+    says = "1 detection dropped by marks, and blurred on the page all the same"
+    done = apply(blurred, [mark(two, red)], says=says)
+    assert shown(tmp_path)["pics/b.png"] == ["blue"]
+    (entry,) = [one for one in pages.entries(tmp_path / "page") if one["source"] == "pics/b.png"]
+    pixels = cv2.imread(str(tmp_path / f"page/pictures/{entry['picture']}.jpg")).astype(int)
+    assert np.abs(pixels[10:14, 10:14] - GREY).max() < 10  # the red cell
+    assert np.abs(pixels[26:30, 26:30] - GREY).max() > 100  # the blue one
+    done = apply(blurred, [mark(two, 1 - red)])
+    assert "all the same" not in done.stderr

@@ -275,8 +275,7 @@ def test_classes_can_be_hidden(tmp_path, report):
     plain = {entry["source"]: entry for entry in named(tmp_path / "plain")}
     assert plain["pics/a.png"]["texts"] == ["secret"]
     for way in ("fill", "blur"):
-        says = "nothing to hide was found of gren"
-        report(f"boxes.jsonl -o {way} --blur red,gren --blur-with {way}", says=says)
+        report(f"boxes.jsonl -o {way} --blur red --blur-with {way}")
         entries = {entry["source"]: entry for entry in named(tmp_path / way)}
         assert entries["pics/b.png"]["picture"] == plain["pics/b.png"]["picture"]
         assert entries["pics/a.png"]["picture"] != plain["pics/a.png"]["picture"]
@@ -289,3 +288,157 @@ def test_classes_can_be_hidden(tmp_path, report):
     report("boxes.jsonl -o wide --blur red --blur-margin 2")
     (wide,) = [one["picture"] for one in named(tmp_path / "wide") if one["source"] == "pics/a.png"]
     assert wide not in {entries["pics/a.png"]["picture"], plain["pics/a.png"]["picture"]}
+
+
+# Classes that are no classes
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize(
+    ("blur", "says"),
+    [
+        (
+            "bleu",
+            "--blur bleu: no record has a detection of this class\n  hint: did you mean blue?",
+        ),
+        ("rde", "no record has a detection of this class\n  hint: they have blue, red; leave"),
+        ("red,person", "--blur person: no record has"),
+        ("7", "--blur 7: no record has"),
+    ],
+)
+def test_classes_that_no_record_has_are_refused(report, tmp_path, blur, says):
+    report(f"boxes.jsonl -o page2 --blur {blur}", code=2, says=says)
+    assert not (tmp_path / "page2").exists()
+
+
+@pytest.mark.usefixtures("run")
+def test_classes_on_standard_input_are_checked_before_a_page_is_begun(detcli, tmp_path):
+    text = (tmp_path / "boxes.jsonl").read_text()
+    done = detcli("report", "-", "-o", "two", "--blur", "rde", cwd=tmp_path, input=text)
+    assert done.returncode == 2
+    assert not (tmp_path / "two").exists()
+    done = detcli("report", "-", "-o", "two", "--blur", "blue", cwd=tmp_path, input=text)
+    assert done.returncode == 0, done.stderr
+    assert len(pages.entries(tmp_path / "two")) == len(pages.entries(tmp_path / "page"))
+
+
+def record_of(class_id, name, **more):
+    detection = {"class_id": class_id, "class_name": name, "score": 0.5}
+    detection |= {"x1": 1, "y1": 2, "x2": 3, "y2": 4}
+    fields = {"schema_version": 2, "source": "a.png", "index": 0, "width": 64, "height": 64}
+    return json.dumps({**fields, "detections": [detection], **more}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("record", "absent", "wrong"),
+    [
+        (record_of(2, "car"), "person,0", "persn"),  # of COCO's classes
+        (record_of(0, "qr_code", model="codes"), "aruco", "qr_cod"),
+        (record_of(1, "b", settings={"names": ["a", "b", "c"]}), "a,2", "d"),
+    ],
+)
+def test_classes_of_the_model_that_were_not_found_are_mentioned(
+    report, tmp_path, record, absent, wrong
+):
+    (tmp_path / "x.jsonl").write_text(record)
+    says = f"nothing to hide was found of {absent.replace(',', ', ')}"
+    report(f"x.jsonl -o page --blur {absent}", says=says)
+    report(f"x.jsonl -o page --blur {wrong}", code=2, says=f"the model has no class '{wrong}'")
+
+
+def test_where_nothing_was_found_any_class_may_be_absent(report, tmp_path):
+    (tmp_path / "x.jsonl").write_text(with_boxes())
+    report("x.jsonl -o page --blur face", says="nothing to hide was found of face")
+
+
+# The user's defaults
+
+
+@pytest.mark.usefixtures("run")
+def test_the_users_default_of_blur_holds_for_a_page(report, tmp_path, monkeypatch):
+    report("boxes.jsonl -o typed --blur red --blur-with fill")
+    report("boxes.jsonl -o plain")
+    (tmp_path / "detcli.toml").write_text('blur = "red"\nblur-with = "fill"\nconf = 0.9\n')
+    monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
+    report("boxes.jsonl -o default")
+    assert named(tmp_path / "default") == named(tmp_path / "typed") != named(tmp_path / "plain")
+    report("boxes.jsonl -o other --blur blue")
+    assert named(tmp_path / "other") != named(tmp_path / "typed")
+    says = "leave out --report-link: copies are blurred (--blur is from"
+    report("boxes.jsonl -o linked --report-link", code=2, says=says)
+    (tmp_path / "detcli.toml").write_text('blur = "rde"\n')
+    report("boxes.jsonl -o wrong", code=2, says="--blur is from")
+
+
+@pytest.mark.usefixtures("run")
+def test_a_page_of_a_comparison_says_that_it_hides_nothing(
+    invoke, make_model, tmp_path, monkeypatch
+):
+    (tmp_path / "detcli.toml").write_text('blur = "red"\n')
+    monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
+    says = "the page of detcli verify shows pictures as they are"
+    command = ("verify", "boxes.jsonl", "boxes.jsonl", "--images", "pics")
+    done = invoke(*command, "--report", "compared", cwd=tmp_path)
+    assert says in done.stderr
+    assert says not in invoke(*command, cwd=tmp_path).stderr
+    data = write_coco(tmp_path / "data", [Scene.found(("red", 1, 1, 1.0))])
+    done = invoke("eval", make_model(), "--data", data, "--report", "evaluated", cwd=tmp_path)
+    assert "the page of detcli eval shows pictures as they are" in done.stderr
+
+
+# Pictures exchanged since
+
+
+def exchange(path):
+    """Put another picture of the same size in place of one."""
+    cv2.imwrite(str(path), picture(("red", 6, 6), ("red", 1, 5)))
+
+
+@pytest.fixture
+def hashed(predict, run, tmp_path):  # noqa: ARG001 - the pictures have to be there
+    """Records with the hashes of their files."""
+    predict("pics --conf 0.5 --provenance -o boxes.jsonl -q", code=3)
+    return tmp_path / "boxes.jsonl"
+
+
+@pytest.mark.usefixtures("hashed")
+@pytest.mark.parametrize(
+    "options", ["--blur red", "--blur red --blur-with fill", "", "--report-link"]
+)
+def test_a_picture_that_was_exchanged_is_left_out(report, tmp_path, options):
+    exchange(tmp_path / "pics/a.png")
+    says = "1 picture not found, or changed since"
+    report(f"boxes.jsonl -o later {options}", says=says)
+    entries = {entry["source"]: entry for entry in pages.entries(tmp_path / "later")}
+    assert "picture" in entries["pics/b.png"]
+    assert "picture" not in entries["pics/a.png"]
+    assert len(entries["pics/a.png"]["found"]) == 1
+
+
+@pytest.mark.usefixtures("hashed")
+def test_a_picture_of_the_same_content_is_shown_wherever_it_is(report, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    for path in (tmp_path / "pics").iterdir():
+        shutil.copyfile(path, tmp_path / "elsewhere" / path.name)
+    shutil.rmtree(tmp_path / "pics")
+    done = report("boxes.jsonl -o later --images elsewhere --blur red")
+    assert len(pages.pictures(tmp_path / "later")) == 6
+    assert "by size only" not in done.stderr
+
+
+@pytest.mark.usefixtures("hashed")
+def test_frames_of_a_video_that_was_exchanged_are_left_out(report, tmp_path):
+    fourcc = cv2.VideoWriter.fourcc(*"mp4v")
+    video = cv2.VideoWriter(str(tmp_path / "pics/film.mp4"), fourcc, 10, (64, 64))
+    for _ in range(4):
+        video.write(picture(("red", 5, 5)))
+    video.release()
+    report("boxes.jsonl -o later --blur red", says="4 pictures not found, or changed since")
+    assert all("picture" not in one for one in named(tmp_path / "later") if "frame" in one)
+
+
+@pytest.mark.usefixtures("run")
+def test_pictures_whose_records_have_no_hash_are_counted(report):
+    says = "6 pictures compared with the records by size only, as these have no hash"
+    report("boxes.jsonl -o later --blur red", says=says)
+    assert "by size only" not in report("boxes.jsonl -o later").stderr

@@ -18,6 +18,7 @@ from detcli.core.config import (
     Writing,
 )
 from detcli.core.errors import InputError, UsageError
+from detcli.core.files import output_states
 from detcli.core.opencv import limit_pixels
 
 
@@ -39,6 +40,8 @@ def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]
     """
     set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
     limit_pixels(config.inputs.max_pixels)
+    # Another run may write a file while this one still loads its libraries and its model.
+    before = output_states(config.writing.files)
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.predict.run import predict_here, use_tuned
     from detcli.run import set_up_process
@@ -62,7 +65,7 @@ def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]
         # Shards may run on other machines.
         chosen = use_tuned(config, origins, tuned) if tuned else config
         try:
-            counts = predict_here(chosen)
+            counts = predict_here(chosen, before)
         except UsageError as error:
             if chosen is not config and config.writing.resume:  # begun without it, perhaps
                 error.hint += f"; --device auto does without {defaults_file()}, from detcli tune"

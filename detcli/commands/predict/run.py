@@ -2,12 +2,12 @@
 
 import contextlib
 import logging
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from detcli.cli.options import DECIDING, TUNED, defaults_file
 from detcli.core import options
 from detcli.core.config import Config
 from detcli.core.errors import ModelError, UsageError
+from detcli.core.files import OutputState
 from detcli.core.interrupts import interrupts
 from detcli.core.record import AddedJson, Record, SettingsJson
 from detcli.core.text import count, shell_line
@@ -25,7 +26,15 @@ from detcli.model.zoo import find
 from detcli.run import Run, is_one_picture, locate, open_run
 from detcli.run.batches import prepare_for
 from detcli.run.counts import Counts, check_conditions, parse_condition
-from detcli.sink import Destination, Skip, choose_destination, is_special, open_sinks
+from detcli.sink import (
+    NOTHING_KNOWN,
+    Destination,
+    Skip,
+    choose_destination,
+    is_special,
+    open_anonymizer,
+    open_sinks,
+)
 from detcli.sink.protocol import Sink, Stopped
 from detcli.source.loading import Item
 from detcli.source.names import is_live
@@ -37,8 +46,8 @@ WRITE_LIMIT_S = 2.0
 """How long an interrupt waits until a record is written whole; a pipe's reader may have stopped."""
 
 
-def predict_here(config: Config) -> Counts:
-    """Run in this process, and write to sinks.
+def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KNOWN) -> Counts:
+    """Run in this process, and write to sinks; `before` are the states of files at the start.
 
     Raises:
         KeyboardInterrupt: The run was interrupted; what was written is complete.
@@ -69,13 +78,24 @@ def predict_here(config: Config) -> Counts:
         if writing.provenance:
             steps.append(_provenance(run, model.path, settings))
 
+        anonymize = open_anonymizer(config, names)
+        if anonymize is not None:
+            steps.append(anonymize)
+        summary = _Summary(config, destination)
+        max_det = min(config.settings.max_det, run.detector.contract.most or sys.maxsize)
+
         def add(record: Record) -> Record | None:
-            done = reduce(lambda done, step: step(done), steps, record)
-            return done if marks is None else marks.applied(done)
+            for step in steps:
+                record = step(record)
+            corrected = record if marks is None else marks.applied(record)
+            if anonymize is not None and record.detections is not None and corrected is not None:
+                summary.at_max_det += len(record.detections) >= max_det
+                left = anonymize.count(corrected.detections)
+                summary.hidden_boxes_dropped += anonymize.count(record.detections) - left
+            return corrected
 
         with run.sources() as sources:
-            opening = open_sinks(config, destination, guard, settings, names)
-            summary = _Summary(config, destination)
+            opening = open_sinks(config, destination, guard, settings, names, before)
             try:
                 _detect(run, sources, add, opening, summary)
             except BrokenPipeError:
@@ -187,6 +207,8 @@ class _Summary:
         self.counts = Counts()
         self.complete = False  # whether all inputs were read
         self.skipped = 0  # inputs of which the journal has the records
+        self.hidden_boxes_dropped = 0  # boxes of classes of --blur that marks dropped
+        self.at_max_det = 0  # pictures that --blur may show parts of, as --max-det left out boxes
         self._rows = 0  # of the records, in a format whose rows are detections
         self._numbered = 0  # frames of videos and streams
         self._tracks = config.watched.track is not None
@@ -256,6 +278,15 @@ class _Summary:
             yield f"wrote {count(self._files[folder], 'file')} to {folder}"
         if writing.report is not None:
             yield f"wrote {records} to the page {writing.report / 'index.html'}"
+        if self.hidden_boxes_dropped:
+            detections = count(self.hidden_boxes_dropped, "detection")
+            yield f"{detections} dropped by marks, and blurred in the pictures all the same"
+        if self.at_max_det:
+            pictures = count(self.at_max_det, "picture")
+            yield (
+                f"{pictures} with as many detections as --max-det admits: what it left out is not "
+                "blurred; raise it"
+            )
         if self._tracks and self.counts.done and not self._numbered:
             yield "nothing was tracked: only the frames of videos and streams have tracks"
 

@@ -24,6 +24,7 @@ from detcli.run.counts import Counts
 from detcli.run.shards.manifest import FIRST, Shard, maker_of
 from detcli.run.shards.parts import PartWriter
 from detcli.run.shards.store import Store, open_store
+from detcli.sink import open_anonymizer
 from detcli.source.listing import to_entry
 from detcli.source.loading import Item, of_input
 from detcli.source.sources import Sources
@@ -113,12 +114,17 @@ def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkRepo
     """
     store = open_store(str(request.config.writing.output))
     with open_run(request.config, request.model, cores=request.cores) as run:
+        anonymize = open_anonymizer(request.config, run.detector.contract.names)
+        watch = run.watcher()
         ready = Ready(platform.node(), run.settings())
         report(ready)
         with run.sources([]) as sources:
             worker = _Worker(store, sources, report, maker_of(ready.detcli, ready.settings))
             try:
-                for record in map(run.watcher(), run.pipeline().run(worker.items(tasks))):
+                for found in run.pipeline().run(worker.items(tasks)):
+                    record = watch(found)
+                    if anonymize is not None:
+                        record = anonymize(record)
                     worker.add(record)
             finally:
                 worker.close()

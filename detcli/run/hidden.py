@@ -1,0 +1,153 @@
+"""Hides the classes of `--blur` on a page that is made of saved records.
+
+The records do not list the model's classes, so the classes to hide are looked for in the records:
+one that is in none of them may be a typing error, which would leave everybody on the page.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from detcli.core.config import Writing
+from detcli.core.detections import COCO
+from detcli.core.errors import ModelError, UsageError
+from detcli.core.files import temporary, temporary_file_errors
+from detcli.core.geometry import Boxes, Image
+from detcli.core.record import DetectionJson, RecordJson, box_of
+from detcli.core.text import closest
+from detcli.model.contract import class_ids
+from detcli.model.file import prepare
+from detcli.model.zoo import MODELS, find
+from detcli.sink.image import hidden
+
+
+class HiddenClasses:
+    """Hides classes, by name or id, in pictures of records and in what their symbols say."""
+
+    def __init__(self, writing: Writing) -> None:
+        """Hide the classes that `writing` names; perhaps there are none."""
+        self._classes = frozenset(writing.blur)
+        self._writing = writing
+        self.unseen = [*writing.blur]  # those that no detection was of so far
+
+    def __bool__(self) -> bool:
+        return bool(self._classes)
+
+    def boxes(self, record: RecordJson) -> Boxes:
+        """The boxes of a record that are hidden, `(N, 4)`."""
+        detections = record.get("detections", [])
+        corners = [box_of(detection) for detection in detections if self._hides(detection)]
+        if self.unseen:
+            names: set[str] = set().union(*map(_names_of, detections))
+            self.unseen = [name for name in self.unseen if name not in names]
+        return np.array(corners, np.float32).reshape(-1, 4)
+
+    def in_picture(self, boxes: Boxes, image: Image) -> Image:
+        """A copy of a picture in which nothing can be made out in the boxes."""
+        return hidden(image, boxes, self._writing.blur_with, self._writing.blur_margin)
+
+    def without_texts(self, record: RecordJson) -> RecordJson:
+        """The record without what hidden symbols say."""
+        if "detections" not in record:
+            return record
+        detections: list[DetectionJson] = []
+        for detection in record["detections"]:
+            if "text" in detection and self._hides(detection):
+                detections.append({**detection, "text": None})
+            else:
+                detections.append(detection)
+        return {**record, "detections": detections}
+
+    def checked(self, records: Iterator[RecordJson]) -> Iterator[RecordJson]:
+        """The same records, once it is certain that the classes to hide are classes at all.
+
+        Records are read ahead until each class has been seen, at most to their end; a temporary
+        file holds them. In records without any detection, any class may be absent.
+
+        Raises:
+            UsageError: A class is neither in the records nor one of their model.
+        """
+        unseen = set(self._classes)
+        classes = SeenClasses()
+        with temporary() as read_ahead:
+            while unseen:
+                record = next(records, None)
+                if record is None:
+                    classes.require(sorted(unseen))
+                    break
+                unseen -= classes.add(record)
+                with temporary_file_errors():
+                    read_ahead.write(json.dumps(record).encode() + b"\n")
+            with temporary_file_errors():
+                read_ahead.seek(0)
+            for line in read_ahead:
+                yield json.loads(line)
+        yield from records
+
+    def _hides(self, detection: DetectionJson) -> bool:
+        return not self._classes.isdisjoint(_names_of(detection))
+
+
+class SeenClasses:
+    """The classes of the records that were read, and what else is known of their model."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, str] = {}
+        self._replaced_names: list[str] = []  # of --names
+        self._models: set[str] = set()
+
+    def add(self, record: RecordJson) -> set[str]:
+        """Look at a record; returns the names and ids of its classes."""
+        names = record.get("settings", {}).get("names")
+        if isinstance(names, list):  # any JSON may stand there
+            self._replaced_names = [str(name) for name in names]
+        self._models.add(str(record.get("model", "")))
+        seen: set[str] = set()
+        for detection in record.get("detections", []):
+            self._by_id.setdefault(detection["class_id"], detection["class_name"])
+            seen |= _names_of(detection)
+        return seen
+
+    def require(self, classes: Sequence[str]) -> None:
+        """Require that the model has some classes, though no record has them.
+
+        Raises:
+            UsageError: It has no such class, as far as the records tell.
+        """
+        if not (self._by_id or self._replaced_names):
+            return
+        for names in (self._replaced_names, *self._names_of_models(), COCO):
+            if self._fit(names):
+                class_ids(classes, tuple(names))
+                return
+        names_in_records = sorted(set(self._by_id.values()))
+        meant = closest(classes[0], names_in_records)
+        hint = f"did you mean {meant}?" if meant else f"they have {', '.join(names_in_records)}"
+        raise UsageError(
+            f"--blur {classes[0]}: no record has a detection of this class",
+            f"{hint}; leave out what was not found",
+        )
+
+    def _names_of_models(self) -> Iterator[Sequence[str]]:
+        """The classes of models that have names, and whose files are here."""
+        for model in sorted(self._models & MODELS.keys()):
+            try:
+                file = find(model, fetch=False)
+                yield prepare(file.path).contract.names
+            except ModelError:
+                continue
+
+    def _fit(self, names: Sequence[str]) -> bool:
+        """Whether all classes of the records are among some names, with the same ids."""
+        if not names:
+            return False
+        for class_id, name in self._by_id.items():
+            if class_id >= len(names) or names[class_id] != name:
+                return False
+        return True
+
+
+def _names_of(detection: DetectionJson) -> set[str]:
+    """What the class of a detection can be called: its name and its id."""
+    return {detection["class_name"], str(detection["class_id"])}

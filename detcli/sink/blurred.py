@@ -1,0 +1,57 @@
+"""Whether pictures of earlier runs in a folder show what `--blur` hides."""
+
+import contextlib
+import json
+import os
+import warnings
+from collections.abc import Collection
+from pathlib import Path
+
+from detcli.core.errors import DetcliWarning
+from detcli.core.files import write_file
+from detcli.source.names import is_media
+
+NOTE = ".detcli-blurred"
+"""The file of a folder that names the classes that are hidden in all pictures in it."""
+
+
+def check_folder(folder: Path, hidden_classes: Collection[str]) -> None:
+    """Warn of earlier pictures in a folder that may show these classes, and note what is hidden.
+
+    To be called before a run writes its first picture, also by runs that hide nothing.
+    """
+    note = folder / NOTE
+    if not hidden_classes:
+        with contextlib.suppress(FileNotFoundError):
+            note.unlink()
+        return
+    hidden_before = _noted_classes(note)
+    if not _has_pictures(folder):
+        hidden_before = set(hidden_classes)
+    if not hidden_before.issuperset(hidden_classes):
+        warnings.warn(
+            f"{folder} has pictures of other runs, which may show {', '.join(hidden_classes)}: "
+            "--blur changes none of them; use an empty folder",
+            DetcliWarning,
+            stacklevel=2,
+        )
+    hidden_in_all = hidden_before.intersection(hidden_classes)
+    if hidden_in_all:
+        write_file(note, json.dumps(sorted(hidden_in_all)).encode())
+
+
+def _noted_classes(note: Path) -> set[str]:
+    """The classes that a note names; none if there is no note, or something else in its place."""
+    try:
+        classes = json.loads(note.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return set()
+    if not isinstance(classes, list):
+        return set()
+    return {name for name in classes if isinstance(name, str)}
+
+
+def _has_pictures(folder: Path) -> bool:
+    """Whether a picture or a video is in a folder, or in one below it."""
+    pictures = (name for _, _, names in os.walk(folder) for name in names if is_media(name))
+    return next(pictures, None) is not None

@@ -1,0 +1,255 @@
+"""`--blur` hides what the model found wherever records go, and beside whatever is in a folder."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from colour_model import picture
+from made_jpegs import encode, insert, segment
+from PIL import Image
+
+from detcli.sink.image import GREY
+
+DEMO = Path(__file__).parents[3] / "models/codes/demo.jpg"
+READ = f"{DEMO} -m codes --device cpu --read"
+
+
+# Texts of runs in shards
+
+
+@pytest.mark.parametrize("classes", ["qr_code", "qr_code,barcode,aruco,data_matrix,pdf417"])
+def test_merged_parts_hide_the_texts_that_one_run_hides(in_shards, classes):
+    whole, merged = in_shards(f"{READ} --blur {classes}")
+    assert merged == whole
+    assert "NL|HARBOUR" in whole or "pdf417" in classes
+    assert "https://example.org" not in merged
+
+
+@pytest.mark.usefixtures("shards_here")
+def test_parts_hide_the_texts(predict, tmp_path):
+    predict(f"{READ} --blur qr_code -o parts/")
+    (part,) = (tmp_path / "parts").glob("part-*.jsonl")
+    assert "https://example.org" not in part.read_text()
+    predict(f"{READ} --blur qr_code -o columns/ --format parquet")
+    (part,) = (tmp_path / "columns").glob("part-*.parquet")
+    assert b"https://example.org" not in part.read_bytes()
+
+
+@pytest.mark.usefixtures("shards_here")
+def test_a_run_in_shards_refuses_classes_that_the_model_lacks(predict, tmp_path):
+    says = "the model has no class 'qr_cod'"
+    predict(f"{READ} --blur qr_cod -o parts/", code=2, says=says)
+    says = "--blur qr_code is not among --classes"
+    predict(f"{READ} --blur qr_code --classes barcode -o parts/", code=2, says=says)
+    assert [*(tmp_path / "parts").glob("part-*")] == []
+
+
+@pytest.mark.usefixtures("shards_here")
+def test_runs_that_hide_other_texts_do_not_share_a_folder_or_a_journal(predict):
+    predict(f"{READ} -o parts/")
+    predict(f"{READ} --blur qr_code -o parts/", code=2, says="blur [] instead of [")
+    predict(f"{READ} --resume a.jsonl")
+    predict(f"{READ} --blur qr_code --resume a.jsonl", code=2, says="blur [] instead of [")
+    predict(f"{READ} --blur qr_code --resume b.jsonl")
+    predict(f"{READ} --blur qr_code --resume b.jsonl", says="1 skipped")
+
+
+# Marks
+
+
+def drops(record, place):
+    """A mark that drops a box of a record."""
+    detection = record["detections"][place]
+    sides = [detection[side] for side in ("x1", "y1", "x2", "y2")]
+    mark = {"mark": "drop", "source": record["source"], "class_name": detection["class_name"]}
+    return mark | {"box": sides, "detection": place}
+
+
+def is_grey(path, column, row):
+    """Whether the middle of a cell is hidden."""
+    pixels = cv2.imread(str(path))[8 * row + 2 : 8 * row + 6, 8 * column + 2 : 8 * column + 6]
+    return bool((np.abs(pixels.astype(int) - GREY) < 3).all())
+
+
+@pytest.fixture
+def two_reds(tmp_path):
+    """A picture of two red cells, which are found, and a blue one."""
+    cv2.imwrite(str(tmp_path / "two.png"), picture(("red", 1, 1), ("red", 5, 5), ("blue", 1, 5)))
+    return "two.png"
+
+
+def test_a_mark_that_drops_a_box_uncovers_nothing(predict, two_reds, tmp_path):
+    (record,) = predict(f"{two_reds} --conf 0.9").records
+    marks = [drops(record, place) for place, one in enumerate(record["detections"])]
+    red = [place for place, one in enumerate(record["detections"]) if one["class_name"] == "red"]
+    (tmp_path / "marks.json").write_text(json.dumps([marks[red[0]]]))
+    outputs = "--save pics --labels none --save-dataset set --save-crops crops"
+    blur = "--blur red --blur-with fill --blur-margin 0 --apply marks.json"
+    done = predict(
+        f"{two_reds} --conf 0.9 {outputs} {blur}",
+        says="1 detection dropped by marks, and blurred in the pictures all the same",
+    )
+    assert [one["class_name"] for one in done.records[0]["detections"]].count("red") == 1
+    for path in (tmp_path / "pics/two.png", tmp_path / "set/images/two.png"):
+        assert is_grey(path, 1, 1)
+        assert is_grey(path, 5, 5)
+        assert not is_grey(path, 1, 5)
+    assert len((tmp_path / "set/labels/two.txt").read_text().splitlines()) == 2
+
+
+def test_marks_that_drop_nothing_hidden_are_not_mentioned(predict, two_reds, tmp_path):
+    (record,) = predict(f"{two_reds} --conf 0.9").records
+    (blue,) = [
+        place for place, one in enumerate(record["detections"]) if one["class_name"] == "blue"
+    ]
+    (tmp_path / "marks.json").write_text(json.dumps([drops(record, blue)]))
+    done = predict(f"{two_reds} --conf 0.9 --save pics --blur red --apply marks.json")
+    assert "dropped by marks" not in done.stderr
+
+
+def test_a_run_says_where_max_det_may_have_uncovered_something(predict, two_reds):
+    says = "1 picture with as many detections as --max-det admits: what it left out is not blurred"
+    predict(f"{two_reds} --conf 0.9 --max-det 2 --save pics --blur red", says=says)
+    done = predict(f"{two_reds} --conf 0.9 --max-det 4 --save pics --blur red")
+    assert "--max-det" not in done.stderr
+
+
+# Files that hold more than the picture that was looked at
+
+HIDDEN_COLOUR = (255, 0, 0)  # blue, which is in no main picture
+
+
+def second_picture():
+    return encode(picture(("blue", 1, 1), ("blue", 3, 3)))
+
+
+def with_trailing_picture(jpeg):
+    return jpeg + second_picture()
+
+
+def with_multi_picture(jpeg):
+    """As phones write it: Pillow's MPO."""
+    pages = [Image.open(io.BytesIO(one)).convert("RGB") for one in (jpeg, second_picture())]
+    file = io.BytesIO()
+    pages[0].save(file, "MPO", save_all=True, append_images=pages[1:])
+    return file.getvalue()
+
+
+def with_thumbnail(jpeg):
+    """An APP1 segment whose second directory has a thumbnail."""
+    thumbnail = second_picture()
+    tiff = b"II*\0" + (8).to_bytes(4, "little") + b"\0\0" + (14).to_bytes(4, "little")
+    entries = [(0x103, 3, 1, 6), (0x201, 4, 1, 56), (0x202, 4, 1, len(thumbnail))]
+    tiff += len(entries).to_bytes(2, "little")
+    for tag, kind, number, value in entries:
+        tiff += tag.to_bytes(2, "little") + kind.to_bytes(2, "little")
+        tiff += number.to_bytes(4, "little") + value.to_bytes(4, "little")
+    tiff += bytes(4)
+    return insert(jpeg, segment(0xE1, b"Exif\0\0" + tiff.ljust(56, b"\0") + thumbnail))
+
+
+def with_xmp(jpeg):
+    return insert(jpeg, segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta>SECRET"))
+
+
+def with_motion_video(jpeg):
+    return jpeg + b"\0\0\0\x18ftypmp42" + b"SECRET" * 10
+
+
+CARRIERS = (
+    *(with_trailing_picture, with_multi_picture, with_thumbnail),
+    *(with_xmp, with_motion_video),
+)
+
+
+@pytest.mark.parametrize("carry", CARRIERS)
+@pytest.mark.parametrize("found", [True, False])
+def test_a_written_picture_is_made_anew_whatever_was_found(predict, tmp_path, carry, found):
+    jpeg = encode(picture(*[("red", 2, 2)] * found, grey=40))
+    data = carry(jpeg)
+    assert len(data) > len(jpeg)
+    (tmp_path / "photo.jpg").write_bytes(data)
+    outputs = "--save pics --save-dataset set --save-crops crops --report page"
+    predict(f"photo.jpg --conf 0.5 {outputs} --blur red")
+    written = [path for path in tmp_path.rglob("*.jpg") if path != tmp_path / "photo.jpg"]
+    assert tmp_path / "set/images/photo.jpg" in written
+    for path in written:
+        content = path.read_bytes()
+        assert content.count(b"\xff\xd8\xff") == 1
+        assert b"SECRET" not in content
+        assert b"Exif" not in content
+        pixels = cv2.imread(str(path)).astype(int)
+        assert (np.abs(pixels - HIDDEN_COLOUR).max(axis=2) > 60).all()
+
+
+@pytest.mark.parametrize("name", ["mpo.jpg", "exif.jpg", "motion.jpg"])
+def test_photos_of_phones_are_made_anew(predict, shared, tmp_path, name):
+    shutil.copy(shared(f"cases/{name}"), tmp_path / name)
+    predict(f"{name} --conf 0.99 --save-dataset set --blur red")
+    content = (tmp_path / f"set/images/{name}").read_bytes()
+    assert content.count(b"\xff\xd8\xff") == 1
+    assert b"ftyp" not in content
+    assert b"Exif" not in content
+
+
+@pytest.mark.parametrize(("suffix", "options"), [
+    (".png", {"pnginfo": True}), (".tif", {"pages": True}), (".webp", {"pages": True}),
+])  # fmt: skip
+def test_other_formats_are_made_anew(predict, tmp_path, suffix, options):
+    main = Image.fromarray(picture(grey=40))
+    second = Image.fromarray(picture(("red", 1, 1), grey=40)[..., ::-1])
+    path = tmp_path / f"photo{suffix}"
+    if options.get("pages"):
+        main.save(path, save_all=True, append_images=[second], lossless=True)
+    else:
+        from PIL.PngImagePlugin import PngInfo
+
+        info = PngInfo()
+        info.add_text("Comment", "SECRET")
+        main.save(path, pnginfo=info, exif=b"Exif\0\0II*\0SECRET")
+    predict(f"{path.name} --conf 0.5 --save-dataset set --blur red")
+    (written,) = (tmp_path / "set/images").iterdir()
+    with Image.open(written) as opened:
+        assert getattr(opened, "n_frames", 1) == 1
+    assert b"SECRET" not in written.read_bytes()
+
+
+# Folders that hold pictures of other runs
+
+SHARP = "has pictures of other runs, which may show red: --blur changes none of them"
+
+
+@pytest.mark.parametrize("option", ["--save", "--save-crops", "--save-dataset"])
+def test_a_folder_with_sharp_pictures_is_warned_of(predict, make_picture, option):
+    make_picture("b.png", ("red", 1, 1))
+    predict(f"a.png --conf 0.5 {option} out -q")
+    for _ in range(2):  # it stays so
+        predict(f"b.png --conf 0.5 {option} out --blur red", says=f"out {SHARP}")
+
+
+@pytest.mark.parametrize("option", ["--save", "--save-crops", "--save-dataset"])
+def test_a_folder_in_which_all_is_hidden_is_not_warned_of(predict, make_picture, option):
+    make_picture("b.png", ("red", 1, 1))
+    for name in ("a.png", "b.png", "a.png"):
+        done = predict(f"{name} --conf 0.5 {option} out --blur red,0")
+        assert "other runs" not in done.stderr
+    done = predict(f"a.png --conf 0.5 {option} out --blur blue,red", says="may show red, blue")
+    predict(f"b.png --conf 0.5 {option} out", says="")
+    predict(f"a.png --conf 0.5 {option} out --blur red", says=SHARP)
+
+
+def test_pictures_that_somebody_else_put_there_are_warned_of(predict, make_picture):
+    make_picture("out/deep/holiday.png")
+    predict("a.png --conf 0.5 --save out --blur red", says=SHARP)
+
+
+def test_a_page_that_goes_on_with_sharp_pictures_is_warned_of(predict, make_picture):
+    make_picture("b.png")
+    predict("a.png --conf 0.5 --resume r.jsonl --report page")
+    predict("a.png b.png --conf 0.5 --resume r.jsonl --report page --blur red", says=SHARP)
+    done = predict("a.png --conf 0.5 --report page --blur red -o new.jsonl")
+    assert "other runs" not in done.stderr  # the page began anew

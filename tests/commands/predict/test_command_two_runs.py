@@ -1,0 +1,203 @@
+"""Two runs at the same time that write to one place: nothing is lost without a word."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from colour_model import picture
+from json_lines import lines
+from pyarrow import parquet
+
+MODEL = ("-m", "colours.onnx", "--device", "cpu", "-q", "--conf", "0.9")
+PICTURES = 12
+
+
+@pytest.fixture
+def two_folders(make_model, tmp_path):
+    """Pictures of the same names in two folders, with a cell of the folder's colour in each."""
+    make_model()
+    for colour, column in (("red", 1), ("blue", 6)):
+        (tmp_path / colour).mkdir()
+        for number in range(PICTURES):
+            image = picture((colour, column, number % 8), grey=number)
+            cv2.imwrite(str(tmp_path / f"{colour}/{number:02}.png"), image)
+    return tmp_path
+
+
+def start(folder, *arguments, **options):
+    """Start a run in a process of its own."""
+    command = [sys.executable, "-m", "detcli", "predict", *map(str, arguments), *MODEL]
+    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, **options)
+
+
+def both(folder, *arguments):
+    """Run both folders at once; returns exit codes and messages."""
+    runs = [start(folder, name, *arguments) for name in ("red", "blue")]
+    messages = [run.communicate(timeout=120)[1] for run in runs]
+    return [run.returncode for run in runs], messages
+
+
+def sources_in(path):
+    """Sources of the rows of a file."""
+    if path.suffix == ".csv":
+        return {line.split(",")[0] for line in path.read_text().splitlines()[1:]}
+    if path.suffix == ".parquet":
+        return set(parquet.read_table(path)["source"].to_pylist())
+    if path.suffix == ".json":
+        return {record["source"] for record in json.loads(path.read_text())}
+    return {record["source"] for record in lines(path.read_text())}
+
+
+ALL = {f"{colour}/{number:02}.png" for colour in ("red", "blue") for number in range(PICTURES)}
+
+
+# One --output
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".json", ".parquet"])
+def test_rows_of_the_run_that_ends_later_are_beside_the_file(two_folders, suffix):
+    codes, messages = both(two_folders, "-o", f"all{suffix}")
+    assert sorted(codes) == [0, 1]
+    message = messages[codes.index(1)]
+    assert f"all{suffix} was written by somebody else while this run went on" in message
+    assert f"is in all-2{suffix}" in message
+    first, second = (sources_in(two_folders / f"all{end}{suffix}") for end in ("", "-2"))
+    assert len(first) == len(second) == PICTURES
+    assert first | second == ALL
+
+
+def waiting_run(folder, *arguments):
+    """A run that has opened its outputs, and waits for standard input."""
+    run = start(folder, "-", *arguments, stdin=subprocess.PIPE)
+    while not [*folder.glob(".detcli-*.part")]:
+        assert run.poll() is None
+        time.sleep(0.01)
+    return run
+
+
+def end(run):
+    """Let a waiting run end; returns its message."""
+    return run.communicate(timeout=120)[1]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_run_that_began_first_may_end_last(two_folders, predict, is_there):
+    path = two_folders / "all.jsonl"
+    if is_there:
+        path.write_text("of a run last week\n")
+    run = waiting_run(two_folders, "-o", "all.jsonl", "--save-coco", "coco.json")
+    predict("red -o all.jsonl --save-coco coco.json -q")
+    written = path.read_bytes()
+    message = end(run)
+    assert run.returncode == 1
+    assert "was written by somebody else" in message
+    assert path.read_bytes() == written
+    assert (two_folders / "all-2.jsonl").exists()
+    assert (two_folders / "coco-2.json").read_text().strip() == "[]"
+    assert len(json.loads((two_folders / "coco.json").read_text())) > 0
+
+
+def test_a_file_that_is_gone_is_written_all_the_same(two_folders):
+    path = two_folders / "all.jsonl"
+    path.write_text("of a run last week\n")
+    run = waiting_run(two_folders, "-o", "all.jsonl")
+    path.unlink()
+    end(run)
+    assert run.returncode == 3  # nothing was on standard input
+    assert path.exists()
+    assert not (two_folders / "all-2.jsonl").exists()
+
+
+def test_runs_one_after_the_other_replace_the_file(two_folders, predict):
+    for name in ("red", "blue"):
+        predict(f"{name} -o all.jsonl -q")
+    assert {one.split("/")[0] for one in sources_in(two_folders / "all.jsonl")} == {"blue"}
+    assert not (two_folders / "all-2.jsonl").exists()
+
+
+def test_a_journal_takes_one_run_at_a_time(two_folders):
+    codes, messages = both(two_folders, "--resume", "all.jsonl")
+    assert sorted(codes) in ([0, 0], [0, 2])  # one may have ended before the other began
+    if 2 in codes:
+        assert "another run is writing to it" in messages[codes.index(2)]
+    assert len(sources_in(two_folders / "all.jsonl")) == PICTURES * codes.count(0)
+
+
+# One --save-dataset
+
+
+def is_labelled(folder, path):
+    """Whether the label of a picture in a dataset is of its only cell."""
+    image = cv2.imread(str(path)).astype(int)
+    class_id = 0 if image[..., 2].max() > 200 else 2
+    rows, columns = np.nonzero(image[..., 2 - class_id] > 200)
+    middle = [(axis.min() + axis.max() + 1) / 2 / 64 for axis in (columns, rows)]
+    (label,) = (folder / f"labels/{path.stem}.txt").read_text().splitlines()
+    numbers = [float(number) for number in label.split()]
+    return numbers[0] == class_id and np.allclose(numbers[1:3], middle, atol=1e-3)
+
+
+def require_whole(folder):
+    """Require that a dataset has all pictures of both folders, each with its label."""
+    images = sorted((folder / "images").glob("[!.]*"))
+    assert len(images) == len({path.read_bytes() for path in images}) == 2 * PICTURES
+    assert len([*(folder / "labels").glob("[!.]*")]) == 2 * PICTURES
+    assert all(is_labelled(folder, path) for path in images)
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_two_runs_make_one_dataset(two_folders, turn):
+    codes, messages = both(two_folders, "-o", os.devnull, "--save-dataset", "set")
+    assert codes == [0, 0], (turn, messages)
+    require_whole(two_folders / "set")
+
+
+def test_names_are_not_chosen_while_another_run_writes(two_folders, predict, monkeypatch):
+    """Each picture of this run waits for the moment at which the other one would take its name."""
+    from detcli.sink import labels
+
+    other = threading.Event()
+    write_file = labels.write_file
+
+    def write_late(path: Path, data: bytes) -> None:
+        if path.suffix == ".txt" and not other.is_set():
+            other.set()
+            runs.append(start(two_folders, "blue", "-o", os.devnull, "--save-dataset", "set"))
+            time.sleep(3)  # in which it reaches the same picture, and has to wait
+        write_file(path, data)
+
+    runs: list[subprocess.Popen[str]] = []
+    monkeypatch.setattr(labels, "write_file", write_late)
+    predict("red -q --conf 0.9 --save-dataset set")
+    assert runs[0].wait(60) == 0, runs[0].communicate()
+    runs[0].communicate()
+    require_whole(two_folders / "set")
+
+
+def test_a_description_that_another_run_has_written_is_compared(two_folders, predict, monkeypatch):
+    """Both runs find a folder without one; the second has other classes."""
+    from detcli.sink import labels
+
+    (two_folders / "names.txt").write_text("one\ntwo\nthree\n")
+    begin = labels.DatasetSink.__init__
+
+    def begin_late(sink, *arguments):
+        begin(sink, *arguments)
+        monkeypatch.undo()
+        monkeypatch.chdir(two_folders)
+        monkeypatch.setenv("DETCLI_DEVICE", "cpu")
+        run = start(two_folders, "red", "-o", os.devnull, "--save-dataset", "set")
+        assert run.wait(60) == 0
+        run.communicate()
+
+    monkeypatch.setattr(labels.DatasetSink, "__init__", begin_late)
+    says = "data.yaml does not list the classes of this model"
+    predict("blue -q --names names.txt --save-dataset set", code=2, says=says)
+    assert "red" in (two_folders / "set/data.yaml").read_text()
