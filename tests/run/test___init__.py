@@ -16,4 +16,4 @@ def test_what_boxes_depend_on_is_noted():
              for name in SettingsJson.__annotations__}  # fmt: skip
     depended = {name for name, row in rows(Config).items() if row.boxes}
     assert depended - noted == UNNOTED
-    assert noted - depended == {"model_sha256"}
+    assert noted - depended == {"model_sha256", "blur"}  # the second of texts
