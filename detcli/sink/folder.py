@@ -9,13 +9,15 @@ import re
 import stat
 import sys
 import unicodedata
+import weakref
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Generic, TypeVar
 
-from detcli.core.files import LEFTOVER, make_folder, write_file, writing
+from detcli.core.files import LEFTOVER, AtomicFile, locked, make_folder, write_file, writing
 from detcli.core.record import Origin, Record
+from detcli.sink.claims import Claims
 from detcli.source.names import MARK, name_mark
 
 State = TypeVar("State")
@@ -194,12 +196,12 @@ def claim(folder: Path, mark: str) -> bool:
     What a killed run has left before it could mark the folder does not count.
     """
     path = folder / mark
-    with writing(folder):
+    with locked(folder), writing(folder):
         if path.is_file() and not path.is_symlink():
             return True
         if any(not re.fullmatch(LEFTOVER, one.name) for one in folder.iterdir()):
             return False
-    write_file(path, b"")
+        write_file(path, b"")
     return True
 
 
@@ -216,6 +218,9 @@ class OutputFolder:
     none is one of `inputs`. `roots` are the folders and patterns that were searched for inputs. A
     `resumed` run keeps the videos of the one before, and writes the rest of their frames. In a
     `marked` folder, which has inputs in it, each file has the hash, by which a search knows it.
+
+    Runs that write to it at the same time share its names, see `Claims`: a name that another run at
+    work has given to another input counts as taken.
 
     Raises:
         OutputError: The folder cannot be made or read.
@@ -238,7 +243,10 @@ class OutputFolder:
         self._resumed, self._marked = resumed, marked
         self._names = UniqueNames()
         self._ours = claim(self._real, MARK)
-        self._prefixes = PerClip(self._prefix)
+        self._claims = Claims(self._real / MARK) if self._ours else None
+        # Not a method of this object, which then would outlive its run: its names would stay taken.
+        this = weakref.proxy(self)
+        self._prefixes = PerClip(lambda record: this._prefix(record))  # noqa: SLF001, PLW0108
 
     def file_of(self, record: Record, suffix: str) -> Path:
         """Path of a record's file: `bus.txt`, or `film_17.txt` for a frame.
@@ -294,9 +302,28 @@ class OutputFolder:
         return True
 
     def write(self, record: Record, path: Path, data: bytes) -> None:
+        """Write a file of a record; in a folder of somebody else, it never replaces another."""
         self.subfolder(path.parent)
-        write_file(self.real(path), data)
+        if self._ours:
+            write_file(self.real(path), data)
+        else:
+            path = self._write_new(path, data)
         record.saved.append(path)
+
+    def _write_new(self, path: Path, data: bytes) -> Path:
+        """Write a file under a name that nothing has, even now; returns its path."""
+        free = path
+        for number in itertools.count(2):
+            file = AtomicFile(self.real(free))
+            try:
+                file.write(data)
+            except BaseException:
+                file.discard()
+                raise
+            if file.commit_new():
+                break
+            free = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        return free
 
     def real(self, path: Path) -> Path:
         """The path of a file in this folder, without links."""
@@ -307,20 +334,38 @@ class OutputFolder:
         is_taken = os.path.lexists(self._real / f"{wanted}{suffix}")
         if not self._ours and (self._marked or is_taken):
             self._names.reserve(wanted, "somebody else")
+        if not self._take(f"{wanted}{suffix}", suffix, origin):
+            self._names.reserve(wanted, "another run")
 
         def usable(name: str) -> bool:
-            return self._may_write(self.path / name, keep=keep)
+            may_write = self._may_write(self.path / name, keep=keep)
+            return may_write and self._take(name, suffix, origin)
 
         mark = "" if keep else _mark(origin)
         return self.path / self._names.file(wanted, suffix, usable, mark)
 
     def _prefix(self, record: Record) -> str:
         wanted, origin = self._wanted(record.origin), record.origin
-        if not origin.is_new:
-            return self._names.prefix(wanted, mark=_mark(origin))
-        files = itertools.chain.from_iterable(names for *_, names in os.walk(self._real))
-        present = {prefix for file in files for prefix in _prefixes_of(PurePath(file).stem)}
-        return self._names.prefix(wanted, lambda name: _fold(name) not in present)
+        if not self._take(f"{wanted}_", "_", origin):
+            self._names.reserve(wanted, "another run")
+        present: set[str] = set()
+        if origin.is_new:
+            for *_, names in os.walk(self._real):
+                for name in names:
+                    present.update(_prefixes_of(PurePath(name).stem))
+
+        def usable(name: str) -> bool:
+            return _fold(name) not in present and self._take(name, "_", origin)
+
+        mark = "" if origin.is_new else _mark(origin)
+        return self._names.prefix(wanted, usable, mark)
+
+    def _take(self, name: str, suffix: str, origin: Origin) -> bool:
+        """Take a name, or a prefix with its `_`, unless another run at work has it."""
+        if self._claims is None:
+            return True
+        prefixes = _prefixes_of(name.removesuffix(suffix))
+        return self._claims.take(_fold(name), prefixes, _mark(origin), is_new=origin.is_new)
 
     def _wanted(self, origin: Origin) -> str:
         """The path of an input below what was searched, or its name, without a suffix."""

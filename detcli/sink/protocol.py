@@ -5,7 +5,7 @@ pictures    image.py, window.py; draw.py: how
 videos      video.py, h264.py
 labels      labels.py: of other programs, and datasets
 page/       what --report writes
-folder.py   folders of files with unique names
+folder.py   folders of files with unique names; claims.py: of runs at the same time
 blurred.py  folders that show what is to be hidden
 """
 

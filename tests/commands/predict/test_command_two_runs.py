@@ -130,6 +130,48 @@ def test_a_journal_takes_one_run_at_a_time(two_folders):
     assert len(sources_in(two_folders / "all.jsonl")) == PICTURES * codes.count(0)
 
 
+# One folder of pictures, crops or labels
+
+
+def at_work(folder, *arguments):
+    """A run over the red pictures that has written their files, and waits for standard input."""
+    run = start(folder, "red", "-", *arguments, "-o", os.devnull, stdin=subprocess.PIPE)
+    while len(written(folder / "out")) < PICTURES:
+        assert run.poll() is None
+        time.sleep(0.01)
+    return run
+
+
+def written(folder):
+    """The files that runs have written to a folder."""
+    return [path for path in folder.rglob("[!.]*") if path.is_file()]
+
+
+@pytest.mark.parametrize("option", ["--save", "--save-txt", "--save-crops"])
+def test_runs_at_work_share_the_names_of_a_folder(two_folders, predict, option):
+    run = at_work(two_folders, option, "out")
+    predict(f"blue {option} out -q --conf 0.9")
+    end(run)
+    assert len(written(two_folders / "out")) == 2 * PICTURES
+    predict(f"blue {option} out -q --conf 0.9")  # nobody is at work: it has its usual names
+    names = {path.stem for path in written(two_folders / "out")}
+    assert {f"{number:02}" for number in range(PICTURES)} <= {name[:2] for name in names}
+
+
+def test_two_runs_over_the_same_pictures_write_the_same_files(two_folders, predict):
+    run = at_work(two_folders, "--save", "out")
+    predict("red --save out -q --conf 0.9")
+    end(run)
+    assert len(written(two_folders / "out")) == PICTURES
+
+
+@pytest.mark.parametrize("option", ["--save", "--save-txt", "--save-crops"])
+def test_runs_started_together_lose_no_file(two_folders, option):
+    codes, messages = both(two_folders, "-", option, "out", "-o", os.devnull)
+    assert codes == [3, 3], messages  # nothing is on standard input
+    assert len(written(two_folders / "out")) in {PICTURES, 2 * PICTURES}
+
+
 # One --save-dataset
 
 
