@@ -273,10 +273,10 @@ class ResultFile(AtomicFile):
         name = self._finish(self._place)
         self._warn_if_incomplete()
         if name != self.path.name:
-            shown = Path(self._named)
-            beside = shown.with_name(name)
+            path = Path(self._named)
+            beside = path.with_name(name)
             raise OutputError(
-                f"{shown} was written by somebody else while this run went on; what this run would "
+                f"{path} was written by somebody else while this run went on; what this run would "
                 f"have written there is in {beside}",
                 "let each run write to a file of its own",
             )
@@ -354,23 +354,13 @@ class Folder:
         self.sync()
 
     def replace(self, old: str, new: str, before: OutputState) -> bool:
-        """Give a file another name, if what has that name is what had it before.
+        """Give a file another name, if what has that name is what had it before, or is gone.
 
         Returns False if it is something else. Where folders have no locks, as on some network
         drives and in Windows, two processes that do this in the same millisecond may both succeed.
         """
-        if before != NO_OUTPUT:
-            with self._locked():
-                now = OutputState.of(self._path / new)
-                if now == before:
-                    self.move(old, new)
-                    return True
-                if now != NO_OUTPUT:
-                    return False
-        try:
-            return self.link(old, new)
-        except OSError:  # of file systems that say in their own way that they have no links
-            if self.mode(new):
+        with self._locked():
+            if OutputState.of(self._path / new) not in {before, NO_OUTPUT}:
                 return False
             self.move(old, new)
             return True

@@ -103,11 +103,11 @@ class SeenClasses:
         if isinstance(names, list):  # any JSON may stand there
             self._replaced_names = [str(name) for name in names]
         self._models.add(str(record.get("model", "")))
-        seen: set[str] = set()
+        names_and_ids: set[str] = set()
         for detection in record.get("detections", []):
             self._by_id.setdefault(detection["class_id"], detection["class_name"])
-            seen |= _names_of(detection)
-        return seen
+            names_and_ids |= _names_of(detection)
+        return names_and_ids
 
     def require(self, classes: Sequence[str]) -> None:
         """Require that the model has some classes, though no record has them.

@@ -26,8 +26,8 @@ class Claims:
         self._file, self._folder = mark, mark.parent
         self._run = _name_of_run(os.getpid())
         self._taken_here: set[str] = set()
-        self._taken: dict[str, str] = {}  # the input of each name that other runs have taken
-        self._barred: dict[str, str] = {}  # the same of prefixes that such names begin with
+        self._input_of_name: dict[str, str] = {}  # of names that other runs have taken
+        self._input_of_prefix: dict[str, str] = {}  # of prefixes that such names begin with
         self._position = 0  # up to which the file was read
         self._descriptor = self._join()
         if self._descriptor is not None:
@@ -49,9 +49,9 @@ class Claims:
         prefixes = list(prefixes)
         with locked(self._folder):
             self._read(self._descriptor)
-            others = [self._taken.get(key, mark) for key in (name, *prefixes)]
-            others.append(self._barred.get(name, mark))
-            if any(other != mark for other in others):
+            inputs = [self._input_of_name.get(key, mark) for key in (name, *prefixes)]
+            inputs.append(self._input_of_prefix.get(name, mark))
+            if any(input_mark != mark for input_mark in inputs):
                 return False
             line = json.dumps([self._run, name, prefixes, mark])
             os.write(self._descriptor, f"{line}\n".encode())
@@ -89,8 +89,8 @@ class Claims:
         for line in lines.splitlines():
             run, name, prefixes, mark = json.loads(line)
             if run != self._run:
-                self._taken[name] = mark
-                self._barred.update(dict.fromkeys(prefixes, mark))
+                self._input_of_name[name] = mark
+                self._input_of_prefix.update(dict.fromkeys(prefixes, mark))
 
 
 def _leave(descriptor: int) -> None:

@@ -245,8 +245,8 @@ class OutputFolder:
         self._ours = claim(self._real, MARK)
         self._claims = Claims(self._real / MARK) if self._ours else None
         # Not a method of this object, which then would outlive its run: its names would stay taken.
-        this = weakref.proxy(self)
-        self._prefixes = PerClip(lambda record: this._prefix(record))  # noqa: SLF001, PLW0108
+        folder = weakref.proxy(self)
+        self._prefixes = PerClip(lambda record: folder._prefix(record))  # noqa: SLF001, PLW0108
 
     def file_of(self, record: Record, suffix: str) -> Path:
         """Path of a record's file: `bus.txt`, or `film_17.txt` for a frame.

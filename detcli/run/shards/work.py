@@ -121,8 +121,8 @@ def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkRepo
         with run.sources([]) as sources:
             worker = _Worker(store, sources, report, maker_of(ready.detcli, ready.settings))
             try:
-                for found in run.pipeline().run(worker.items(tasks)):
-                    record = watch(found)
+                for detected in run.pipeline().run(worker.items(tasks)):
+                    record = watch(detected)
                     if anonymize is not None:
                         record = anonymize(record)
                     worker.add(record)

@@ -1,0 +1,46 @@
+"""Notes of what is hidden in all pictures of a folder."""
+
+import json
+import warnings
+
+import pytest
+
+from detcli.core.errors import DetcliWarning
+from detcli.sink.blurred import NOTE, check_folder
+
+
+def noted(folder):
+    return json.loads((folder / NOTE).read_text())
+
+
+def check_quietly(folder, classes):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_folder(folder, classes)
+
+
+def test_an_empty_folder_is_noted_and_then_known(tmp_path):
+    check_quietly(tmp_path, ["person", "car"])
+    assert noted(tmp_path) == ["car", "person"]
+    (tmp_path / "a.jpg").touch()
+    check_quietly(tmp_path, ["person", "car"])
+    check_quietly(tmp_path, ["car"])
+    assert noted(tmp_path) == ["car"]
+    with pytest.warns(DetcliWarning, match="which may show person, car"):
+        check_folder(tmp_path, ["person", "car"])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"car": 1}', "[" * 10_000, '["dog"]'])
+def test_a_note_that_says_something_else_is_no_note(tmp_path, text):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep/film.mp4").touch()
+    (tmp_path / NOTE).write_text(text)
+    with pytest.warns(DetcliWarning, match="has pictures of other runs, which may show car"):
+        check_folder(tmp_path, ["car"])
+
+
+def test_a_run_that_hides_nothing_takes_the_note_away(tmp_path):
+    check_folder(tmp_path, ["car"])
+    for _ in range(2):
+        check_quietly(tmp_path, [])
+        assert not (tmp_path / NOTE).exists()
