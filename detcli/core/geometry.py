@@ -36,6 +36,7 @@ class Picture:
     # what its file held, where that was to be kept and shows nothing that the pixels must not
     file: bytes | None = None
     is_plain: bool = True  # whether OpenCV alone, as in trainers, makes these pixels of its file
+    file_stamp: str | None = None  # size and time of the file that it was read from, if it has one
 
     @classmethod
     def whole(cls, image: Image) -> Self:

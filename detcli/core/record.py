@@ -55,6 +55,9 @@ class Origin:
     time: datetime | None = None  # when it came, for a live source
     input: int = 0  # number of the input, from 0, which the frames of a video share
     meta: str | None = None  # what a list in JSON Lines says of it, as JSON
+    # size and time of its video or archive when that was opened, or the ETag of an object when its
+    # folder was listed; a picture that has a file of its own gets these when it is read
+    file_stamp: str | None = None
 
     def __post_init__(self) -> None:
         if os.sep != "/" and "://" not in self.source:  # records are the same on every system
@@ -185,6 +188,7 @@ class AddedJson(TypedDict, total=False):
     """Fields of a record that --provenance adds, see `RecordJson`."""
 
     sha256: str
+    file_stamp: str
     settings: SettingsJson
     provenance: ProvenanceJson
 
@@ -226,6 +230,12 @@ class RecordJson(TypedDict):
     error: NotRequired[FailureJson]  # why the input failed
     saved: NotRequired[list[str]]  # files that were made for it: pictures, videos, labels, crops
     sha256: NotRequired[str]  # of the file of the picture or video; with --provenance
+    # size in bytes and time of the last change, in microseconds since 1970, of the file that was
+    # read, as in 163-1764351309123456, or the ETag of an object; with --resume or --provenance
+    file_stamp: NotRequired[str]
+    # the file_stamp of the records of this input that this one replaces; with --resume, until the
+    # run has ended and they are gone
+    replaces: NotRequired[str]
     # what the detections depend on; in the first record of a run with --resume or --provenance
     settings: NotRequired[SettingsJson]
     # what the run was made with; in the first record of a run with --provenance
@@ -278,6 +288,13 @@ class Record:
     def warnings(self) -> tuple[str, ...]:
         """What is wrong with the picture, although it could be decoded."""
         return () if self.picture is None else self.picture.warnings
+
+    @property
+    def file_stamp(self) -> str | None:
+        """What the file was when it was read, see `Origin`; None for what has no file."""
+        if self.picture is not None and self.picture.file_stamp is not None:
+            return self.picture.file_stamp
+        return self.origin.file_stamp
 
     def to_json(self) -> RecordJson:
         """JSON-ready form; boxes are rounded to 1/100 pixel, scores to 6 decimals."""

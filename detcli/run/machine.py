@@ -122,7 +122,12 @@ class Provenance:
 
     def __call__(self, record: Record) -> Record:
         """The record with what is added."""
-        added, self._run = self._run, {}
-        if (digest := self._hashes.of(record.origin, record.picture)) is not None:
-            added = {"sha256": digest, **added}
+        added: AddedJson = {}
+        digest = self._hashes.of(record.origin, record.picture)
+        if digest is not None:
+            added["sha256"] = digest
+        if record.file_stamp is not None:
+            added["file_stamp"] = record.file_stamp
+        added = {**added, **self._run}
+        self._run = {}
         return replace(record, added=added) if added else record

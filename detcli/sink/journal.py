@@ -4,6 +4,10 @@ Each record is appended at once, so a run that is killed loses at most its last 
 the disk about once a second, for power cuts. The next run drops damaged lines, skips inputs with a
 record, and tries failed ones again.
 
+Each record has the size and time of its file, as far as it has one. An input whose file has changed
+since is worked again; its new records say which ones they replace, and those go when the run ends,
+or when the next one begins after a kill.
+
 The first record of a run carries its settings. A later run with other settings is refused, since
 half of the file would answer another question.
 """
@@ -13,20 +17,23 @@ import os
 import stat
 import sys
 import time
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
 from detcli.core import Fields
 from detcli.core.config import differences
-from detcli.core.errors import OutputError, UsageError
+from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.core.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
 from detcli.core.record import Origin, Record, SettingsJson, name_of, parse_record
-from detcli.core.text import legible
+from detcli.core.text import count, legible, printable
 from detcli.sink.text import encode
+from detcli.source.fetch import present_stamp
 
 START = b'{"schema_version"'  # start of every record, and of a torn line as far as it goes
 
@@ -37,6 +44,8 @@ SYNC_INTERVAL_S = 1.0  # the time between two syncs, while records come
 
 HEAD = ("settings", "provenance")
 """Fields of the first record of a run, which the next one gets if it is dropped."""
+
+EXAMPLES = 3  # changed inputs that a message names
 
 InputKey = tuple[str, int | None]  # identifies a record: source, and frame for a video
 
@@ -71,6 +80,11 @@ class Journal:
         self._synced_s = 0.0  # on the monotonic clock
         self._exists = cache(os.path.lexists)
         self._there: set[str] = set()  # videos, by their names in records
+        # Of each source: the stamp of its last record that was there when the run began.
+        self._stamps: dict[str, str] = {}
+        self._changed: dict[str, str] = {}  # the same of those whose file is another one now
+        self._replaced: dict[str, str] = {}  # the same of those that have new records by now
+        self._not_compared: set[str] = set()  # skipped, as their records have no stamp
         try:
             if videos is not None and videos.is_dir():
                 self._there = {legible(video.as_posix()) for video in videos.iterdir()}
@@ -100,12 +114,35 @@ class Journal:
         if self._done[key] == 0:
             del self._done[key]
             return False
+        if self._has_changed(origin):
+            return False
         self._done[key] -= 1
+        return True
+
+    def _has_changed(self, origin: Origin) -> bool:
+        """Whether the file of a recorded input is another one now; one without a stamp is not."""
+        source = origin.source
+        now = present_stamp(origin)
+        if now is None:
+            return False
+        before = self._stamps.get(source)
+        if before is None:
+            self._not_compared.add(source)
+            return False
+        if now == before:
+            return False
+        self._changed[source] = before
         return True
 
     def write(self, record: Record) -> None:
         """Append a line."""
+        source = record.origin.source
         fields = record.to_json()
+        if record.file_stamp is not None:
+            fields["file_stamp"] = record.file_stamp
+        if source in self._changed:
+            self._replaced[source] = self._changed[source]
+            fields["replaces"] = self._changed[source]
         if self._settings is not None:
             fields["settings"] = self._settings
         try:
@@ -117,12 +154,35 @@ class Journal:
             raise self._failure(error) from error
 
     def close(self) -> None:
-        """Put all lines on the disk, and close the file."""
+        """Put all lines on the disk, without those that were replaced, and close the file."""
         try:
-            with self._file:
+            try:
                 self._sync()
+                if self._replaced:
+                    self._write_those(self._is_current)
+            finally:
+                self._file.close()
         except OSError as error:
             raise self._failure(error) from error
+        self._say_changes()
+
+    def _say_changes(self) -> None:
+        """Say which inputs were worked again as their files had changed, and which may have."""
+        if self._replaced:
+            names = [printable(source) for source in islice(self._replaced, EXAMPLES)]
+            if len(self._replaced) > EXAMPLES:
+                names.append("...")
+            inputs = count(len(self._replaced), "input")
+            self._warn(f"{inputs} worked again, as their files have changed: {', '.join(names)}")
+        if self._not_compared:
+            inputs = count(len(self._not_compared), "input")
+            self._warn(
+                f"{inputs} skipped unseen: their records, of an earlier version, lack the size and "
+                "time of the file, so a change would not be noticed"
+            )
+
+    def _warn(self, sentence: str) -> None:
+        warnings.warn(f"{self._path}: {sentence}", DetcliWarning, stacklevel=3)
 
     def _sync(self) -> None:
         sync(self._file.fileno())
@@ -198,15 +258,35 @@ class Journal:
         whole = not saved or self._there.issuperset(saved)
         return whole or not self._exists(source)  # then it cannot be detected on again
 
+    def _stays_now(self, record: Fields) -> bool:
+        """Whether a record is still true when the run begins."""
+        return self._stays(record) and self._is_current(record)
+
+    def _is_current(self, record: Fields) -> bool:
+        """Whether this is a record that no later one replaces."""
+        if not record:
+            return False
+        if "replaces" in record or "file_stamp" not in record:
+            return True
+        stamp: str = record["file_stamp"]
+        return stamp != self._replaced.get(name_of(record))
+
     def _read(self, *, force: bool) -> bool:
         """Read what was done; return whether all records stay."""
         self._done.clear()
+        self._stamps.clear()
+        self._replaced.clear()
         all_stay, settings, last = True, None, None
         for line, record in self._lines():
             settings = record.get("settings", settings)
             all_stay = all_stay and not line.startswith(OLD)
+            if "replaces" in record:  # a run was killed before it could remove what that replaces
+                self._replaced[name_of(record)] = record["replaces"]
+                all_stay = False
             if self._stays(record):
                 self._done[name_of(record), record.get("frame")] += 1
+                if "file_stamp" in record:
+                    self._stamps[name_of(record)] = record["file_stamp"]
                 last = settings or {"model": record.get("model")}  # which is all that 0.1.0 wrote
             else:
                 all_stay = False
@@ -219,14 +299,19 @@ class Journal:
         return all_stay
 
     def _rewrite(self) -> None:
-        """Write the file again without damaged lines and failures."""
+        """Write the file again without damaged lines, failures and what was replaced."""
+        self._write_those(self._stays_now)
+
+    def _write_those(self, stays: Callable[[Fields], bool]) -> None:
+        """Write the file again with the records that stay; damaged lines are empty ones."""
         target = AtomicFile(self._target)
         head: Fields = {}  # of a record that was dropped
         try:
             for line, record in self._lines():
                 head |= {name: record[name] for name in HEAD if name in record}
-                if self._stays(record):
-                    if head or line.startswith(OLD):
+                if stays(record):
+                    is_replacement = record.pop("replaces", None) is not None
+                    if head or is_replacement or line.startswith(OLD):
                         line = _line(record | head)  # noqa: PLW2901
                         head = {}
                     target.write(line)

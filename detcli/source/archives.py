@@ -31,8 +31,10 @@ def read_archive(
     chunks: Callable[[], Iterator[bytes]],
     options: DecodeOptions,
     progress: SourceProgress,
+    *,
+    stamp: str | None = None,
 ) -> Generator[Item]:
-    """Yield the pictures of an archive, whose bytes come in chunks."""
+    """Yield the pictures of an archive, whose bytes come in chunks; `stamp` is that of its file."""
     progress.expect(None)
     file = io.BufferedReader(_Chunks(chunks()), CHUNK)
     read = _of_parquet if public.lower().endswith(PARQUET) else _of_tar
@@ -41,7 +43,8 @@ def read_archive(
             if isinstance(content, DecodeError):
                 yield failed(f"{public}/{name}", content)
             else:
-                yield Item(Origin(f"{public}/{name}"), partial(load_bytes, content, options))
+                origin = Origin(f"{public}/{name}", file_stamp=stamp)
+                yield Item(origin, partial(load_bytes, content, options))
     except (tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, OSError) as error:
         yield failed(public, DecodeError(f"a damaged archive: {error}", HINT))
 

@@ -82,6 +82,22 @@ def stamp_of(status: os.stat_result) -> str:
     return f"{status.st_size}-{status.st_mtime_ns // 1000}"
 
 
+def file_stamp(path: str | Path) -> str | None:
+    """The stamp of a file as it is now; None if it is missing, or a pipe or device."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a million
+    except (OSError, ValueError):  # it may be an address
+        return None
+    return stamp_of(status) if stat.S_ISREG(status.st_mode) else None
+
+
+def present_stamp(origin: Origin) -> str | None:
+    """The stamp that the file of an input has now; None if it has none that could be compared."""
+    if origin.path is not None:
+        return file_stamp(origin.path)
+    return origin.file_stamp
+
+
 def require_unchanged(name: str | Path, stamp: str | None) -> None:
     """Raise an AlteredError for what has another stamp than when it was listed."""
     if isinstance(name, Stamped) and name.stamp != stamp:
@@ -136,17 +152,21 @@ def load_file(path: str | Path, options: DecodeOptions = DEFAULTS) -> Picture:
         ) as file:
             descriptor = file.fileno()
             status = os.fstat(descriptor)
-            require_unchanged(path, stamp_of(status))
+            stamp: str | None = stamp_of(status)
+            require_unchanged(path, stamp)
             if stat.S_ISREG(status.st_mode):
                 chunks = iter(lambda: os.read(descriptor, FILE_CHUNK), b"")
                 data = gather(chunks, options.max_bytes, status.st_size)
             else:
+                stamp = None  # it is something else each time
                 chunks = descriptor_chunks(descriptor, Event())
                 data = gather(chunks, options.max_bytes, limit_s=options.inputs.input_timeout)
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
     picture = load_bytes(data, options)
-    return replace(picture, file=data) if options.keep else picture
+    if options.keep:
+        return replace(picture, file=data, file_stamp=stamp)
+    return replace(picture, file_stamp=stamp)
 
 
 OF_NAME = {None, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}

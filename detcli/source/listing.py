@@ -43,7 +43,11 @@ Name = str | ListedInput | Unusable
 
 def to_json(name: Name) -> Any:  # noqa: ANN401 - JSON
     """What `from_json` reads."""
-    return [name, name.stamp] if isinstance(name, Stamped) else name
+    if isinstance(name, Stamped):
+        return [name, name.stamp]
+    if isinstance(name, ListedInput) and isinstance(name.name, Stamped):
+        return [name.name, name.image, name.meta, name.name.stamp]
+    return name
 
 
 def from_json(value: str | list[Any]) -> Name:
@@ -52,14 +56,32 @@ def from_json(value: str | list[Any]) -> Name:
         return value
     if len(value) == len(("name", "stamp")):
         return Stamped.of(*map(str, value))
-    source, message, rest = value
-    if message is None:
-        return ListedInput(str(source), None, json.dumps(json.loads(rest)))
-    return Unusable(str(source), str(message), str(rest))
+    source, message, rest, *stamps = value
+    if message is not None:
+        return Unusable(str(source), str(message), str(rest))
+    listed_name = str(source)
+    if stamps:
+        listed_name = Stamped.of(listed_name, str(stamps[0]))
+    return ListedInput(listed_name, None, json.dumps(json.loads(rest)))
+
+
+def stamp_in(name: Name) -> str | None:
+    """The stamp that a name was written down with; None without one."""
+    address = address_of(name)
+    return address.stamp if isinstance(address, Stamped) else None
+
+
+def with_stamp(name: Name, stamp: str) -> Name:
+    """The name with a stamp in place of the one that it may have."""
+    if isinstance(name, ListedInput):
+        return name._replace(name=Stamped.of(name.name, stamp))
+    return name if isinstance(name, Unusable) else Stamped.of(name, stamp)
 
 
 def as_it_is(name: Name) -> Name:
     """The name without a stamp, for whatever is there now."""
+    if isinstance(name, ListedInput):
+        return name._replace(name=str(name.name))
     return str(name) if isinstance(name, Stamped) else name
 
 
@@ -90,14 +112,21 @@ def meta_of(name: Name) -> str | None:
 def hash_of(name: Name, *, stamped: bool = False) -> bytes:
     """A hash of what a name is; if `stamped`, also of what its file was."""
     text = name if isinstance(name, str) else "\0".join(map(str, name))
-    if stamped and isinstance(name, Stamped):
-        text += f"\0{name.stamp}"
+    stamp = stamp_in(name) if stamped else None
+    if stamp is not None:
+        text += f"\0{stamp}"
     data = text.encode("utf-8", "surrogatepass")
     # NumPy drops zeros at the end.
     return hashlib.blake2b(data, digest_size=HASH.itemsize - 1).digest() + b"."
 
 
 HashOf = Callable[[Name], bytes]
+
+
+def contains(hashes: Hashes, name_hash: bytes) -> bool:
+    """Whether a hash is among these."""
+    place = int(np.searchsorted(hashes, np.bytes_(name_hash)))
+    return place < len(hashes) and bytes(hashes[place]) == name_hash
 
 
 class Names(contextlib.AbstractContextManager["Names"]):
@@ -170,11 +199,19 @@ def _as_name(entry: SourceEntry) -> Name:
             "name addresses without any; credentials belong into the environment",
         )
     if isinstance(entry, ListedInput) and entry.meta is not None:
-        return entry
-    if not isinstance(name, Stamped):
-        with contextlib.suppress(OSError, ValueError):  # it is an address, or will be an error
-            return Stamped.of(name, stamp_of(os.stat(name)))  # noqa: PTH116 - a million
-    return name
+        return _with_present_stamp(entry, name)
+    return _with_present_stamp(name, name)
+
+
+def _with_present_stamp(name: Name, address: str) -> Name:
+    """The name with the stamp of what is at its address; without for what has none."""
+    if isinstance(address, Stamped):
+        return name
+    try:
+        stamp = stamp_of(os.stat(address))  # noqa: PTH116 - a million
+    except (OSError, ValueError):  # it is an address, or will be an error
+        return name
+    return with_stamp(name, stamp)
 
 
 def _unusable(entry: Item) -> Unusable:

@@ -86,6 +86,14 @@ def of_input(items: Iterable[Item], number: int, meta: str | None = None) -> Ite
         yield item
 
 
+def stamped(items: Iterable[Item], stamp: str | None) -> Iterator[Item]:
+    """The items of one file, which has this stamp."""
+    for item in items:
+        if stamp is not None:
+            item.origin = replace(item.origin, file_stamp=stamp)
+        yield item
+
+
 @dataclass(slots=True)
 class SourceProgress:
     """Progress of a run, shared by its sources."""

@@ -40,6 +40,7 @@ from detcli.source.fetch import (
     Fetches,
     Stamped,
     file_chunks,
+    file_stamp,
     http_request,
     load_file,
     require_unchanged,
@@ -54,6 +55,7 @@ from detcli.source.loading import (
     load_in_time,
     of_input,
     read_in_time,
+    stamped,
 )
 from detcli.source.names import (
     BRACES,
@@ -182,8 +184,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 continue
             try:
                 for entry in self._find(name):
-                    now = str(entry) if isinstance(entry, Stamped) else entry  # whatever it is now
-                    yield from of_input(self.open(now), next(numbers))
+                    yield from of_input(self._open_as_it_is(entry), next(numbers))
             except SourceError as error:
                 yield from of_input([failed(public_name(name), error)], next(numbers))
         for entry in self._listed():
@@ -251,8 +252,12 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
         Objects appear whole. A file has to stay as it is from one listing to the next, and to be a
         sound picture, or not to change for `SETTLED_S`.
         """
-        if isinstance(entry, Item) or is_object(entry):
-            yield from self.open(entry)
+        if isinstance(entry, Item):
+            yield entry
+            return
+        if is_object(entry):
+            stamp = entry.stamp if isinstance(entry, Stamped) else None
+            yield from stamped(self.open(entry), stamp or None)
             return
         try:
             status = os.stat(entry)
@@ -270,6 +275,12 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 picture = load_in_time(item)
                 if not picture.warnings:
                     yield Item(item.origin, lambda: picture)
+
+    def _open_as_it_is(self, entry: SourceEntry) -> Iterator[Item]:
+        """The inputs that an entry stands for, even if it has changed since it was listed."""
+        if isinstance(entry, Stamped):
+            return stamped(self.open(str(entry)), entry.stamp or None)
+        return self.open(entry)
 
     def open(self, entry: SourceEntry) -> Iterator[Item]:
         """The inputs that an entry stands for: one, or the frames of a video."""
@@ -332,7 +343,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
 
         inputs, sound = self._inputs, entry if is_address(entry) else os.path.abspath(entry)
         address = None if is_object(entry) else sound
-        source = video.VideoSource(public, reopen, address, part)
+        source = video.VideoSource(public, reopen, address, part, file_stamp(entry))
         read = partial(video.read_video, source, inputs)
         yield from read_in_time(public, read, self.progress, inputs.input_timeout)
 
@@ -351,7 +362,7 @@ class Sources(contextlib.AbstractContextManager["Sources"]):
                 except OSError as error:
                     raise unreadable(entry, error) from error
 
-        read = partial(read_archive, public, chunks, self._decode)
+        read = partial(read_archive, public, chunks, self._decode, stamp=file_stamp(entry))
         yield from read_in_time(public, read, self.progress, self._inputs.input_timeout)
 
     def _numbered(self, before: str, first: str, last: str, after: str) -> Iterator[SourceEntry]:

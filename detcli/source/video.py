@@ -234,6 +234,7 @@ class VideoSource:
     open: Reopen
     address: str | None = None  # of its sound, see `Clip`
     part: Part = lambda *_: b""  # reads the file itself
+    stamp: str | None = None  # size and time of the file, see `Origin`
 
 
 def read_video(video: VideoSource, inputs: Inputs, progress: SourceProgress) -> Generator[Item]:
@@ -306,7 +307,13 @@ def _select(video: VideoSource, frames: "_Frames", inputs: Inputs) -> Iterator[I
         image = frames.retrieve()
         if image is not None:
             last = step
-            origin = Origin(video.name, frame=frames.number, time_s=frames.time_s, clip=clip)
+            origin = Origin(
+                video.name,
+                frame=frames.number,
+                time_s=frames.time_s,
+                clip=clip,
+                file_stamp=video.stamp,
+            )
             yield Item(origin, partial(Picture.whole, image))
 
 

@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -27,13 +28,22 @@ from detcli.core.values import Format, Share
 from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts
 from detcli.run.shards import open_engine
-from detcli.run.shards.manifest import FIRST, NAME, PART, HeaderJson, Manifest, publish, shortened
+from detcli.run.shards.manifest import (
+    FIRST,
+    NAME,
+    PART,
+    HeaderJson,
+    Manifest,
+    Shard,
+    publish,
+    shortened,
+)
 from detcli.run.shards.parts import Merge, shown, survey
 from detcli.run.shards.schedule import Schedule
 from detcli.run.shards.store import NOTE, RENEW_S, Store, open_store
 from detcli.run.shards.work import Progress, WorkRequest
 from detcli.run.shards.workers import Workers
-from detcli.source.listing import HASH, Names, hash_of
+from detcli.source.listing import HASH, Name, Names, contains, hash_of, stamp_in
 from detcli.source.loading import STDIN
 from detcli.source.names import is_live
 from detcli.source.sources import SourceEntry, Sources
@@ -53,6 +63,9 @@ class OpenedRun:
     added: int = 0  # names that this call added to the manifest
     repeated: int = 0  # names that the inputs repeat; each counts once
     gone: int = 0  # names in the manifest that the inputs no longer have
+    changed: frozenset[bytes] = (
+        frozenset()
+    )  # hashes of the names whose files have another size or time by now
 
 
 def predict_shards(config: Config) -> Counts:
@@ -98,7 +111,7 @@ def predict_shards(config: Config) -> Counts:
 
 
 def _plan(store: Store, opened: OpenedRun, config: Config) -> tuple[Schedule, int]:
-    """What is left to do, and how many records with an error are left as they are."""
+    """What is left to do, and how many records are left that have an error or are outdated."""
     manifest, share = opened.manifest, config.shards.shards or Share()
     mine = range(share.first - 1, len(manifest), share.step)
     done = survey(store, manifest, mine)
@@ -107,10 +120,28 @@ def _plan(store: Store, opened: OpenedRun, config: Config) -> tuple[Schedule, in
     left = [one for one in mine if one not in done or one in retried]
     if not config.messages.quiet:
         _say_begin(store, opened, len(done), len(mine))
-    if failed := sum((done[one] for one in done if one not in retried), Counter()):
+    failed: Counter[str] = Counter()
+    for number, failures in done.items():
+        if number not in retried:
+            failed += failures
+    if failed:
         say(f"{shown(failed)}; in parts done already")
         say("  hint: work them again with --retry-failed", prefix="")
-    return Schedule(store, manifest, left, retried), failed.total()
+    changed = _say_changed(opened, retried.values())
+    return Schedule(store, manifest, left, retried), failed.total() + changed
+
+
+def _say_changed(opened: OpenedRun, retried: Iterable[Shard]) -> int:
+    """Say which files have changed, but for those that are worked now; returns how many."""
+    worked = {hash_of(name) for shard in retried for name in shard.names}
+    changed = opened.changed - worked
+    if not changed:
+        return 0
+    names = (name for name in opened.manifest.last_names() if hash_of(name) in changed)
+    files = "1 file has" if len(changed) == 1 else f"{len(changed)} files have"
+    say(f"{files} changed since written down: {shortened(names, len(changed))}")
+    say("  hint: work them as they are now, in further shards, with --extend", prefix="")
+    return len(changed)
 
 
 def begin(
@@ -183,12 +214,39 @@ def _go_on(store: Store, manifest: Manifest, names: Names, *, extend: bool) -> O
             if extend and len(gone):  # with other stamps; perhaps the names are here
                 here = np.fromiter(map(hash_of, names), HASH)
                 gone = np.setdiff1d(manifest.hashes(hash_of), here)
-            return OpenedRun(manifest, added, names.repeated, len(gone))
+            changed = frozenset() if extend else _changed(store, manifest, names)
+            return OpenedRun(manifest, added, names.repeated, len(gone), changed)
         added = len(new)
         added_names = names.only(new, names)
         if not publish(store, manifest.next_file, manifest.header, added_names, len(manifest)):
             added = 0  # another process has extended it meanwhile
         manifest = Manifest(store)
+
+
+def _changed(store: Store, manifest: Manifest, names: Iterable[Name]) -> frozenset[bytes]:
+    """Hashes of the names whose files have changed since their records were made.
+
+    A name without a stamp, as of an address or of a file that is missing, here or in the manifest,
+    has nothing to compare.
+    """
+    stamped = partial(hash_of, stamped=True)
+    recorded = manifest.hashes(stamped)
+    candidates: list[Name] = []
+    for name in names:
+        if stamp_in(name) is None or contains(recorded, hash_of(name)):
+            continue
+        if not contains(recorded, stamped(name)):
+            candidates.append(name)
+    if not candidates:
+        return frozenset()
+    retried = Merge(store, manifest).retried()
+    changed = set()
+    for name in candidates:
+        name_hash = hash_of(name)
+        if name_hash in retried and retried[name_hash] in {None, stamp_in(name)}:
+            continue
+        changed.add(name_hash)
+    return frozenset(changed)
 
 
 def set_up(config: Config) -> None:

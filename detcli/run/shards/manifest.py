@@ -159,9 +159,18 @@ class Manifest:
         first = section.first + within * section.header["shard_size"]
         return Shard(number, first, names, section.run, self._maker)
 
-    def hashes(self, hash_of: HashOf) -> Hashes:
-        """Those of all names, ascending, each once."""
-        return np.unique(np.fromiter(map(hash_of, self.all_names()), HASH))
+    def hashes(self, hash_name: HashOf) -> Hashes:
+        """Those of all names, each as it was written down last; ascending, each once."""
+        return np.unique(np.fromiter(map(hash_name, self.last_names()), HASH))
+
+    def last_names(self) -> Iterator[Name]:
+        """The names, without those that a later shard has again."""
+        renewed = self.renewed()
+        for shard in self:
+            for name in shard.names:
+                if renewed and renewed.get(hash_of(name), shard.number) > shard.number:
+                    continue
+                yield name
 
     def renewed(self) -> dict[bytes, int]:
         """The last shard of each name that an extension has again, as its file had changed."""

@@ -258,6 +258,7 @@ class Merge:
                     if renewed and renewed.get(hash_of(name), 0) > shard.number:
                         continue
                     record["index"] = self.count
+                    record.pop("file_stamp", None)  # which a run into one file has not
                     self.count += 1
                     self.failed.update(_kinds(record))
                     yield record
@@ -300,6 +301,22 @@ class Merge:
                 raise TornError(f"{part} has records of other names")
             found |= made
         return found
+
+    def retried(self) -> dict[bytes, str | None]:
+        """Stamps of the files that --retry-failed has worked, by the hashes of their names.
+
+        A part of Parquet does not hold them; nothing is said of a damaged one, see `__iter__`.
+        """
+        stamps: dict[bytes, str | None] = {}
+        for number, turn in self._there.items():
+            if not turn:
+                continue
+            shard = self._manifest.shard(number)
+            with contextlib.suppress(TornError):
+                for place, records in self._again(shard).items():
+                    name = shard.names[place - shard.first]
+                    stamps[hash_of(name)] = records[0].get("file_stamp")
+        return stamps
 
     def failing(self, number: int) -> Shard:
         """What --retry-failed has to work of a shard: the names that have a record with an error.

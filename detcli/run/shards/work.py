@@ -17,12 +17,12 @@ from detcli.core import frozen
 from detcli.core.config import Config
 from detcli.core.device import Device
 from detcli.core.errors import DetcliError, OutputError, PlaceError, StoreError
-from detcli.core.record import Record, SettingsJson
+from detcli.core.record import Record, RecordJson, SettingsJson
 from detcli.model.file import ModelFile
 from detcli.run import open_run
 from detcli.run.counts import Counts
 from detcli.run.shards.manifest import FIRST, Shard, maker_of
-from detcli.run.shards.parts import PartWriter
+from detcli.run.shards.parts import PARQUET, PartWriter
 from detcli.run.shards.store import Store, open_store
 from detcli.sink import open_anonymizer
 from detcli.source.listing import to_entry
@@ -149,7 +149,18 @@ class _OpenTask:
         if error is not None and 0 < error.outage_at <= self.row and self.outage is None:
             self.outage = PlaceError(f"{record.origin.source}: {error}", error.hint)
         if self.outage is None:
-            self.writer.add(record.to_json())
+            self.writer.add(self._fields(record))
+
+    def _fields(self, record: Record) -> RecordJson:
+        """The record in the part.
+
+        The manifest has the stamp of each file, but what --retry-failed works may have another.
+        """
+        fields = record.to_json()
+        in_lines = self.task.part is not None and not self.task.part.endswith(PARQUET)
+        if self.task.shard.turn and in_lines and record.file_stamp is not None:
+            fields["file_stamp"] = record.file_stamp
+        return fields
 
 
 class _Worker:

@@ -1,0 +1,231 @@
+"""`detcli predict --resume`: pictures that were exchanged under their old names."""
+
+import json
+import os
+import shutil
+import tarfile
+
+import pytest
+from json_lines import lines
+
+LATER_S = 3_000_000_000  # no file that a test writes has this time by itself
+
+
+def set_time(path, seconds):
+    os.utime(path, (seconds, seconds))
+
+
+@pytest.fixture
+def resume(predict, tmp_path):
+    """Run over inputs with `--resume run.jsonl`; returns the result, with the journal's records."""
+
+    def run(line, code=0, says=""):
+        result = predict(f"--resume run.jsonl --conf 0.5 {line}", code=code, says=says)
+        result.records = lines((tmp_path / "run.jsonl").read_text())
+        return result
+
+    return run
+
+
+def classes(record):
+    return [detection["class_name"] for detection in record["detections"]]
+
+
+def test_an_exchanged_picture_is_worked_again_and_said(resume, make_picture):
+    make_picture("pics/1.png", ("red", 2, 3))
+    make_picture("pics/2.png", ("red", 2, 3))
+    resume("pics")
+    set_time(make_picture("pics/1.png", ("blue", 1, 1)), LATER_S)
+
+    result = resume("pics", says="run.jsonl: 1 input worked again, as their files have changed")
+
+    assert "changed: pics/1.png\n" in result.stderr
+    assert "it had 1 input already" in result.stderr
+    by_source = {record["source"]: classes(record) for record in result.records}
+    assert by_source == {"pics/1.png": ["blue"], "pics/2.png": ["red"]}
+    assert len(result.records) == 2
+    assert "changed" not in resume("pics").stderr
+
+
+def test_the_journal_is_then_what_a_new_run_would_write(resume, make_picture, tmp_path):
+    for number in range(4):
+        make_picture(f"pics/{number}.png", ("red", number, 3))
+    resume("pics")
+    for number in (0, 2):
+        set_time(make_picture(f"pics/{number}.png", ("green", number, 1)), LATER_S)
+    changed = resume("pics").records
+    (tmp_path / "run.jsonl").unlink()
+    new = resume("pics").records
+
+    by_source = {record["source"]: record for record in changed}
+    for record in new:
+        again = by_source.pop(record["source"])
+        record.pop("settings", None)
+        again.pop("settings", None)
+        assert again == record
+    assert by_source == {}
+
+
+def test_a_new_time_or_a_new_size_alone_counts(resume, make_picture):
+    path = make_picture("a.png", ("red", 2, 3))
+    status = path.stat()
+    resume("a.png")
+
+    set_time(path, LATER_S)
+    assert "1 input worked again" in resume("a.png").stderr
+
+    path.write_bytes(path.read_bytes() + b"\0")
+    set_time(path, LATER_S)
+    (record,) = resume("a.png").records
+    assert record["file_stamp"] == f"{status.st_size + 1}-{LATER_S}000000"
+
+
+def test_an_exchanged_picture_that_is_damaged_loses_its_old_boxes(resume, make_picture):
+    path = make_picture("a.png", ("red", 2, 3))
+    resume("a.png")
+    path.write_bytes(b"torn")
+    (record,) = resume("a.png", code=3).records
+    assert record["error"]["type"] == "DecodeError"
+    make_picture("a.png", ("blue", 2, 3))
+    (record,) = resume("a.png").records
+    assert classes(record) == ["blue"]
+
+
+def test_a_picture_that_is_gone_keeps_its_record(resume, make_picture, tmp_path):
+    make_picture("a.png", ("red", 2, 3))
+    (tmp_path / "list").write_text("a.png\n")
+    resume("--files-from list")
+    (tmp_path / "a.png").unlink()
+    (record,) = resume("--files-from list").records
+    assert classes(record) == ["red"]
+
+
+def test_records_of_inputs_that_are_not_given_stay(resume, make_picture):
+    make_picture("one/1.png", ("red", 2, 3))
+    make_picture("two/1.png", ("red", 2, 3))
+    resume("one")
+    set_time(make_picture("one/1.png", ("blue", 2, 3)), LATER_S)
+    records = resume("two").records
+    assert [record["source"] for record in records] == ["one/1.png", "two/1.png"]
+
+
+def test_a_picture_named_twice_is_worked_twice(resume, make_picture):
+    path = make_picture("a.png", ("red", 2, 3))
+    resume("a.png a.png")
+    set_time(make_picture("a.png", ("blue", 2, 3)), LATER_S)
+    records = resume("a.png a.png").records
+    assert [classes(record) for record in records] == [["blue"], ["blue"]]
+    assert path.exists()
+
+
+def test_a_shorter_video_under_the_old_name_leaves_no_frame_of_the_old_one(resume, make_video):
+    make_video("film.mp4", frames=9)
+    resume("film.mp4")
+    set_time(make_video("film.mp4", frames=4), LATER_S)
+    result = resume("film.mp4", says="1 input worked again")
+    assert [record["frame"] for record in result.records] == [0, 1, 2, 3]
+    assert "again" not in resume("film.mp4").stderr
+
+
+def test_the_pictures_of_an_exchanged_archive_are_worked_again(resume, make_picture, tmp_path):
+    def pack(*squares):
+        make_picture("1.png", *squares)
+        with tarfile.open(tmp_path / "pics.tar", "w") as archive:
+            archive.add(tmp_path / "1.png", "1.png")
+
+    pack(("red", 2, 3))
+    resume("pics.tar")
+    pack(("blue", 2, 3))
+    set_time(tmp_path / "pics.tar", LATER_S)
+    (record,) = resume("pics.tar", says="pics.tar/1.png").records
+    assert classes(record) == ["blue"]
+
+
+def test_a_journal_of_an_earlier_version_is_gone_on_with_and_said_once(
+    resume, make_picture, tmp_path
+):
+    for number in range(3):
+        make_picture(f"pics/{number}.png", ("red", 2, 3))
+    journal = tmp_path / "run.jsonl"
+    records = resume("pics").records
+    for record in records:
+        del record["file_stamp"]
+    journal.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    make_picture("pics/1.png", ("blue", 2, 3))
+
+    result = resume("pics", says="run.jsonl: 3 inputs skipped unseen: their records")
+
+    assert result.stderr.count("skipped unseen") == 1
+    assert result.records == records
+
+
+def test_a_kill_before_the_end_leaves_no_record_twice(resume, make_picture, monkeypatch):
+    from detcli.sink.journal import Journal
+
+    for number in range(3):
+        make_picture(f"pics/{number}.png", ("red", 2, 3))
+    resume("pics")
+    set_time(make_picture("pics/1.png", ("blue", 2, 3)), LATER_S)
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "close", lambda _: None)
+        interrupted = resume("pics").records
+    assert interrupted[-1]["replaces"] == interrupted[1]["file_stamp"]
+
+    records = resume("pics", says="it had 3 inputs already").records
+
+    by_source = {record["source"]: classes(record) for record in records}
+    assert by_source == {"pics/0.png": ["red"], "pics/1.png": ["blue"], "pics/2.png": ["red"]}
+    assert len(records) == 3
+    assert not any("replaces" in record for record in records)
+
+
+def test_the_settings_stay_when_the_first_record_is_replaced(resume, make_picture):
+    for number in range(2):
+        make_picture(f"pics/{number}.png", ("red", 2, 3))
+    settings = resume("pics").records[0]["settings"]
+    set_time(make_picture("pics/0.png", ("blue", 2, 3)), LATER_S)
+    first = resume("pics").records[0]
+    assert first["source"] == "pics/1.png"
+    assert first["settings"] == settings
+
+
+def test_a_link_to_another_picture_is_another_picture(resume, make_picture, tmp_path):
+    make_picture("1.png", ("red", 2, 3))
+    set_time(make_picture("2.png", ("blue", 2, 3)), LATER_S)
+    link = tmp_path / "latest.png"
+    link.symlink_to("1.png")
+    resume("latest.png")
+    link.unlink()
+    link.symlink_to("2.png")
+    (record,) = resume("latest.png", says="1 input worked again").records
+    assert classes(record) == ["blue"]
+
+
+def test_a_copy_with_its_time_is_the_same_picture(resume, make_picture, tmp_path):
+    path = make_picture("a.png", ("red", 2, 3))
+    resume("a.png")
+    shutil.copy2(path, tmp_path / "copy.png")
+    (tmp_path / "copy.png").replace(path)
+    assert "again" not in resume("a.png").stderr
+
+
+def test_provenance_has_the_stamp_too_and_other_records_do_not(predict, make_picture):
+    path = make_picture("a.png", ("red", 2, 3))
+    set_time(path, LATER_S)
+    stamp = f"{path.stat().st_size}-{LATER_S}000000"
+    (record,) = predict("a.png --provenance").records
+    assert record["file_stamp"] == stamp
+    (record,) = predict("a.png").records
+    assert "file_stamp" not in record
+
+
+def test_an_exchanged_object_is_worked_again(predict, stored, s3, tmp_path):
+    folder = stored(3)
+    predict("s3://photos/pics/ --conf 0.5 --resume run.jsonl")
+    s3.put("pics/0001.png", (folder / "0000.png").read_bytes())
+    result = predict("s3://photos/pics/ --conf 0.5 --resume run.jsonl", says="1 input worked again")
+    assert "s3://photos/pics/0001.png" in result.stderr
+    records = lines((tmp_path / "run.jsonl").read_text())
+    by_source = {record["source"]: classes(record) for record in records}
+    assert by_source["s3://photos/pics/0001.png"] == ["red"]
+    assert len(records) == 3

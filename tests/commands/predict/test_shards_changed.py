@@ -1,0 +1,120 @@
+"""`detcli predict -o FOLDER/`: pictures that were exchanged under their old names."""
+
+import json
+import os
+
+import pytest
+from json_lines import lines
+
+LATER_S = 3_000_000_000  # no file that a test writes has this time by itself
+
+
+@pytest.fixture
+def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
+    """Run in shards of two, over a folder of four pictures."""
+    pictures = make_pictures(4)
+
+    def run(line="pics --shard-size 2", *, code=0, says=""):
+        return predict(f"-o boxes/ --conf 0.5 {line}", code=code, says=says)
+
+    def exchange(name, other="0000.png", seconds=LATER_S):
+        path = pictures / name
+        path.write_bytes((pictures / other).read_bytes())
+        os.utime(path, (seconds, seconds))
+
+    run.pictures, run.exchange, run.folder = pictures, exchange, tmp_path / "boxes"
+    return run
+
+
+@pytest.fixture
+def merged(invoke, shards):
+    """The records of the merged parts."""
+
+    def merge():
+        result = invoke("merge", "boxes/", cwd=shards.pictures.parent)
+        return lines(result.stdout)
+
+    return merge
+
+
+def test_an_exchanged_picture_is_named_and_worked_with_extend(shards, merged, predict):
+    shards()
+    shards.exchange("0001.png")
+
+    result = shards(code=3, says="1 file has changed since written down: pics/0001.png\n")
+    assert "hint: work them as they are now, in further shards, with --extend" in result.stderr
+    assert "2 of 2 shards done already" in result.stderr
+    assert "1 file has changed" in shards("pics -q", code=3).stderr
+
+    assert "changed" not in shards("pics --extend").stderr
+    assert "changed" not in shards("pics").stderr
+    once = {record["source"]: record["detections"] for record in merged()}
+    alone = lines(predict("pics --conf 0.5").stdout)
+    assert once == {record["source"]: record["detections"] for record in alone}
+
+
+def test_a_picture_put_back_is_worked_again_too(shards, merged):
+    first = shards.pictures / "0001.png"
+    content, time_s = first.read_bytes(), first.stat().st_mtime
+    shards()
+    shards.exchange("0001.png")
+    shards("pics --extend")
+    first.write_bytes(content)
+    os.utime(first, (time_s, time_s))
+
+    shards(code=3, says="1 file has changed")
+    shards("pics --extend", says="1 name written down")
+
+    (record,) = [record for record in merged() if record["source"] == "pics/0001.png"]
+    assert record["detections"] == []
+
+
+def test_what_was_retried_has_not_changed_until_it_changes_again(shards, merged):
+    shards()
+    (shards.folder / "part-00000.jsonl").unlink()
+    shards.exchange("0001.png")
+    shards(code=3, says="0001.png: it has changed since it was listed")
+    assert "has changed since written down" not in shards("pics --retry-failed").stderr
+    assert "changed" not in shards("pics").stderr
+    assert not any("file_stamp" in record for record in merged())
+
+    shards.exchange("0001.png", "0003.png", LATER_S + 1)
+    shards(code=3, says="1 file has changed since written down: pics/0001.png")
+
+
+def test_pictures_of_a_list_with_meta_have_stamps_too(shards, tmp_path):
+    names = sorted(shards.pictures.iterdir())
+    entries = [{"path": f"pics/{path.name}", "meta": {"id": path.stem}} for path in names]
+    listed = "".join(f"{json.dumps(entry)}\n" for entry in entries)
+    (tmp_path / "list.jsonl").write_text(listed)
+    line = "--files-from list.jsonl --shard-size 2"
+    shards(line)
+    shards.exchange("0002.png")
+    shards(line, code=3, says="1 file has changed since written down: pics/0002.png")
+    shards(f"{line} --extend", says="1 name written down")
+    assert "changed" not in shards(line).stderr
+
+
+def test_a_changed_file_of_no_part_yet_is_an_error_record_as_before(shards):
+    shards()
+    (shards.folder / "part-00001.jsonl").unlink()
+    shards.exchange("0003.png", "0001.png")
+    shards("", code=3, says="0003.png: it has changed since it was listed")
+
+
+def test_many_changed_pictures_are_counted(shards):
+    shards()
+    for path in shards.pictures.iterdir():
+        os.utime(path, (LATER_S, LATER_S))
+    result = shards(code=3, says="4 files have changed since written down: ")
+    assert "pics/0002.png, ...\n" in result.stderr
+    assert "pics/0003.png" not in result.stderr
+
+
+def test_an_exchanged_object_is_named(predict, stored, s3, shards_here):  # noqa: ARG001
+    folder = stored(3)
+    predict("s3://photos/pics/ --conf 0.5 -o boxes/")
+    s3.put("pics/0001.png", (folder / "0000.png").read_bytes())
+    line = "s3://photos/pics/ --conf 0.5 -o boxes/"
+    predict(line, code=3, says="1 file has changed since written down: s3://photos/pics/0001.png")
+    predict(f"{line} --extend", says="1 name written down")
