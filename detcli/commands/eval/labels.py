@@ -9,8 +9,9 @@ lines `class cx cy w h` in fractions of the sides:
     a folder       its pictures, and those of its subfolders
 
 The labels of `a/images/b/c.jpg` are in `a/labels/b/c.txt`, else beside the picture. A line with a
-polygon, `class x y x y x y ...`, stands for the box around it. A picture without labels, or without
-a label file, is background (https://docs.ultralytics.com/datasets/detect/).
+polygon, `class x y x y x y ...`, stands for the box around it. Where a data.yaml has `kpt_shape`,
+keypoints follow the box, `class cx cy w h x y x y ...`, and are passed over. A picture without
+labels, or without a label file, is background (https://docs.ultralytics.com/datasets/detect/).
 """
 
 import json
@@ -21,7 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, StrEnum
 from operator import itemgetter
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from threading import Event
 from typing import Any, Literal, NamedTuple
 
@@ -34,6 +35,7 @@ from detcli.core.errors import SourceError, UsageError
 from detcli.core.files import read_json, read_text
 from detcli.core.record import MAX_CLASS, finite, read_fields, sides
 from detcli.model.contract import UNKNOWN_CLASSES, parse_names
+from detcli.sink.labels import coco_path
 from detcli.source.loading import Item
 from detcli.source.names import is_video, read_list, search
 
@@ -115,6 +117,19 @@ class Kind(Enum):
     )
     UNLABELLED = "picture without a label file", _NOTE, "treated as background"
     BAD_LABEL = "unreadable label", _WARNING, _OUT
+    REPEATED_LABEL = "label that is there twice", _WARNING, "evaluated once, as trainers take it"
+    REPEATED_ANNOTATION = (
+        *("annotation that is there twice", _WARNING),
+        "both count, as in COCO's own evaluation, although a detection can match only one",
+    )
+    KEYPOINTS = (
+        *("label of equally many numbers each, as keypoints have", _WARNING),
+        "taken for a polygon; if it is a box with keypoints, add kpt_shape to a data.yaml",
+    )
+    CORNERS = (
+        *("label of eight numbers", _NOTE),
+        "taken for four corners; if it is a box with two keypoints, add kpt_shape to a data.yaml",
+    )
     OUTSIDE = (
         *("box outside the picture", _WARNING),
         "by more than a pixel; kept unchanged, although most models' boxes end at the edge",
@@ -280,6 +295,10 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
     except ValueError as error:
         raise _unusable(path, str(error)) from error
     objects = _objects(content["annotations"], index, names, findings)
+    for number, labelled in objects.items():
+        repeats = len(labelled) - len({(box, category) for box, category, *_ in labelled})
+        if repeats:
+            findings.add(Kind.REPEATED_ANNOTATION, names[number], repeats)
     files = _files(folder, names)
     samples = [
         Sample(name, files[one], one, sizes[one], np.array(objects[one], OBJECT))
@@ -290,8 +309,7 @@ def read_coco(path: Path, images: Path | None, findings: Findings) -> Dataset:
 
 def _files(folder: Path, names: Mapping[int, str]) -> dict[int, Path | None]:
     """The pictures of these names inside the folder; None for those that are missing."""
-    # Windows writes backslashes.
-    paths = {number: PurePosixPath(name.replace("\\", "/")) for number, name in names.items()}
+    paths = {number: coco_path(name) for number, name in names.items()}
     last_parts = Counter(path.name for path in paths.values())
     files = {}
     for number, path in paths.items():
@@ -368,8 +386,11 @@ def _objects(
     return objects
 
 
+OBB_NUMBERS = 8  # of an oriented box: its four corners
 DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
-KEYS = frozenset({"path", "train", "val", "test", "names", "nc"})  # what is read of one
+KEYS = frozenset(
+    {"path", "train", "val", "test", "names", "nc", "kpt_shape"}
+)  # what is read of one
 NOTHING = frozenset({"", "~", "null"})  # the null of YAML
 
 
@@ -389,7 +410,9 @@ def read_yolo(data: Path, split: str | None, class_count: int, findings: Finding
     names, named = _names(data, content, class_count)
     ids = COCO_IDS if names == COCO else range(len(names))
     categories = tuple(Category(*both) for both in zip(ids, names, strict=True))
-    samples = _samples(_pictures(places, roots), len(names), findings)
+    reader = LabelReader(len(names), _keypoint_count(data, content), findings)
+    samples = _samples(_pictures(places, roots), reader, findings)
+    reader.report_form()
     return Dataset("yolo", split, categories, named, samples, (data, *places))
 
 
@@ -435,6 +458,23 @@ def _names(path: Path, content: Mapping[str, Any], classes: int) -> tuple[tuple[
         raise UsageError(f"{path}: {reason}", "correct one of the two")
     names = [name.strip() for name in names]
     return tuple(names), any(name != str(index) for index, name in enumerate(names))
+
+
+def _keypoint_count(path: Path, content: Mapping[str, Any]) -> int | None:
+    """How many numbers of keypoints follow each box, by `kpt_shape`; None for data without."""
+    shape = content.get("kpt_shape")
+    if shape is None or (isinstance(shape, str) and shape in NOTHING):
+        return None
+    try:
+        count, dimensions = map(int, shape)
+    except (TypeError, ValueError):
+        count, dimensions = 0, 0
+    if count < 1 or dimensions not in {2, 3}:
+        raise UsageError(
+            f"{path}: kpt_shape is malformed",
+            "make it the number of keypoints, and 2 for x and y or 3 with visibility: [17, 3]",
+        )
+    return count * dimensions
 
 
 def _places(
@@ -495,7 +535,7 @@ def _pictures(places: Iterable[Path], roots: Sequence[Path]) -> Iterator[str]:
             )
 
 
-def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> list[Sample]:
+def _samples(pictures: Iterable[str], reader: "LabelReader", findings: Findings) -> list[Sample]:
     unique: dict[str, str] = {}
     for name in pictures:
         path = os.path.abspath(name)
@@ -517,44 +557,85 @@ def _samples(pictures: Iterable[str], class_count: int, findings: Findings) -> l
         found = Path(name) if os.path.isfile(path) else None
         if labels is None and found is not None:
             findings.add(Kind.UNLABELLED, name)
-        objects = [] if labels is None else [*_read_labels(labels, class_count, findings)]
+        objects = [] if labels is None else [*reader.read(labels)]
         rows = np.array(objects, OBJECT)
         samples.append(Sample(name, found, number, None, rows, labels))
     return samples
 
 
-def _read_labels(path: Path, class_count: int, findings: Findings) -> Iterator[Object]:
-    try:
-        lines = read_text(path).splitlines()
-    except (OSError, ValueError) as error:
-        findings.add(Kind.BAD_LABEL, f"{path}: {error}")
-        return
-    for number, line in enumerate(lines, 1):
-        fields = line.split()
-        if not fields:
-            continue
+class LabelReader:
+    """Reads files of labels, and notes what is odd about them."""
+
+    def __init__(self, class_count: int, keypoints: int | None, findings: Findings) -> None:
+        """`keypoints` is how many numbers of keypoints follow a box; None for none, or unknown."""
+        self._class_count, self._keypoints = class_count, keypoints
+        self._findings = findings
+        # Of lines that were taken for polygons: how often each count of numbers came, and where.
+        self._polygons: Counter[int] = Counter()
+        self._first_polygon = ""
+
+    def read(self, path: Path) -> Iterator[Object]:
+        """Yield the objects of a file."""
         try:
-            category, box = float(fields[0]), _box([*map(finite, fields[1:])])
-            if not category.is_integer():
-                raise ValueError(f"class {fields[0]}")  # noqa: TRY301
-        except ValueError as error:
-            findings.add(Kind.BAD_LABEL, f"{path}:{number}: {error}")
-            continue
-        if 0 <= category < class_count:
-            yield box, int(category), math.nan, False, False
+            lines = read_text(path).splitlines()
+        except (OSError, ValueError) as error:
+            self._findings.add(Kind.BAD_LABEL, f"{path}: {error}")
+            return
+        labels: set[tuple[float, ...]] = set()
+        for number, line in enumerate(lines, 1):
+            fields = line.split()
+            if not fields:
+                continue
+            where = f"{path}:{number}"
+            try:
+                label = float(fields[0]), *map(finite, fields[1:])
+                box = self._box([*label[1:]], where)
+                if not label[0].is_integer():
+                    raise ValueError(f"class {fields[0]}")  # noqa: TRY301
+            except ValueError as error:
+                self._findings.add(Kind.BAD_LABEL, f"{where}: {error}")
+                continue
+            if label in labels:
+                self._findings.add(Kind.REPEATED_LABEL, where)
+                continue
+            labels.add(label)
+            category = label[0]
+            if 0 <= category < self._class_count:
+                yield box, int(category), math.nan, False, False
+            else:
+                self._findings.add(Kind.UNKNOWN_CATEGORY, f"{where}: class {category:.0f}")
+
+    def report_form(self) -> None:
+        """Report polygons that may be keypoints: polygons differ in their number of corners."""
+        if len(self._polygons) != 1:
+            return
+        ((numbers, lines),) = self._polygons.items()
+        if lines == 1:
+            return
+        example = f"{self._first_polygon}: {numbers + 1} numbers"
+        if numbers == OBB_NUMBERS:
+            self._findings.add(Kind.CORNERS, example, lines)
         else:
-            findings.add(Kind.UNKNOWN_CATEGORY, f"{path}:{number}: class {category:.0f}")
+            self._findings.add(Kind.KEYPOINTS, example, lines)
 
-
-def _box(numbers: list[float]) -> tuple[float, float, float, float]:
-    """x, y, width, height in fractions, of a box or around a polygon."""
-    if len(numbers) == 4:
-        x, y, width, height = numbers
-        return x - width / 2, y - height / 2, width, height
-    if len(numbers) >= 6 and len(numbers) % 2 == 0:
+    def _box(self, numbers: list[float], where: str) -> tuple[float, float, float, float]:
+        """x, y, width, height in fractions, of a box, with keypoints or not, or of a polygon."""
+        count = len(numbers)
+        has_keypoints = self._keypoints is not None and count == 4 + self._keypoints
+        if count == 4 or has_keypoints:
+            x, y, width, height = numbers[:4]
+            return x - width / 2, y - height / 2, width, height
+        if self._keypoints is not None:
+            raise ValueError(f"{count + 1} numbers in a line, not {5 + self._keypoints}")
+        if count < 6 or count % 2:
+            reason = f"{count + 1} numbers in a line"
+            if count > 4 and (count - 4) % 3 == 0:
+                reason += "; boxes with keypoints need a data.yaml with kpt_shape"
+            raise ValueError(reason)
+        self._polygons[count] += 1
+        self._first_polygon = self._first_polygon or where
         left, top = min(numbers[0::2]), min(numbers[1::2])
         return left, top, max(numbers[0::2]) - left, max(numbers[1::2]) - top
-    raise ValueError(f"{len(numbers) + 1} numbers in a line")
 
 
 def open_dataset(
