@@ -17,13 +17,15 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
+
+import numpy as np
 
 from detcli.core.detections import Detections, coco_category
 from detcli.core.errors import DetcliWarning, OutputError, UsageError, system_reason
 from detcli.core.files import AtomicFile, locked, make_folder, read_json, write_file
-from detcli.core.geometry import Picture
+from detcli.core.geometry import Picture, Size, shown
 from detcli.core.record import Record, box_of
 from detcli.core.text import printable
 from detcli.model.contract import parse_names
@@ -60,13 +62,29 @@ def label_text(picture: Picture, detections: Detections, *, scores: bool = False
     lines = []
     for box, score, class_id, _ in detections.within(picture.size):
         left, top, right, bottom = map(float, box)
-        numbers = [
-            *((left + right) / 2 / width, (top + bottom) / 2 / height),
-            *((right - left) / width, (bottom - top) / height),
-            *([score] if scores else []),
-        ]
-        lines.append(" ".join([str(class_id), *(f"{number:.6f}" for number in numbers)]))
+        centre_x, label_width = _millionths(left, right, width)
+        centre_y, label_height = _millionths(top, bottom, height)
+        numbers = [centre_x, centre_y, label_width, label_height]
+        texts = [f"{number / MILLION:.6f}" for number in numbers]
+        if scores:
+            texts.append(f"{score:.6f}")
+        lines.append(" ".join([str(class_id), *texts]))
     return "".join(f"{line}\n" for line in lines)
+
+
+MILLION = 1_000_000
+
+
+def _millionths(low: float, high: float, side: int) -> tuple[int, int]:
+    """Centre and length of a box along one side of the picture, in millionths of it.
+
+    Trainers compute the ends anew from these two, and refuse a box of which one is beyond the
+    picture, by however little: where rounding would do that, the centre moves by a millionth.
+    """
+    centre = round(round((low + high) / 2 / side, 6) * MILLION)
+    length = max(1, round(round((high - low) / side, 6) * MILLION))
+    half = (length + 1) // 2
+    return min(max(centre, half), MILLION - half), length
 
 
 log = logging.getLogger(__name__)
@@ -223,6 +241,11 @@ def _picture_file(record: Record, picture: Picture) -> tuple[bytes, str]:
     return encode(picture.pixels, record)
 
 
+def coco_path(name: str) -> PurePosixPath:
+    """The path of a picture in an `instances.json`, which programs on Windows write as theirs."""
+    return PurePosixPath(name.replace("\\", "/"))
+
+
 ID_IN_STEM = re.compile(r"(?:COCO_\w+_)?([0-9]{1,18})")  # as in COCO 2017 and 2014
 
 
@@ -259,9 +282,14 @@ class CocoIds:
             raise _unusable(path, "not a COCO instances.json") from error
         if len({*ids.values()}) < len(ids):
             raise _unusable(path, "several images have the same id")
-        count = Counter(PurePath(name).name for name in ids)
-        names = {PurePath(name).name: image_id for name, image_id in ids.items()}
-        self._images = {name: names[name] for name in count if count[name] == 1} | ids
+        paths = {name: coco_path(name) for name in ids}
+        last_parts = Counter(listed.name for listed in paths.values())
+        for name, listed in paths.items():
+            if last_parts[listed.name] == 1:
+                self._images[listed.name] = ids[name]
+        for name, listed in paths.items():
+            self._images[str(listed)] = ids[name]
+        self._images |= ids
 
     def require(self, names: Sequence[str]) -> None:
         """Refuse a model none of whose classes is a category of the file."""
@@ -369,7 +397,10 @@ class CocoSink(JsonArray):
 
 
 class LabelStudioSink(JsonArray):
-    """A JSON array with one task per picture; a failed input has none, as nobody could label it."""
+    """A JSON array with one task per picture; a failed input has none, as nobody could label it.
+
+    Regions end at the edges of the picture; a box outside has none.
+    """
 
     def write(self, record: Encodable) -> None:
         """Write a task.
@@ -386,9 +417,14 @@ class LabelStudioSink(JsonArray):
                 "keep its frames with --save-dataset, and name that folder",
             )
         width, height = fields["width"], fields["height"]
-        result = []
-        for number, found in enumerate(fields["detections"]):
-            left, top, right, bottom = box_of(found)
+        result, scores = [], []
+        for number, detection in enumerate(fields["detections"]):
+            if not is_visible(box_of(detection), (height, width)):
+                continue
+            left, top, right, bottom = box_of(detection)
+            x, region_width = _percentages(left, right, width)
+            y, region_height = _percentages(top, bottom, height)
+            scores.append(detection["score"])
             result.append({
                 "id": str(number),
                 "type": "rectanglelabels",
@@ -397,22 +433,33 @@ class LabelStudioSink(JsonArray):
                 "original_width": width,
                 "original_height": height,
                 "image_rotation": 0,
-                "score": found["score"],
-                "value": {  # in hundredths of the picture's sides
-                    "x": 100 * left / width,
-                    "y": 100 * top / height,
-                    "width": 100 * (right - left) / width,
-                    "height": 100 * (bottom - top) / height,
+                "score": detection["score"],
+                "value": {
+                    "x": x,
+                    "y": y,
+                    "width": region_width,
+                    "height": region_height,
                     "rotation": 0,
-                    "rectanglelabels": [found["class_name"]],
+                    "rectanglelabels": [detection["class_name"]],
                 },
             })  # fmt: skip
         prediction: dict[str, Any] = {"model_version": fields["model"], "result": result}
         if result:  # the mean, by which Label Studio can sort tasks
-            scores = [found["score"] for found in fields["detections"]]
             prediction["score"] = round(sum(scores) / len(scores), 6)
         task = {"data": {"image": fields["source"]}, "predictions": [prediction]}
         self.extend([encode_json(task)])
+
+
+def is_visible(box: tuple[float, float, float, float], size: Size) -> bool:
+    """Whether a box shows in a picture of (height, width)."""
+    return bool(shown(np.array([box], np.float32), size)[0])
+
+
+def _percentages(low: float, high: float, side: int) -> tuple[float, float]:
+    """Begin and length of a box along one side, in hundredths of it, as far as it is inside."""
+    low, high = max(0.0, low), min(float(side), high)
+    begin = 100 * low / side
+    return begin, min(100 * (high - low) / side, 100 - begin)
 
 
 class MotSink(PerClip["MotFile"]):
