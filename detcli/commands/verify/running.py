@@ -12,6 +12,7 @@ import numpy as np
 
 from detcli.backend import open_backend, open_tensors
 from detcli.cli.messages import fetching, progress
+from detcli.commands.verify.classes import ClassPairs, pair_classes, warn_about
 from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
     Certificate,
@@ -86,6 +87,7 @@ class RunningPlan:
     reports: Sequence[SideReport]
     rules: Rules
     settings: Settings  # of both sides, with the lowered confidence
+    classes: ClassPairs | None = None  # of the second side; None to compare class ids as they are
 
     @property
     def compares_heads(self) -> bool:
@@ -161,7 +163,7 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
             if name is not None
         ]
     first, second = files[0], files[-1]  # the same, which is read once
-    _warn_about_classes(files)
+    classes = _paired_classes(first, second)
     wanted, selected_by = _other_side(request, second)
     device = _choose_device(running.device[0], first, settings)
     against = _choose_device(wanted, second, settings)
@@ -182,7 +184,7 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
     conf = settings.confidence(first.contract.least_conf if first.contract else None)
     rules = Rules(conf, request.iou, most, tolerance_of(reports, request.tolerance))
     lowered = replace(settings, conf=rules.lowered_conf, max_det=most)
-    return RunningPlan(request, sides, reports, rules, lowered)
+    return RunningPlan(request, sides, reports, rules, lowered, classes)
 
 
 def _other_side(request: VerifyRequest, second: ModelFile) -> tuple[Device, SelectedBy]:
@@ -210,19 +212,16 @@ def _other_side(request: VerifyRequest, second: ModelFile) -> tuple[Device, Sele
     return device, SelectedBy.DETCLI
 
 
-def _warn_about_classes(files: Iterable[ModelFile]) -> None:
-    """Warn where one class id, by which detections are paired, has two names."""
-    contracts = (file.contract for file in files)
-    named = [one.names for one in contracts if one is not None and one.names_origin == METADATA]
-    pairs = enumerate(zip(*named, strict=False))
-    if different := [(index, *names) for index, names in pairs if names[0] != names[-1]]:
-        index, one, other = different[0]
-        warnings.warn(
-            f"classes are compared by id, and {len(different)} have different names: "
-            f"{index} is '{one}' and '{other}'",
-            DetcliWarning,
-            stacklevel=3,
-        )
+def _paired_classes(first: ModelFile, second: ModelFile) -> ClassPairs | None:
+    """How the classes of the second model are those of the first; None without names of both."""
+    if first is second or first.contract is None or second.contract is None:
+        return None
+    if {first.contract.names_origin, second.contract.names_origin} != {METADATA}:
+        return None
+    names = first.contract.names, second.contract.names
+    pairs = pair_classes(*names)
+    warn_about(pairs, *names)
+    return pairs
 
 
 def _choose_device(device: Device, file: ModelFile, settings: Settings) -> Device:
@@ -288,6 +287,8 @@ def compare_running(
         chunk = max((side.chunk for side in sides), default=1)  # all that devices take at a time
         while loaded := [*islice(pictures, chunk)]:
             found = [side.detect([picture for _, picture in loaded]) for side in sides]
+            if found and plan.classes is not None:
+                found[1] = [plan.classes.as_first(detections) for detections in found[1]]
             for (item, picture), *pair in zip(loaded, *found, strict=True):
                 if pair:
                     results.certify(item.origin, picture=picture)

@@ -207,7 +207,10 @@ def test_both_sides_run_with_the_lowered_confidence(plan, make_model):
 
 def test_other_class_names(make_model):
     other = make_model("other.onnx", metadata={"names": "['red', 'blue', 'green']"})
-    with pytest.warns(DetcliWarning, match="2 have different names: 1 is 'green' and 'blue'"):
+    with pytest.warns(DetcliWarning, match="2 have different ids: 'blue' is 2 and 1"):
+        plan_of(make_model(), other)
+    other = make_model("other.onnx", metadata={"names": "['red', 'lime', 'azure']"})
+    with pytest.warns(DetcliWarning, match="2 have different names: 1 is 'green' and 'lime'"):
         plan_of(make_model(), other)
 
 

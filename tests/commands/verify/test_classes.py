@@ -1,0 +1,127 @@
+"""Classes of two models are paired by name, wherever they stand in the two lists."""
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from colour_model import build
+from hypothesis import given
+from hypothesis import strategies as st
+from sample_records import detected
+
+from detcli.commands.verify.classes import pair_classes
+
+NAMES = st.lists(st.sampled_from(["cat", "Cat ", "dog", "bird", "horse"]), max_size=6)
+
+
+def seen_from_behind(names):
+    """A colour model whose classes are in the order blue, green, red, with these names."""
+    model = build()
+    graph = model.graph
+    place = next(place for place, node in enumerate(graph.node) if "scores" in node.input)
+    graph.node[place].input[1] = "reversed"
+    graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 1, 0]), "order"))
+    gather = onnx.helper.make_node("Gather", ["scores", "order"], ["reversed"], axis=1)
+    graph.node.insert(place, gather)
+    del model.metadata_props[:]
+    onnx.helper.set_model_props(model, {"names": str(dict(enumerate(names)))})
+    return model
+
+
+@pytest.fixture
+def two_models(make_model, tmp_path):
+    """The colour model, and one with its classes the other way round under these names."""
+
+    def make(*names):
+        path = tmp_path / "reversed.onnx"
+        onnx.save(seen_from_behind(names), path)
+        return make_model(), path
+
+    return make
+
+
+def test_models_agree_whose_classes_are_in_another_order(reports, two_models, pictures, verify):
+    models = two_models("blue", "green", "red")
+    report = reports(0, *models, "--images", pictures)
+    assert report["agree"]
+    assert report["detections"]["pairs"] > 0
+    assert report["detections"]["missing"] == 0
+    says = verify(*models, "--images", pictures).stderr
+    assert "classes are compared by name, and 2 have different ids: 'blue' is 2 and 0" in says
+
+
+def test_models_differ_whose_names_are_exchanged(reports, two_models, pictures):
+    report = reports(6, *two_models("red", "green", "blue"), "--images", pictures)
+    picture = report["detections"]["pictures"][0]
+    assert [row["class_name"] for row in picture["missing"]] == ["red"]
+    assert [row["class_name"] for row in picture["extra"]] == ["blue"]
+
+
+def test_a_renamed_class_is_compared_by_its_id(reports, make_model, pictures, verify):
+    other = make_model("other.onnx", metadata={"names": "['crimson', 'green', 'blue']"})
+    models = make_model(), other
+    report = reports(0, *models, "--images", pictures)
+    assert report["agree"]
+    says = verify(*models, "--images", pictures).stderr
+    assert "1 have different names: 0 is 'red' and 'crimson'" in says
+
+
+def test_classes_of_one_side_are_named(two_models, pictures, verify):
+    models = two_models("blue", "lime", "red")
+    assert "have different ids" in verify(*models, "--images", pictures).stderr
+    models = two_models("blue", "red", "gold")
+    says = verify(*models, "--images", pictures).stderr
+    assert "1 class (gold) is only in the second model" in says
+    assert "1 class (green) is only in the first model" in says
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ids"),
+    [
+        (("cat", "dog"), ("cat", "dog"), [0, 1]),
+        (("cat", "dog"), ("dog", "cat"), [1, 0]),
+        (("person", "car"), ("Car",), [1]),
+        (("cat", "dog"), ("dog", "bird"), [1, 2]),
+        (("cat", "cat"), ("cat", "cat"), [0, 1]),
+        (("cat", "dog", "cat"), ("cat", "cat"), [0, 2]),
+        (("cat",), ("cat", "cat"), [0, 1]),
+        (("a", "b"), ("x", "y"), [0, 1]),
+        ((), ("x",), [0]),
+        (("x",), (), []),
+    ],
+)
+def test_each_class_of_the_second_model_has_an_id_of_the_first(first, second, ids):
+    assert pair_classes(first, second).ids.tolist() == ids
+
+
+@given(first=NAMES, second=NAMES)
+def test_no_two_classes_become_one_and_equal_names_meet(first, second):
+    pairs = pair_classes(first, second)
+    ids = pairs.ids.tolist()
+    assert len(set(ids)) == len(second)
+    assert pairs.names[: len(first)] == tuple(first)
+
+    def plain(names):
+        return [name.strip().lower() for name in names]
+
+    for name in {*plain(first)} & {*plain(second)}:
+        met = [index for index in ids if index < len(first) and plain(first)[index] == name]
+        assert len(met) >= min(plain(first).count(name), plain(second).count(name))
+
+
+def test_detections_keep_the_words_of_their_own_model():
+    first, second = ("cat", "dog"), ("bird", "hound", "cat")
+    pairs = pair_classes(first, second)
+    rows = [(0, 0, 1, 1, 0.9, class_id) for class_id in range(3)]
+    translated = pairs.as_first(detected(*rows, names=second))
+    assert translated.class_id.tolist() == [2, 1, 0]
+    names = [detection["class_name"] for detection in translated.to_dict()]
+    assert names == ["bird", "hound", "cat"]
+
+
+def test_orders_of_three_names_are_all_paired():
+    names = ("red", "green", "blue")
+    for order in itertools.permutations(names):
+        ids = pair_classes(names, order).ids.tolist()
+        assert [names[index] for index in ids] == list(order)
