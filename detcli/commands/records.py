@@ -1,7 +1,5 @@
 """What becomes of records later: they are merged, made a page of, and described by a schema."""
 
-import contextlib
-import json
 import time
 from collections import Counter
 from contextlib import closing
@@ -16,7 +14,7 @@ from detcli.cli.options import adapted, command
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.core import frozen
 from detcli.core.config import INPUT, OUTPUT, Config, Messages
-from detcli.core.errors import CheckError, InputError, StoreError, UsageError
+from detcli.core.errors import CheckError, InputError, UsageError
 from detcli.core.files import StandardOutput
 from detcli.core.interrupts import interrupts
 from detcli.core.options import REQUIRED, option
@@ -191,13 +189,12 @@ def status(
 
 def _worked(store: "Store", times: dict[str, float]) -> set[int]:
     """The shards that runs have in hand, as far as these say so and have done lately."""
-    from detcli.run.shards.store import NOTE, RENEW_S
+    from detcli.run.shards.store import NOTE, RENEW_S, noted_shards
 
     found: set[int] = set()
     for name, time_s in times.items():
         if name.startswith(NOTE) and time.time() - time_s < 3 * RENEW_S:
-            with contextlib.suppress(StoreError, ValueError, TypeError), store.open(name) as file:
-                found.update(json.load(file))
+            found |= noted_shards(store, name)
     return found
 
 

@@ -22,7 +22,7 @@ from detcli.cli.messages import (
 )
 from detcli.core import frozen
 from detcli.core.config import Config
-from detcli.core.errors import UsageError
+from detcli.core.errors import StoreError, UsageError
 from detcli.core.text import count
 from detcli.core.values import Format, Share
 from detcli.run import locate, set_up_process
@@ -40,7 +40,7 @@ from detcli.run.shards.manifest import (
 )
 from detcli.run.shards.parts import Merge, shown, survey
 from detcli.run.shards.schedule import Schedule
-from detcli.run.shards.store import NOTE, RENEW_S, Store, open_store
+from detcli.run.shards.store import NOTE, RENEW_S, Store, noted_shards, open_store
 from detcli.run.shards.work import Progress, WorkRequest
 from detcli.run.shards.workers import Workers
 from detcli.source.listing import HASH, Name, Names, contains, hash_of, stamp_in
@@ -291,6 +291,19 @@ def _noting(store: Store, schedule: Schedule) -> Iterator[Callable[[], None]]:
     finally:
         if last_s:
             store.note(name)
+    _remove_done_notes(store, schedule.manifest)
+
+
+def _remove_done_notes(store: Store, manifest: Manifest) -> None:
+    """Remove what killed runs wrote down of shards that are all done by now.
+
+    A run that lives is at work on others, or about to remove its own.
+    """
+    with contextlib.suppress(StoreError):  # it is only tidied up
+        done = manifest.parts().keys()
+        for name in store.times(NOTE):
+            if done >= noted_shards(store, name):
+                store.note(name)
 
 
 def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> Counts:

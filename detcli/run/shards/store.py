@@ -6,6 +6,7 @@ does no harm.
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -209,3 +210,10 @@ def open_store(place: str) -> Store:
             "name one on a disk, or in a store as in s3://bucket/boxes/",
         )
     return LocalFolder(Path(place))
+
+
+def noted_shards(store: Store, note: str) -> set[int]:
+    """The shards that a run has in hand, as its note says; none if that is gone or damaged."""
+    with contextlib.suppress(StoreError, ValueError, TypeError), store.open(note) as file:
+        return {int(number) for number in json.load(file)}
+    return set()

@@ -1,0 +1,83 @@
+"""What runs in shards write down of the shards in their hands, and what is left of it."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
+    """Run in shards of two, over a folder of six pictures."""
+    make_pictures(6)
+
+    def run(line="", code=0):
+        return predict(f"pics -o boxes/ --conf 0.5 --shard-size 2 {line}", code=code)
+
+    run.folder = tmp_path / "boxes"
+    return run
+
+
+@pytest.fixture
+def note(shards):
+    """Write down that a run has shards in hand, as one that is killed now leaves it."""
+
+    def write(name, *numbers):
+        path = shards.folder / f"_working-{name}.json"
+        path.write_text(json.dumps(numbers))
+        return path
+
+    return write
+
+
+def notes(shards):
+    return sorted(path.name for path in shards.folder.glob("_working-*"))
+
+
+def test_notes_of_killed_runs_are_gone_when_the_run_has_finished(shards, note):
+    shards()
+    (shards.folder / "part-00001.jsonl").unlink()
+    note("killed", 1)
+    note("killed-long-before", 0, 2)
+    note("with-nothing-in-hand")
+    shards()
+    assert notes(shards) == []
+
+
+def test_a_finished_folder_is_tidied_up_too(shards, note):
+    shards()
+    note("killed", 0, 1)
+    shards()
+    assert notes(shards) == []
+
+
+def test_a_note_of_a_run_that_is_at_work_stays(shards, note):
+    """Of another share, whose shard is not done."""
+    shards("--shards 1/3")
+    note("alive", 1)
+    note("killed", 0)
+    shards("--shards 3/3")
+    assert notes(shards) == ["_working-alive.json"]
+    shards()
+    assert notes(shards) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"7", b'["a"]', b"null"])
+def test_a_damaged_note_goes(shards, content):
+    shards()
+    (shards.folder / "_working-torn.json").write_bytes(content)
+    shards()
+    assert notes(shards) == []
+
+
+def test_an_interrupted_run_leaves_the_notes_of_others(shards, note, monkeypatch):
+    from detcli.run.shards.workers import Workers
+
+    shards()
+    note("killed", 0)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Workers, "run", interrupt)
+    shards(code=130)
+    assert notes(shards) == ["_working-killed.json"]
