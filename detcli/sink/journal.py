@@ -40,6 +40,10 @@ START = b'{"schema_version"'  # start of every record, and of a torn line as far
 OLD = b'{"schema_version": 1,'
 """Start of a record of version 1, which is written again in the form of this one."""
 
+OTHER_FORMATS = (".csv", ".parquet", ".json")
+OTHER_BEGINNINGS = (b"source,", b"PAR1", b"[")
+"""Suffixes and beginnings of what --output writes in other formats."""
+
 SYNC_INTERVAL_S = 1.0  # the time between two syncs, while records come
 
 HEAD = ("settings", "provenance")
@@ -177,8 +181,8 @@ class Journal:
         if self._not_compared:
             inputs = count(len(self._not_compared), "input")
             self._warn(
-                f"{inputs} skipped unseen: their records, of an earlier version, lack the size and "
-                "time of the file, so a change would not be noticed"
+                f"{inputs} skipped unseen: their records lack the size and time of the file, as "
+                "those of --output and of earlier versions do, so a change would not be noticed"
             )
 
     def _warn(self, sentence: str) -> None:
@@ -223,10 +227,21 @@ class Journal:
                 except (ValueError, RecursionError) as error:
                     raise UsageError(
                         f"--resume {self._path}: line {number} is not a record of detcli: {error}",
-                        "name a file that detcli wrote as JSON Lines",
+                        self._other_format_hint(line),
                     ) from error
                 begun = begun or bool(record)
                 yield line, record
+
+    def _other_format_hint(self, line: bytes) -> str:
+        """What to do instead of going on with a file that has this line."""
+        suffix = self._path.suffix.lower()
+        is_other = suffix in OTHER_FORMATS or line.startswith(OTHER_BEGINNINGS)
+        if is_other:
+            return (
+                "a run into CSV, Parquet or an array cannot be continued: start a new one with "
+                "--resume NEW.jsonl"
+            )
+        return "name a file that detcli wrote as JSON Lines"
 
     def _find_cut(self) -> None:
         """Find the videos whose tracks may end in the middle: they are worked again as a whole.

@@ -1,14 +1,19 @@
 """docs/recipes.md is executed, and shows what its commands write; other programs read it."""
 
+import codecs
 import json
 import os
 import re
 import shutil
 import sys
+import zipfile
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import cv2
 import numpy as np
 import pytest
+import yaml
 from documentation.shells import ROOT, blocks, page, run, skip_without_jq, works
 
 from detcli import Detector, Settings
@@ -168,6 +173,60 @@ def test_other_programs_read_what_is_written():
     assert "person" in by_pandas
     assert "Average Precision" in by_hotcoco
     assert np.any(cv2.imread("annotated.jpg") != cv2.imread("street.jpg"))
+
+
+def recipe(word):
+    """The command of the page that has this word in it."""
+    (script,) = [script for script in blocks(OTHER, "sh") if word in script]
+    return script
+
+
+def test_local_files_of_label_studio_have_addresses_that_lead_to_them(workplace):
+    """As a server reads the query: a plus is a space, and what follows & and # something else."""
+    script = recipe("local-files")
+    skip_without_jq(script)
+    names = ["=1+1.jpg", "%41.jpg", "50% off+a b#1?x=1&y.jpg", "caf\u00e9.jpg"]
+    for name in names:
+        shutil.copy("pics/car.jpg", workplace / "pics" / name)
+    (workplace / "pics/torn.jpg").unlink()
+    works("detcli predict pics -q -o tasks.json --format labelstudio")
+    works(script)
+    tasks = json.loads((workplace / "imported.json").read_text())
+    found = []
+    for task in tasks:
+        address = urlsplit(task["data"]["image"])
+        assert address.path == "/data/local-files/"
+        assert address.fragment == ""
+        query = parse_qs(address.query, strict_parsing=True)
+        assert query.keys() == {"d"}
+        found += query["d"]
+    assert sorted(found) == sorted(str(path) for path in Path("pics").iterdir())
+
+
+def test_the_csv_file_for_excel_has_a_byte_order_mark_and_the_same_rows(workplace):
+    shutil.copy("pics/car.jpg", workplace / "pics" / "caf\u00e9.jpg")
+    works("detcli predict pics -q -o boxes.csv || [ $? -eq 3 ]")
+    works(recipe("excel.csv"))
+    content = (workplace / "excel.csv").read_bytes()
+    assert content.startswith(codecs.BOM_UTF8)
+    assert content.removeprefix(codecs.BOM_UTF8) == (workplace / "boxes.csv").read_bytes()
+    assert "caf\u00e9" in content.decode("utf-8-sig")
+
+
+def test_the_zip_for_cvat_has_a_folder_for_its_part(results):
+    for _ in range(2):  # it can be made again
+        works(recipe("cvat/"))
+    with zipfile.ZipFile(results / "dataset.zip") as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+        description = yaml.safe_load(archive.read("data.yaml"))
+    assert names == {
+        "data.yaml",
+        "images/train/car.jpg",
+        "images/train/person.jpg",
+        "labels/train/car.txt",
+        "labels/train/person.txt",
+    }
+    assert description == {"train": "images/train", "names": {0: "person", 1: "bus", 2: "car"}}
 
 
 def test_label_studio_takes_the_tasks(results, monkeypatch):

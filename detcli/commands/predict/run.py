@@ -21,6 +21,7 @@ from detcli.core.interrupts import interrupts
 from detcli.core.record import AddedJson, Record, SettingsJson
 from detcli.core.text import count, shell_line
 from detcli.core.timing import Stage, StageTimes
+from detcli.core.values import Format
 from detcli.model.contract import class_ids
 from detcli.model.zoo import find
 from detcli.run import Run, is_one_picture, locate, open_run
@@ -152,7 +153,7 @@ def _detect(
             say(line)
     if interrupted:
         if done and not quiet and not destination.endless:  # where that is how a run ends
-            _report_interrupt(done, sources.progress.total, config)
+            _report_interrupt(done, sources.progress.total, config, destination)
         raise KeyboardInterrupt
 
 
@@ -313,15 +314,25 @@ def _provenance(run: Run, path: Path, settings: SettingsJson | None) -> Callable
     return Provenance(added)
 
 
-def _report_interrupt(done: int, total: int | None, config: Config) -> None:
+def _report_interrupt(
+    done: int, total: int | None, config: Config, destination: Destination
+) -> None:
     """Say how far an interrupted run got, and how to continue it."""
     inputs = count(done, "input") if total is None else f"{done} of {count(total, 'input')}"
     say(f"interrupted after {inputs}")
     hint = "the same command goes on from here"
     if config.writing.resume is None:
-        known, values = options.rows(Config), options.flat(config)
-        refused = [known[name] for name in (*known["resume"].excludes, "format")]
-        given = " and ".join(row.flag for row in refused if values[row.name] != row.default)
-        place = f" in place of {given}" if given else ""
-        hint = f"with --resume FILE{place}, the same command would go on where it stopped"
+        hint = _hint_to_resume(config, destination)
     say(f"  hint: {hint}", prefix="")
+
+
+def _hint_to_resume(config: Config, destination: Destination) -> str:
+    """How to go on with an interrupted run that has no journal, or with the next one."""
+    rows, values = options.rows(Config), options.flat(config)
+    refused = [rows[name] for name in (*rows["resume"].excludes, "format")]
+    given = " and ".join(row.flag for row in refused if values[row.name] != row.default)
+    place = f" in place of {given}" if given else ""
+    target = destination.target
+    if isinstance(target, Path) and destination.format is Format.JSONL and not is_special(target):
+        return f"with --resume {target}{place}, the same command goes on from here"
+    return f"this run cannot be continued; one with --resume NEW.jsonl{place} can"

@@ -167,7 +167,7 @@ def test_a_kill_before_the_end_leaves_no_record_twice(resume, make_picture, monk
     resume("pics")
     set_time(make_picture("pics/1.png", ("blue", 2, 3)), LATER_S)
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "close", lambda _: None)
+        patch.setattr(Journal, "_write_those", lambda *_: None)
         interrupted = resume("pics").records
     assert interrupted[-1]["replaces"] == interrupted[1]["file_stamp"]
 
@@ -229,3 +229,19 @@ def test_an_exchanged_object_is_worked_again(predict, stored, s3, tmp_path):
     by_source = {record["source"]: classes(record) for record in records}
     assert by_source["s3://photos/pics/0001.png"] == ["red"]
     assert len(records) == 3
+
+
+@pytest.mark.parametrize("name", ["big.csv", "big.json", "big", "big.parquet"])
+def test_a_file_of_another_format_cannot_be_continued(predict, name, tmp_path):
+    suffix = name.partition(".")[2] or "csv"
+    predict(f"a.png --format {suffix} -o {name}")
+    content = (tmp_path / name).read_bytes()
+    result = predict(f"a.png --resume {name}", code=2, says=f"--resume {name}: line 1 is not")
+    assert "cannot be continued: start a new one with --resume NEW.jsonl" in result.stderr
+    assert (tmp_path / name).read_bytes() == content
+
+
+def test_records_of_output_are_continued_and_are_not_compared(predict):
+    predict("a.png -o big.jsonl")
+    result = predict("a.png --resume big.jsonl", says="1 skipped")
+    assert "1 input skipped unseen: their records lack the size and time" in result.stderr

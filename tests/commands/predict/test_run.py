@@ -163,7 +163,7 @@ def test_an_interrupted_run_says_how_far_it_came(warm_detcli, make_model, long_v
     for options, hint in (
         (
             ["-o", str(output), "--save-coco", str(tmp_path / "coco.json")],
-            "with --resume FILE in place of --output and --save-coco, ",
+            "this run cannot be continued; one with --resume NEW.jsonl in place of --output",
         ),
         (["--resume", str(tmp_path / "run.jsonl")], "the same command goes on from here"),
     ):
