@@ -26,6 +26,7 @@ Indices = npt.NDArray[np.int64]
 
 IOU = 0.5  # makes a detection a true positive in curves, advice and confusions
 PER_CLASS = 100  # detections of a class in a picture that the evaluator considers, best first
+PICTURES_AT_ONCE = 500  # that are matched
 FEW = 10  # boxes of a class; a confidence that rests on fewer may be chance
 
 FOUND = np.dtype([("box", "f8", (4,)), ("category", "i8"), ("score", "f8")])
@@ -209,10 +210,7 @@ class Evaluator:
 
     def score(self) -> tuple[Score, dict[int, Score]]:
         """The result for all categories, and for each by its index."""
-        evaluator = self._evaluate(slice(None))
-        evaluator.accumulate()
-        result: Any = evaluator.eval
-        precision, recall = result["precision"], result["recall"]
+        precision, recall = self._accumulated()
         counted, matches, wanted = self._match(-np.inf, PER_CLASS)
         found, hit, objects = self._found[counted], matches >= 0, self._objects[wanted]
 
@@ -277,10 +275,30 @@ class Evaluator:
         In each picture `most` detections are considered: of each class, if matched by class.
         Returns the indices of the detections that count; of the object that each of these matches,
         -1 for none; of the objects to be found.
+
+        Each picture is matched by itself, and what the evaluator says of a match takes ten times
+        the memory of its boxes: some pictures at a time.
         """
-        rows = np.flatnonzero(self._found["score"] > confidence)
+        counted, matches, wanted = ([np.zeros(0, np.int64)] for _ in range(3))
+        for first in range(0, len(self._numbers), PICTURES_AT_ONCE):
+            numbers = self._numbers[first : first + PICTURES_AT_ONCE]
+            part = self._match_pictures(numbers, confidence, most, by_class=by_class)
+            counted.append(part[0])
+            matches.append(part[1])
+            wanted.append(part[2])
+        return np.concatenate(counted), np.concatenate(matches), np.concatenate(wanted)
+
+    def _match_pictures(
+        self, numbers: Sequence[int], confidence: float, most: int, *, by_class: bool
+    ) -> tuple[Indices, Indices, Indices]:
+        """Match in consecutive pictures, see `_match`."""
+        object_rows = _rows_of(numbers, self._object_images)
+        found_rows = _rows_of(numbers, self._found_images)
+        found_rows = found_rows[self._found["score"][found_rows] > confidence]
         evaluator = self._evaluate(
-            rows,
+            numbers,
+            object_rows,
+            found_rows,
             iou_thrs=[IOU],
             area_rng=[[0.0, 1e10]],
             area_rng_lbl=["all"],
@@ -288,36 +306,62 @@ class Evaluator:
             use_cats=by_class,
         )
         result = evaluator.image_diagnostics(IOU)  # by ids, which count from 1
-        counted = sorted(result["dt_status"])
-        matches = [result["dt_match"].get(number, 0) for number in counted]
-        places = [np.array(ids, np.int64) - 1 for ids in (counted, matches, [*result["gt_status"]])]
-        return rows[places[0]], places[1], places[2]
+        counted_ids = sorted(result["dt_status"])
+        match_ids = [result["dt_match"].get(number, 0) for number in counted_ids]
+        counted = found_rows[np.array(counted_ids, np.int64) - 1]
+        wanted = object_rows[np.array([*result["gt_status"]], np.int64) - 1]
+        matches = np.array(match_ids, np.int64) - 1
+        is_match = matches >= 0
+        matches[is_match] = object_rows[matches[is_match]]
+        return counted, matches, wanted
 
-    def _evaluate(self, chosen: Indices | slice, **parameters: object) -> "COCOeval":
-        """Run the evaluator on some of the detections."""
+    def _accumulated(self) -> tuple[Doubles, Doubles]:
+        """Precision and recall of all pictures; the evaluator, which is large, is gone then."""
+        object_rows = np.arange(len(self._objects))
+        found_rows = np.arange(len(self._found))
+        evaluator = self._evaluate(self._numbers, object_rows, found_rows)
+        evaluator.accumulate()
+        result: Any = evaluator.eval
+        return result["precision"].copy(), result["recall"].copy()
+
+    def _evaluate(
+        self,
+        numbers: Sequence[int],
+        object_rows: Indices,
+        found_rows: Indices,
+        **parameters: object,
+    ) -> "COCOeval":
+        """Run the evaluator on some pictures, by their numbers, and on rows of theirs."""
         from hotcoco import COCO, COCOeval
 
-        objects, found = self._objects, self._found[chosen]
+        objects, found = self._objects[object_rows], self._found[found_rows]
         area = np.where(np.isnan(objects["area"]), objects["box"][:, 2:].prod(1), objects["area"])
         # The evaluator ignores objects larger than every range of areas.
         area[objects["ignored"] & ~objects["crowd"]] = np.inf
         truth = COCO.from_arrays(
-            [{"id": number} for number in self._numbers],
+            [{"id": number} for number in numbers],
             [{"id": index, "name": str(index)} for index in self._categories],
-            self._object_images,
+            self._object_images[object_rows],
             objects["category"],
             objects["box"],
             area=area,
             iscrowd=objects["crowd"],
         )
-        images = self._found_images[chosen]
+        images = self._found_images[found_rows]
         results = np.column_stack([images, found["box"], found["score"], found["category"]])
         evaluator = COCOeval(truth, truth.load_res(results), "bbox")
-        parameters |= {"img_ids": self._numbers, "cat_ids": self._categories}
+        parameters |= {"img_ids": [*numbers], "cat_ids": self._categories}
         for name, value in parameters.items():
             setattr(evaluator.params, name, value)
         evaluator.evaluate()
         return evaluator
+
+
+def _rows_of(numbers: Sequence[int], images: Indices) -> Indices:
+    """The rows of consecutive pictures; `images` has the number of each row's, ascending."""
+    start = np.searchsorted(images, numbers[0])
+    stop = np.searchsorted(images, numbers[-1], side="right")
+    return np.arange(start, stop)
 
 
 @frozen

@@ -183,13 +183,15 @@ class Evaluation(CocoIds):
         detector, settings = run.detector, run.config.settings
         names, conf = detector.contract.names, detector.conf
         evaluator = Evaluator(self.pictures, mapping.categories)
+        evaluated = len(self.pictures)
+        self.pictures.clear()  # the evaluator has their rows
         overall, by_category = evaluator.score()
         classes = tuple(self._classes(by_category))
         if conf > MAX_CONFIDENCE:
             self.findings.add(Kind.HIGH_CONFIDENCE, f"{conf:g} instead of 0.001")
         best = overall.curve.best(conf)
         confusions = self._confusions(evaluator, max(USUAL_CONF, conf) if best is None else best)
-        title = f"{detector.model_name} on {data}, {len(self.pictures)} pictures"
+        title = f"{detector.model_name} on {data}, {evaluated} pictures"
         scores = [(dataset.categories[index].name, one) for index, one in by_category.items()]
         scores.append(("all", overall))
         advice = None
@@ -210,7 +212,7 @@ class Evaluation(CocoIds):
                 dataset.form,
                 dataset.split,
                 listed=len(dataset.samples),
-                evaluated=len(self.pictures),
+                evaluated=evaluated,
                 boxes=overall.curve.boxes,
                 mapped_by=mapping.by,
                 categories=len(mapping.categories),

@@ -1,0 +1,72 @@
+"""Many pictures are compared some at a time: with equal results, and in little memory."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from detcli.commands.eval import evaluator
+from detcli.commands.eval.evaluator import FOUND, EvaluatedPicture, Evaluator
+from detcli.commands.eval.labels import OBJECT
+
+CLASSES = (0, 1, 2)
+
+
+def random_rows(random, dtype, count):
+    rows = np.zeros(count, dtype)
+    rows["box"] = random.uniform(1, 30, (count, 4)).round()
+    rows["category"] = random.integers(0, len(CLASSES), count)
+    return rows
+
+
+def random_pictures(random, count, detections):
+    """Pictures with up to three objects, some of them crowds or to be ignored, or with nothing."""
+    pictures = []
+    for number in range(count):
+        objects = random_rows(random, OBJECT, int(random.integers(0, 4)))
+        objects["area"] = np.nan
+        objects["crowd"] = random.random(len(objects)) < 0.1
+        objects["ignored"] = objects["crowd"] | (random.random(len(objects)) < 0.1)
+        found = random_rows(random, FOUND, int(random.integers(0, detections + 1)))
+        found["score"] = random.random(len(found)).round(2)
+        hits = min(len(objects), len(found))
+        found["box"][:hits] = objects["box"][:hits]
+        pictures.append(EvaluatedPicture(1000 - number, objects, found))
+    return pictures
+
+
+def results_of(pictures, pictures_at_once, monkeypatch):
+    monkeypatch.setattr(evaluator, "PICTURES_AT_ONCE", pictures_at_once)
+    compared = Evaluator(pictures, CLASSES)
+    overall, by_category = compared.score()
+    curves = [score.curve for score in (overall, *by_category.values())]
+    columns = [column.tolist() for curve in curves for column in curve[:3]]
+    return {
+        "metrics": [overall.metrics, *(score.metrics for score in by_category.values())],
+        "boxes": [curve.boxes for curve in curves],
+        "curves": columns,
+        "confusions": [compared.confusions(conf) for conf in (0.001, 0.5, 0.99, 1)],
+        "outcomes": compared.outcomes(0.3),
+    }
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 40])
+@pytest.mark.parametrize("pictures_at_once", [1, 2, 7])
+def test_some_at_a_time_are_as_all_at_once(random, monkeypatch, count, pictures_at_once):
+    pictures = random_pictures(random, count, detections=8)
+    at_once = results_of(pictures, 10_000, monkeypatch)
+    assert results_of(pictures, pictures_at_once, monkeypatch) == at_once
+
+
+def test_memory_grows_with_the_boxes_alone(random):
+    """What the evaluator says of each match takes ten times as much, and soon goes again."""
+    pictures = random_pictures(random, 4_000, detections=40)
+    detections = sum(len(picture.found) for picture in pictures)
+    compared = Evaluator(pictures, CLASSES)
+    tracemalloc.start()
+    try:
+        compared.score()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 350 * detections
