@@ -295,14 +295,16 @@ def _noting(store: Store, schedule: Schedule) -> Iterator[Callable[[], None]]:
 
 
 def _remove_done_notes(store: Store, manifest: Manifest) -> None:
-    """Remove what killed runs wrote down of shards that are all done by now.
+    """Remove what killed runs wrote down: of shards that are all done by now, or long ago.
 
     A run that lives is at work on others, or about to remove its own.
     """
     with contextlib.suppress(StoreError):  # it is only tidied up
         done = manifest.parts().keys()
-        for name in store.times(NOTE):
-            if done >= noted_shards(store, name):
+        for name, time_s in store.times(NOTE).items():
+            shards = noted_shards(store, name)
+            is_old = time.time() - time_s > 3 * RENEW_S
+            if is_old or (shards and done >= shards):
                 store.note(name)
 
 

@@ -207,7 +207,8 @@ def test_a_picture_that_changes_after_it_was_listed_is_noticed(shards, predict, 
     done = shards(code=3, says="0004.png: it has changed since it was listed")
     assert lines(shards.part(1).read_text())[0]["error"]["type"] == "AlteredError"
     assert "hint: work it as it is now with --retry-failed" in done.stderr
-    shards("--retry-failed", says="1 picture, 1 detection")
+    done = shards("--retry-failed", code=3, says="1 picture, 1 detection")
+    assert "1 file has changed since written down: pics/0008.png\n" in done.stderr
     done = shards("--extend", says="2 names written down, 4 shards in all")
     assert "not among the inputs" not in done.stderr
     shards("--extend", says="4 of 4 shards done already")

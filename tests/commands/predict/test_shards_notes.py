@@ -1,6 +1,8 @@
 """What runs in shards write down of the shards in their hands, and what is left of it."""
 
 import json
+import os
+import time
 
 import pytest
 
@@ -38,7 +40,6 @@ def test_notes_of_killed_runs_are_gone_when_the_run_has_finished(shards, note):
     (shards.folder / "part-00001.jsonl").unlink()
     note("killed", 1)
     note("killed-long-before", 0, 2)
-    note("with-nothing-in-hand")
     shards()
     assert notes(shards) == []
 
@@ -61,10 +62,23 @@ def test_a_note_of_a_run_that_is_at_work_stays(shards, note):
     assert notes(shards) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"7", b'["a"]', b"null"])
-def test_a_damaged_note_goes(shards, content):
+@pytest.mark.parametrize("content", [b"[]", b"", b"{", b"7", b'["a"]', b"null"])
+def test_a_note_that_names_no_shard_goes_after_a_minute(shards, content, monkeypatch):
+    """Also if that is over only when the run ends."""
+    from detcli.run.shards.workers import Workers
+
     shards()
-    (shards.folder / "_working-torn.json").write_bytes(content)
+    path = shards.folder / "_working-other.json"
+    path.write_bytes(content)
+    shards()
+    assert notes(shards) == [path.name]
+    run = Workers.run
+
+    def wait_a_minute(workers, schedule):
+        yield from run(workers, schedule)
+        os.utime(path, (time.time() - 61,) * 2)
+
+    monkeypatch.setattr(Workers, "run", wait_a_minute)
     shards()
     assert notes(shards) == []
 
