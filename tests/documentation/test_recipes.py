@@ -192,15 +192,15 @@ def test_local_files_of_label_studio_have_addresses_that_lead_to_them(workplace)
     works("detcli predict pics -q -o tasks.json --format labelstudio")
     works(script)
     tasks = json.loads((workplace / "imported.json").read_text())
-    found = []
+    paths = []
     for task in tasks:
         address = urlsplit(task["data"]["image"])
         assert address.path == "/data/local-files/"
         assert address.fragment == ""
         query = parse_qs(address.query, strict_parsing=True)
         assert query.keys() == {"d"}
-        found += query["d"]
-    assert sorted(found) == sorted(str(path) for path in Path("pics").iterdir())
+        paths += query["d"]
+    assert sorted(paths) == sorted(str(path) for path in Path("pics").iterdir())
 
 
 def test_the_csv_file_for_excel_has_a_byte_order_mark_and_the_same_rows(workplace):

@@ -27,11 +27,11 @@ def random_pictures(random, count, detections):
         objects["area"] = np.nan
         objects["crowd"] = random.random(len(objects)) < 0.1
         objects["ignored"] = objects["crowd"] | (random.random(len(objects)) < 0.1)
-        found = random_rows(random, FOUND, int(random.integers(0, detections + 1)))
-        found["score"] = random.random(len(found)).round(2)
-        hits = min(len(objects), len(found))
-        found["box"][:hits] = objects["box"][:hits]
-        pictures.append(EvaluatedPicture(1000 - number, objects, found))
+        rows = random_rows(random, FOUND, int(random.integers(0, detections + 1)))
+        rows["score"] = random.random(len(rows)).round(2)
+        hits = min(len(objects), len(rows))
+        rows["box"][:hits] = objects["box"][:hits]
+        pictures.append(EvaluatedPicture(1000 - number, objects, rows))
     return pictures
 
 

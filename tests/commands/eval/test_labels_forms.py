@@ -36,9 +36,9 @@ def test_the_box_of_a_pose_label_is_its_first_four_numbers(tmp_path, shape, keyp
     description = f"kpt_shape: {shape}\n"
     label = f"1 0.5 0.5 0.25 0.25 {keypoints}"
     data = write_labels(tmp_path, label, description=description)
-    dataset, found = read(data)
+    dataset, findings = read(data)
     assert boxes_of(dataset) == [[0.375, 0.375, 0.25, 0.25]]
-    assert found == {}
+    assert findings == {}
 
 
 def test_a_pose_label_of_another_length_is_left_out(tmp_path):
@@ -49,9 +49,9 @@ def test_a_pose_label_of_another_length_is_left_out(tmp_path):
         "0 0.5 0.5 0.25 0.25",
         description="kpt_shape: [1, 3]\n",
     )
-    dataset, found = read(data)
+    dataset, findings = read(data)
     assert len(boxes_of(dataset)) == 2
-    (example,) = found["unreadable label"].examples
+    (example,) = findings["unreadable label"].examples
     assert example.endswith("0001.txt:2: 9 numbers in a line, not 8")
 
 
@@ -71,33 +71,33 @@ def test_no_shape_is_as_none_at_all(tmp_path):
 def test_keypoints_without_a_shape_are_suspected(tmp_path):
     label = "0.5 0.5 0.25 0.25 " + "0.5 0.5 " * 3
     data = write_labels(tmp_path, f"0 {label}", f"1 {label}")
-    _, found = read(data)
-    assert found[KEYPOINTS].count == 2
-    assert found[KEYPOINTS].level == "warning"
-    assert found[KEYPOINTS].examples[0].endswith("0001.txt:1: 11 numbers")
+    _, findings = read(data)
+    assert findings[KEYPOINTS].count == 2
+    assert findings[KEYPOINTS].level == "warning"
+    assert findings[KEYPOINTS].examples[0].endswith("0001.txt:1: 11 numbers")
 
 
 def test_keypoints_of_an_odd_count_without_a_shape_are_left_out_with_a_hint(tmp_path):
     data = write_labels(tmp_path, "0 0.5 0.5 0.25 0.25 0.5 0.5 2", "0 0.5 0.5 0.25 0.25")
-    _, found = read(data)
-    (example,) = found["unreadable label"].examples
+    _, findings = read(data)
+    (example,) = findings["unreadable label"].examples
     assert "8 numbers in a line; boxes with keypoints need a data.yaml with kpt_shape" in example
 
 
 def test_polygons_differ_in_length_and_are_not_suspected(tmp_path):
     triangle = "0.1 0.2 0.5 0.2 0.5 0.6"
     data = write_labels(tmp_path, f"0 {triangle}", f"0 {triangle} 0.1 0.6", f"1 {triangle}")
-    dataset, found = read(data)
+    dataset, findings = read(data)
     assert boxes_of(dataset) == [[0.1, 0.2, 0.4, 0.4]] * 3
-    assert found == {}
+    assert findings == {}
 
 
 def test_oriented_boxes_are_read_as_corners_and_noted(tmp_path):
     corners = "0.3 0.1 0.5 0.3 0.3 0.5 0.1 0.3"
     data = write_labels(tmp_path, f"0 {corners}", f"1 {corners}")
-    dataset, found = read(data)
+    dataset, findings = read(data)
     assert boxes_of(dataset) == [[0.1, 0.1, 0.4, 0.4]] * 2
-    assert found["label of eight numbers"].level == "note"
+    assert findings["label of eight numbers"].level == "note"
 
 
 def test_a_line_that_is_there_twice_is_evaluated_once_and_said(tmp_path):
@@ -108,10 +108,10 @@ def test_a_line_that_is_there_twice_is_evaluated_once_and_said(tmp_path):
         "0 0.50 0.5 0.25 0.25",
         "0 0.5 0.5 0.25 0.2",
     )
-    dataset, found = read(data)
+    dataset, findings = read(data)
     assert len(boxes_of(dataset)) == 3
-    assert counts(found) == {"label that is there twice": 1}
-    assert found["label that is there twice"].examples[0].endswith("0001.txt:3")
+    assert counts(findings) == {"label that is there twice": 1}
+    assert findings["label that is there twice"].examples[0].endswith("0001.txt:3")
 
 
 def test_an_annotation_that_is_there_twice_counts_twice_and_is_said(tmp_path):
@@ -119,10 +119,10 @@ def test_an_annotation_that_is_there_twice_counts_twice_and_is_said(tmp_path):
         content["annotations"].append({**content["annotations"][0], "id": 1000})
 
     data = edit_json(write_coco(tmp_path, MIXED), repeat)
-    dataset, found = read(data)
+    dataset, findings = read(data)
     labels = sum(len(scene.labels) for scene in MIXED)
     assert sum(len(sample.objects) for sample in dataset.samples) == labels + 1
-    assert found["annotation that is there twice"].count == 1
+    assert findings["annotation that is there twice"].count == 1
 
 
 def test_keypoints_of_coco_leave_its_boxes_as_they_are(tmp_path):

@@ -23,10 +23,12 @@ def test_predict_finds_the_ids_of_names_that_eval_finds(invoke, make_model, tmp_
 
     invoke("eval", model, "--data", data, "--conf", 0.3, *arguments)
     by_eval = json.loads(results.read_text())
-    found = invoke("predict", folder, "-m", model, "--conf", 0.3, *arguments, "--coco-images", data)
+    result = invoke(
+        "predict", folder, "-m", model, "--conf", 0.3, *arguments, "--coco-images", data
+    )
     by_predict = json.loads(results.read_text())
 
-    assert found.returncode == 0
-    assert found.stderr == ""
+    assert result.returncode == 0
+    assert result.stderr == ""
     assert by_predict == by_eval
     assert len({element["image_id"] for element in by_predict}) == len(MIXED) - 1
