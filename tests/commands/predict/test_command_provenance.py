@@ -51,7 +51,7 @@ def test_the_first_record_says_what_made_the_run_and_each_its_file(run, tmp_path
     said = [str(one).lower() for one in made.values()]  # nothing personal
     names = {platform.node(), getpass.getuser()} - {"localhost", platform.system().lower()}
     assert not [one for one in said for name in names if name.lower() in one.split()]
-    new = {"sha256", "settings", "provenance"}
+    new = {"sha256", "file_stamp", "settings", "provenance"}
     told = [{name: one for name, one in record.items() if name not in new} for record in records]
     assert told == run("b.jsonl", "--device", "cpu")
 
