@@ -97,6 +97,11 @@ class Inputs:
         boxes=False,
         needs={"files_from": "name a list, or leave it out"},
     )
+    column: str | None = option(
+        None,
+        "--column NAME",
+        "The column of Parquet files that has the pictures, where several have some.",
+    )
     vid_stride: int = option(
         1,
         "--vid-stride N",

@@ -153,6 +153,8 @@ class SettingsJson(TypedDict):
     fast_decode: bool  # whether large JPEGs are decoded at reduced size
     vid_stride: int  # every which frame of a video is used
     every: float | None  # seconds between the frames of a video that are used; null for all
+    # the column of Parquet files that was asked for; null for the only one
+    column: str | None
     # the rectangle of pictures that was looked at, as in `0,0.5,1,1`; null for all of them
     region: str | None
     # side of the tiles and their overlap, as in `640,overlap=0.2`; null without tiles

@@ -7,6 +7,7 @@ loading.py             an item, and the threads that load it within a time limit
 fetch.py               bytes from files, pipes and the network, ahead of their turn
 decode.py              bytes to pixels
 stdin.py               a picture or a stream of JPEGs on standard input
-archives.py            pictures in tar files and in Parquet
+archives.py            pictures in tar files and in Parquet, and what a damaged one becomes
+tar.py, columns.py     how a tar file is walked; which column of a Parquet file has pictures
 video.py, live.py      frames of files; cameras and streams
 """

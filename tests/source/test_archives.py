@@ -130,3 +130,77 @@ def test_an_archive_on_a_server_is_read_as_a_stream(s3, archive):
     assert [name for name, _ in read("s3://photos/a.tar")] == [f"{n:05}.png" for n in range(3)]
     ((name, error),) = read("s3://photos/b.tar")
     assert (name, error) == ("s3://photos/b.tar", "cannot be fetched: there is no such object")
+
+
+def hostile(tmp_path, picture):
+    """Archives that ended a run, each after a sound one."""
+    with tarfile.open(tmp_path / "names.tar", "w") as tar:
+        add(tar, "a.png", picture)
+        member = tarfile.TarInfo("././@LongLink")
+        member.type, member.size = tarfile.GNUTYPE_LONGNAME, 6
+        tar.fileobj.write((member.tobuf() + b"b.png\0".ljust(512, b"\0")) * 400)
+        add(tar, "b.png", picture)
+    for name, value in (("int", 5), ("list", [1, 2]), ("text", "abc")):
+        table = pa.table({"image": [{"bytes": value, "path": "a.png"}]})
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    return [
+        tmp_path / name for name in ("names.tar", "int.parquet", "list.parquet", "text.parquet")
+    ]
+
+
+def test_hostile_archives_are_errors_and_the_others_go_on(
+    invoke, make_model, make_picture, tmp_path, picture
+):
+    archives = hostile(tmp_path, picture)
+    last = make_picture("last.png")
+    journal = tmp_path / "boxes.jsonl"
+    command = ["predict", *archives, last, "-m", make_model(), "--resume", journal]
+    for _ in range(2):
+        done = invoke(*command)
+        assert done.returncode == 3
+        assert "bug in detcli" not in done.stderr
+        records = [json.loads(line) for line in journal.read_text().splitlines()]
+        errors = {record["source"]: record["error"] for record in records if "error" in record}
+        assert errors.keys() == set(map(str, archives))
+        sources = {record["source"] for record in records if "detections" in record}
+        assert sources == {f"{archives[0]}/a.png", str(last)}
+
+
+def test_a_tar_file_without_its_end_gives_an_error_after_its_pictures(archive):
+    path = archive(members=3)
+    boundary = 2 * 1024  # a picture and its JSON
+    path.write_bytes(path.read_bytes()[:boundary])
+    assert read(path) == [
+        ("00000.png", (64, 64)),
+        (str(path), "a damaged archive: it breaks off: the blocks of zeros at its end are missing"),
+    ]
+
+
+@pytest.mark.parametrize("error", [RecursionError(), MemoryError(), TypeError("odd"), KeyError(1)])
+def test_whatever_a_parser_raises_is_an_error_record(archive, monkeypatch, error):
+    def fail(*_):
+        raise error
+        yield
+
+    monkeypatch.setattr("detcli.source.tar.read_tar", fail)
+    path = archive()
+    ((name, text),) = read(path)
+    assert name == str(path)
+    assert text.startswith("a damaged archive: ")
+
+
+@pytest.mark.parametrize("name", ["cut_boundary.tar", "cut_header.tar"])
+def test_cut_tar_files_of_others_end_with_an_error(shared, name):
+    *pictures, (source, error) = read(shared(f"cases/{name}"))
+    assert len(pictures) == 2
+    assert source.endswith(name)
+    assert "it breaks off" in error
+
+
+@pytest.mark.parametrize(
+    "name", ["longnames400.tar", "paxes.tar", "int.parquet", "list.parquet", "str.parquet"]
+)
+def test_hostile_archives_of_others_are_one_error(shared, name):
+    *_, (source, error) = read(shared(f"cases/{name}"))
+    assert source.endswith(name)
+    assert "bug" not in error

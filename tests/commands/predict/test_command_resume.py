@@ -50,6 +50,7 @@ def test_the_first_record_of_a_run_has_the_settings(resume, tmp_path):
         "fast_decode": False,
         "vid_stride": 1,
         "every": None,
+        "column": None,
         "region": None,
         "tile": None,
         "zones": None,

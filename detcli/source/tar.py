@@ -1,0 +1,370 @@
+"""Reads tar files as a stream: each member is looked at once, and its image is held alone.
+
+Blocks are walked here rather than by `tarfile`, which ends in a RecursionError when many extended
+headers follow one another, holds as much of a sparse map as there is, and takes a file that ends
+between two members for a whole one. A single header is parsed by `tarfile`, in every version of
+Python.
+"""
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+from detcli.core.errors import DecodeError
+from detcli.source.decode import LARGER
+from detcli.source.names import is_media, is_video
+
+CHUNK = 1 << 20
+
+BLOCK = 512  # bytes of a header; the content of a member is padded to a multiple of them
+
+ENDING_BLOCK = bytes(BLOCK)
+"""What ends an archive; two of them should, and GNU tar takes one with a warning."""
+
+MAX_EXTENDED_BYTES = 1 << 20
+"""Bytes of a long name, of pax records, or of a sparse map, which are read at once."""
+
+MAX_EXTENDED_HEADERS = 64
+"""Extended headers that may precede a member; a program writes up to four."""
+
+MAX_PADDING = 1 << 20
+"""Bytes behind the end that are looked at; programs pad archives with zeros to 10 KiB or more."""
+
+LONG_NAME, LONG_LINK = b"L", b"K"
+PAX_OF_ALL = b"g"
+PAX = (b"x", b"X")
+SPARSE = b"S"
+EXTENDED_TYPES = frozenset({LONG_NAME, LONG_LINK, PAX_OF_ALL, *PAX})
+
+# Places in the header of a sparse file of old GNU tar, and in the blocks that continue its map.
+REGION = 24  # bytes of an offset and a size
+HEADER_MAP, HEADER_REGIONS, HEADER_CONTINUES, HEADER_REAL_SIZE = 386, 4, 482, slice(483, 495)
+BLOCK_REGIONS, BLOCK_CONTINUES = 21, 504
+
+Regions = list[tuple[int, int]]
+"""Where the stored bytes of a sparse file belong: offsets and sizes, in their order."""
+
+
+class TarError(Exception):
+    """The archive ends too early, or holds what no program writes."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A header with what the extended headers before it say."""
+
+    name: str
+    stored_size: int  # bytes that follow the header
+    is_file: bool
+    regions: Regions | None = None  # of a sparse file, unless they precede its content
+    real_size: int | None = None  # of a sparse file
+
+    @property
+    def is_image(self) -> bool:
+        """Whether its name is that of an image."""
+        return self.is_file and is_media(self.name) and not is_video(self.name)
+
+
+def read_tar(file: BinaryIO, max_bytes: int) -> Iterator[tuple[str, bytes | DecodeError]]:
+    """Yield the name and the bytes of each image, or the error of one that cannot be used.
+
+    Raises:
+        TarError: The archive breaks off, or is damaged; errors of the decompressors mean the same.
+    """
+    reader = TarReader(decompressed(file))
+    while (member := reader.next_member()) is not None:
+        if not member.is_image:
+            reader.skip(member.stored_size)
+        elif max(member.stored_size, member.real_size or 0) > max_bytes:
+            yield member.name, DecodeError(f"too large: more than {max_bytes} bytes", LARGER)
+            reader.skip(member.stored_size)
+        else:
+            content = reader.read(member.stored_size)
+            if member.real_size is None:
+                yield member.name, content
+            else:
+                yield member.name, _expanded(member, content)
+    reader.require_nothing_more()
+
+
+def decompressed(file: BinaryIO) -> BinaryIO:
+    """The file, behind its compression if it has one; the first bytes say which."""
+    buffered = io.BufferedReader(cast("io.RawIOBase", file), CHUNK)
+    begin = buffered.peek(6)
+    if begin.startswith(b"\x1f\x8b"):
+        return cast("BinaryIO", gzip.GzipFile(fileobj=buffered))
+    if begin.startswith(b"BZh"):
+        return cast("BinaryIO", bz2.BZ2File(buffered))
+    if begin.startswith((b"\xfd7zXZ\0", b"\x5d\0\0\x80")):
+        return cast("BinaryIO", lzma.LZMAFile(buffered))
+    if begin.startswith(b"\x28\xb5\x2f\xfd"):
+        raise TarError("it is compressed by zstd: decompress it with zstd -d")
+    return buffered
+
+
+class TarReader:
+    """Goes from header to header."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._at = 0  # bytes that have been read
+        self._common: dict[str, bytes] = {}  # pax records of all members
+
+    def next_member(self) -> Member | None:
+        """The next member, of which the content is still to be read; None at the end."""
+        records = [*self._common.items()]
+        long_name: str | None = None
+        has_extended_header = False
+        for _ in range(MAX_EXTENDED_HEADERS):
+            block = self._header_block()
+            if block == ENDING_BLOCK:
+                if has_extended_header:
+                    raise TarError("it breaks off: an extended header has no member")
+                return None
+            header = _parsed(block)
+            if header.type not in EXTENDED_TYPES:
+                return self._member(block, header, records, long_name)
+            has_extended_header = header.type != PAX_OF_ALL
+            content = self._extended(header.size)
+            if header.type == LONG_NAME:
+                long_name = tarfile.nts(content, "utf-8", "surrogateescape")  # type: ignore[attr-defined]
+            elif header.type == PAX_OF_ALL:
+                self._note_common(pax_records(content))
+                records = [*self._common.items(), *records]
+            elif header.type in PAX:
+                records += pax_records(content)
+        raise TarError(f"a member with more than {MAX_EXTENDED_HEADERS} headers")
+
+    def read(self, size: int) -> bytes:
+        """The content of a member."""
+        content = self._read(size)
+        self._skip(-size % BLOCK)
+        return content
+
+    def skip(self, size: int) -> None:
+        """Pass over the content of a member."""
+        self._skip(size + -size % BLOCK)
+
+    def require_nothing_more(self) -> None:
+        """Read the zeros behind the end, and with them the checksum of a compressed file.
+
+        Raises:
+            TarError: Another archive follows, which no program would read.
+        """
+        left = MAX_PADDING
+        while left > 0:
+            try:
+                block = self._file.read(BLOCK)
+            except gzip.BadGzipFile as error:
+                if "Not a gzipped file" in str(error):  # anything else may follow, as for gzip
+                    return
+                raise
+            if not block:
+                return
+            if block != ENDING_BLOCK:
+                break
+            left -= BLOCK
+        else:
+            return
+        try:
+            _parsed(block)
+        except TarError:  # the rest of what was on a tape before
+            return
+        raise TarError("another archive follows its end, which is not read: give each its own file")
+
+    def _header_block(self) -> bytes:
+        block = self._file.read(BLOCK)
+        if not block and not self._at:
+            raise TarError("it is empty")
+        if not block:
+            raise TarError("it breaks off: the blocks of zeros at its end are missing")
+        if len(block) < BLOCK:
+            raise TarError("it breaks off within a header")
+        self._at += BLOCK
+        return block
+
+    def _member(
+        self,
+        block: bytes,
+        header: tarfile.TarInfo,
+        records: list[tuple[str, bytes]],
+        long_name: str | None,
+    ) -> Member:
+        fields = dict(records)
+        size = header.size
+        if "size" in fields:
+            size = _number(fields["size"])
+        has_content = header.isreg() or header.type not in tarfile.SUPPORTED_TYPES
+        member = Member(long_name or header.name, size if has_content else 0, header.isreg())
+        if "path" in fields:
+            member.name = fields["path"].decode("utf-8", "surrogateescape")
+        if header.type == SPARSE:
+            member.regions = self._old_regions(block)
+            member.real_size = _octal(block[HEADER_REAL_SIZE])
+        elif any(key.startswith("GNU.sparse.") for key in fields):
+            _describe_sparse(member, fields, records)
+        return member
+
+    def _extended(self, size: int) -> bytes:
+        if size > MAX_EXTENDED_BYTES:
+            raise TarError(f"a name or header of {size} bytes")
+        return self.read(size)
+
+    def _note_common(self, records: list[tuple[str, bytes]]) -> None:
+        """Keep the records of all members that matter here; there may be any number of others."""
+        for key, value in records:
+            if key in {"path", "size"}:
+                self._common[key] = value
+
+    def _old_regions(self, block: bytes) -> Regions:
+        """The map of a sparse file in its header and the blocks that follow it."""
+        regions = _region_fields(block[HEADER_MAP:], HEADER_REGIONS)
+        continues = block[HEADER_CONTINUES]
+        while continues:
+            block = self._read(BLOCK)
+            regions += _region_fields(block, BLOCK_REGIONS)
+            continues = block[BLOCK_CONTINUES]
+            if len(regions) * REGION > MAX_EXTENDED_BYTES:
+                raise TarError("a sparse map without an end")
+        return regions
+
+    def _read(self, size: int) -> bytes:
+        content = io.BytesIO()
+        while (left := size - content.tell()) > 0:
+            chunk = self._file.read(min(left, CHUNK))
+            if not chunk:
+                raise TarError("it breaks off within a member")
+            content.write(chunk)
+        self._at += size
+        return content.getvalue()
+
+    def _skip(self, size: int) -> None:
+        self._at += size
+        while size > 0:
+            chunk = self._file.read(min(size, CHUNK))
+            if not chunk:
+                raise TarError("it breaks off within a member")
+            size -= len(chunk)
+
+
+def _parsed(block: bytes) -> tarfile.TarInfo:
+    """The fields of one header."""
+    try:
+        header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+    except tarfile.HeaderError as error:
+        raise TarError(f"it breaks off: {error}") from error
+    if header.size < 0:
+        raise TarError(f"a member of {header.size} bytes")
+    return header
+
+
+def pax_records(content: bytes) -> list[tuple[str, bytes]]:
+    """The keys and values of a pax header, each written as `LENGTH KEY=VALUE` and a newline."""
+    records = []
+    at = 0
+    while at < len(content) and content[at] != 0:
+        space = content.find(b" ", at, at + 20)
+        length = content[at : max(space, at)]
+        if not length.isdigit():
+            raise TarError("a pax header without lengths")
+        end = at + int(length)
+        key, equals, value = content[space + 1 : end - 1].partition(b"=")
+        if not equals or content[end - 1 : end] != b"\n":
+            raise TarError("a pax header with a wrong length")
+        records.append((key.decode("utf-8", "replace"), value))
+        at = end
+    return records
+
+
+def _number(text: bytes) -> int:
+    """A decimal number of a pax record."""
+    if not text.isdigit() or len(text) > 20:
+        raise TarError(f"a pax header with the number {text[:40]!r}")
+    return int(text)
+
+
+def _octal(field: bytes) -> int:
+    """A number of a header, in octal digits or base 256."""
+    try:
+        return tarfile.nti(field)  # type: ignore[attr-defined, no-any-return]
+    except tarfile.HeaderError as error:
+        raise TarError(f"a sparse map is damaged: {error}") from error
+
+
+def _region_fields(fields: bytes, count: int) -> Regions:
+    """The regions in a header, which end with the first that is empty."""
+    regions = []
+    for at in range(0, count * REGION, REGION):
+        offset, size = fields[at : at + 12], fields[at + 12 : at + REGION]
+        if not offset.strip(b"\0 "):
+            break
+        regions.append((_octal(offset), _octal(size)))
+    return regions
+
+
+def _describe_sparse(
+    member: Member, fields: dict[str, bytes], records: list[tuple[str, bytes]]
+) -> None:
+    """Take the name, the size and the map of a sparse file from pax records, of any version."""
+    if "GNU.sparse.name" in fields:
+        member.name = fields["GNU.sparse.name"].decode("utf-8", "surrogateescape")
+    size = fields.get("GNU.sparse.realsize", fields.get("GNU.sparse.size"))
+    if size is None:
+        raise TarError("a sparse file without a size")
+    member.real_size = _number(size)
+    if "GNU.sparse.major" in fields:
+        return
+    if "GNU.sparse.map" in fields:
+        numbers = fields["GNU.sparse.map"].split(b",")
+    else:
+        keys = {"GNU.sparse.offset", "GNU.sparse.numbytes"}
+        numbers = [value for key, value in records if key in keys]
+    member.regions = _paired(numbers)
+
+
+def _paired(numbers: list[bytes]) -> Regions:
+    """Offsets and sizes that follow one another."""
+    if len(numbers) % 2:
+        raise TarError("a sparse map with an odd number of numbers")
+    values = [_number(number) for number in numbers]
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
+def _expanded(member: Member, stored: bytes) -> bytes | DecodeError:
+    """The content of a sparse file with its holes, or the error of a damaged map."""
+    try:
+        regions = member.regions
+        if regions is None:
+            regions, stored = _regions_before(stored)
+        return _with_holes(regions, stored, member.real_size or 0)
+    except TarError as error:
+        return DecodeError(f"a damaged member: {error}", "see how the archive was made")
+
+
+def _with_holes(regions: Regions, stored: bytes, real_size: int) -> bytes:
+    """The stored bytes, each where it belongs in a file of zeros."""
+    content = bytearray(real_size)
+    at = 0
+    for offset, size in regions:
+        if min(offset, size) < 0 or offset + size > real_size or at + size > len(stored):
+            raise TarError("a sparse map leads out of its file")
+        content[offset : offset + size] = stored[at : at + size]
+        at += size
+    return bytes(content)
+
+
+def _regions_before(stored: bytes) -> tuple[Regions, bytes]:
+    """The map before the content of a sparse file, in lines with a number each, and the content."""
+    begin, newline, _ = stored.partition(b"\n")
+    count = _number(begin)
+    lines = stored.split(b"\n", 2 * count + 1) if 2 * count < len(stored) else []
+    if not newline or len(lines) != 2 * count + 2:
+        raise TarError("a sparse map breaks off")
+    map_size = len(stored) - len(lines[-1])
+    map_size += -map_size % BLOCK
+    return _paired(lines[1:-1]), stored[map_size:]

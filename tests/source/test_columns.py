@@ -1,0 +1,148 @@
+"""Parquet as an input: which column has the pictures, and what holds none."""
+
+import io
+import json
+import random as chances
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from detcli.core.errors import DecodeError
+from detcli.source.columns import read_parquet
+
+IMAGES = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+LIMIT = 1000
+
+
+def encoded(**columns):
+    file = io.BytesIO()
+    parquet.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
+def read(content, column=None):
+    return list(read_parquet(io.BytesIO(content), LIMIT, column))
+
+
+def images(*contents, kind=IMAGES):
+    return pa.array([{"bytes": content, "path": None} for content in contents], kind)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(3)])
+def test_bytes_of_every_binary_type_are_read(kind):
+    column = images(b"abc", None, kind=pa.struct([("bytes", kind), ("path", pa.string())]))
+    (name, content), (_, error) = read(encoded(image=column))
+    assert (name, content) == ("0", b"abc")
+    assert str(error) == "it has no bytes"
+
+
+def test_bytes_in_a_dictionary_are_read():
+    contents = pa.array([b"abc", b"abc"]).dictionary_encode()
+    content = encoded(image=contents)
+    assert read(content, "image") == [("0", b"abc"), ("1", b"abc")]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.int64(), pa.string(), pa.list_(pa.uint8()), pa.null(), pa.bool_(), pa.date32()),
+        *(pa.struct([("bytes", pa.binary())]), pa.list_(pa.binary()), pa.float64()),
+    ],
+)
+def test_bytes_of_another_type_are_an_error(kind):
+    column = images(None, kind=pa.struct([("bytes", kind), ("path", pa.string())]))
+    with pytest.raises(DecodeError, match=r"no column has the bytes of pictures: image is struct<"):
+        read(encoded(image=column))
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.null(), pa.list_(pa.string()), pa.binary()])
+def test_paths_that_are_no_texts_give_way_to_numbers(kind):
+    column = images(b"abc", kind=pa.struct([("bytes", pa.binary()), ("path", kind)]))
+    assert read(encoded(image=column)) == [("0", b"abc")]
+
+
+def test_a_path_that_is_not_utf_8_is_read():
+    paths = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff.")]
+    )
+    column = pa.StructArray.from_arrays([pa.array([b"abc"]), paths], ["bytes", "path"])
+    ((name, _),) = read(encoded(image=column))
+    assert name == "\udcff."
+
+
+def test_a_missing_row_has_no_bytes():
+    ((_, error),) = read(encoded(image=pa.array([None], IMAGES)))
+    assert str(error) == "it has no bytes"
+
+
+def test_too_many_bytes_are_an_error():
+    ((_, error),) = read(encoded(image=images(b"x" * (LIMIT + 1))))
+    assert str(error) == "too large: more than 1000 bytes"
+
+
+def test_two_columns_of_pictures_are_asked_about():
+    content = encoded(mask=images(b"mask"), image=images(b"image"))
+    with pytest.raises(DecodeError) as caught:
+        read(content)
+    assert str(caught.value) == "2 columns have the bytes of pictures: mask, image"
+    assert caught.value.hint == "name one with --column, as in --column image"
+    assert read(content, "mask") == [("0", b"mask")]
+    assert read(content, "image") == [("0", b"image")]
+
+
+def test_a_column_of_plain_bytes_is_read_if_it_is_named():
+    content = encoded(image=pa.array([b"abc"]))
+    with pytest.raises(DecodeError) as caught:
+        read(content)
+    assert caught.value.hint == "if the column image has pictures, name it with --column image"
+    assert read(content, "image") == [("0", b"abc")]
+
+
+def test_a_column_that_has_no_pictures_or_is_not_there_is_refused():
+    content = encoded(image=images(b"abc"), label=pa.array([1]))
+    with pytest.raises(DecodeError, match="it has no column 'mask'"):
+        read(content, "mask")
+    with pytest.raises(DecodeError, match="the column 'label' has no bytes of pictures: int64"):
+        read(content, "label")
+
+
+def test_two_columns_of_one_name_are_refused():
+    file = io.BytesIO()
+    table = pa.Table.from_arrays([images(b"a"), images(b"b")], ["image", "image"])
+    parquet.write_table(table, file)
+    with pytest.raises(DecodeError, match="2 columns are called 'image'"):
+        read(file.getvalue(), "image")
+
+
+def test_a_name_with_dots_is_no_path():
+    content = encoded(**{"a.b": images(b"abc"), "a": pa.array([{"b": 1}])})
+    assert read(content) == [("0", b"abc")]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_damage_ends_in_an_exception_or_in_bytes(seed):
+    draw = chances.Random(seed)  # noqa: S311
+    content = bytearray(encoded(image=images(*[draw.randbytes(20) for _ in range(40)])))
+    for _ in range(draw.randint(1, 6)):
+        content[draw.randrange(len(content))] = draw.randrange(256)
+    try:
+        found = read(bytes(content))
+    except Exception:  # noqa: BLE001 - whatever pyarrow raises
+        return
+    assert all(isinstance(entry, bytes | DecodeError) for _, entry in found)
+
+
+def test_predict_asks_which_column_and_goes_on(invoke, make_model, make_picture, tmp_path):
+    picture = make_picture("a.png").read_bytes()
+    two = tmp_path / "two.parquet"
+    two.write_bytes(encoded(mask=images(None, None), image=images(picture, picture)))
+    run = [two, tmp_path / "a.png", "-m", make_model(), "--format", "jsonl"]
+    done = invoke("predict", *run)
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert done.returncode == 3
+    assert first["error"]["message"] == "2 columns have the bytes of pictures: mask, image"
+    assert "detections" in second
+    done = invoke("predict", *run, "--column", "image")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 3
