@@ -1,5 +1,6 @@
 """What verify is asked for, on the command line or by a certificate."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -262,6 +263,7 @@ def read_certificate(path: Path, given: VerifyRequest) -> tuple[VerifyRequest, d
     asked = content.get("request") if isinstance(content, dict) else None
     if not isinstance(asked, dict) or not isinstance(content.get("report"), dict):
         raise _unusable(path, "it is not a certificate of detcli verify")
+    _require_version(path, content)
     if asked.get("gpu_decode"):  # of earlier certificates
         raise _unusable(path, "it compares decoders, which verify no longer does")
     model, images = asked.get("model"), asked.get("images")
@@ -272,6 +274,27 @@ def read_certificate(path: Path, given: VerifyRequest) -> tuple[VerifyRequest, d
     request = VerifyRequest.of({name: asked.get(name) for name in CERTIFIED})
     config = replace(request.config, writing=given.config.writing, messages=given.config.messages)
     return replace(request, config=config, check=path), content
+
+
+def _require_version(path: Path, certificate: dict[str, Any]) -> None:
+    """Refuse a certificate whose fields may mean something else than those of this version."""
+    from detcli.commands.verify.report import Certificate, shortened  # which load NumPy
+
+    current = Certificate.schema_version
+    version = certificate.get("schema_version")
+    if type(version) is int and version == current:
+        return
+    described = f"has schema version {shortened(json.dumps(version))}"
+    if version is None:
+        described = "does not say its schema version"
+    hint = "issue it anew with --certificate"
+    if type(version) is int and version > current:
+        hint = f"check it with the version of detcli that wrote it or a later one, or {hint}"
+    raise UsageError(
+        f"cannot check {path}: the certificate {described}, and this detcli reads version "
+        f"{current}",
+        hint,
+    )
 
 
 def _unusable(path: Path, reason: str) -> UsageError:

@@ -276,7 +276,8 @@ def asked(verify, here):
     ],
 )
 def test_certificates_of_strangers(verify, here, asked, change, says):
-    strange = {"report": {"detections": [], "left": 1, "tolerance": "x"}, "left": [], "right": 7,
+    strange = {"schema_version": 2,
+               "report": {"detections": [], "left": 1, "tolerance": "x"}, "left": [], "right": 7,
                "pictures": [1, {}, {"source": []}, {"source": "\x1b[31m", "sha256": {}}],
                "date": ["x"]}  # fmt: skip
     request = asked | change
@@ -289,9 +290,47 @@ def test_certificates_of_strangers(verify, here, asked, change, says):
     assert "bug" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        (1, "has schema version 1,"),
+        (3, "has schema version 3,"),
+        (99, "has schema version 99,"),
+        (-1, "has schema version -1,"),
+        ("2", 'has schema version "2",'),
+        (2.5, "has schema version 2.5,"),
+        (True, "has schema version true,"),
+        ([2], "has schema version [2],"),
+        ("x" * 5000, 'has schema version "xxx'),
+        (None, "does not say its schema version,"),
+    ],
+)
+def test_a_certificate_of_another_schema_version_is_refused(verify, certified, version, says):
+    content = read(certified)
+    assert content["schema_version"] == 2
+    content["schema_version"] = version
+    certified.write_text(json.dumps(content))
+    done = verify("--check", certified)
+    assert done.returncode == 2
+    assert f"cannot check c.json: the certificate {says}" in done.stderr
+    assert "this detcli reads version 2" in done.stderr
+    assert len(done.stderr) < 1000
+
+
+def test_a_certificate_without_a_schema_version_is_refused(verify, certified):
+    content = read(certified)
+    del content["schema_version"]
+    certified.write_text(json.dumps(content))
+    done = verify("--check", certified)
+    assert done.returncode == 2
+    assert "does not say its schema version" in done.stderr
+
+
 def test_names_in_certificates_of_strangers(verify, here, asked):
     def check(**changes):
-        (here / "c.json").write_text(json.dumps({"report": {}, "request": asked | changes}))
+        (here / "c.json").write_text(
+            json.dumps({"schema_version": 2, "report": {}, "request": asked | changes})
+        )
         return verify("--check", "c.json")
 
     for name in ("\0.jsonl", "x" * 300 + ".jsonl", "/dev/null/x.jsonl", "\ud800.jsonl"):
