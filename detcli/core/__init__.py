@@ -3,7 +3,7 @@
 the run      options.py: a row; values.py, device.py: what rows hold; config.py: all rows
 results      record.py, detections.py, geometry.py, comparison.py
 algorithms   topk.py, tiling.py
-files        files.py, objects.py, cache.py
+files        files.py, lines.py, objects.py, cache.py
 the process  errors.py, text.py, timing.py, interrupts.py, opencv.py, packages.py
 """
 

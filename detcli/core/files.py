@@ -559,9 +559,14 @@ def open_regular(path: Path, most: int = 2**63, flags: int = 0) -> io.BufferedRe
 
 
 def read_text(path: Path) -> str:
-    """The text of a regular file in UTF-8; raises OSError, or ValueError for other bytes."""
-    with open_regular(path) as file:
-        return file.read().decode("utf-8-sig")
+    """The text of a regular file, in UTF-8 or as its byte order mark tells.
+
+    Raises OSError, or ValueError for other bytes.
+    """
+    from detcli.core.lines import MAX_TEXT_BYTES, decoded
+
+    with open_regular(path, MAX_TEXT_BYTES) as file:
+        return decoded(file.read())
 
 
 def sha256(path: Path) -> str:
@@ -573,12 +578,20 @@ def sha256(path: Path) -> str:
 
 
 def open_lines(path: Path) -> BinaryIO:
-    """Open a regular file of text, which may be compressed by gzip; raises OSError."""
+    """Open a regular file of text as UTF-8; it may be compressed by gzip, or UTF-16 with a mark.
+
+    Raises OSError; reading raises ValueError, too. A line can be of any length: read them with
+    `bounded_lines`.
+    """
     import gzip
+
+    from detcli.core.lines import utf8_file
 
     with open_regular(path) as file:
         begins = file.peek(len(GZIP))[: len(GZIP)]
-    return cast("BinaryIO", gzip.open(path)) if begins == GZIP else path.open("rb")
+    if begins == GZIP:
+        return utf8_file(cast("BinaryIO", gzip.open(path)))
+    return utf8_file(path.open("rb"))
 
 
 def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any:  # noqa: ANN401
@@ -586,9 +599,13 @@ def read_json(path: Path, unusable: Callable[[Path, str], DetcliError]) -> Any: 
     import json
     import zlib
 
+    from detcli.core.lines import MAX_TEXT_BYTES, TooLargeError, read_bounded
+
     try:
         with open_lines(path) as file:
-            return json.load(file)
+            return json.loads(read_bounded(file, MAX_TEXT_BYTES))
+    except TooLargeError as error:
+        raise unusable(path, str(error)) from error
     except (OSError, EOFError, zlib.error) as error:
         raise unusable(path, system_reason(error)) from error
     except (ValueError, RecursionError) as error:

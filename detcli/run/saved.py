@@ -17,6 +17,7 @@ from detcli.core.config import Inputs
 from detcli.core.errors import CheckError, InputError, SourceError, UsageError, system_reason
 from detcli.core.files import open_lines, read_json, sha256
 from detcli.core.geometry import Image, Picture
+from detcli.core.lines import bounded_lines, utf8_file
 from detcli.core.record import (
     DetectionJson,
     MarkJson,
@@ -53,7 +54,10 @@ def read_records(name: str) -> Iterator[RecordJson]:
     if name == STDIN:
         if sys.stdin is None:
             raise SourceError("standard input is closed", "pipe records in, or name a file")
-        yield from _from_lines(sys.stdin.buffer, "standard input")
+        try:
+            yield from _from_lines(utf8_file(sys.stdin.buffer, close=False), "standard input")
+        except UnicodeDecodeError as error:
+            raise SourceError(f"cannot read standard input: {error}", "check it") from error
     elif is_folder(name) or is_object(name):
         from detcli.run.shards.manifest import Manifest
         from detcli.run.shards.parts import Merge
@@ -80,17 +84,21 @@ def is_folder(name: str) -> bool:
 
 def _from_lines(file: BinaryIO, name: str) -> Iterator[RecordJson]:
     """Records of lines; those of an array have a comma behind them."""
-    for number, line in enumerate(file, start=1):
-        text = line.strip().rstrip(b",")
-        if text in {b"", b"[", b"]"} or (number, text) == (1, b"[]"):
-            continue
-        try:
-            yield parse_record(text)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(
-                f"line {number} of {name} is not a record of detcli: {error}",
-                "name JSON Lines that predict or merge of this version, or an earlier one, wrote",
-            ) from error
+    lines = bounded_lines(file)
+    number = 1
+    try:
+        for line in lines:
+            text = line.strip().rstrip(b",")
+            if text not in {b"", b"[", b"]"} and (number, text) != (1, b"[]"):
+                yield parse_record(text)
+            number += 1
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"line {number} of {name} is not a record of detcli: {error}",
+            "name JSON Lines that predict or merge of this version, or an earlier one, wrote",
+        ) from error
 
 
 ROUNDING = 0.06  # pixels between a box of a record and of a mark, at most

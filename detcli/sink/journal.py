@@ -18,6 +18,7 @@ import stat
 import sys
 import time
 import warnings
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -30,6 +31,7 @@ from detcli.core import Fields
 from detcli.core.config import differences
 from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.core.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
+from detcli.core.lines import bounded_lines
 from detcli.core.record import Origin, Record, SettingsJson, name_of, parse_record
 from detcli.core.text import count, legible, printable
 from detcli.sink.text import encode
@@ -219,18 +221,21 @@ class Journal:
     def _lines(self) -> Iterator[tuple[bytes, Fields]]:
         """All lines and their records, which are empty for damaged lines."""
         begun = False
+        number = 1
+        line = b""
         with open(self._file.fileno(), "rb", closefd=False) as reader:
             reader.seek(0)
-            for number, line in enumerate(reader, start=1):
-                try:
+            try:
+                for line in bounded_lines(reader):
                     record = _parse(line, begun=begun)
-                except (ValueError, RecursionError) as error:
-                    raise UsageError(
-                        f"--resume {self._path}: line {number} is not a record of detcli: {error}",
-                        self._other_format_hint(line),
-                    ) from error
-                begun = begun or bool(record)
-                yield line, record
+                    begun = begun or bool(record)
+                    yield line, record
+                    number += 1
+            except (ValueError, RecursionError) as error:
+                raise UsageError(
+                    f"--resume {self._path}: line {number} is not a record of detcli: {error}",
+                    self._other_format_hint(line),
+                ) from error
 
     def _other_format_hint(self, line: bytes) -> str:
         """What to do instead of going on with a file that has this line."""
@@ -362,6 +367,8 @@ def _parse(line: bytes, *, begun: bool) -> Fields:
     A killed run leaves the beginning of a line. A power cut leaves zeros in place of pages that
     were not on the disk; text after them is taken for a record's only after whole records.
     """
+    if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise ValueError("it is UTF-16, as PowerShell's > writes, and cannot be continued")
     if b"\0" in line or not line.endswith(b"\n"):
         start = line.partition(b"\0")[0]
         like_ours = start.startswith(START) or START.startswith(start)

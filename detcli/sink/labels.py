@@ -24,7 +24,7 @@ import numpy as np
 
 from detcli.core.detections import Detections, coco_category
 from detcli.core.errors import DetcliWarning, OutputError, UsageError, system_reason
-from detcli.core.files import AtomicFile, locked, make_folder, read_json, write_file
+from detcli.core.files import AtomicFile, locked, make_folder, read_json, read_text, write_file
 from detcli.core.geometry import Picture, Size, shown
 from detcli.core.record import Record, box_of
 from detcli.core.text import printable
@@ -218,7 +218,7 @@ def _described_names(path: Path) -> list[str] | None:
 
     try:
         if path.is_file():
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path)
             content = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes only text
             return parse_names(json.dumps(content["names"]))
     except OSError as error:

@@ -4,13 +4,14 @@ Each is read once, as a stream, on a thread of its own; a member is a picture of
 archive that ends early or is damaged ends with an item that has the error.
 """
 
-import io
 import logging
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import Any, BinaryIO, cast
+from itertools import takewhile
+from typing import BinaryIO, cast
 
 from detcli.core.errors import DecodeError, DetcliError
+from detcli.core.lines import ChunkReader
 from detcli.core.record import Origin
 from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.loading import Item, SourceProgress, failed
@@ -33,7 +34,8 @@ def read_archive(
 ) -> Generator[Item]:
     """Yield the pictures of an archive, whose bytes come in chunks; `stamp` is that of its file."""
     progress.expect(None)
-    file = cast("BinaryIO", _Chunks(chunks(), progress))
+    wanted = takewhile(lambda _: not progress.stop.is_set(), chunks())
+    file = cast("BinaryIO", ChunkReader(wanted))
     try:
         for name, content in _read_images(public, file, options):
             if isinstance(content, DecodeError):
@@ -66,24 +68,3 @@ def _reason(error: Exception) -> str:
         return "it takes more memory than there is"
     first_line = str(error).strip().partition("\n")[0]
     return first_line[:MAX_REASON] or type(error).__name__
-
-
-class _Chunks(io.RawIOBase):
-    """A file of bytes that come in chunks, which ends when nothing more is wanted."""
-
-    def __init__(self, chunks: Iterator[bytes], progress: SourceProgress) -> None:
-        self._chunks, self._rest = chunks, b""
-        self._progress = progress
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - anything that takes bytes
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None or self._progress.stop.is_set():
-                return 0
-            self._rest = chunk
-        size = min(len(buffer), len(self._rest))
-        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
-        return size

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import stat
-from codecs import BOM_UTF8
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from threading import Event
@@ -17,6 +16,7 @@ from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from detcli.core.errors import PlaceError, SourceError, UsageError, system_reason
+from detcli.core.lines import MAX_LINE_BYTES, utf8_chunks
 from detcli.source.fetch import file_chunks, stdin_chunks, stdin_problem
 from detcli.source.loading import STDIN, Item, failed
 
@@ -245,7 +245,7 @@ def _folders(root: str) -> Iterator[str]:
 
 
 MAX_NAME_BYTES = 65536  # no system accepts a longer path
-MAX_JSON_BYTES = 1 << 28  # of a line with a picture in it
+BEGUN_JSON = re.compile(rb"\s*\{")
 JSON_LINE = re.compile(r'\s*\{\s*"')
 
 LISTED = 'write {"path": "bus.jpg", "meta": {"id": 7}}, or image, in base64, in place of path'
@@ -294,23 +294,31 @@ def check_list(name: str) -> None:
 def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str | SourceError]:
     """Yield the names in a list as they come, `-` for standard input; or an error in their place.
 
-    Bytes that are not UTF-8 become surrogates.
+    A byte order mark tells the encoding of lines; without one it is UTF-8, and bytes that are not
+    become surrogates.
     """
     separator = b"\0" if null_separated else b"\n"
     chunks = stdin_chunks(stop) if name == STDIN else file_chunks(name, stop)
+    if not null_separated:
+        chunks = utf8_chunks(chunks)
     try:
-        for number, line in enumerate(_split(chunks, separator)):
+        for line in _split(chunks, separator):
             if isinstance(line, SourceError):
                 yield line
                 continue
             entry = line
-            if not null_separated:  # Windows adds a byte order mark and carriage returns
-                entry = (line if number else line.removeprefix(BOM_UTF8)).removesuffix(b"\r")
+            if not null_separated:
+                entry = line.removesuffix(b"\r")  # of Windows
             if entry:
                 yield os.fsdecode(entry)
     except OSError as error:
         yield SourceError(
             f"the rest of the list cannot be read: {system_reason(error)}", "check its disk"
+        )
+    except UnicodeDecodeError as error:
+        yield SourceError(
+            f"the rest of the list is no text in the encoding of its byte order mark: {error}",
+            "write it again as UTF-8",
         )
 
 
@@ -324,7 +332,7 @@ def _split(chunks: Iterable[bytes], separator: bytes) -> Iterator[bytes | Source
             if not skipping:
                 yield bytes(rest)
             rest, skipping = bytearray(begun), False
-        most = MAX_JSON_BYTES if rest.lstrip().startswith(b"{") else MAX_NAME_BYTES
+        most = MAX_LINE_BYTES if BEGUN_JSON.match(rest) else MAX_NAME_BYTES
         if skipping:
             rest.clear()
         elif len(rest) > most:

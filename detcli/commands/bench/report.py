@@ -33,7 +33,7 @@ from detcli.commands.bench.sampling import (
 )
 from detcli.core import frozen
 from detcli.core.errors import CheckError, DetcliWarning, UsageError
-from detcli.core.files import write_output
+from detcli.core.files import read_text, write_output
 from detcli.core.text import printable
 from detcli.core.values import BenchMode
 
@@ -268,7 +268,7 @@ class Baseline:
     def load(cls, path: Path) -> "Baseline":
         """Read a file, or raise UsageError."""
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = json.loads(read_text(path))
             if any(document[name] != value for name, value in HEADER.items()):
                 raise ValueError("unknown kind or version")
             taken = float(document["taken"])

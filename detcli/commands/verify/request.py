@@ -12,6 +12,7 @@ from detcli.core import frozen
 from detcli.core.config import DEVICES, INPUT, OUTPUT, Config
 from detcli.core.errors import UsageError
 from detcli.core.files import GZIP, read_json
+from detcli.core.lines import mark_of
 from detcli.core.options import build, flat, option, placed, rows
 from detcli.core.values import parse_tolerance, parse_writable
 from detcli.run.saved import SUFFIXES
@@ -247,10 +248,15 @@ def is_saved(name: str) -> bool:
         if path.is_fifo() or any(path.glob("*manifest.jsonl")):
             return True
         with path.open("rb") as file:
-            begins = file.read(2)
+            begin = file.read(64)
     except (OSError, ValueError):  # ValueError: no file can have this name
         return False
-    return begins == GZIP or begins[:1] in {b"{", b"["}  # as no ONNX model does
+    if begin.startswith(GZIP):
+        return True
+    mark = mark_of(begin)
+    if mark:
+        begin = begin[len(mark) :].replace(b"\0", b"").lstrip()  # of UTF-16
+    return begin.startswith((b"{", b"["))  # as no ONNX model does
 
 
 def read_certificate(path: Path, given: VerifyRequest) -> tuple[VerifyRequest, dict[str, Any]]:

@@ -27,6 +27,7 @@ from detcli.core import frozen
 from detcli.core.config import differences
 from detcli.core.errors import StoreError, UsageError, system_reason
 from detcli.core.files import temporary, temporary_file_errors
+from detcli.core.lines import MAX_LINE_BYTES, bounded_line
 from detcli.core.record import SettingsJson
 from detcli.run.shards.store import Store
 from detcli.source.listing import HASH, Hashes, HashOf, Name, from_json, hash_of, source_of, to_json
@@ -152,7 +153,7 @@ class Manifest:
         within = number - section.shard
         with self._readable(section.name):
             section.file.seek(section.offsets[within])
-            fields = json.loads(section.file.readline())
+            fields = json.loads(bounded_line(section.file))
             names = tuple(map(from_json, fields["names"]))
             if fields["shard"] != number:
                 raise ValueError("it has changed")
@@ -205,7 +206,7 @@ class Manifest:
         file = self._store.open(name)
         weakref.finalize(self, file.close)
         with self._readable(name):
-            line = file.readline()
+            line = bounded_line(file)
             header = json.loads(line)
             if not _is_header(header):
                 raise ValueError("it has no header")
@@ -213,7 +214,7 @@ class Manifest:
             while line:
                 digest.update(line)
                 at = file.tell()
-                if line := file.readline():
+                if line := bounded_line(file):
                     end = json.loads(line)
                     if "shard" in end:
                         offsets.append(at)
@@ -281,7 +282,13 @@ def publish(
 
 
 def _write(file: BinaryIO, fields: Any) -> None:  # noqa: ANN401 - JSON
-    file.write(json.dumps(fields).encode("ascii") + b"\n")
+    line = json.dumps(fields).encode("ascii") + b"\n"
+    if len(line) > MAX_LINE_BYTES:
+        raise UsageError(
+            f"the names of a shard take more than {MAX_LINE_BYTES >> 20} MiB",
+            "choose a smaller --shard-size",
+        )
+    file.write(line)
 
 
 def _flat(header: HeaderJson) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, cast
 from detcli.core import frozen
 from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.files import temporary, temporary_file_errors
+from detcli.core.lines import bounded_lines
 from detcli.core.record import OPTIONAL_FIELDS, PartJson, RecordJson, name_of, set_source, to_record
 from detcli.core.text import count, kind_of, shown_kinds
 from detcli.run.shards.manifest import Manifest, Shard, shortened
@@ -110,7 +111,7 @@ def read(store: Store, name: str, shard: Shard) -> Iterator[RecordJson]:
     part: PartJson | None = None
     try:
         with store.open(name) as file:
-            found = _from_parquet(file) if name.endswith(PARQUET) else map(json.loads, file)
+            found = _from_parquet(file) if name.endswith(PARQUET) else _from_lines(file)
             for record in found:
                 if part is not None:
                     raise TornError("it goes on after its end")
@@ -207,6 +208,11 @@ def _to_parquet(lines: Iterable[bytes], part: Mapping[str, Any], file: BinaryIO)
         sink.write(Stored(json.loads(line)))
     sink.describe({METADATA: json.dumps(part)})
     sink.close()
+
+
+def _from_lines(file: BinaryIO) -> Iterator[RecordJson]:
+    for line in bounded_lines(file):
+        yield json.loads(line)
 
 
 def _from_parquet(file: BinaryIO) -> Iterator[RecordJson]:

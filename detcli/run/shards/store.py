@@ -19,6 +19,7 @@ from typing import BinaryIO, cast
 
 from detcli.core.errors import OutputError, StoreError, UsageError, system_reason
 from detcli.core.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder, write_file
+from detcli.core.lines import read_bounded
 from detcli.core.objects import Address, Bucket, ObjectError, ObjectExistsError, checked
 from detcli.core.text import is_object, public_name
 
@@ -26,6 +27,9 @@ CHUNK = 1 << 20
 
 NOTE = "_working-"
 """How the names of files begin that say which shards are being worked, for a time."""
+
+MAX_NOTE_BYTES = 1 << 24
+"""The size of a note that a run leaves of the shards that it has in hand."""
 
 RENEW_S = 20.0
 """How often a run writes its own anew; it counts for three times as long."""
@@ -215,5 +219,6 @@ def open_store(place: str) -> Store:
 def noted_shards(store: Store, note: str) -> set[int]:
     """The shards that a run has in hand, as its note says; none if that is gone or damaged."""
     with contextlib.suppress(StoreError, ValueError, TypeError), store.open(note) as file:
-        return {int(number) for number in json.load(file)}
+        numbers = json.loads(read_bounded(file, MAX_NOTE_BYTES))
+        return {int(number) for number in numbers}
     return set()

@@ -1,0 +1,163 @@
+"""Text that others wrote: its encoding, which a byte order mark tells, and lines that have a limit.
+
+Programs on Windows mark what they write: PowerShell's `>` and `Out-File` write UTF-16, Notepad and
+Excel UTF-8 with a mark. Text without a mark is UTF-8.
+"""
+
+import codecs
+import io
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, cast
+
+MAX_LINE_BYTES = 1 << 28
+"""The length of a line, in which a picture may be embedded; a longer one is refused."""
+
+MAX_TEXT_BYTES = (1 << 31) - 1
+"""The size of a file of text that is read at once, decompressed."""
+
+CHUNK = 1 << 16
+
+ENCODINGS = {
+    codecs.BOM_UTF32_LE: "utf-32-le",  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+    codecs.BOM_UTF8: "utf-8",
+}
+"""What byte order marks say."""
+
+ENOUGH = 1024  # bytes within which a text in UTF-16 has a zero, of an ASCII character
+
+
+class LineTooLongError(ValueError):
+    """A line is longer than any that a program writes."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it is longer than {MAX_LINE_BYTES >> 20} MiB, the limit of a line")
+
+
+class TooLargeError(ValueError):
+    """A text is larger than what is read at once."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"it is larger than {(limit + 1) >> 20} MiB")
+
+
+def mark_of(begin: bytes) -> bytes:
+    """The byte order mark with which a text begins; empty without one."""
+    for mark in ENCODINGS:
+        if begin.startswith(mark):
+            return mark
+    return b""
+
+
+def decoded(data: bytes) -> str:
+    """A text, in the encoding that its mark tells; raises UnicodeDecodeError, a ValueError."""
+    mark = mark_of(data)
+    return data[len(mark) :].decode(ENCODINGS.get(mark, "utf-8"))
+
+
+def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes of a text as UTF-8, as they come, without a mark.
+
+    What has no mark, or is UTF-8, is passed on as it is, whatever bytes it has. Halves of surrogate
+    pairs stay, as names on Windows may have some.
+
+    Raises:
+        ValueError: The text ends within a character; raised at its end.
+    """
+    remaining = iter(chunks)
+    begin = b""
+    for chunk in remaining:
+        begin += chunk
+        if _tells_encoding(begin):
+            break
+        if not chunk:  # a silence of who writes
+            yield b""
+    encoding, mark = _encoding_of(begin)
+    begin = begin[len(mark) :]
+    if encoding == "utf-8":
+        yield begin
+        yield from remaining
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+    yield decoder.decode(begin).encode("utf-8", "surrogatepass")
+    for chunk in remaining:
+        yield decoder.decode(chunk).encode("utf-8", "surrogatepass")
+    decoder.decode(b"", final=True)
+
+
+def _tells_encoding(begin: bytes) -> bool:
+    """Whether the beginning of a text is long enough to tell its encoding."""
+    if any(len(mark) > len(begin) and mark.startswith(begin) for mark in ENCODINGS):
+        return False
+    is_utf8 = ENCODINGS.get(mark_of(begin), "utf-8") == "utf-8"
+    return is_utf8 or b"\0" in begin or len(begin) >= ENOUGH
+
+
+def _encoding_of(begin: bytes) -> tuple[str, bytes]:
+    """The encoding of a text and its mark; UTF-16 has zeros, and a file name has none."""
+    mark = mark_of(begin)
+    encoding = ENCODINGS.get(mark, "utf-8")
+    if encoding != "utf-8" and b"\0" not in begin:
+        return "utf-8", b""
+    return encoding, mark
+
+
+def utf8_file(file: BinaryIO, *, close: bool = True) -> BinaryIO:
+    """A file of text as UTF-8, whose reads raise ValueError where it is not what its mark tells.
+
+    Closing it closes the file, unless `close` is off.
+    """
+    read = getattr(file, "read1", file.read)  # which waits for no more than there is
+    chunks = utf8_chunks(iter(lambda: read(CHUNK), b""))
+    return cast("BinaryIO", io.BufferedReader(ChunkReader(chunks, file if close else None), CHUNK))
+
+
+class ChunkReader(io.RawIOBase):
+    """A file of bytes that come in chunks, which closes the file that they are from, if any."""
+
+    def __init__(self, chunks: Iterator[bytes], source: BinaryIO | None = None) -> None:
+        self._chunks, self._source = chunks, source
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - anything that takes bytes
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._rest = chunk
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+        super().close()
+
+
+def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file with their ends; raises LineTooLongError for a longer one."""
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise LineTooLongError
+        yield line
+
+
+def bounded_line(file: BinaryIO) -> bytes:
+    """The next line of a file, empty at its end; raises as `bounded_lines` does."""
+    return next(bounded_lines(file), b"")
+
+
+def read_bounded(file: BinaryIO, limit: int) -> bytes:
+    """All bytes of a file; raises TooLargeError where they are more than a limit."""
+    content = io.BytesIO()
+    while chunk := file.read(CHUNK):
+        content.write(chunk)
+        if content.tell() > limit:
+            raise TooLargeError(limit)
+    return content.getvalue()
