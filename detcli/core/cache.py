@@ -10,6 +10,7 @@ from pathlib import Path
 
 from detcli.core.errors import OutputError
 from detcli.core.files import make_folder, write_file
+from detcli.core.text import looks_like_address
 
 CACHE_VARIABLE = "DETCLI_CACHE_DIR"
 
@@ -19,6 +20,11 @@ log = logging.getLogger(__name__)
 def cache_folder() -> Path:
     """The user's cache folder for detcli; CACHE_VARIABLE moves it."""
     if moved := os.environ.get(CACHE_VARIABLE):
+        if looks_like_address(moved):
+            raise OutputError(
+                f"{CACHE_VARIABLE} is {moved}, and the cache cannot be at an address",
+                "set it to a folder on a disk",
+            )
         return Path(moved)
     import platformdirs  # 15 ms that the variable saves
 

@@ -26,7 +26,23 @@ import logging
 from collections.abc import Iterator
 from typing import ClassVar, Self
 
+from detcli.core.text import public_text
+
 log = logging.getLogger(__name__)
+
+
+MAX_MESSAGE = 8000
+"""Characters of a message; a longer one is cut off, as it holds what somebody else wrote."""
+
+
+def _public(text: str) -> str:
+    """A message without the secrets of addresses in it, wherever it is shown."""
+    text = str(text)
+    if len(text) > MAX_MESSAGE:
+        text = f"{text[:MAX_MESSAGE]}..."
+    if ":" not in text:
+        return text
+    return public_text(text)
 
 
 class DetcliError(Exception):
@@ -43,8 +59,8 @@ class DetcliError(Exception):
     outage_at: ClassVar[int] = 0
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+        super().__init__(_public(message))
+        self.hint = _public(hint)
 
 
 class UsageError(DetcliError):
@@ -160,6 +176,9 @@ def system_reason(error: Exception) -> str:
 
 class DetcliWarning(UserWarning):
     """The result stands, but deserves a look."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_public(message))
 
 
 class DetcliNote(DetcliWarning):

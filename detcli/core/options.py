@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache
 from math import isfinite
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
 from detcli.core import Fields
 from detcli.core.errors import UsageError
+from detcli.core.text import looks_like_address
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -166,6 +168,11 @@ class Option:
             if self.flag in str(error):
                 raise
             raise UsageError(f"{self.flag}: {error}", error.hint) from None
+        if isinstance(value, Path) and looks_like_address(text):
+            raise UsageError(
+                f"{self.flag} {text} is an address, and it takes a place on a disk",
+                "copy the file to a disk, and name it there",
+            )
         unfit = isinstance(given, bool) != (kind is bool) and not isinstance(given, str)
         if value is None or unfit or (isinstance(value, float) and not isfinite(value)):
             wanted = f"a valid {getattr(kind, '__name__', kind)}"

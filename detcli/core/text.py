@@ -22,9 +22,14 @@ _HARMLESS = frozenset(
 )
 _ASSIGNMENT = "[^/=]+=[^/]*"
 _ADDRESS = r"(?i)[a-z][a-z0-9+.-]*://"
+_ONE_SLASH = r"(?i)[a-z][a-z0-9+.-]+:/"
 _LIKE_AN_ADDRESS = r"(?is)^([a-z][a-z0-9+.-]+:/+).*@"
 _WITHOUT_SCHEME = r"(?is)^(?![a-z]:[\\/])[^/\\]*:.*@"
 _OBJECT = r"(?i)(s3|gs|az)://[\w.-]*(/|$)"
+_SIGNATURE = (
+    r"(?i)[?&](sig|signature|x-amz-[\w-]+|x-goog-[\w-]+|awsaccesskeyid|googleaccessid|token|"
+    r"access_token|sharedaccesssignature|apikey|api_key|password|secret)="
+)
 _ADDRESS_IN_TEXT = (
     r"""(?i)(?<![a-z0-9+.-])[a-z][a-z0-9+.-]+:/+(?:\S*@)?[^\s"'<>]*[^\s"'<>.,:;)\]]"""
 )
@@ -58,21 +63,32 @@ def is_object(name: str) -> bool:
     return name.lower().startswith(OBJECT_SCHEMES)
 
 
+def looks_like_address(name: str) -> bool:
+    """True for an address of any kind, of an object too; also for one that became a path."""
+    if re.match(_ADDRESS, name):
+        return True
+    return bool(re.match(_ONE_SLASH, name)) and not os.path.lexists(name)
+
+
 def public_name(name: str) -> str:
     """The name of an input or model; an address without user, password and possible secrets.
+
+    This is what makes an address safe to show: messages, logs, records and pages have no other.
 
     Examples:
         >>> public_name("rtsp://admin:1234@10.0.0.7:554/cam?channel=1&token=abc")
         'rtsp://10.0.0.7:554/cam?channel=1&token=***'
     """
     if re.match(_OBJECT, name):
-        return name
+        return _public_object(name)
     if re.match(_ADDRESS, name):
         return _public_address(name)
     if os.path.lexists(name):  # a file may have any name
         return name
-    if re.match(_LIKE_AN_ADDRESS, name):  # mistyped, as in http:/user:password@host
-        return re.sub(_LIKE_AN_ADDRESS, r"\1***@", name)
+    if re.match(_ONE_SLASH, name):  # mistyped, as in http:/user:password@host, or in a `Path`
+        name = re.sub(_LIKE_AN_ADDRESS, r"\1***@", name)
+        place, mark, query = name.partition("#")[0].partition("?")
+        return f"{place}{mark}{_public_query(query)}"
     return re.sub(_WITHOUT_SCHEME, "***@", name)
 
 
@@ -93,8 +109,20 @@ def _public_address(url: str) -> str:
     if before and not port.isdecimal() and not port.endswith("]"):
         host = before  # the beginning of a password without a host
     path = re.sub(_ASSIGNMENT, lambda found: _masked(found[0]), path)
-    query = "&".join(map(_masked, re.split("[&;]", query)))
-    return f"{scheme}://{host}{slash}{path}{mark}{query}"
+    return f"{scheme}://{host}{slash}{path}{mark}{_public_query(query)}"
+
+
+def _public_object(address: str) -> str:
+    """An address of an object, whose key may hold any sign, without a signature behind the key."""
+    if re.search(_SIGNATURE, address) is None:
+        return address
+    place, mark, query = address.partition("?")
+    return f"{place}{mark}{_public_query(query)}"
+
+
+def _public_query(query: str) -> str:
+    """The query of an address without possible secrets."""
+    return "&".join(map(_masked, re.split("[&;]", query)))
 
 
 def _masked(assignment: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from detcli.core import frozen
 from detcli.core.errors import SourceError, UsageError, system_reason
-from detcli.core.text import OBJECT_SCHEMES, public_name
+from detcli.core.text import OBJECT_SCHEMES, looks_like_address, public_name
 
 if TYPE_CHECKING:
     from detcli.core.geometry import Points, Size
@@ -228,6 +228,8 @@ class Tolerance:
 
 def _numbers(option: str, text: str, hint: str, percent: str = "") -> dict[str, float]:
     """Read `0.25,person=0.5,boxes=1%` by name, which an entry may lack; some take 1% as 0.01."""
+    if looks_like_address(text):  # whose parts an error would show
+        raise UsageError(f"{option} {text} is an address, and it takes numbers", hint)
     found: dict[str, float] = {}
     for entry in filter(None, map(str.strip, text.split(","))):
         name, _, number = map(str.strip, entry.rpartition("="))
@@ -511,6 +513,8 @@ def parse_writable(text: str) -> Path:
             "cannot write to an object store",
             "name a place on a disk; records can go there, with --output",
         )
+    if looks_like_address(text):
+        raise ValueError("cannot write to an address", "name a place on a disk")
     return Path(text)
 
 
@@ -525,7 +529,17 @@ def read_target(output: str | None) -> "Target | None":
     from detcli.core.text import is_object
 
     if not is_object(output):
+        if looks_like_address(output):
+            raise UsageError(
+                f"--output {output} is an address that nothing can be written to",
+                "name a file on a disk, or an object as in s3://bucket/a.jsonl",
+            )
         return Path(output)
+    if public_name(output) != output:
+        raise UsageError(
+            f"--output {output}: the signature would become part of the object's name",
+            "name the object alone; credentials belong into the environment",
+        )
     try:
         address = Address.parse(output)
     except ObjectError as error:

@@ -498,7 +498,7 @@ def describe_defaults() -> tuple[tuple[DoctorDefault, ...], Problems]:
     file, found = shorten(Path(str(defaults_file()))), list[DoctorDefault]()
 
     def public(value: object) -> str:
-        text = public_name(str(value))
+        text = public_text(public_name(str(value)))
         return shorten(Path(text)) if "/" in text and "://" not in text else text
 
     for name, row in rows(Config).items():

@@ -14,6 +14,7 @@ from detcli.core.errors import UsageError
 from detcli.core.files import GZIP, read_json
 from detcli.core.lines import mark_of
 from detcli.core.options import build, flat, option, placed, rows
+from detcli.core.text import public_name
 from detcli.core.values import parse_tolerance, parse_writable
 from detcli.run.saved import SUFFIXES
 
@@ -155,6 +156,8 @@ class VerifyRequest:
                 f"--certificate {self.certificate} does not end with .json",
                 "name the JSON, as in gpu.json",
             )
+        if self.certificate is not None:
+            self._require_public()
         if len(self.config.running.device) > 1:
             raise UsageError("--device names several devices", "name one, and another in --against")
         if self.is_saved:
@@ -189,6 +192,15 @@ class VerifyRequest:
         }
         device = str(self.config.running.device[0])
         return asked | {"device": device, "tolerance": self.tolerance or {}}
+
+    def _require_public(self) -> None:
+        """Refuse addresses with secrets, which a certificate would hold."""
+        for name in (*self.images, self.model, self.other or "", self.coco_images or ""):
+            if public_name(name) != name:
+                raise UsageError(
+                    f"{name}: a certificate would show the password or token of its address",
+                    "name addresses without any, or files",
+                )
 
     def _check_running(self) -> None:
         if self.coco_images is not None:

@@ -1,0 +1,257 @@
+"""Secrets of addresses: no command shows or writes one, whichever option it is typed with."""
+
+import os
+import traceback
+from pathlib import Path
+
+import pytest
+import stream_server
+import typer
+
+from detcli import Detector, predict
+from detcli.cli.app import app
+from detcli.core.errors import DetcliError, DetcliWarning
+from detcli.core.text import public_name, public_text
+
+SECRET = "S3CRET"  # noqa: S105
+ADDRESS = f"http://user:{SECRET}@127.0.0.1:9/a.jpg?t={SECRET}#{SECRET}"
+SIGNED = f"az://box/a.jpg?sv=1&se=2&sig={SECRET}"
+
+BASE = {
+    "predict": {"source": "a.png", "--model": "colours.onnx"},
+    "merge": {"folder": "boxes"},
+    "status": {"folder": "boxes"},
+    "report": {"records": "boxes.jsonl", "--output": "page"},
+    "inspect": {"model": "colours.onnx"},
+    "convert": {"model": "colours.onnx", "--output": "new.onnx"},
+    "verify": {"model": "colours.onnx", "other": "colours.onnx", "--images": "a.png"},
+    "eval": {"model": "colours.onnx", "--data": "data.yaml"},
+    "bench": {"source": "a.png", "--model": "colours.onnx"},
+    "tune": {"model": "colours.onnx", "pictures": "none.png"},
+    "doctor": {},
+    "schema": {"name": "predict"},
+    "list": {},
+    "pull": {"name": "codes"},
+    "path": {"name": "codes"},
+    "remove": {"name": "codes"},
+}
+"""What each command needs besides what is tried."""
+
+
+def parameters():
+    """Each command with each of its arguments, and options that have a value."""
+    commands = typer.main.get_command(app)
+    found = []
+    for name in commands.list_commands(None):
+        command = commands.get_command(None, name)
+        if name == "models":
+            for below in command.list_commands(None):
+                found += values_of(("models", below), command.get_command(None, below))
+        else:
+            found += values_of((name,), command)
+    return found
+
+
+def values_of(words, command):
+    """The parameters of a command; what --metadata holds is meant to be in the new model."""
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            yield words, parameter.name
+        elif not parameter.is_flag and parameter.opts[-1] not in {"--verbose", "--metadata"}:
+            yield words, parameter.opts[-1]
+
+
+PARAMETERS = parameters()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, make_model, make_picture):
+    monkeypatch.chdir(tmp_path)
+    make_model()
+    make_picture("a.png", ("red", 2, 2))
+    (tmp_path / "data.yaml").write_text("val: .\nnames: [red, green, blue]\n")
+    (tmp_path / "boxes.jsonl").touch()
+    return tmp_path
+
+
+def require_no_secret(done, folder):
+    """Nothing that was printed and no file has the secret, in its name or content."""
+    assert SECRET not in done.stdout
+    assert SECRET not in done.stderr
+    for root, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            assert SECRET not in name
+        for name in files:
+            assert SECRET.encode() not in Path(root, name).read_bytes(), name
+
+
+def command_line(words, parameter, address):
+    """A command whose parameter is an address; the others are as it needs them."""
+    values = BASE[words[-1]] | {parameter: address}
+    arguments = [value for name, value in values.items() if not name.startswith("-")]
+    options = []
+    for name, value in values.items():
+        if name.startswith("-"):
+            options += [name, value]
+    verbose = ["-vv"] if words[0] not in {"status", "doctor", "schema", "models"} else []
+    return [*words, *arguments, *options, *verbose]
+
+
+def test_every_command_is_tried():
+    tried = {words[-1] for words, _ in PARAMETERS}
+    assert tried == BASE.keys()
+    assert len(PARAMETERS) > 100
+
+
+@pytest.mark.parametrize(("words", "parameter"), PARAMETERS)
+def test_no_option_of_any_command_shows_a_secret(detcli, here, words, parameter):
+    done = detcli(*command_line(words, parameter, ADDRESS))
+    require_no_secret(done, here)
+    assert "Traceback" not in done.stderr or "-vv" in done.args
+
+
+@pytest.mark.parametrize(
+    ("words", "parameter"),
+    [
+        (("predict",), "source"),
+        (("predict",), "--output"),
+        (("predict",), "--model"),
+        (("merge",), "folder"),
+        (("merge",), "--output"),
+        (("status",), "folder"),
+        (("report",), "records"),
+        (("verify",), "--images"),
+        (("bench",), "source"),
+    ],
+)
+def test_no_signature_of_an_object_is_shown(detcli, here, words, parameter):
+    require_no_secret(detcli(*command_line(words, parameter, SIGNED)), here)
+
+
+WRITTEN = (
+    "--output --save --save-txt --save-coco --save-crops --save-dataset --report --save-mot "
+    "--resume"
+).split()
+
+
+@pytest.mark.parametrize("option", WRITTEN)
+@pytest.mark.parametrize("address", [ADDRESS, "ftp://host/out", "https://host/boxes.jsonl"])
+def test_an_address_that_cannot_be_written_to_is_refused(invoke, here, option, address):
+    before = {*here.iterdir()}
+    done = invoke("predict", "a.png", "-m", "colours.onnx", option, address)
+    assert done.returncode == 2, done.stderr
+    assert "address" in done.stderr
+    assert {*here.iterdir()} == before
+
+
+@pytest.mark.parametrize("variable", ["DETCLI_MODEL", "DETCLI_CONFIG", "DETCLI_CACHE_DIR"])
+@pytest.mark.parametrize("command", [("predict", "a.png", "-vv"), ("doctor",)])
+def test_no_variable_shows_a_secret(detcli, here, variable, command):
+    model = ("-m", "colours.onnx") if command[0] == "predict" and "MODEL" not in variable else ()
+    done = detcli(*command, *model, env={**os.environ, variable: ADDRESS})
+    require_no_secret(done, here)
+
+
+def test_the_file_of_defaults_shows_no_secret(detcli, here):
+    (here / "detcli.toml").write_text(f'model = "{ADDRESS}"\n')
+    environment = {**os.environ, "DETCLI_CONFIG": "detcli.toml"}
+    for command in (("predict", "a.png", "-vv"), ("doctor",)):
+        done = detcli(*command, env=environment)
+        assert SECRET not in done.stdout + done.stderr
+
+
+@pytest.fixture
+def server(here):
+    with stream_server.serve() as server:
+        server.files[f"/a.png?t={SECRET}"] = (here / "a.png").read_bytes()
+        server.password = f"user:{SECRET}"
+        yield server
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json", "csv", "parquet", "labelstudio", "table"])
+def test_an_address_that_is_read_leaves_no_secret_in_what_is_written(detcli, here, server, form):
+    address = server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
+    options = (
+        "--save saved --save-coco coco.json --save-txt txt --save-crops crops "
+        "--save-dataset dataset --report page"
+    ).split()
+    options += ["--format", form]
+    if form == "jsonl":
+        options.append("--provenance")
+    if form != "table":
+        options += ["-o", "boxes.out"]
+    done = detcli("predict", address, "-m", "colours.onnx", "-vv", *options)
+    assert done.returncode == 0, done.stderr
+    assert ("/a.png?t=" + SECRET, server.password) in server.requests
+    require_no_secret(done, here)
+
+
+def test_a_journal_holds_no_secret(detcli, here, server):
+    address = server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
+    for _ in range(2):
+        options = ("--provenance", "--resume", "new.jsonl", "-vv")
+        done = detcli("predict", address, "-m", "colours.onnx", *options)
+        assert done.returncode == 0
+        require_no_secret(done, here)
+
+
+def test_no_object_is_written_whose_name_holds_a_signature(invoke, here):  # noqa: ARG001
+    address = f"az://box/boxes.jsonl?sv=1&sig={SECRET}"
+    done = invoke("predict", "a.png", "-m", "colours.onnx", "-o", address)
+    assert done.returncode == 2
+    assert "the signature would become part of the object's name" in done.stderr
+
+
+def test_a_certificate_holds_no_secret(detcli, here, server):
+    address = server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
+    command = ("verify", "colours.onnx", "colours.onnx", "--images", address, "-vv")
+    done = detcli(*command, "--certificate", "c.json")
+    assert done.returncode == 2
+    assert "a certificate would show the password" in done.stderr
+    require_no_secret(done, here)
+
+
+@pytest.mark.parametrize("name", [ADDRESS, Path(ADDRESS)])
+def test_exceptions_of_the_library_hold_no_secret(here, name):  # noqa: ARG001
+    with Detector("colours.onnx") as detector, pytest.raises(DetcliError) as caught:
+        detector(name)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    with pytest.raises(DetcliError) as caught:
+        Detector(name)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_records_of_the_library_hold_no_secret(here):  # noqa: ARG001
+    with Detector("colours.onnx") as detector:
+        (record,) = predict(ADDRESS, detector)
+    assert SECRET not in str(record.to_json())
+
+
+def test_every_error_and_warning_is_safe():
+    assert SECRET not in str(DetcliError(f"cannot do {ADDRESS}: no"))
+    assert SECRET not in DetcliError("no", f"see {ADDRESS}").hint
+    assert SECRET not in str(DetcliWarning(f"{ADDRESS} is odd"))
+    assert len(str(DetcliError(":a" * 100_000))) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("name", "public"),
+    [
+        (SIGNED, "az://box/a.jpg?sv=***&se=***&sig=***"),
+        (
+            "s3://box/a?X-Amz-Signature=x&X-Amz-Date=y",
+            "s3://box/a?X-Amz-Signature=***&X-Amz-Date=***",
+        ),
+        ("gs://box/what?.jpg", "gs://box/what?.jpg"),
+        ("s3://box/a#1.jpg", "s3://box/a#1.jpg"),
+        ("http:/host/x?t=secret#part", "http:/host/x?t=***"),
+        (
+            "https://box.s3.amazonaws.com/a.jpg?X-Amz-Signature=x",
+            "https://box.s3.amazonaws.com/a.jpg?X-Amz-Signature=***",
+        ),
+    ],
+)
+def test_an_address_is_made_safe(name, public):
+    assert public_name(name) == public
+    assert public_name(public) == public
+    assert public_text(f"cannot read {name}: no") == f"cannot read {public}: no"
