@@ -107,6 +107,7 @@ SLOW = {
     "source/test_video.py",
     "source/test_video_damage.py",
     "cli/test_app_completion.py",
+    "cli/test_app_secrets.py",
     "documentation/test_pages.py",
     "documentation/test_readme.py",
     "documentation/test_recipes.py",

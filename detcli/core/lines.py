@@ -143,9 +143,14 @@ class ChunkReader(io.RawIOBase):
 def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
     """Yield the lines of a file with their ends; raises LineTooLongError for a longer one."""
     while line := file.readline(MAX_LINE_BYTES + 1):
-        if len(line) > MAX_LINE_BYTES:
-            raise LineTooLongError
+        require_within_limit(line)
         yield line
+
+
+def require_within_limit(line: bytes) -> None:
+    """Raise LineTooLongError for a line that nobody would read."""
+    if len(line) > MAX_LINE_BYTES:
+        raise LineTooLongError
 
 
 def bounded_line(file: BinaryIO) -> bytes:

@@ -27,7 +27,7 @@ from detcli.core import frozen
 from detcli.core.config import differences
 from detcli.core.errors import StoreError, UsageError, system_reason
 from detcli.core.files import temporary, temporary_file_errors
-from detcli.core.lines import MAX_LINE_BYTES, bounded_line
+from detcli.core.lines import LineTooLongError, bounded_line, require_within_limit
 from detcli.core.record import SettingsJson
 from detcli.run.shards.store import Store
 from detcli.source.listing import HASH, Hashes, HashOf, Name, from_json, hash_of, source_of, to_json
@@ -283,11 +283,13 @@ def publish(
 
 def _write(file: BinaryIO, fields: Any) -> None:  # noqa: ANN401 - JSON
     line = json.dumps(fields).encode("ascii") + b"\n"
-    if len(line) > MAX_LINE_BYTES:
+    try:
+        require_within_limit(line)
+    except LineTooLongError as error:
         raise UsageError(
-            f"the names of a shard take more than {MAX_LINE_BYTES >> 20} MiB",
+            f"the names of a shard make a line of the manifest, and {error}",
             "choose a smaller --shard-size",
-        )
+        ) from error
     file.write(line)
 
 
