@@ -34,8 +34,8 @@ def read_archive(
 ) -> Generator[Item]:
     """Yield the pictures of an archive, whose bytes come in chunks; `stamp` is that of its file."""
     progress.expect(None)
-    wanted = takewhile(lambda _: not progress.stop.is_set(), chunks())
-    file = cast("BinaryIO", ChunkReader(wanted))
+    chunks_until_stop = takewhile(lambda _: not progress.stop.is_set(), chunks())
+    file = cast("BinaryIO", ChunkReader(chunks_until_stop))
     try:
         for name, content in _read_images(public, file, options):
             if isinstance(content, DecodeError):

@@ -57,10 +57,10 @@ def image_field(schema: "pa.Schema", column: str | None = None) -> "pa.Field":
         return field
     candidates = [field for field in schema if _holds_images(field.type)]
     if len(candidates) > 1:
-        found = [field.name for field in candidates]
+        choices = [field.name for field in candidates]
         raise DecodeError(
-            f"{len(found)} columns have the bytes of pictures: {_listed(found)}",
-            f"name one with --column, as in --column {found[-1]}",
+            f"{len(choices)} columns have the bytes of pictures: {_listed(choices)}",
+            f"name one with --column, as in --column {choices[-1]}",
         )
     if not candidates:
         raise _without_images(schema)

@@ -41,15 +41,15 @@ BASE = {
 def parameters():
     """Each command with each of its arguments, and options that have a value."""
     commands = typer.main.get_command(app)
-    found = []
+    pairs = []
     for name in commands.list_commands(None):
         command = commands.get_command(None, name)
         if name == "models":
             for below in command.list_commands(None):
-                found += values_of(("models", below), command.get_command(None, below))
+                pairs += values_of(("models", below), command.get_command(None, below))
         else:
-            found += values_of((name,), command)
-    return found
+            pairs += values_of((name,), command)
+    return pairs
 
 
 def values_of(words, command):
@@ -65,7 +65,7 @@ PARAMETERS = parameters()
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, make_model, make_picture):
+def folder(tmp_path, monkeypatch, make_model, make_picture):
     monkeypatch.chdir(tmp_path)
     make_model()
     make_picture("a.png", ("red", 2, 2))
@@ -74,12 +74,12 @@ def here(tmp_path, monkeypatch, make_model, make_picture):
     return tmp_path
 
 
-def require_no_secret(done, folder):
+def require_no_secret(result, folder):
     """Nothing that was printed and no file has the secret, in its name or content."""
-    assert SECRET not in done.stdout
-    assert SECRET not in done.stderr
-    for root, folders, files in os.walk(folder):
-        for name in (*folders, *files):
+    assert SECRET not in result.stdout
+    assert SECRET not in result.stderr
+    for root, subfolders, files in os.walk(folder):
+        for name in (*subfolders, *files):
             assert SECRET not in name
         for name in files:
             assert SECRET.encode() not in Path(root, name).read_bytes(), name
@@ -104,10 +104,10 @@ def test_every_command_is_tried():
 
 
 @pytest.mark.parametrize(("words", "parameter"), PARAMETERS)
-def test_no_option_of_any_command_shows_a_secret(detcli, here, words, parameter):
-    done = detcli(*command_line(words, parameter, ADDRESS))
-    require_no_secret(done, here)
-    assert "Traceback" not in done.stderr or "-vv" in done.args
+def test_no_option_of_any_command_shows_a_secret(detcli, folder, words, parameter):
+    result = detcli(*command_line(words, parameter, ADDRESS))
+    require_no_secret(result, folder)
+    assert "Traceback" not in result.stderr or "-vv" in result.args
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_no_option_of_any_command_shows_a_secret(detcli, here, words, parameter)
         (("bench",), "source"),
     ],
 )
-def test_no_signature_of_an_object_is_shown(detcli, here, words, parameter):
-    require_no_secret(detcli(*command_line(words, parameter, SIGNED)), here)
+def test_no_signature_of_an_object_is_shown(detcli, folder, words, parameter):
+    require_no_secret(detcli(*command_line(words, parameter, SIGNED)), folder)
 
 
 WRITTEN = (
@@ -136,40 +136,40 @@ WRITTEN = (
 
 @pytest.mark.parametrize("option", WRITTEN)
 @pytest.mark.parametrize("address", [ADDRESS, "ftp://host/out", "https://host/boxes.jsonl"])
-def test_an_address_that_cannot_be_written_to_is_refused(invoke, here, option, address):
-    before = {*here.iterdir()}
-    done = invoke("predict", "a.png", "-m", "colours.onnx", option, address)
-    assert done.returncode == 2, done.stderr
-    assert "address" in done.stderr
-    assert {*here.iterdir()} == before
+def test_an_address_that_cannot_be_written_to_is_refused(invoke, folder, option, address):
+    before = {*folder.iterdir()}
+    result = invoke("predict", "a.png", "-m", "colours.onnx", option, address)
+    assert result.returncode == 2, result.stderr
+    assert "address" in result.stderr
+    assert {*folder.iterdir()} == before
 
 
 @pytest.mark.parametrize("variable", ["DETCLI_MODEL", "DETCLI_CONFIG", "DETCLI_CACHE_DIR"])
 @pytest.mark.parametrize("command", [("predict", "a.png", "-vv"), ("doctor",)])
-def test_no_variable_shows_a_secret(detcli, here, variable, command):
+def test_no_variable_shows_a_secret(detcli, folder, variable, command):
     model = ("-m", "colours.onnx") if command[0] == "predict" and "MODEL" not in variable else ()
-    done = detcli(*command, *model, env={**os.environ, variable: ADDRESS})
-    require_no_secret(done, here)
+    result = detcli(*command, *model, env={**os.environ, variable: ADDRESS})
+    require_no_secret(result, folder)
 
 
-def test_the_file_of_defaults_shows_no_secret(detcli, here):
-    (here / "detcli.toml").write_text(f'model = "{ADDRESS}"\n')
+def test_the_file_of_defaults_shows_no_secret(detcli, folder):
+    (folder / "detcli.toml").write_text(f'model = "{ADDRESS}"\n')
     environment = {**os.environ, "DETCLI_CONFIG": "detcli.toml"}
     for command in (("predict", "a.png", "-vv"), ("doctor",)):
-        done = detcli(*command, env=environment)
-        assert SECRET not in done.stdout + done.stderr
+        result = detcli(*command, env=environment)
+        assert SECRET not in result.stdout + result.stderr
 
 
 @pytest.fixture
-def server(here):
+def server(folder):
     with stream_server.serve() as server:
-        server.files[f"/a.png?t={SECRET}"] = (here / "a.png").read_bytes()
+        server.files[f"/a.png?t={SECRET}"] = (folder / "a.png").read_bytes()
         server.password = f"user:{SECRET}"
         yield server
 
 
 @pytest.mark.parametrize("form", ["jsonl", "json", "csv", "parquet", "labelstudio", "table"])
-def test_an_address_that_is_read_leaves_no_secret_in_what_is_written(detcli, here, server, form):
+def test_an_address_that_is_read_leaves_no_secret_in_what_is_written(detcli, folder, server, form):
     address = server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
     options = (
         "--save saved --save-coco coco.json --save-txt txt --save-crops crops "
@@ -180,39 +180,39 @@ def test_an_address_that_is_read_leaves_no_secret_in_what_is_written(detcli, her
         options.append("--provenance")
     if form != "table":
         options += ["-o", "boxes.out"]
-    done = detcli("predict", address, "-m", "colours.onnx", "-vv", *options)
-    assert done.returncode == 0, done.stderr
+    result = detcli("predict", address, "-m", "colours.onnx", "-vv", *options)
+    assert result.returncode == 0, result.stderr
     assert ("/a.png?t=" + SECRET, server.password) in server.requests
-    require_no_secret(done, here)
+    require_no_secret(result, folder)
 
 
-def test_a_journal_holds_no_secret(detcli, here, server):
+def test_a_journal_holds_no_secret(detcli, folder, server):
     address = server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
     for _ in range(2):
         options = ("--provenance", "--resume", "new.jsonl", "-vv")
-        done = detcli("predict", address, "-m", "colours.onnx", *options)
-        assert done.returncode == 0
-        require_no_secret(done, here)
+        result = detcli("predict", address, "-m", "colours.onnx", *options)
+        assert result.returncode == 0
+        require_no_secret(result, folder)
 
 
-def test_no_object_is_written_whose_name_holds_a_signature(invoke, here):  # noqa: ARG001
+def test_no_object_is_written_whose_name_holds_a_signature(invoke, folder):  # noqa: ARG001
     address = f"az://box/boxes.jsonl?sv=1&sig={SECRET}"
-    done = invoke("predict", "a.png", "-m", "colours.onnx", "-o", address)
-    assert done.returncode == 2
-    assert "the signature would become part of the object's name" in done.stderr
+    result = invoke("predict", "a.png", "-m", "colours.onnx", "-o", address)
+    assert result.returncode == 2
+    assert "the signature would become part of the object's name" in result.stderr
 
 
-def test_a_certificate_holds_no_secret(detcli, here, server):
+def test_a_certificate_holds_no_secret(detcli, folder, server):
     address = server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
     command = ("verify", "colours.onnx", "colours.onnx", "--images", address, "-vv")
-    done = detcli(*command, "--certificate", "c.json")
-    assert done.returncode == 2
-    assert "a certificate would show the password" in done.stderr
-    require_no_secret(done, here)
+    result = detcli(*command, "--certificate", "c.json")
+    assert result.returncode == 2
+    assert "a certificate would show the password" in result.stderr
+    require_no_secret(result, folder)
 
 
 @pytest.mark.parametrize("name", [ADDRESS, Path(ADDRESS)])
-def test_exceptions_of_the_library_hold_no_secret(here, name):  # noqa: ARG001
+def test_exceptions_of_the_library_hold_no_secret(folder, name):  # noqa: ARG001
     with Detector("colours.onnx") as detector, pytest.raises(DetcliError) as caught:
         detector(name)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -221,7 +221,7 @@ def test_exceptions_of_the_library_hold_no_secret(here, name):  # noqa: ARG001
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_records_of_the_library_hold_no_secret(here):  # noqa: ARG001
+def test_records_of_the_library_hold_no_secret(folder):  # noqa: ARG001
     with Detector("colours.onnx") as detector:
         (record,) = predict(ADDRESS, detector)
     assert SECRET not in str(record.to_json())

@@ -122,9 +122,9 @@ def test_commands_refuse_a_line_that_is_too_long(
     make_picture("a.png")
     (tmp_path / "spaces.jsonl").write_bytes(gzip.decompress(long_line.read_bytes()))
     options = ("-m", make_model()) if command[0] == "predict" else ()
-    done = invoke(*command, *options, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "it is longer than 1 MiB, the limit of a line" in done.stderr
+    result = invoke(*command, *options, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "it is longer than 1 MiB, the limit of a line" in result.stderr
 
 
 @pytest.mark.usefixtures("short_lines")
@@ -133,8 +133,8 @@ def test_a_list_with_a_line_that_is_too_long_goes_on(invoke, make_model, make_pi
     long_json = b'{"image": "' + b"x" * 3_000_000 + b'"}\n'
     (tmp_path / "list").write_bytes(b" " * 3_000_000 + b"\n" + long_json + b"a.png\n")
     command = ("predict", "--files-from", "list", "-m", make_model(), "--format", "jsonl")
-    done = invoke(*command, cwd=tmp_path)
-    spaces, image, last = lines(done.stdout)
+    result = invoke(*command, cwd=tmp_path)
+    spaces, image, last = lines(result.stdout)
     assert "more than 65536 bytes" in spaces["error"]["message"]
     assert "more than 1048576 bytes" in image["error"]["message"]
     assert last["source"] == "a.png"
@@ -149,14 +149,14 @@ def test_parts_and_manifests_with_a_line_that_is_too_long_are_damaged(
     assert detcli(*command, cwd=tmp_path).returncode == 0
     part = tmp_path / "boxes/part-00000.jsonl"
     part.write_bytes(b" " * 3_000_000 + part.read_bytes())
-    done = invoke("merge", "boxes", cwd=tmp_path)
-    assert done.returncode == 6
-    assert "it is longer than 1 MiB" in done.stderr
+    result = invoke("merge", "boxes", cwd=tmp_path)
+    assert result.returncode == 6
+    assert "it is longer than 1 MiB" in result.stderr
     manifest = tmp_path / "boxes/_manifest.jsonl"
     manifest.write_bytes(b" " * 3_000_000 + manifest.read_bytes())
-    done = invoke("merge", "boxes", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "it is longer than 1 MiB" in done.stderr
+    result = invoke("merge", "boxes", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "it is longer than 1 MiB" in result.stderr
 
 
 @pytest.mark.usefixtures("short_lines")
@@ -167,25 +167,25 @@ def test_a_shard_whose_names_take_too_long_a_line_is_refused(
     names = "".join(f"{'x' * 200}{number}.jpg\n" for number in range(6000))
     (tmp_path / "list").write_text(names)
     command = ("predict", "--files-from", "list", "-m", make_model(), "-o", "boxes/")
-    done = invoke(*command, "--shard-size", 6000, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "smaller --shard-size" in done.stderr
+    result = invoke(*command, "--shard-size", 6000, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "smaller --shard-size" in result.stderr
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, make_picture):
+def workplace(tmp_path, monkeypatch, make_picture):
     monkeypatch.chdir(tmp_path)
     make_picture("a.png", ("red", 2, 2))
     make_picture("猫.png", ("red", 2, 2))
     return tmp_path
 
 
-@pytest.mark.usefixtures("here")
-def test_lists_are_read_as_their_mark_tells(invoke, make_model, here, encoding):
-    (here / "list").write_bytes(marked('a.png\r\n{"path": "猫.png", "meta": 1}\r\n', encoding))
-    done = invoke("predict", "--files-from", "list", "-m", make_model(), "--format", "jsonl")
-    assert done.returncode == 0
-    assert [found["source"] for found in lines(done.stdout)] == ["a.png", "猫.png"]
+@pytest.mark.usefixtures("workplace")
+def test_lists_are_read_as_their_mark_tells(invoke, make_model, workplace, encoding):
+    (workplace / "list").write_bytes(marked('a.png\r\n{"path": "猫.png", "meta": 1}\r\n', encoding))
+    result = invoke("predict", "--files-from", "list", "-m", make_model(), "--format", "jsonl")
+    assert result.returncode == 0
+    assert [answer["source"] for answer in lines(result.stdout)] == ["a.png", "猫.png"]
 
 
 def test_the_list_of_another_is_read(shared):
@@ -197,68 +197,72 @@ def test_the_list_of_another_is_read(shared):
 
 
 def test_names_zones_and_defaults_are_read_as_their_mark_tells(
-    invoke, make_model, here, monkeypatch, encoding
+    invoke, make_model, workplace, monkeypatch, encoding
 ):
-    (here / "names.txt").write_bytes(marked("rot\r\ngrün\r\nblau\r\n", encoding))
-    (here / "zones.txt").write_bytes(marked("tür=0,0,1,0,1,1,0,1\r\n", encoding))
-    (here / "detcli.toml").write_bytes(marked('names = "names.txt"\r\n', encoding))
+    (workplace / "names.txt").write_bytes(marked("rot\r\ngrün\r\nblau\r\n", encoding))
+    (workplace / "zones.txt").write_bytes(marked("tür=0,0,1,0,1,1,0,1\r\n", encoding))
+    (workplace / "detcli.toml").write_bytes(marked('names = "names.txt"\r\n', encoding))
     monkeypatch.setenv("DETCLI_CONFIG", "detcli.toml")
     model = make_model()
-    done = invoke("predict", "a.png", "-m", model, "--zone", "@zones.txt", "--format", "jsonl")
-    assert done.returncode == 0, done.stderr
-    (found,) = lines(done.stdout)
-    assert found["detections"][0]["class_name"] == "rot"
-    assert found["detections"][0]["zones"] == ["tür"]
+    result = invoke("predict", "a.png", "-m", model, "--zone", "@zones.txt", "--format", "jsonl")
+    assert result.returncode == 0, result.stderr
+    (answer,) = lines(result.stdout)
+    assert answer["detections"][0]["class_name"] == "rot"
+    assert answer["detections"][0]["zones"] == ["tür"]
 
 
-def test_records_that_powershell_redirected_are_read(invoke, here, encoding):
+def test_records_that_powershell_redirected_are_read(invoke, workplace, encoding):
     records = [record("a.png", box()), record("猫.png", box())]
     text = "\r\n".join(json.dumps(fields, ensure_ascii=False) for fields in records)
-    (here / "boxes.jsonl").write_bytes(marked(f"{text}\r\n", encoding))
-    (here / "boxes").write_bytes(marked(text, encoding))  # without a suffix
-    assert [found["source"] for found in read_records("boxes.jsonl")] == ["a.png", "猫.png"]
-    done = invoke("report", "boxes.jsonl", "-o", "page")
-    assert done.returncode == 0, done.stderr
+    (workplace / "boxes.jsonl").write_bytes(marked(f"{text}\r\n", encoding))
+    (workplace / "boxes").write_bytes(marked(text, encoding))  # without a suffix
+    assert [answer["source"] for answer in read_records("boxes.jsonl")] == ["a.png", "猫.png"]
+    result = invoke("report", "boxes.jsonl", "-o", "page")
+    assert result.returncode == 0, result.stderr
     if encoding != "utf-32-be":  # which begins like nothing that is looked for
-        done = invoke("verify", "boxes", "boxes.jsonl", "--format", "json")
-        assert json.loads(done.stdout)["agree"]
+        result = invoke("verify", "boxes", "boxes.jsonl", "--format", "json")
+        assert json.loads(result.stdout)["agree"]
 
 
-def test_records_that_end_within_a_character_cannot_be_read(here):
+def test_records_that_end_within_a_character_cannot_be_read(workplace):
     text = json.dumps(record("a.png", box()))
-    (here / "boxes.jsonl").write_bytes(marked(f"{text}\n", "utf-16-le") + b"x")
+    (workplace / "boxes.jsonl").write_bytes(marked(f"{text}\n", "utf-16-le") + b"x")
     with pytest.raises(SourceError, match="cannot read boxes"):
         list(read_records("boxes.jsonl"))
 
 
-def test_marks_are_read_as_their_mark_tells(invoke, here, encoding):
-    (here / "boxes.jsonl").write_text(json.dumps(record("a.png", box())))
+def test_marks_are_read_as_their_mark_tells(invoke, workplace, encoding):
+    (workplace / "boxes.jsonl").write_text(json.dumps(record("a.png", box())))
     marks = [{"mark": "drop", "source": "a.png"}]
-    (here / "marks.json").write_bytes(marked(json.dumps(marks), encoding))
-    done = invoke("report", "boxes.jsonl", "--apply", "marks.json", "-o", "page")
-    assert done.returncode == 0, done.stderr
-    assert "wrote a page of 0 records" in done.stderr
+    (workplace / "marks.json").write_bytes(marked(json.dumps(marks), encoding))
+    result = invoke("report", "boxes.jsonl", "--apply", "marks.json", "-o", "page")
+    assert result.returncode == 0, result.stderr
+    assert "wrote a page of 0 records" in result.stderr
 
 
 def test_labels_and_their_description_are_read_as_their_mark_tells(
-    invoke, make_model, here, encoding
+    invoke, make_model, workplace, encoding
 ):
-    (here / "data.yaml").write_bytes(marked("val: .\r\nnames: [red, green, blue]\r\n", encoding))
-    done = invoke("predict", "a.png", "-m", make_model(), "--format", "jsonl")
-    (found,) = lines(done.stdout)
-    first = found["detections"][0]
+    (workplace / "data.yaml").write_bytes(
+        marked("val: .\r\nnames: [red, green, blue]\r\n", encoding)
+    )
+    result = invoke("predict", "a.png", "-m", make_model(), "--format", "jsonl")
+    (answer,) = lines(result.stdout)
+    first = answer["detections"][0]
     width, height = first["x2"] - first["x1"], first["y2"] - first["y1"]
     middle = first["x1"] + width / 2, first["y1"] + height / 2
     sides = [value / 64 for value in (*middle, width, height)]
     for name in ("a", "猫"):
-        (here / f"{name}.txt").write_bytes(marked(f"0 {' '.join(map(str, sides))}\r\n", encoding))
-    done = invoke("eval", make_model(), "--data", "data.yaml", "--format", "json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["metrics"]["map50"] == pytest.approx(1)
+        (workplace / f"{name}.txt").write_bytes(
+            marked(f"0 {' '.join(map(str, sides))}\r\n", encoding)
+        )
+    result = invoke("eval", make_model(), "--data", "data.yaml", "--format", "json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["metrics"]["map50"] == pytest.approx(1)
 
 
-def test_a_journal_in_utf_16_cannot_be_continued(invoke, make_model, here):
-    (here / "boxes.jsonl").write_bytes(marked(json.dumps(record("a.png")) + "\n", "utf-16-le"))
-    done = invoke("predict", "a.png", "-m", make_model(), "--resume", "boxes.jsonl")
-    assert done.returncode == 2
-    assert "it is UTF-16, as PowerShell's > writes" in done.stderr
+def test_a_journal_in_utf_16_cannot_be_continued(invoke, make_model, workplace):
+    (workplace / "boxes.jsonl").write_bytes(marked(json.dumps(record("a.png")) + "\n", "utf-16-le"))
+    result = invoke("predict", "a.png", "-m", make_model(), "--resume", "boxes.jsonl")
+    assert result.returncode == 2
+    assert "it is UTF-16, as PowerShell's > writes" in result.stderr

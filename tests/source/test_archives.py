@@ -176,6 +176,25 @@ def test_a_tar_file_without_its_end_gives_an_error_after_its_pictures(archive):
     ]
 
 
+def test_members_of_one_name_are_each_processed_once_with_resume(
+    invoke, make_model, tmp_path, picture
+):
+    path = tmp_path / "same.tar"
+    with tarfile.open(path, "w") as tar:
+        for name in ("1.png", "1.png", "2.png", "1.png"):
+            add(tar, name, picture)
+    journal = tmp_path / "boxes.jsonl"
+    command = ["predict", path, "-m", make_model(), "--resume", journal]
+    assert invoke(*command).returncode == 0
+    records = journal.read_text().splitlines(keepends=True)
+    assert len(records) == 4
+    journal.write_text("".join(records[:2]))  # as after a kill
+    for _ in range(2):
+        assert invoke(*command).returncode == 0
+        sources = [json.loads(line)["source"] for line in journal.read_text().splitlines()]
+        assert sources == [f"{path}/{name}" for name in ("1.png", "1.png", "2.png", "1.png")]
+
+
 @pytest.mark.parametrize("error", [RecursionError(), MemoryError(), TypeError("odd"), KeyError(1)])
 def test_whatever_a_parser_raises_is_an_error_record(archive, monkeypatch, error):
     def fail(*_):

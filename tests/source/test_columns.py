@@ -127,10 +127,10 @@ def test_any_damage_ends_in_an_exception_or_in_bytes(seed):
     for _ in range(draw.randint(1, 6)):
         content[draw.randrange(len(content))] = draw.randrange(256)
     try:
-        found = read(bytes(content))
+        contents = read(bytes(content))
     except Exception:  # noqa: BLE001 - whatever pyarrow raises
         return
-    assert all(isinstance(entry, bytes | DecodeError) for _, entry in found)
+    assert all(isinstance(entry, bytes | DecodeError) for _, entry in contents)
 
 
 def test_predict_asks_which_column_and_goes_on(invoke, make_model, make_picture, tmp_path):
@@ -138,11 +138,11 @@ def test_predict_asks_which_column_and_goes_on(invoke, make_model, make_picture,
     two = tmp_path / "two.parquet"
     two.write_bytes(encoded(mask=images(None, None), image=images(picture, picture)))
     run = [two, tmp_path / "a.png", "-m", make_model(), "--format", "jsonl"]
-    done = invoke("predict", *run)
-    first, second = map(json.loads, done.stdout.splitlines())
-    assert done.returncode == 3
+    result = invoke("predict", *run)
+    first, second = map(json.loads, result.stdout.splitlines())
+    assert result.returncode == 3
     assert first["error"]["message"] == "2 columns have the bytes of pictures: mask, image"
     assert "detections" in second
-    done = invoke("predict", *run, "--column", "image")
-    assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == 3
+    result = invoke("predict", *run, "--column", "image")
+    assert result.returncode == 0
+    assert len(result.stdout.splitlines()) == 3

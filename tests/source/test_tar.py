@@ -41,7 +41,7 @@ def header(name="a.png", size=0, kind=b"0", content=b""):
 
 
 def with_field(block, at, value):
-    """A header with other bytes at a place, and the checksum that fits."""
+    """A header with other bytes at a position, and the checksum that fits."""
     block = bytearray(block)
     block[at : at + len(value)] = value
     block[148:156] = b" " * 8
@@ -102,8 +102,8 @@ def test_gnu_tar_takes_one_block_of_zeros_for_an_end(tmp_path):
         pytest.skip("there is no tar")
     path = tmp_path / "a.tar"
     path.write_bytes(header(content=b"first") + bytes(BLOCK))
-    done = subprocess.run([program, "-tf", path], capture_output=True, text=True, check=True)
-    assert done.stdout == "a.png\n"
+    result = subprocess.run([program, "-tf", path], capture_output=True, text=True, check=True)
+    assert result.stdout == "a.png\n"
 
 
 def test_what_follows_the_end_is_ignored_unless_it_is_an_archive():
@@ -230,19 +230,19 @@ def test_what_gnu_tar_writes_is_read_as_tarfile_reads_it(tmp_path, form, options
     if form in {"gnu", "posix"}:
         (folder / f"{'n' * 150}ö.png").write_bytes(bytes_of(BLOCK))
     with (folder / "hole.bmp").open("wb") as file:
-        for place in range(9):
-            file.seek(place * 100_000)
+        for position in range(9):
+            file.seek(position * 100_000)
             file.write(bytes_of(4096))
         file.truncate(1_000_000)
     path = tmp_path / "a.tar"
-    done = subprocess.run(
+    result = subprocess.run(
         [program, f"--format={form}", *options, "-cf", path, "-C", folder, "."],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        pytest.skip(f"this tar writes no such file: {done.stderr[:60]}")
+    if result.returncode:
+        pytest.skip(f"this tar writes no such file: {result.stderr[:60]}")
     expected = {}
     with tarfile.open(path) as archive:
         for member in archive:
@@ -257,8 +257,8 @@ def mutated(content, draw):
         at = BLOCK * draw.randrange(max(1, len(content) // BLOCK))
         kind = draw.choice(["byte", "cut", "type", "size", "repeat", "pax"])
         if kind == "byte":
-            place = draw.randrange(len(content) + 1)
-            content = content[:place] + bytes([draw.randrange(256)]) + content[place + 1 :]
+            position = draw.randrange(len(content) + 1)
+            content = content[:position] + bytes([draw.randrange(256)]) + content[position + 1 :]
         elif kind == "cut":
             content = content[: at + draw.choice([0, 100])]
         elif kind == "repeat":
@@ -266,10 +266,10 @@ def mutated(content, draw):
         elif kind == "pax":
             content = content[:at] + pax(size=draw.choice([-1, 5, 10**9])) + content[at:]
         elif len(content) >= at + BLOCK:
-            place, value = 124, draw.choice([b"77777777777\0", b"\xff" * 12, b"1_1".ljust(12)])
+            position, value = 124, draw.choice([b"77777777777\0", b"\xff" * 12, b"1_1".ljust(12)])
             if kind == "type":
-                place, value = 156, draw.choice([b"L", b"x", b"g", b"S", b"5", b"Z"])
-            block = with_field(content[at : at + BLOCK], place, value)
+                position, value = 156, draw.choice([b"L", b"x", b"g", b"S", b"5", b"Z"])
+            block = with_field(content[at : at + BLOCK], position, value)
             content = content[:at] + block + content[at + BLOCK :]
     return content
 
@@ -282,10 +282,10 @@ def test_any_damage_ends_in_images_or_an_error(seed):
     if draw.random() < 0.3:
         content = mutated(gzip.compress(content), draw)
     try:
-        found = read(content)
+        images = read(content)
     except (TarError, OSError, EOFError, zlib.error):
         return
-    assert len(found) <= 8
+    assert len(images) <= 8
 
 
 def test_padding_without_an_end_is_not_read(monkeypatch):
