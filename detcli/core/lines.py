@@ -53,8 +53,8 @@ def mark_of(begin: bytes) -> bytes:
 
 def decoded(data: bytes) -> str:
     """A text, in the encoding that its mark tells; raises UnicodeDecodeError, a ValueError."""
-    mark = mark_of(data)
-    return data[len(mark) :].decode(ENCODINGS.get(mark, "utf-8"))
+    encoding, mark = _encoding_of(data)
+    return data[len(mark) :].decode(encoding)
 
 
 def utf8_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -96,7 +96,10 @@ def _tells_encoding(begin: bytes) -> bool:
 
 
 def _encoding_of(begin: bytes) -> tuple[str, bytes]:
-    """The encoding of a text and its mark; UTF-16 has zeros, and a file name has none."""
+    """The encoding of a text and its mark; UTF-16 has zeros, and a file name has none.
+
+    The mark alone is no text.
+    """
     mark = mark_of(begin)
     encoding = ENCODINGS.get(mark, "utf-8")
     if encoding != "utf-8" and b"\0" not in begin:
