@@ -535,15 +535,15 @@ def read_target(output: str | None) -> "Target | None":
                 "name a file on a disk, or an object as in s3://bucket/a.jsonl",
             )
         return Path(output)
+    try:
+        address = Address.parse(output)
+    except ObjectError as error:
+        raise UsageError(f"--output {public_name(output)}: {error}", error.hint) from None
     if public_name(output) != output:
         raise UsageError(
             f"--output {output}: the signature would become part of the object's name",
             "name the object alone; credentials belong into the environment",
         )
-    try:
-        address = Address.parse(output)
-    except ObjectError as error:
-        raise UsageError(f"--output {public_name(output)}: {error}", error.hint) from None
     if not address.key:
         raise UsageError(f"--output {output} names no object", "write it as in s3://bucket/a.jsonl")
     return address
