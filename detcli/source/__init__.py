@@ -6,6 +6,11 @@ listing.py             all names of a run in shards, before any is opened
 loading.py             an item, and the threads that load it within a time limit
 fetch.py               bytes from files, pipes and the network, ahead of their turn
 decode.py              bytes to pixels
+forms.py               which forms of which formats OpenCV reads, and which are read here
+tiff.py, pnm.py, bmp.py   those that are read here
+segments.py            the segments of a JPEG
+gif.py                 how many frames a GIF has
+values.py, limits.py   numbers to bytes; how large a picture may be
 stdin.py               a picture or a stream of JPEGs on standard input
 archives.py            pictures in tar files and in Parquet, and what a damaged one becomes
 tar.py, columns.py     how a tar file is walked; which column of a Parquet file has pictures

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from detcli.core.errors import DecodeError, DeviceError, SourceError, loading, system_reason
 from detcli.core.files import temporary
-from detcli.source.decode import LARGER
+from detcli.source.limits import LARGER
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,6 +21,20 @@ from detcli.core.errors import DecodeError, SourceError, loading
 from detcli.core.geometry import Allocate, Image, Letterbox, Picture, Size, new_image
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
 from detcli.core.text import count
+from detcli.source.forms import read_odd_form
+from detcli.source.gif import count_frames
+from detcli.source.limits import LARGER, RESAVE, check_size
+from detcli.source.segments import (
+    APP1,
+    END_MARKER,
+    FRAMES,
+    JPEG,
+    SCAN,
+    SCAN_MARKER,
+    segments,
+)
+from detcli.source.tiff import BIG, CLASSIC, damaged_tiff, has_second_page, tiff_fields
+from detcli.source.values import to_colours, to_eight_bits, turn_upright
 
 # The picture that is part of detcli.
 BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"
@@ -54,7 +68,7 @@ DEFAULTS = DecodeOptions()
 
 # Of a small JPEG 2000 picture, and pixels of each in a large one; a tile takes some 10 KiB.
 _MAX_TILES, _TILE_AREA = 4096, 4096
-JPEG, _PNG, _CODESTREAM = b"\xff\xd8\xff", b"\x89PNG", b"\xff\x4f\xff\x51"
+_PNG, _CODESTREAM = b"\x89PNG", b"\xff\x4f\xff\x51"
 _FORMATS = {
     JPEG: "JPEG",
     _PNG: "PNG",
@@ -63,35 +77,23 @@ _FORMATS = {
     b"RIFF": "WebP",
     b"\x59\xa6\x6a\x95": "a Sun raster",
     b"#?R": "HDR",
-    **dict.fromkeys((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), "TIFF"),
+    **dict.fromkeys(CLASSIC | BIG, "TIFF"),
     **dict.fromkeys((b"\0\0\0\x0cjP  ", _CODESTREAM), "JPEG 2000"),
     **dict.fromkeys((b"P1", b"P2", b"P3", b"P4", b"P5", b"P6", b"P7", b"PF", b"Pf"), "PNM"),
 }
 """How files begin that are decoded, but for AVIF."""
 
-LARGER = "raise --max-pixels if it is meant to be that large"
-RESAVE = "open it in an image viewer and save it again"
-
 # Errors of libjpeg-turbo for sound files that are left to OpenCV.
 _NO_DAMAGE = ("tjDecompressHeader3(): Could not determine subsampling", "Unknown Adobe color")
-_MARKER = re.compile(rb"\xff([^\x00\xff])")
-_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RST0-7 and SOI have no length
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG and DAC
-_SCAN, _END, _APP1 = 0xDA, 0xD9, 0xE1
-_SCAN_MARKER, _END_MARKER = b"\xff\xda", b"\xff\xd9"
 _EXIF = b"Exif\0\0"
-TIFF = frozenset({b"II*\0", b"MM\0*"})
 
 _ORIENTATION, _LONG = 0x112, 4  # a field of EXIF, and a type that it may have instead of SHORT
 _AS_LONG = struct.pack(">HHI", _ORIENTATION, _LONG, 1)
 
-# EXIF orientation -> code of cv2.flip; from 5 on, the picture is transposed first.
-_FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 _FLOATS = (b"PF", b"Pf", b"#?R")  # how formats begin that hold floating point numbers alone
 _SCALES = (8, 4, 2)  # those with vector code in libjpeg-turbo
 
 ONLY_FIRST = "only its first frame or page is used; magick FILE NEW.png makes a file of each"
-_GIF_FRAME = re.compile(rb"!\xf9\x04.{4}\0[,!]", re.DOTALL)  # what precedes the pixels of one
 
 MAX_SCANS = 500  # of a progressive JPEG; encoders make ten or so
 
@@ -161,14 +163,6 @@ def browser_shows(path: Path) -> bool:
     return format_of(data) in {"PNG", "WebP", "BMP"} and not re.search(b"eXIf|EXIF", data)
 
 
-def check_size(size: Size, max_pixels: int) -> None:
-    """Require that a picture or frame of (height, width) stays within a number of pixels."""
-    height, width = size
-    if height * width > max_pixels:
-        pixels = f"{width}x{height} is {height * width} pixels, more than the {max_pixels} allowed"
-        raise DecodeError(f"too large: {pixels}", LARGER)
-
-
 def too_slow(limit_s: float, what: str = "not read and decoded") -> SourceError:
     """The error of an input that exceeds the time limit."""
     return SourceError(
@@ -187,8 +181,11 @@ def _not_a_picture(data: bytes) -> DecodeError:
     begins = "not in a known picture format"
     if data.startswith(b"%PDF"):
         begins = "a PDF"
-    elif data.startswith(JPEG) and data.rfind(_END_MARKER) <= data.rfind(_SCAN_MARKER):
-        return DecodeError("a damaged JPEG: cut off, its end is missing", "fetch it again")
+    elif data.startswith(JPEG) and data.rfind(END_MARKER) <= data.rfind(SCAN_MARKER):
+        return DecodeError(
+            "a damaged JPEG: cut off, its end is missing",
+            "fetch it again",
+        )
     elif name := format_of(data):
         other = name == "AVIF" and not re.search(rb"avi[fs]", data[8:64])
         begins = f"starts as {'HEIC or a video' if other else name}"
@@ -232,39 +229,30 @@ def check_tiles(data: bytes) -> None:
 def check_scans(data: bytes) -> None:
     """Refuse a JPEG of hundreds of scans, each of which refines the whole picture."""
     scans = 0
-    if data.startswith(JPEG) and data.count(_SCAN_MARKER) > MAX_SCANS:
+    if data.startswith(JPEG) and data.count(SCAN_MARKER) > MAX_SCANS:
         with contextlib.suppress(struct.error):  # cut short, which the decoder reports
-            scans = sum(marker == _SCAN for marker, _ in _segments(data))
+            scans = sum(marker == SCAN for marker, _ in segments(data))
     if scans > MAX_SCANS:  # else there is more behind the picture
         raise DecodeError(f"a JPEG with {scans} scans, more than the {MAX_SCANS} allowed", RESAVE)
 
 
 def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
-    buffer, flags = np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR
-    if data.startswith(_FLOATS):
-        flags = cv2.IMREAD_UNCHANGED
-    elif format_of(data) == "AVIF":  # whose EXIF says again what its properties do
-        flags |= cv2.IMREAD_IGNORE_ORIENTATION
+    """Decode what OpenCV reads rightly, and what readers of ours read instead."""
+    name = format_of(data)
     try:
-        image = cv2.imdecode(buffer, flags)
-        if image is None and format_of(data) == "TIFF":  # of 32 bits a value or more, or damaged
-            image = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
-            if image is None or image.itemsize < 4:
-                raise DecodeError(
-                    "a damaged TIFF, or one of a kind that OpenCV cannot read", RESAVE
-                )
+        odd_form = read_odd_form(data, name, max_pixels)
+        if odd_form is not None:
+            return replace(Picture.whole(odd_form), is_plain=False)
+        flags = cv2.IMREAD_COLOR
+        if data.startswith(_FLOATS):
+            flags = cv2.IMREAD_UNCHANGED
+        elif name == "AVIF":  # whose EXIF says again what its properties do
+            flags |= cv2.IMREAD_IGNORE_ORIENTATION
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error as error:
-        reason, hint = " ".join(str(error.err).split()), RESAVE
-        if "CV_IO_MAX_IMAGE" not in reason:
-            reason = f"cannot be decoded: {reason}"
-        elif "CV_IO_MAX_IMAGE_PIXELS" not in reason:
-            reason = "too large: wider or higher than OpenCV decodes"
-        elif (limit := pixel_limit()) < max_pixels:
-            reason = f"too large: more than the {limit} pixels that OpenCV decodes in this process"
-            hint = f"set {PIXEL_LIMIT} before cv2 is imported"
-        else:
-            reason, hint = f"too large: more than the {max_pixels} pixels allowed", LARGER
-        raise DecodeError(reason, hint) from error
+        raise _refused_by_opencv(error, max_pixels) from error
+    if image is None and name == "TIFF":
+        raise damaged_tiff()
     if image is None:
         raise _not_a_picture(data)
     check_size((image.shape[0], image.shape[1]), max_pixels)
@@ -272,18 +260,31 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
     return replace(Picture.whole(shown), is_plain=shown is image)
 
 
+def _refused_by_opencv(error: "cv2.error", max_pixels: int) -> DecodeError:
+    """What OpenCV says of a picture that it does not decode."""
+    reason = " ".join(str(error.err).split())
+    if "CV_IO_MAX_IMAGE" not in reason:
+        return DecodeError(f"cannot be decoded: {reason}", RESAVE)
+    if "CV_IO_MAX_IMAGE_PIXELS" not in reason:
+        return DecodeError("too large: wider or higher than OpenCV decodes", RESAVE)
+    limit = pixel_limit()
+    if limit < max_pixels:
+        return DecodeError(
+            f"too large: more than the {limit} pixels that OpenCV decodes in this process",
+            f"set {PIXEL_LIMIT} before cv2 is imported",
+        )
+    return DecodeError(f"too large: more than the {max_pixels} pixels allowed", LARGER)
+
+
 def _has_more(data: bytes) -> bool:
     """Whether there are frames or pages besides the first, in formats that say so in a header.
 
     What cameras attach to a JPEG does not count: mostly it is a preview or a brightness map.
     """
-    if data[:4] in TIFF:
-        with contextlib.suppress(struct.error):
-            second = {tag: value for tag, _, _, value in tiff_fields(data, 1)}
-            return bool(second) and not second.get(0xFE, 0) & 0b101  # thumbnails, masks
     name = format_of(data)
     return (
-        (name == "GIF" and len(_GIF_FRAME.findall(data)) > 1)
+        (name == "TIFF" and has_second_page(data))
+        or (name == "GIF" and count_frames(data, 2) > 1)
         or (name == "PNG" and b"acTL" in data[: data.find(b"IDAT")])
         or (name == "WebP" and data[12:16] == b"VP8X" and bool(data[20] & 2))
         or (name == "AVIF" and b"avis" in data[8 : data[3]])
@@ -293,10 +294,7 @@ def _has_more(data: bytes) -> bool:
 def _as_shown(image: np.ndarray, data: bytes) -> Image:
     """A picture in 8 bits and upright, where OpenCV leaves it otherwise."""
     if image.dtype != np.uint8:
-        image = _eight_bits(image)
-        if image.ndim == 2:
-            image = np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR), np.uint8)
-        return np.ascontiguousarray(image[..., :3])
+        return to_colours(to_eight_bits(image))
     if format_of(data) == "AVIF":
         return _turn_avif(image, data)
     if data.startswith((JPEG, _PNG, b"RIFF")) and _AS_LONG in data:
@@ -304,23 +302,8 @@ def _as_shown(image: np.ndarray, data: bytes) -> Image:
         lying, kinds, found = cv2.imdecodeWithMetadata(np.frombuffer(data, np.uint8), flags)
         exif = dict(zip(kinds, found, strict=True)).get(cv2.IMAGE_METADATA_EXIF)
         if exif is not None and (orientation := _orientation(_EXIF + exif.tobytes())):
-            return _upright(np.asarray(lying, np.uint8), orientation)
+            return turn_upright(np.asarray(lying, np.uint8), orientation)
     return image
-
-
-def _eight_bits(values: np.ndarray) -> Image:
-    """The 8 bits of floating point numbers or wide integers: as they are, or with 1 as white."""
-    kept: Image = np.clip(values := np.nan_to_num(values, nan=-1), 0, 255).astype(np.uint8)
-    if kept.max() > 1 and np.array_equal(kept, values):  # of a picture that had 8 bits
-        return kept
-    clipped = np.clip(values, 0, 1)
-    outside = np.count_nonzero(clipped != values)
-    if outside > (values.size // 2 if values.dtype.kind == "f" else 0):  # else highlights
-        raise DecodeError(
-            f"{outside} of its {values.size} values are not from 0 to 1, as black and white are",
-            "scale them, or save it with 8 or 16 bits a value",
-        )
-    return np.asarray(np.rint(clipped * 255), np.uint8)
 
 
 def _turn_avif(image: Image, data: bytes) -> Image:
@@ -397,28 +380,19 @@ def _decode_jpeg(data: bytes, header: JpegHeader, options: DecodeOptions) -> Pic
     image: Image = simplejpeg.decode_jpeg(
         data, "BGR", min_height=height // scale, min_width=width // scale, buffer=buffer
     )
-    return Picture(_upright(image, header.orientation, options.allocate), header.size)
-
-
-def _upright(image: Image, orientation: int, allocate: Allocate = new_image) -> Image:
-    if orientation >= 5:
-        image = np.asarray(cv2.transpose(image), np.uint8)
-    if orientation in _FLIPS:
-        target = allocate((image.shape[0], image.shape[1]))
-        image = np.asarray(cv2.flip(image, _FLIPS[orientation], target), np.uint8)
-    return image
+    return Picture(turn_upright(image, header.orientation, options.allocate), header.size)
 
 
 def read_header(data: bytes) -> JpegHeader | None:
     """Read a JPEG's header; None if it has no frame."""
     frame, exif = None, []
     try:
-        for marker, payload in _segments(data):
-            if marker == _SCAN:
+        for marker, payload in segments(data):
+            if marker == SCAN:
                 break
-            if marker in _FRAMES:
+            if marker in FRAMES:
                 frame = frame or struct.unpack_from(">xHHB", payload)
-            elif marker == _APP1 and payload.startswith(_EXIF[:4]):
+            elif marker == APP1 and payload.startswith(_EXIF[:4]):
                 exif.append(payload)
     except struct.error:
         return None
@@ -429,32 +403,6 @@ def read_header(data: bytes) -> JpegHeader | None:
     if components not in {1, 3} or len(exif) > 1:
         orientation = None
     return JpegHeader(height, width, components, orientation)
-
-
-def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Marker and payload of each segment up to the end of the picture."""
-    position = 2
-    while found := _MARKER.search(data, position):
-        marker, position = found[1][0], found.end()
-        if marker == _END:
-            return
-        if marker in _ALONE:
-            yield marker, b""
-        else:
-            (length,) = struct.unpack_from(">H", data, position)
-            yield marker, data[position + 2 : position + length]
-            position += max(length, 2)
-
-
-def tiff_fields(tiff: bytes, page: int = 0) -> Iterator[tuple[int, int, int, int]]:
-    """Tag, type, length and value of a directory's fields; a struct.error if it is cut."""
-    order, end = "<" if tiff.startswith(b"I") else ">", 4
-    for _ in range(page + 1):
-        (start,) = struct.unpack_from(f"{order}I", tiff, end)
-        (count,) = struct.unpack_from(f"{order}H", tiff, start)
-        end = start + 2 + 12 * count
-    for index in range(count if start else 0):
-        yield struct.unpack_from(f"{order}HHII", tiff, start + 2 + 12 * index)
 
 
 def _orientation(exif: bytes) -> int | None:
@@ -473,7 +421,7 @@ def _orientation(exif: bytes) -> int | None:
                 if kind == _LONG and value <= 8:  # in big endian, OpenCV takes the wrong half
                     short = value
                 known = short if 1 <= short <= 8 else 1
-                return None if tiff[:4] not in TIFF or before > tag else known
+                return None if tiff[:4] not in CLASSIC or before > tag else known
             if length > 4 and tag in {0x10E, 0x10F, 0x110} and value + length > len(tiff):
                 return None
             before = max(before, tag)

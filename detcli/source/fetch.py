@@ -30,15 +30,15 @@ from detcli.core.text import public_name
 from detcli.core.timing import POLL_S, RunningTime
 from detcli.source.decode import (
     DEFAULTS,
-    JPEG,
-    LARGER,
     DecodeOptions,
     format_of,
     load_bytes,
     read_header,
     too_slow,
 )
+from detcli.source.limits import LARGER
 from detcli.source.loading import Item
+from detcli.source.segments import JPEG
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse

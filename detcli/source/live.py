@@ -21,7 +21,7 @@ from detcli.core.opencv import cv2
 from detcli.core.record import Clip, Origin
 from detcli.core.text import public_name
 from detcli.core.timing import POLL_S
-from detcli.source.decode import check_size
+from detcli.source.limits import check_size
 from detcli.source.loading import Item, SourceProgress, failed
 from detcli.source.names import camera_number, check_address, is_camera
 from detcli.source.video import Reopen, frame_count, frame_size, open_address, retrieve

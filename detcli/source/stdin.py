@@ -14,9 +14,11 @@ from functools import partial
 
 from detcli.core.errors import DecodeError, InputError, SourceError, system_reason
 from detcli.core.record import Origin
-from detcli.source.decode import JPEG, TIFF, DecodeOptions, format_of, load_bytes, tiff_fields
+from detcli.source.decode import DecodeOptions, format_of, load_bytes
 from detcli.source.fetch import gather, stdin_chunks
 from detcli.source.loading import STDIN, Item, SourceProgress, failed
+from detcli.source.segments import JPEG
+from detcli.source.tiff import BIG, CLASSIC, tiff_fields
 
 # Markers by their second byte.
 _RESTARTS = frozenset({0x01, *range(0xD0, 0xD8)})  # with TEM; they have no length
@@ -217,7 +219,7 @@ def _read_index(segment: bytes, offset: int) -> set[tuple[int, int]]:
     lists them in an APP2 segment, with offsets relative to it.
     """
     index, base = segment[4:], offset + 4
-    if not segment.startswith(b"MPF\0") or index[:4] not in TIFF:
+    if not segment.startswith(b"MPF\0") or index[:4] not in CLASSIC:
         return set()
     entry = "<4xII" if index.startswith(b"I") else ">4xII"
     try:
@@ -266,7 +268,7 @@ def read_stdin(options: DecodeOptions, progress: SourceProgress) -> Iterator[Ite
             data = gather(chunks, options.max_bytes)
             again = data.startswith(OTHERS) and data.find(data[:HEAD], HEAD) > 0
             # A TIFF of a camera may hold others.
-            if again or (data[:4] not in TIFF and _NEXT.search(data, HEAD)):
+            if again or (data[:4] not in CLASSIC | BIG and _NEXT.search(data, HEAD)):
                 raise _several()
             yield Item(Origin(STDIN), partial(load_bytes, data, options))
     except OSError as error:

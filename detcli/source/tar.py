@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 from detcli.core.errors import DecodeError
-from detcli.source.decode import LARGER
+from detcli.source.limits import LARGER
 from detcli.source.names import is_media, is_video
 
 CHUNK = 1 << 20

@@ -19,8 +19,8 @@ from detcli.core.errors import DecodeError, InputError, PlaceError, SourceError
 from detcli.core.geometry import Image, Picture, Size
 from detcli.core.opencv import cv2
 from detcli.core.record import Clip, Origin
-from detcli.source.decode import check_size
 from detcli.source.fetch import http_part, require_unchanged, stamp_of, unreadable
+from detcli.source.limits import check_size
 from detcli.source.loading import Item, SourceProgress, failed
 from detcli.source.names import is_address
 

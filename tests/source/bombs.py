@@ -86,6 +86,7 @@ def _webps() -> Iterator[tuple[str, bytes]]:
 def _tiffs() -> Iterator[tuple[str, bytes]]:
     flood = zlib.compress(bytes(SIDE * SIDE // 8), 9)
     names = {"bits": 0x102, "samples": 0x115, "rows": 0x116, "wide": 0x142, "high": 0x143}
+    names |= {"photometric": 0x106, "planes": 0x11C}
 
     def tiff(width: int, height: int, *, big: bool = False, **changes: int) -> bytes:
         """The data begin at byte 2000."""
@@ -106,6 +107,11 @@ def _tiffs() -> Iterator[tuple[str, bytes]]:
     yield "rows.tiff", tiff(8, 8, rows=2**31)
     yield "samples.tiff", tiff(900, 1000, samples=65_535, bits=8)
     yield "deep.tiff", tiff(900, 1000, bits=65_535)
+    planes = {"bits": 32, "samples": 3, "photometric": 2, "planes": 2}
+    yield "whole.planes.tiff", tiff(SIDE, SIDE, **planes)
+    yield "tile.planes.tiff", tiff(8, 8, wide=32_768, high=32_768, **planes)
+    yield "rows.planes.tiff", tiff(8, 8, rows=2**31, **planes)
+    yield "whole.deep.big.tiff", tiff(SIDE, SIDE, big=True, bits=64)
 
 
 def _jpegs() -> Iterator[tuple[str, bytes]]:
@@ -149,6 +155,12 @@ def _plain() -> Iterator[tuple[str, bytes]]:
     yield "rle.bmp", b"BM" + bmp + bytes(8) + b"\xff\0" * 1000 + b"\0\1"
     down = struct.pack("<IIIIiiHH", 0, 0, 54, 40, 60_000, -60_000, 1, 24)
     yield "down.bmp", b"BM" + down + bytes(100)
+    fields = struct.pack("<IiiHHIIiiII", 40, 60_000, 60_000, 1, 32, 3, 0, 0, 0, 0, 0)
+    masks = struct.pack("<III", 0xFF, 0xFF00, 0xFF0000)
+    yield "whole.fields.bmp", b"BM" + struct.pack("<III", 0, 0, 66) + fields + masks + bytes(100)
+    for kind in "2356":
+        yield f"whole{kind}.pnm", f"P{kind} 60000 60000 1023\n".encode() + b"1 " * 2**22
+    yield "digits.pnm", b"P2 900 1000 1023 " + b"1" * 2**24
     for kind in "123456":
         yield f"plain{kind}.pnm", f"P{kind} 60000 60000 255\n".encode() + bytes(100)
     pam = "P7\n# WIDTH 1\n# HEIGHT 1\nWIDTH {}\nHEIGHT {}\nDEPTH {}\nMAXVAL 255\n{}ENDHDR\n"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.core.errors import DecodeError
-from detcli.source.decode import JPEG
+from detcli.source.segments import JPEG
 from detcli.source.stdin import Splitter
 
 SOI, EOI = b"\xff\xd8", b"\xff\xd9"

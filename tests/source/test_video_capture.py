@@ -13,7 +13,7 @@ import pytest
 
 from detcli.core.errors import DecodeError, SourceError
 from detcli.source import video as capture
-from detcli.source.decode import check_size
+from detcli.source.limits import check_size
 from detcli.source.live import open_camera
 from detcli.source.video import frame_size, open_address, open_file
 

@@ -1,0 +1,63 @@
+"""Which forms of which formats are read, and by what.
+
+OpenCV reads most. A form that it gets wrong is read by a reader of ours, or refused:
+
+| format     | OpenCV                         | here                      | refused            |
+| ---------- | ------------------------------ | ------------------------- | ------------------ |
+| PBM        | text and binary                |                           |                    |
+| PGM, PPM   | text: up to 255, 65535;        | other maximums            | above 65535        |
+|            | binary: 255 and 65535          |                           |                    |
+| PAM        |                                | grey, black and white,    | other types, and   |
+|            |                                | RGB, with alpha or not    | colours of no type |
+| BMP        | palettes, 24 bits, and 32 bits | 16 bits; bit fields of    | 2 bits, JPEG       |
+|            | without bit fields             | 16 and 32 bits            |                    |
+| Sun raster | 8, 24 and 32 bits              |                           | 1 bit              |
+| TIFF       | `FORMS` in tiff.py             | `FORMS` in tiff.py        | what is in no row  |
+
+Of the other formats (JPEG, PNG, WebP, GIF, AVIF, JPEG 2000, HDR, PFM) OpenCV reads or refuses every
+form rightly. A test makes each form with one library and compares it with another.
+"""
+
+import struct
+from collections.abc import Callable
+
+from detcli.core.errors import DecodeError
+from detcli.core.geometry import Image
+from detcli.source.bmp import read_bmp
+from detcli.source.limits import RESAVE
+from detcli.source.pnm import read_pnm
+from detcli.source.tiff import read_tiff
+
+Reader = Callable[[bytes, int], Image | None]
+"""Takes a file and the most pixels it may have; returns None if OpenCV reads its form rightly."""
+
+
+def _refuse_black_and_white(data: bytes, max_pixels: int) -> None:  # noqa: ARG001 - as the others
+    """Refuse a Sun raster of one bit a pixel, which OpenCV reads as a negative."""
+    header = data[:16].ljust(16, b"\0")
+    _, _, _, bits_per_pixel = struct.unpack(">4I", header)
+    if bits_per_pixel == 1:
+        raise DecodeError("a Sun raster of 1 bit a pixel, which is not read", RESAVE)
+
+
+READERS: dict[str, Reader] = {
+    "PNM": read_pnm,
+    "BMP": read_bmp,
+    "TIFF": read_tiff,
+    "a Sun raster": _refuse_black_and_white,
+}
+"""Readers by the name of their format; OpenCV reads the formats that are not here."""
+
+
+def read_odd_form(data: bytes, format_name: str, max_pixels: int) -> Image | None:
+    """Decode a form that OpenCV gets wrong to 8 bits in blue, green and red.
+
+    None means that OpenCV reads this form rightly.
+
+    Raises:
+        DecodeError: The form is not read, or the file is damaged or too large.
+    """
+    reader = READERS.get(format_name)
+    if reader is None:
+        return None
+    return reader(data, max_pixels)

@@ -1,0 +1,229 @@
+"""PNM and PAM whose maximum is not that of a byte or a word; the maximum is white.
+
+OpenCV takes binary samples as they are, whatever the maximum; of PAM it swaps red and blue.
+"""
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from detcli.core import frozen
+from detcli.core.errors import DecodeError
+from detcli.core.geometry import Image, Size
+from detcli.source.limits import FETCH_AGAIN, RESAVE, check_size, require_bytes
+
+MAX_HEADER_BYTES = 1 << 16
+LARGEST_MAXIMUM = 65535
+BLOCK_SAMPLES = 1 << 20
+"""How many samples are scaled at a time: an index array takes 8 bytes for each."""
+BLOCK_BYTES = 1 << 18
+"""How much text is taken at a time: a word takes some 40 bytes."""
+MOST_DIGITS = 9
+
+# A kind, width, height and maximum, with spaces and comments between them.
+_SEPARATOR = rb"(?:\s|#[^\n\r]*[\n\r])+"
+_HEADER = re.compile(rb"P([2356])" + 3 * (_SEPARATOR + rb"(\d{1,10})") + rb"\s")
+_COMMENT = re.compile(rb"#[^\n\r]*")
+_SPACE = re.compile(rb"\s")
+_NO_NUMBER = re.compile(rb"[^\d\s]")
+_TEXT_KINDS = frozenset({2, 3})
+_COLOUR_KINDS = frozenset({3, 6})
+
+SAMPLES_OF_TYPES = {
+    "BLACKANDWHITE": 1,
+    "BLACKANDWHITE_ALPHA": 2,
+    "GRAYSCALE": 1,
+    "GRAYSCALE_ALPHA": 2,
+    "RGB": 3,
+    "RGB_ALPHA": 4,
+}
+"""Samples of a pixel by the tuple type of a PAM."""
+
+
+@frozen
+class _PnmHeader:
+    size: Size
+    samples: int  # of a pixel
+    maximum: int  # what is white
+    start: int  # of the samples in the file
+    is_text: bool
+
+    @property
+    def count(self) -> int:
+        height, width = self.size
+        return height * width * self.samples
+
+
+def read_pnm(data: bytes, max_pixels: int) -> Image | None:
+    """Decode a PAM, or a PGM or PPM of any maximum; None if OpenCV reads its form rightly."""
+    if data[:2] in {b"P1", b"P4", b"PF", b"Pf"}:
+        return None
+    if data.startswith(b"P7"):
+        header = _pam_header(data)
+    else:
+        header = _pnm_header(data)
+        is_read_by_opencv = header.maximum in {255, 65535}
+        if header.is_text and header.maximum < 255:
+            is_read_by_opencv = True
+        if is_read_by_opencv:
+            return None
+    check_size(header.size, max_pixels)
+    if header.is_text:
+        samples = _text_samples(data, header)
+    else:
+        samples = _binary_samples(data, header)
+    return _as_colours(samples, header)
+
+
+def _damaged(reason: str) -> DecodeError:
+    return DecodeError(f"a damaged PNM: {reason}", FETCH_AGAIN)
+
+
+def _check(header: _PnmHeader) -> _PnmHeader:
+    if not 0 < header.maximum <= LARGEST_MAXIMUM:
+        raise _damaged(f"its maximum is {header.maximum}, and 1 to {LARGEST_MAXIMUM} are possible")
+    if 0 in header.size:
+        raise _damaged("it has no pixels")
+    return header
+
+
+def _pnm_header(data: bytes) -> _PnmHeader:
+    match = _HEADER.match(data, 0, MAX_HEADER_BYTES)
+    if match is None:
+        raise _damaged("its header has no size and maximum")
+    kind, width, height, maximum = (int(number) for number in match.groups())
+    header = _PnmHeader(
+        size=(height, width),
+        samples=3 if kind in _COLOUR_KINDS else 1,
+        maximum=maximum,
+        start=match.end(),
+        is_text=kind in _TEXT_KINDS,
+    )
+    return _check(header)
+
+
+def _pam_header(data: bytes) -> _PnmHeader:
+    """The lines of a PAM up to ENDHDR."""
+    fields: dict[str, str] = {}
+    start = data.find(b"\n") + 1
+    while True:
+        end = data.find(b"\n", start, MAX_HEADER_BYTES)
+        if start == 0 or end < 0:
+            raise _damaged("its header has no end")
+        line = data[start:end].decode("latin-1").strip()
+        start = end + 1
+        if line == "ENDHDR":
+            break
+        if line and not line.startswith("#"):
+            name, _, value = line.partition(" ")
+            fields[name] = f"{fields.get(name, '')} {value}".strip()
+    numbers = {}
+    for name in ("WIDTH", "HEIGHT", "DEPTH", "MAXVAL"):
+        text = fields.get(name, "")
+        if not re.fullmatch("[0-9]{1,10}", text):
+            raise _damaged(f"its header has no {name}")
+        numbers[name] = int(text)
+    _check_type(fields.get("TUPLTYPE", ""), numbers["DEPTH"])
+    header = _PnmHeader(
+        size=(numbers["HEIGHT"], numbers["WIDTH"]),
+        samples=numbers["DEPTH"],
+        maximum=numbers["MAXVAL"],
+        start=start,
+        is_text=False,
+    )
+    return _check(header)
+
+
+def _check_type(tuple_type: str, depth: int) -> None:
+    """Refuse samples of which nothing says what they are."""
+    if not tuple_type and depth in {1, 2}:  # grey, and alpha
+        return
+    if not tuple_type:
+        raise DecodeError(
+            f"a PAM of {depth} samples a pixel without a tuple type: nothing says which is red",
+            "add the line TUPLTYPE RGB or TUPLTYPE RGB_ALPHA to its header",
+        )
+    if SAMPLES_OF_TYPES.get(tuple_type) != depth:
+        raise DecodeError(
+            f"a PAM of the tuple type {tuple_type[:40]} with {depth} samples a pixel, "
+            "which is not read",
+            RESAVE,
+        )
+
+
+def _binary_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
+    sample_type = np.dtype(np.uint8 if header.maximum < 256 else ">u2")
+    require_bytes(data, header.start + header.count * sample_type.itemsize, "PNM")
+    return np.frombuffer(data, sample_type, header.count, header.start)
+
+
+def _text_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
+    """Numbers in decimal, with spaces between them."""
+    # The shortest text has a digit and a space for each.
+    require_bytes(data, header.start + 2 * header.count - 1, "PNM")
+    samples = np.empty(header.count, np.uint16)
+    filled = 0
+    for numbers in _numbers(data[header.start :]):
+        taken = numbers[: header.count - filled]
+        if taken.size and taken.max() > header.maximum:
+            raise _above(taken.max(), header.maximum)
+        samples[filled : filled + taken.size] = taken
+        filled += taken.size
+        if filled == header.count:
+            return samples
+    raise _damaged(f"{header.count - filled} of its {header.count} numbers are missing")
+
+
+def _numbers(text: bytes) -> Iterator[np.ndarray]:
+    """The numbers of a text, in blocks."""
+    if b"#" in text:
+        text = _COMMENT.sub(b" ", text)
+    start = 0
+    while start < len(text):
+        space = _SPACE.search(text, start + BLOCK_BYTES)
+        end = space.end() if space else len(text)
+        block = text[start:end]
+        start = end
+        if _NO_NUMBER.search(block):
+            raise _damaged("there is something else between its numbers")
+        words = block.split()
+        if any(len(word) > MOST_DIGITS for word in words):
+            raise _damaged(f"a number has more than {MOST_DIGITS} digits")
+        yield np.array(words, dtype=f"S{MOST_DIGITS}").astype(np.int64)
+
+
+def _above(sample: int, maximum: int) -> DecodeError:
+    return DecodeError(
+        f"a damaged PNM: a sample is {sample}, above its maximum of {maximum}",
+        "write the maximum of the samples into its header, or fetch it again",
+    )
+
+
+def _as_colours(samples: np.ndarray, header: _PnmHeader) -> Image:
+    """Samples as bytes in blue, green and red, without alpha."""
+    height, width = header.size
+    pixels = samples.reshape(height, width, header.samples)
+    bytes_of = _bytes_of_samples(header.maximum)
+    if header.samples >= 3:
+        order = [2, 1, 0]
+    else:
+        order = [0, 0, 0]
+    image: Image = np.empty((height, width, 3), np.uint8)
+    rows_of_a_block = max(1, BLOCK_SAMPLES // (width * header.samples))
+    for top in range(0, height, rows_of_a_block):
+        rows = pixels[top : top + rows_of_a_block]
+        highest = int(rows.max())
+        if highest > header.maximum:
+            raise _above(highest, header.maximum)
+        scaled = bytes_of[rows]
+        image[top : top + rows_of_a_block] = scaled[..., order]
+    return image
+
+
+def _bytes_of_samples(maximum: int) -> np.ndarray:
+    """The byte of each sample from 0 to the maximum, which is white."""
+    samples = np.arange(maximum + 1)
+    if maximum == LARGEST_MAXIMUM:
+        return (samples >> 8).astype(np.uint8)  # as OpenCV has them in other formats
+    return ((samples * 255 + maximum // 2) // maximum).astype(np.uint8)

@@ -1,0 +1,40 @@
+"""The segments of a JPEG."""
+
+import re
+import struct
+from collections.abc import Iterator
+
+JPEG = b"\xff\xd8\xff"
+
+_MARKER = re.compile(rb"\xff([^\x00\xff])")
+_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # TEM, RST0-7 and SOI have no length
+FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG and DAC
+SCAN, END, APP1 = 0xDA, 0xD9, 0xE1
+SCAN_MARKER, END_MARKER = b"\xff\xda", b"\xff\xd9"
+
+
+def segments(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Marker and payload of each segment up to the end of the picture, which is the last one.
+
+    Raises:
+        struct.error: The file is cut in the length of a segment.
+    """
+    position = 2
+    while found := _MARKER.search(data, position):
+        marker, position = found[1][0], found.end()
+        if marker in _ALONE or marker == END:
+            yield marker, b""
+        else:
+            (length,) = struct.unpack_from(">H", data, position)
+            yield marker, data[position + 2 : position + length]
+            position += max(length, 2)
+        if marker == END:
+            return
+
+
+def has_end(data: bytes) -> bool:
+    """Whether a JPEG reaches as far as its end."""
+    try:
+        return any(marker == END for marker, _ in segments(data))
+    except struct.error:
+        return False

@@ -1,0 +1,536 @@
+"""TIFF: its fields, its forms, and how OpenCV is made to read each rightly.
+
+OpenCV has two ways. For colours it asks libtiff, which gives 8 bits and knows every photometric
+interpretation, but multiplies colours by an alpha that is stored apart from them. Values of 16 bits
+and more it takes as they are stored, but of separate planes only the first. So a file is read in
+one of the ways of `TiffWay`, if need be with some of its fields changed in memory.
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import NamedTuple
+
+import numpy as np
+
+from detcli.core import frozen
+from detcli.core.errors import DecodeError
+from detcli.core.geometry import Image, Size
+from detcli.core.opencv import cv2
+from detcli.source.limits import RESAVE, check_size
+from detcli.source.values import to_colours, to_eight_bits, turn_upright
+
+CLASSIC = frozenset({b"II*\0", b"MM\0*"})
+BIG = frozenset({b"II+\0", b"MM\0+"})
+
+MOST_FIELDS = 4096
+"""Of a directory; writers make some dozens."""
+
+MOST_TILE_PIXELS = 1 << 20
+"""Of a tile that is larger than the picture."""
+
+MOST_PARTS = 1 << 20
+"""Strips or tiles of a picture whose planes are read one by one."""
+
+# The tags of fields.
+_NEW_SUBFILE_TYPE, _THUMBNAIL_OR_MASK = 254, 0b101
+_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
+_STRIP_OFFSETS, _SAMPLES, _STRIP_BYTES, _PLANAR = 273, 277, 279, 284
+_TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_BYTES = 322, 323, 324, 325
+_ROWS_OF_STRIP, _PREDICTOR, _EXTRA_SAMPLES, _SAMPLE_FORMAT = 278, 317, 338, 339
+_FILL_ORDER, _ORIENTATION = 266, 274
+_PARTS = (_STRIP_OFFSETS, _STRIP_BYTES, _TILE_OFFSETS, _TILE_BYTES)
+_SAME_IN_PLANES = (
+    _WIDTH,
+    _HEIGHT,
+    _COMPRESSION,
+    _FILL_ORDER,
+    _ORIENTATION,
+    _ROWS_OF_STRIP,
+    _PREDICTOR,
+    _TILE_WIDTH,
+    _TILE_HEIGHT,
+)
+
+_MIN_IS_WHITE, _MIN_IS_BLACK, _RGB, _PALETTE, _CMYK, _YCBCR, _LAB = 0, 1, 2, 3, 5, 6, 8
+_GREY = frozenset({_MIN_IS_WHITE, _MIN_IS_BLACK})
+_UNSIGNED, _SIGNED, _FLOAT, _UNDEFINED = 1, 2, 3, 4
+_ASSOCIATED_ALPHA = 1  # colours are multiplied by it already, so that libtiff leaves them
+_TURNED = range(2, 9)  # orientations
+
+# None, LZW, JPEG, both numbers of Deflate, PackBits.
+_COMPRESSIONS = frozenset({1, 5, 7, 8, 32946, 32773})
+_FAX = frozenset({2, 3, 4, 32771})  # for 1 bit a pixel alone
+
+# Bytes of a value by its type: BYTE, SHORT, LONG, LONG8.
+_VALUE_FORMATS = {1: "B", 3: "H", 4: "I", 16: "Q"}
+
+
+class TiffWay(Enum):
+    """How OpenCV is asked for a picture."""
+
+    COLOURS = auto()  # as colours
+    COLOURS_AS_STORED = auto()  # as colours, and as if they were multiplied by alpha already
+    VALUES = auto()  # as the values that are stored
+    LAB = auto()  # as if lightness and two colour axes were red, green and blue
+    FIRST_PLANE = auto()  # the first plane as grey, without the others
+    THREE_PLANES = auto()  # each of three planes as grey
+
+
+class TiffForm(NamedTuple):
+    """What tells one form of TIFF from another."""
+
+    photometric: int
+    bits: int  # of a sample
+    sample_format: int
+    samples: int  # of a pixel
+    has_planes: bool  # each sample in a plane of its own
+    has_cut_tiles: bool  # tiles reach beyond the right edge
+    compression: int
+
+
+@frozen
+class TiffFormRow:
+    """Forms that are read in one way."""
+
+    name: str
+    way: TiffWay
+    photometrics: frozenset[int]
+    bits: frozenset[int]
+    samples: range
+    sample_formats: frozenset[int] = frozenset({_UNSIGNED, _UNDEFINED})
+    has_planes: bool | None = None  # None for either
+    has_cut_tiles: bool | None = None
+    compressions: frozenset[int] = _COMPRESSIONS
+
+    def fits(self, form: TiffForm) -> bool:
+        """Whether a form is one of these."""
+        return (
+            form.photometric in self.photometrics
+            and form.bits in self.bits
+            and form.samples in self.samples
+            and form.sample_format in self.sample_formats
+            and self.has_planes in {None, form.has_planes}
+            and self.has_cut_tiles in {None, form.has_cut_tiles}
+            and form.compression in self.compressions
+        )
+
+
+_ONE = range(1, 2)
+_WIDE = frozenset({32, 64})
+_NUMBERS = frozenset({_UNSIGNED, _SIGNED, _FLOAT})
+
+FORMS = (
+    TiffFormRow(
+        name="black and white",
+        way=TiffWay.COLOURS,
+        photometrics=_GREY,
+        bits=frozenset({1}),
+        samples=_ONE,
+        compressions=_COMPRESSIONS | _FAX,
+    ),
+    TiffFormRow(
+        name="grey",
+        way=TiffWay.COLOURS,
+        photometrics=_GREY,
+        bits=frozenset({8}),
+        samples=_ONE,
+    ),
+    TiffFormRow(
+        name="grey of 16 bits",
+        way=TiffWay.COLOURS,
+        photometrics=_GREY,
+        bits=frozenset({16}),
+        samples=_ONE,
+        has_cut_tiles=False,
+    ),
+    TiffFormRow(
+        name="grey of 16 bits, of which libtiff misreads cut tiles",
+        way=TiffWay.VALUES,
+        photometrics=_GREY,
+        bits=frozenset({16}),
+        samples=_ONE,
+        has_cut_tiles=True,
+    ),
+    TiffFormRow(
+        name="grey with alpha or more",
+        way=TiffWay.COLOURS,
+        photometrics=_GREY,
+        bits=frozenset({8, 16}),
+        samples=range(2, 5),
+        has_planes=False,
+        has_cut_tiles=False,
+    ),
+    TiffFormRow(
+        name="grey with alpha or more in planes",
+        way=TiffWay.FIRST_PLANE,
+        photometrics=_GREY,
+        bits=frozenset({8, 16}),
+        samples=range(2, 5),
+        has_planes=True,
+    ),
+    TiffFormRow(
+        name="the same of wide integers or floating point numbers",
+        way=TiffWay.FIRST_PLANE,
+        photometrics=_GREY,
+        bits=_WIDE,
+        samples=range(2, 5),
+        sample_formats=_NUMBERS,
+        has_planes=True,
+    ),
+    TiffFormRow(
+        name="colours",
+        way=TiffWay.COLOURS,
+        photometrics=frozenset({_RGB}),
+        bits=frozenset({8, 16}),
+        samples=range(3, 4),
+    ),
+    TiffFormRow(
+        name="colours with alpha",
+        way=TiffWay.COLOURS_AS_STORED,
+        photometrics=frozenset({_RGB}),
+        bits=frozenset({8, 16}),
+        samples=range(4, 5),
+    ),
+    TiffFormRow(
+        name="grey of wide integers or floating point numbers",
+        way=TiffWay.VALUES,
+        photometrics=_GREY,
+        bits=_WIDE,
+        samples=_ONE,
+        sample_formats=_NUMBERS,
+    ),
+    TiffFormRow(
+        name="colours of wide integers or floating point numbers, with alpha or without",
+        way=TiffWay.VALUES,
+        photometrics=frozenset({_RGB}),
+        bits=_WIDE,
+        samples=range(3, 5),
+        sample_formats=_NUMBERS,
+        has_planes=False,
+    ),
+    TiffFormRow(
+        name="the same in planes",
+        way=TiffWay.THREE_PLANES,
+        photometrics=frozenset({_RGB}),
+        bits=_WIDE,
+        samples=range(3, 5),
+        sample_formats=_NUMBERS,
+        has_planes=True,
+    ),
+    TiffFormRow(
+        name="a palette",
+        way=TiffWay.COLOURS,
+        photometrics=frozenset({_PALETTE}),
+        bits=frozenset({8}),
+        samples=_ONE,
+    ),
+    TiffFormRow(
+        name="CMYK",
+        way=TiffWay.COLOURS,
+        photometrics=frozenset({_CMYK}),
+        bits=frozenset({8}),
+        samples=range(4, 5),
+    ),
+    TiffFormRow(
+        name="YCbCr",
+        way=TiffWay.COLOURS,
+        photometrics=frozenset({_YCBCR}),
+        bits=frozenset({8}),
+        samples=range(3, 4),
+    ),
+    TiffFormRow(
+        name="CIE L*a*b*, for which libtiff takes another white than writers",
+        way=TiffWay.LAB,
+        photometrics=frozenset({_LAB}),
+        bits=frozenset({8}),
+        samples=range(3, 4),
+    ),
+)
+"""What is read, and how; what is in no row is refused."""
+
+
+def tiff_fields(tiff: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Tag, type, length and value of the fields in metadata; a struct.error if they are cut."""
+    order = "<" if tiff.startswith(b"I") else ">"
+    (start,) = struct.unpack_from(f"{order}I", tiff, 4)
+    (count,) = struct.unpack_from(f"{order}H", tiff, start)
+    for index in range(count if start else 0):
+        yield struct.unpack_from(f"{order}HHII", tiff, start + 2 + 12 * index)
+
+
+class _Layout(NamedTuple):
+    """How the numbers of a directory are written, in a classic TIFF or a BigTIFF."""
+
+    order: str  # < or >, as in `struct`
+    offset: str  # the format of a place in the file
+    count_format: str  # of the number of fields
+    first_place: int  # where the place of the first directory is
+    field: str
+    field_bytes: int
+
+    @classmethod
+    def of(cls, tiff: bytes) -> "_Layout":
+        order = "<" if tiff.startswith(b"I") else ">"
+        if tiff[:4] in BIG:
+            return cls(order, "Q", "Q", 8, f"{order}HHQQ", 20)
+        return cls(order, "I", "H", 4, f"{order}HHII", 12)
+
+
+class Directory:
+    """The fields of a page; none if there is no such page.
+
+    Raises:
+        DecodeError: It is cut, or has more fields than any writer makes.
+    """
+
+    def __init__(self, data: bytes, page: int = 0) -> None:
+        self.data = data
+        self.layout = _Layout.of(data)
+        self.fields: dict[int, tuple[int, int, int]] = {}  # type, length, and where the value is
+        try:
+            self._read(page)
+        except (struct.error, OverflowError):  # an offset beyond any file
+            raise damaged_tiff() from None
+
+    def _read(self, page: int) -> None:
+        layout = self.layout
+        start = self._unpack(layout.offset, layout.first_place)
+        for _ in range(page):
+            if start == 0:
+                return
+            count = self._unpack(layout.count_format, start)
+            next_place = start + struct.calcsize(layout.count_format) + count * layout.field_bytes
+            start = self._unpack(layout.offset, next_place)
+        if start == 0:
+            return
+        count = self._unpack(layout.count_format, start)
+        if count > MOST_FIELDS:
+            raise DecodeError(f"a TIFF with {count} fields, more than any writer makes", RESAVE)
+        first_field = start + struct.calcsize(layout.count_format)
+        for index in range(count):
+            self._read_field(first_field + index * layout.field_bytes)
+
+    def _read_field(self, place: int) -> None:
+        layout = self.layout
+        tag, kind, length, value = struct.unpack_from(layout.field, self.data, place)
+        inline_bytes = struct.calcsize(layout.offset)
+        value_bytes = length * struct.calcsize(_VALUE_FORMATS.get(kind, "B"))
+        if value_bytes > inline_bytes:
+            value_place = value
+        else:
+            value_place = place + layout.field_bytes - inline_bytes
+        self.fields.setdefault(tag, (kind, length, value_place))  # libtiff takes the first
+
+    def _unpack(self, number: str, place: int) -> int:
+        values: tuple[int] = struct.unpack_from(self.layout.order + number, self.data, place)
+        return values[0]
+
+    def values(self, tag: int, most: int) -> tuple[int, ...]:
+        """The integers of a field, at most so many; none if it has no such field."""
+        if tag not in self.fields:
+            return ()
+        kind, length, place = self.fields[tag]
+        if kind not in _VALUE_FORMATS:
+            raise damaged_tiff()
+        form = f"{self.layout.order}{min(length, most)}{_VALUE_FORMATS[kind]}"
+        try:
+            return struct.unpack_from(form, self.data, place)
+        except (struct.error, OverflowError):  # an offset beyond any file
+            raise damaged_tiff() from None
+
+    def value(self, tag: int, default: int) -> int:
+        """The first integer of a field."""
+        values = self.values(tag, 1)
+        return values[0] if values else default
+
+    @property
+    def size(self) -> Size:
+        return (self.value(_HEIGHT, 0), self.value(_WIDTH, 0))
+
+
+def has_second_page(data: bytes) -> bool:
+    """Whether there is a page behind the first; thumbnails and masks are none."""
+    try:
+        directory = Directory(data, page=1)
+        kind = directory.value(_NEW_SUBFILE_TYPE, 0)
+    except DecodeError:  # cut
+        return False
+    return bool(directory.fields) and not kind & _THUMBNAIL_OR_MASK
+
+
+def read_tiff(data: bytes, max_pixels: int) -> Image | None:
+    """Decode a form that OpenCV gets wrong by itself; None if it reads the form rightly.
+
+    Raises:
+        DecodeError: The form is in no row of `FORMS`, or the file is damaged or too large.
+    """
+    directory = Directory(data)
+    form = form_of(directory)
+    check_size(directory.size, max_pixels)
+    _check_tiles(directory)
+    way = _way_of(form)
+    orientation = directory.value(_ORIENTATION, 1)
+    is_tiled = _TILE_WIDTH in directory.fields
+    if is_tiled and orientation in _TURNED:  # libtiff would mirror each tile by itself
+        lying = Directory(_with_value(directory, _ORIENTATION, 1))
+        return turn_upright(_read(lying, form, way), orientation)
+    if way is TiffWay.COLOURS:
+        return None
+    return _read(directory, form, way)
+
+
+def _read(directory: Directory, form: TiffForm, way: TiffWay) -> Image:
+    """The picture in blue, green and red, as OpenCV turns it."""
+    if way is TiffWay.COLOURS:
+        return np.asarray(_decode(directory.data, cv2.IMREAD_COLOR), np.uint8)
+    if way is TiffWay.COLOURS_AS_STORED:
+        as_stored = _with_value(directory, _EXTRA_SAMPLES, _ASSOCIATED_ALPHA)
+        return np.asarray(_decode(as_stored, cv2.IMREAD_COLOR), np.uint8)
+    if way is TiffWay.LAB:
+        return _colours_of_lab(
+            _decode(_with_value(directory, _PHOTOMETRIC, _RGB), cv2.IMREAD_COLOR)
+        )
+    if way is TiffWay.VALUES:
+        values = _decode(directory.data, cv2.IMREAD_UNCHANGED)
+    elif way is TiffWay.FIRST_PLANE:
+        values = _decode(_plane(directory, 0), cv2.IMREAD_UNCHANGED)
+    else:
+        planes = []
+        for plane in (2, 1, 0):  # blue, green, red
+            planes.append(_decode(_plane(directory, plane), cv2.IMREAD_UNCHANGED))
+        values = np.dstack(planes)
+    return _as_colours(values, is_negative=form.photometric == _MIN_IS_WHITE)
+
+
+def form_of(directory: Directory) -> TiffForm:
+    """The form of a picture.
+
+    Raises:
+        DecodeError: Its samples differ in their kind, or fields are missing.
+    """
+    samples = directory.value(_SAMPLES, 1)
+    bits = set(directory.values(_BITS, min(samples, MOST_FIELDS))) or {1}
+    sample_formats = set(directory.values(_SAMPLE_FORMAT, min(samples, MOST_FIELDS))) or {_UNSIGNED}
+    photometrics = directory.values(_PHOTOMETRIC, 1)
+    if not photometrics:
+        raise damaged_tiff()
+    if len(bits) > 1 or len(sample_formats) > 1:
+        raise DecodeError("a TIFF whose samples differ in their bits, which is not read", RESAVE)
+    _, width = directory.size
+    tile_width = directory.value(_TILE_WIDTH, 0)
+    return TiffForm(
+        photometric=photometrics[0],
+        bits=bits.pop(),
+        sample_format=sample_formats.pop(),
+        samples=samples,
+        has_planes=samples > 1 and directory.value(_PLANAR, 1) == 2,
+        has_cut_tiles=tile_width > 0 and width % tile_width > 0,
+        compression=directory.value(_COMPRESSION, 1),
+    )
+
+
+def damaged_tiff() -> DecodeError:
+    """The error of a file that OpenCV does not decode."""
+    return DecodeError("a damaged TIFF, or one of a kind that OpenCV cannot read", RESAVE)
+
+
+def _way_of(form: TiffForm) -> TiffWay:
+    for row in FORMS:
+        if row.fits(form):
+            return row.way
+    number = {_SIGNED: " signed", _FLOAT: " floating point"}.get(form.sample_format, "")
+    layout = " in separate planes" if form.has_planes else ""
+    raise DecodeError(
+        f"a TIFF of a form that is not read: {form.samples}{number} samples of {form.bits} bits a "
+        f"pixel{layout}, photometric interpretation {form.photometric}, "
+        f"compression {form.compression}",
+        "save it as PNG, or as TIFF with 8 or 16 bits a value in grey or RGB",
+    )
+
+
+def _check_tiles(directory: Directory) -> None:
+    """Refuse a tile that is much larger than the picture."""
+    height, width = directory.size
+    tile_pixels = directory.value(_TILE_WIDTH, 0) * directory.value(_TILE_HEIGHT, 0)
+    if tile_pixels > max(MOST_TILE_PIXELS, 4 * height * width):
+        raise DecodeError(f"a TIFF with tiles of {tile_pixels} pixels, larger than itself", RESAVE)
+
+
+def _decode(data: bytes, flags: int) -> np.ndarray:
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+    if image is None:
+        raise damaged_tiff()
+    return np.asarray(image)
+
+
+def _with_value(directory: Directory, tag: int, value: int) -> bytes:
+    """The file with another first value of a field; unchanged if it has no such field."""
+    if not directory.values(tag, 1):
+        return directory.data
+    kind, _, place = directory.fields[tag]
+    changed = bytearray(directory.data)
+    struct.pack_into(directory.layout.order + _VALUE_FORMATS[kind], changed, place, value)
+    return bytes(changed)
+
+
+def _plane(directory: Directory, plane: int) -> bytes:
+    """The file with another directory, which has one plane alone, as grey."""
+    fields = {
+        _BITS: directory.values(_BITS, 1),
+        _PHOTOMETRIC: (_MIN_IS_BLACK,),
+        _SAMPLES: (1,),
+        _PLANAR: (1,),
+        _SAMPLE_FORMAT: (directory.value(_SAMPLE_FORMAT, _UNSIGNED),),
+    }
+    for tag in _SAME_IN_PLANES:
+        if tag in directory.fields:
+            fields[tag] = directory.values(tag, 1)
+    samples = directory.value(_SAMPLES, 1)
+    for tag in _PARTS:
+        if tag in directory.fields:
+            places = directory.values(tag, MOST_PARTS)
+            count = len(places) // samples
+            fields[tag] = places[plane * count : (plane + 1) * count]
+    return _with_fields(directory, fields)
+
+
+def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> bytes:
+    """The file with a directory at its end that has these fields instead."""
+    layout = directory.layout
+    value_format = layout.offset  # all as LONG or LONG8
+    value_type = 16 if value_format == "Q" else 4
+    file = bytearray(directory.data)
+    file += bytes(-len(file) % 16)
+    entries = []
+    for tag, values in sorted(fields.items()):
+        packed = struct.pack(f"{layout.order}{len(values)}{value_format}", *values)
+        place_or_value = packed
+        if len(values) != 1:
+            place_or_value = struct.pack(layout.order + value_format, len(file))
+            file += packed
+        entry = struct.pack(layout.field[:-1], tag, value_type, len(values))
+        entries.append(entry + place_or_value)
+    start = struct.pack(layout.order + layout.offset, len(file))
+    file[layout.first_place : layout.first_place + len(start)] = start
+    file += struct.pack(layout.order + layout.count_format, len(entries))
+    file += b"".join(entries)
+    file += bytes(struct.calcsize(layout.offset))  # no further directory
+    return bytes(file)
+
+
+def _colours_of_lab(image: np.ndarray) -> Image:
+    """Colours of lightness and two axes with a sign, which come in the order b, a, L."""
+    lab = np.ascontiguousarray(image[..., ::-1])
+    lab[..., 1:] += np.uint8(128)  # OpenCV has no sign there
+    return np.asarray(cv2.cvtColor(lab, cv2.COLOR_Lab2BGR), np.uint8)
+
+
+def _as_colours(values: np.ndarray, *, is_negative: bool) -> Image:
+    """Values in 8 bits, in blue, green and red; in a negative 0 is white."""
+    if values.dtype == np.uint16:
+        values = (values >> 8).astype(np.uint8)
+    image = to_eight_bits(values)
+    if is_negative:
+        image = np.asarray(255 - image, np.uint8)
+    return to_colours(image)

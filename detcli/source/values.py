@@ -1,0 +1,46 @@
+"""From the values that a file holds to bytes in blue, green and red, upright."""
+
+import numpy as np
+
+from detcli.core.errors import DecodeError
+from detcli.core.geometry import Allocate, Image, new_image
+from detcli.core.opencv import cv2
+
+# EXIF orientation -> code of cv2.flip; from 5 on, the picture is transposed first.
+_FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
+
+
+def to_eight_bits(values: np.ndarray) -> Image:
+    """The 8 bits of floating point numbers or wide integers: as they are, or with 1 as white."""
+    if values.dtype == np.uint8:
+        return values
+    values = np.nan_to_num(values, nan=-1)
+    kept: Image = np.clip(values, 0, 255).astype(np.uint8)
+    if kept.max() > 1 and np.array_equal(kept, values):  # of a picture that had 8 bits
+        return kept
+    clipped = np.clip(values, 0, 1)
+    outside = np.count_nonzero(clipped != values)
+    allowed = values.size // 2 if values.dtype.kind == "f" else 0  # highlights
+    if outside > allowed:
+        raise DecodeError(
+            f"{outside} of its {values.size} values are not from 0 to 1, as black and white are",
+            "scale them, or save it with 8 or 16 bits a value",
+        )
+    return np.asarray(np.rint(clipped * 255), np.uint8)
+
+
+def to_colours(image: Image) -> Image:
+    """Grey (H, W), or colours with alpha or without (H, W, 3 or 4), in blue, green and red."""
+    if image.ndim == 2:
+        image = np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR), np.uint8)
+    return np.ascontiguousarray(image[..., :3])
+
+
+def turn_upright(image: Image, orientation: int, allocate: Allocate = new_image) -> Image:
+    """Turn and mirror a picture as its orientation in EXIF or TIFF says."""
+    if orientation >= 5:
+        image = np.asarray(cv2.transpose(image), np.uint8)
+    if orientation in _FLIPS:
+        target = allocate((image.shape[0], image.shape[1]))
+        image = np.asarray(cv2.flip(image, _FLIPS[orientation], target), np.uint8)
+    return image
