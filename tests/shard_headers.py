@@ -11,7 +11,13 @@ def header(size=0, **changes):
         "format": "jsonl",
         "shard_size": size,
         "settings": settings | changes,
-        "inputs": {"start_s": 0.0, "end_s": None, "max_pixels": 100, "strict": False},
+        "inputs": {
+            "start_s": 0.0,
+            "end_s": None,
+            "max_pixels": 100,
+            "strict": False,
+            "lenient": False,
+        },
     }
 
 

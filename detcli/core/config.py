@@ -148,6 +148,12 @@ class Inputs:
     strict: bool = option(
         False, "--strict", "Make a damaged picture an error, even if it can be decoded."
     )
+    lenient: bool = option(
+        False,
+        "--lenient",
+        "Take what can be decoded of a JPEG without its last bytes, with a warning.",
+        excludes={"strict": ("--strict and --lenient are mutually exclusive", "leave one out")},
+    )
     fast_decode: bool = option(
         False,
         "--fast-decode",

@@ -8,7 +8,7 @@ fetch.py               bytes from files, pipes and the network, ahead of their t
 decode.py              bytes to pixels
 forms.py               which forms of which formats OpenCV reads, and which are read here
 tiff.py, pnm.py, bmp.py   those that are read here
-segments.py            the segments of a JPEG
+segments.py, cut_jpeg.py  the segments of a JPEG; how much is there of one without its end
 gif.py                 how many frames a GIF has
 values.py, limits.py   numbers to bytes; how large a picture may be
 stdin.py               a picture or a stream of JPEGs on standard input

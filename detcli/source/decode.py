@@ -21,6 +21,7 @@ from detcli.core.errors import DecodeError, SourceError, loading
 from detcli.core.geometry import Allocate, Image, Letterbox, Picture, Size, new_image
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
 from detcli.core.text import count
+from detcli.source.cut_jpeg import check_cut, describe_cut
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
 from detcli.source.limits import LARGER, RESAVE, check_size
@@ -31,6 +32,7 @@ from detcli.source.segments import (
     JPEG,
     SCAN,
     SCAN_MARKER,
+    has_end,
     segments,
 )
 from detcli.source.tiff import BIG, CLASSIC, damaged_tiff, has_second_page, tiff_fields
@@ -133,6 +135,8 @@ def load_bytes(data: bytes, options: DecodeOptions = DEFAULTS) -> Picture:
     check_png(data, options.inputs.max_pixels)
     check_tiles(data)
     check_scans(data)
+    if options.inputs.lenient and header is not None and not has_end(data):
+        return _decode_cut_jpeg(data, options.inputs.max_pixels)
     damage = ""
     if header is not None:
         try:
@@ -184,7 +188,7 @@ def _not_a_picture(data: bytes) -> DecodeError:
     elif data.startswith(JPEG) and data.rfind(END_MARKER) <= data.rfind(SCAN_MARKER):
         return DecodeError(
             "a damaged JPEG: cut off, its end is missing",
-            "fetch it again",
+            "fetch it again, or take what is there with --lenient",
         )
     elif name := format_of(data):
         other = name == "AVIF" and not re.search(rb"avi[fs]", data[8:64])
@@ -258,6 +262,13 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
     check_size((image.shape[0], image.shape[1]), max_pixels)
     shown = _as_shown(image, data)
     return replace(Picture.whole(shown), is_plain=shown is image)
+
+
+def _decode_cut_jpeg(data: bytes, max_pixels: int) -> Picture:
+    """Decode what is there of a JPEG without its end, with a warning that says how much it is."""
+    check_cut(data)
+    picture = _decode_by_opencv(data + END_MARKER, max_pixels)
+    return replace(picture, is_plain=False, warnings=(describe_cut(data),))
 
 
 def _refused_by_opencv(error: "cv2.error", max_pixels: int) -> DecodeError:

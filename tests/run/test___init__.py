@@ -5,7 +5,7 @@ from detcli.core.options import rows
 from detcli.core.record import SettingsJson
 
 UNNOTED = {
-    *("start", "end", "max_pixels", "strict"),  # a manifest has them
+    *("start", "end", "max_pixels", "strict", "lenient"),  # a manifest has them
     "boxes_only",  # without it, a model that needs it is refused
 }
 """What journals do not note, though boxes depend on it."""

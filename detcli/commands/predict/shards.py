@@ -98,6 +98,7 @@ def predict_shards(config: Config) -> Counts:
                 "end_s": inputs.end,
                 "max_pixels": inputs.max_pixels,
                 "strict": inputs.strict,
+                "lenient": inputs.lenient,
             },
         }
         with Sources(inputs.source, inputs, config.writing.written) as sources:

@@ -44,6 +44,7 @@ class InputsJson(TypedDict):
     end_s: float | None
     max_pixels: int
     strict: bool
+    lenient: bool
 
 
 class HeaderJson(TypedDict):

@@ -68,6 +68,7 @@ def test_other_settings_and_names_are_refused(shards, make_model):
     shards()
     shards("--conf 0.6", code=2, says="was begun with conf 0.5 instead of 0.6")
     shards("--strict", code=2, says="was begun with strict false instead of true")
+    shards("--lenient", code=2, says="was begun with lenient false instead of true")
     shards("-m other.onnx", code=2, says="another file of the model")
     (shards.pictures / "0003.png").rename(shards.pictures / "new.png")
     done = shards(code=2, says="1 new: ")
@@ -416,7 +417,13 @@ def test_an_interrupt_says_how_to_go_on(shards, tmp_path):
 def test_the_manifest_tells_what_the_run_depends_on(shards):
     shards("--end 5 --max-pixels 100000")
     head = json.loads((shards.boxes / "_manifest.jsonl").read_text().splitlines()[0])
-    assert head["inputs"] == {"start_s": 0, "end_s": 5, "max_pixels": 100_000, "strict": False}
+    assert head["inputs"] == {
+        "start_s": 0,
+        "end_s": 5,
+        "max_pixels": 100_000,
+        "strict": False,
+        "lenient": False,
+    }
     assert head["settings"]["conf"] == 0.5
     assert head["shard_size"] == 4
 

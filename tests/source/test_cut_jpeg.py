@@ -1,0 +1,152 @@
+"""A JPEG without its last bytes: an error, or with --lenient what can be decoded of it."""
+
+import cv2
+import numpy as np
+import pytest
+from json_lines import lines
+from made_jpegs import encode, exif, insert, orientation
+
+from detcli.core.config import Inputs
+from detcli.core.errors import DecodeError, UsageError
+from detcli.source.decode import DecodeOptions, load_bytes
+
+LENIENT = DecodeOptions(Inputs(lenient=True))
+NOISE = np.random.default_rng(0).integers(0, 255, (30, 40, 3), np.uint8)
+PHOTOGRAPH = cv2.resize(NOISE, (400, 301))
+SEQUENTIAL = [{}, {"RST_INTERVAL": 3}, {"SAMPLING_FACTOR": 0x111111}]
+
+
+def decoded_by_opencv(data):
+    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+
+
+def cut_picture(data, options=LENIENT):
+    """The pixels and the warning of a cut JPEG."""
+    picture = load_bytes(data, options)
+    (warning,) = picture.warnings
+    return picture.pixels, warning
+
+
+def count_equal_rows(pixels, whole):
+    """How many rows from the top are those of the whole picture."""
+    differs = np.any(pixels != whole, axis=(1, 2))
+    if not differs.any():
+        return len(whole)
+    return int(np.argmax(differs))
+
+
+@pytest.mark.parametrize("form", SEQUENTIAL)
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.9, 0.999])
+def test_the_warning_counts_the_rows_that_are_those_of_the_whole_picture(form, part):
+    data = encode(PHOTOGRAPH, **form)
+    pixels, warning = cut_picture(data[: int(len(data) * part)])
+    rows = count_equal_rows(pixels, decoded_by_opencv(data))
+    share = 100 * rows // 301
+    assert warning == (
+        f"cut off: {rows} of its 301 rows ({share}%) were decoded, the others are missing"
+    )
+    assert abs(share - 100 * part) < 7
+
+
+@pytest.mark.parametrize("form", [*SEQUENTIAL, {"PROGRESSIVE": 1}])
+@pytest.mark.parametrize("missing_bytes", [1, 2])
+def test_a_jpeg_without_its_end_marker_alone_is_whole(form, missing_bytes):
+    data = encode(PHOTOGRAPH, **form)
+    pixels, warning = cut_picture(data[:-missing_bytes])
+    assert np.array_equal(pixels, decoded_by_opencv(data))
+    assert warning == "cut off: all of its 301 rows were decoded, only its end is missing"
+
+
+@pytest.mark.parametrize("part", [0.5, 0.9, 0.999])
+def test_a_progressive_jpeg_has_all_rows_without_their_last_details(part):
+    data = encode(PHOTOGRAPH, PROGRESSIVE=1)
+    pixels, warning = cut_picture(data[: int(len(data) * part)])
+    assert warning.startswith("cut off: all of its 301 rows were decoded, but without their last")
+    difference = np.abs(pixels.astype(int) - decoded_by_opencv(data))
+    assert 0 < difference.mean() < 20
+
+
+def test_a_progressive_jpeg_that_is_cut_in_its_first_scan_has_some_rows_coarsely():
+    data = encode(PHOTOGRAPH, PROGRESSIVE=1)
+    first_scan = data.index(b"\xff\xda")
+    second_scan = data.index(b"\xff\xda", first_scan + 2)
+    _, warning = cut_picture(data[: (first_scan + second_scan) // 2])
+    assert "rows (" in warning
+    assert warning.endswith("were decoded, without their details, and the others are missing")
+
+
+def test_a_cut_jpeg_is_upright():
+    turned = insert(encode(PHOTOGRAPH), exif(orientation(6)))
+    pixels, _ = cut_picture(turned[:-2])
+    assert pixels.shape == (400, 301, 3)
+    assert np.array_equal(pixels, decoded_by_opencv(turned))
+
+
+def test_a_jpeg_without_one_whole_row_stays_an_error():
+    data = encode(PHOTOGRAPH)
+    pixels_start = data.index(b"\xff\xda")
+    for end in (3, 100, pixels_start, pixels_start + 3, pixels_start + 100):
+        with pytest.raises(DecodeError, match="cut off"):
+            load_bytes(data[:end], LENIENT)
+
+
+def test_a_cut_jpeg_is_an_error_that_names_the_option():
+    with pytest.raises(DecodeError, match="cut off, its end is missing") as caught:
+        load_bytes(encode(PHOTOGRAPH)[:-2])
+    assert "--lenient" in caught.value.hint
+
+
+def test_whole_and_damaged_jpegs_are_as_without_the_option():
+    data = encode(PHOTOGRAPH)
+    for sound_or_damaged in (data, data[: len(data) // 2] + b"\xff\xd9", data + b"more"):
+        strict = load_bytes(sound_or_damaged)
+        lenient = load_bytes(sound_or_damaged, LENIENT)
+        assert lenient.warnings == strict.warnings
+        assert np.array_equal(lenient.pixels, strict.pixels)
+
+
+def test_any_cut_is_a_picture_or_an_error():
+    for form in ({}, {"PROGRESSIVE": 1}):
+        data = encode(PHOTOGRAPH[:40, :40], **form)
+        for end in range(1, len(data)):
+            try:
+                cut_picture(data[:end])
+            except DecodeError as error:
+                assert error.hint  # noqa: PT017 - it need not be raised
+
+
+@pytest.fixture
+def cut_file(tmp_path):
+    image = np.full((64, 64, 3), (0, 0, 255), np.uint8)
+    data = encode(image, SAMPLING_FACTOR=0x111111)
+    (tmp_path / "cut.jpg").write_bytes(data[:-2])
+    return tmp_path / "cut.jpg"
+
+
+def test_the_command_takes_what_is_there_with_lenient(detcli, make_model, cut_file):
+    model = make_model()
+    default = detcli("predict", cut_file, "-m", model)
+    assert default.returncode == 3
+    assert "--lenient" in default.stderr
+    lenient = detcli("predict", cut_file, "-m", model, "--lenient")
+    assert lenient.returncode == 0
+    (record,) = lines(lenient.stdout)
+    assert record["detections"]
+    assert record["warnings"] == [
+        "cut off: all of its 64 rows were decoded, only its end is missing"
+    ]
+    assert "cut.jpg: cut off: all of its 64 rows" in lenient.stderr
+    assert "Corrupt JPEG" not in lenient.stderr
+
+
+def test_the_command_takes_a_cut_jpeg_on_stdin(detcli, make_model, cut_file):
+    data = cut_file.read_bytes()
+    done = detcli("predict", "-", "-m", make_model(), "--lenient", "-q", input=data)
+    assert done.returncode == 0
+    assert b"only its end is missing" in done.stdout
+
+
+def test_lenient_and_strict_are_mutually_exclusive(detcli, make_model, cut_file):
+    done = detcli("predict", cut_file, "-m", make_model(), "--lenient", "--strict")
+    assert done.returncode == UsageError.exit_code
+    assert "--strict and --lenient are mutually exclusive" in done.stderr
