@@ -25,6 +25,7 @@ from detcli.source.cut_jpeg import check_cut, describe_cut
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
 from detcli.source.limits import LARGER, RESAVE, check_size
+from detcli.source.pnm import has_second_picture
 from detcli.source.segments import (
     APP1,
     END_MARKER,
@@ -295,6 +296,7 @@ def _has_more(data: bytes) -> bool:
     name = format_of(data)
     return (
         (name == "TIFF" and has_second_page(data))
+        or (name == "PNM" and has_second_picture(data))
         or (name == "GIF" and count_frames(data, 2) > 1)
         or (name == "PNG" and b"acTL" in data[: data.find(b"IDAT")])
         or (name == "WebP" and data[12:16] == b"VP8X" and bool(data[20] & 2))

@@ -24,6 +24,8 @@ MOST_DIGITS = 9
 # A kind, width, height and maximum, with spaces and comments between them.
 _SEPARATOR = rb"(?:\s|#[^\n\r]*[\n\r])+"
 _HEADER = re.compile(rb"P([2356])" + 3 * (_SEPARATOR + rb"(\d{1,10})") + rb"\s")
+_BITMAP_HEADER = re.compile(rb"P4" + 2 * (_SEPARATOR + rb"(\d{1,10})") + rb"\s")
+_NEXT_PICTURE = re.compile(rb"P[1-7]\s")
 _COMMENT = re.compile(rb"#[^\n\r]*")
 _SPACE = re.compile(rb"\s")
 _NO_NUMBER = re.compile(rb"[^\d\s]")
@@ -54,6 +56,10 @@ class _PnmHeader:
         height, width = self.size
         return height * width * self.samples
 
+    @property
+    def bytes_per_sample(self) -> int:
+        return 1 if self.maximum < 256 else 2
+
 
 def read_pnm(data: bytes, max_pixels: int) -> Image | None:
     """Decode a PAM, or a PGM or PPM of any maximum; None if OpenCV reads its form rightly."""
@@ -74,6 +80,32 @@ def read_pnm(data: bytes, max_pixels: int) -> Image | None:
     else:
         samples = _binary_samples(data, header)
     return _as_colours(samples, header)
+
+
+def has_second_picture(data: bytes) -> bool:
+    """Whether another picture follows the first; those in text are not told apart."""
+    try:
+        end = _end_of_picture(data)
+    except DecodeError:  # which the decoder reports
+        return False
+    return end is not None and _NEXT_PICTURE.match(data, end) is not None
+
+
+def _end_of_picture(data: bytes) -> int | None:
+    """Where a binary picture ends; None of other kinds."""
+    if data.startswith(b"P4"):
+        bitmap = _BITMAP_HEADER.match(data, 0, MAX_HEADER_BYTES)
+        if bitmap is None:
+            return None
+        width, height = int(bitmap[1]), int(bitmap[2])
+        return bitmap.end() + height * -(-width // 8)
+    if data.startswith((b"P5", b"P6")):
+        header = _pnm_header(data)
+    elif data.startswith(b"P7"):
+        header = _pam_header(data)
+    else:
+        return None
+    return header.start + header.count * header.bytes_per_sample
 
 
 def _damaged(reason: str) -> DecodeError:
@@ -153,8 +185,8 @@ def _check_type(tuple_type: str, depth: int) -> None:
 
 
 def _binary_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
-    sample_type = np.dtype(np.uint8 if header.maximum < 256 else ">u2")
-    require_bytes(data, header.start + header.count * sample_type.itemsize, "PNM")
+    sample_type = np.dtype(f">u{header.bytes_per_sample}")
+    require_bytes(data, header.start + header.count * header.bytes_per_sample, "PNM")
     return np.frombuffer(data, sample_type, header.count, header.start)
 
 

@@ -138,7 +138,7 @@ def test_pillow_reads_the_same(forms):
             continue  # of a form that one of them does not read
         assert is_right(PictureForm(form.data, shown), pixels), name
         agreeing += 1
-    assert agreeing > 300
+    assert agreeing > 250
 
 
 @pytest.mark.skipif(shutil.which("pamtopnm") is None, reason="netpbm is not installed")
@@ -354,31 +354,46 @@ def test_frames_of_a_gif_without_graphic_control_extensions_are_told():
     assert load_bytes(without_graphic_control_extensions(file.getvalue())).warnings == ()
 
 
-CASES = [
-    "p5_1023.pgm",
+@pytest.mark.parametrize(
+    "kind", ["pbm binary", "pnm binary 0 1023", "pnm binary 1 255", "pam RGB 15"]
+)
+def test_a_second_picture_in_a_pnm_is_told(forms, kind):
+    data = forms[kind].data
+    assert load_bytes(data).warnings == ()
+    assert load_bytes(data + b"\nP").warnings == ()
+    (warning,) = load_bytes(data + data).warnings
+    assert "only its first frame or page" in warning
+
+
+COLOUR_CASES = [
     "p6_4095.ppm",
     "p6_100.ppm",
-    "p5_15.pgm",
     "p3_1023.ppm",
     "planarf32.tif",
     "planar_f64.tif",
     "planaru32.tif",
     "rgb.pam",
     "rgba.pam",
-    "bw.pam",
     "b32rgb_mask.bmp",
     "b32_10bit.bmp",
     "rgba_unassoc.tif",
     "unassoc16.tif",
     "unassoc_f32.tif",
-    "miniswhitef32.tif",
 ]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_case_of_a_public_report_is_read(shared, name):
-    data = shared(f"cases/{name}").read_bytes()
-    assert load_bytes(data).size == (64, 64)
+@pytest.mark.parametrize("name", COLOUR_CASES)
+def test_a_case_in_colour_is_the_picture_that_it_was_made_from(shared, name):
+    plain = load_bytes(shared("cases/plain.png").read_bytes()).pixels.astype(int)
+    pixels = load_bytes(shared(f"cases/{name}").read_bytes()).pixels
+    assert np.abs(pixels - plain).max() <= 1
+
+
+@pytest.mark.parametrize("name", ["p5_1023.pgm", "p5_15.pgm", "bw.pam", "miniswhitef32.tif"])
+def test_a_case_in_grey_has_bright_cells_on_dark_ground(shared, name):
+    pixels = load_bytes(shared(f"cases/{name}").read_bytes()).pixels
+    assert pixels.max() >= 250
+    assert np.median(pixels) <= 17
 
 
 @pytest.mark.parametrize("name", ["two_big.tif", "two_classic.tif", "anim.gif"])
