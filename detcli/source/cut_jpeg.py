@@ -51,12 +51,12 @@ class _Progress(NamedTuple):
         """Whether the scans have all bits of each coefficient."""
         if not self.is_progressive:
             return True
-        whole: dict[int, set[int]] = {component: set() for component in self.components}
+        complete: dict[int, set[int]] = {component: set() for component in self.components}
         for scan in self.scans:
             if scan.missing_bits == 0:
                 for component in scan.components:
-                    whole.setdefault(component, set()).update(scan.coefficients)
-        return all(len(coefficients) >= COEFFICIENTS for coefficients in whole.values())
+                    complete.setdefault(component, set()).update(scan.coefficients)
+        return all(len(coefficients) >= COEFFICIENTS for coefficients in complete.values())
 
 
 def check_cut(data: bytes) -> None:

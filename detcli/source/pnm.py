@@ -197,11 +197,11 @@ def _text_samples(data: bytes, header: _PnmHeader) -> np.ndarray:
     samples = np.empty(header.count, np.uint16)
     filled = 0
     for numbers in _numbers(data[header.start :]):
-        taken = numbers[: header.count - filled]
-        if taken.size and taken.max() > header.maximum:
-            raise _above(taken.max(), header.maximum)
-        samples[filled : filled + taken.size] = taken
-        filled += taken.size
+        block = numbers[: header.count - filled]
+        if block.size and block.max() > header.maximum:
+            raise _above(block.max(), header.maximum)
+        samples[filled : filled + block.size] = block
+        filled += block.size
         if filled == header.count:
             return samples
     raise _damaged(f"{header.count - filled} of its {header.count} numbers are missing")

@@ -20,8 +20,12 @@ def segments(data: bytes) -> Iterator[tuple[int, bytes]]:
         struct.error: The file is cut in the length of a segment.
     """
     position = 2
-    while found := _MARKER.search(data, position):
-        marker, position = found[1][0], found.end()
+    while True:
+        match = _MARKER.search(data, position)
+        if match is None:
+            return
+        marker = match[1][0]
+        position = match.end()
         if marker in _ALONE or marker == END:
             yield marker, b""
         else:

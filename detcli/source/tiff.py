@@ -265,7 +265,7 @@ class _Layout(NamedTuple):
     order: str  # < or >, as in `struct`
     offset: str  # the format of a place in the file
     count_format: str  # of the number of fields
-    first_place: int  # where the place of the first directory is
+    first_position: int  # where the place of the first directory is
     field: str
     field_bytes: int
 
@@ -295,13 +295,15 @@ class Directory:
 
     def _read(self, page: int) -> None:
         layout = self.layout
-        start = self._unpack(layout.offset, layout.first_place)
+        start = self._unpack(layout.offset, layout.first_position)
         for _ in range(page):
             if start == 0:
                 return
             count = self._unpack(layout.count_format, start)
-            next_place = start + struct.calcsize(layout.count_format) + count * layout.field_bytes
-            start = self._unpack(layout.offset, next_place)
+            next_position = (
+                start + struct.calcsize(layout.count_format) + count * layout.field_bytes
+            )
+            start = self._unpack(layout.offset, next_position)
         if start == 0:
             return
         count = self._unpack(layout.count_format, start)
@@ -311,31 +313,33 @@ class Directory:
         for index in range(count):
             self._read_field(first_field + index * layout.field_bytes)
 
-    def _read_field(self, place: int) -> None:
+    def _read_field(self, position: int) -> None:
         layout = self.layout
-        tag, kind, length, value = struct.unpack_from(layout.field, self.data, place)
+        tag, kind, length, value = struct.unpack_from(layout.field, self.data, position)
         inline_bytes = struct.calcsize(layout.offset)
         value_bytes = length * struct.calcsize(_VALUE_FORMATS.get(kind, "B"))
         if value_bytes > inline_bytes:
-            value_place = value
+            value_position = value
         else:
-            value_place = place + layout.field_bytes - inline_bytes
-        self.fields.setdefault(tag, (kind, length, value_place))  # libtiff takes the first
+            value_position = position + layout.field_bytes - inline_bytes
+        self.fields.setdefault(tag, (kind, length, value_position))  # libtiff takes the first
 
-    def _unpack(self, number: str, place: int) -> int:
-        values: tuple[int] = struct.unpack_from(self.layout.order + number, self.data, place)
+    def _unpack(self, number_format: str, position: int) -> int:
+        values: tuple[int] = struct.unpack_from(
+            self.layout.order + number_format, self.data, position
+        )
         return values[0]
 
     def values(self, tag: int, most: int) -> tuple[int, ...]:
         """The integers of a field, at most so many; none if it has no such field."""
         if tag not in self.fields:
             return ()
-        kind, length, place = self.fields[tag]
+        kind, length, position = self.fields[tag]
         if kind not in _VALUE_FORMATS:
             raise damaged_tiff()
         form = f"{self.layout.order}{min(length, most)}{_VALUE_FORMATS[kind]}"
         try:
-            return struct.unpack_from(form, self.data, place)
+            return struct.unpack_from(form, self.data, position)
         except (struct.error, OverflowError):  # an offset beyond any file
             raise damaged_tiff() from None
 
@@ -468,9 +472,9 @@ def _with_value(directory: Directory, tag: int, value: int) -> bytes:
     """The file with another first value of a field; unchanged if it has no such field."""
     if not directory.values(tag, 1):
         return directory.data
-    kind, _, place = directory.fields[tag]
+    kind, _, position = directory.fields[tag]
     changed = bytearray(directory.data)
-    struct.pack_into(directory.layout.order + _VALUE_FORMATS[kind], changed, place, value)
+    struct.pack_into(directory.layout.order + _VALUE_FORMATS[kind], changed, position, value)
     return bytes(changed)
 
 
@@ -489,9 +493,9 @@ def _plane(directory: Directory, plane: int) -> bytes:
     samples = directory.value(_SAMPLES, 1)
     for tag in _PARTS:
         if tag in directory.fields:
-            places = directory.values(tag, MOST_PARTS)
-            count = len(places) // samples
-            fields[tag] = places[plane * count : (plane + 1) * count]
+            of_all_planes = directory.values(tag, MOST_PARTS)
+            count = len(of_all_planes) // samples
+            fields[tag] = of_all_planes[plane * count : (plane + 1) * count]
     return _with_fields(directory, fields)
 
 
@@ -505,14 +509,14 @@ def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> by
     entries = []
     for tag, values in sorted(fields.items()):
         packed = struct.pack(f"{layout.order}{len(values)}{value_format}", *values)
-        place_or_value = packed
+        position_or_value = packed
         if len(values) != 1:
-            place_or_value = struct.pack(layout.order + value_format, len(file))
+            position_or_value = struct.pack(layout.order + value_format, len(file))
             file += packed
         entry = struct.pack(layout.field[:-1], tag, value_type, len(values))
-        entries.append(entry + place_or_value)
+        entries.append(entry + position_or_value)
     start = struct.pack(layout.order + layout.offset, len(file))
-    file[layout.first_place : layout.first_place + len(start)] = start
+    file[layout.first_position : layout.first_position + len(start)] = start
     file += struct.pack(layout.order + layout.count_format, len(entries))
     file += b"".join(entries)
     file += bytes(struct.calcsize(layout.offset))  # no further directory

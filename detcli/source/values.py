@@ -15,9 +15,11 @@ def to_eight_bits(values: np.ndarray) -> Image:
     if values.dtype == np.uint8:
         return values
     values = np.nan_to_num(values, nan=-1)
-    kept: Image = np.clip(values, 0, 255).astype(np.uint8)
-    if kept.max() > 1 and np.array_equal(kept, values):  # of a picture that had 8 bits
-        return kept
+    whole_numbers: Image = np.clip(values, 0, 255).astype(np.uint8)
+    if whole_numbers.max() > 1 and np.array_equal(
+        whole_numbers, values
+    ):  # of a picture that had 8 bits
+        return whole_numbers
     clipped = np.clip(values, 0, 1)
     outside = np.count_nonzero(clipped != values)
     allowed = values.size // 2 if values.dtype.kind == "f" else 0  # highlights
