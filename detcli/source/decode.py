@@ -189,7 +189,7 @@ def _not_a_picture(data: bytes) -> DecodeError:
     elif data.startswith(JPEG) and data.rfind(END_MARKER) <= data.rfind(SCAN_MARKER):
         return DecodeError(
             "a damaged JPEG: cut off, its end is missing",
-            "fetch it again, or take what is there with --lenient",
+            "fetch it again; predict takes what is there with --lenient",
         )
     elif name := format_of(data):
         other = name == "AVIF" and not re.search(rb"avi[fs]", data[8:64])
