@@ -4,7 +4,7 @@ the run      options.py: a row; values.py, device.py: what rows hold; config.py:
 results      record.py, detections.py, geometry.py, comparison.py
 algorithms   topk.py, tiling.py
 files        files.py, lines.py, objects.py, cache.py
-the process  errors.py, text.py, timing.py, interrupts.py, opencv.py, packages.py
+the process  errors.py, text.py, timing.py, threads.py, interrupts.py, opencv.py, packages.py
 """
 
 from dataclasses import dataclass, field

@@ -1,12 +1,13 @@
 """Time: spent in the stages of a run, or by an input that has a time limit."""
 
 import contextlib
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TypeVar
+
+from detcli.core.threads import BackgroundThread
 
 T = TypeVar("T")
 
@@ -83,12 +84,13 @@ def within(limit_s: float, task: Callable[[], T]) -> T:
         except BaseException as error:  # noqa: BLE001 - raised again by the caller
             failed.append(error)
 
-    thread = threading.Thread(target=run, daemon=True)
+    thread = BackgroundThread(run)
     thread.start()
     running = RunningTime()
     while thread.is_alive():
         thread.join(POLL_S)
         if limit_s and running.seconds() > limit_s and thread.is_alive():
+            thread.is_abandoned = True
             raise LateError
     if failed:
         raise failed[0]

@@ -5,11 +5,11 @@ import copy
 import itertools
 import logging
 import queue
-import threading
 import warnings
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -21,8 +21,9 @@ from detcli.backend.preprocess import place
 from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.core.config import Settings
 from detcli.core.detections import Detections
-from detcli.core.errors import DetcliWarning, ModelError, UsageError
+from detcli.core.errors import DetcliWarning, InferenceError, ModelError, UsageError
 from detcli.core.geometry import Image, Letterbox, Picture, Size
+from detcli.core.threads import BackgroundThread
 from detcli.core.tiling import merge
 from detcli.core.timing import Stage, StageTimes
 from detcli.core.values import Area, Tiling
@@ -329,12 +330,12 @@ class BatchDetector:
     def _detect_side_by_side(self, views: Sequence[Picture], size: int) -> list[Detections]:
         """Detect on many pictures in batches, on this detector and its helpers."""
         work = SharedWork(views, size)
-        threads = [
-            threading.Thread(target=work.run, args=[helper._start, helper.in_flight], daemon=True)  # noqa: SLF001
-            for helper in self._helpers
-        ]
-        for thread in threads:
+        threads: list[BackgroundThread] = []
+        for helper in self._helpers:
+            run = partial(work.run, helper._start, helper.in_flight)  # noqa: SLF001
+            thread = BackgroundThread(run, stop=work.stop)
             thread.start()
+            threads.append(thread)
         work.run(self._start, self.in_flight)
         for thread in threads:
             thread.join()
@@ -434,6 +435,10 @@ class SharedWork:
                 self._found[done] = pending()
         except BaseException as error:  # noqa: BLE001 - raised by results
             self._errors.append(error)
+
+    def stop(self) -> None:
+        """Let no thread take another batch."""
+        self._errors.append(InferenceError("interrupted"))
 
     def _next(self) -> int | None:
         if not self._errors:

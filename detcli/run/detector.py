@@ -4,7 +4,7 @@ import copy
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -188,10 +188,13 @@ def predict(
 
 def _records(run: Run) -> Iterator[Record]:
     with _in_python(), run.sources() as sources:
-        for record in map(run.watcher(), run.pipeline().run(sources)):
-            if record.error is not None:
-                _translate(record.error)
-            yield record
+        watcher = run.watcher()
+        with closing(run.pipeline().run(sources)) as records:
+            for record in records:
+                watched = watcher(record)
+                if watched.error is not None:
+                    _translate(watched.error)
+                yield watched
 
 
 def _picture(image: object) -> Picture:

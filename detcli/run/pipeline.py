@@ -10,11 +10,12 @@ each checks once a second whether the run is over.
 """
 
 import logging
+import os
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +34,7 @@ from detcli.core.errors import (
     as_error,
 )
 from detcli.core.record import Record
+from detcli.core.threads import BackgroundThread, join_all
 from detcli.core.timing import Stage, StageTimes
 from detcli.run.batches import BatchDetector
 from detcli.source.decode import TIMEOUT_S
@@ -48,6 +50,7 @@ BATCH_TIMEOUT_S = 0.02
 """How long an incomplete batch waits for more; a camera's frame must not wait for the next one."""
 
 POLL_S = 1.0  # how often a waiting thread checks whether the run is over
+CLOSE_TIMEOUT_S = 2.0  # how long the end of a run waits for its threads
 STALL_TIMEOUT_S = 600.0  # a device that finishes nothing for this long counts as hung
 
 MAX_LOADERS = 16
@@ -107,7 +110,7 @@ class Pipeline:
 
     def run(
         self, items: Iterable[Item], skip: Callable[[Item], bool] = lambda _: False
-    ) -> Iterator[Record]:
+    ) -> Generator[Record]:
         """Yield a record for each item, in order; items are taken while there is room.
 
         Those that `skip` names need no record, but count in the index.
@@ -117,24 +120,33 @@ class Pipeline:
             for device in (None, *self._clones)
         ]
         loaders = Loaders(min(available_cores(), MAX_LOADERS), self._input_timeout_s)
-        threads = [threading.Thread(target=worker.run, daemon=True) for worker in workers]
-        reader = threading.Thread(target=self._read, args=[items, skip, loaders], daemon=True)
+        threads = [BackgroundThread(worker.run, stop=self._stop) for worker in workers]
+        reader = BackgroundThread(partial(self._read, items, skip, loaders), stop=self._stop)
         for thread in (*threads, reader):
             thread.start()
+        process = os.getpid()
         try:
             yield from self._gather(workers)
             self._require_opened(workers)
         finally:
-            self._over.set()
-            for _ in workers:
-                self._batches.put(None)
-            deadline = time.monotonic() + 2 * POLL_S
-            loaders.close(deadline)
-            for thread in threads:
-                thread.join(max(0, deadline - time.monotonic()))
-            for worker in workers:
-                for stage, seconds in worker.times.items():
-                    self.times[stage] += seconds
+            if os.getpid() == process:  # a fork has none of the threads, and perhaps their locks
+                self._stop()
+                deadline = time.monotonic() + CLOSE_TIMEOUT_S
+                loaders.close(deadline)
+                join_all(threads, deadline - time.monotonic())
+                self._add_times(workers)
+
+    def _stop(self) -> None:
+        """Tell all threads to end, without waiting for them."""
+        self._over.set()
+        self._room.release()  # the reader may be waiting for some
+        for _ in range(1 + len(self._clones)):
+            self._batches.put(None)
+
+    def _add_times(self, workers: Sequence["Worker"]) -> None:
+        for worker in workers:
+            for stage, seconds in worker.times.items():
+                self.times[stage] += seconds
 
     def _open(self, device: str | None) -> AbstractContextManager[BatchDetector]:
         """The caller's detector, which it closes itself, or a clone on a device."""

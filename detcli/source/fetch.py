@@ -27,6 +27,7 @@ from detcli.core.geometry import Picture
 from detcli.core.objects import Address, Bucket, ObjectChangedError, ObjectError
 from detcli.core.record import Origin
 from detcli.core.text import public_name
+from detcli.core.threads import BackgroundThread
 from detcli.core.timing import POLL_S, RunningTime
 from detcli.source.decode import (
     DEFAULTS,
@@ -322,7 +323,7 @@ class Fetch:
         """Start, unless it has been started."""
         if not self._begun:
             self._begun = True
-            threading.Thread(target=self._run, daemon=True).start()
+            BackgroundThread(self._run, stop=self._shared.stop.set).start()
 
     def take(self) -> bytes:
         """The bytes, when all are there; to be called once. Raises what went wrong."""
@@ -480,14 +481,14 @@ class Ahead:
         self._waiting: queue.SimpleQueue[tuple[int, Item] | None] = queue.SimpleQueue()
         self._room = threading.Semaphore(AHEAD_ITEMS)
         self._admitted = threading.Semaphore(0)  # of the items without `begin`
-        self._thread: threading.Thread | None = None
+        self._thread: BackgroundThread | None = None
 
     def put(self, index: int, item: Item) -> bool:
         """Take an item, when there is room for it; False if the run is over."""
         if self._thread is None:
             if item.begin is None:
                 return self._admit(index, item)
-            self._thread = threading.Thread(target=self._forward, daemon=True)
+            self._thread = BackgroundThread(self._forward, stop=self._stop)
             self._thread.start()
         if item.begin is None:
             self._waiting.put((index, item))
@@ -503,6 +504,10 @@ class Ahead:
         self._waiting.put(None)
         while self._thread is not None and self._thread.is_alive() and not self._over.is_set():
             self._thread.join(POLL_S)
+
+    def _stop(self) -> None:
+        self._over.set()
+        self._waiting.put(None)
 
     def _forward(self) -> None:
         while (entry := self._waiting.get()) is not None and self._admit(*entry):

@@ -20,6 +20,7 @@ from detcli.core.geometry import Picture
 from detcli.core.opencv import cv2
 from detcli.core.record import Clip, Origin
 from detcli.core.text import public_name
+from detcli.core.threads import BackgroundThread
 from detcli.core.timing import POLL_S
 from detcli.source.limits import check_size
 from detcli.source.loading import Item, SourceProgress, failed
@@ -104,7 +105,7 @@ def watch(
             watcher.join(max(0.0, deadline - time.monotonic()))
 
 
-class _Watcher(threading.Thread):
+class _Watcher(BackgroundThread):
     """Reads one source, and keeps its newest frame.
 
     What other threads read is guarded by the lock of `news`.
@@ -118,7 +119,7 @@ class _Watcher(threading.Thread):
         news: threading.Condition,
         stop: threading.Event,
     ) -> None:
-        super().__init__(daemon=True)
+        super().__init__(stop=stop.set)
         self._source, self._inputs, self._progress = source, inputs, progress
         self._news, self._over = news, stop
         self._clip = Clip(0.0, live=True)

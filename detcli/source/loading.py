@@ -18,6 +18,7 @@ from datetime import datetime
 from detcli.core.errors import DetcliError, InputError, PlaceError, SourceError, as_error
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
+from detcli.core.threads import BackgroundThread
 from detcli.core.timing import POLL_S, LateError, RunningTime, within
 from detcli.source.decode import TIMEOUT_S, too_slow
 
@@ -120,14 +121,14 @@ class Loaders:
         self._count, self._limit_s = count, limit_s
         self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the following
-        self._running: dict[threading.Thread, tuple[Item, RunningTime]] = {}
-        self._active: set[threading.Thread] = set()
+        self._running: dict[BackgroundThread, tuple[Item, RunningTime]] = {}
+        self._active: set[BackgroundThread] = set()
         self._abandoned = 0  # threads that hang
         self._over = threading.Event()
         with self._lock:
             self._fill_up()
         if limit_s:
-            threading.Thread(target=self._watch, daemon=True).start()
+            BackgroundThread(self._watch, stop=self._over.set).start()
 
     def put(self, item: Item) -> None:
         """Load as soon as a thread is free."""
@@ -135,24 +136,29 @@ class Loaders:
 
     def close(self, deadline: float) -> None:
         """End the threads, and wait for them until `deadline` of the monotonic clock."""
-        self._over.set()
+        self.stop()
         with self._lock:
             threads = [*self._active]
-        for _ in range(self._count):
-            self._waiting.put(None)
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+    def stop(self) -> None:
+        """Tell the threads to end, without waiting for them."""
+        self._over.set()
+        for _ in range(self._count):
+            self._waiting.put(None)
 
     def _fill_up(self) -> None:
         """Start as many threads as are missing, as long as not too many hang."""
         while len(self._active) < self._count and self._abandoned < MAX_ABANDONED:
-            thread = threading.Thread(target=self._work, daemon=True)
+            thread = BackgroundThread(self._work, stop=self.stop)
             self._active.add(thread)
             thread.start()
 
     def _work(self) -> None:
         """Load until None comes, or this thread has been abandoned."""
         this = threading.current_thread()
+        assert isinstance(this, BackgroundThread)  # noqa: S101 - for the type checker
         while (item := self._waiting.get()) is not None:
             with self._lock:
                 self._running[this] = item, RunningTime()
@@ -172,6 +178,7 @@ class Loaders:
             with self._lock:
                 for thread, (item, running) in self._running.items():
                     if running.seconds() > self._limit_s and thread in self._active:
+                        thread.is_abandoned = True
                         log.info("%s hangs: its thread is abandoned", item.origin.source)
                         item.settle(error=too_slow(self._limit_s), seconds=self._limit_s)
                         self._active.remove(thread)
@@ -212,7 +219,7 @@ def read_in_time(
     if len(progress.hanging) >= MAX_ABANDONED:
         yield failed(source, _not_read(len(progress.hanging)))
         return
-    reader = _Reader(read)
+    reader = _Reader(read, progress.stop)
     reader.start()
     known: int | None = 0  # what the reader has added to the total
     try:
@@ -222,6 +229,7 @@ def read_in_time(
             except queue.Empty:
                 if limit_s and reader.step_s() > limit_s:
                     log.info("%s hangs: its thread is abandoned", source)
+                    reader.is_abandoned = True
                     progress.hanging.append(reader)
                     yield failed(source, too_slow(limit_s, "no frame can be read"))
                     return
@@ -240,12 +248,18 @@ def read_in_time(
         raise reader.error
 
 
-class _Reader(threading.Thread):
-    """Reads a video into a short queue."""
+class _Reader(BackgroundThread):
+    """Reads a video into a short queue.
 
-    def __init__(self, read: Callable[[SourceProgress], Generator[Item]]) -> None:
-        super().__init__(daemon=True)
+    When the process ends, the source that this video is part of is stopped as well.
+    """
+
+    def __init__(
+        self, read: Callable[[SourceProgress], Generator[Item]], source_stop: threading.Event
+    ) -> None:
+        super().__init__(stop=self._stop_reading)
         self.progress = SourceProgress()
+        self._source_stop = source_stop
         # Items with the total at that time; None at the end.
         self.items: queue.Queue[tuple[Item | None, int | None]] = queue.Queue(READ_AHEAD)
         self.error: BaseException | None = None
@@ -262,6 +276,10 @@ class _Reader(threading.Thread):
         except BaseException as error:  # noqa: BLE001 - raised again by read_in_time
             self.error = error
         self._put(None)
+
+    def _stop_reading(self) -> None:
+        self.progress.stop.set()
+        self._source_stop.set()
 
     def step_s(self) -> float:
         """Seconds that the current step has taken."""

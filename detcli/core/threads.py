@@ -1,0 +1,74 @@
+"""Background threads that end before the interpreter does.
+
+A daemon thread is stopped wherever it next asks for the interpreter's lock while that shuts down.
+If it comes out of a library in C++ then, as from decoding a frame, the whole process is aborted
+with "terminate called without an active exception". So all threads are joined before.
+"""
+
+import atexit
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+EXIT_TIMEOUT_S = 30.0
+"""How long the end of the process waits for threads, as for a large batch on a slow device."""
+
+log = logging.getLogger(__name__)
+
+
+def keep_running() -> None:
+    """Stop nothing: for a thread that ends by itself soon."""
+
+
+class BackgroundThread(threading.Thread):
+    """A daemon thread that is told to stop, and joined, when the process ends.
+
+    `stop` is called on another thread, perhaps several times, and must not wait.
+    """
+
+    def __init__(
+        self, target: Callable[[], object] | None = None, stop: Callable[[], None] = keep_running
+    ) -> None:
+        super().__init__(target=target, daemon=True)
+        self.stop = stop
+        self.is_abandoned = False  # whether it hangs in a call, so that nothing waits for it
+
+
+def join_all(threads: "list[BackgroundThread]", timeout_s: float) -> None:
+    """Wait for threads, for a number of seconds at most all together."""
+    deadline = time.monotonic() + timeout_s
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def stop_all(timeout_s: float = EXIT_TIMEOUT_S) -> None:
+    """Tell all background threads to stop, and wait for those that do not hang."""
+    deadline = time.monotonic() + timeout_s
+    while threads := _running():  # stopping one may let another one start the next
+        for thread in threads:
+            thread.stop()
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0:
+            log.info("%d threads still run when the process ends", len(threads))
+            return
+        join_all(threads, remaining_s)
+
+
+def _running() -> list[BackgroundThread]:
+    return [
+        thread
+        for thread in threading.enumerate()
+        if isinstance(thread, BackgroundThread) and not thread.is_abandoned
+    ]
+
+
+def _stop_at_exit() -> None:
+    """Stop all threads when the process ends; a second Ctrl-C ends the waiting."""
+    try:
+        stop_all()
+    except KeyboardInterrupt:
+        log.info("interrupted while waiting for threads")
+
+
+atexit.register(_stop_at_exit)
