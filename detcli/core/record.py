@@ -41,6 +41,7 @@ class Clip:
     # where it can be opened again, for its sound: a file's absolute path, or a URL with its
     # credentials, which is never shown
     address: str | None = field(default=None, repr=False, compare=False)
+    pixel_aspect: tuple[int, int] = (1, 1)  # width and height of a pixel as it is shown
 
 
 @frozen

@@ -3,7 +3,7 @@
 import contextlib
 import io
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from io import FileIO
@@ -38,6 +38,7 @@ TIMEOUTS_S = (10.0, 5.0)  # for opening an address, and for each read
 
 # Of PyAV, for a damaged file: also of numbers that are missing, or have more than 64 bits.
 FAILURES = (av.FFmpegError, OSError, ValueError, TypeError, ArithmeticError)
+DEFAULT_SCORE = 5_000_000  # what FFmpeg adds for a default track to the pixels of its frames
 LEFT_OUT = "%s: its sound is left out: %s"
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Sound:
         self._rate = track.codec_context.sample_rate
         self._packets: Iterator[tuple[float, Packet]] = iter(())
         self._next: tuple[float, Packet] | None = None
-        pictures = next(iter(source.streams.video), None)
+        pictures = _largest(source.streams.video)
         first_s = 0.0
         if pictures is not None and pictures.start_time and pictures.time_base:
             first_s = float(pictures.start_time * pictures.time_base)
@@ -153,6 +154,18 @@ class Sound:
                     yield frame
 
 
+def _largest(films: "Sequence[av.VideoStream]") -> "av.VideoStream | None":
+    """The track whose frames are read, see `choose_track` in `source/containers.py`."""
+
+    def score(film: "av.VideoStream") -> int:
+        if film.disposition & av.stream.Disposition.attached_pic:
+            return 1
+        is_default = bool(film.disposition & av.stream.Disposition.default)
+        return film.height * film.width + DEFAULT_SCORE * is_default
+
+    return max(films, key=score, default=None)
+
+
 def open_sound(address: str, start_s: float) -> Sound | None:
     """Open the sound of a video; None if it has none, or with a warning if it cannot be read.
 
@@ -194,7 +207,8 @@ class H264Encoder:
     """Encodes the frames of one video, each at its time, and adds the sound beside them.
 
     Frames have a shape `(height, width, 3)`; the last one lasts as long as `rate`, in frames per
-    second, says. `sound` is the absolute path or URL of the video whose sound is heard, and
+    second, says. Width and height of a pixel as it is shown have the ratio `pixel_aspect`.
+    `sound` is the absolute path or URL of the video whose sound is heard, and
     `start_s` the time of the first frame in it. The file stays open.
     """
 
@@ -205,6 +219,7 @@ class H264Encoder:
         rate: float,
         sound: str | None = None,
         start_s: float = 0.0,
+        pixel_aspect: tuple[int, int] = (1, 1),
     ) -> None:
         self._height, self._width = (side - side % 2 for side in shape[:2])
         self._file = Stream(partial(write_all, file), file.seek)
@@ -228,6 +243,7 @@ class H264Encoder:
             context.time_base = stream.time_base = Fraction(1, TICKS)
             context.colorspace = context.color_primaries = context.color_trc = BT709
             context.color_range = LIMITED
+            context.sample_aspect_ratio = Fraction(*pixel_aspect)
             context.thread_count, context.thread_type = THREADS, "FRAME"  # slices compress worse
             context.options = OPTIONS[str(ENCODER)]
             if self._sound is not None and not self._sound.begin(self._container):

@@ -31,6 +31,11 @@ MAX_FRAME_S = 3600.0  # for which one frame of a file is shown; more is damage
 DISK_RESERVE = 1 << 20  # bytes that other programs may take while a video is finished
 INDEX_ENTRY = 96  # bytes of the index for a frame and its sound, which are written at the end
 
+SQUARE_PIXELS = (
+    "annotated videos have square pixels, although a video has others: "
+    'pip install "detcli[video]" keeps their shape'
+)
+
 log = logging.getLogger(__name__)
 
 
@@ -73,6 +78,7 @@ class ClipWriter:
         rate = clip.frames_per_second
         self._rate = rate if MIN_RATE <= rate <= MAX_RATE else LIVE_RATE
         self._live = clip.live
+        self._pixel_aspect = clip.pixel_aspect
         self._h264 = _has_h264()
         self._even = not self._live and (condensed or not self._h264)
         self._sound = clip.address if self._h264 else None
@@ -132,10 +138,19 @@ class ClipWriter:
                 part.file.seek(0)
                 part.file.truncate()
                 try:
-                    return H264Encoder(part.file, shape, self._rate, sound, start_s)
+                    return H264Encoder(
+                        part.file,
+                        shape,
+                        self._rate,
+                        sound=sound,
+                        start_s=start_s,
+                        pixel_aspect=self._pixel_aspect,
+                    )
                 except OSError as error:
                     what = "H.264" if sound is None else "H.264 with this sound"
                     log.warning("%s: cannot be %s: %s", self._path, what, error)
+        if self._pixel_aspect != (1, 1):
+            warn_once(SQUARE_PIXELS)
         return Mpeg4Encoder(part.written, shape, self._rate)
 
     def _advance(self, origin: Origin) -> tuple[float, float] | None:

@@ -9,9 +9,10 @@ import struct
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from detcli.core import frozen
 from detcli.core.config import EPSILON_S, Inputs
@@ -19,9 +20,18 @@ from detcli.core.errors import DecodeError, InputError, PlaceError, SourceError
 from detcli.core.geometry import Image, Picture, Size
 from detcli.core.opencv import cv2
 from detcli.core.record import Clip, Origin
+from detcli.source.containers import (
+    PartFile,
+    TrackChoice,
+    choose_track,
+    declared_length,
+    file_length,
+    patched,
+)
 from detcli.source.fetch import http_part, require_unchanged, stamp_of, unreadable
 from detcli.source.limits import check_size
 from detcli.source.loading import Item, SourceProgress, failed
+from detcli.source.mp4 import Part, Track, fragment_samples, read_movie
 from detcli.source.names import is_address
 
 OPEN_TIMEOUT_MS = 10_000
@@ -31,10 +41,13 @@ MAX_FRAMES_PER_SECOND = 1000  # a higher rate in a file is a time base, or damag
 
 MAX_FRAMES = 10**9
 
+MAX_ASPECT = 100  # of a pixel; more is damage
+
 # For an earlier start, the frames before it are read and discarded, which is always exact.
 SEEK_FROM_S = 5.0
 DAMAGE_TIMEOUT_S = 10.0  # damaged frames are skipped for this long before giving up
 
+EVEN_STEP = 1.5  # frames; times that are farther apart than that are not even
 REORDERED = 32  # more frames than any codec stores before one that is shown earlier
 
 # Containers that store the number of frames; for others it is estimated from the duration, which
@@ -49,9 +62,7 @@ Reopen = Callable[[], cv2.VideoCapture]
 
 log = logging.getLogger(__name__)
 
-# Reads up to a number of bytes of a file from an offset; none if it cannot be read.
-Part = Callable[[int, int], bytes]
-
+CACHED_PARTS = 32  # of a file that are remembered: headers, of which several functions ask
 HEAD = 1 << 16  # bytes with what a file says of itself and its tracks, but for MOV and MP4
 TAIL = 4096  # bytes of which some are set, unless a file was made room for and not filled
 MAX_MOOV = 16 << 20  # tracks of sound, with their tables, may precede that of the video
@@ -187,6 +198,29 @@ def _open(name: str, parameters: list[int]) -> cv2.VideoCapture | None:
     return capture if capture.isOpened() else None
 
 
+class PartCapture:
+    """A `cv2.VideoCapture` of a video that is read by a function.
+
+    It keeps the reader: OpenCV 5.0 lets go of it without Python's lock, which ends the process if
+    nobody else holds it. A class that inherits from OpenCV's would damage memory.
+    """
+
+    def __init__(self, reader: PartFile) -> None:
+        self._reader = reader
+        self._capture = cv2.VideoCapture(reader, cv2.CAP_FFMPEG, [])  # type: ignore[call-overload]
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever OpenCV's has
+        return getattr(self._capture, name)
+
+
+def open_part(part: Part) -> cv2.VideoCapture:
+    """Open a video that is read by a function, or raise a DecodeError."""
+    capture = PartCapture(PartFile(part, file_length(part)))
+    if capture.isOpened():
+        return cast("cv2.VideoCapture", capture)
+    raise DecodeError("its largest video track cannot be read", _HINT)
+
+
 def retrieve(capture: cv2.VideoCapture, flip: int | None = None) -> Image | None:
     """The frame grabbed last, `(H, W, 3)` uint8 BGR; None if it is damaged.
 
@@ -220,6 +254,17 @@ def frame_size(capture: cv2.VideoCapture) -> Size:
     return int(capture.get(height)), int(capture.get(width))
 
 
+def pixel_aspect(capture: cv2.VideoCapture) -> tuple[int, int]:
+    """The ratio of width and height of a pixel in upright frames; 1 and 1 if nothing is said."""
+    width = round(capture.get(cv2.CAP_PROP_SAR_NUM))
+    height = round(capture.get(cv2.CAP_PROP_SAR_DEN))
+    if not (0 < width <= MAX_ASPECT * height and 0 < height <= MAX_ASPECT * width):
+        return 1, 1
+    if capture.get(cv2.CAP_PROP_ORIENTATION_META) % 180 == 90:  # degrees
+        return height, width
+    return width, height
+
+
 def position_s(capture: cv2.VideoCapture) -> float:
     """Time of the frame grabbed last; NaN if unknown."""
     position = capture.get(cv2.CAP_PROP_POS_MSEC) / 1000
@@ -248,6 +293,7 @@ def read_video(video: VideoSource, inputs: Inputs, progress: SourceProgress) -> 
     problem: InputError | None = None
     frames: _Frames | None = None
     try:
+        video = _with_largest_track(video)
         frames = _Frames(video, progress)
         check_size(frame_size(frames.capture), inputs.max_pixels)
         turned = frames.capture.get(cv2.CAP_PROP_ORIENTATION_META)
@@ -275,6 +321,29 @@ def read_video(video: VideoSource, inputs: Inputs, progress: SourceProgress) -> 
     progress.expect(None if expected is None else given - expected)
 
 
+def _with_largest_track(video: VideoSource) -> VideoSource:
+    """The same video, of whose tracks the one is read that FFmpeg's programs take."""
+    read_once = lru_cache(CACHED_PARTS)(video.part)  # several functions look at the same headers
+    choice = choose_track(read_once)
+    if choice is None:
+        return replace(video, part=read_once)
+    _report_choice(video.name, choice)
+    if not choice.patches:
+        return replace(video, part=read_once)
+    video.open().release()  # which says what is wrong with the file itself, if anything
+    opening = partial(open_part, patched(video.part, choice.patches))
+    return replace(video, open=opening, part=patched(read_once, choice.patches))
+
+
+def _report_choice(name: str, choice: TrackChoice) -> None:
+    height, width = choice.size
+    if choice.films > 1:
+        text = "%s: has %d video tracks; the one of %dx%d pixels is read, as by FFmpeg"
+        log.warning(text, name, choice.films, width, height)
+    else:
+        log.info("%s: its cover image or thumbnails are left out", name)
+
+
 def _expected(frames: "_Frames", inputs: Inputs) -> int | None:
     """The number of frames that are used; None if it is unknown."""
     if frames.declared is None or not (frames.rate or inputs.every is None):
@@ -292,7 +361,7 @@ def _expected(frames: "_Frames", inputs: Inputs) -> int | None:
 
 def _select(video: VideoSource, frames: "_Frames", inputs: Inputs) -> Iterator[Item]:
     rate = min(frames.rate / inputs.vid_stride, 1 / inputs.every if inputs.every else math.inf)
-    clip = Clip(rate, address=video.address)
+    clip = Clip(rate, address=video.address, pixel_aspect=pixel_aspect(frames.capture))
     first, last = None, -1
     while frames.advance():
         if frames.time_s < inputs.start - EPSILON_S:
@@ -325,6 +394,14 @@ def _flip_of(capture: cv2.VideoCapture, part: Part) -> int | None:
     return 1 if turned % 180 else 0
 
 
+def _movie_track(part: Part) -> Track | None:
+    """What an MP4 or MOV says of its first track of images, which is read."""
+    movie = read_movie(part)
+    if movie is None:
+        return None
+    return next((track for track in movie.tracks if track.is_video), None)
+
+
 class _Frames:
     """The frames of a video, one after the other."""
 
@@ -333,9 +410,17 @@ class _Frames:
         self.video, self._progress = video, progress
         self._flip = _flip_of(self.capture, video.part)
         self.rate = frames_per_second(self.capture)
+        self.track = _movie_track(video.part)
         self.declared = frame_count(self.capture)
+        self.hides_some = False  # whether the file has frames that are not to be shown
+        shown = None if self.track is None else self.track.shown_frames()
+        if self.track is not None and shown is not None:
+            self.declared = shown
+            self.hides_some = shown != self.track.sample_count
         self.number = -1  # of the frame grabbed last; damaged frames count
         self.time_s = -1 / self.rate if self.rate else -EPSILON_S  # its time; never decreases
+        self._held: tuple[Image | None] | None = None  # the current frame, if the next was grabbed
+        self._has_grabbed_next = False
         self.damaged = 0  # frames that could not be decoded
         self.at_end = True  # whether no more frames could be grabbed
 
@@ -349,14 +434,48 @@ class _Frames:
         for missed in range(min(max(remaining, 100), 1000)):
             if self._progress.stop.is_set() or (missed and time.monotonic() > give_up):
                 return False
-            if self._grab(self.capture):
+            if self._grab_next():
                 self.damaged += missed
                 self.number += missed + 1
-                position = position_s(self.capture)
-                step = (missed + 1) / self.rate if self.rate else 0.0
-                self.time_s = position if position > self.time_s else self.time_s + step
+                self.time_s = self._time_of_frame(skipped=missed)
                 return True
         return False
+
+    def _time_of_frame(self, skipped: int) -> float:
+        """The time of the frame grabbed last, behind that of the one before.
+
+        A frame without a time of its own has that at which it was decoded, if the container stores
+        that, as MPEG program streams do. This may be the time of a frame after it, so where the
+        times do not go on evenly, the next one is looked at.
+        """
+        position = position_s(self.capture)
+        step = (skipped + 1) / self.rate if self.rate else 0.0
+        expected = self.time_s + step
+        jump = position - self.time_s
+        is_even = 0 < jump <= EVEN_STEP * step
+        is_near = position != 0 and abs(jump) <= REORDERED * step  # 0 is unknown, and NaN not near
+        if is_even or not is_near:
+            return position if jump > 0 else expected
+        following = self._look_ahead()
+        if jump > 0:
+            is_late = self.time_s < following <= position
+            return min(expected, (self.time_s + following) / 2) if is_late else position
+        if following <= expected:
+            return self.time_s + max(following - self.time_s, step / 4) / 2
+        return expected
+
+    def _look_ahead(self) -> float:
+        """Grab the next frame already, and hold the current one; the time of the next, or NaN."""
+        self._held = (retrieve(self.capture, self._flip),)
+        self._has_grabbed_next = self._grab(self.capture)
+        return position_s(self.capture) if self._has_grabbed_next else math.nan
+
+    def _grab_next(self) -> bool:
+        """Grab the next frame, unless that was done already."""
+        if self._held is None:
+            return self._grab(self.capture)
+        self._held = None
+        return self._has_grabbed_next
 
     def _grab(self, capture: cv2.VideoCapture) -> bool:
         """Grab from a capture, as one step of the reader."""
@@ -366,7 +485,7 @@ class _Frames:
 
     def retrieve(self) -> Image | None:
         """The frame grabbed last; None, and counted, if it is damaged."""
-        image = retrieve(self.capture, self._flip)
+        image = retrieve(self.capture, self._flip) if self._held is None else self._held[0]
         self.damaged += image is None
         return image
 
@@ -388,7 +507,9 @@ class _Frames:
         self.time_s = position_s(self.capture)
         if not 0 < self.time_s < start_s - EPSILON_S:
             return False
-        number = self._count_before(self.time_s)
+        number = None
+        if not self.hides_some:  # of packets, nothing tells which ones are hidden
+            number = self._count_before(self.time_s)
         if number is None:
             return False
         self.number = number
@@ -424,15 +545,35 @@ def _find_problem(source: str, frames: _Frames, given: int) -> InputError | None
     # go on after the last frame, which an estimate from the duration counts as frames.
     name = source.lower()
     tolerance = max(2, frames.rate / 2 if name.endswith(_COUNTED) else frames.rate)
-    if frames.at_end and _breaks_off(frames, tolerance, name):
-        there = f"breaks off: {present} of {frames.declared} frames are there"
-        return DecodeError(there + damaged, _HINT)
+    if frames.at_end:
+        is_short = _breaks_off(frames, tolerance, name)
+        problem = _missing_end(source, frames, damaged, is_short=is_short)
+        if problem is not None:
+            return problem
     if damaged:
         return DecodeError(f"{present} frames{damaged} and left out", _HINT)
     if not given:
         ends = f"it ends at {frames.time_s:.2f} s"
         return SourceError(f"has no frames in the requested time: {ends}", "see --start")
     return None
+
+
+def _missing_end(
+    source: str, frames: _Frames, damaged: str, *, is_short: bool
+) -> DecodeError | None:
+    """The error of a file without its end; a warning is enough where only an index is missing."""
+    present = frames.number + 1
+    part = frames.video.part
+    length = declared_length(part)
+    lacks_frames = length is not None and length.lacks_frames(part)
+    if not (is_short or lacks_frames):
+        if length is not None and length.lacks_rest(part):
+            log.warning("%s: its end is missing, but all of its frames seem to be there", source)
+        return None
+    text = f"breaks off: {present} frames are there, and the end of the file is missing"
+    if frames.declared is not None and frames.declared > present:
+        text = f"breaks off: {present} of {frames.declared} frames are there"
+    return DecodeError(text + damaged, _HINT)
 
 
 def _breaks_off(frames: _Frames, tolerance: float, name: str) -> bool:
@@ -445,6 +586,12 @@ def _breaks_off(frames: _Frames, tolerance: float, name: str) -> bool:
     """
     if frames.declared is None or frames.declared - frames.number - 1 <= tolerance:
         return False
+    if frames.hides_some:
+        return True
+    if frames.track is not None and frames.track.times is None:
+        in_fragments = fragment_samples(frames.video.part, frames.track)
+        if in_fragments is not None:
+            return in_fragments - frames.number - 1 > tolerance
     count, last_s = 0, 0.0
     try:
         for packet in frames.packets():

@@ -1,0 +1,410 @@
+"""What video files say of themselves: how long they are, and which of their tracks is to be read.
+
+OpenCV reads the first track of images and cannot be told another one. So bytes of a header are
+exchanged on their way to it, by which FFmpeg takes the tracks before for something else.
+"""
+
+import io
+import re
+import struct
+from collections.abc import Iterator
+
+from detcli.core import frozen
+from detcli.core.geometry import Size
+from detcli.source.mp4 import Movie, Part, read_movie, top_boxes
+
+MAX_HEADER = 1 << 20  # bytes with the descriptions of all tracks, but for MP4
+MAX_CHUNKS = 1000  # that are looked at
+BLOCK = 1 << 20  # bytes that are read at once of a file with exchanged bytes
+
+RIFF_SLACK = 8  # bytes: some programs count the header of the file, too
+UNFINISHED = frozenset({0, 0xFFFFFFFF})  # lengths in a file that was not closed
+
+EBML, SEGMENT, TRACKS, TRACK_ENTRY = 0x1A45DFA3, 0x18538067, 0x1654AE6B, 0xAE
+CLUSTER, TRACK_TYPE, DEFAULT_FLAG, VIDEO = 0x1F43B675, 0x83, 0x88, 0xE0
+PIXEL_WIDTH, PIXEL_HEIGHT = 0xB0, 0xBA
+VOID = b"\xec"  # an element that is skipped
+
+ASF_HEADER = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
+ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
+ASF_STREAM = bytes.fromhex("9107dcb7b7a9cf118ee600c00c205365")
+ASF_VIDEO = bytes.fromhex("c0ef19bc4d5bcf11a8fd00805f5c442b")
+ASF_EXTENDED = bytes.fromhex("40a4d0d207e3d21197f000a0c95ea850")
+ASF_PADDING = bytes.fromhex("74d40618dfca0945a4ba9aabcb96aae8")
+ASF_COMMAND = bytes.fromhex("c0cfda59e659d011a3ac00a0c90348f6")
+ASF_COVER = "WM/Picture".encode("utf-16-le")
+
+MXF_PARTITION = bytes.fromhex("060e2b34020501010d01020101")
+
+DEFAULT_SCORE = 5_000_000
+"""What FFmpeg adds for a track that is shown by default, to the pixels of its frames."""
+
+_FLV_LENGTH = re.compile(rb"filesize\0(.{8})", re.DOTALL)
+
+
+@frozen
+class Length:
+    """How many bytes a file has at least, by what it says itself."""
+
+    frames: int  # up to the end of what holds frames
+    file: int  # with an index and other things that may follow
+
+    def lacks_frames(self, part: Part) -> bool:
+        """Whether the frames are not all there."""
+        return _is_missing(part, self.frames)
+
+    def lacks_rest(self, part: Part) -> bool:
+        """Whether something at the end is missing, be it only an index."""
+        return _is_missing(part, self.file)
+
+
+def declared_length(part: Part) -> Length | None:
+    """How long a file says that it is; None if it says nothing."""
+    try:
+        return _declared_length(part)
+    except (struct.error, ValueError, IndexError):  # damage
+        return None
+
+
+def _declared_length(part: Part) -> Length | None:
+    head = part(0, 16)
+    if head.startswith(b"RIFF"):
+        return _riff_length(part)
+    length = None
+    if head.startswith(EBML.to_bytes(4)):
+        length = _matroska_length(part)
+    elif head.startswith(ASF_HEADER):
+        length = _asf_length(part)
+    elif head.startswith(b"FLV"):
+        length = _flv_length(part)
+    elif head.startswith(MXF_PARTITION):
+        length = _mxf_length(part)
+    else:
+        return _movie_length(part)
+    return None if length is None else Length(length, length)
+
+
+def _is_missing(part: Part, length: int) -> bool:
+    """Whether a file that can be read anywhere has fewer bytes."""
+    if not 0 < length < 1 << 62:
+        return False
+    can_seek = bool(part(1, 1))  # not in a pipe, nor on some servers
+    return can_seek and not part(length - 1, 1)
+
+
+def _movie_length(part: Part) -> Length | None:
+    """The length of an MP4 or MOV: its boxes follow one another."""
+    frames, end = 0, 0
+    for box in top_boxes(part):
+        end = box.end
+        if box.kind == b"mdat":
+            frames = box.end
+    return Length(frames, end) if end else None
+
+
+def _riff_length(part: Part) -> Length | None:
+    """The length of an AVI, of several RIFF lists if it is long."""
+    frames, end = 0, 0
+    for _ in range(MAX_CHUNKS):
+        header = part(end, 12)
+        if len(header) < 12 or not header.startswith(b"RIFF"):
+            break
+        size = int.from_bytes(header[4:8], "little")
+        if size in UNFINISHED:
+            return None
+        frames = _frame_list_end(part, end + 12, end + 8 + size)
+        end += 8 + size + size % 2
+    return Length(frames, max(1, end - RIFF_SLACK))
+
+
+def _frame_list_end(part: Part, start: int, end: int) -> int:
+    """Where the list of frames ends in one RIFF list of an AVI; 0 if it has none."""
+    at = start
+    while at < end:
+        header = part(at, 12)
+        if len(header) < 12:
+            return 0
+        size = int.from_bytes(header[4:8], "little")
+        if header.startswith(b"LIST") and header[8:] == b"movi" and size not in UNFINISHED:
+            return at + 8 + size
+        at += 8 + size + size % 2
+    return 0
+
+
+def _matroska_length(part: Part) -> int | None:
+    head = part(0, 4096)
+    for number, body, end in _elements(head, 0, len(head)):
+        if number == SEGMENT:
+            return None if end is None else max(end, body)
+    return None
+
+
+def _asf_length(part: Part) -> int | None:
+    head = part(0, MAX_HEADER)
+    place = head.find(ASF_FILE)
+    if place < 0 or len(head) < place + 92:
+        return None
+    flags = int.from_bytes(head[place + 88 : place + 92], "little")
+    is_broadcast = bool(flags & 1)  # whose length was not known
+    length = int.from_bytes(head[place + 40 : place + 48], "little")
+    return None if is_broadcast else length
+
+
+def _flv_length(part: Part) -> int | None:
+    match = _FLV_LENGTH.search(part(0, 1 << 16))
+    if match is None:
+        return None
+    length: float = struct.unpack(">d", match[1])[0]
+    return int(length) if 0 < length < 1 << 62 else None
+
+
+def _mxf_length(part: Part) -> int | None:
+    """Where the footer of an MXF begins, which only a file that was closed says."""
+    head = part(0, 64)
+    length_size = head[16] & 0x7F if head[16] & 0x80 else 0
+    fields = 17 + length_size
+    footer = int.from_bytes(head[fields + 24 : fields + 32])
+    return footer + len(MXF_PARTITION) if footer else None
+
+
+def _elements(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int | None]]:
+    """The elements of Matroska in a range: number, where the content begins, and where it ends.
+
+    The end is None if the element has no length. Those that go on behind the data are included.
+    """
+    at = start
+    while at < end:
+        id_size = 9 - data[at].bit_length()
+        number = int.from_bytes(data[at : at + id_size])
+        at += id_size
+        if id_size > 4 or at >= end or not data[at]:
+            return
+        size_size = 9 - data[at].bit_length()
+        length = int.from_bytes(data[at : at + size_size]) & ((1 << (7 * size_size)) - 1)
+        at += size_size
+        if length == (1 << (7 * size_size)) - 1:
+            yield number, at, None
+            return
+        yield number, at, at + length
+        at += length
+
+
+@frozen
+class Patch:
+    """Bytes of a file that are exchanged on their way to FFmpeg."""
+
+    start: int
+    data: bytes
+
+
+@frozen
+class VideoTrack:
+    """A track of images, in the order in which FFmpeg finds them."""
+
+    size: Size  # height and width
+    hiding: tuple[Patch, ...]  # by which FFmpeg no longer takes it for a track of images
+    is_default: bool = False  # whether players show it if nobody asks for another one
+    is_cover: bool = False  # whether it is a single image beside the film, or thumbnails
+
+    @property
+    def score(self) -> int:
+        """By which FFmpeg's own programs choose."""
+        if self.is_cover:
+            return 1
+        height, width = self.size
+        return height * width + DEFAULT_SCORE * self.is_default
+
+
+@frozen
+class TrackChoice:
+    """Which track of a file is read."""
+
+    patches: tuple[Patch, ...]  # that hide the tracks before it
+    films: int  # tracks that are no covers
+    size: Size  # height and width of the frames
+
+
+def choose_track(part: Part) -> TrackChoice | None:
+    """The track that FFmpeg's programs take: the largest; None where there is no choice."""
+    try:
+        tracks = _video_tracks(part)
+    except (struct.error, ValueError, IndexError):  # damage
+        return None
+    if len(tracks) < 2:
+        return None
+    best = max(tracks, key=lambda track: track.score)  # the first of those that are equal
+    patches: list[Patch] = []
+    for track in tracks[: tracks.index(best)]:
+        patches += track.hiding
+    films = sum(not track.is_cover for track in tracks)
+    return TrackChoice(tuple(patches), films, best.size)
+
+
+def _video_tracks(part: Part) -> list[VideoTrack]:
+    head = part(0, 16)
+    if head.startswith(EBML.to_bytes(4)):
+        return list(_matroska_tracks(part(0, MAX_HEADER)))
+    if head.startswith(b"RIFF"):
+        return list(_avi_tracks(part(0, MAX_HEADER)))
+    if head.startswith(ASF_HEADER):
+        return list(_asf_tracks(part(0, MAX_HEADER)))
+    movie = read_movie(part)
+    return [] if movie is None else _movie_tracks(movie)
+
+
+def _movie_tracks(movie: Movie) -> list[VideoTrack]:
+    """The tracks of images in an MP4, and its cover images, as FFmpeg numbers them."""
+    thumbnails = {number for track in movie.tracks for number in track.chapters}
+    placed: list[tuple[int, VideoTrack]] = []
+    for track in movie.tracks:
+        if track.is_video and (track.sample_count or movie.is_fragmented):
+            hiding = (Patch(track.start + 4, b"free"), Patch(track.handler_place, b"free"))
+            is_cover = track.number in thumbnails
+            film = VideoTrack(track.size, hiding, is_default=track.is_enabled, is_cover=is_cover)
+            placed.append((track.start, film))
+    for place in movie.covers:
+        cover = VideoTrack((0, 0), (Patch(place + 4, b"free"),), is_cover=True)
+        placed.append((place, cover))
+    placed.sort(key=lambda pair: pair[0])
+    return [track for _, track in placed]
+
+
+def _matroska_tracks(head: bytes) -> Iterator[VideoTrack]:
+    for number, body, _ in _elements(head, 0, len(head)):
+        if number != SEGMENT:
+            continue
+        for inner, start, end in _elements(head, body, len(head)):
+            if inner == CLUSTER:
+                return
+            if inner == TRACKS and end is not None and end <= len(head):
+                yield from _matroska_entries(head, start, end)
+                return
+
+
+def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]:
+    at = start
+    for number, body, stop in _elements(head, start, end):
+        if stop is None or stop > end:
+            return
+        if number == TRACK_ENTRY:
+            values = {inner: (first, last) for inner, first, last in _elements(head, body, stop)}
+            if _unsigned(head, values.get(TRACK_TYPE), 0) == 1:
+                size = _matroska_size(head, values.get(VIDEO))
+                is_default = bool(_unsigned(head, values.get(DEFAULT_FLAG), 1))
+                yield VideoTrack(size, (Patch(at, VOID),), is_default=is_default)
+        at = stop
+
+
+def _matroska_size(head: bytes, video: tuple[int, int | None] | None) -> Size:
+    if video is None or video[1] is None:
+        return 0, 0
+    values = {number: (first, last) for number, first, last in _elements(head, video[0], video[1])}
+    return (
+        _unsigned(head, values.get(PIXEL_HEIGHT), 0),
+        _unsigned(head, values.get(PIXEL_WIDTH), 0),
+    )
+
+
+def _unsigned(head: bytes, place: tuple[int, int | None] | None, default: int) -> int:
+    """The value of an element, or a default without it."""
+    if place is None or place[1] is None:
+        return default
+    return int.from_bytes(head[place[0] : min(place[1], place[0] + 8)])
+
+
+def _avi_tracks(head: bytes) -> Iterator[VideoTrack]:
+    """By the headers of streams, each of which is followed by the format of its frames."""
+    films = head.find(b"movi")
+    at = head.find(b"strh", 0, films)
+    while at >= 0 and films >= 0:
+        form = head.find(b"strf", at, films)
+        if head[at + 8 : at + 12] == b"vids" and form >= 0:
+            width, height = struct.unpack_from("<ii", head, form + 12)
+            yield VideoTrack((abs(height), width), (Patch(at + 8, b"dats"),))
+        at = head.find(b"strh", at + 4, films)
+
+
+def _asf_tracks(head: bytes) -> Iterator[VideoTrack]:
+    end = int.from_bytes(head[16:24], "little")
+    at = 30
+    while at + 24 <= min(end, len(head)):
+        kind, size = head[at : at + 16], int.from_bytes(head[at + 16 : at + 24], "little")
+        if size < 24:
+            return
+        body = head[at : at + size]
+        if kind == ASF_EXTENDED and ASF_COVER in body:
+            yield VideoTrack((0, 0), (Patch(at, ASF_PADDING),), is_cover=True)
+        elif kind == ASF_STREAM and body[24:40] == ASF_VIDEO and len(body) >= 86:
+            width, height = struct.unpack_from("<II", body, 78)
+            yield VideoTrack((height, width), (Patch(at + 24, ASF_COMMAND),))
+        at += size
+
+
+def patched(part: Part, patches: tuple[Patch, ...]) -> Part:
+    """What reads a file with some of its bytes exchanged."""
+
+    def read(start: int, size: int) -> bytes:
+        data = bytearray(part(start, size))
+        for patch in patches:
+            for index, value in enumerate(patch.data):
+                place = patch.start + index - start
+                if 0 <= place < len(data):
+                    data[place] = value
+        return bytes(data)
+
+    return read
+
+
+class PartFile(io.BufferedIOBase):
+    """A file whose bytes are read by a function, as OpenCV takes it in place of a name."""
+
+    def __init__(self, part: Part, size: int) -> None:
+        """`size` is the length of the file in bytes."""
+        super().__init__()
+        self._part, self._size = part, size
+        self._at = 0
+        self._block_start, self._block = 0, b""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read some bytes, fewer than were asked for at the end of a block; none at the end."""
+        wish = self._size - self._at if size is None or size < 0 else size
+        offset = self._at - self._block_start
+        if not 0 <= offset < len(self._block):
+            self._block_start, self._block = self._at, self._part(self._at, BLOCK)
+            offset = 0
+        data = self._block[offset : offset + wish]
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go to a place."""
+        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}
+        self._at = max(0, origins[whence] + offset)
+        return self._at
+
+    def tell(self) -> int:
+        """The place of the next byte."""
+        return self._at
+
+    def readable(self) -> bool:
+        """It is read only."""
+        return True
+
+    def seekable(self) -> bool:
+        """All places can be gone to."""
+        return True
+
+
+def file_length(part: Part) -> int:
+    """How many bytes can be read of a file."""
+    end = 1
+    while part(end, 1):
+        end *= 2
+    start = end // 2  # the last byte lies from here on, and before the end
+    while start + 1 < end:
+        middle = (start + end) // 2
+        if part(middle, 1):
+            start = middle
+        else:
+            end = middle
+    return end
