@@ -47,7 +47,7 @@ MAX_ASPECT = 100  # of a pixel; more is damage
 SEEK_FROM_S = 5.0
 DAMAGE_TIMEOUT_S = 10.0  # damaged frames are skipped for this long before giving up
 
-EVEN_STEP = 1.5  # frames; times that are farther apart than that are not even
+PROGRAM_STREAM = b"\0\0\1\xba"  # with which MPEG program streams begin
 REORDERED = 32  # more frames than any codec stores before one that is shown earlier
 
 # Containers that store the number of frames; for others it is estimated from the duration, which
@@ -421,6 +421,10 @@ class _Frames:
         self.time_s = -1 / self.rate if self.rate else -EPSILON_S  # its time; never decreases
         self._held: tuple[Image | None] | None = None  # the current frame, if the next was grabbed
         self._has_grabbed_next = False
+        self._is_program_stream = video.part(0, 4) == PROGRAM_STREAM
+        self._even_s = self.time_s  # of the last frame of a program stream, were it not late
+        self._doubtful_jump = 0.0  # seconds by which a frame of it seemed to come later
+        self._accepted_jump = 0.0  # seconds by which one did, for all that is known
         self.damaged = 0  # frames that could not be decoded
         self.at_end = True  # whether no more frames could be grabbed
 
@@ -442,27 +446,37 @@ class _Frames:
         return False
 
     def _time_of_frame(self, skipped: int) -> float:
-        """The time of the frame grabbed last, behind that of the one before.
-
-        A frame without a time of its own has that at which it was decoded, if the container stores
-        that, as MPEG program streams do. This may be the time of a frame after it, so where the
-        times do not go on evenly, the next one is looked at.
-        """
+        """The time of the frame grabbed last, behind that of the one before."""
         position = position_s(self.capture)
         step = (skipped + 1) / self.rate if self.rate else 0.0
-        expected = self.time_s + step
-        jump = position - self.time_s
-        is_even = 0 < jump <= EVEN_STEP * step
-        is_near = position != 0 and abs(jump) <= REORDERED * step  # 0 is unknown, and NaN not near
-        if is_even or not is_near:
-            return position if jump > 0 else expected
-        following = self._look_ahead()
-        if jump > 0:
-            is_late = self.time_s < following <= position
-            return min(expected, (self.time_s + following) / 2) if is_late else position
-        if following <= expected:
-            return self.time_s + max(following - self.time_s, step / 4) / 2
-        return expected
+        if self._is_program_stream and step:
+            self._even_s = self._time_in_program_stream(position, self._even_s + step, step)
+            return max(self._even_s, self.time_s + step / 8)
+        return position if position > self.time_s else self.time_s + step
+
+    def _time_in_program_stream(self, position: float, expected: float, step: float) -> float:
+        """The time of a frame that is expected at a time, by what FFmpeg says of it.
+
+        Only some frames have times of their own there. FFmpeg gives others the time of a frame
+        near by, after which all would be late. So frames come at an even rate unless the next
+        time agrees with another one, and go back to it when a later time does.
+        """
+        if not position > 0:  # unknown
+            return expected
+        jump = position - expected
+        if abs(jump) <= step / 2:
+            return position
+        if jump < 0:
+            if abs(jump + self._accepted_jump) > step / 2:
+                return expected
+            self._accepted_jump = 0.0
+            return position
+        if jump <= REORDERED * step and abs(jump - self._doubtful_jump) > step / 2:
+            self._doubtful_jump = jump
+            if not abs(self._look_ahead() - position - step) <= step / 2:
+                return expected
+        self._accepted_jump, self._doubtful_jump = jump, 0.0
+        return position
 
     def _look_ahead(self) -> float:
         """Grab the next frame already, and hold the current one; the time of the next, or NaN."""
@@ -513,6 +527,7 @@ class _Frames:
         if number is None:
             return False
         self.number = number
+        self._even_s = self.time_s
         return True
 
     def _count_before(self, time_s: float) -> int | None:
