@@ -177,3 +177,71 @@ def remux(path, suffix):
                 packet.stream = stream
                 target.mux(packet)
     return path.with_suffix(suffix)
+
+
+def edit_list(path, edits):
+    """Give the first track of an MP4 these edits, each a start (None for a pause) and a duration.
+
+    Both are in seconds. What holds the tracks has to be at the end of the file.
+    """
+    data = bytearray(path.read_bytes())
+    movie_scale = struct.unpack_from(">I", data, data.index(b"mvhd") + 16)[0]
+    media_scale = struct.unpack_from(">I", data, data.index(b"mdhd") + 16)[0]
+    entries = b""
+    for start_s, duration_s in edits:
+        start = -1 if start_s is None else round(start_s * media_scale)
+        entries += struct.pack(">Iihh", round(duration_s * movie_scale), start, 1, 0)
+    at = data.index(b"elst") - 4
+    old_size = struct.unpack_from(">I", data, at)[0]
+    box = struct.pack(">I4sII", 16 + len(entries), b"elst", 0, len(edits)) + entries
+    data[at : at + old_size] = box
+    for kind in (b"edts", b"trak", b"moov"):
+        place = data.rindex(kind, 0, at + 4) - 4
+        size = struct.unpack_from(">I", data, place)[0]
+        struct.pack_into(">I", data, place, size + len(box) - old_size)
+    path.write_bytes(data)
+    return path
+
+
+def record_sizes(path, sizes, *, codec="libx264", frames=(25, 50), options=None, default=None):
+    """Write a video with a track for each of these sizes (height, width), of so many frames."""
+    import av
+
+    with av.open(str(path), "w", options=options or {}) as output:
+        tracks = []
+        for place, (height, width) in enumerate(sizes):
+            track = output.add_stream(codec, rate=25)
+            track.height, track.width, track.pix_fmt = height, width, "yuv420p"
+            if place == default:
+                track.disposition = av.stream.Disposition.default
+            tracks.append(track)
+        packets = []
+        for track, count in zip(tracks, frames, strict=False):
+            for number in range(count):
+                noise = np.random.default_rng(number)
+                pixels = noise.integers(0, 256, (track.height, track.width, 3), np.uint8)
+                shown = av.VideoFrame.from_ndarray(pixels, "rgb24")
+                shown.pts, shown.time_base = number, Fraction(1, 25)
+                packets += track.encode(shown)
+            packets += track.encode(None)
+        output.mux(sorted(packets, key=lambda packet: packet.dts * packet.time_base))
+    return path
+
+
+def add_cover(path, image):
+    """Put a cover image into an MP4, before its tracks; these have to be at the end of the file."""
+    data = bytearray(path.read_bytes())
+    moov = data.rindex(b"moov") - 4
+    size = struct.unpack_from(">I", data, moov)[0]
+    track = data.index(b"trak", moov) - 4
+    cover = _box(b"covr", _box(b"data", struct.pack(">II", 13, 0) + image))
+    handler = _box(b"hdlr", bytes(8) + b"mdirappl" + bytes(9))
+    metadata = _box(b"udta", _box(b"meta", bytes(4) + handler + _box(b"ilst", cover)))
+    struct.pack_into(">I", data, moov, size + len(metadata))
+    data[track:track] = metadata
+    path.write_bytes(data)
+    return path
+
+
+def _box(kind, content):
+    return struct.pack(">I4s", 8 + len(content), kind) + content

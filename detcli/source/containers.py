@@ -23,7 +23,7 @@ UNFINISHED = frozenset({0, 0xFFFFFFFF})  # lengths in a file that was not closed
 EBML, SEGMENT, TRACKS, TRACK_ENTRY = 0x1A45DFA3, 0x18538067, 0x1654AE6B, 0xAE
 CLUSTER, TRACK_TYPE, DEFAULT_FLAG, VIDEO = 0x1F43B675, 0x83, 0x88, 0xE0
 PIXEL_WIDTH, PIXEL_HEIGHT = 0xB0, 0xBA
-VOID = b"\xec"  # an element that is skipped
+SUBTITLES = b"\x11"  # a type of track; of one that is not there, FFmpeg takes no block
 
 ASF_HEADER = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 ASF_FILE = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
@@ -282,17 +282,17 @@ def _matroska_tracks(head: bytes) -> Iterator[VideoTrack]:
 
 
 def _matroska_entries(head: bytes, start: int, end: int) -> Iterator[VideoTrack]:
-    at = start
     for number, body, stop in _elements(head, start, end):
         if stop is None or stop > end:
             return
         if number == TRACK_ENTRY:
             values = {inner: (first, last) for inner, first, last in _elements(head, body, stop)}
-            if _unsigned(head, values.get(TRACK_TYPE), 0) == 1:
+            kind = values.get(TRACK_TYPE)
+            if kind is not None and kind[1] is not None and _unsigned(head, kind, 0) == 1:
                 size = _matroska_size(head, values.get(VIDEO))
                 is_default = bool(_unsigned(head, values.get(DEFAULT_FLAG), 1))
-                yield VideoTrack(size, (Patch(at, VOID),), is_default=is_default)
-        at = stop
+                hiding = (Patch(kind[1] - 1, SUBTITLES),)
+                yield VideoTrack(size, hiding, is_default=is_default)
 
 
 def _matroska_size(head: bytes, video: tuple[int, int | None] | None) -> Size:
