@@ -1,7 +1,9 @@
 """H.264: times, size and colours of the frames, read back by PyAV and OpenCV."""
 
 from dataclasses import replace
+from fractions import Fraction
 
+import av
 import cv2
 import numpy as np
 import psutil
@@ -138,3 +140,30 @@ def test_memory_is_flat(tmp_path, random):
             resident.append(psutil.Process().memory_info().rss)
     sink.close()
     assert resident[1] - resident[0] < 16 << 20
+
+
+@pytest.mark.parametrize(("suffix", "is_turned"), [("mp4", False), ("mkv", False), ("mp4", True)])
+def test_pixels_keep_their_shape(tmp_path, invoke, make_model, suffix, is_turned):
+    source = tmp_path / f"anamorphic.{suffix}"
+    with av.open(str(source), "w") as output:
+        track = output.add_stream("libx264", rate=25)
+        track.height, track.width, track.pix_fmt = 48, 64, "yuv420p"
+        track.codec_context.sample_aspect_ratio = Fraction(4, 3)
+        for _ in range(5):
+            output.mux(track.encode(av.VideoFrame(64, 48, "yuv420p")))
+        output.mux(track.encode(None))
+    if is_turned:
+        rotate(source)
+    finished = invoke("predict", source, "-m", make_model(), "-q", "--save", tmp_path / "out")
+    assert finished.returncode == 0
+    with av.open(str(tmp_path / "out" / "anamorphic.mp4")) as saved:
+        film = saved.streams.video[0]
+        assert film.sample_aspect_ratio == (Fraction(3, 4) if is_turned else Fraction(4, 3))
+        assert film.width == (48 if is_turned else 64)
+
+
+def test_the_case_with_pixels_twice_as_wide_as_high(tmp_path, invoke, shared):
+    source, model = shared("cases/sar.mp4"), shared("cases/cells.onnx")
+    invoke("predict", source, "-m", model, "-q", "--save", tmp_path / "out")
+    with av.open(str(tmp_path / "out" / "sar.mp4")) as saved:
+        assert saved.streams.video[0].sample_aspect_ratio == 2

@@ -191,3 +191,10 @@ def test_live_frames_are_placed_by_their_time(save_plain, times, shown):
     video = save_plain(*live(*times))
     assert alike(video.shades, *shown)
     assert video.rate == LIVE_RATE
+
+
+def test_pixels_that_are_not_square_are_said_where_their_shape_is_lost(save_plain, caplog):
+    record = frame(0)
+    clip = replace(record.origin.clip, pixel_aspect=(2, 1))
+    save_plain(replace(record, origin=replace(record.origin, clip=clip)))
+    assert "annotated videos have square pixels, although a video has others" in caplog.text

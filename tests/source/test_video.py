@@ -354,3 +354,51 @@ def test_streams_in_files_are_videos(tmp_path, suffix):
         assert split([*sources]) == (list(range(200)), None)
     with Sources([str(path)], Inputs(start=6, end=6.4)) as sources:
         assert split([*sources]) == (list(range(150, 160)), None)
+
+
+LATE_TIMES = {  # what a program stream seems to say, and the numbers of tenths of a second
+    (0, 1, 2, 4, 4, None, 6, 7): range(8),  # the time of the frame after it
+    (0, 1, 3, 6, None, None, 6, 7): range(8),  # two wrong ones
+    (0, 1, 2, 5, 6, 7, 8): (0, 1, 2, 5, 6, 7, 8),  # a pause
+    (0, 1, 2, 50, 51, 52): (0, 1, 2, 50, 51, 52),  # a long one
+    (0, 1, 2, 1, 2, 3, 6, 7): range(8),  # earlier than they are
+}
+
+
+@pytest.mark.parametrize("positions", LATE_TIMES)
+def test_a_wrong_time_in_a_program_stream_does_not_delay_the_frames_after_it(positions):
+    double = Double([0.0 if tenths is None else 100.0 * tenths for tenths in positions])
+    double.grab = lambda: advance(double, len(positions))
+    source = VideoSource("v.vob", lambda: double, part=lambda *_: b"\0\0\1\xba")
+    items = list(read_video(source, Inputs(), SourceProgress(1)))
+    times = [item.origin.time_s for item in items if item.origin.clip is not None]
+    assert times == pytest.approx([tenths / 10 for tenths in LATE_TIMES[positions]])
+
+
+def advance(double, count):
+    double._at += 1  # noqa: SLF001 - of the double of this file
+    return double._at < count  # noqa: SLF001
+
+
+def test_frames_that_agreed_too_early_are_caught_up_with():
+    """At 3 and 4, the times of frames after them agree with each other."""
+    double = Double([0.0, 100.0, 200.0, 400.0, 500.0, 500.0, 600.0, 700.0])
+    source = VideoSource("v.vob", lambda: double, part=lambda *_: b"\0\0\1\xba")
+    items = list(read_video(source, Inputs(), SourceProgress(1)))
+    times = [item.origin.time_s for item in items if item.origin.clip is not None]
+    assert times[6:8] == pytest.approx([0.6, 0.7])
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    ("codec", "reordered"), [("libx264", 2), ("libx265", 2), ("mpeg2video", 2)]
+)
+def test_frames_of_a_program_stream_come_at_their_rate(tmp_path, codec, reordered):
+    path = tmp_path / "v.vob"
+    times = [number / 25 for number in range(200)]
+    options = {"ticks": 25, "reordered": reordered, "group": 12, "codec": codec}
+    record_film(path, times, sound=None, **options)
+    found = [item.origin.time_s for item in read(path) if item.origin.clip is not None]
+    assert len(found) == 200
+    assert [round(time * 25) for time in found[-20:]] == list(range(180, 200))
+    assert max(abs(time - number / 25) for number, time in enumerate(found)) <= 0.041
