@@ -203,10 +203,11 @@ def _typed(row: Option, *, undone: bool) -> inspect.Parameter:
         about["autocompletion"] = complete or (
             lambda incomplete: [one for one in row.choices if one.startswith(incomplete)]
         )
-    kind = cast("Any", list[str] | None if row.many and not row.separator else str | None)
     if not row.names:
+        kind = cast("Any", list[str] | None if row.many else str | None)
         return _parameter(row.name, Annotated[kind, typer.Argument(metavar=row.spelled, **about)])
     names = row.names
+    kind = cast("Any", list[str] | None)  # all that is typed for it, see `Option.combine`
     if row.kind is bool:
         kind = bool | None
         if undone or row.default is None:  # the file sets it, or something happens without it
@@ -231,9 +232,10 @@ def gather(
     file, found = str(defaults_file()), dict[str, Given]()
     for name, row in taken.items():
         variable = os.environ.get(row.variable) or None
-        layers = ((typed.get(name), LINE), (variable, row.variable), (entries.get(name), file))
+        on_line = _combined(row, typed.get(name))
+        layers = ((on_line, LINE), (variable, row.variable), (entries.get(name), file))
         for value, origin in layers:
-            if value is not None and value != ():
+            if value not in (None, (), []):
                 found[name] = Given(value, origin)
                 break
     typed = {name: one.value for name, one in found.items() if one.origin == LINE}
@@ -248,6 +250,13 @@ def _report_sharp_page(command_path: str) -> None:
     """Say that the user's default of --blur does not hold for the page of a comparison."""
     say(f"the page of {command_path} shows pictures as they are")
     say(f"  hint: blur in {defaults_file()} holds for detcli predict and detcli report", prefix="")
+
+
+def _combined(row: Option, typed: Any) -> Any:
+    """What was typed for an option, of which Typer lists all values, as one value."""
+    if typed and row.names and isinstance(typed, list | tuple):
+        return row.combine(typed)
+    return typed
 
 
 def _report_stray_variables() -> None:
@@ -344,6 +353,8 @@ def _as_typed(path: Path, row: Option, value: Any) -> Any:
         if isinstance(value, str):
             hint = f"write {name} = [{value!r}]"
         raise UsageError(f"{path}: {name} must be a list of texts, not {value!r}", hint)
+    if row.separator and isinstance(value, list):
+        return _entries_as_typed(path, row, value)
     kind = None if row.spread or (row.parse and row.kind in {int, float}) else row.kind
     types, title = TOML.get(
         Path if row.choices else kind, ((str, int, float), "a text or a number")
@@ -352,7 +363,21 @@ def _as_typed(path: Path, row: Option, value: Any) -> Any:
         raise UsageError(f"{path}: {name} must be {title}, not {value!r}", hint)
     if isinstance(value, str) and value.startswith("~/"):  # which a shell would expand
         return str(Path(value).expanduser())
-    return value
+    return str(value) if row.many else value
+
+
+def _entries_as_typed(path: Path, row: Option, entries: list[Any]) -> str | None:
+    """A list in the file as the command line would give it: one text; None for an empty one."""
+    for entry in entries:
+        if isinstance(entry, bool) or not isinstance(entry, str | int | float):
+            raise UsageError(
+                f"{path}: {row.flag[2:]} must be a list of texts or numbers, not {entries!r}",
+                "correct the file",
+            )
+    if not entries:
+        return None
+    texts = [str(entry) for entry in entries]
+    return str(row.combine(texts))
 
 
 def _unusable(path: Path, reason: str) -> UsageError:
@@ -421,6 +446,15 @@ class Command(Help, TyperCommand):
         """Note which help is asked for, if any."""
         self._is_brief = "--help" not in args
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Candidates for a word; an option that takes one value and has it is not among them."""
+        complete_names: set[str] = set()
+        for name, row in self.rows.items():
+            if ctx.params.get(name) and row.metavar and not row.adds_up:
+                complete_names.update(row.names)
+        candidates = super().shell_complete(ctx, incomplete)
+        return [item for item in candidates if item.value not in complete_names]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help: all of it, or with -h what fits on a screen."""

@@ -285,6 +285,7 @@ class Settings:
         "recommends, or 0.25.",
         common=True,
         spread=parse_confidence,
+        separator=",",
         other_names="confidence threshold score conf-thres",
     )
     max_det: int = option(300, "--max-det N", "Keep at most N detections per picture, or tile.")
@@ -335,6 +336,7 @@ class Settings:
         "--preprocess WAYS",
         "How pictures become the input: stretch,mean=0.485:0.456:0.406,std=0.229:0.224:0.225.",
         panel=MODEL,
+        separator=",",
         other_names="try parts",
     )
     boxes_only: bool = option(
@@ -511,6 +513,7 @@ class Writing:
         "--labels LIST|none",
         "What labels in annotated pictures say: name, score.",
         parse=parse_labels,
+        separator=",",
         needs=ANNOTATED,
     )
     save_txt: Path | None = place("--save-txt DIR", "Write YOLO labels to this folder.")

@@ -7,7 +7,7 @@ the file of defaults, the JSON that shards send, and the list of what boxes depe
 itself with `parse`, or its constructor, and writes itself with `str`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache
 from math import isfinite
@@ -46,7 +46,7 @@ class Option:
     )
     spread: Callable[[str], Mapping[str, Any]] | None = None  # what is typed sets several fields
     complete: Callable[[str], Iterable[str]] | None = None  # candidates for what is typed
-    separator: str = ""  # between the entries of a tuple; without one, the option is repeated
+    separator: str = ""  # between the entries of a list; a tuple without one has one entry a flag
     # Options, each with a hint; of several, with spaces between them, one is enough.
     needs: Mapping[str, str] = field(default_factory=dict)
     excludes: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # an error and its hint
@@ -106,6 +106,11 @@ class Option:
         return get_origin(self.type) is tuple
 
     @property
+    def adds_up(self) -> bool:
+        """Whether it is a list, to which each further flag adds."""
+        return self.many or bool(self.separator)
+
+    @property
     def choices(self) -> list[str]:
         """The only values, of an enumeration."""
         return list(getattr(self.kind, "__members__", {}).values())
@@ -132,6 +137,43 @@ class Option:
             return f"x>={least}" if most is None else f"x<={most}"
         return f"{least}<=x<={most}"
 
+    def combine(self, texts: Sequence[str]) -> Any:
+        """The value of an option from all texts that were typed for it, in their order.
+
+        The entries of lists add up.
+
+        Raises:
+            UsageError: It takes one value and got several, or a list is empty.
+        """
+        if self.many and not self.separator:
+            return list(texts)
+        if len(texts) == 1:
+            return texts[0]
+        if not self.adds_up:
+            raise self._repeated(texts)
+        for text in texts:
+            self._entries(text)
+        return self.separator.join(texts)
+
+    def _repeated(self, texts: Sequence[str]) -> UsageError:
+        """The error for an option that takes one value and was typed several times."""
+        times = "twice" if len(texts) == 2 else f"{len(texts)} times"
+        values = f"{', '.join(texts[:-1])} and {texts[-1]}"
+        hint = "give one of them"
+        if self.shared:
+            hint += (
+                f"; {self.variable} and detcli.toml hold a default that the command line replaces"
+            )
+        return UsageError(f"{self.flag} is given {times}: {values}", hint)
+
+    def _entries(self, text: str) -> list[str]:
+        """The entries of a list in one text, of which there is at least one."""
+        entries = [entry.strip() for entry in text.split(self.separator)]
+        entries = [entry for entry in entries if entry]
+        if not entries:
+            raise UsageError(f"{self.flag}: '{text}' is an empty list", "leave the option out")
+        return entries
+
     def read(self, given: Any) -> Any:
         """The value of a text, or of a value of TOML or JSON."""
         if given is None:
@@ -141,10 +183,7 @@ class Option:
         if not self.many:
             return self._read(given)
         if isinstance(given, str) and self.separator:
-            found = [one.strip() for one in given.split(self.separator) if one.strip()]
-            if not found:
-                raise UsageError(f"{self.flag}: '{given}' is an empty list", "leave the option out")
-            given = found
+            given = self._entries(given)
         values: list[Any] = []
         for one in given if isinstance(given, list | tuple) else [given]:
             value = self._read(one)
@@ -153,7 +192,7 @@ class Option:
 
     def _read(self, given: Any) -> Any:
         kind, text, (least, most) = self.kind, str(given), self.range
-        if self.many and type(given) is int:
+        if self.many and kind is str and type(given) is int:
             return given  # of --classes, which Python can name by their ids
         try:
             if kind is bool:

@@ -394,16 +394,22 @@ def _class_hint(wanted: str, names: tuple[str, ...]) -> str:
 def class_confidences(
     class_conf: Iterable[tuple[str | int, float]], names: tuple[str, ...]
 ) -> dict[int, float]:
-    """The confidences of single classes, by class id; of two for a class the last.
+    """The confidences of single classes, by class id.
 
     Raises:
-        UsageError: The model has no such class.
+        UsageError: The model has no such class, or one has two confidences.
     """
-    return {
-        class_id: least
-        for entry, least in class_conf
-        for class_id in sorted(class_ids([entry], names) or ())
-    }
+    confidences: dict[int, float] = {}
+    for entry, confidence in class_conf:
+        for class_id in sorted(class_ids([entry], names) or ()):
+            if class_id in confidences:
+                raise UsageError(
+                    f"--conf has two numbers for {names[class_id]}: "
+                    f"{confidences[class_id]:g} and {confidence:g}",
+                    "name the class once, by its name or its id",
+                )
+            confidences[class_id] = confidence
+    return confidences
 
 
 def class_thresholds(

@@ -104,7 +104,8 @@ class BatchDetector:
         self._require_large_tiles()
         self.conf = settings.confidence(contract.conf)  # but for classes with one of their own
         recommended = contract.class_conf if settings.conf is None else ()
-        self.class_conf = class_confidences((*recommended, *settings.class_conf), contract.names)
+        self.class_conf = class_confidences(recommended, contract.names)
+        self.class_conf |= class_confidences(settings.class_conf, contract.names)
         # `(C,)`, what the scores of each class must exceed, and those of its detections here
         self.confidence = self._thresholds = class_thresholds(
             self.conf, self.class_conf.items(), contract.names

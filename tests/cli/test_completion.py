@@ -49,6 +49,9 @@ def _gpus(monkeypatch):
         ("predict -m ./s", "./sub/ ./sub/..."),  # two, so that bash adds no blank
         ("predict --device cuda : 0 --no-st", "--no-strict"),
         ("models path cod", "codes"),
+        ("predict --model a.onnx --mod", ""),  # it takes one value
+        ("predict -m a.onnx --mod", ""),
+        ("predict --classes a --cla", "--classes"),  # to which another one adds
         ("predict nothing", ""),
     ],
 )

@@ -115,6 +115,7 @@ class ConversionOptions:
         "Allowed differences, as in score=0.02,corner=2,boxes=1%; corner is in pixels, boxes a "
         "share of all. Default: depends on the conversion.",
         parse=parse_tolerance,
+        separator=",",
     )
     force: bool = option(False, "--force", "Overwrite OUT.", panel=OUTPUT)
 
@@ -127,6 +128,18 @@ class ConversionOptions:
                 "give at least one of --cut, --guard-transpose, --half, --int8, "
                 "--batch, --imgsz, --names, --metadata, --end-to-end",
             )
+        self._require_single_entries()
+
+    def _require_single_entries(self) -> None:
+        """Refuse two values for one entry of the metadata."""
+        values: dict[str, str] = {}
+        for key, value in self.metadata:
+            if key and key in values:
+                raise UsageError(
+                    f"--metadata gives {key} twice: {values[key]!r} and {value!r}",
+                    "give one of them",
+                )
+            values[key] = value
 
     @property
     def entries(self) -> dict[str, str]:

@@ -76,6 +76,7 @@ class EvalRequest:
         default=0.001,
         help="Evaluate scores above this; higher values lower mAP.",
         spread=None,
+        separator="",  # one number, not a list
     ),
     adapted(
         "max_det",

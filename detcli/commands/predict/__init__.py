@@ -35,8 +35,9 @@ def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]
     """Detect objects in pictures and videos.
 
     Records go to stdout, everything else to stderr. An input that fails becomes a record with an
-    error; the others are completed, and the exit code is 3. --no-FLAG turns off a flag that
-    detcli.toml turns on.
+    error; the others are completed, and the exit code is 3. A list that is given again adds to the
+    earlier one; an option with one value is given once. --no-FLAG turns off a flag that
+    detcli.toml, or an earlier word, turns on.
     """
     set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
     limit_pixels(config.inputs.max_pixels)

@@ -25,6 +25,7 @@ from detcli.core.values import parse_duration, parse_tolerance, parse_writable
         help="Compare detections with scores above this; default: what the model recommends, or "
         "0.25.",
         spread=None,
+        separator="",  # one number, not a list
     ),
     *("nms", "imgsz", "box_format", "preprocess"),
     adapted(
@@ -60,6 +61,7 @@ def tune(
         "How far boxes may differ from those of the model on the CPU, as verify counts them; "
         "default: boxes=0.5%,score=0.05,corner=4.",
         parse=parse_tolerance,
+        separator=",",
     ),
     budget: float = option(
         300,

@@ -57,6 +57,7 @@ BESIDE_CHECK = {"check", "report", "report_link", "format", "quiet", "verbose"}
         help="Compare detections with scores above this; default: as in predict, or that of saved "
         "records.",
         spread=None,
+        separator="",  # one number, not a list
     ),
     "nms",
     "imgsz",

@@ -96,6 +96,7 @@ class VerifyRequest:
         "Allowed differences, as in score=0.02,corner=2,boxes=1%,tensor=0.05; corner is in "
         "pixels, boxes a share of all. Default: depends on the precision.",
         parse=parse_tolerance,
+        separator=",",
     )
     tensors: bool = option(
         False,

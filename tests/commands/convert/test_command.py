@@ -119,8 +119,8 @@ def test_above_the_tolerance(convert, model, tmp_path):
         (["--half", "--max-det", 5], "--max-det needs --end-to-end"),
         (["--cut", "--end-to-end"], "--cut and --end-to-end are mutually exclusive"),
         (["--half", "--int8"], "--half and --int8 are mutually exclusive"),
-        (["--half", "--output", "-"], "--output cannot write to standard output"),
-        (["--half", "--output", "s3://bucket/a.onnx"], "--output cannot write to an object store"),
+        (["--metadata", "a=1", "--metadata", "a=2"], "--metadata gives a twice: '1' and '2'"),
+        (["--cut", "--tolerance", "score=1", "--tolerance", "score=2"], "two numbers for score"),
     ],
 )
 def test_refused_conversions(convert, model, tmp_path, arguments, why):
@@ -133,10 +133,24 @@ def test_refused_conversions(convert, model, tmp_path, arguments, why):
     assert not (tmp_path / "out.onnx").exists()
 
 
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        ("-", "--output cannot write to standard output"),
+        ("s3://bucket/a.onnx", "--output cannot write to an object store"),
+    ],
+)
+def test_a_conversion_needs_a_file_on_a_disk(invoke, model, output, why):
+    done = invoke("convert", model, "--half", "--output", output)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert done.stdout == ""
+
+
 @pytest.mark.parametrize("option", ["--image", "--calibrate"])
 def test_the_pictures_of_a_conversion_are_never_overwritten(convert, model, square, option):
     before = square.read_bytes()
-    done = convert(model, "--half", option, square, "--output", square, "--force")
+    done = convert(model, "--half", option, square, "--force", output=square.name)
     assert done.returncode == 2
     assert "is one of the inputs" in done.stderr
     assert square.read_bytes() == before

@@ -43,6 +43,14 @@ def test_no_picture_of_a_run_shows_what_is_hidden(predict, noisy, tmp_path):
     assert shows_red(folders[2] / "images/noisy-2.png")  # another picture, so it gets a number
 
 
+@pytest.mark.parametrize("typed", ["--blur red --blur blue", "--blur blue --blur red"])
+def test_all_classes_are_hidden_that_are_named_one_by_one(predict, noisy, tmp_path, typed):
+    predict(f"{noisy} --conf 0.9 --save-dataset set --blur-with fill {typed}")
+    image = cv2.imread(str(tmp_path / "set/images/noisy.png"))
+    assert not shows_red(tmp_path / "set/images/noisy.png")
+    assert (image[42:46, 42:46] == GREY).all()  # where the blue square was
+
+
 @pytest.mark.parametrize(
     ("margin", "edges"),
     [
