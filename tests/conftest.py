@@ -106,6 +106,7 @@ SLOW = {
     "source/test_loading.py",
     "source/test_video.py",
     "source/test_video_damage.py",
+    "cli/test_app_closed_streams.py",
     "cli/test_app_completion.py",
     "cli/test_app_secrets.py",
     "documentation/test_pages.py",

@@ -56,14 +56,35 @@ def choose_report_format(wanted: ReportFormat | None) -> ReportFormat:
     return ReportFormat.TABLE if is_terminal(sys.stdout) else ReportFormat.JSON
 
 
+def require_output(other_results: Sequence[object]) -> None:
+    """Refuse a closed standard output before the work, unless there are other results.
+
+    Those are the files that a command was asked for besides its report, None where it was not.
+
+    Raises:
+        OutputError: The report would be the only result, and goes nowhere.
+    """
+    from detcli.core.files import StandardOutput
+
+    if not any(other_results):
+        StandardOutput()
+
+
 def write_report(
     report: Report,
     wanted: ReportFormat | None,
     render: Callable[[Report], Iterable["RenderableType"]],
+    *,
+    other_results: Sequence[object] = (),
 ) -> None:
-    """Write a report to standard output; `render` makes the parts that rich prints for people."""
+    """Write a report to standard output; `render` makes the parts that rich prints for people.
+
+    Where standard output is closed, it is left out if the command has other results.
+    """
     from detcli.core.files import StandardOutput
 
+    if sys.stdout is None and any(other_results):
+        return
     output = StandardOutput()
     if choose_report_format(wanted) is ReportFormat.JSON:
         output.write(encode(report) + "\n")

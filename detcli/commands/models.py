@@ -1,5 +1,6 @@
 """`detcli models`: the models with names, and which of them are on this machine."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,7 +80,8 @@ def pull(config: Config, names: tuple[str, ...] = NAMES, half: bool = HALF) -> N
     for name in dict.fromkeys(names):
         with fetching() as show:
             path = zoo.pull(name, half=half, show=show)
-        StandardOutput().write(f"{path}\n")
+        if sys.stdout is not None:  # closed where only the file is wanted
+            StandardOutput().write(f"{path}\n")
 
 
 @app.command("path", cls=Command)

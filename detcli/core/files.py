@@ -27,6 +27,9 @@ NO_WAIT, NO_LINK = (
 )
 """Open a named pipe without waiting for its other end, and refuse a link; not in Windows."""
 
+REDIRECT = "redirect it to a file or a pipe"
+"""What to do where a standard stream is closed."""
+
 LOCKED_BYTE = 2**31 - 2
 """Which one Windows locks: the last that it can, as no other process can read it then."""
 
@@ -36,8 +39,18 @@ LOCK_FILE = ".detcli-lock"
 LOCK_TIMEOUT_S, LOCK_RETRY_S = 60.0, 0.002
 """For how long a lock is waited for that is held for moments only, and how often it is tried."""
 
-STDOUT = 1  # the descriptor of standard output
+STDOUT, STDERR = 1, 2  # the descriptors of standard output and standard error
 LEFTOVER = r"\.detcli-[0-9a-f]{16}\.part(\.\w+)?"  # names of temporary files
+STREAMS = {
+    "/dev/stdout": STDOUT,
+    "/dev/fd/1": STDOUT,
+    "/proc/self/fd/1": STDOUT,
+    "/dev/stderr": STDERR,
+    "/dev/fd/2": STDERR,
+    "/proc/self/fd/2": STDERR,
+}
+"""Names of the process's own streams, by their descriptors."""
+
 GZIP = b"\x1f\x8b"  # how a compressed file begins
 
 
@@ -49,7 +62,7 @@ class StandardOutput:
 
     def __init__(self) -> None:
         if sys.stdout is None:
-            raise OutputError("standard output is closed", "redirect it to a file or a pipe")
+            raise OutputError("standard output is closed", REDIRECT)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
         self.file: IO[Any] = sys.stdout
@@ -439,6 +452,7 @@ def open_output(path: Path, before: OutputState | None = None) -> AtomicFile | D
     `>(command)`) is written directly. So is the file of standard output, as `/dev/stdout`: what
     other commands have written to it, or will, has to stay.
     """
+    _require_open_stream(path)
     mode = stat.S_IFREG
     with contextlib.suppress(OSError):  # it does not exist, or opening it fails for this reason
         status = path.stat()
@@ -448,6 +462,15 @@ def open_output(path: Path, before: OutputState | None = None) -> AtomicFile | D
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return DirectFile(path)
     return ResultFile(Path(os.path.realpath(path)), named=path, before=before)
+
+
+def _require_open_stream(path: Path) -> None:
+    """Refuse the name of a standard stream that is closed: another file has its descriptor."""
+    descriptor = STREAMS.get(str(path))
+    if descriptor == STDOUT and sys.__stdout__ is None:
+        raise OutputError(f"cannot write {path}: standard output is closed", REDIRECT)
+    if descriptor == STDERR and sys.__stderr__ is None:
+        raise OutputError(f"cannot write {path}: standard error is closed", REDIRECT)
 
 
 def write_output(path: Path, data: bytes) -> None:

@@ -324,10 +324,12 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
         "read": watched.read,
     }
     optional = [column for column, setting in OPTIONAL_FIELDS.items() if added[setting]]
-    output: Output = StandardOutput()
-    if destination.appends and isinstance(destination.target, Path):
+    output: Output
+    if destination.target is None:
+        output = StandardOutput()
+    elif destination.appends and isinstance(destination.target, Path):
         output = AppendedFile(destination.target)
-    elif destination.target is not None:
+    else:
         output = open_file(destination.target)
     records: Sink = open_record_sink(destination.format, output, optional)
     return [*sinks, records, *windows], lambda _: False

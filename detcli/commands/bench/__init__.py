@@ -14,7 +14,7 @@ from pathlib import Path
 
 from detcli.cli.messages import say, set_verbosity
 from detcli.cli.options import adapted, command
-from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
+from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
 from detcli.core.config import OUTPUT, Config, Messages, Running
 from detcli.core.errors import DetcliWarning, UsageError
 from detcli.core.options import option
@@ -79,6 +79,7 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
     """
     quiet, sources = config.messages.quiet, config.inputs.source
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
+    require_output([save_baseline])
     # What follows loads NumPy, OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.bench.report import Baseline, compare, render_run
     from detcli.commands.bench.run import measure
@@ -99,7 +100,7 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
     report, own = measure(config, mode, seconds, cold_starts, earlier)
     if earlier is not None:
         report = replace(report, comparison=compare(earlier, own, limit))
-    write_report(report, report_format, render_run)
+    write_report(report, report_format, render_run, other_results=[save_baseline])
     for doubt in report.noise.warnings:
         warnings.warn(f"these figures may be off: {doubt}", DetcliWarning, stacklevel=1)
     if report.comparison is not None:

@@ -58,7 +58,7 @@ def convert(
         compared_on = next(iter(picture)) if pictured else built_in()
         calibration = (lambda: load_pictures(sources, advance)) if calibrate else None
         found = run(located, conversion, compared_on, calibration)
-    write_report(found, report_format, render)
+    write_report(found, report_format, render, other_results=[output])
     if found.failures:
         raise CheckError(
             f"{output} was not written: {'; '.join(found.failures)}",

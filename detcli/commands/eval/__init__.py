@@ -19,6 +19,7 @@ from detcli.cli.report import (
     REPORT_FORMAT,
     ReportFormat,
     choose_report_format,
+    require_output,
     write_report,
 )
 from detcli.core import frozen
@@ -102,6 +103,8 @@ def evaluate(
     """
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
+    other_results = (config.writing.report, config.writing.save_coco, request.plots)
+    require_output(other_results)
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.cli.messages import fetching, progress
     from detcli.commands.eval.labels import open_dataset
@@ -130,7 +133,7 @@ def evaluate(
         if not quiet:
             say("comparing")
         report = evaluation.report(request.data, request.plots, advised=request.advise)
-    write_report(report, report_format, render)
+    write_report(report, report_format, render, other_results=other_results)
     if not quiet and choose_report_format(report_format) is ReportFormat.JSON:
         for one in report.findings:  # for those who read a single figure out of the JSON
             if one.level != "note":

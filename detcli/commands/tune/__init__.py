@@ -10,7 +10,7 @@ from pathlib import Path
 
 from detcli.cli.messages import fetching, progress, say, set_verbosity
 from detcli.cli.options import DECIDING, MODEL_ARGUMENT, adapted, command, gather, read_defaults
-from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
+from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
 from detcli.core.config import INPUT, OUTPUT, Config, Messages
 from detcli.core.errors import CheckError, DetcliWarning, loading
 from detcli.core.options import option, rows
@@ -93,6 +93,8 @@ def tune(
     """
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
+    other_results = (config.writing.report, plot, write)
+    require_output(other_results)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.tune.report import draw, render, writable_defaults, write_defaults
     from detcli.commands.tune.run import LATE, MORE_TIME, Tuning
@@ -126,7 +128,7 @@ def tune(
         ) as advance:
             tuning.run(advance)
         report, done = tuning.report(), list[str]()
-        write_report(report, report_format, render)
+        write_report(report, report_format, render, other_results=other_results)
         if plot is not None:
             draw(report, plot)
         if page is not None:

@@ -10,7 +10,13 @@ import typer
 from detcli.cli.messages import report as report_error
 from detcli.cli.messages import say, set_verbosity
 from detcli.cli.options import LINE, adapted, command
-from detcli.cli.report import ReportFormat, choose_report_format, encode, write_report
+from detcli.cli.report import (
+    ReportFormat,
+    choose_report_format,
+    encode,
+    require_output,
+    write_report,
+)
 from detcli.commands.verify.request import (
     VerifyRequest,
     about_running,
@@ -81,6 +87,8 @@ def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -
     """
     quiet, report_format = config.messages.quiet, request.format
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
+    other_results = (request.certificate, config.writing.report)
+    require_output(other_results)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.verify.report import check, render, render_check
     from detcli.core.opencv import silence_opencv
@@ -96,9 +104,9 @@ def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -
     found = made.report
     checked = None if before is None else check(before, made)
     if checked is None:
-        write_report(found, report_format, render)
+        write_report(found, report_format, render, other_results=other_results)
     else:
-        write_report(checked, report_format, render_check)
+        write_report(checked, report_format, render_check, other_results=other_results)
     if not quiet:
         for sentence in found.unlike:
             warnings.warn(sentence, DetcliWarning, stacklevel=1)

@@ -113,7 +113,10 @@ def test_comparisons_with_a_baseline(bench, make_model, tmp_path):
 )
 def test_errors(arguments, exit_code, complaint, bench, make_model):
     given = [make_model() if one == "MODEL" else one for one in arguments]
-    done = bench(*SHORT[:4], *given)
+    for option, value in (("--seconds", "0.05"), ("--cold-starts", "0")):
+        if option not in arguments:
+            given += [option, value]
+    done = bench(*given)
     assert done.exit_code == exit_code
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr

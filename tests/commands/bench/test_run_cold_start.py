@@ -46,7 +46,13 @@ def parsed(picture, **given):
     command = predict_command(bench_config(**given), Path(picture))
     assert command[1:4] == ["-m", "detcli", "predict"]
     predict = typer.main.get_command(app).get_command(None, "predict")
-    return predict.make_context("predict", command[4:], **HELP).params
+    params = predict.make_context("predict", command[4:], **HELP).params
+    return {name: _single(name, value) for name, value in params.items()}
+
+
+def _single(name, value):
+    """What was typed for an option, which Typer lists."""
+    return value[0] if name != "source" and isinstance(value, list | tuple) else value
 
 
 def test_predict_runs_the_same_model_in_the_same_way():

@@ -19,7 +19,7 @@ WORDS = {
     "source": ["b.png"],
     "files_from": ["--files-from", "names.txt"],
     "fps": ["--fps", "30", "-"],
-    "null": ["--null", "--files-from", "names.txt"],
+    "null": ["--null"],
     "device": ["--device", "openvino" if find_spec("openvino") else "cpu,cpu"],
     "cuda_graph": ["--no-cuda-graph"],
     "gpu_mem_limit": ["--gpu-mem-limit", "2GiB"],

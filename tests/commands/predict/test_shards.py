@@ -21,9 +21,9 @@ def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it 
     """Run in shards of four, over a folder of ten pictures."""
     pictures, boxes = make_pictures(10), tmp_path / "boxes"
 
-    def run(line="", *, sources="pics", size=4, code=0, says=""):
+    def run(line="", *, sources="pics", size=4, conf=0.5, code=0, says=""):
         size = "" if size is None else f"--shard-size {size}"
-        done = predict(f"{sources} -o boxes/ --conf 0.5 {size} {line}", code=code, says=says)
+        done = predict(f"{sources} -o boxes/ --conf {conf} {size} {line}", code=code, says=says)
         assert done.stdout == ""
         return done
 
@@ -66,7 +66,7 @@ def test_parts_can_be_parquet(shards):
 def test_other_settings_and_names_are_refused(shards, make_model):
     make_model("other.onnx", tail="authors")
     shards()
-    shards("--conf 0.6", code=2, says="was begun with conf 0.5 instead of 0.6")
+    shards(conf=0.6, code=2, says="was begun with conf 0.5 instead of 0.6")
     shards("--strict", code=2, says="was begun with strict false instead of true")
     shards("--lenient", code=2, says="was begun with lenient false instead of true")
     shards("-m other.onnx", code=2, says="another file of the model")
@@ -117,7 +117,8 @@ def test_failures_are_records_and_the_exit_code(shards):
     ],
 )
 def test_options_that_do_not_go_together_are_refused(predict, tmp_path, options, problem):
-    done = predict(f"pics -o boxes/ {options}", code=2, says=problem)
+    folder = "" if options.startswith("-o ") else "-o boxes/"
+    done = predict(f"pics {folder} {options}", code=2, says=problem)
     assert "secret" not in done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"a.png", "colours.onnx"}
 

@@ -1,0 +1,182 @@
+"""Commands whose standard streams are closed, as with `>&-`: what needs none of them does without."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from colour_model import NAMES
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="shells of Windows close no streams")
+
+ALL = (0, 1, 2)
+
+
+def closed(*arguments, streams=(1,), cwd=None, **options):
+    """Run the command line without these descriptors."""
+
+    def close():
+        for descriptor in streams:
+            os.close(descriptor)
+
+    command = [sys.executable, "-m", "detcli", *map(str, arguments)]
+    options = {"capture_output": True, "text": True, "timeout": 120} | options
+    return subprocess.run(command, check=False, cwd=cwd, preexec_fn=close, **options)  # noqa: PLW1509
+
+
+@pytest.fixture
+def place(tmp_path, make_model, make_picture):
+    """A folder with model.onnx and a.png, which has one detection."""
+    make_model("model.onnx")
+    make_picture("a.png", ("red", 1, 1))
+    return tmp_path
+
+
+def predict(place, *options, **more):
+    command = ("predict", "a.png", "-m", "model.onnx", "--conf", 0.9)
+    return closed(*command, *options, cwd=place, **more)
+
+
+def classes(file):
+    names = []
+    for line in file.read_text("utf-8").splitlines():
+        for detection in json.loads(line)["detections"]:
+            names.append(detection["class_name"])
+    return names
+
+
+@pytest.mark.parametrize("streams", [(1,), (2,), (0,), (1, 2), ALL])
+def test_records_go_to_a_file(place, streams):
+    done = predict(place, "-o", "a.jsonl", streams=streams)
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert classes(place / "a.jsonl") == ["red"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.json", "a.jsonl"])
+def test_files_of_all_formats_hold_what_they_hold_otherwise(place, name):
+    assert predict(place, "-o", name).returncode == 0
+    without = (place / name).read_bytes()
+    assert predict(place, "-o", name, streams=()).returncode == 0
+    assert without == (place / name).read_bytes()
+
+
+def test_all_other_results_besides_a_file_of_records(place):
+    options = "--save s --save-txt t --save-crops c --save-dataset d --report p --save-coco k.json"
+    done = predict(place, "-o", "a.jsonl", *options.split())
+    assert done.returncode == 0
+    assert "wrote 1 record to a.jsonl" in done.stderr
+    for name in ("s/a.png", "t/a.txt", "c/red", "d/images/a.png", "p/index.html", "k.json"):
+        assert (place / name).exists()
+
+
+def test_records_without_a_file_need_standard_output(place):
+    done = predict(place, "--save", "s")
+    assert done.returncode == 1
+    assert "standard output is closed" in done.stderr
+    assert "hint: redirect it to a file or a pipe" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "stream"),
+    [("/dev/stdout", 1), ("/dev/fd/1", 1), ("/proc/self/fd/1", 1), ("/dev/stderr", 2)],
+)
+def test_the_name_of_a_closed_stream_is_no_file(place, name, stream):
+    done = predict(place, "-o", name, streams=(stream,))
+    assert done.returncode == 1
+    if stream == 1:
+        assert f"cannot write {name}: standard output is closed" in done.stderr
+
+
+def test_the_null_device_needs_no_stream(place):
+    assert predict(place, "-o", os.devnull).returncode == 0
+
+
+def test_a_run_that_is_resumed(place):
+    for text in ("added 1 record", "it had 1 input already"):
+        done = predict(place, "--resume", "a.jsonl")
+        assert done.returncode == 0
+        assert text in done.stderr
+
+
+def test_a_picture_on_standard_input(place):
+    picture = (place / "a.png").read_bytes()
+    command = ("predict", "-", "-m", "model.onnx", "--conf", 0.9, "-o", "a.jsonl")
+    done = closed(*command, cwd=place, input=picture, text=False)
+    assert done.returncode == 0
+    assert classes(place / "a.jsonl") == ["red"]
+
+
+def test_a_closed_standard_input_is_said(place):
+    command = ("predict", "-", "-m", "model.onnx", "-o", "a.jsonl")
+    done = closed(*command, cwd=place, streams=(0,))
+    assert done.returncode == 3
+    assert "standard input is closed" in done.stderr
+
+
+def test_shards_their_merge_and_a_page(place):
+    done = predict(place, "-o", "parts/", "--on", "local:2", streams=ALL)
+    assert done.returncode == 0
+    assert closed("merge", "parts/", "-o", "all.jsonl", cwd=place, streams=ALL).returncode == 0
+    assert classes(place / "all.jsonl") == ["red"]
+    done = closed("report", "all.jsonl", "--images", ".", "-o", "page", cwd=place)
+    assert done.returncode == 0
+    assert (place / "page/index.html").exists()
+
+
+def test_a_conversion(place):
+    options = ("-o", "new.onnx", "--metadata", "author=me", "--image", "a.png")
+    done = closed("convert", "model.onnx", *options, cwd=place)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (place / "new.onnx").exists()
+
+
+def test_a_certificate(place):
+    options = ("--images", "a.png", "--conf", 0.9, "--certificate", "c.json")
+    done = closed("verify", "model.onnx", *options, "model.onnx", cwd=place)
+    assert done.returncode == 0
+    assert json.loads((place / "c.json").read_text("utf-8"))["report"]["agree"] is True
+
+
+def test_a_baseline(place):
+    options = ("--seconds", 0.1, "--cold-starts", 0, "--save-baseline", "b.json")
+    done = closed("bench", "a.png", "-m", "model.onnx", *options, cwd=place)
+    assert done.returncode == 0
+    assert (place / "b.json").exists()
+
+
+def test_an_evaluation_with_a_page(place):
+    (place / "a.txt").write_text("0 0.1875 0.1875 0.125 0.125\n")
+    names = [f"  {number}: {name}" for number, name in enumerate(NAMES)]
+    (place / "data.yaml").write_text("\n".join(["val: .", "names:", *names]))
+    command = ("eval", "model.onnx", "--data", "data.yaml")
+    done = closed(*command, "--report", "page", cwd=place)
+    assert done.returncode == 0
+    assert (place / "page/index.html").exists()
+    done = closed(*command, cwd=place)
+    assert done.returncode == 1
+    assert "standard output is closed" in done.stderr
+    assert "comparing" not in done.stderr  # it is said before the work
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bench", "a.png", "-m", "model.onnx"],
+        ["verify", "model.onnx", "model.onnx", "--images", "a.png"],
+        ["tune", "model.onnx", "a.png"],
+        ["inspect", "model.onnx"],
+        ["models", "path", "codes"],
+    ],
+)
+def test_a_report_that_is_the_only_result_needs_standard_output(place, arguments):
+    done = closed(*arguments, cwd=place)
+    assert done.returncode == 1
+    assert "detcli: standard output is closed" in done.stderr
+    assert "measuring" not in done.stderr
+
+
+def test_a_model_is_fetched(place):
+    done = closed("models", "pull", "codes", cwd=place)
+    assert (done.returncode, done.stderr) == (0, "")
