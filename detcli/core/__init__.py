@@ -1,6 +1,7 @@
 """What all layers share; it imports nothing of detcli above it.
 
-the run      options.py: a row; values.py, device.py: what rows hold; config.py: all rows
+the run      options.py: a row; values.py, device.py: what rows hold; config.py: all rows;
+             typed.py: values checked by the types of fields
 results      record.py, detections.py, geometry.py, comparison.py
 algorithms   topk.py, tiling.py
 files        files.py, lines.py, objects.py, cache.py

@@ -18,6 +18,7 @@ from detcli.core.device import AUTO, Device, DeviceOptions
 from detcli.core.errors import UsageError
 from detcli.core.opencv import MAX_PIXELS
 from detcli.core.options import check_values, flat, option, panel, require_partners, rows
+from detcli.core.typed import settle_fields
 from detcli.core.values import (
     BLUR_MARGIN,
     SUFFIXES,
@@ -161,6 +162,7 @@ class Inputs:
     )
 
     def __post_init__(self) -> None:
+        settle_fields(self)
         if model := next((one for one in self.source if one.lower().endswith(".onnx")), ""):
             raise UsageError(f"{model} is a model, and not an input", f"name it with -m {model}")
 
@@ -371,13 +373,10 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
+        settle_fields(self)
         for conf in (self.conf, *(least for _, least in self.class_conf)):
             if conf is not None and not 0 <= conf <= 1:
                 raise UsageError(f"conf is {conf}", "use a confidence between 0 and 1")
-        if isinstance(self.classes, str):
-            raise UsageError(
-                f"classes is the string '{self.classes}'", "use a tuple of names or ids"
-            )
         if self.max_det < 1:
             raise UsageError(f"max_det is {self.max_det}", "use 1 or more")
         if (iou := self.suppression(None)) is not None and not 0 < iou <= 1:
@@ -426,6 +425,7 @@ class Watched:
     )
 
     def __post_init__(self) -> None:
+        settle_fields(self)
         names = Counter(place.name for place in (*self.zone, *self.line))
         if twice := [name for name, number in names.items() if number > 1]:
             raise UsageError(

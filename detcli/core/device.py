@@ -12,6 +12,7 @@ from pathlib import Path
 
 from detcli.core import frozen
 from detcli.core.errors import UsageError
+from detcli.core.typed import settle_fields
 
 DEVICE_NAMES = (
     "cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:CPU, openvino:GPU or openvino:NPU"
@@ -61,6 +62,10 @@ class Device:
         """Parse "auto" or one of DEVICE_NAMES; "openvino" is "openvino:CPU"."""
         if isinstance(name, Device):
             return name
+        if not isinstance(name, str):
+            raise UsageError(
+                f"device is {name!r}", f"use one of the texts auto, {DEVICE_NAMES}, as in cuda:0"
+            )
         if found := re.fullmatch(NAME, name):
             plain, gpu, ordinal, openvino, unit = found.groups()
             kind = DeviceKind(plain or gpu or openvino)
@@ -135,6 +140,7 @@ class DeviceOptions:
     cores: int | None = None
 
     def __post_init__(self) -> None:
+        settle_fields(self)
         for name, count in (("workers", self.workers), ("cores", self.cores)):
             if count is not None and count < 1:
                 raise UsageError(f"{name} is {count}", "give 1 or more")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from detcli.core import frozen
 from detcli.core.errors import SourceError, UsageError, system_reason
 from detcli.core.text import OBJECT_SCHEMES, looks_like_address, public_name
+from detcli.core.typed import settle_fields
 
 if TYPE_CHECKING:
     from detcli.core.geometry import Points, Size
@@ -325,6 +326,7 @@ class Tiling:
     crowd: int = 0
 
     def __post_init__(self) -> None:
+        settle_fields(self)
         if self.size < 1:
             raise UsageError(f"{self.size} is not a size in pixels", "use 640")
         if not 0 <= self.overlap <= MAX_OVERLAP:
@@ -332,6 +334,8 @@ class Tiling:
                 f"the overlap must be between 0 and {MAX_OVERLAP}, not {self.overlap:g}",
                 f"write {self.size},overlap=0.2",
             )
+        if self.crowd < 0:
+            raise UsageError(f"the crowd is {self.crowd} detections", "use 0, to cut all, or more")
 
     @classmethod
     def parse(cls, text: str) -> Self:

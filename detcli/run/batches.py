@@ -198,7 +198,8 @@ class BatchDetector:
     def clone(self, device: str | Device | None = None) -> "BatchDetector":
         """Open the same model with the same settings again, see `Detector.clone`."""
         other = copy.copy(self)
-        other._open(device or self.where)  # noqa: SLF001 - the same class
+        where = self.where if device is None else device
+        other._open(where)  # noqa: SLF001 - the same class
         return other
 
     def reaching(self, least: float) -> "BatchDetector":

@@ -3,9 +3,9 @@
 import copy
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self, overload
@@ -20,6 +20,8 @@ from detcli.core.errors import DetcliError, InputError, UsageError
 from detcli.core.geometry import Letterbox, Picture, Size
 from detcli.core.options import rows
 from detcli.core.record import Origin, Record
+from detcli.core.text import closest
+from detcli.core.typed import shortened
 from detcli.run import Run
 from detcli.run.batches import BatchDetector
 from detcli.source.fetch import load_file
@@ -66,6 +68,7 @@ class Detector:
         device: str | Device = "auto",
         settings: Settings | None = None,
         options: DeviceOptions | None = None,
+        **changes: Any,  # noqa: ANN401 - see the fields of Settings
     ) -> None:
         """Load a model.
 
@@ -77,16 +80,29 @@ class Detector:
             settings: Which detections to keep; by default up to 300 above the confidence that
                 the model recommends, or 0.25.
             options: How to use the device.
+            **changes: Fields of `Settings` by name, in place of those of `settings`: `conf=0.4`.
 
         Raises:
             ModelError: The model cannot be used.
             DeviceError: The device cannot be used.
             DeviceMemoryError: The model does not fit into the device's memory.
-            UsageError: The settings do not suit the model, or the options the device.
+            UsageError: A value is of the wrong type, or the settings do not suit the model, or the
+                options the device.
             OutputError: A fetched model cannot be written to the cache.
         """
+        if not isinstance(model, str | os.PathLike):
+            raise UsageError(
+                f"model is {shortened(model)}", "give the path of an ONNX file or a name"
+            )
+        if not isinstance(model, str):
+            model = Path(os.fsdecode(model))
+        if settings is not None:
+            _require_type("settings", settings, Settings, "conf=0.4")
+        if options is not None:
+            _require_type("options", options, DeviceOptions, "workers=2")
         with _in_python():
-            self._hold(BatchDetector(model, device, settings, options))
+            changed = _changed(settings or Settings(), changes)
+            self._hold(BatchDetector(model, device, changed, options))
 
     def _hold(self, detector: BatchDetector) -> None:
         self._detector, self.device = detector, detector.device
@@ -120,7 +136,8 @@ class Detector:
         Args:
             images: A picture, or a list of pictures of any sizes, which run as one batch. A picture
                 is `(H, W, 3)` uint8 BGR as from `cv2.imread`, the path of a file, which is read
-                upright, or one of Pillow, which is taken as it is.
+                upright, or one of Pillow, which is taken as it is. An array `(N, H, W, 3)` is a
+                list of N pictures.
 
         Returns:
             Detections, or a list of them, in pixels of each picture.
@@ -134,6 +151,8 @@ class Detector:
             InferenceError: The runtime failed.
             SourceError: A picture has no such region as the settings name.
         """
+        if isinstance(images, np.ndarray) and images.ndim == 4:
+            images = [*images]
         with _in_python():
             if isinstance(images, list | tuple):
                 return self._detector.submit([*map(_picture, images)])()
@@ -175,12 +194,14 @@ def predict(
         watched: What is found out besides: tracks, zones, lines, texts.
 
     Raises:
-        UsageError: A value is out of range, or standard input is named twice.
+        UsageError: A value is out of range or of the wrong type, or standard input is named twice.
         DeviceError: The device cannot be used.
         DependencyError: A library is missing.
     """
-    named = [sources] if isinstance(sources, str | os.PathLike) else sources
-    source = (*inputs.source, *map(os.fsdecode, named))
+    _require_type("detector", detector, Detector, '"yolov10n"')
+    _require_type("inputs", inputs, Inputs, "vid_stride=2")
+    _require_type("watched", watched, Watched, 'track="bytetrack"')
+    source = (*inputs.source, *_names(sources))
     with _in_python():
         config = Config(inputs=replace(inputs, source=source), watched=watched)
         return _records(Run.over(config, detector._detector))  # noqa: SLF001 - what it is a front of
@@ -195,6 +216,55 @@ def _records(run: Run) -> Iterator[Record]:
                 if watched.error is not None:
                     _translate(watched.error)
                 yield watched
+
+
+def _names(sources: object) -> list[str]:
+    """The names of one source or of several."""
+    hint = "name pictures, videos, folders, patterns, addresses or cameras by texts or paths"
+    if isinstance(sources, str | bytes | os.PathLike):
+        return [os.fsdecode(sources)]
+    if isinstance(sources, Detector) or not isinstance(sources, Iterable):
+        raise UsageError(f"sources is {shortened(sources)}", hint)
+    names: list[str] = []
+    for source in sources:
+        if not isinstance(source, str | bytes | os.PathLike):
+            hint += "; pictures in memory go to the detector itself: detector(images)"
+            raise UsageError(f"sources has {shortened(source)} in it", hint)
+        names.append(os.fsdecode(source))
+    return names
+
+
+def _require_type(name: str, value: object, kind: type, example: str) -> None:
+    """Refuse an argument of another type; `example` is what one of this type is made with."""
+    if not isinstance(value, kind):
+        hint = f"give an object of {kind.__name__}, as in {kind.__name__}({example})"
+        raise UsageError(f"{name} is {shortened(value)}", hint)
+
+
+def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """Settings with other fields, by name."""
+    names = [field.name for field in fields(Settings)]
+    for name, value in changes.items():
+        if name not in names:
+            raise UsageError(f"Detector takes no {name}", _place_of(name, value, names))
+    return replace(settings, **changes)
+
+
+def _place_of(name: str, value: object, settings: Sequence[str]) -> str:
+    """Where an argument belongs that is no field of Settings, or which of them was meant."""
+    places = {
+        DeviceOptions: "Detector: options=",
+        Inputs: "detcli.predict: inputs=",
+        Watched: "detcli.predict: watched=",
+    }
+    for kind, place in places.items():
+        if name in [field.name for field in fields(kind)]:
+            return f"pass it to {place}{kind.__name__}({name}={value!r:.80})"
+    for setting in settings:
+        if name.replace("_", "-") in rows(Config)[setting].other_names.split():
+            return f"did you mean {setting}?"
+    meant = closest(name, settings)
+    return f"did you mean {meant}?" if meant else f"the settings are {', '.join(settings)}"
 
 
 def _picture(image: object) -> Picture:

@@ -1,4 +1,4 @@
-"""Commands whose standard streams are closed, as with `>&-`: what needs none of them does without."""
+"""Commands whose standard streams are closed, as with `>&-`; what needs none does without."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def closed(*arguments, streams=(1,), cwd=None, **options):
 
     command = [sys.executable, "-m", "detcli", *map(str, arguments)]
     options = {"capture_output": True, "text": True, "timeout": 120} | options
-    return subprocess.run(command, check=False, cwd=cwd, preexec_fn=close, **options)  # noqa: PLW1509
+    return subprocess.run(command, check=False, cwd=cwd, preexec_fn=close, **options)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from detcli import (
     Inputs,
     Settings,
     Tiling,
+    Watched,
     predict,
 )
 from detcli.core.errors import DecodeError, InferenceError, SourceError, UsageError
@@ -133,6 +134,125 @@ def test_a_list_of_pictures_of_different_sizes(make_model):
         assert detector([]) == []
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_an_array_of_pictures_is_a_list_of_them(make_model, random, count):
+    stack = random.integers(0, 256, (count, 64, 64, 3), np.uint8)
+    with Detector(make_model(), settings=Settings(conf=0.5)) as detector:
+        for images in (stack, stack[..., ::-1], stack[:, ::-1]):
+            found = detector(images)
+            assert isinstance(found, list)
+            expected = [detector(image.copy()).to_dict() for image in images]
+            assert [one.to_dict() for one in found] == expected
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        np.zeros((2, 3, 64, 64), np.uint8),
+        np.zeros((2, 64, 64, 3), np.float32),
+        np.zeros((1, 2, 64, 64, 3), np.uint8),
+    ],
+)
+def test_an_array_of_what_are_no_pictures_is_refused(make_model, stack):
+    with Detector(make_model()) as detector, pytest.raises(ValueError, match="uint8 BGR"):
+        detector(stack)
+
+
+def test_settings_may_be_given_by_name(make_model):
+    image = picture(("red", 2, 3), ("blue", 5, 5))
+    with Detector(make_model(), "cpu", conf=0.6, classes=["blue"]) as detector:
+        assert detector.conf == 0.6
+        assert detector(image).class_name.tolist() == ["blue"]
+    with Detector(make_model(), "cpu", STRICT, classes=["red"]) as detector:
+        assert detector.conf == STRICT.conf
+        assert detector(image).class_name.tolist() == ["red"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "hint"),
+    [
+        ({"conf": "0.5"}, "conf is the string '0.5'", "give a number"),
+        ({"conf": 2}, "conf is 2", "between 0 and 1"),
+        ({"cnof": 0.5}, "takes no cnof", "did you mean conf"),
+        ({"iou": 0.5}, "takes no iou", "did you mean nms"),
+        ({"workers": 2}, "takes no workers", "options=DeviceOptions(workers=2)"),
+        ({"vid_stride": 2}, "takes no vid_stride", "detcli.predict: inputs=Inputs(vid_stride=2)"),
+        ({"track": "ocsort"}, "takes no track", "watched=Watched(track='ocsort')"),
+        ({"colour": 1}, "takes no colour", "the settings are conf, max_det"),
+        ({"device": 0}, "device is 0", "cuda:0"),
+        ({"device": None}, "device is None", "use one of the texts auto, cpu"),
+        ({"model": None}, "model is None", "path of an ONNX file"),
+        ({"model": 3}, "model is 3", "path of an ONNX file"),
+        ({"settings": {"conf": 0.5}}, "settings is {'conf': 0.5}", "as in Settings(conf=0.4)"),
+        ({"options": {"workers": 2}}, "options is {'workers': 2}", "DeviceOptions(workers=2)"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(make_model, arguments, says, hint):
+    with pytest.raises(UsageError) as caught:
+        Detector(**{"model": make_model(), "device": "cpu"} | arguments)
+    assert says in str(caught.value)
+    assert hint in caught.value.hint
+
+
+def test_a_clone_needs_a_device_or_none(make_model):
+    with Detector(make_model(), "cpu") as detector:
+        detector.clone().close()
+        with pytest.raises(UsageError, match="device is 0"):
+            detector.clone(0)
+
+
+@pytest.mark.parametrize(
+    ("sources", "says"),
+    [
+        (None, "sources is None"),
+        (5, "sources is 5"),
+        ([5], "sources has 5 in it"),
+        ([np.zeros((4, 4, 3), np.uint8)], "sources has array"),
+        (np.zeros((4, 4, 3), np.uint8), "sources has array"),
+        (Image.new("RGB", (4, 4)), "sources is <PIL"),
+    ],
+)
+def test_sources_of_another_type_are_refused(make_model, sources, says):
+    with Detector(make_model(), "cpu") as detector, pytest.raises(UsageError, match=says) as caught:
+        predict(sources, detector)
+    assert "texts or paths" in caught.value.hint
+
+
+@pytest.mark.parametrize("wrap", [str, Path, os.fsencode, lambda path: iter([path])])
+def test_sources_may_be_names_paths_and_iterables_of_them(make_model, make_picture, wrap):
+    path = make_picture("a.png", ("red", 2, 3))
+    with Detector(make_model(), "cpu", STRICT) as detector:
+        (record,) = predict(wrap(path), detector)
+    assert record.detections.class_name.tolist() == ["red"]
+
+
+def test_predict_refuses_arguments_of_another_type(make_model):
+    with pytest.raises(UsageError, match=r"detector is the string 'm\.onnx'") as caught:
+        predict("a.png", "m.onnx")
+    assert 'as in Detector("yolov10n")' in caught.value.hint
+    with Detector(make_model(), "cpu") as detector:
+        with pytest.raises(UsageError, match="sources is Detector"):
+            predict(detector, detector)
+        with pytest.raises(UsageError, match="inputs is Settings") as caught:
+            predict("a.png", detector, STRICT)
+        assert "Inputs(vid_stride=2)" in caught.value.hint
+        with pytest.raises(UsageError, match="watched is the string") as caught:
+            predict("a.png", detector, watched="bytetrack")
+        assert 'Watched(track="bytetrack")' in caught.value.hint
+
+
+def test_zones_and_tracks_may_be_given_as_the_command_line_has_them(make_model, tmp_path):
+    film = number_video.write(tmp_path / "film.mp4", 7)
+    watched = Watched(zone="all=0,0,1,0,1,1,0,1", track="bytetrack")
+    with Detector(make_model(), "cpu") as detector:
+        records = [*predict(film, detector, watched=watched)]
+    assert len(records) == 7
+    assert all(record.error is None for record in records)
+    zones = [one["zones"] for record in records for one in record.to_json()["detections"]]
+    assert zones
+    assert all(names == ["all"] for names in zones)
+
+
 def test_a_view_of_a_picture_and_what_is_none(make_model):
     wide = np.concatenate([picture(("red", 1, 1)), picture(("blue", 1, 1))], axis=1)
     with Detector(make_model(), settings=STRICT) as detector:
@@ -198,14 +318,17 @@ def test_errors_name_settings_as_python_does(text, spoken):
     assert (str(caught.value), caught.value.hint) == (spoken, spoken)
 
 
-def test_no_error_of_the_library_names_an_option(make_model):
+def test_no_error_of_the_library_names_an_option():
     for settings in ({"conf": 2}, {"max_det": 0}, {"nms": 0}, {"imgsz": 0}):
         with pytest.raises(UsageError) as caught:
             Settings(**settings)
         assert "--" not in f"{caught.value} {caught.value.hint}"
-    with Detector(make_model()) as detector, pytest.raises(UsageError) as caught:
-        predict("a.png", detector, Inputs(vid_stride=0))
-    assert str(caught.value) == "vid_stride: 0 is not in the range x>=1"
+    with pytest.raises(UsageError) as caught:
+        Inputs(vid_stride=0)
+    assert str(caught.value) == "vid_stride is 0"
+    with pytest.raises(UsageError) as caught:
+        Watched(zone="door")
+    assert str(caught.value) == "zone 'door' does not begin with a name"
 
 
 @pytest.mark.parametrize("device", ["cpu", "openvino"])
