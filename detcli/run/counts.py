@@ -30,6 +30,7 @@ class Counts:
     found: Counter[str] = field(default_factory=Counter)  # detections of each class
     # detections in each zone, by its name and the class
     places: Counter[tuple[str, str]] = field(default_factory=Counter)
+    devices: Counter[str] = field(default_factory=Counter)  # pictures and frames, by what ran them
     # of inputs, by their names: errors and warnings; who says them takes them out
     messages: list[tuple[str, DetcliError | str]] = field(default_factory=list)
     told: Counter[str] = field(default_factory=Counter)  # of the messages taken out, the kinds
@@ -50,6 +51,8 @@ class Counts:
         self.pictures += record.origin.clip is None
         self.frames += record.origin.clip is not None
         if record.detections is not None:
+            precision = f" ({record.precision})" if record.precision else ""
+            self.devices[f"{record.device}{precision}"] += 1
             self.found.update(name for *_, name in record.detections)
             self.places.update(record.detections.places())
 
@@ -67,7 +70,7 @@ class Counts:
         *,
         stages: bool = True,
     ) -> Iterator[str]:
-        """How much was done, with its `stages` where the time went, and what was found."""
+        """How much was done where, with its `stages` where the time went, and what was found."""
         parts = {
             count(self.pictures, "picture"): self.pictures or not self.frames,
             count(self.frames, "frame"): self.frames,
@@ -79,6 +82,8 @@ class Counts:
         line = f"{', '.join(part for part, shown in parts.items() if shown)}, {seconds:.2f} s"
         if self.done > 1:
             line += f", {self.done / seconds:.1f}/s"
+        if self.devices:
+            line += f" on {', '.join(sorted(self.devices))}"
         if self.done > 1 and stages and times is not None:
             # of the work, which threads do in parallel, not of the elapsed time
             work = sum(times.values()) or 1.0

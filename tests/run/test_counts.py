@@ -152,7 +152,7 @@ def test_counts_of_records_and_of_other_counts_add_up():
     assert sorted(both.messages, key=str) == sorted(whole.messages, key=str)
     assert replace(both, messages=[]) == replace(whole, messages=[])
     assert [*whole.summary(2.0)] == [
-        "3 pictures, 1 frame, 4 detections, 1 failed, 2.00 s, 2.5/s",
+        "3 pictures, 1 frame, 4 detections, 1 failed, 2.00 s, 2.5/s on cpu",
         "found 3 cat, 1 dog",
         *("in door: 2 cat", "crossed gate to the left: 1 cat", "in hall: 2 cat"),
     ]
@@ -183,6 +183,14 @@ def test_counts_of_records_and_of_other_counts_add_up():
                 "2 pictures, 8 detections, 0.50 s, 4.0/s",
                 "found 2 a, 1 b, 1 c, 1 d, 1 e and 2 more classes",
             ],
+        ),
+        (
+            *(Counts(pictures=2, devices=Counter(["cuda:1", "cpu"])), {}),
+            ["2 pictures, 0 detections, 0.50 s, 4.0/s on cpu, cuda:1"],
+        ),
+        (
+            *(Counts(pictures=1, devices=Counter(["openvino:CPU (bf16)"])), {}),
+            ["1 picture, 0 detections, 0.50 s on openvino:CPU (bf16)"],
         ),
     ],
 )

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
 from sample_records import Film, failure, frame, picture
 
 from detcli.commands.predict.run import _Summary
@@ -57,3 +58,38 @@ def test_stages_are_summed_where_more_is_asked_for(detcli, make_model, make_pict
         done = detcli("predict", *pictures, "-m", make_model(), *words)
         (line,) = (line for line in done.stderr.splitlines() if line.startswith("detcli: 2 pict"))
         assert bool(re.search(r"; decode \d+%, .*write \d+%$", line)) == shown
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "openvino"])
+def test_the_device_that_ran_is_named(predict, make_picture, device):
+    """The one that `auto` has chosen, as in the records."""
+    if device == "openvino":
+        pytest.importorskip("openvino", reason="OpenVINO is not installed", exc_type=ImportError)
+    make_picture("b.png", ("red", 2, 3))
+    done = predict(f"a.png b.png --device {device}")
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("detcli: 2 pict"))
+    (name,) = {record["device"] for record in done.records}
+    assert name != "auto"
+    assert f"/s on {name}" in line
+
+
+def test_a_device_that_ran_nothing_is_not_named(predict, tmp_path):
+    (tmp_path / "torn.png").write_bytes(b"torn")
+    done = predict("torn.png", code=3)
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("detcli: 0 pict"))
+    assert " on " not in line
+
+
+@pytest.mark.parametrize("command", ["predict", "eval"])
+def test_shards_and_evaluations_name_the_device(detcli, make_model, make_picture, command):
+    folder = make_picture("a.png", ("red", 1, 1)).parent
+    (folder / "a.txt").write_text("0 0.1875 0.1875 0.125 0.125\n")
+    (folder / "data.yaml").write_text("val: .\nnames: [red, green, blue]\n")
+    arguments = {
+        "predict": ["a.png", "-m", make_model(), "-o", "parts/"],
+        "eval": [make_model(), "--data", "data.yaml"],
+    }
+    done = detcli(command, *arguments[command], cwd=folder)
+    assert done.returncode == 0
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("detcli: 1 picture"))
+    assert line.endswith(" s on cpu")
