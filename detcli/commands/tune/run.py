@@ -312,6 +312,9 @@ class Tuning:
     def report(self) -> TuneReport:
         """What was found, and what is the fastest."""
         doubts = []
+        measured = [row.name for row in self._rows if row.one or row.many]
+        if len(measured) == 1:
+            doubts.append(f"nothing was compared: {measured[0]} is the only way that was measured")
         if self._disturbed:
             number = f"{len(self._disturbed)} of {self._measured} measurements were disturbed"
             doubts.append(f"these figures may be off: {number}: {self._disturbed[-1]}")

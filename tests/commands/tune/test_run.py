@@ -148,6 +148,22 @@ def test_few_boxes_are_a_doubt(tune, make_model, pictures, commands):
         assert [doubt.partition(":")[0] for doubt in doubts] == told
 
 
+def test_a_single_way_is_compared_with_nothing(tune, make_model, pictures, commands):
+    for name in ("predict", "convert"):
+        commands.failures |= {(name, way): NONE for way in ("cuda", "tensorrt", "openvino")}
+    commands.failures["convert"] = UsageError("already in 8 bits")
+    for size in ("batch 4", "batch 16", "workers 1", "workers 4"):
+        commands.failures["bench", f"cpu {size}"] = InferenceError("out of memory: 8 GB")
+    says = "warning: nothing was compared: cpu is the only way that was measured"
+    report = tune(make_model(), pictures, says=says)
+    assert report["doubts"] == ["nothing was compared: cpu is the only way that was measured"]
+    assert [row["name"] for row in report["rows"] if row["many"]] == ["cpu"]
+
+
+def test_a_comparison_is_no_doubt(tune, make_model, pictures, commands):  # noqa: ARG001
+    assert tune(make_model(), pictures, "--device", "cpu")["doubts"] == []
+
+
 def test_labels_add_map(rows, commands, tmp_path):
     (tmp_path / "data.yaml").touch()
     found = rows("--device", "cpu", "--data", tmp_path / "data.yaml")
