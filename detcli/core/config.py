@@ -129,9 +129,14 @@ class Inputs:
         boxes=False,
         range=(0.001, None),
     )
-    start: float = option(0, "--start SECONDS", "Start at this time in a video.", range=(0, None))
+    start: float = option(
+        0, "--start SECONDS", "Start with the frame at this time in a video.", range=(0, None)
+    )
     end: float | None = option(
-        None, "--end SECONDS", "Stop at this time in a video.", range=(0, None)
+        None,
+        "--end SECONDS",
+        "Stop before this time in a video: a frame at it is left out.",
+        range=(0, None),
     )
     max_pixels: int = option(
         MAX_PIXELS,
@@ -261,7 +266,9 @@ class Settings:
         classes: Only these classes, by name or id; empty means all.
         nms: IoU above which non-maximum suppression drops a box of the same class with a lower
             score; "none" for no suppression. None means what the model recommends, or what is
-            usual in its family, where its head gives several boxes for each object.
+            usual in its family, where its head gives several boxes for each object. Of each anchor
+            only the best class takes part, as with `unique`, but in families that docs/models.md
+            names.
         imgsz: Side length of the network's input, for graphs with dynamic axes.
         names: A file with class names, one per line, that replace the model's own.
         box_format: Format of the head's boxes, where the graph does not show it.
@@ -302,7 +309,8 @@ class Settings:
         None,
         "--nms IOU",
         "Drop a box that overlaps a better one of its class by more than this, or none; default: "
-        "what suits the model.",
+        "what suits the model. Of each anchor, only the best class takes part, as with --unique, "
+        "but in families that docs/models.md names.",
         parse=lambda text: text if text == "none" else float(text),
         other_names="iou iou-thres",
     )
@@ -326,7 +334,9 @@ class Settings:
         panel=MODEL,
     )
     class_conf: tuple[tuple[str | int, float], ...] = option((), "")  # see --conf
-    unique: bool = option(False, "--unique", "Keep at most one class per anchor.")
+    unique: bool = option(
+        False, "--unique", "Keep at most one class per anchor, as --nms does in most families."
+    )
     rect: bool = option(
         False,
         "--rect",

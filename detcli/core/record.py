@@ -144,7 +144,8 @@ class SettingsJson(TypedDict):
     max_det: int
     classes: list[int]  # ids of the classes that are kept; empty for all
     nms: float | None  # IoU of the non-maximum suppression; null without one
-    unique: bool  # whether each anchor gives one detection at most
+    # whether each anchor gives one detection at most: asked for, or as the suppression has it
+    unique: bool
     imgsz: int | None  # side of the network's input that was asked for; null for the model's own
     rect: bool  # whether the input is as small as the picture allows
     box_format: str | None  # format of the boxes that was asked for; null for the model's own

@@ -200,6 +200,17 @@ class Contract:
             )
         return image_size, image_size
 
+    def counts_best_class(self, nms: float | None, *, unique: bool = False) -> bool:
+        """Whether an anchor gives one detection at most, with this IoU or without suppression.
+
+        `unique` is whether the user asked for that. Of rows that a graph selected, nobody knows
+        which are one anchor's.
+        """
+        if self.layout is Layout.ROWS:
+            return False
+        is_suppressed = nms is not None and not self.every_class
+        return unique or self.one_class or is_suppressed
+
     def with_names(self, names: tuple[str, ...], origin: str) -> Self:
         """Return the contract with other class names; where it is not known, they tell C.
 

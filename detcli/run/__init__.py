@@ -124,6 +124,7 @@ class Run:
             "class_conf": {str(number): least for number, least in detector.class_conf.items()},
             "classes": sorted(class_ids(config.settings.classes, names) or ()),
             "nms": detector.nms,
+            "unique": detector.unique,
             "preprocess": written(detector.contract.preprocessing),
             "names": None if config.settings.names is None else list(names),
             "fast_decode": self.decode.fast_for is not None,

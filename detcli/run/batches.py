@@ -180,6 +180,11 @@ class BatchDetector:
             self.batch, self.workers = self.batch * self.workers, 1
 
     @property
+    def unique(self) -> bool:
+        """Whether an anchor gives one detection at most, asked for or not."""
+        return self.contract.counts_best_class(self.nms, unique=self._selection.unique)
+
+    @property
     def _cuts_all(self) -> bool:
         return self.tiling is not None and not self.tiling.crowd
 

@@ -96,3 +96,14 @@ def test_commands_are_described_in_whole_sentences():
     rows = re.findall(r"^  \w+ +((?:.*\n)(?: {3,}.*\n)*)", listing[2], re.MULTILINE)
     assert len(rows) == len(COMMANDS)
     assert all(row.strip().endswith(".") and "..." not in row for row in rows)
+
+
+def test_a_frame_at_the_end_is_left_out_as_help_says(invoke):
+    words = " ".join(invoke("predict", "--help").stdout.split())
+    assert "Start with the frame at this time in a video." in words
+    assert "Stop before this time in a video: a frame at it is left out." in words
+
+
+def test_suppression_takes_one_class_of_an_anchor_as_help_says(invoke):
+    words = " ".join(invoke("predict", "--help").stdout.split())
+    assert "only the best class takes part, as with --unique, but in families that docs" in words

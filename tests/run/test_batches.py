@@ -1,11 +1,19 @@
 """Batches on a device, as the pipeline starts them."""
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 from colour_model import picture
 
 from detcli import Settings
 from detcli.core.errors import UsageError
 from detcli.core.geometry import Picture
+from detcli.model.contract import Layout
+from detcli.model.families import FAMILIES
+from detcli.model.file import prepare
 from detcli.run.batches import BatchDetector
 
 
@@ -40,3 +48,45 @@ def test_a_confidence_replaces_the_one_that_the_model_recommends(make_model):
     settings = Settings(class_conf=(("red", 0.4),))
     with BatchDetector(make_model(metadata=metadata), device="cpu", settings=settings) as detector:
         assert detector.class_conf == {0: 0.4}
+
+
+@pytest.mark.parametrize(
+    ("settings", "contract", "unique"),
+    [
+        ({}, {}, False),
+        ({"unique": True}, {}, True),
+        ({}, {"one_class": True}, True),
+        ({"nms": 0.5}, {}, True),
+        ({}, {"nms": 0.5}, True),
+        ({"nms": "none"}, {"nms": 0.5}, False),
+        ({}, {"nms": 0.5, "every_class": True}, False),
+        ({"unique": True}, {"nms": 0.5, "every_class": True}, True),
+        ({"nms": 0.5}, {"layout": Layout.ROWS}, False),
+    ],
+)
+def test_whether_an_anchor_gives_one_detection_at_most(
+    make_model, monkeypatch, random, settings, contract, unique
+):
+    """What is said is what happens: on cells of several colours, or whatever rows there are."""
+
+    def prepared(*arguments, **options):
+        model = prepare(*arguments, **options)
+        return replace(model, contract=replace(model.contract, **contract))
+
+    monkeypatch.setattr("detcli.run.batches.prepare", prepared)
+    image = random.integers(0, 256, (64, 64, 3), np.uint8)
+    with BatchDetector(make_model(), "cpu", Settings(conf=0.1, **settings)) as detector:
+        assert detector.unique is unique
+        if "layout" in contract:
+            return
+        (found,) = detector.submit([Picture.whole(image)])()
+    anchors = {tuple(box) for box in found.xyxy.tolist()}
+    assert (len(anchors) == len(found)) is unique
+
+
+def test_the_families_are_named_in_which_each_class_takes_part():
+    page = Path(__file__).parents[2] / "docs/models.md"
+    text = " ".join(page.read_text("utf-8").split())
+    (named,) = re.findall(r"is true then; in (.*?), each of its classes takes part", text)
+    expected = {family.name.partition(",")[0] for family in FAMILIES if family.every_class}
+    assert {*re.split(", | and ", named)} == expected

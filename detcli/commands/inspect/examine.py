@@ -120,7 +120,7 @@ class DetectorFacts:
     box_unit: Literal["pixels", "fractions"]  # of the input
     score_form: ScoreForm
     score_reason: str
-    one_class: bool
+    one_class: bool  # an anchor gives one detection at most, with the recommended suppression
     needs_nms: bool
     conf: float | None
     class_conf: dict[int, float]  # by class id
@@ -304,7 +304,7 @@ def describe(model: ModelProto, reading: Reading, asked: BoxFormat | None) -> De
         box_unit="fractions" if contract.box_fractions else "pixels",
         score_form=contract.score_form,
         score_reason=_score_reason(reading),
-        one_class=contract.one_class,
+        one_class=contract.one_class or contract.counts_best_class(contract.nms),
         needs_nms=contract.nms is not None,
         conf=contract.conf,
         class_conf=dict(contract.class_conf),

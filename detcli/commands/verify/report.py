@@ -245,6 +245,17 @@ class CheckReport:
     report: VerifyReport
 
 
+NOTED_LATER = {"unique"}
+"""Settings that follow from the others, and that earlier certificates do not have."""
+
+
+def _has_setting(certificate: dict[str, Any], side: str, name: str) -> bool:
+    """Whether a certificate, which may come from a stranger, says a setting of a side."""
+    about = certificate.get(side)
+    settings = about.get("settings") if isinstance(about, dict) else None
+    return isinstance(settings, dict) and name in settings
+
+
 def check(before: dict[str, Any], made: Certificate) -> CheckReport:
     """Say what is not as a certificate says, now that the same was compared again."""
     changes = tuple(_changes(before, to_json(made)))
@@ -274,6 +285,8 @@ def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Certificat
             yield from unequal(f"{side} {name}", "report", side, name)
         yield from unequal(f"{side} records sha256", side, "records_sha256", matters=True)
         for name in now[side]["settings"] or ():
+            if name in NOTED_LATER and not _has_setting(before, side, name):
+                continue
             yield from unequal(f"{side} setting {name}", side, "settings", name, matters=True)
         made = dict(now[side]["provenance"] or ())
         made.pop("begun", None)

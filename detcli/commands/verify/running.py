@@ -131,10 +131,12 @@ class RunningPlan:
     def certified(self, side: SidePlan, report: SideReport) -> CertifiedSide:
         """What detections of a side depend on, and what makes them."""
         settings, contract = self.settings, side.file.contract
+        nms = settings.suppression(contract.nms if contract else None)
         depend_on = {
             "conf": settings.conf,
             "max_det": settings.max_det,
-            "nms": settings.suppression(contract.nms if contract else None),
+            "nms": nms,
+            "unique": contract and contract.counts_best_class(nms),
             "imgsz": settings.imgsz,
             "box_format": settings.box_format,
             "preprocess": contract and written(contract.preprocessing),

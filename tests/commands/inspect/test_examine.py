@@ -291,6 +291,8 @@ def test_metadata_can_be_the_reason_for_one_to_many():
     found = described(colour_model.build(metadata={"end2end": "False"}))
     assert found.layout is Layout.ONE_TO_MANY
     assert "its metadata says it is not end-to-end" in found.layout_reason
+    assert found.needs_nms
+    assert found.one_class  # its suppression takes the best of each anchor
 
 
 def test_the_box_format_has_its_reason():

@@ -56,6 +56,14 @@ def test_the_first_record_says_what_made_the_run_and_each_its_file(run, tmp_path
     assert told == run("b.jsonl", "--device", "cpu")
 
 
+@pytest.mark.parametrize(
+    ("options", "unique"), [("", False), ("--unique", True), ("--nms 0.5", True)]
+)
+def test_the_settings_say_whether_an_anchor_gives_one_detection(predict, options, unique):
+    (record,) = predict(f"a.png --provenance {options}").records
+    assert record["settings"]["unique"] is unique
+
+
 def test_each_run_of_a_journal_says_it(run, make_picture, tmp_path):
     """The record that says it is dropped with the second run, if it is an error."""
     pictures = tmp_path / "pics"

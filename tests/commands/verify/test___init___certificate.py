@@ -163,6 +163,20 @@ def test_a_certificate_that_sides_differ_never_holds(reports, verify):
     assert (report["holds"], report["changes"]) == (False, [])
 
 
+@pytest.mark.parametrize(("options", "unique"), [((), False), (("--nms", "0.5"), True)])
+def test_the_settings_say_whether_an_anchor_gives_one_detection(verify, here, options, unique):
+    certify = ("--images", "pics", "--conf", 0.6, "--certificate", "c.json")
+    assert verify("colours.onnx", "b.onnx", *certify, *options).returncode == 0
+    certificate = read(here / "c.json")
+    assert certificate["left"]["settings"]["unique"] is unique
+    assert certificate["right"]["settings"]["unique"] is unique
+    del certificate["left"]["settings"]["unique"]  # as earlier versions wrote it
+    certificate["right"]["settings"] = {**certificate["right"]["settings"], "unique": not unique}
+    (here / "c.json").write_text(json.dumps(certificate))
+    changes = report_of(verify("--check", "c.json"))["changes"]
+    assert [change["what"] for change in changes] == ["right setting unique"]
+
+
 def test_what_is_told_and_what_matters(verify, certified):
     before = certified.read_text()
     for path, value, what, matters in (
