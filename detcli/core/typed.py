@@ -69,8 +69,9 @@ def _settled(field: "Field[Any]", value: Any) -> Any:
 
 def shortened(value: object) -> str:
     """What an error shows of a value of the wrong type."""
-    what = "the string " if isinstance(value, str) else ""
-    return what + reprlib.repr(value)
+    if isinstance(value, str):
+        return f"the string {reprlib.repr(value)}"
+    return reprlib.repr(value)
 
 
 def _reader(field: "Field[Any]") -> Read:
@@ -90,18 +91,19 @@ def _reader(field: "Field[Any]") -> Read:
 def _require_range(name: str, number: float, limits: tuple[float | None, float | None]) -> None:
     """Refuse a number that is out of range, or none, where there are limits."""
     low, high = limits
-    if (low, high) == (None, None):
+    if low is None and high is None:
         return
-    lowest = -math.inf if low is None else low
-    highest = math.inf if high is None else high
-    if math.isfinite(number) and lowest <= number <= highest:
-        return
-    hint = f"use {low} or more"
     if not math.isfinite(number):
-        hint = "give a finite number"
-    elif high is not None:
-        hint = f"use {high} or less" if low is None else f"use {low} to {high}"
-    raise UsageError(f"{name} is {number}", hint)
+        raise UsageError(f"{name} is {number}", "give a finite number")
+    is_too_low = low is not None and number < low
+    is_too_high = high is not None and number > high
+    if is_too_low or is_too_high:
+        hint = f"use {low} to {high}"
+        if high is None:
+            hint = f"use {low} or more"
+        elif low is None:
+            hint = f"use {high} or less"
+        raise UsageError(f"{name} is {number}", hint)
 
 
 def convert(value: Any, kind: Any, read: Read | None = None) -> Any:
@@ -232,18 +234,25 @@ def describe(kind: Any) -> str:
     """What values of a type are called."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in {Union, UnionType}:
-        return " or ".join(describe(one) for one in arguments)
+        return " or ".join(map(describe, arguments))
     if origin is Literal:
-        return " or ".join(repr(literal) for literal in arguments)
-    if origin is tuple and arguments[-1] is ...:
-        if get_origin(arguments[0]) is tuple:
-            first, second = (describe(one) for one in get_args(arguments[0]))
-            return f"a mapping from {first} to {second}, or pairs of them"
-        return f"a tuple, each of whose entries is {describe(arguments[0])}"
+        return " or ".join(map(repr, arguments))
     if origin is tuple:
-        return f"a tuple of {', '.join(describe(one) for one in arguments)}"
+        return _describe_tuple(arguments)
     if kind in PLAIN:
         return PLAIN[kind]
     if issubclass(kind, Enum):
-        return f"one of {', '.join(repr(str(member)) for member in kind)}"
+        members = [repr(str(member)) for member in kind]
+        return f"one of {', '.join(members)}"
     return f"a {kind.__name__} or its text"
+
+
+def _describe_tuple(kinds: tuple[Any, ...]) -> str:
+    """What a tuple of any length is called, or one of values of these types."""
+    if kinds[-1] is not ...:
+        return f"a tuple of {', '.join(map(describe, kinds))}"
+    entry = kinds[0]
+    if get_origin(entry) is tuple:
+        keys, values = get_args(entry)
+        return f"a mapping from {describe(keys)} to {describe(values)}, or pairs of them"
+    return f"a tuple, each of whose entries is {describe(entry)}"
