@@ -16,6 +16,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -345,7 +346,14 @@ class OpenvinoTensors:
         }
 
 
-Started = list[tuple[Any, Tensor]]  # a batch's requests, which own their outputs, and inputs
+@dataclass(eq=False, slots=True)
+class Started:
+    """A batch that runs."""
+
+    runs: list[tuple[Any, Tensor]]  # its requests, which own their outputs, and their inputs
+    unread: int = 0  # selections whose detections have not been read
+    returned: bool = False  # whether its requests may run other batches
+
 
 TOLERANCE = 0.02
 """Mean difference of the sorted values of a head's rows, as a share of the largest, or of 1.
@@ -396,7 +404,7 @@ class OpenvinoBackend(HostBackend):
     def infer(self, buffer: Tensor) -> Started:
         if self._network is None:
             raise closed_error()
-        started = []
+        runs = []
         for part in in_batches(buffer, self._contract):
             try:
                 request = self.idle.pop()
@@ -405,7 +413,8 @@ class OpenvinoBackend(HostBackend):
             with translated(part):
                 request.set_input_tensor(library().Tensor(part, shared_memory=True))
                 request.start_async()
-            started.append((request, part))
+            runs.append((request, part))
+        started = Started(runs)
         if self._observer is not None:
             _wait_for(started)
         self._ended(Stage.NETWORK)
@@ -414,16 +423,20 @@ class OpenvinoBackend(HostBackend):
     def select(
         self, buffer: Started, letterboxes: Sequence[Letterbox], options: SelectionOptions
     ) -> Pending:
+        buffer.unread += 1
 
         @functools.cache
         def wait() -> list[Detections]:
             _wait_for(buffer)
             outputs: list[HeadArray] = []
-            for request, part in buffer:
+            for request, part in buffer.runs:
                 output = request.get_output_tensor().data
                 outputs.extend(of_pictures(output, len(part), self._contract))
             found = detect_all(outputs[: len(letterboxes)], letterboxes, options, self._contract)
-            self.idle.extend(request for request, _ in buffer)
+            buffer.unread -= 1
+            if buffer.unread == 0 and not buffer.returned:
+                buffer.returned = True
+                self.idle.extend(request for request, _ in buffer.runs)
             return found
 
         if self._observer is not None:
@@ -437,7 +450,7 @@ class OpenvinoBackend(HostBackend):
 
 
 def _wait_for(started: Started) -> None:
-    for request, part in started:
+    for request, part in started.runs:
         with translated(part):
             request.wait()
 

@@ -7,20 +7,23 @@ axes swapped.
 `select` is `v10postprocess` of the YOLOv10 authors (https://github.com/THU-MIG/yolov10) with ties
 settled as in `detcli.core.topk`, so that its rows and their order are fully determined:
 
-1. anchor score = maximum over the classes.
+1. The score of an anchor for a class counts only if it is strictly above the confidence of that
+   class. Anchor score = maximum of its scores that count; an anchor without any is left out.
 2. Keep the `max_det` anchors with the highest anchor score; of equals, the lower anchor first.
-3. Of their `K x C` scores, anchors in that order, keep the `max_det` highest; of equals, the
-   lower position first.
-4. Keep scores strictly above `confidence`.
+3. Of their `K x C` scores, anchors in that order, keep the `max_det` highest that count; of equals,
+   the lower position first.
 
-NaN ranks below everything and is never kept. Scores are compared as float32; those of quantised
+Where all classes have one confidence, it does not matter whether it is applied first or last: what
+is not above it ranks behind all that is.
+
+NaN ranks below everything and never counts. Scores are compared as float32; those of quantised
 heads may exceed 1 and are clipped to 1 at the end. The scores of a head may be logits: these are
 compared instead, also where the sigmoid rounds two of them to one score, and what is kept gets the
 sigmoid at the end, on the host, for every backend.
 
 A one-to-many head holds several boxes for each object. With an IoU limit, class-aware non-maximum
 suppression of each anchor's best class replaces steps 2 and 3. With `unique`, only an anchor's
-best class counts too: at most one row for each anchor.
+best class counts too: at most one row for each anchor. The best class is one whose score counts.
 
 A graph that selects for itself ends in rows instead, `(R, 6)`: `select_rows` keeps those that are
 wanted.
@@ -115,7 +118,7 @@ NORMALISED = 1.5  # pixels; boxes given as fractions of the picture end at 1, or
 class SelectionOptions:
     """Which detections to keep."""
 
-    confidence: float  # scores must be strictly above it
+    confidence: float  # scores must be strictly above it; the lowest of all classes
     max_det: int  # maximum number of detections in a picture
     class_ids: frozenset[int] | None  # only these classes; None means all
     # IoU above which non-maximum suppression drops a duplicate; None means no NMS
@@ -124,6 +127,14 @@ class SelectionOptions:
     every_class: bool = False  # all classes of an anchor are candidates for NMS, not only its best
     within_anchors: bool = False  # no more detections than the head has anchors
     together: bool = False  # NMS compares boxes of all classes, not only those of one
+    # By class id, what the scores of each class must be strictly above; None if it is one for all
+    class_confidences: tuple[float, ...] | None = None
+
+    def with_thresholds(self, thresholds: npt.NDArray[np.float32]) -> "SelectionOptions":
+        """These options with other confidences, `(C,)`."""
+        confidences = thresholds.tolist()
+        by_class = None if len({*confidences}) == 1 else tuple(confidences)
+        return replace(self, confidence=min(confidences), class_confidences=by_class)
 
     @property
     def suppresses_every_class(self) -> bool:
@@ -210,7 +221,12 @@ def select(
         choose = _best_class
     else:
         choose = _select_one_to_one
-    anchors, score, class_index = choose(scores, options)
+    if options.class_confidences is None:
+        anchors, score, class_index = choose(scores, options)
+    else:
+        candidates, counting = _scores_that_count(scores, classes, options)
+        places, score, class_index = choose(counting, options)
+        anchors = candidates[places]
     boxes = _corners(head[:4, anchors].T.astype(np.float32), cxcywh=cxcywh)
     chosen = SelectedRows(boxes, score, classes[class_index])
     return _reported(_without_duplicates(chosen, options), logits=logits)
@@ -218,7 +234,11 @@ def select(
 
 def on_logits(options: SelectionOptions) -> SelectionOptions:
     """The options that select from logits what these select from scores."""
-    return replace(options, confidence=logit_threshold(options.confidence))
+    by_class = options.class_confidences
+    if by_class is not None:
+        by_class = tuple(logit_threshold(confidence) for confidence in by_class)
+    confidence = logit_threshold(options.confidence)
+    return replace(options, confidence=confidence, class_confidences=by_class)
 
 
 def select_rows(
@@ -226,14 +246,17 @@ def select_rows(
 ) -> SelectedRows:
     """Choose among the rows that a graph selected from one picture.
 
-    Rows strictly above the confidence stay, if the class is wanted; the `max_det` best, of equals
-    the lower row first; with an IoU limit, those that non-maximum suppression leaves. A row whose
-    class does not exist is dropped with a warning. That several rows are one anchor's is not known,
-    so `unique` changes nothing.
+    Rows strictly above the confidence of their class stay, if the class is wanted; the `max_det`
+    best, of equals the lower row first; with an IoU limit, those that non-maximum suppression
+    leaves. A row whose class does not exist is dropped with a warning. That several rows are one
+    anchor's is not known, so `unique` changes nothing.
 
     Rows `(R, 6)` are x1, y1, x2, y2, score, class id; padding has a score of 0.
     """
     rows = confident_rows(rows, options.confidence, class_count)
+    if options.class_confidences is not None:
+        thresholds = np.array(options.class_confidences, np.float32)
+        rows = rows[rows[:, 4] > thresholds[rows[:, 5].astype(np.int64)]]
     if options.class_ids is not None:
         rows = rows[np.isin(rows[:, 5], sorted(options.class_ids))]
     kept = options.max_det if options.nms_iou is None else len(rows)
@@ -311,10 +334,25 @@ def _warn(what: str) -> None:
     warnings.warn(what, DetcliWarning, stacklevel=2)
 
 
+def _scores_that_count(
+    scores: Floats, classes: Indices, options: SelectionOptions
+) -> tuple[Indices, Floats]:
+    """The anchors that may have a score that counts, ascending, and their scores, `(C, A)`.
+
+    Scores that are not above the confidence of their class are -inf, and so is NaN. `scores`,
+    `(C, N)`, are those of `classes`, `(C,)`.
+    """
+    thresholds = np.array(options.class_confidences, np.float32)[classes, np.newaxis]  # (C, 1)
+    candidates = np.flatnonzero(_anchor_score(scores) > np.float32(options.confidence))  # (A,)
+    candidate_scores = scores[:, candidates]
+    counting = np.where(candidate_scores > thresholds, candidate_scores, np.float32(-np.inf))
+    return candidates, counting
+
+
 def _select_one_to_one(
     scores: Floats, options: SelectionOptions
 ) -> tuple[Indices, Floats, Indices]:
-    """Run the module's four steps: anchor, score and class row of each detection, best first."""
+    """Run the module's three steps: anchor, score and class row of each detection, best first."""
     anchors, floor = _best_anchors(_anchor_score(scores), options)  # (K,) best first
     kept = scores[:, anchors].T.ravel()  # (K * C,), position = rank of the anchor * C + class
     above = np.flatnonzero(kept >= floor)

@@ -282,6 +282,20 @@ class Detections:
         return replace(self, **kept)
 
 
+def concatenated(first: Detections, second: Detections) -> Detections:
+    """The rows of both, as a detector gives them: before they have tracks, zones or symbols."""
+    selected = None
+    if first.selected is not None and second.selected is not None:
+        selected = np.concatenate([first.selected, second.selected])
+    return Detections(
+        np.concatenate([first.xyxy, second.xyxy]),
+        np.concatenate([first.score, second.score]),
+        np.concatenate([first.class_id, second.class_id]),
+        first.names,
+        selected=selected,
+    )
+
+
 def _symbol_fields(symbol: Symbol | None) -> Fields:
     """What a detection says of its symbol."""
     if symbol is None:

@@ -20,7 +20,7 @@ from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import place
 from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.core.config import Settings
-from detcli.core.detections import Detections
+from detcli.core.detections import Detections, concatenated
 from detcli.core.errors import DetcliWarning, InferenceError, ModelError, UsageError
 from detcli.core.geometry import Image, Letterbox, Picture, Size
 from detcli.core.threads import BackgroundThread
@@ -106,16 +106,14 @@ class BatchDetector:
         recommended = contract.class_conf if settings.conf is None else ()
         self.class_conf = class_confidences(recommended, contract.names)
         self.class_conf |= class_confidences(settings.class_conf, contract.names)
-        # `(C,)`, what the scores of each class must exceed, and those of its detections here
-        self.confidence = self._thresholds = class_thresholds(
-            self.conf, self.class_conf.items(), contract.names
-        )
-        self.least_conf = float(self._thresholds.min()) if self.class_conf else self.conf
+        # `(C,)`, what the scores of each class must exceed
+        self.confidence = class_thresholds(self.conf, self.class_conf.items(), contract.names)
+        self.least_conf = float(self.confidence.min()) if self.class_conf else self.conf
         # Above which detections are counted as a crowd, whatever is asked for.
-        self._usual = class_thresholds(
+        self._usual_confidence = class_thresholds(
             Settings().confidence(contract.conf), contract.class_conf, contract.names
         )
-        self._selection = SelectionOptions(
+        selection = SelectionOptions(
             confidence=self.least_conf,
             max_det=min(settings.max_det, contract.most or settings.max_det),
             class_ids=class_ids(settings.classes, contract.names),
@@ -125,6 +123,9 @@ class BatchDetector:
             together=contract.together,
             within_anchors=contract.within_anchors,
         )
+        self._selection = selection.with_thresholds(self.confidence)
+        # Of `reaching`: what selects detections that do not reach the confidence, too
+        self._lower_selection: SelectionOptions | None = None
         self._model = replace(prepared, contract=contract, canvas=self.canvas)
         self._options = options
         self._open(wanted)
@@ -208,11 +209,13 @@ class BatchDetector:
         return other
 
     def reaching(self, least: float) -> "BatchDetector":
-        """This detector, on the same device, but with all detections above `least`, too."""
+        """This detector, on the same device, but with all detections above `least`, too.
+
+        They come where the others leave room for them, as far as `max_det` goes.
+        """
         other = copy.copy(self)
-        other._thresholds = np.minimum(self._thresholds, np.float32(least))  # noqa: SLF001
-        lowest = min(self.least_conf, least)
-        other._selection = replace(self._selection, confidence=lowest)  # noqa: SLF001
+        lowered = np.minimum(self.confidence, np.float32(least))
+        other._lower_selection = self._selection.with_thresholds(lowered)  # noqa: SLF001
         other._helpers = [helper.reaching(least) for helper in self._helpers]  # noqa: SLF001
         return other
 
@@ -282,27 +285,19 @@ class BatchDetector:
             cut = self._in_tiles(tiling, pictures)
             return lambda: cut
         # All that the model recommends makes a crowd, so that filters do not change what is found.
-        narrow = self._selection
-        broad = replace(
-            narrow,
-            confidence=min(narrow.confidence, float(self._usual.min())),
-            class_ids=None,
-            max_det=max(narrow.max_det, tiling.crowd),
-        )
-        pending = self._start(pictures, broad)
+        usual = replace(self._selection, class_ids=None).with_thresholds(self._usual_confidence)
+        counting = replace(usual, max_det=max(usual.max_det, tiling.crowd))
+        pending = self._start_selecting(pictures, [*self._selections, counting])
 
         def wait() -> list[Detections]:
             found: dict[int, Detections] = {}
             crowded = []
-            for number, one in enumerate(pending()):
+            *selected, counted = pending()
+            for number, whole in enumerate(self._joined(selected)):
                 is_large = max(pictures[number].pixels.shape[:2]) > tiling.size
-                count = np.count_nonzero(one.score > self._usual[one.class_id])
-                if is_large and count >= tiling.crowd:
+                if is_large and len(counted[number]) >= tiling.crowd:
                     crowded.append(number)
-                kept = one.score > self._thresholds[one.class_id]
-                if narrow.class_ids is not None:
-                    kept &= np.isin(one.class_id, [*narrow.class_ids])
-                found[number] = one[kept][: narrow.max_det]
+                found[number] = whole
             wholes = [found[number] for number in crowded]
             again = self._in_tiles(tiling, [pictures[number] for number in crowded], wholes)
             return [*(found | dict(zip(crowded, again, strict=True))).values()]
@@ -352,13 +347,42 @@ class BatchDetector:
             helper.times.clear()
         return work.results()
 
-    def _start(self, pictures: Sequence[Picture], broad: SelectionOptions | None = None) -> Pending:
-        """Start on a batch, as `submit` does without tiles; or with a selection of its own."""
-        selection = broad or self._selection
+    @property
+    def _selections(self) -> list[SelectionOptions]:
+        """What selects the detections of a picture, see `_joined`."""
+        if self._lower_selection is None:
+            return [self._selection]
+        return [self._selection, self._lower_selection]
+
+    def _joined(self, selected: Sequence[list[Detections]]) -> list[Detections]:
+        """The detections of each picture, from what `_selections` select."""
+        if self._lower_selection is None:
+            return selected[0]
+        pairs = zip(*selected, strict=True)
+        return [self._filled_up(confident, lower) for confident, lower in pairs]
+
+    def _filled_up(self, confident: Detections, lower: Detections) -> Detections:
+        """Confident detections, then those of `lower` that are not, best first."""
+        unsure = lower[lower.score <= self.confidence[lower.class_id]]
+        room = max(self._selection.max_det - len(confident), 0)
+        both = concatenated(confident, unsure[:room])
+        return both[np.argsort(-both.score, kind="stable")]
+
+    def _start(self, pictures: Sequence[Picture]) -> Pending:
+        """Start on a batch, as `submit` does without tiles."""
+        pending = self._start_selecting(pictures, self._selections)
+        return lambda: self._joined(pending())
+
+    def _start_selecting(
+        self, pictures: Sequence[Picture], selections: Sequence[SelectionOptions]
+    ) -> Callable[[], list[list[Detections]]]:
+        """Start on a batch; for each selection, the detections of each picture are waited for."""
         letterboxes = [self.letterbox(picture.size) for picture in pictures]
         groups = defaultdict(list)  # pictures that share a canvas
         for index, letterbox in enumerate(letterboxes):
             groups[letterbox.canvas].append(index)
+        covering = covering_selection(selections)
+        run = selections if covering is None else [covering]
         started = []
         for group in groups.values():
             images = [pictures[index].pixels for index in group]
@@ -369,18 +393,23 @@ class BatchDetector:
             with self.times.stage(Stage.NETWORK):
                 buffer = self._backend.infer(buffer)
             with self.times.stage(Stage.SELECTION):
-                started.append((group, self._backend.select(buffer, placed, selection)))
+                pending = [self._backend.select(buffer, placed, options) for options in run]
+            started.append((group, pending))
 
-        def wait() -> list[Detections]:
-            found: dict[int, Detections] = {}
+        def wait() -> list[list[Detections]]:
+            selected: list[dict[int, Detections]] = [{} for _ in run]
             with self.times.stage(Stage.WAIT):
                 for group, pending in started:
-                    found.update(zip(group, pending(), strict=True))
+                    for by_picture, detections_of_group in zip(selected, pending, strict=True):
+                        by_picture.update(zip(group, detections_of_group(), strict=True))
             self._batches += 1
-            in_order = [found[index] for index in range(len(pictures))]
-            if broad is None and not (self._thresholds == self._thresholds[0]).all():
-                # The backend applied the lowest confidence of all classes.
-                in_order = [one[one.score > self._thresholds[one.class_id]] for one in in_order]
+            numbers = range(len(pictures))
+            in_order = [[by_picture[number] for number in numbers] for by_picture in selected]
+            if covering is not None and len(selections) > 1:
+                in_order = [
+                    [first_of(detections, options) for detections in in_order[0]]
+                    for options in selections
+                ]
             self._ended(Stage.REMAINDER)
             return in_order
 
@@ -411,6 +440,30 @@ class BatchDetector:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def covering_selection(selections: Sequence[SelectionOptions]) -> SelectionOptions | None:
+    """The selection whose first rows are the rows of each of these, if there is one.
+
+    That is so where they differ in one confidence for all classes and in `max_det` only.
+    """
+    covering = replace(
+        selections[0],
+        confidence=min(options.confidence for options in selections),
+        max_det=max(options.max_det for options in selections),
+    )
+    for options in selections:
+        alike = replace(covering, confidence=options.confidence, max_det=options.max_det)
+        if alike != options:
+            return None
+    return covering
+
+
+def first_of(detections: Detections, options: SelectionOptions) -> Detections:
+    """Of what a covering selection gives, what this one selects."""
+    if options.class_confidences is None:
+        detections = detections[detections.score > np.float32(options.confidence)]
+    return detections[: options.max_det]
 
 
 def _cut(picture: Picture, part: Area) -> Picture:

@@ -177,6 +177,60 @@ def test_logits_are_selected_by_themselves(tail, dtype, make_model, random, open
     of_scores.close()
 
 
+THREE_CONFIDENCES = np.array([0.9, 0.3, 0.3], np.float32)  # of red, green and blue
+LIMITED_TO_TWO = SelectionOptions(0.3, 2, None, None).with_thresholds(THREE_CONFIDENCES)
+
+
+@pytest.mark.parametrize("tail", ["body", "transposed"])
+def test_a_class_below_its_confidence_takes_no_place(tail, make_model, run):
+    image = weighted_picture(("red", 1, 1, 0.8), ("red", 3, 3, 0.7), ("blue", 5, 2, 0.6))
+    (found,) = run(make_model(tail=tail), [image], LIMITED_TO_TWO)
+    assert found.class_name.tolist() == ["blue"]
+
+
+def weighted_picture(*squares):
+    """A black picture whose squares are of this share of the full level."""
+    image = picture(grey=0)
+    for name, column, row, share in squares:
+        square = picture((name, column, row), grey=0)
+        image += np.round(square * share).astype(np.uint8)
+    return image
+
+
+@pytest.mark.parametrize("nms_iou", [None, 0.5])
+@pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.parametrize("form", [ScoreForm.FINAL, ScoreForm.LOGITS])
+def test_confidences_of_classes_on_noise(nms_iou, unique, form, make_model, random, run):
+    """The rows of the specification, which the CPU runs, on every backend."""
+    image = random.integers(0, 256, (64, 64, 3), np.uint8)
+    model = promising(make_model(), score_form=form)
+    options = SelectionOptions(0, 12, None, nms_iou, unique=unique)
+    options = options.with_thresholds(np.array([0.6, 0.52, 0.55], np.float32))
+    (found,) = run(model, [image], options)
+    (expected,) = detect(open_backend("cpu", model), [image], options)
+    assert len(expected) > 3
+    np.testing.assert_array_equal(found.xyxy, expected.xyxy)
+    np.testing.assert_array_equal(found.score, expected.score)
+    np.testing.assert_array_equal(found.class_id, expected.class_id)
+    assert (found.score > np.float32([0.6, 0.52, 0.55])[found.class_id]).all()
+
+
+def test_several_selections_from_one_batch(make_model, open_model, random):
+    """They may be read in any order, and the batch after is not disturbed."""
+    images = [random.integers(0, 256, (64, 64, 3), np.uint8)]
+    letterboxes = [Letterbox.fit((64, 64), (64, 64))]
+    backend = open_model(make_model())
+    selections = [WANTED, LIMITED_TO_TWO, replace(WANTED, confidence=0.0)]
+    buffer = backend.infer(backend.prepare(images, letterboxes))
+    pending = [backend.select(buffer, letterboxes, options) for options in selections]
+    other = detect(backend, [picture(("red", 2, 3))], WANTED)
+    found = [as_rows(wait()[0]) for wait in reversed(pending)]
+    expected = [as_rows(detect(backend, images, options)[0]) for options in reversed(selections)]
+    assert found == expected
+    assert as_rows(other[0]) == [("red", 1.0, cell_box(2, 3))]
+    backend.close()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("batch", [1, 2, None])
 @pytest.mark.parametrize("rows", [16, None])
@@ -197,6 +251,10 @@ def test_a_graph_that_selects_for_itself(batch, dtype, rows, make_model, open_mo
         (replace(WANTED, class_ids=frozenset({0, 1})), [[red], [], [green]]),
         (replace(WANTED, nms_iou=0.5), [[red, blue], [], [green]]),
         (replace(WANTED, confidence=1), [[], [], []]),
+        (
+            WANTED.with_thresholds(np.array([1.0, 0.5, 0.5], np.float32)),
+            [[blue], [], [green]],
+        ),
     ):
         found = detect(backend, images, wanted)
         assert [as_rows(one) for one in found] == expected, wanted

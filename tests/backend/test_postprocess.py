@@ -33,15 +33,15 @@ def options(confidence=-math.inf, max_det=300, class_ids=None, nms_iou=None):
 
 
 def plain_select(head, wanted):
-    """The four steps, one loop at a time; rows are (anchor, class id, score)."""
+    """The steps, one loop at a time; rows are (anchor, class id, score)."""
     classes = sorted(wanted.class_ids if wanted.class_ids is not None else range(len(head) - 4))
     scores = {
         (anchor, class_id): float(head[4 + class_id, anchor])
         for anchor in range(head.shape[1])
         for class_id in classes
-        if not math.isnan(head[4 + class_id, anchor])
+        if head[4 + class_id, anchor] > np.float32(confidence_of(class_id, wanted))
     }
-    # 1. anchor score = maximum over the classes
+    # 1. anchor score = maximum over the classes whose scores count
     best = {}
     for (anchor, _), score in scores.items():
         best[anchor] = max(score, best.get(anchor, -math.inf))
@@ -51,8 +51,41 @@ def plain_select(head, wanted):
     flat = [(anchor, class_id) for anchor in anchors for class_id in classes]
     flat = [pair for pair in flat if pair in scores]
     kept = sorted(flat, key=lambda pair: (-scores[pair], flat.index(pair)))[: wanted.max_det]
-    # 4. strictly above the confidence
-    return [(*pair, scores[pair]) for pair in kept if scores[pair] > wanted.confidence]
+    return [(*pair, scores[pair]) for pair in kept]
+
+
+def confidence_of(class_id, wanted):
+    """What the scores of a class must be strictly above."""
+    if wanted.class_confidences is None:
+        return wanted.confidence
+    return wanted.class_confidences[class_id]
+
+
+def plain_select_with_nms(head, wanted):
+    """Greedy suppression one box at a time, of each anchor's best class that counts, or of all."""
+    everything = plain_select(head, replace(wanted, max_det=10**6, nms_iou=None))
+    candidates = everything
+    if not wanted.suppresses_every_class:
+        best = {}
+        for anchor, class_id, score in everything:
+            if anchor not in best or (-score, class_id) < (-best[anchor][2], best[anchor][1]):
+                best[anchor] = (anchor, class_id, score)
+        candidates = list(best.values())
+    kept = []
+    for row in sorted(candidates, key=lambda row: (-row[2], row[0], row[1])):
+        rivals = [other for other in kept if wanted.together or other[1] == row[1]]
+        box = head[:4, row[0]]
+        if all(plain_iou(head[:4, other[0]], box) <= wanted.nms_iou for other in rivals):
+            kept.append(row)
+    return kept[: wanted.max_det]
+
+
+def plain_iou(one, other):
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    shared = max(width, 0) * max(height, 0)
+    area = (one[2] - one[0]) * (one[3] - one[1]) + (other[2] - other[0]) * (other[3] - other[1])
+    return shared / (area - shared)
 
 
 def head_of(scores, dtype=np.float32):
@@ -94,6 +127,82 @@ def test_every_step_and_every_tie(scores, dtype, confidence, max_det, first_clas
     wanted = options(confidence, max_det, class_ids)
     head = head_of(scores, dtype)
     assert rows(select(head, wanted)) == plain_select(head, wanted)
+
+
+BY_CLASS = st.lists(st.sampled_from([-1.0, 0.0, 0.25, 0.3, 0.5, 1.0]), min_size=5, max_size=5)
+
+
+def with_thresholds(wanted, confidences, classes):
+    """The options with these confidences for the first classes."""
+    return wanted.with_thresholds(np.float32(confidences[:classes]))
+
+
+@pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
+@given(
+    SCORES,
+    BY_CLASS,
+    st.sampled_from([np.float32, np.float16]),
+    st.integers(1, 15),
+    st.sampled_from([None, frozenset({0})]),
+    st.booleans(),
+)
+def test_confidences_of_classes_act_before_the_limit(
+    scores, confidences, dtype, max_det, class_ids, unique
+):
+    wanted = with_thresholds(options(0, max_det, class_ids), confidences, len(scores))
+    head = head_of(scores, dtype)
+    if not unique:
+        assert rows(select(head, wanted)) == plain_select(head, wanted)
+        return
+    head[2:4] = head[0] + 0.5  # as with NMS among boxes that do not meet
+    expected = plain_select_with_nms(head, replace(wanted, nms_iou=1, unique=True))
+    assert rows(select(head, replace(wanted, unique=True))) == expected
+
+
+@pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
+@given(
+    SCORES,
+    BY_CLASS,
+    st.integers(1, 15),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 3),
+)
+def test_confidences_of_classes_act_before_suppression(
+    scores, confidences, max_det, every_class, together, apart
+):
+    """Boxes whose neighbours overlap, by more the closer they are."""
+    wanted = options(0, max_det, nms_iou=0.45)
+    wanted = with_thresholds(wanted, confidences, len(scores))
+    wanted = replace(wanted, every_class=every_class, together=together)
+    head = head_of(scores)
+    head[0] *= apart
+    head[2], head[3] = head[0] + 4, 10
+    found = [
+        (anchor // apart, class_id, score) for anchor, class_id, score in rows(select(head, wanted))
+    ]
+    assert found == plain_select_with_nms(head, wanted)
+
+
+@pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
+@given(SCORES, st.sampled_from([0.0, 0.25, 0.5]), st.integers(1, 15))
+def test_one_confidence_is_the_same_for_all_classes_or_said_of_each(scores, confidence, max_det):
+    head = head_of(scores)
+    said_of_each = replace(options(0.0, max_det), class_confidences=(confidence,) * len(scores))
+    assert rows(select(head, said_of_each)) == rows(select(head, options(confidence, max_det)))
+
+
+def test_confidences_of_classes_and_logits():
+    head = head_of([[4, 3, -9], [-9, 1, 2]])
+    wanted = options(0, 1).with_thresholds(np.float32([0.99, 0.3]))
+    assert rows(select(head, wanted, logits=True)) == [(2, 1, float(sigmoid(2)))]
+
+
+def test_nan_is_counted_once_whatever_the_confidence_of_its_class(recwarn):
+    head = head_of([[np.nan, 0.9], [0.5, np.nan]])
+    wanted = options(0).with_thresholds(np.float32([0.95, 0.3]))
+    assert rows(select(head, wanted)) == [(0, 1, 0.5)]
+    assert [str(one.message)[:22] for one in recwarn] == ["2 of 4 scores are NaN "]
 
 
 @pytest.mark.filterwarnings("ignore::detcli.DetcliWarning")
@@ -373,8 +482,8 @@ def plain_select_rows(rows, wanted):
     known = [
         (-score, place)
         for place, (*_, score, class_id) in enumerate(rows.tolist())
-        if score > wanted.confidence
-        and class_id in range(CLASSES)
+        if class_id in range(CLASSES)
+        and score > np.float32(confidence_of(int(class_id), wanted))
         and (wanted.class_ids is None or class_id in wanted.class_ids)
     ]
     return [place for _, place in sorted(known)][: wanted.max_det]
@@ -400,6 +509,22 @@ def test_every_rule_and_every_tie_of_rows(rows, confidence, max_det, class_ids, 
     chosen = select_rows(found, wanted, CLASSES)
     assert places(chosen) == plain_select_rows(found, wanted)
     assert (chosen.score <= 1).all()
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.25, 0.3, 0.5, 1.0]), st.sampled_from([0, 1, 2])),
+        max_size=12,
+    ),
+    BY_CLASS,
+    st.integers(1, 15),
+    st.sampled_from([None, frozenset({0, 2})]),
+)
+def test_confidences_of_classes_act_on_rows_before_the_limit(rows, confidences, max_det, class_ids):
+    wanted = SelectionOptions(0, max_det, class_ids, None)
+    wanted = with_thresholds(wanted, confidences, CLASSES)
+    found = made(*rows)
+    assert places(select_rows(found, wanted, CLASSES)) == plain_select_rows(found, wanted)
 
 
 def test_float16_rows_are_compared_as_float32():

@@ -147,6 +147,21 @@ def test_filters_do_not_change_what_makes_a_crowd(asked, names, make_model):
         assert "blue" not in {name for _, score, _, name in detect(detector, CROWD) if score > 0.6}
 
 
+# Four red objects, and a blue one of lower score. It fits into a tile, so there is nothing to cut.
+RED_CROWD = picture(*CORNER, size=(64, 64))
+RED_CROWD[40:48, 40:48] = (180, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"classes": ("blue",)}, {"conf": 0.6, "class_conf": (("red", 1.0),)}]
+)
+def test_a_crowd_leaves_room_for_what_is_asked_for(asked, make_model):
+    """The red ones are counted, but do not take the place of the blue one."""
+    settings = {"tile": Tiling(64, 0.25, 2), "max_det": 1} | asked
+    with opened(make_model(metadata=NAMED), **settings) as detector:
+        assert [name for *_, name in detect(detector, RED_CROWD)] == ["blue"]
+
+
 def test_tiles_are_recommended_by_the_metadata(make_model):
     model = make_model(metadata=NAMED | {"detcli.tile": "64,overlap=0.25,crowd=2"})
     with opened(model, tile=None) as detector:

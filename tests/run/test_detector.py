@@ -25,9 +25,11 @@ from detcli import (
     predict,
 )
 from detcli.core.errors import DecodeError, InferenceError, SourceError, UsageError
+from detcli.core.geometry import Picture
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.file import prepare
 from detcli.run import detector as module
+from detcli.run.batches import BatchDetector
 
 STRICT = Settings(conf=0.6)
 
@@ -96,6 +98,59 @@ def test_confidences_of_logits_are_those_of_their_sigmoids(make_model, promise, 
     found = detected(make_model(), image, conf=0.6, classes=("blue",), max_det=7)
     assert found == [row for row in everything if row[0] == "blue" and row[1] > 0.6][:7]
     assert detected(make_model(), image, conf=1) == []
+
+
+def squares_of_levels(*squares):
+    """A black picture with squares of (colour, column, row, level)."""
+    image = picture(grey=0)
+    for colour, column, row, level in squares:
+        image += picture((colour, column, row), grey=0) // 255 * np.uint8(level)
+    return image
+
+
+TWO_REDS_AND_A_BLUE = squares_of_levels(("red", 1, 1, 204), ("red", 3, 3, 178), ("blue", 5, 2, 153))
+HIGH_FOR_RED = {"conf": 0.3, "class_conf": (("red", 0.9),)}
+
+
+@pytest.mark.parametrize("tail", ["body", "transposed", "authors", "one-to-many"])
+def test_a_class_below_its_confidence_takes_no_place(tail, make_model):
+    found = detected(make_model(tail=tail), TWO_REDS_AND_A_BLUE, max_det=1, **HIGH_FOR_RED)
+    assert [name for name, *_ in found] == ["blue"]
+
+
+def test_a_class_below_its_confidence_suppresses_nothing(make_model, promise):
+    """The blue one lies beneath a red one that does not count, and all classes are compared."""
+    promise(together=True, nms=0.5)
+    image = squares_of_levels(("red", 1, 1, 204), ("blue", 1, 1, 153), ("green", 5, 5, 100))
+    found = detected(make_model(), image, **HIGH_FOR_RED)
+    assert [name for name, *_ in found] == ["blue", "green"]
+
+
+def test_an_anchor_gives_its_best_class_that_counts(make_model):
+    image = squares_of_levels(("red", 1, 1, 204), ("blue", 1, 1, 153))
+    found = detected(make_model(), image, unique=True, **HIGH_FOR_RED)
+    assert [name for name, *_ in found] == ["blue"]
+
+
+def test_what_is_looked_for_below_the_confidence_takes_no_place(make_model):
+    """As `--read` has it: first what counts, then the rest, up to the limit."""
+    settings = Settings(max_det=2, **HIGH_FOR_RED)
+    with BatchDetector(make_model(), "cpu", settings) as detector:
+        pictures = [Picture.whole(TWO_REDS_AND_A_BLUE)]
+        (plain,) = detector.submit(pictures)()
+        (lower,) = detector.reaching(0.1).submit(pictures)()
+    assert plain.class_name.tolist() == ["blue"]
+    assert lower.class_name.tolist() == ["red", "blue"]
+    assert lower.score.tolist() == sorted(lower.score.tolist(), reverse=True)
+
+
+def test_what_is_looked_for_below_one_confidence_for_all_comes_last(make_model):
+    with BatchDetector(make_model(), "cpu", Settings(conf=0.65, max_det=3)) as detector:
+        pictures = [Picture.whole(TWO_REDS_AND_A_BLUE)]
+        (plain,) = detector.submit(pictures)()
+        (lower,) = detector.reaching(0.1).submit(pictures)()
+    assert plain.class_name.tolist() == ["red", "red"]
+    assert lower.class_name.tolist() == ["red", "red", "blue"]
 
 
 def test_a_model_may_leave_one_class_to_each_anchor(make_model, promise, random):

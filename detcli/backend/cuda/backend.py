@@ -163,25 +163,24 @@ class CudaBackend:
     ) -> Pending:
         """Select on the GPU; the returned call waits for the rows."""
         slot = self._owned(buffer)
-        if slot.finish is not None:
-            slot.finish()  # another selection from this batch has rows to read
         if self._network.rows_vary:
             choose = partial(detect, options=options, contract=self._contract)
             rows = buffer.rows[: len(letterboxes)]
             return lambda: self._detections(map(choose, rows), letterboxes)
         with self._memory_for(buffer.shape):
             selection = self._selection(buffer, len(letterboxes), options)
-            download = slot.pinned("result", selection.result_size)
+            # Other selections from this batch may have rows to read.
+            download = slot.pinned(f"result {len(slot.unread)}", selection.result_size)
         with slot.marked():
             selection.enqueue(buffer.output, download.address)
             self._ended(Stage.SELECTION)
         pictures: list[Any] = []
 
         def finish() -> None:
-            """Wait for the rows and copy them, which frees the slot."""
+            """Wait for the rows and copy them; the last one to do so frees the slot."""
             slot.wait()
             pictures.extend(selection.read(download.array))
-            slot.finish = None
+            slot.unread = [other for other in slot.unread if other is not finish]
             self._ended(Stage.DOWNLOAD)
 
         def wait() -> list[Detections]:
@@ -189,7 +188,7 @@ class CudaBackend:
                 finish()
             return self._detections(map(selection.choose, pictures), letterboxes)
 
-        slot.finish = finish
+        slot.unread.append(finish)
         return wait
 
     def _detections(

@@ -165,7 +165,7 @@ class Slot:
         self._event: Event | None = None  # made once, and moved
         self._waits = False
         self.generation = 0
-        self.finish: Callable[[], None] | None = None
+        self.unread: list[Callable[[], None]] = []  # each copies the rows of a selection
         self.pictures: Sequence[Image] = ()
 
     def device(self, part: str, size: int) -> "DeviceMemory":
@@ -193,6 +193,11 @@ class Slot:
             self._waits = False
         self.pictures = ()
 
+    def read_all(self) -> None:
+        """Wait for the rows of all selections and copy them."""
+        for finish in [*self.unread]:
+            finish()
+
     def close(self) -> None:
         for memory in (*self._device.values(), *self._pinned.values()):
             memory.close()
@@ -210,16 +215,14 @@ class Ring:
         """Hand out the oldest slot, once its rows are copied."""
         slot = self._slots[self._next]
         self._next = (self._next + 1) % len(self._slots)
-        if slot.finish is not None:
-            slot.finish()
+        slot.read_all()
         slot.wait()
         slot.generation += 1
         return slot
 
     def close(self) -> None:
         for slot in self._slots:
-            if slot.finish is not None:
-                slot.finish()
+            slot.read_all()
             slot.close()
 
 

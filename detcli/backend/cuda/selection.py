@@ -99,6 +99,12 @@ class SelectionKernels:
         for counter in ("survivor_count", "nan_count"):
             gpu.clear(self._address(counter), sizes[counter])
         self._class_ids = None if chosen is None else upload(gpu, np.array(chosen, np.uint32))
+        self._thresholds = None
+        if self._options.class_confidences is not None:
+            thresholds = np.array(self._options.class_confidences, np.float32)
+            if chosen is not None:
+                thresholds = thresholds[chosen]
+            self._thresholds = upload(gpu, thresholds)
 
     def enqueue(self, heads: int, download: int) -> None:
         """Enqueue the kernels, and a copy of what they leave on the device, as one graph."""
@@ -118,9 +124,9 @@ class SelectionKernels:
         graph.enqueue()
 
     def _launch(self, graph: "Graph", heads: int, result: int) -> None:
-        """Append the kernels: step 1 of the specification, then steps 2 to 4 or suppression.
+        """Append the kernels: step 1 of the specification, then steps 2 and 3 or suppression.
 
-        `result` is where they write: the kernels of steps 2 to 4 only write it, and so they write
+        `result` is where they write: the kernels of steps 2 and 3 only write it, and so they write
         over the bus to the host's page-locked memory, which saves a copy.
         """
         head, options, unsigned, at = self._head, self._options, np.uint32, self._address
@@ -131,20 +137,24 @@ class SelectionKernels:
         best = (at("best_key"), at("second_key"), at("best_class"))
         blocks = -(-head.anchors // ANCHORS_IN_A_BLOCK)
         least, survivors = np.float32(options.confidence), (at("survivors"), at("survivor_count"))
-        maxima = (*shape, *best, at("nan_count"), least, *survivors)
-        graph.launch(f"class_max_{head.dtype}", (blocks, head.batch, 1), 256, *maxima)
-        grid, wanted = (head.batch, 1, 1), (*shape, unsigned(head.cxcywh))
+        variant, counted = head.dtype, tuple[Any, ...](shape)  # of the kernels; what they take
+        if self._thresholds is not None:
+            variant, counted = f"by_class_{head.dtype}", (*shape, self._thresholds.address)
+        maxima = (*counted, *best, at("nan_count"), least, *survivors)
+        graph.launch(f"class_max_{variant}", (blocks, head.batch, 1), 256, *maxima)
+        grid = (head.batch, 1, 1)
         found = (at("nan_count"), result, result + 8 * head.batch)
         spill, max_det = (at("spill"), unsigned(self._spill)), unsigned(self.max_det)
         if options.nms_iou is None:
-            rule = (*wanted, max_det, unsigned(options.unique), least)
+            rule = (*counted, unsigned(head.cxcywh), max_det, unsigned(options.unique), least)
             space = (survivors[0], at("ranked"), at("wide"), *spill, survivors[1])
-            graph.launch(f"select_{head.dtype}", grid, 1024, *rule, *best, *space, *found)
+            graph.launch(f"select_{variant}", grid, 1024, *rule, *best, *space, *found)
             return
         ranked = (at("ranked"), at("ranked_count"))
         candidates = (unsigned(head.anchors), *survivors, *ranked, *spill)
         graph.launch("rank_anchors", grid, 1024, *candidates)
-        limits = (*wanted, max_det, np.float32(options.nms_iou), unsigned(options.together))
+        suppression = (max_det, np.float32(options.nms_iou), unsigned(options.together))
+        limits = (*shape, unsigned(head.cxcywh), *suppression)
         classes = (best[0], best[2], at("row_class"))
         graph.launch(f"nms_{head.dtype}", grid, 1024, *limits, *ranked, *classes, *found)
 
@@ -166,8 +176,9 @@ class SelectionKernels:
 
     def close(self) -> None:
         self._memory.close()
-        if self._class_ids is not None:
-            self._class_ids.close()
+        for uploaded in (self._class_ids, self._thresholds):
+            if uploaded is not None:
+                uploaded.close()
 
     def _address(self, part: str) -> int:
         return self._memory.address + self._offset[part]

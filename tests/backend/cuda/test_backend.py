@@ -206,7 +206,7 @@ class OneSharedBuffer(Ring):
 
     def take(self):
         (slot, *_) = self._slots
-        slot.finish = None
+        slot.unread.clear()
         return slot
 
 
@@ -439,7 +439,10 @@ def test_every_kernel_is_launched(host, driver, shim, make_model, random):
     for dtype, nms_iou in itertools.product([np.float32, np.float16], [None, 0.5]):
         tail = "body" if nms_iou is None else "one-to-many"
         backend = host(make_model(tail=tail, dtype=dtype))
-        enqueue(backend, noise(random, 1), SelectionOptions(0.5, 300, None, nms_iou))()
+        options = SelectionOptions(0.5, 300, None, nms_iou)
+        enqueue(backend, noise(random, 1), options)()
+        by_class = options.with_thresholds(np.array([0.5, 0.6, 0.7], np.float32))
+        enqueue(backend, noise(random, 1), by_class)()
         top_k(random.random(20_000).astype(dtype), 3, gpu=backend._gpu)  # noqa: SLF001
     assert driver.launched == shim.kernels
 

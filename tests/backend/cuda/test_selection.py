@@ -108,6 +108,33 @@ def test_logits(gpu, random):
             assert_as_specified(found, heads, options, logits=True)
 
 
+CLASS_CONFIDENCES = np.array([0.5, 0.0, 0.9, 0.25, 0.75], np.float32)
+
+
+def test_confidences_of_classes(gpu, random):
+    """Of five classes and some of them; with all that may follow; scores and logits."""
+    shapes = itertools.product(SCORES, (1, 33, 1025))
+    for number, (scores, anchors) in enumerate(shapes):
+        heads = make_head(random, 2, 5, anchors, scores)
+        heads[:, :4] *= np.float32(0.5)
+        if number % 2:
+            heads = heads.astype(np.float16)
+        for class_ids, nms_iou, unique, logits, max_det in (
+            (None, None, False, False, 300),
+            (None, None, False, False, 5),
+            (frozenset({1, 2, 4}), None, False, False, 20),
+            (None, None, True, False, 20),
+            (None, 0.45, False, False, 300),
+            (frozenset({0, 3}), 0.45, False, True, 300),
+            (None, None, False, True, 20),
+        ):
+            options = SelectionOptions(0, max_det, class_ids, nms_iou, unique=unique)
+            options = options.with_thresholds(CLASS_CONFIDENCES)
+            layout = {"anchors_first": number % 3 == 0}
+            found = select(gpu, heads, options, logits=logits, runs=2, **layout)
+            assert_as_specified(found, heads, options, logits=logits)
+
+
 @pytest.mark.parametrize(
     ("size", "wanted"),
     [

@@ -58,7 +58,7 @@ def test_what_was_read_stays_when_a_request_runs_again(backend):
 
 def test_the_input_is_not_copied(backend):
     tensor = backend.prepare([picture(("red", 1, 1))], PLACED)
-    ((request, part),) = backend.infer(tensor)
+    ((request, part),) = backend.infer(tensor).runs
     request.wait()
     assert request.get_input_tensor().data.ctypes.data == tensor.ctypes.data == part.ctypes.data
     # One more batch than streams is in flight.
@@ -92,11 +92,11 @@ def test_a_closed_backend_runs_nothing_but_keeps_what_was_started(make_model):
 
 def test_a_failed_run_is_an_inference_error(backend):
     failure = RuntimeError("Exception from src/a.cpp:1:\nthe device is gone\n")
-    runs = backend.infer(backend.prepare([picture()], PLACED))
-    runs[0][0].wait()
-    runs[0] = (mock.Mock(**{"wait.side_effect": failure}), np.zeros((1, 3, 64, 64)))
+    started = backend.infer(backend.prepare([picture()], PLACED))
+    started.runs[0][0].wait()
+    started.runs[0] = (mock.Mock(**{"wait.side_effect": failure}), np.zeros((1, 3, 64, 64)))
     with pytest.raises(InferenceError, match=r"shape \[1, 3, 64, 64\]: the device is gone"):
-        backend.select(runs, PLACED, WANTED)()
+        backend.select(started, PLACED, WANTED)()
 
 
 # ---------------------------------------------------------------- compared once

@@ -248,6 +248,14 @@ def test_without_conf_the_confidence_is_the_one_that_the_model_recommends(
         assert f"confidence: above {told}" in done.stderr
 
 
+def test_a_class_below_its_confidence_takes_no_place(predict, make_model, make_picture):
+    """Two red squares score 1, as the blue one does."""
+    make_model(metadata={"names": str(dict(enumerate(NAMES)))})
+    make_picture("three.png", ("red", 1, 1), ("red", 3, 3), ("blue", 5, 5))
+    found = classes(predict("three.png --conf 0.6,red=1 --max-det 2"))
+    assert found == ["blue"]
+
+
 def test_a_copy_of_a_model_recommends_a_confidence_for_each_class(detcli, predict, make_model):
     model = make_model(metadata={"names": str(dict(enumerate(NAMES)))})
     entry = "detcli.conf=0.6,green=0.3"

@@ -2,6 +2,9 @@
 //
 // Grid (ceil(N / 32), B), block 256: a lane for an anchor, eight warps that share the classes, so
 // that a warp reads 32 neighbouring values of a channel-major head at once. Reads each score once.
+//
+// Where classes have confidences of their own (BY_CLASS), a score that is not above that of its
+// class gets the key of NaN, which nothing selects. Else that is not compiled in.
 #include "head.cuh"
 
 constexpr u32 WARPS = 8;
@@ -23,7 +26,7 @@ struct Partial {
   Best best[WARPS][WARP];
 };
 
-template <class T>
+template <bool BY_CLASS, class T>
 __device__ __forceinline__ void class_max(const Head<T>& head, u32 picture, Partial& partial,
                                           u32* best_key, u32* second_key, u32* best_class,
                                           u32* nan_count, const Survivors& survivors) {
@@ -49,8 +52,10 @@ __device__ __forceinline__ void class_max(const Head<T>& head, u32 picture, Part
       for (u32 i = 0; i < AHEAD; i++) {
         u32 index = start + i * WARPS;
         bool there = index < head.classes;
-        u32 key = there ? order_key(to_float(scores[i])) : 0;
+        float score = to_float(scores[i]);
+        u32 key = there ? order_key(score) : 0;
         nans += there && key == 0;
+        if (BY_CLASS && there && !head.counts(index, score)) key = 0;
         bool wins = key > best.key;
         u32 loser = wins ? best.key : key;
         best.second = loser > best.second ? loser : best.second;
@@ -92,9 +97,9 @@ extern "C" __global__ void __launch_bounds__(256, 4)
                       u32* best_class, u32* nan_count, float confidence, u64* survivors,
                       u32* survivor_count) {
   __shared__ Partial partial;
-  class_max(head_of(heads, blockIdx.y, rows, anchors, anchors_first, class_ids, classes),
-            blockIdx.y, partial, best_key, second_key, best_class, nan_count,
-            Survivors{confidence, survivors, survivor_count});
+  class_max<false>(head_of(heads, blockIdx.y, rows, anchors, anchors_first, class_ids, classes),
+                   blockIdx.y, partial, best_key, second_key, best_class, nan_count,
+                   Survivors{confidence, survivors, survivor_count});
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
@@ -103,7 +108,31 @@ extern "C" __global__ void __launch_bounds__(256, 4)
                       u32* best_class, u32* nan_count, float confidence, u64* survivors,
                       u32* survivor_count) {
   __shared__ Partial partial;
-  class_max(head_of(heads, blockIdx.y, rows, anchors, anchors_first, class_ids, classes),
-            blockIdx.y, partial, best_key, second_key, best_class, nan_count,
-            Survivors{confidence, survivors, survivor_count});
+  class_max<false>(head_of(heads, blockIdx.y, rows, anchors, anchors_first, class_ids, classes),
+                   blockIdx.y, partial, best_key, second_key, best_class, nan_count,
+                   Survivors{confidence, survivors, survivor_count});
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4)
+    class_max_by_class_float32(const float* heads, u32 rows, u32 anchors, u32 anchors_first,
+                               const u32* class_ids, u32 classes, const float* thresholds,
+                               u32* best_key, u32* second_key, u32* best_class, u32* nan_count,
+                               float confidence, u64* survivors, u32* survivor_count) {
+  __shared__ Partial partial;
+  class_max<true>(
+      head_of(heads, blockIdx.y, rows, anchors, anchors_first, class_ids, classes, thresholds),
+      blockIdx.y, partial, best_key, second_key, best_class, nan_count,
+      Survivors{confidence, survivors, survivor_count});
+}
+
+extern "C" __global__ void __launch_bounds__(256, 4)
+    class_max_by_class_float16(const half* heads, u32 rows, u32 anchors, u32 anchors_first,
+                               const u32* class_ids, u32 classes, const float* thresholds,
+                               u32* best_key, u32* second_key, u32* best_class, u32* nan_count,
+                               float confidence, u64* survivors, u32* survivor_count) {
+  __shared__ Partial partial;
+  class_max<true>(
+      head_of(heads, blockIdx.y, rows, anchors, anchors_first, class_ids, classes, thresholds),
+      blockIdx.y, partial, best_key, second_key, best_class, nan_count,
+      Survivors{confidence, survivors, survivor_count});
 }

@@ -8,7 +8,8 @@ struct Head {
   const T* values;
   u32 row_stride, anchor_stride;  // in elements
   const u32* class_ids;           // the classes that count, ascending; null for all
-  u32 anchors, classes;           // N, and how many classes count
+  u32 anchors, classes;           // N, and how many classes are wanted
+  const float* thresholds;        // one for each of these; null where one confidence is for all
 
   __device__ T stored(u32 row, u32 anchor) const {
     return values[(u64)row * row_stride + (u64)anchor * anchor_stride];
@@ -18,17 +19,23 @@ struct Head {
   __device__ float score(u32 class_index, u32 anchor) const {
     return at(4 + class_id(class_index), anchor);
   }
+  // Whether a score is above the confidence of its class; NaN is not.
+  __device__ bool counts(u32 class_index, float score) const {
+    return score > thresholds[class_index];
+  }
 };
 
 template <class T>
 __device__ __forceinline__ Head<T> head_of(const T* heads, u32 picture, u32 rows, u32 anchors,
-                                           u32 anchors_first, const u32* class_ids, u32 classes) {
+                                           u32 anchors_first, const u32* class_ids, u32 classes,
+                                           const float* thresholds = nullptr) {
   return Head<T>{heads + (u64)picture * rows * anchors,
                  anchors_first ? 1 : anchors,
                  anchors_first ? rows : 1,
                  class_ids,
                  anchors,
-                 classes};
+                 classes,
+                 thresholds};
 }
 
 struct Box {

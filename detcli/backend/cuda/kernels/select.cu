@@ -1,14 +1,17 @@
 // K2: the detections of each picture, from what K1 (class_max) found.
 //
-// Grid (B), block 1024. Steps 2 to 4 of the specification (backend/postprocess.py), with its two
+// Grid (B), block 1024. Steps 2 and 3 of the specification (backend/postprocess.py), with its two
 // exact short cuts and a third: where an anchor's second highest score cannot be kept, its other
 // classes are not read.
 #include "head.cuh"
 #include "top.cuh"
 
+// Where classes have confidences of their own (BY_CLASS), the scores that are not above them get no
+// key here either; K1 has left them out already.
+
 // Step 3: first the best score of each kept anchor, then, of the anchors listed as wide, every
 // score. The index in a key is the position, rank of the anchor * C + class.
-template <class T>
+template <bool BY_CLASS, class T>
 struct ScoreSource {
   Head<T> head;
   const u32 *ranked, *wide;  // anchors by rank; ranks that need all their classes
@@ -23,7 +26,9 @@ struct ScoreSource {
       return unique_key(best_key[anchor], index * head.classes + best_class[anchor]);
     }
     u32 rank = wide[(index - kept) / head.classes], class_index = (index - kept) % head.classes;
-    u32 key = order_key(head.score(class_index, ranked[rank]));
+    float score = head.score(class_index, ranked[rank]);
+    u32 key = order_key(score);
+    if (BY_CLASS && !head.counts(class_index, score)) key = 0;
     return unique_key(key, rank * head.classes + class_index);
   }
 };
@@ -38,7 +43,7 @@ struct Workspace {
 };
 
 // Rows x1, y1, x2, y2, score, class id; returns how many.
-template <class T>
+template <bool BY_CLASS, class T>
 __device__ __forceinline__ u32 select(const Head<T>& head, bool cxcywh, u32 max_det, bool unique,
                                       float confidence, u32 survivor_count, const Workspace& space,
                                       Scratch& scratch, float* rows) {
@@ -57,7 +62,7 @@ __device__ __forceinline__ u32 select(const Head<T>& head, bool cxcywh, u32 max_
   }
   __syncthreads();
   u32 wide = scratch.counter;
-  ScoreSource<T> scores{
+  ScoreSource<BY_CLASS, T> scores{
       head,          space.ranked, space.wide, space.best_key, space.second_key, space.best_class,
       anchors.count, floor,        unique};
   Top best = top(scores, anchors.count + wide * head.classes, max_det, (u64)floor << 32, scratch,
@@ -75,7 +80,7 @@ __device__ __forceinline__ u32 select(const Head<T>& head, bool cxcywh, u32 max_
 
 // counts (B, 2): rows of the picture, and NaN scores. The counters of K1 are left at 0 for the next
 // run.
-template <class T>
+template <bool BY_CLASS, class T>
 __device__ __forceinline__ void select_picture(const Head<T>& head, u32 cxcywh, u32 max_det,
                                                u32 unique, float confidence, Workspace space,
                                                u32* survivor_count, u32* nan_count, u32* counts,
@@ -86,8 +91,8 @@ __device__ __forceinline__ void select_picture(const Head<T>& head, u32 cxcywh, 
   space.survivors += anchors;
   space.ranked += kept, space.wide += kept;
   space.spill += (u64)picture * space.spill_capacity;
-  u32 count = select(head, cxcywh != 0, max_det, unique != 0, confidence, survivor_count[picture],
-                     space, scratch, rows + kept * 6);
+  u32 count = select<BY_CLASS>(head, cxcywh != 0, max_det, unique != 0, confidence,
+                               survivor_count[picture], space, scratch, rows + kept * 6);
   if (threadIdx.x == 0) {
     counts[picture * 2] = count;
     counts[picture * 2 + 1] = nan_count[picture];
@@ -104,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
                    float* rows) {
   __shared__ Scratch scratch;
   Workspace space{best_key, second_key, best_class, survivors, ranked, wide, spill, spill_capacity};
-  select_picture(
+  select_picture<false>(
       head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids, classes), cxcywh,
       max_det, unique, confidence, space, survivor_count, nan_count, counts, rows, scratch);
 }
@@ -118,7 +123,37 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
                    float* rows) {
   __shared__ Scratch scratch;
   Workspace space{best_key, second_key, best_class, survivors, ranked, wide, spill, spill_capacity};
-  select_picture(
+  select_picture<false>(
       head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids, classes), cxcywh,
       max_det, unique, confidence, space, survivor_count, nan_count, counts, rows, scratch);
+}
+
+extern "C" __global__ void __launch_bounds__(1024, 1)
+    select_by_class_float32(const float* heads, u32 rows_in_head, u32 anchors, u32 anchors_first,
+                            const u32* class_ids, u32 classes, const float* thresholds, u32 cxcywh,
+                            u32 max_det, u32 unique, float confidence, const u32* best_key,
+                            const u32* second_key, const u32* best_class, const u64* survivors,
+                            u32* ranked, u32* wide, u64* spill, u32 spill_capacity,
+                            u32* survivor_count, u32* nan_count, u32* counts, float* rows) {
+  __shared__ Scratch scratch;
+  Workspace space{best_key, second_key, best_class, survivors, ranked, wide, spill, spill_capacity};
+  select_picture<true>(head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids,
+                               classes, thresholds),
+                       cxcywh, max_det, unique, confidence, space, survivor_count, nan_count,
+                       counts, rows, scratch);
+}
+
+extern "C" __global__ void __launch_bounds__(1024, 1)
+    select_by_class_float16(const half* heads, u32 rows_in_head, u32 anchors, u32 anchors_first,
+                            const u32* class_ids, u32 classes, const float* thresholds, u32 cxcywh,
+                            u32 max_det, u32 unique, float confidence, const u32* best_key,
+                            const u32* second_key, const u32* best_class, const u64* survivors,
+                            u32* ranked, u32* wide, u64* spill, u32 spill_capacity,
+                            u32* survivor_count, u32* nan_count, u32* counts, float* rows) {
+  __shared__ Scratch scratch;
+  Workspace space{best_key, second_key, best_class, survivors, ranked, wide, spill, spill_capacity};
+  select_picture<true>(head_of(heads, blockIdx.x, rows_in_head, anchors, anchors_first, class_ids,
+                               classes, thresholds),
+                       cxcywh, max_det, unique, confidence, space, survivor_count, nan_count,
+                       counts, rows, scratch);
 }
