@@ -534,10 +534,11 @@ FAMILIES = (
     ),
     Family(
         "YOLO",
-        "ultralytics/ultralytics, LetterBox",
+        "ultralytics/ultralytics, LetterBox, and what its predict suppresses: YOLOv8 and later",
         LETTERBOX,
         _joined,
         needs_nms=None,
+        nms=0.7,
     ),
 )
 

@@ -28,6 +28,7 @@ from detcli.model.preprocessing import Sidecar, overridden
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
+    from detcli.model.coarse import Rounding
     from detcli.model.recognise import Reading
 
 MAX_BYTES = (1 << 31) - 1
@@ -196,6 +197,36 @@ class ModelFile:
         if isinstance(found[2], ModelError):  # most graphs can be read as they are
             again = self._read_as(copied(original), folds=True)
             found = found if isinstance(again[2], ModelError) else again
+        return self._read_before_coarse(*found)
+
+    def _read_before_coarse(
+        self, original: "ModelProto", model: "ModelProto", reading: "Reading | ModelError"
+    ) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
+        """What was read, again without what rounds its scores to nothing."""
+        from detcli.model.coarse import coarse_roundings, take_out  # imports onnx
+        from detcli.model.graph import GraphIndex
+
+        if isinstance(reading, ModelError):
+            return original, model, reading
+        with damage_reported(self.path):
+            head = reading.adaptation.head
+            roundings = coarse_roundings(GraphIndex(model.graph), head)
+            if not roundings:
+                return original, model, reading
+            take_out(original, roundings)
+            self.__dict__["_roundings"] = tuple(roundings)
+        mended, model, reading = self._read_as(original, folds=False)
+        if isinstance(reading, ModelError):
+            return mended, model, reading
+        warnings = (*reading.contract.warnings, roundings[0].warning)
+        contract = replace(reading.contract, warnings=warnings)
+        return mended, model, replace(reading, contract=contract)
+
+    @cached_property
+    def roundings(self) -> "tuple[Rounding, ...]":
+        """What the file does to its scores and is left out, see `detcli.model.coarse`."""
+        self._read  # noqa: B018 - finds them
+        found: tuple[Rounding, ...] = self.__dict__.get("_roundings", ())
         return found
 
     def _read_as(
@@ -431,7 +462,7 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 32  # must be raised whenever `load`, `recognise` or `cut` gives another result
+VERSION = 33  # must be raised whenever `load`, `recognise` or `cut` gives another result
 
 ATTEMPTS = 5  # how often a model is read that changes meanwhile
 
@@ -495,7 +526,7 @@ def _prepared(file: ModelFile) -> PreparedModel:
         with damage_reported(file.path):  # a name that is not text cannot be JSON
             described = {
                 "contract": asdict(contract),
-                "output": outputs[0].name if len(outputs) == 1 else "",
+                "output": "" if file.roundings or len(outputs) != 1 else outputs[0].name,
                 "half": is_all_half(file.model.graph),
                 "external": [asdict(one) for one in file.external],
             }

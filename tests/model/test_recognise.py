@@ -161,7 +161,7 @@ def sized(height, width, stride=32):
     return {"default_size": (height, width), "stride": stride} | assumed
 
 
-SEVERAL = {"layout": Layout.ONE_TO_MANY, "nms": 0.45}
+SEVERAL = {"layout": Layout.ONE_TO_MANY, "nms": 0.7}
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ NAMED = {"names": str(dict(enumerate(colour_model.NAMES)))}
         ("body", {"detcli.conf": "0.4, blue=0.5,1=0"}, (0.4, ((2, 0.5), (1, 0)), None), None),
         ("body", {"detcli.conf": "red=0.3"}, (None, ((0, 0.3),), None), None),
         ("one-to-many", {"detcli.nms": "0.7"}, (None, (), 0.7), None),
-        ("one-to-many", {}, (None, (), 0.45), None),
-        ("one-to-many", {"detcli.nms": "0"}, (None, (), 0.45), "its metadata detcli.nms is '0'"),
+        ("one-to-many", {}, (None, (), 0.7), None),
+        ("one-to-many", {"detcli.nms": "0"}, (None, (), 0.7), "its metadata detcli.nms is '0'"),
         ("body", {"detcli.nms": "0.7"}, (None, (), None), "one box for each object"),
     ],
 )

@@ -1,7 +1,7 @@
 """What deserves attention in a model, each with its fix."""
 
 import bisect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -9,6 +9,7 @@ from onnx import ModelProto, TensorProto
 
 from detcli.backend.session import refusal
 from detcli.core import frozen
+from detcli.model.coarse import Rounding
 from detcli.model.contract import Contract, parse_names
 from detcli.model.file import ExternalFile
 from detcli.model.graph import bare_transposes
@@ -61,6 +62,16 @@ def _takes(ir: int, opset: int) -> bool:
         probe (float[1] x) => (float[1] y) {{ y = Identity(x) }}
     """)
     return refusal(model.SerializeToString(), "probe") is None
+
+
+def advise_on_rounding(roundings: Sequence[Rounding]) -> Iterator[ModelAdvice]:
+    """Advise on scores that a graph rounds to nothing."""
+    for rounding in roundings[:1]:
+        yield ModelAdvice(
+            "coarse-scores",
+            rounding.warning,
+            "quantise it again without the node that joins boxes and scores, and what follows it",
+        )
 
 
 def advise_on_detector(

@@ -20,6 +20,7 @@ from detcli.commands.inspect.advice import (
     ModelAdvice,
     advise_on_detector,
     advise_on_graph,
+    advise_on_rounding,
 )
 from detcli.core import frozen
 from detcli.core.config import Settings
@@ -225,7 +226,8 @@ def examine(path: Path, settings: Settings = Settings()) -> Inspection:
                 contract = contract.with_names(read_names(Path(names)), str(names))
             graph = file.body()  # what detcli runs
             detector = describe(model, replace(file.reading(), contract=contract), asked)
-            warnings[:0] = advise_on_detector(contract, metadata, detector.cut)
+            rounded = advise_on_rounding(file.roundings)
+            warnings[:0] = [*rounded, *advise_on_detector(contract, metadata, detector.cut)]
             canvas = (contract.batch or 1, 3, *contract.canvas(settings.imgsz))
         elif len(images) == 1:
             canvas = tuple(map(known_size, shape(images[0])))

@@ -232,7 +232,7 @@ def test_what_people_see_of_other_detectors(make_model, tmp_path):
     table = lines(make_model(tail="one-to-many", size=None, batch=None, metadata=metadata))
     expected = {
         "duplicates": "several boxes for each object",
-        "NMS": "an IoU of 0.45 is recommended, and used unless --nms is given",
+        "NMS": "an IoU of 0.7 is recommended, and used unless --nms is given",
         "confidence": "0.4,c=0.5 is recommended, and used unless --conf is given",
         "tiles": "640,overlap=0.2,crowd=9 is recommended, and used unless --tile is given",
         "anchors": "unknown; depends on the input size",

@@ -276,7 +276,7 @@ def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_pic
     picture = make_picture("a.png", ("red", 2, 3), ("red", 3, 3))
     names = str(dict(enumerate(NAMES)))
     for said, words, count, iou, told in (
-        ({}, (), 1, 0.45, "IoU above 0.45 (recommended for the model)"),
+        ({}, (), 2, 0.7, "IoU above 0.7 (recommended for the model)"),
         ({"detcli.nms": "0.6"}, (), 2, 0.6, "IoU above 0.6 (recommended for the model)"),
         ({}, ("--nms", 1), 2, 1, "IoU above 1 (as asked for)"),
         ({"detcli.nms": "0.4"}, ("--nms", "none"), 2, None, "none (as asked for)"),
