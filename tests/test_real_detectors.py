@@ -26,6 +26,7 @@ def test_a_trained_detector_is_read_without_an_option(name, shared):
     entry, folder = FILES[name], SHARED / "real"
     reference = entry["reference"]["pictures"]
     options = ["-m", folder / entry["file"], "--conf", entry["threshold"], "--device", "cpu", "-q"]
+    options += entry.get("options", [])  # where its author does other than the family
     options += ["--boxes-only"] if entry["task"] == "segment" else []
     pictures = [folder / "pictures" / picture for picture in reference]
     done = forked.run(["predict", *pictures, *options, "--format", "jsonl"], timeout=300)

@@ -187,7 +187,8 @@ def run_error(shape: tuple[int, ...], why: str) -> InferenceError:
         )
     return InferenceError(
         f"the network failed on a batch of shape {list(shape)}: {why}",
-        "a graph with dynamic axes may need another --imgsz, or --batch 1",
+        "a graph with dynamic axes may need another --imgsz, or --batch 1; where its input follows "
+        "each picture, multiple=N in --preprocess",
     )
 
 

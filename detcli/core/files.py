@@ -51,6 +51,9 @@ STREAMS = {
 }
 """Names of the process's own streams, by their descriptors."""
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+LFS_REASON = "a Git LFS pointer, in place of the file itself"
+LFS_HINT = "fetch the file: git lfs pull, in the repository that it is from"
 GZIP = b"\x1f\x8b"  # how a compressed file begins
 
 
@@ -579,6 +582,11 @@ def open_regular(path: Path, most: int = 2**63, flags: int = 0) -> io.BufferedRe
         raise OSError(errno.EFBIG, f"it is larger than {limit}")
     flags |= getattr(os, "O_NONBLOCK", 0)
     return open(path, "rb", opener=lambda name, own: os.open(name, own | flags))
+
+
+def is_lfs_pointer(data: bytes) -> bool:
+    """True if data are what Git has in place of a file that Git LFS has not fetched."""
+    return data.startswith(LFS_POINTER)
 
 
 def read_text(path: Path) -> str:

@@ -29,7 +29,7 @@ from detcli.core import Fields, frozen
 from detcli.core.config import USUAL_CONF
 from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import UsageError
-from detcli.core.files import read_text
+from detcli.core.files import LFS_HINT, LFS_REASON, is_lfs_pointer, read_text
 from detcli.core.text import closest
 from detcli.core.values import BoxFormat, Tiling
 
@@ -178,12 +178,15 @@ class Contract:
         """
         if self.follows_picture:
             if image_size is not None:
+                edges = "shortest-edge=MIN:MAX"
+                if self.preprocessing.multiple > 1:
+                    edges += f",multiple={self.preprocessing.multiple}"
                 raise UsageError(
                     f"imgsz {image_size}: this model's input follows the size of each picture",
-                    "leave imgsz out; --preprocess shortest-edge=MIN:MAX sets its edges",
+                    f"leave imgsz out; --preprocess {edges} sets its edges",
                 )
-            edges = self.preprocessing.edges
-            return self.default_size if edges is None else (edges[1], edges[1])
+            limits = self.preprocessing.edges
+            return self.default_size if limits is None else (limits[1], limits[1])
         if image_size is None:
             return self.input_size or self.default_size
         if self.input_size is not None and self.input_size != (image_size, image_size):
@@ -352,6 +355,8 @@ def read_names(path: Path) -> tuple[str, ...]:
         raise UsageError(f"cannot read names from {path}: {error.strerror}", hint) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"cannot read names from {path}: it is not UTF-8 text", hint) from error
+    if is_lfs_pointer(text.encode()):
+        raise UsageError(f"{path} is {LFS_REASON}", LFS_HINT)
     if text.lstrip().startswith(("{", "[")):
         names = parse_names(text)
     else:

@@ -33,6 +33,18 @@ def copied(model: ModelProto) -> ModelProto:
     return copy
 
 
+def is_valid(model: ModelProto) -> bool:
+    """True if a model, with its weights, is as ONNX's own rules want it."""
+    checked = copied(model)
+    for value in checked.graph.output:  # runtimes do without their shapes, the checker does not
+        value.type.tensor_type.shape.SetInParent()
+    try:
+        onnx.checker.check_model(checked)
+    except (onnx.checker.ValidationError, ValueError):  # too large for it, too
+        return False
+    return True
+
+
 def cut(model: ModelProto, *heads: str) -> ModelProto:
     """Make `heads` the only outputs and drop everything that they do not depend on.
 

@@ -48,6 +48,10 @@ NANODET = Preprocessing(  # its levels are in this order, too
     bgr=True,
     pad=0,
 )
+YOLOX = Preprocessing(resize=Resize.CORNER, scale=1.0, bgr=True)
+FIRST_WEIGHT = 0.05
+"""The mean absolute weight of a first convolution above which it was trained on normalised shares:
+0.3 in the networks of YOLOX 0.1.0, and 0.005 to 0.008 in those for levels up to 255."""
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32))
 FACE = ("face",)
 
@@ -84,6 +88,9 @@ class Family:
     names: tuple[str, ...] = ()  # of the classes that all its models have
     # the values that are assumed, where its files do not say that they were trained on others
     variant: str = ""
+    # what its first networks were trained with, on shares of 1 in place of levels: their first
+    # weights are larger than FIRST_WEIGHT
+    earlier: Preprocessing | None = None
 
     @property
     def gives_a_set(self) -> bool:
@@ -178,7 +185,7 @@ FAMILIES = (
     Family(
         "YOLOX",
         "Megvii-BaseDetection/YOLOX, data_augment.preproc, demo_postprocess",
-        Preprocessing(resize=Resize.CORNER, scale=1.0, bgr=True),
+        YOLOX,
         lambda head: head.objectness and head.decodes(BoxDecode.EXPONENTIAL),
         clips=False,
         cells=Cells(
@@ -189,6 +196,9 @@ FAMILIES = (
         ),
         variant="the values of YOLOX 0.1.1 and later; for an older one pass --preprocess "
         "rgb,mean=123.675:116.28:103.53,std=58.395:57.12:57.375",
+        earlier=replace(
+            YOLOX, bgr=False, mean=(123.675, 116.28, 103.53), std=(58.395, 57.12, 57.375)
+        ),
     ),
     Family(
         "YOLOv5",

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Self
 from detcli.core import frozen
 from detcli.core.cache import cached
 from detcli.core.errors import DetcliError, ModelError
-from detcli.core.files import NO_LINK, open_regular
+from detcli.core.files import (
+    LFS_HINT,
+    LFS_POINTER,
+    LFS_REASON,
+    NO_LINK,
+    is_lfs_pointer,
+    open_regular,
+)
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Contract
 from detcli.model.preprocessing import Sidecar, overridden
@@ -232,7 +239,7 @@ class ModelFile:
     def _read_as(
         self, original: "ModelProto", *, folds: bool
     ) -> "tuple[ModelProto, ModelProto, Reading | ModelError]":
-        from detcli.model.editing import tidy  # imports onnx
+        from detcli.model.editing import is_valid, tidy  # imports onnx
         from detcli.model.recognise import read_graph
 
         with damage_reported(self.path):
@@ -243,6 +250,10 @@ class ModelFile:
                 )
             except ModelError as error:
                 return original, model, error
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                if not is_valid(original):
+                    raise
+                return original, model, _not_understood(self.path, error)
         return original, model, replace(found, contract=overridden(found.contract, self.preprocess))
 
     @property
@@ -318,6 +329,15 @@ def damage_reported(path: Path) -> Iterator[None]:
         ) from error
 
 
+def _not_understood(path: Path, error: Exception) -> ModelError:
+    """The error of an intact graph that reading it was not prepared for."""
+    return ModelError(
+        f"{path.name} is not a detector that detcli knows: its graph is valid, but has a shape or "
+        f"an attribute that was not expected ({str(error) or type(error).__name__})",
+        "export it again with fixed shapes, or simplify it: onnxsim FILE NEW",
+    )
+
+
 def open_external(model: Path, location: str) -> BufferedReader:
     """Open a file of external data, which is beside a model or in a folder below."""
     # Windows paths have all that POSIX paths have, and drives and backslashes besides. A model
@@ -358,6 +378,8 @@ def load(path: Path, content: bytes) -> "tuple[ModelProto, tuple[ExternalFile, .
     from detcli.model.editing import put_in_order
     from detcli.model.graph import check_structure
 
+    if is_lfs_pointer(content):
+        raise ModelError(f"{path} is {LFS_REASON}", LFS_HINT)
     with damage_reported(path):
         try:
             model = onnx.load_model_from_string(content)
@@ -434,6 +456,9 @@ def _load_tensor(tensor: "TensorProto", path: Path, location: str, file: Buffere
         raise ValueError(f"{tensor.name} begins at byte {start} of {location}")
     there = max(0, min(stop, os.fstat(file.fileno()).st_size) - start)
     if there != size:
+        file.seek(0)
+        if is_lfs_pointer(file.read(len(LFS_POINTER))):
+            raise _external_error(path, f"{location} is {LFS_REASON}", LFS_HINT)
         raise _external_error(
             path,
             f"{location} is truncated or another model's: of {tensor.name}, "
@@ -462,7 +487,7 @@ def _count(tensor: "TensorProto") -> int:
     return math.prod(tensor.dims)
 
 
-VERSION = 33  # must be raised whenever `load`, `recognise` or `cut` gives another result
+VERSION = 34  # must be raised whenever `load`, `recognise` or `cut` gives another result
 
 ATTEMPTS = 5  # how often a model is read that changes meanwhile
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,15 @@ from onnx import NodeProto, ValueInfoProto
 from detcli.core import frozen
 from detcli.core.errors import ModelError, UsageError
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize, Size
-from detcli.model.graph import GraphIndex, attribute, integers, known_sides, known_size, shape
+from detcli.model.graph import (
+    CONVOLUTIONS,
+    GraphIndex,
+    attribute,
+    integers,
+    known_sides,
+    known_size,
+    shape,
+)
 from detcli.model.heads import Unrecognised
 from detcli.model.heads.decode import moved_inputs
 from detcli.model.heads.rows import INTEGERS
@@ -407,3 +415,60 @@ def _through_nodes(
         return fed
     by["values"] = NODES
     return replace(fed, scale=domain / LEVELS, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+
+
+def first_weight(index: GraphIndex, image: str) -> float | None:
+    """The mean absolute weight of the first convolution behind the pictures.
+
+    A normalisation right behind it counts as part of it. None where its weights are not clear.
+    """
+    reached = {image}
+    for node in index.graph.node:
+        if not node.input or not reached.intersection(node.input):
+            continue
+        if node.op_type not in CONVOLUTIONS:
+            reached.update(node.output)
+        elif node.input[0] in reached and len(node.input) > 1:
+            return _mean_weight(index, node)
+    return None
+
+
+def _mean_weight(index: GraphIndex, convolution: NodeProto) -> float | None:
+    weights = _dequantised(index, str(convolution.input[1]))
+    if weights is None or not weights.size or weights.ndim < 2:
+        return None
+    weights = np.abs(weights.astype(np.float64))
+    output = convolution.output[0]
+    behind = next((node for node in index.graph.node if output in node.input), None)
+    if behind is not None and behind.op_type == "BatchNormalization" and len(behind.input) > 4:
+        gain, variance = index.array(behind.input[1]), index.array(behind.input[4])
+        if gain is None or variance is None or len(gain) != len(weights):
+            return None
+        factor = np.abs(gain.astype(np.float64)) / np.sqrt(variance.astype(np.float64) + 1e-5)
+        weights *= factor.reshape(-1, *[1] * (weights.ndim - 1))
+    mean = float(weights.mean())
+    return mean if math.isfinite(mean) else None
+
+
+def _dequantised(index: GraphIndex, tensor: str) -> npt.NDArray[Any] | None:
+    """The elements of a constant, also of one in integers; None if it is computed."""
+    tensor = index.behind(tensor, frozenset({"Identity", "Cast"}))
+    node = index.producers.get(tensor)
+    if node is None or node.op_type != "DequantizeLinear":
+        return index.array(tensor)
+    stored, step = index.array(node.input[0]), index.array(node.input[1])
+    if stored is None or step is None:
+        return None
+    zero = index.array(node.input[2]) if len(node.input) > 2 else None
+    shifted = stored.astype(np.float64) - (0 if zero is None else _along(zero, stored, node))
+    dequantised: npt.NDArray[Any] = shifted * _along(step, stored, node)
+    return dequantised
+
+
+def _along(values: npt.NDArray[Any], tensor: npt.NDArray[Any], node: NodeProto) -> npt.NDArray[Any]:
+    """Values of single channels, shaped so that they count along the node's axis."""
+    values = values.astype(np.float64)
+    if values.size == 1:
+        return values.reshape(())
+    axis = attribute(node, "axis", 1) % tensor.ndim
+    return values.reshape([-1 if number == axis else 1 for number in range(tensor.ndim)])

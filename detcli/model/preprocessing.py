@@ -12,7 +12,7 @@ from typing import Self
 
 from detcli.core import Fields, frozen
 from detcli.core.errors import ModelError, UsageError
-from detcli.core.files import open_regular
+from detcli.core.files import LFS_HINT, LFS_REASON, is_lfs_pointer, open_regular
 from detcli.model.contract import (
     FOLLOWING,
     Contract,
@@ -83,9 +83,15 @@ def parse(text: str) -> Fields:
 
 
 def changed(preprocessing: Preprocessing, named: Fields) -> Preprocessing:
-    """A preprocessing with other fields; with the way of resizing goes what belonged to it."""
+    """A preprocessing with other fields; with the way of resizing goes what belonged to it.
+
+    What sides are multiples of stays: that is the network's, however pictures are resized.
+    """
     if "resize" in named:
-        named = {"longest": None, "enlarge": None, "edges": None, "multiple": 1} | named
+        usual: Fields = {"longest": None, "enlarge": None, "edges": None}
+        if named["resize"] not in FOLLOWING:
+            usual["multiple"] = 1
+        named = usual | named
     return replace(preprocessing, **named)
 
 
@@ -281,6 +287,8 @@ def _object(path: Path, contents: dict[str, bytes]) -> Fields | None:
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror}", HINT) from error
     except (ValueError, RecursionError) as error:
+        if is_lfs_pointer(content):
+            raise ModelError(f"{path} is {LFS_REASON}", LFS_HINT) from error
         raise ModelError(f"{path} is not valid JSON", HINT) from error
     if not isinstance(parsed, dict):
         raise ModelError(f"{path} is not a JSON object", HINT)

@@ -30,7 +30,7 @@ from detcli.model.contract import (
     parse_names,
 )
 from detcli.model.editing import cut
-from detcli.model.families import FAMILIES, Family, family_of
+from detcli.model.families import FAMILIES, FIRST_WEIGHT, Family, family_of
 from detcli.model.graph import GraphIndex, known_sides, known_size, shape, type_name
 from detcli.model.heads import (
     BATCHED,
@@ -43,6 +43,7 @@ from detcli.model.heads import (
 )
 from detcli.model.heads.cells import cell_heads, shapes_at
 from detcli.model.heads.decode import makers, moved_inputs, shares_of
+from detcli.model.heads.order import mixes_channels
 from detcli.model.heads.rows import box_columns, row_corners, rows_head, selected_rows, usual_rows
 from detcli.model.heads.tensors import (
     best_class,
@@ -54,7 +55,13 @@ from detcli.model.heads.tensors import (
     queries_of,
     single_tensor,
 )
-from detcli.model.inputs import MAX_INPUT, ImageInput, find_inputs, with_preprocessing
+from detcli.model.inputs import (
+    MAX_INPUT,
+    ImageInput,
+    find_inputs,
+    first_weight,
+    with_preprocessing,
+)
 from detcli.model.preprocessing import BY_FAMILY, CONFIG, SIZE, Sidecar
 
 EXPECTED = (
@@ -92,6 +99,10 @@ TASKS = {
 """What Ultralytics' metadata calls other tasks."""
 SAY_WHICH = f'say which: detcli convert FILE --metadata "{FAMILY_KEY}=NAME" --output NEW'
 ENOUGH = {BOXES_ONLY, DETECTORS, SAY_WHICH}  # hints that say all that is to say
+MIXED = (
+    "a Reshape in place of a Transpose mixes the channels of its last layers with their cells, so "
+    "that no box is right"
+)
 WITH_BOXES = {"segment", "pose"}  # tasks whose graphs give boxes too
 
 
@@ -215,9 +226,17 @@ def _reading(
     named = parse_names(metadata.get("names", ""))
     default, stride = _sizes(metadata)
     cells = partial(_cells, model, index, image, metadata)
-    head = _find_head(index, named, cells, default, boxes_only=boxes_only)
+    try:
+        head = _find_head(index, named, cells, default, boxes_only=boxes_only)
+    except Unrecognised as error:
+        has_hint = len(error.args) > 1
+        if not has_hint and mixes_channels(index, [output.name for output in index.graph.output]):
+            raise Unrecognised(MIXED) from error
+        raise
     if head.is_free:
         image = replace(image, size=None, batch=None)
+    if mixes_channels(index, head.tensors):
+        raise Unrecognised(MIXED)
     # An unknown operator may make them, final or not.
     if head.scores_are is None and _runtime_operators(model):
         raise Unrecognised("it is not clear what makes its scores")
@@ -238,6 +257,13 @@ def _reading(
     adaptation = Adaptation(head, image, others, no_object, swapped)
     made, parts = adaptation.made
     preprocessing = family.preprocess(image.size, default)
+    assumed_values = family.variant
+    if preprocessing is not None and family.earlier is not None:
+        weight = first_weight(index, image.name)
+        if weight is not None:
+            assumed_values = ""
+            if weight > FIRST_WEIGHT:
+                preprocessing = family.earlier
     contract = Contract(
         layout=layout,
         head=made,
@@ -271,7 +297,7 @@ def _reading(
         preprocessing=preprocessing or Preprocessing(),
         takes_levels=image.dtype == "uint8",
         settled=BY_FAMILY if preprocessing else (),
-        assumed=_assumed(metadata, image, family),
+        assumed=_assumed(metadata, image, assumed_values),
         warnings=(*warnings, *ignored, *_against_nodes(head, asked)),
     )
     return Reading(contract, adaptation)
@@ -378,10 +404,10 @@ def _named_size(metadata: dict[str, str]) -> Size | None:
 
 
 def _assumed(
-    metadata: dict[str, str], image: ImageInput, family: Family
+    metadata: dict[str, str], image: ImageInput, values: str
 ) -> tuple[tuple[str, str], ...]:
-    """What neither the file's graph nor its metadata says."""
-    found = [("values", family.variant)] if family.variant else []
+    """What neither the file's graph nor its metadata says, of which `values` tells the values."""
+    found = [("values", values)] if values else []
     if image.size is None and _named_size(metadata) is None:
         height, width = DEFAULT_SIZE
         found.append(

@@ -18,6 +18,7 @@ import numpy as np
 from detcli.core import frozen
 from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError, SourceError, loading
+from detcli.core.files import LFS_HINT, LFS_REASON, is_lfs_pointer
 from detcli.core.geometry import Allocate, Image, Letterbox, Picture, Size, new_image
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
 from detcli.core.text import count
@@ -184,6 +185,8 @@ def format_of(data: bytes) -> str:
 
 def _not_a_picture(data: bytes) -> DecodeError:
     begins = "not in a known picture format"
+    if is_lfs_pointer(data):
+        return DecodeError(LFS_REASON, LFS_HINT)
     if data.startswith(b"%PDF"):
         begins = "a PDF"
     elif data.startswith(JPEG) and data.rfind(END_MARKER) <= data.rfind(SCAN_MARKER):

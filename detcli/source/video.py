@@ -17,6 +17,7 @@ from typing import Any, cast
 from detcli.core import frozen
 from detcli.core.config import EPSILON_S, Inputs
 from detcli.core.errors import DecodeError, InputError, PlaceError, SourceError
+from detcli.core.files import LFS_HINT, LFS_REASON, is_lfs_pointer
 from detcli.core.geometry import Image, Picture, Size
 from detcli.core.opencv import cv2
 from detcli.core.record import Clip, Origin
@@ -168,6 +169,8 @@ def open_file(path: str) -> cv2.VideoCapture:
         return capture
     if not os.access(path, os.R_OK):
         raise PlaceError("cannot be read: Permission denied", "check its permissions")
+    if is_lfs_pointer(read_part(path, 0, 64)):
+        raise DecodeError(LFS_REASON, LFS_HINT)
     raise DecodeError(
         "empty" if status.st_size == 0 else "not a video that FFmpeg can read, or a damaged one",
         "fetch or copy the file again",

@@ -120,7 +120,9 @@ def coarse(make_model):
     model.graph.initializer.extend(
         numpy_helper.from_array(value, name) for value, name in constants
     )
-    quantise = helper.make_node("QuantizeLinear", ["joined", "coarse_step", "coarse_zero"], ["integers"])
+    quantise = helper.make_node(
+        "QuantizeLinear", ["joined", "coarse_step", "coarse_zero"], ["integers"]
+    )
     give_back = helper.make_node(
         "DequantizeLinear", ["integers", "coarse_step", "coarse_zero"], [output.name]
     )

@@ -80,6 +80,18 @@ def test_a_size_off_the_stride_is_refused_with_the_nearest_multiples(
     assert contract.canvas(upper) == (upper, upper)
 
 
+def test_a_size_for_an_input_that_follows_the_picture_names_what_can_be_passed():
+    preprocessing = Preprocessing(resize=Resize.ROUND, multiple=32)
+    contract = replace(DYNAMIC, preprocessing=preprocessing)
+    with pytest.raises(UsageError, match=r"imgsz 640: .* follows the size") as error:
+        contract.canvas(640)
+    assert "--preprocess shortest-edge=MIN:MAX,multiple=32 sets its edges" in error.value.hint
+    plain = replace(DYNAMIC, preprocessing=replace(preprocessing, multiple=1))
+    with pytest.raises(UsageError) as error:
+        plain.canvas(640)
+    assert "--preprocess shortest-edge=MIN:MAX sets its edges" in error.value.hint
+
+
 def test_names_are_replaced_together_with_their_origin():
     renamed = STATIC.with_names(("Katze", "Hund"), "names.txt")
     assert renamed == replace(STATIC, names=("Katze", "Hund"), names_origin="names.txt")

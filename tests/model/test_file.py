@@ -239,3 +239,67 @@ def test_what_is_no_file_of_a_model_is_neither_read_nor_waited_for(tmp_path, loa
 def test_whatever_breaks_on_a_graph_is_a_model_error(error, why):
     with pytest.raises(ModelError, match=why), damage_reported("model.onnx"):
         raise error
+
+
+POINTER = b"""version https://git-lfs.github.com/spec/v1
+oid sha256:df1a0933d4c538043bf34a921f167e0402e7a583680ac2aab6d206b357fdc8b9
+size 103630106
+"""
+
+
+def test_a_pointer_of_git_lfs_says_how_to_fetch_the_file(detcli, tmp_path):
+    (tmp_path / "model.onnx").write_bytes(POINTER)
+    done = detcli("predict", "a.png", "-m", tmp_path / "model.onnx")
+    assert done.returncode == 4
+    assert "model.onnx is a Git LFS pointer, in place of the file itself" in done.stderr
+    assert "git lfs pull" in done.stderr
+
+
+def test_weights_beside_a_model_may_be_such_a_pointer(loaded):
+    tensor = tensor_of()
+    outside(tensor, length=2400)
+    with pytest.raises(ModelError, match="weights is a Git LFS pointer") as error:
+        loaded(model_of(weights=[tensor]), POINTER)
+    assert "git lfs pull" in error.value.hint
+
+
+def test_a_description_beside_a_model_may_be_such_a_pointer(detcli, make_model, make_picture):
+    model = make_model()
+    model.with_name("preprocessor_config.json").write_bytes(POINTER)
+    done = detcli("predict", make_picture("a.png"), "-m", model)
+    assert done.returncode == 4
+    assert "preprocessor_config.json is a Git LFS pointer" in done.stderr
+
+
+def test_a_file_of_names_may_be_such_a_pointer(detcli, make_model, make_picture, tmp_path):
+    (tmp_path / "names.txt").write_bytes(POINTER)
+    words = ("-m", make_model(), "--names", tmp_path / "names.txt")
+    done = detcli("predict", make_picture("a.png"), *words)
+    assert done.returncode == 2
+    assert "names.txt is a Git LFS pointer" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.tif", "a.mp4"])
+def test_a_picture_or_video_may_be_such_a_pointer(name, detcli, make_model, tmp_path):
+    (tmp_path / name).write_bytes(POINTER)
+    done = detcli("predict", tmp_path / name, "-m", make_model())
+    assert done.returncode == 3
+    assert "a Git LFS pointer" in done.stdout
+    assert "git lfs pull" in done.stdout + done.stderr
+
+
+def test_an_intact_graph_is_not_called_damaged(monkeypatch):
+    """Whatever reading it meets: only a graph that breaks ONNX's own rules is damaged."""
+
+    def fail(*_args, **_options):
+        raise ZeroDivisionError("integer modulo by zero")
+
+    monkeypatch.setattr("detcli.model.recognise.read_graph", fail)
+    content = model_of(weights=[tensor_of()]).SerializeToString()
+    file = ModelFile.read(Path("odd.onnx"), content=content)
+    assert "odd.onnx is not a detector that detcli knows" in str(file.refusal)
+    assert "integer modulo by zero" in str(file.refusal)
+    broken = model_of(helper.make_node("Add", ["x"], ["y"])).SerializeToString()
+    file = ModelFile.read(Path("broken.onnx"), content=broken)
+    with pytest.raises(ModelError, match=r"broken.onnx is damaged: integer modulo by zero"):
+        _ = file.contract

@@ -87,3 +87,11 @@ def test_what_is_malformed_is_named(text, problem):
     with pytest.raises(UsageError, match=problem) as caught:
         parse(text)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("resize", ["shortest-edge=500:700", "round", "none"])
+def test_what_sides_are_multiples_of_stays_with_another_way_of_resizing(resize):
+    family = Preprocessing(resize=Resize.ROUND, multiple=32)
+    assert changed(family, parse(resize)).multiple == 32
+    assert changed(family, parse(f"{resize},multiple=16")).multiple == 16
+    assert changed(family, parse("stretch")).multiple == 1

@@ -137,12 +137,25 @@ def _promises(detector: "DetectorFacts") -> Iterator[tuple[str, str]]:
     yield "anchors", str(detector.anchor_count or "unknown; depends on the input size")
     yield "stride", f"{detector.stride}, {detector.stride_origin}"
     if detector.input_size is None:
-        height, width = detector.default_size
-        yield "input size", f"any; {width}x{height} unless --imgsz says otherwise"
+        yield "input size", _free_size(detector)
     yield from (("assumed", what) for what in detector.assumed.values())
     names = ", ".join(detector.names[:MAX_NAMES])
     more = ", ..." if len(detector.names) > MAX_NAMES else ""
     yield "classes", f"{detector.class_count} ({detector.names_origin}): {names}{more}"
+
+
+def _free_size(detector: "DetectorFacts") -> str:
+    """What decides the size of an input that may have any."""
+    from detcli.model.contract import FOLLOWING
+    from detcli.model.preprocessing import parse
+
+    preprocessing = parse(detector.preprocessing)
+    if preprocessing["resize"] not in FOLLOWING:
+        height, width = detector.default_size
+        return f"any; {width}x{height} unless --imgsz says otherwise"
+    multiple = preprocessing.get("multiple", 1)
+    sides = "" if multiple == 1 else f", its sides multiples of {multiple}"
+    return f"any; it follows each picture{sides}"
 
 
 def _cut(cut: "CutPoint", heads: "tuple[TensorInfo, ...]") -> str:

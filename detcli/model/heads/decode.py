@@ -461,7 +461,10 @@ def _parts(index: GraphIndex, join: NodeProto, axis: int, channels: int) -> Part
     for size, name in zip(sizes, join.input, strict=True):
         inner, nested = index.producer(name, "Concat"), Parts()
         if inner is not None and len(inner.input) > 1:
-            own = attribute(inner, "axis", 0) % len(index.shapes[name])
+            own = attribute(inner, "axis", 0)
+            rank = len(index.shapes[name])  # 0 where it is not known
+            if own < 0 and rank:
+                own += rank
             nested = _parts(index, inner, axis, size) if own == axis else []
         found += nested or [(size, name)]
     return found

@@ -287,3 +287,25 @@ def test_control_codes_and_markup_in_a_file_are_escaped(tmp_path):
     assert "\x1b" not in text
     assert "\r" not in text
     assert text.count("[bold]\\x1b[31m") == 4
+
+
+def test_an_input_that_follows_the_picture_names_no_size_option(detcli, make_model):
+    """`--imgsz` would be refused, so the table does not name it."""
+    model = make_model(size=None, metadata={"detcli.preprocess": "round,multiple=8", "stride": "8"})
+    done = detcli("inspect", model, "--format", "table")
+    words = " ".join(done.stdout.split())
+    assert "any; it follows each picture, its sides multiples of 8" in words
+    assert "--imgsz" not in done.stdout + done.stderr
+
+
+def test_what_the_error_for_a_size_says_can_be_passed(detcli, make_model, make_picture):
+    """The picture is 88x120; with edges of 50 and 70 alone, the network would fail."""
+    metadata = {"detcli.preprocess": "round,multiple=8", "stride": "8"}
+    model = make_model(size=None, batch=None, metadata=metadata)
+    picture = make_picture("a.png", ("red", 3, 3), size=(88, 120))
+    done = detcli("predict", picture, "-m", model, "--imgsz", 64)
+    assert done.returncode == 2
+    assert "--preprocess shortest-edge=MIN:MAX,multiple=8 sets its edges" in done.stderr
+    done = detcli("inspect", model, "--preprocess", "shortest-edge=50:70", "--format", "json")
+    assert '"preprocessing": "shortest-edge=50:70,' in done.stdout
+    assert "multiple=8" in done.stdout

@@ -1,0 +1,76 @@
+"""Whether a graph keeps channels and cells apart: a Reshape in place of a Transpose mixes them.
+
+Maps are `[B, C, H, W]`. A head with the cells first, `[B, H x W, C]`, takes a Transpose; a Reshape
+alone gives that shape, too, but each of its rows then holds one channel of neighbouring cells.
+"""
+
+import itertools
+import math
+import operator
+from collections.abc import Iterable, Sequence
+
+from onnx import NodeProto
+
+from detcli.model.graph import GraphIndex, known_size
+from detcli.model.heads.decode import LEARNT, computed
+
+RESHAPES = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+"""Operators that leave the elements of a tensor in their order."""
+
+
+def mixes_channels(index: GraphIndex, tensors: Iterable[str]) -> bool:
+    """True if something between the last layers and these tensors mixes channels with cells."""
+
+    def onward(node: NodeProto, _: str) -> Iterable[str]:
+        if node.op_type in LEARNT:
+            return ()
+        return (name for name in node.input if name and computed(index, name))
+
+    return any(_is_mixing(index, node) for node, _ in index.behind_all(tensors, onward))
+
+
+def _is_mixing(index: GraphIndex, node: NodeProto) -> bool:
+    """True if a node, with those before it that only reshape, mixes channels with cells."""
+    if node.op_type not in RESHAPES:
+        return False
+    source = index.computed_as(str(node.input[0]))
+    while (before := index.producer(source, *RESHAPES)) is not None:
+        source = index.computed_as(str(before.input[0]))
+    dims, reshaped = _sizes(index, source), _sizes(index, str(node.output[0]))
+    if dims is None or reshaped is None or math.prod(dims) != math.prod(reshaped):
+        return False
+    if not keeps_axes(dims, reshaped):
+        return True
+    cells = math.prod(dims[1:])
+    return reshaped == [cells, dims[0]] and cells != dims[0] and _is_map(index, source)
+
+
+def _sizes(index: GraphIndex, tensor: str) -> list[int] | None:
+    """The sizes of a tensor's axes but those of 1; None where one is unknown."""
+    dims = [known_size(dim) for dim in index.shapes[tensor]]
+    sizes = [size for size in dims if size is not None and size > 1]
+    return sizes if sizes and None not in dims else None
+
+
+def _is_map(index: GraphIndex, tensor: str) -> bool:
+    """True if a tensor is the map of a convolution, or several joined."""
+    node = index.producer(tensor)
+    while node is not None and node.op_type in {"Concat", "Sigmoid", *RESHAPES}:
+        node = index.producer(str(node.input[0]))
+    return node is not None and node.op_type == "Conv"
+
+
+def keeps_axes(dims: Sequence[int], reshaped: Sequence[int]) -> bool:
+    """True if a reshape only joins neighbouring axes, and splits axes.
+
+    Examples:
+        >>> keeps_axes([255, 80, 80], [3, 85, 6400]), keeps_axes([85, 80, 80], [6400, 85])
+        (True, False)
+    """
+    ends = [1, *itertools.accumulate(dims, operator.mul)]
+    for end in itertools.accumulate(reshaped, operator.mul):
+        before = max(edge for edge in ends if edge <= end)
+        after = min(edge for edge in ends if edge >= end)
+        if end % before or after % end:
+            return False
+    return True

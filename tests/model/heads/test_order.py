@@ -1,0 +1,126 @@
+"""A Reshape in place of a Transpose mixes channels and cells."""
+
+import math
+
+import pytest
+from anchor_graphs import distances, scores
+from graph_builder import STRIDES, Graph
+from head_checks import file_of, read
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detcli.core.errors import ModelError
+from detcli.model.heads.order import keeps_axes
+
+CLASSES = 3
+MIXED = "a Reshape in place of a Transpose mixes the channels"
+
+
+def yolox(way):
+    """YOLOX's raw head [1, N, 5 + C]; `way` brings a map to cells before channels."""
+    graph = Graph()
+    scales = []
+    for stride in STRIDES:
+        parts = [graph.convolution(4, stride)]
+        parts += [graph("Sigmoid", graph.convolution(count, stride)) for count in (1, CLASSES)]
+        maps = graph("Concat", *parts, axis=1)
+        scales.append(way(graph, maps, (64 // stride) * (96 // stride)))
+    return graph.model([graph("Concat", *scales, axis=1)])
+
+
+def transposed(graph, maps, cells):
+    flat = graph("Reshape", maps, [1, 5 + CLASSES, cells])
+    return graph("Transpose", flat, perm=[0, 2, 1])
+
+
+def transposed_first(graph, maps, cells):
+    last = graph("Transpose", maps, perm=[0, 2, 3, 1])
+    return graph("Reshape", last, [1, cells, 5 + CLASSES])
+
+
+def reshaped(graph, maps, cells):
+    return graph("Reshape", maps, [1, cells, 5 + CLASSES])
+
+
+def flattened_and_reshaped(graph, maps, cells):
+    return graph("Reshape", graph("Flatten", maps, axis=1), [1, cells, 5 + CLASSES])
+
+
+def reshaped_with_a_free_side(graph, maps, _cells):
+    return graph("Reshape", maps, [1, -1, 5 + CLASSES])
+
+
+def cells_first_in_front(graph, maps, cells):
+    """As in a file that was found: the batch is last, and a Transpose brings it to the front."""
+    apart = graph("Reshape", maps, [cells, 5 + CLASSES, 1])
+    return graph("Transpose", apart, perm=[2, 0, 1])
+
+
+@pytest.mark.parametrize("way", [transposed, transposed_first])
+def test_a_transpose_keeps_them_apart(way):
+    file = file_of(yolox(way))
+    assert file.detector().family == "YOLOX"
+
+
+@pytest.mark.parametrize(
+    "way",
+    [reshaped, flattened_and_reshaped, reshaped_with_a_free_side, cells_first_in_front],
+)
+def test_a_reshape_alone_is_refused(way):
+    with pytest.raises(ModelError, match=MIXED):
+        read(yolox(way))
+
+
+def test_scores_apart_are_looked_at_too():
+    graph = Graph()
+    maps = graph.convolution(CLASSES, 8)
+    boxes = graph.swapped(graph.cut(distances(graph, centres=False), 0, 96, 2))
+    mixed = graph("Sigmoid", graph("Reshape", maps, [1, 96, CLASSES]))
+    with pytest.raises(ModelError, match=MIXED):
+        read(graph.model([boxes, mixed]))
+
+
+def test_as_many_classes_as_a_row_has_cells():
+    """[12, 8, 12] could be cut at its axes into [96, 12], but that is no order of cells."""
+    graph = Graph()
+    maps = graph.convolution(12, 8)
+    boxes = graph.swapped(graph.cut(distances(graph, centres=False), 0, 96, 2))
+    mixed = graph("Sigmoid", graph("Reshape", maps, [1, 96, 12]))
+    with pytest.raises(ModelError, match=MIXED):
+        read(graph.model([boxes, mixed]))
+
+
+def test_scales_that_are_joined_before():
+    """Of 126 cells, a multiple of the 7 channels."""
+    graph = Graph()
+    scales = []
+    for stride in STRIDES:
+        parts = [graph.convolution(4, stride)]
+        parts += [graph("Sigmoid", graph.convolution(count, stride)) for count in (1, 2)]
+        scales.append(graph.flat(graph("Concat", *parts, axis=1), 7))
+    joined = graph("Concat", *scales, axis=2)
+    with pytest.raises(ModelError, match=MIXED):
+        read(graph.model([graph("Reshape", joined, [1, 126, 7])]))
+
+
+def test_a_body_in_order_is_read():
+    graph = Graph()
+    head = graph("Concat", distances(graph, centres=True), scores(graph, CLASSES), axis=1)
+    assert file_of(graph.model([head])).detector().family == "YOLO"
+
+
+SIDES = st.lists(st.integers(2, 5), min_size=1, max_size=4)
+
+
+@given(SIDES, st.data())
+def test_joining_and_splitting_axes_keeps_them(dims, data):
+    cut = data.draw(st.integers(1, len(dims)))
+    joined = [math.prod(dims[:cut]), *dims[cut:]]
+    assert keeps_axes(dims, joined)
+    assert keeps_axes(joined, dims)
+
+
+@pytest.mark.parametrize(("channels", "cells"), [(85, 6400), (6, 35)])
+def test_channels_and_cells_do_not_change_places(channels, cells):
+    assert not keeps_axes([channels, cells], [cells, channels])
+    assert not keeps_axes([cells, channels], [channels, cells])
