@@ -185,7 +185,7 @@ REAL = {
     "yolov10n-raw": ("body", "float32", 6.7, 2.3, set()),
     "yolov10n-raw-dynamic": ("body", "float32", 6.7, 2.3, set()),
     "yolov10n-raw-fp16": ("body", "float16", 6.7, 2.3, set()),
-    "yolov8n-320-int8": ("one-to-many", "float32", 8.7 / 4, 3.15, set()),
+    "yolov8n-320-int8": ("one-to-many", "float32", 8.7 / 4, 3.15, {"coarse-scores"}),
 }
 """Layout, type, published billions of operations, millions of parameters, and all advice."""
 
