@@ -420,17 +420,21 @@ def _through_nodes(
 def first_weight(index: GraphIndex, image: str) -> float | None:
     """The mean absolute weight of the first convolution behind the pictures.
 
-    A normalisation right behind it counts as part of it. None where its weights are not clear.
+    A normalisation right behind it counts as part of it. Of several, the largest, so that the order
+    of nodes does not matter. None where the weights are not clear.
     """
-    reached = {image}
+    reached, means = {image}, list[float]()
     for node in index.graph.node:
         if not node.input or not reached.intersection(node.input):
             continue
         if node.op_type not in CONVOLUTIONS:
             reached.update(node.output)
         elif node.input[0] in reached and len(node.input) > 1:
-            return _mean_weight(index, node)
-    return None
+            mean = _mean_weight(index, node)
+            if mean is None:
+                return None
+            means.append(mean)
+    return max(means, default=None)
 
 
 def _mean_weight(index: GraphIndex, convolution: NodeProto) -> float | None:
