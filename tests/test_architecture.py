@@ -251,6 +251,7 @@ def test_tests_mirror_the_package():
         "test_real_detectors",
         "test_real_families",
         "test_real_models",
+        "test_shared_cases",
         "test_conformance",
         "test_barriers",
         "test_shim",

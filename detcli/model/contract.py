@@ -357,6 +357,9 @@ def read_names(path: Path) -> tuple[str, ...]:
         raise UsageError(f"cannot read names from {path}: it is not UTF-8 text", hint) from error
     if is_lfs_pointer(text.encode()):
         raise UsageError(f"{path} is {LFS_REASON}", LFS_HINT)
+    if "\0" in text:
+        reason = "it holds NUL characters, as UTF-16 without a byte order mark does"
+        raise UsageError(f"cannot read names from {path}: {reason}", hint)
     if text.lstrip().startswith(("{", "[")):
         names = parse_names(text)
     else:

@@ -84,9 +84,9 @@ def test_a_names_file_holds_lines_a_list_or_a_mapping(tmp_path, content, names):
         (b"{0: 'person'", "no class names"),
         (b"[" * 200_000, "no class names"),
         (b"\x89PNG\r\n\x1a\n\0\0", "not UTF-8 text"),
-        ("person\ncar".encode("utf-16"), "not UTF-8 text"),
+        ("person\ncar".encode("utf-16-le"), "holds NUL characters"),
     ],
-    ids=["empty", "blank", "empty list", "truncated JSON", "deep", "binary", "UTF-16"],
+    ids=["empty", "blank", "empty list", "truncated JSON", "deep", "binary", "UTF-16, unmarked"],
 )
 def test_a_names_file_without_names_is_a_usage_error(tmp_path, content, reason):
     path = tmp_path / "names.txt"

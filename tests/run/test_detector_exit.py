@@ -1,5 +1,6 @@
 """Processes that end while records are still being made: no abort, nothing on stderr."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -47,7 +48,11 @@ def run_script(make_model):
 
     def run(script, source):
         command = [sys.executable, "-c", OPEN + script, str(make_model()), str(source)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        # The command line, if it ran in this process, has told OpenCV to report other things.
+        environment = {name: value for name, value in os.environ.items() if "OPENCV" not in name}
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=100, check=False, env=environment
+        )
 
     return run
 

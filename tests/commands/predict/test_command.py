@@ -20,7 +20,6 @@ import terminals
 from colour_model import NAMES, cell_box
 from graph_builder import Graph
 from head_checks import shuffled, with_constant_nodes, with_fed_constants
-from head_graphs import model_of
 from json_lines import lines
 from report_schemas import validator
 
@@ -417,11 +416,9 @@ def test_missing_pictures_are_named_before_a_model_is_fetched(detcli):
     assert done.stderr.startswith("detcli: none.png: no such file\ndetcli: cannot fetch yolov10n ")
 
 
-def test_what_is_assumed_is_told_once(detcli, make_model, make_picture, tmp_path):
-    picture, yolox = make_picture("a.png", ("red", 2, 3)), tmp_path / "x.onnx"
-    yolox.write_bytes(model_of("YOLOX", 3)[0].SerializeToString())
+def test_what_is_assumed_is_told_once(detcli, make_model, make_picture):
+    picture = make_picture("a.png", ("red", 2, 3))
     size = "an input of 640x640, as no size is named; --imgsz N sets it"
-    values = "the values of YOLOX 0.1.1 and later; for an older one pass --preprocess rgb,mean="
     for model, words, told in (
         (make_model("a.onnx", size=None), "", size),
         (make_model("b.onnx", size=None), "-q", None),
@@ -429,8 +426,6 @@ def test_what_is_assumed_is_told_once(detcli, make_model, make_picture, tmp_path
         (make_model("d.onnx", size=None), "--preprocess none", None),  # as large as the picture
         (make_model("e.onnx", size=None, metadata={"imgsz": "64"}), "", None),
         (make_model("f.onnx"), "", None),
-        (yolox, "", values),
-        (yolox, "--preprocess mean=0:0:0", None),
     ):
         done = detcli("predict", picture, "-m", model, *words.split())
         assert (done.returncode, done.stderr.count("assumed: ")) == (0, told is not None)
