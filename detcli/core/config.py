@@ -8,7 +8,7 @@ of defaults, and what shards send to each other follow from it. A `Config` that 
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, Literal
@@ -790,18 +790,21 @@ def _are_same(one: "Target | None", other: "Target | None") -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def differences(
+    before: Mapping[str, Any], now: Mapping[str, Any], implied: Container[str] = ()
+) -> list[str]:
     """How what detections depended on differs from what they depend on now, in a sentence each.
 
     An option that one side does not have yet has its default there; other names that only one side
-    has are left out, as an earlier version did not note them.
+    has are left out, as an earlier version did not note them. So are those that are `implied` by
+    the others now: where these are equal, detections do not depend on them.
     """
     import json  # `--help` does without
 
     built_in = {name: row.default for name, row in rows(Config).items() if row.default is not None}
     found = []
     for name in [*now, *(name for name in before if name not in now)]:
-        if not all(name in side or name in built_in for side in (before, now)):
+        if name in implied or not all(name in side or name in built_in for side in (before, now)):
             continue
         earlier, value = (side.get(name, built_in.get(name)) for side in (before, now))
         if earlier == value:

@@ -133,6 +133,16 @@ class Run:
             "track": None if watched.track is None else str(watched.track),
         }
 
+    @property
+    def implied_settings(self) -> frozenset[str]:
+        """The settings that the model and its suppression decide, whatever was asked for.
+
+        Where another run had the same model and suppression, boxes do not depend on them.
+        """
+        detector = self.detector
+        is_unique_anyway = detector.contract.counts_best_class(detector.nms)
+        return frozenset({"unique"}) if is_unique_anyway else frozenset()
+
     def settings(self) -> SettingsJson:
         """The part of the identity that records show."""
         identity = self.identity()

@@ -151,6 +151,8 @@ def open_sinks(
     settings: SettingsJson | None = None,
     class_names: Sequence[str] = (),
     before: Mapping[Path, OutputState] = NOTHING_KNOWN,
+    *,
+    implied: Container[str] = (),
 ) -> Iterator[tuple[list[Sink], Skip]]:
     """Open sinks, and close them however the block ends: what was written is complete.
 
@@ -164,6 +166,7 @@ def open_sinks(
         settings: What the detections depend on, for a journal and a page.
         class_names: The model's classes, for a dataset.
         before: The states of files when the run began.
+        implied: Settings that others decide, which a journal does not compare.
 
     Yields:
         The sinks, and a function that tells which inputs to skip.
@@ -179,7 +182,16 @@ def open_sinks(
         written = (path for path in writing.files if isinstance(path, Path))
         require_apart(writing.report, (*written, *writing.folders))
     with contextlib.ExitStack() as undo:
-        sinks, skip = _open(config, destination, guard, settings, class_names, before, undo=undo)
+        sinks, skip = _open(
+            config,
+            destination,
+            guard,
+            settings,
+            class_names,
+            before,
+            implied=implied,
+            undo=undo,
+        )
         _check_folders(config, tuple(class_names))
         undo.pop_all()  # closing makes files visible, so it has to wait until all are open
     with contextlib.ExitStack() as stack:
@@ -218,6 +230,7 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
     class_names: Sequence[str],
     before: Mapping[Path, OutputState],
     *,
+    implied: Container[str],
     undo: contextlib.ExitStack,
 ) -> tuple[list[Sink], Skip]:
     """Open all sinks; after an error, the stack undoes what was opened."""
@@ -313,7 +326,13 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
     if writing.resume is not None:
         from detcli.sink.journal import Journal
 
-        journal = Journal(writing.resume, settings, force=writing.force, videos=writing.save)
+        journal = Journal(
+            writing.resume,
+            settings,
+            implied=implied,
+            force=writing.force,
+            videos=writing.save,
+        )
         undo.callback(journal.close)
         return [*sinks, journal, *windows], skip
     watched = config.watched

@@ -20,7 +20,7 @@ import time
 import warnings
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cache
 from io import FileIO
 from itertools import islice
@@ -64,14 +64,15 @@ class Journal:
         path: Path,
         settings: SettingsJson | None = None,
         *,
+        implied: Container[str] = (),
         force: bool = False,
         videos: Path | None = None,
     ) -> None:
         """Read a journal and open it for appending; a missing one begins empty.
 
-        `settings` are what the detections of this run depend on; a journal of others is continued
-        with `force`. A video that a kill cut off is not in the folder `videos`: its frames are
-        detected again, so that it becomes whole.
+        `settings` are what the detections of this run depend on, but for those `implied` by the
+        others; a journal of others is continued with `force`. A video that a kill cut off is not in
+        the folder `videos`: its frames are detected again, so that it becomes whole.
 
         Raises UsageError if the file is not a journal, has other settings, or is in use by another
         run, and OutputError if it cannot be read or written.
@@ -79,9 +80,10 @@ class Journal:
         self._path = path
         self._target = Path(os.path.realpath(path))
         self._settings = settings
+        self._implied = implied
         self._videos = videos
         self._done: Counter[InputKey] = Counter()
-        self._goes_on = False  # whether the settings are those of the last record
+        self._goes_on = False  # whether the last record was made with these settings
         self._cut: set[str] = set()  # sources of which all records are worked again
         self._synced_s = 0.0  # on the monotonic clock
         self._exists = cache(os.path.lexists)
@@ -313,9 +315,16 @@ class Journal:
                 # Addresses may differ in what is not shown: which of them failed is unknown.
                 if "***" in record.get("source", ""):
                     self._cut.add(name_of(record))
-        if self._settings is not None and last is not None and not force:
-            self._require_equal(self._settings, last)
-        self._goes_on = last == self._settings
+        if self._settings is not None and last is not None:
+            notes_all = last.keys() != {"model"}
+            now = self._settings if notes_all else {"model": self._settings.get("model")}
+            different = differences(last, now, self._implied)
+            if different and not force:
+                raise UsageError(
+                    f"--resume {self._path}: its records were made with {', '.join(different)}",
+                    "use the same settings, name another file, or mix them with --force",
+                )
+            self._goes_on = notes_all and not different
         return all_stay
 
     def _rewrite(self) -> None:
@@ -341,16 +350,6 @@ class Journal:
         if sys.platform == "win32":  # which replaces no open file
             self._file.close()
         target.commit()
-
-    def _require_equal(self, settings: SettingsJson, earlier: Fields) -> None:
-        """Refuse to mix the detections of different settings."""
-        now = settings if len(earlier) > 1 else {"model": settings["model"]}  # all of 0.1.0
-        different = differences(earlier, now)
-        if different:
-            raise UsageError(
-                f"--resume {self._path}: its records were made with {', '.join(different)}",
-                "use the same settings, name another file, or mix them with --force",
-            )
 
     def _failure(self, error: OSError) -> OutputError:
         more = "; nothing is lost: the same command continues where this run stopped"

@@ -96,7 +96,15 @@ def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KN
             return corrected
 
         with run.sources() as sources:
-            opening = open_sinks(config, destination, guard, settings, names, before)
+            opening = open_sinks(
+                config,
+                destination,
+                guard,
+                settings,
+                names,
+                before,
+                implied=run.implied_settings,
+            )
             try:
                 _detect(run, sources, add, opening, summary)
             except BrokenPipeError:

@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 
 import numpy as np
@@ -104,7 +104,14 @@ def predict_shards(config: Config) -> Counts:
         with Sources(inputs.source, inputs, config.writing.written) as sources:
             named = inputs.source or inputs.files_from is not None
             entries = sources.entries() if named else None
-            opened = begin(store, header, entries, shards.shard_size, extend=shards.extend)
+            opened = begin(
+                store,
+                header,
+                entries,
+                shards.shard_size,
+                implied=ready.implied,
+                extend=shards.extend,
+            )
         schedule, failed = _plan(store, opened, config)
         counts = _run(engine, schedule, store, quiet=config.messages.quiet)
         counts.failed += failed
@@ -151,6 +158,7 @@ def begin(
     entries: Iterable[SourceEntry] | None,
     shard_size: int | None = None,
     *,
+    implied: Container[str] = (),
     extend: bool = False,
 ) -> OpenedRun:
     """Write the manifest, or compare the existing one with what would be written now.
@@ -160,6 +168,7 @@ def begin(
         header: The settings; its shard size is set here.
         entries: What the sources stand for; None to take the manifest's names.
         shard_size: Names in a shard; None for the manifest's, or what suits the number of names.
+        implied: Settings that others decide, which are not compared.
         extend: Whether names that the manifest lacks become further shards.
 
     Raises:
@@ -187,7 +196,7 @@ def begin(
             begun = publish(store, FIRST, {**header, "shard_size": size}, names)
         manifest = Manifest(store)
         size = shard_size or manifest.header["shard_size"]
-        manifest.require_same(**{**header, "shard_size": size})
+        manifest.require_same(implied, **{**header, "shard_size": size})
         if entries is None or begun:
             return OpenedRun(manifest, len(names), names.repeated)
         return _go_on(store, manifest, names, extend=extend)

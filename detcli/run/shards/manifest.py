@@ -16,7 +16,7 @@ import re
 import weakref
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, BinaryIO, TypedDict, cast
@@ -136,10 +136,17 @@ class Manifest:
     def __iter__(self) -> Iterator[Shard]:
         return map(self.shard, range(len(self)))
 
-    def require_same(self, **fields: Any) -> None:  # noqa: ANN401 - of a header
-        """Refuse to go on with these fields of a header, if the manifest has others."""
+    def require_same(
+        self,
+        implied: Container[str] = (),
+        **fields: Any,  # noqa: ANN401 - of a header
+    ) -> None:
+        """Refuse to go on with these fields of a header, if the manifest has others.
+
+        Settings that are `implied` by others may differ, see `Run.implied_settings`.
+        """
         now = cast("HeaderJson", {**self.header, **fields})
-        if different := differences(_flat(self.header), _flat(now)):
+        if different := differences(_flat(self.header), _flat(now), implied):
             raise UsageError(
                 f"{self._store} was begun with {', '.join(different)}",
                 "use the same settings, or write to another folder",

@@ -46,9 +46,9 @@ class TornError(Exception):
 class PartWriter(AbstractContextManager["PartWriter"]):
     """Collects the records of a shard in a temporary file, and publishes them as its part."""
 
-    def __init__(self, shard: Shard, maker: str = "") -> None:
+    def __init__(self, shard: Shard) -> None:
         self.count = 0
-        self._shard, self._maker = shard, maker or shard.maker
+        self._shard = shard
         self._last: RecordJson | None = None  # not written yet, as it gets a field
         self._digest = hashlib.sha256()
         self._failed: Counter[str] = Counter()
@@ -80,7 +80,7 @@ class PartWriter(AbstractContextManager["PartWriter"]):
             "records": self.count,
             "sha256": self._digest.hexdigest(),
             "failed": dict(sorted(self._failed.items())),
-            "made_by": self._maker,
+            "made_by": self._shard.maker,
         }
         with temporary_file_errors():
             if name.endswith(PARQUET):

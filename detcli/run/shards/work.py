@@ -21,7 +21,7 @@ from detcli.core.record import Record, RecordJson, SettingsJson
 from detcli.model.file import ModelFile
 from detcli.run import open_run
 from detcli.run.counts import Counts
-from detcli.run.shards.manifest import FIRST, Shard, maker_of
+from detcli.run.shards.manifest import FIRST, Shard
 from detcli.run.shards.parts import PARQUET, PartWriter
 from detcli.run.shards.store import Store, open_store
 from detcli.sink import open_anonymizer
@@ -76,6 +76,7 @@ class Ready:
     node: str  # the name of its machine
     settings: SettingsJson  # what detections depend on
     detcli: str = __version__
+    implied: frozenset[str] = frozenset()  # settings that others decide
 
 
 @frozen
@@ -116,10 +117,9 @@ def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkRepo
     with open_run(request.config, request.model, cores=request.cores) as run:
         anonymize = open_anonymizer(request.config, run.detector.contract.names)
         watch = run.watcher()
-        ready = Ready(platform.node(), run.settings())
-        report(ready)
+        report(Ready(platform.node(), run.settings(), implied=run.implied_settings))
         with run.sources([]) as sources:
-            worker = _Worker(store, sources, report, maker_of(ready.detcli, ready.settings))
+            worker = _Worker(store, sources, report)
             try:
                 for detected in run.pipeline().run(worker.items(tasks)):
                     record = watch(detected)
@@ -171,10 +171,8 @@ class _Worker:
         store: Store,
         sources: Sources,
         report: Callable[[WorkReport], None],
-        maker: str,
     ) -> None:
         self._store, self._sources, self._report = store, sources, report
-        self._maker = maker
         self._open: deque[_OpenTask] = deque()
         self._lock = Lock()
         self._records, self._said_s = 0, time.monotonic()
@@ -183,7 +181,7 @@ class _Worker:
         """The items of all tasks; runs on the pipeline's reader."""
         count = 0
         for task in tasks:
-            now = _OpenTask(task, PartWriter(task.shard, self._maker))
+            now = _OpenTask(task, PartWriter(task.shard))
             self._open.append(now)
             names = task.shard.names[task.start : task.stop]
             opened = map(self._sources.open, map(to_entry, names))

@@ -150,7 +150,9 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """Deal with an event; returns a shard's counts, if that has completed it."""
         match event:
             case Ready():
-                schedule.manifest.require_same(settings=event.settings, detcli=event.detcli)
+                schedule.manifest.require_same(
+                    event.implied, settings=event.settings, detcli=event.detcli
+                )
             case Done():
                 self._proven = True
                 self._pauses.pop(number, None)
