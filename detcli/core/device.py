@@ -12,7 +12,7 @@ from pathlib import Path
 
 from detcli.core import frozen
 from detcli.core.errors import UsageError
-from detcli.core.typed import settle_fields
+from detcli.core.typed import settle_fields, shortened
 
 DEVICE_NAMES = (
     "cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:CPU, openvino:GPU or openvino:NPU"
@@ -22,6 +22,7 @@ DEVICE_NAMES = (
 NAME = r"(auto|cpu)|(cuda|tensorrt)(?::([0-9]+))?|(openvino)(?::(CPU|NPU|GPU(?:\.[0-9]+)?))?"
 """OpenVINO's names of its devices are in capitals; of several GPUs of Intel, GPU.N is one."""
 
+MAX_CORES = 1 << 16  # no machine has more; a library's thread count has an end
 MIN_MEMORY, MAX_MEMORY = 1 << 20, 1 << 50  # bytes; others were meant in another unit
 
 
@@ -64,7 +65,8 @@ class Device:
             return name
         if not isinstance(name, str):
             raise UsageError(
-                f"device is {name!r}", f"use one of the texts auto, {DEVICE_NAMES}, as in cuda:0"
+                f"device is {shortened(name)}",
+                f"use one of the texts auto, {DEVICE_NAMES}, as in cuda:0",
             )
         if found := re.fullmatch(NAME, name):
             plain, gpu, ordinal, openvino, unit = found.groups()
@@ -142,12 +144,12 @@ class DeviceOptions:
     def __post_init__(self) -> None:
         settle_fields(self)
         for name, count in (("workers", self.workers), ("cores", self.cores)):
-            if count is not None and count < 1:
-                raise UsageError(f"{name} is {count}", "give 1 or more")
+            if count is not None and not 1 <= count <= MAX_CORES:
+                raise UsageError(f"{name} is {count}", f"give 1 to {MAX_CORES}")
         if self.gpu_mem_limit is not None and not MIN_MEMORY <= self.gpu_mem_limit <= MAX_MEMORY:
             raise UsageError(
                 f"gpu_mem_limit is {self.gpu_mem_limit} bytes",
-                "give 1 MiB or more, with a unit as in 2GiB",
+                "give 1 MiB or more: 2GiB on the command line, and 2 << 30 in Python",
             )
 
     def wants_half_file(self, device: Device) -> bool:

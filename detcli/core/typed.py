@@ -35,6 +35,10 @@ PLAIN = {
 """What values of these types are called; those of other types can be read from text."""
 
 
+NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
+"""Types that are iterable and stand for one value."""
+
+
 class UnfitError(Exception):
     """A value is not of the type, and nothing of that type can be made of it."""
 
@@ -93,7 +97,7 @@ def _require_range(name: str, number: float, limits: tuple[float | None, float |
     low, high = limits
     if low is None and high is None:
         return
-    if not math.isfinite(number):
+    if not -math.inf < number < math.inf:  # `isfinite` takes no large int
         raise UsageError(f"{name} is {number}", "give a finite number")
     is_too_low = low is not None and number < low
     is_too_high = high is not None and number > high
@@ -112,7 +116,7 @@ def convert(value: Any, kind: Any, read: Read | None = None) -> Any:
     Raises:
         UnfitError: There is no such value.
     """
-    if hasattr(value, "tolist") and not isinstance(value, type):  # of NumPy
+    if hasattr(value, "dtype") and not isinstance(value, type):  # of NumPy
         value = value.tolist()
     origin = get_origin(kind)
     if origin in {Union, UnionType}:
@@ -158,7 +162,7 @@ def _as_tuple(value: Any, kinds: tuple[Any, ...], read: Read | None) -> tuple[An
         return _as_read_tuple(value, kind, read)
     if isinstance(value, Mapping) and get_origin(kind) is tuple:
         value = value.items()
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+    if not isinstance(value, Iterable) or isinstance(value, NO_LISTS):
         raise UnfitError
     return tuple(convert(entry, kind) for entry in value)
 

@@ -355,6 +355,8 @@ def read_names(path: Path) -> tuple[str, ...]:
         raise UsageError(f"cannot read names from {path}: {error.strerror}", hint) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"cannot read names from {path}: it is not UTF-8 text", hint) from error
+    except ValueError as error:  # of the path
+        raise UsageError(f"no file can be named {str(path)!r}", hint) from error
     if is_lfs_pointer(text.encode()):
         raise UsageError(f"{path} is {LFS_REASON}", LFS_HINT)
     if "\0" in text:

@@ -223,7 +223,8 @@ def _names(sources: object) -> list[str]:
     hint = "name pictures, videos, folders, patterns, addresses or cameras by texts or paths"
     if isinstance(sources, str | bytes | os.PathLike):
         return [os.fsdecode(sources)]
-    if isinstance(sources, Detector) or not isinstance(sources, Iterable):
+    is_number = getattr(sources, "ndim", None) == 0  # of NumPy, which says that it is iterable
+    if isinstance(sources, Detector) or not isinstance(sources, Iterable) or is_number:
         raise UsageError(f"sources is {shortened(sources)}", hint)
     names: list[str] = []
     for source in sources:
@@ -283,7 +284,7 @@ def _picture(image: object) -> Picture:
 
 
 def _read(path: str) -> Picture:
-    if is_video(path) or "://" in path or Path(path).is_dir():
+    if is_video(path) or "://" in path or os.path.isdir(path):  # noqa: PTH112 - raises nothing
         raise UsageError(
             f"{path} is not the file of one picture", "iterate over detcli.predict(path, detector)"
         )

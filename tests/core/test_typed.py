@@ -243,3 +243,21 @@ def test_types_are_described():
     assert types["box_format"] == "one of 'xyxy', 'cxcywh' or None"
     assert types["region"] == "a Shape or its text or None"
     assert describe(tuple[int, str]) == "a tuple of a whole number, a text"
+
+
+def test_a_whole_number_of_any_size_is_in_range_or_not():
+    huge = 10**400
+    assert Inputs(vid_stride=huge, max_pixels=huge).vid_stride == huge
+    for change in ({"fps": huge}, {"vid_stride": -huge}):
+        with pytest.raises(UsageError):
+            Inputs(**change)
+    with pytest.raises(UsageError, match="cores is 1000"):
+        DeviceOptions(cores=huge)
+
+
+@pytest.mark.parametrize("value", [b"a", bytearray(b"a"), memoryview(b"a")])
+def test_bytes_are_no_list_of_class_ids(value):
+    with pytest.raises(UsageError, match="classes is"):
+        Settings(classes=value)
+    with pytest.raises(UsageError, match="tile is"):
+        Settings(tile=value)

@@ -240,6 +240,8 @@ def test_settings_may_be_given_by_name(make_model):
         ({"model": 3}, "model is 3", "path of an ONNX file"),
         ({"settings": {"conf": 0.5}}, "settings is {'conf': 0.5}", "as in Settings(conf=0.4)"),
         ({"options": {"workers": 2}}, "options is {'workers': 2}", "DeviceOptions(workers=2)"),
+        ({"names": "a\0b"}, "no file can be named 'a\\x00b'", "one class name per line"),
+        ({"names": "\ud800"}, "no file can be named '\\ud800'", "one class name per line"),
     ],
 )
 def test_arguments_of_another_type_are_refused(make_model, arguments, says, hint):
@@ -261,6 +263,7 @@ def test_a_clone_needs_a_device_or_none(make_model):
     [
         (None, "sources is None"),
         (5, "sources is 5"),
+        (np.array(5), r"sources is array\(5\)"),
         ([5], "sources has 5 in it"),
         ([np.zeros((4, 4, 3), np.uint8)], "sources has array"),
         (np.zeros((4, 4, 3), np.uint8), "sources has array"),
@@ -340,6 +343,7 @@ def test_pictures_may_be_paths_or_pillows(make_model, make_picture):
         (7, TypeError, "got int"),
         ([["a.png"]], TypeError, "a path, or one of Pillow, got list"),
         ("no.png", SourceError, "no.png: no such file"),
+        ("x" * 5000, SourceError, "cannot be read: File name too long"),
         (Path(__file__), DecodeError, "test_detector.py: "),
         ("film.mp4", UsageError, "film.mp4 is not the file of one picture"),
         ("http://host/a.png", UsageError, "not the file of one picture"),
