@@ -5,7 +5,11 @@ one scale. In 8 bits that is 2.5 for pixels up to 640, and every score becomes 0
 the joint is right, so the rounding behind it is left out.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 from onnx import ModelProto, NodeProto, helper
 
 from detcli.core import frozen
@@ -22,10 +26,9 @@ THROUGH = frozenset({"Clip", "Max", "Min", "Mul", "ReduceMax", "Sqrt"})
 
 @frozen
 class Rounding:
-    """A QuantizeLinear and the DequantizeLinear behind it."""
+    """A QuantizeLinear, or several that are joined, and the DequantizeLinear behind."""
 
-    before: str  # the tensor that is rounded
-    after: str  # and what that gives
+    after: str  # the tensor that it gives
     step: float
 
     @property
@@ -60,18 +63,36 @@ def coarse_roundings(index: GraphIndex, head: Head) -> list[Rounding]:
 
 
 def _rounding(index: GraphIndex, node: NodeProto) -> Rounding | None:
-    """What a DequantizeLinear gives back of the tensor that was quantised for it."""
+    """What a DequantizeLinear gives back of the tensors that were quantised for it."""
     if node.op_type != "DequantizeLinear" or len(node.input) < 2:
         return None
-    quantised = index.producers.get(node.input[0])
     steps = index.array(node.input[1])
-    if quantised is None or quantised.op_type != "QuantizeLinear" or steps is None:
-        return None
-    if not steps.size:
+    if steps is None or not steps.size or not _is_quantised_for(index, str(node.input[0]), steps):
         return None
     # Where channels have steps of their own, those of boxes are larger than those of scores.
     step = float(np.min(np.abs(steps.astype(np.float64))))
-    return Rounding(str(quantised.input[0]), str(node.output[0]), step)
+    return Rounding(str(node.output[0]), step)
+
+
+def _is_quantised_for(index: GraphIndex, tensor: str, steps: npt.NDArray[Any]) -> bool:
+    """Whether a tensor holds what was quantised in these steps, and only moved since."""
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        name = waiting.pop()
+        node = index.producers.get(name)
+        if node is None or len(seen) > MAX_STEPS:
+            return False
+        if node.op_type == "QuantizeLinear":
+            own_steps = index.array(node.input[1])
+            if own_steps is None or not np.array_equal(own_steps.ravel(), steps.ravel()):
+                return False
+            continue
+        inputs = _moved(node, name)
+        if not inputs or len(node.output) != 1:
+            return False
+        waiting.extend(source for source in inputs if source not in seen)
+        seen.update(inputs)
+    return True
 
 
 def _with_scores(index: GraphIndex, node: NodeProto, output: str) -> list[str]:
@@ -88,15 +109,49 @@ def _with_scores(index: GraphIndex, node: NodeProto, output: str) -> list[str]:
     return shares or [name for name in inputs if kinds[name] is Activation.LINEAR]
 
 
+def _moved(node: NodeProto, output: str) -> list[str]:
+    """The inputs whose elements a node hands on to an output."""
+    if node.op_type == "Identity":
+        return [str(node.input[0])]
+    return moved_inputs(node, output) or []
+
+
 def take_out(model: ModelProto, roundings: list[Rounding]) -> None:
     """Let a model hand on what it rounded; tensors keep their names."""
-    before = {rounding.after: rounding.before for rounding in roundings}
+    outputs = {rounding.after for rounding in roundings}
+    producers = {output: node for node in model.graph.node for output in node.output}
     nodes = list[NodeProto]()
     for node in model.graph.node:
-        source = before.get(node.output[0]) if node.output else None
-        if source is not None:
-            nodes.append(helper.make_node("Identity", [source], [node.output[0]], node.name))
-        else:
+        if not outputs.intersection(node.output):
             nodes.append(node)
+            continue
+        source, copies = _without_rounding(producers, str(node.input[0]), node.output[0])
+        nodes.extend({copy.output[0]: copy for copy in copies}.values())
+        nodes.append(helper.make_node("Identity", [source], [node.output[0]], node.name))
     del model.graph.node[:]
     model.graph.node.extend(nodes)
+
+
+def _without_rounding(
+    producers: Mapping[str, NodeProto], tensor: str, after: str
+) -> tuple[str, list[NodeProto]]:
+    """The tensor that has what a quantised one had before, and the nodes that make it.
+
+    What moves integers is copied for the numbers before: others may need the integers. `after` is
+    the tensor that the numbers are for.
+    """
+    node = producers[tensor]
+    if node.op_type == "QuantizeLinear":
+        return str(node.input[0]), []
+    name = f"{tensor} before it is rounded to {after}"
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.name = name
+    copy.output[0] = name
+    copies = list[NodeProto]()
+    moved = _moved(node, tensor)
+    for number, source in enumerate(node.input):
+        if source in moved:
+            copy.input[number], makers = _without_rounding(producers, str(source), after)
+            copies.extend(makers)
+    return name, [*copies, copy]

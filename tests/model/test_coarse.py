@@ -164,3 +164,36 @@ def test_the_quantised_plates_of_others_are_found(shared, detcli):
     picture = shared("real/pictures/lpr-test-a.png")
     done = detcli("predict", picture, "-m", model, "--device", "cpu", "--format", "csv")
     assert ",0.8945" in done.stdout
+
+
+def moved_between(graph, name, steps=(2.5, 2.5)):
+    """YOLOv8's head in steps of 2.5, moved as integers before it is made numbers again."""
+    zero = np.uint8(0)
+    sizes = np.float32(steps[0]), np.float32(steps[1])
+    final = scores(graph, CLASSES)  # first, as in `build`: weights are drawn in this order
+    boxes = distances(graph, centres=True)
+    if name == "Concat":
+        quantised = [_quantised(graph, part, sizes[0], zero, {}) for part in (boxes, final)]
+        integers = graph("Concat", *quantised, axis=1)
+    else:
+        joined = graph("Concat", boxes, final, axis=1)
+        integers = _quantised(graph, joined, sizes[0], zero, {})
+        more = {"Reshape": [np.array([1, 4 + CLASSES, -1])]}.get(name, [])
+        attributes = {"perm": [0, 2, 1]} if name == "Transpose" else {}
+        integers = graph(name, integers, *more, **attributes)
+    return graph.model([graph("DequantizeLinear", integers, sizes[1], zero)])
+
+
+@pytest.mark.parametrize("name", ["Concat", "Identity", "Reshape", "Transpose"])
+def test_integers_may_be_moved_before_they_are_made_numbers_again(name):
+    file = file_of(moved_between(Graph(), name))
+    (warning,) = file.detector().warnings
+    assert "steps of 2.5" in warning
+    expected = outputs(build(transposed=name == "Transpose"))
+    np.testing.assert_array_equal(outputs(file.body()), expected)
+
+
+def test_other_steps_behind_than_before_are_no_rounding():
+    """Then the numbers are scaled, too, and what is before them is something else."""
+    file = file_of(moved_between(Graph(), "Transpose", steps=(0.01, 2.5)))
+    assert not file.roundings
