@@ -17,7 +17,7 @@ from detcli.core import frozen
 from detcli.core.errors import DecodeError
 from detcli.core.geometry import Image, Size
 from detcli.core.opencv import cv2
-from detcli.source.limits import RESAVE, check_size
+from detcli.source.limits import RESAVE, check_size, require_bytes
 from detcli.source.values import to_colours, to_eight_bits, turn_upright
 
 CLASSIC = frozenset({b"II*\0", b"MM\0*"})
@@ -38,7 +38,7 @@ _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
 _STRIP_OFFSETS, _SAMPLES, _STRIP_BYTES, _PLANAR = 273, 277, 279, 284
 _TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_BYTES = 322, 323, 324, 325
 _ROWS_OF_STRIP, _PREDICTOR, _EXTRA_SAMPLES, _SAMPLE_FORMAT = 278, 317, 338, 339
-_FILL_ORDER, _ORIENTATION = 266, 274
+_FILL_ORDER, _ORIENTATION, _PALETTE_COLOURS, _JPEG_TABLES = 266, 274, 320, 347
 _PARTS = (_STRIP_OFFSETS, _STRIP_BYTES, _TILE_OFFSETS, _TILE_BYTES)
 _SAME_IN_PLANES = (
     _WIDTH,
@@ -51,6 +51,7 @@ _SAME_IN_PLANES = (
     _TILE_WIDTH,
     _TILE_HEIGHT,
 )
+_UNCOMPRESSED = 1
 
 _MIN_IS_WHITE, _MIN_IS_BLACK, _RGB, _PALETTE, _CMYK, _YCBCR, _LAB = 0, 1, 2, 3, 5, 6, 8
 _GREY = frozenset({_MIN_IS_WHITE, _MIN_IS_BLACK})
@@ -226,6 +227,15 @@ FORMS = (
         samples=_ONE,
     ),
     TiffFormRow(
+        name="a palette with alpha",
+        way=TiffWay.COLOURS,
+        photometrics=frozenset({_PALETTE}),
+        bits=frozenset({8}),
+        samples=range(2, 3),
+        has_planes=False,
+        has_cut_tiles=False,
+    ),
+    TiffFormRow(
         name="CMYK",
         way=TiffWay.COLOURS,
         photometrics=frozenset({_CMYK}),
@@ -374,6 +384,7 @@ def read_tiff(data: bytes, max_pixels: int) -> Image | None:
     check_size(directory.size, max_pixels)
     _check_tiles(directory)
     way = _way_of(form)
+    _check_complete(directory, form)
     orientation = directory.value(_ORIENTATION, 1)
     is_tiled = _TILE_WIDTH in directory.fields
     if is_tiled and orientation in _TURNED:  # libtiff would mirror each tile by itself
@@ -461,6 +472,47 @@ def _check_tiles(directory: Directory) -> None:
         raise DecodeError(f"a TIFF with tiles of {tile_pixels} pixels, larger than itself", RESAVE)
 
 
+def _check_complete(directory: Directory, form: TiffForm) -> None:
+    """Refuse a file that ends before its pixels and palette do.
+
+    Without its end, libtiff shows some as if nothing were missing: a palette is black then, and so
+    are all planes but the first.
+    """
+    end = 0
+    for tag in (_PALETTE_COLOURS, _JPEG_TABLES):
+        if tag in directory.fields:
+            kind, length, position = directory.fields[tag]
+            bytes_per_value = struct.calcsize(_VALUE_FORMATS.get(kind, "B"))
+            end = max(end, position + length * bytes_per_value)
+    for offsets_tag, bytes_tag in ((_STRIP_OFFSETS, _STRIP_BYTES), (_TILE_OFFSETS, _TILE_BYTES)):
+        offsets = directory.values(offsets_tag, MOST_PARTS)
+        lengths = directory.values(bytes_tag, MOST_PARTS)
+        if offsets_tag == _STRIP_OFFSETS and form.compression == _UNCOMPRESSED:
+            lengths = _without_padding(directory, form, lengths)
+        for offset, length in zip(offsets, lengths, strict=False):
+            end = max(end, offset + length)
+    require_bytes(directory.data, end, "TIFF")
+
+
+def _without_padding(
+    directory: Directory, form: TiffForm, lengths: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The bytes of each uncompressed strip that hold pixels: some writers say that it has more."""
+    height, width = directory.size
+    rows_of_strip = min(directory.value(_ROWS_OF_STRIP, height), height)
+    if rows_of_strip == 0:
+        return lengths
+    samples_in_row = width if form.has_planes else width * form.samples
+    bytes_of_row = -(-samples_in_row * form.bits // 8)
+    strips_of_plane = -(-height // rows_of_strip)
+    shortened = []
+    for index, length in enumerate(lengths):
+        first_row = index % strips_of_plane * rows_of_strip
+        row_count = min(rows_of_strip, height - first_row)
+        shortened.append(min(length, row_count * bytes_of_row))
+    return tuple(shortened)
+
+
 def _decode(data: bytes, flags: int) -> np.ndarray:
     image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if image is None:
@@ -500,25 +552,30 @@ def _plane(directory: Directory, plane: int) -> bytes:
 
 
 def _with_fields(directory: Directory, fields: dict[int, tuple[int, ...]]) -> bytes:
-    """The file with a directory at its end that has these fields instead."""
+    """The file with a directory at its end that has these fields, and the same JPEG tables."""
     layout = directory.layout
     value_format = layout.offset  # all as LONG or LONG8
     value_type = 16 if value_format == "Q" else 4
     file = bytearray(directory.data)
     file += bytes(-len(file) % 16)
-    entries = []
-    for tag, values in sorted(fields.items()):
+    entries: dict[int, bytes] = {}
+    for tag, values in fields.items():
         packed = struct.pack(f"{layout.order}{len(values)}{value_format}", *values)
         position_or_value = packed
         if len(values) != 1:
             position_or_value = struct.pack(layout.order + value_format, len(file))
             file += packed
         entry = struct.pack(layout.field[:-1], tag, value_type, len(values))
-        entries.append(entry + position_or_value)
+        entries[tag] = entry + position_or_value
+    if _JPEG_TABLES in directory.fields:  # which stay where they are
+        entries[_JPEG_TABLES] = struct.pack(
+            layout.field, _JPEG_TABLES, *directory.fields[_JPEG_TABLES]
+        )
     start = struct.pack(layout.order + layout.offset, len(file))
     file[layout.first_position : layout.first_position + len(start)] = start
     file += struct.pack(layout.order + layout.count_format, len(entries))
-    file += b"".join(entries)
+    for _, entry in sorted(entries.items()):
+        file += entry
     file += bytes(struct.calcsize(layout.offset))  # no further directory
     return bytes(file)
 

@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image, ImageCms
 from source import picture_forms
 from source.picture_forms import GREY, RGB, PictureForm, bmp, colours_of_grey, pam, tiff
@@ -400,3 +401,69 @@ def test_a_case_in_grey_has_bright_cells_on_dark_ground(shared, name):
 def test_a_case_of_further_pages_is_told(shared, name):
     (warning,) = load_bytes(shared(f"cases/{name}").read_bytes()).warnings
     assert "only its first frame or page" in warning
+
+
+def palette_of(pixels):
+    """A picture of 12 colours, as Pillow writes it."""
+    return Image.fromarray(pixels).quantize(12)
+
+
+def written_by_pillow(picture, **options):
+    file = io.BytesIO()
+    picture.save(file, "TIFF", **options)
+    return file.getvalue()
+
+
+def cut_tiffs():
+    """Files whose last bytes libtiff does without: a palette, and planes behind the first."""
+    inks = np.dstack([RGB, GREY])
+    return {
+        "palette": written_by_pillow(palette_of(RGB), compression="tiff_lzw"),
+        "palette, not compressed": written_by_pillow(palette_of(RGB)),
+        "inks": tiff(np.moveaxis(inks, -1, 0), "separated", planarconfig="separate"),
+        "planes": tiff(np.moveaxis(RGB, -1, 0).astype(np.uint16), "rgb", planarconfig="separate"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["palette", "palette, not compressed", "inks", "planes"])
+def test_a_tiff_is_refused_without_its_last_bytes(kind):
+    data = cut_tiffs()[kind]
+    assert pixels_of(data).max() > 0
+    for missing in (1, 40, len(data) // 8, len(data) // 2):
+        with pytest.raises(DecodeError, match="a damaged TIFF"):
+            load_bytes(data[:-missing])
+
+
+@pytest.mark.parametrize("layout", [{}, {"planarconfig": "separate"}])
+def test_a_strip_that_claims_more_bytes_than_its_rows_have_is_read(layout):
+    """Some writers do, at the end of a file; libtiff takes what the rows have."""
+    values = RGB
+    if "planarconfig" in layout:
+        values = np.moveaxis(RGB, -1, 0)
+    data = bytearray(tiff(values, "rgb", **layout))
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        tag = file.pages[0].tags["StripByteCounts"]
+    counts = [*np.atleast_1d(tag.value)]
+    counts[-1] += 10
+    number_format = {3: "H", 4: "I"}[tag.dtype]
+    struct.pack_into(f"<{len(counts)}{number_format}", data, tag.valueoffset, *counts)
+    assert np.array_equal(pixels_of(bytes(data)), RGB)
+
+
+def test_a_palette_with_alpha_is_read_without_it():
+    picture = palette_of(RGB).convert("PA")
+    data = written_by_pillow(picture)
+    assert np.array_equal(pixels_of(data), np.asarray(picture.convert("RGB")))
+
+
+@pytest.mark.skipif(shutil.which("tiffcp") is None, reason="libtiff's tools are not installed")
+def test_planes_in_jpeg_keep_the_tables_that_they_share(tmp_path):
+    grey_and_alpha = np.dstack([GREY, GREY])
+    source, target = tmp_path / "plain.tif", tmp_path / "jpeg.tif"
+    source.write_bytes(tiff(grey_and_alpha, "minisblack", extrasamples=(2,)))
+    program = ["tiffcp", "-r", "16", "-c", "jpeg:95", "-p", "separate", source, target]
+    subprocess.run(program, check=True)
+    with tifffile.TiffFile(target) as file:
+        assert "JPEGTables" in file.pages[0].tags
+    difference = np.abs(pixels_of(target.read_bytes()).astype(int) - colours_of_grey(GREY))
+    assert difference.max() < 12
