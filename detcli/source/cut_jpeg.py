@@ -3,8 +3,11 @@
 The rows that are there are those that no bytes behind the cut could change. So the picture is
 decoded twice, with different noise in place of what is missing: what differs is missing. A
 progressive JPEG has all rows early, and their details later, which its scans tell.
+
+Zeros at the end are none of its data, but room that was made for it on a disk.
 """
 
+import contextlib
 import struct
 from typing import NamedTuple
 
@@ -20,6 +23,14 @@ COEFFICIENTS = 64
 
 NOISE_BYTES = 4096
 """Enough for several blocks, which differ somewhere."""
+
+NOISE_PARTS = 16
+"""Between which there are restart markers, where the file has some: two series of eight."""
+
+SHORTEST_ROOM = 16
+"""How many zeros at the end are no longer taken for data."""
+
+_RESTART_INTERVAL, _FIRST_RESTART, _RESTARTS = 0xDD, 0xD0, 8
 
 _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
 
@@ -57,6 +68,14 @@ class _Progress(NamedTuple):
                 for component in scan.components:
                     complete.setdefault(component, set()).update(scan.coefficients)
         return all(len(coefficients) >= COEFFICIENTS for coefficients in complete.values())
+
+
+def without_room(data: bytes) -> bytes:
+    """A file without the zeros at its end."""
+    content = data.rstrip(b"\0")
+    if len(data) - len(content) < SHORTEST_ROOM:
+        return data
+    return content
 
 
 def check_cut(data: bytes) -> None:
@@ -122,12 +141,13 @@ def _scan_of(payload: bytes) -> _Scan:
 
 def _rows_before_cut(data: bytes) -> tuple[int, int]:
     """The height as stored, and how many rows from the top what is missing cannot change."""
-    random = np.random.default_rng(0)
     begin = data.rstrip(b"\xff")  # which would make a marker of the noise
+    random = np.random.default_rng(0)
+    noise = random.integers(1, 0xFF, NOISE_BYTES, np.uint8)
     pictures = []
-    for _ in range(2):
-        noise = random.integers(0, 0xFF, NOISE_BYTES, np.uint8)
-        file = np.frombuffer(begin + noise.tobytes() + END_MARKER, np.uint8)
+    for values in (noise, 0xFF - noise):  # of which every bit differs
+        rest = _with_restarts(values, _next_restart(data))
+        file = np.frombuffer(begin + rest + END_MARKER, np.uint8)
         picture = cv2.imdecode(file, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
         if picture is None:
             raise _nothing_is_there()
@@ -137,3 +157,33 @@ def _rows_before_cut(data: bytes) -> tuple[int, int]:
     if not differs.any():
         return height, height
     return height, int(np.argmax(differs))
+
+
+def _with_restarts(noise: np.ndarray, number: int | None) -> bytes:
+    """Noise with restart markers in it, from a number on; without them if that is None.
+
+    A decoder that waits for such a marker reads nothing before it.
+    """
+    if number is None:
+        return noise.tobytes()
+    parts = []
+    for part in np.split(noise, NOISE_PARTS):
+        parts.append(part.tobytes())
+        parts.append(bytes([0xFF, _FIRST_RESTART + number]))
+        number = (number + 1) % _RESTARTS
+    return b"".join(parts)
+
+
+def _next_restart(data: bytes) -> int | None:
+    """The number of the restart marker that comes next; None if the file has none."""
+    has_restarts = False
+    number = 0
+    with contextlib.suppress(struct.error):  # cut in the header of a segment
+        for marker, payload in segments(data):
+            if marker == _RESTART_INTERVAL:
+                has_restarts = any(payload)
+            elif marker == SCAN:
+                number = 0
+            elif _FIRST_RESTART <= marker < _FIRST_RESTART + _RESTARTS:
+                number = (marker - _FIRST_RESTART + 1) % _RESTARTS
+    return number if has_restarts else None

@@ -22,7 +22,7 @@ from detcli.core.files import LFS_HINT, LFS_REASON, is_lfs_pointer
 from detcli.core.geometry import Allocate, Image, Letterbox, Picture, Size, new_image
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
 from detcli.core.text import count
-from detcli.source.cut_jpeg import check_cut, describe_cut
+from detcli.source.cut_jpeg import check_cut, describe_cut, without_room
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
 from detcli.source.limits import LARGER, RESAVE, check_size
@@ -270,6 +270,7 @@ def _decode_by_opencv(data: bytes, max_pixels: int) -> Picture:
 
 def _decode_cut_jpeg(data: bytes, max_pixels: int) -> Picture:
     """Decode what is there of a JPEG without its end, with a warning that says how much it is."""
+    data = without_room(data)
     check_cut(data)
     picture = _decode_by_opencv(data + END_MARKER, max_pixels)
     return replace(picture, is_plain=False, warnings=(describe_cut(data),))

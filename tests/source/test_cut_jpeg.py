@@ -75,6 +75,29 @@ def test_a_progressive_jpeg_that_is_cut_in_its_first_scan_has_some_rows_coarsely
     assert warning.endswith("were decoded, without their details, and the others are missing")
 
 
+@pytest.mark.parametrize("form", SEQUENTIAL)
+def test_zeros_in_place_of_the_end_are_not_counted_as_rows(form):
+    """A disk that was full, or a copy that broke off, leaves them."""
+    data = encode(PHOTOGRAPH, **form)
+    half = data[: len(data) // 2]
+    pixels, warning = cut_picture(half + bytes(60_000))
+    expected_pixels, expected_warning = cut_picture(half)
+    assert warning == expected_warning
+    assert np.array_equal(pixels, expected_pixels)
+
+
+def test_rows_behind_a_restart_marker_that_is_missing_are_not_counted():
+    """Up to such a marker, no decoder reads what is there instead."""
+    data = encode(PHOTOGRAPH, RST_INTERVAL=25)  # a marker behind each row of blocks
+    for number in range(8):
+        place = data.index(bytes([0xFF, 0xD0 + number]))
+        for end in (place, place + 1, place + 2):
+            pixels, warning = cut_picture(data[:end])
+            rows = count_equal_rows(pixels, decoded_by_opencv(data))
+            assert 16 * number < rows <= 16 * (number + 1)
+            assert f"cut off: {rows} of its 301 rows" in warning
+
+
 def test_a_cut_jpeg_is_upright():
     turned = insert(encode(PHOTOGRAPH), exif(orientation(6)))
     pixels, _ = cut_picture(turned[:-2])
