@@ -29,6 +29,7 @@ from detcli.source.containers import (
     file_length,
     patched,
 )
+from detcli.source.conversion import filled_memory, require_converted
 from detcli.source.fetch import http_part, require_unchanged, stamp_of, unreadable
 from detcli.source.limits import check_size
 from detcli.source.loading import Item, SourceProgress, failed
@@ -412,6 +413,7 @@ class _Frames:
         self.capture = video.open()
         self.video, self._progress = video, progress
         self._flip = _flip_of(self.capture, video.part)
+        self._is_conversion_checked = False
         self.rate = frames_per_second(self.capture)
         self.track = _movie_track(video.part)
         self.declared = frame_count(self.capture)
@@ -483,7 +485,7 @@ class _Frames:
 
     def _look_ahead(self) -> float:
         """Grab the next frame already, and hold the current one; the time of the next, or NaN."""
-        self._held = (retrieve(self.capture, self._flip),)
+        self._held = (self._retrieve_from_capture(),)
         self._has_grabbed_next = self._grab(self.capture)
         return position_s(self.capture) if self._has_grabbed_next else math.nan
 
@@ -502,8 +504,19 @@ class _Frames:
 
     def retrieve(self) -> Image | None:
         """The frame grabbed last; None, and counted, if it is damaged."""
-        image = retrieve(self.capture, self._flip) if self._held is None else self._held[0]
+        image = self._retrieve_from_capture() if self._held is None else self._held[0]
         self.damaged += image is None
+        return image
+
+    def _retrieve_from_capture(self) -> Image | None:
+        """The frame grabbed last; of the first one, it is checked that it is one."""
+        if self._is_conversion_checked:
+            return retrieve(self.capture, self._flip)
+        with filled_memory():
+            image = retrieve(self.capture, self._flip)
+        if image is not None:
+            self._is_conversion_checked = True
+            require_converted(image)
         return image
 
     def packets(self) -> Generator[cv2.VideoCapture]:

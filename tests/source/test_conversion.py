@@ -1,0 +1,33 @@
+"""Interlaced videos, for which OpenCV returns memory that nothing was written to."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="glibc alone fills memory with a byte"),
+    pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="ffmpeg is not installed"),
+]
+
+
+def converted(source, target, *options):
+    program = ["ffmpeg", "-v", "error", "-i", source, *options, target]
+    subprocess.run(program, check=True)
+    return target
+
+
+def test_an_interlaced_video_is_an_error_with_a_hint(detcli, make_model, video, tmp_path):
+    options = ("-c:v", "mpeg2video", "-flags", "+ilme+ildct")
+    interlaced = converted(video("mp4", 20), tmp_path / "interlaced.mpg", *options)
+    done = detcli("predict", interlaced, "-m", make_model())
+    assert done.returncode == 3
+    assert "interlaced, which OpenCV cannot convert" in done.stderr
+    assert "bwdif" in done.stderr
+
+
+def test_a_progressive_video_is_read(detcli, make_model, video, tmp_path):
+    progressive = converted(video("mp4", 20), tmp_path / "plain.mpg", "-c:v", "mpeg2video")
+    done = detcli("predict", progressive, "-m", make_model())
+    assert done.returncode == 0
