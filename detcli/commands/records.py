@@ -345,7 +345,7 @@ class _PageOfRecords:
         edit = None
         if self._hidden:
             edit = partial(self._hidden.in_picture, boxes)
-            record = self._hidden.without_texts(record)
+            record = self._hidden.without_texts(record, boxes)
         self._page.add(record, partial(self._finder.shown, record, edit))
         self._records += 1
         self._hidden_boxes_dropped += len(boxes) - len(self._hidden.boxes(record))

@@ -6,6 +6,7 @@ one that is in none of them may be a typing error, which would leave everybody o
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -14,12 +15,15 @@ from detcli.core.detections import COCO
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.files import temporary, temporary_file_errors
 from detcli.core.geometry import Boxes, Image
-from detcli.core.record import DetectionJson, RecordJson, box_of
+from detcli.core.record import OPTIONAL_FIELDS, DetectionJson, RecordJson, box_of
 from detcli.core.text import closest
 from detcli.model.contract import class_ids
 from detcli.model.file import prepare
 from detcli.model.zoo import MODELS, find
-from detcli.sink.image import hidden
+from detcli.sink.image import hidden, is_covered
+
+OF_SYMBOL = frozenset(name for name, setting in OPTIONAL_FIELDS.items() if setting == "read")
+"""What a detection says of its symbol, of which only a text of null is left."""
 
 
 class HiddenClasses:
@@ -30,14 +34,19 @@ class HiddenClasses:
         self._classes = frozenset(writing.blur)
         self._writing = writing
         self.unseen = [*writing.blur]  # those that no detection was of so far
+        self._tracks: set[tuple[str, int | None]] = set()  # sources and numbers of hidden tracks
 
     def __bool__(self) -> bool:
         return bool(self._classes)
 
     def boxes(self, record: RecordJson) -> Boxes:
-        """The boxes of a record that are hidden, `(N, 4)`."""
+        """The boxes of a record that are hidden, `(N, 4)`; their tracks stay hidden."""
         detections = record.get("detections", [])
-        corners = [box_of(detection) for detection in detections if self._hides(detection)]
+        hidden_detections = [detection for detection in detections if self._hides(detection)]
+        corners = [box_of(detection) for detection in hidden_detections]
+        for detection in hidden_detections:
+            if detection.get("track_id") is not None:
+                self._tracks.add(_track_of(record, detection))
         if self.unseen:
             names: set[str] = set().union(*map(_names_of, detections))
             self.unseen = [name for name in self.unseen if name not in names]
@@ -47,14 +56,24 @@ class HiddenClasses:
         """A copy of a picture in which nothing can be made out in the boxes."""
         return hidden(image, boxes, self._writing.blur_with, self._writing.blur_margin)
 
-    def without_texts(self, record: RecordJson) -> RecordJson:
-        """The record without what hidden symbols say."""
+    def without_texts(self, record: RecordJson, boxes: Boxes) -> RecordJson:
+        """The record without what hidden symbols say: those of hidden boxes, `(N, 4)`, and tracks.
+
+        `boxes` has to have seen the record before, and all earlier ones.
+        """
         if "detections" not in record:
             return record
         detections: list[DetectionJson] = []
         for detection in record["detections"]:
-            if "text" in detection and self._hides(detection):
-                detections.append({**detection, "text": None})
+            is_silent = (
+                self._hides(detection)
+                or _track_of(record, detection) in self._tracks
+                or is_covered(detection.get("corners", []), boxes)
+            )
+            if is_silent and "text" in detection:
+                fields = detection.items()
+                remaining = {name: value for name, value in fields if name not in OF_SYMBOL}
+                detections.append(cast("DetectionJson", {**remaining, "text": None}))
             else:
                 detections.append(detection)
         return {**record, "detections": detections}
@@ -146,6 +165,11 @@ class SeenClasses:
             if class_id >= len(names) or names[class_id] != name:
                 return False
         return True
+
+
+def _track_of(record: RecordJson, detection: DetectionJson) -> tuple[str, int | None]:
+    """The source and the number of a detection's track; the number is None without one."""
+    return record["source"], detection.get("track_id")
 
 
 def _names_of(detection: DetectionJson) -> set[str]:

@@ -1,7 +1,7 @@
 """Pictures in a folder: annotated inputs, and crops; with what they must not show hidden."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -15,7 +15,7 @@ from detcli.core.opencv import cv2
 from detcli.core.record import Record
 from detcli.core.values import BLUR_MARGIN
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
-from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames, safe
+from detcli.sink.folder import FolderSink, OutputFolder, PerClip, UniqueNames, safe
 from detcli.sink.protocol import Sink
 
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
@@ -109,13 +109,19 @@ def encode(picture: Image, record: Record) -> tuple[bytes, str]:
 
 SAMPLES = 4  # colours along the longer side of a box that blurring and pixelating leave
 GREY = 114
+REMEMBERED_TRACKS = 10_000
+"""Hidden tracks of a video that are known, as a stream may never end."""
 
 
 class Anonymizer:
     """Hides some classes in the pictures of records, and what the symbols of these classes say.
 
     To be called before anything leaves out detections, such as marks: what the model found is
-    hidden, whether records name it or not. Boxes stay as they are.
+    hidden, whether records name it or not. Boxes stay as they are. It has to be called once for
+    each record, in their order.
+
+    A symbol in a hidden box says nothing, whichever detection has read it: it is hidden in the
+    picture, too. Nor does any symbol of a track that was of a hidden class in an earlier frame.
 
     The file of a picture is not handed on, even if nothing is hidden: it may hold a thumbnail, a
     second picture or a video that no model has looked at.
@@ -126,6 +132,7 @@ class Anonymizer:
         self._classes = sorted(classes)
         self._method = method
         self._margin = margin
+        self._tracks: PerClip[HiddenTracks] = PerClip(lambda _: HiddenTracks())
 
     def __call__(self, record: Record) -> Record:
         """The record with another picture; one of an input that failed as it is."""
@@ -139,7 +146,8 @@ class Anonymizer:
             boxes = detections.xyxy[is_hidden]
             pixels = hidden(picture.pixels, boxes, self._method, self._margin)
             picture = replace(picture, pixels=pixels)
-            detections = _without_symbols(detections, is_hidden)
+        if detections.symbols is not None:
+            detections = self._without_symbols(record, detections, is_hidden)
         return replace(record, picture=picture, detections=detections)
 
     def count(self, detections: Detections | None) -> int:
@@ -152,14 +160,52 @@ class Anonymizer:
         """Which detections are hidden, `(N,)`."""
         return np.isin(detections.class_id, self._classes)
 
+    def _without_symbols(
+        self, record: Record, detections: Detections, is_hidden: npt.NDArray[np.bool_]
+    ) -> Detections:
+        """The detections without what hidden symbols say, given which boxes are hidden, `(N,)`."""
+        boxes = detections.xyxy[is_hidden]
+        is_silent = is_hidden.copy()
+        if record.origin.frame is not None and detections.track_id is not None:
+            tracks = self._tracks.of(record)
+            is_silent |= tracks.add(detections.track_id.tolist(), is_hidden.tolist())
+        symbols = np.array(detections.symbols, np.object_)  # a copy: the record is others', too
+        for row, symbol in enumerate(symbols):
+            if is_silent[row] or (symbol is not None and is_covered(symbol.corners, boxes)):
+                symbols[row] = None
+        return replace(detections, symbols=symbols)
 
-def _without_symbols(detections: Detections, is_hidden: npt.NDArray[np.bool_]) -> Detections:
-    """The detections without what some of them, `(N,)`, say."""
-    if detections.symbols is None:
-        return detections
-    symbols = detections.symbols.copy()
-    symbols[is_hidden] = None
-    return replace(detections, symbols=symbols)
+
+class HiddenTracks:
+    """The tracks of one video that were of a hidden class, whatever their class is now."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, None] = {}  # those not seen for long come first
+
+    def add(self, numbers: Sequence[int], is_hidden: Sequence[bool]) -> npt.NDArray[np.bool_]:
+        """Which detections of a frame are of hidden tracks, given which are hidden themselves."""
+        of_hidden_track = np.zeros(len(numbers), bool)
+        for row, number in enumerate(numbers):
+            if number > 0 and (is_hidden[row] or number in self._numbers):
+                self._numbers.pop(number, None)
+                self._numbers[number] = None
+                of_hidden_track[row] = True
+        while len(self._numbers) > REMEMBERED_TRACKS:
+            del self._numbers[next(iter(self._numbers))]
+        return of_hidden_track
+
+
+def is_covered(corners: npt.ArrayLike, boxes: Boxes) -> bool:
+    """Whether the middle of a symbol with these corners, `(4, 2)`, lies in one of some boxes.
+
+    Of a symbol without corners nobody knows.
+    """
+    points = np.asarray(corners, np.float64).reshape(-1, 2)
+    if not len(points):
+        return False
+    middle = points.mean(axis=0)
+    is_inside = (boxes[:, :2] <= middle) & (middle <= boxes[:, 2:])
+    return bool(is_inside.all(axis=1).any())
 
 
 class OnlyDetections:

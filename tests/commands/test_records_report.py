@@ -290,6 +290,45 @@ def test_classes_can_be_hidden(tmp_path, report):
     assert wide not in {entries["pics/a.png"]["picture"], plain["pics/a.png"]["picture"]}
 
 
+@pytest.mark.usefixtures("run")
+def test_nothing_is_left_of_what_a_hidden_symbol_says(tmp_path, report):
+    """Whichever detection has read it, and whatever its content is."""
+    (record,) = lines((tmp_path / "boxes.jsonl").read_text())[:1]
+    record |= {"source": "pics/a.png", "width": 64, "height": 64}
+    box = {"score": 0.9, "x1": 8.0, "y1": 8.0, "x2": 24.0, "y2": 24.0}
+    corners = [[10.0, 10.0], [20.0, 10.0], [20.0, 20.0], [10.0, 20.0]]
+    symbol = {"text": "secret", "symbology": "QR Code", "doubt": True, "corners": corners}
+    code = {"class_id": 0, "class_name": "red", **box, **symbol, "text": None, "bytes": "AAEC"}
+    page = {"class_id": 2, "class_name": "blue", **box, **symbol, "x2": 60.0, "y2": 60.0}
+    record["detections"] = [code, page]
+    (tmp_path / "boxes.jsonl").write_text(json.dumps(record) + "\n")
+    report("boxes.jsonl -o plain")
+    (entry,) = named(tmp_path / "plain")
+    assert entry["texts"] == ["", "secret"]
+    assert entry["corners"] == [corners, corners]
+    report("boxes.jsonl -o hidden --blur red")
+    (entry,) = named(tmp_path / "hidden")
+    assert "texts" not in entry
+    assert "corners" not in entry
+
+
+@pytest.mark.usefixtures("run")
+def test_a_track_that_was_hidden_says_nothing_on_a_page(tmp_path, report):
+    (record,) = lines((tmp_path / "boxes.jsonl").read_text())[:1]
+    box = {"score": 0.9, "x1": 8.0, "y1": 8.0, "x2": 24.0, "y2": 24.0, "text": "secret"}
+    records = []
+    for number, class_id in enumerate((2, 0, 2)):
+        name = ("red", "green", "blue")[class_id]
+        detection = {"class_id": class_id, "class_name": name, **box, "track_id": 4}
+        frame = {"source": "film.mp4", "width": 64, "height": 64, "frame": number}
+        records.append(record | frame | {"index": number, "detections": [detection]})
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "boxes.jsonl").write_text(text)
+    report("boxes.jsonl -o hidden --blur red")
+    said = [entry.get("texts", [""]) for entry in named(tmp_path / "hidden")]
+    assert said == [["secret"], [""], [""]]
+
+
 # Classes that are no classes
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sample_records import failed_frame, failure, feed, frame, picture
 
 from detcli import Detector
-from detcli.core.detections import Detections
+from detcli.core.detections import Detections, Symbol
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
 from detcli.core.values import Hiding
@@ -171,14 +171,55 @@ def test_a_record_without_these_classes_shows_the_same_pixels():
 
 
 def test_all_hidden_classes_are_and_what_their_symbols_say():
-    found = replace(secret(classes=(0, 1)).detections, symbols=np.array(["one", "two"], object))
+    one, two = symbol_at("one", 15, 20), symbol_at("two", 45, 10)
+    found = replace(secret(classes=(0, 1)).detections, symbols=np.array([one, two], object))
     record = replace(secret(), detections=found)
-    for classes, kept in (({0, 1}, [None, None]), ({1}, ["one", None])):
+    for classes, kept in (({0, 1}, [None, None]), ({1}, [one, None])):
         got = Anonymizer(classes, "fill")(record)
         assert got.detections.symbols.tolist() == kept
         grey = [(got.picture.pixels[at] == GREY).all() for at in ((20, 10), (10, 45))]
         assert grey == [say is None for say in kept]
-    assert found.symbols.tolist() == ["one", "two"]  # the record is others' too
+    assert found.symbols.tolist() == [one, two]  # the record is others' too
+
+
+def symbol_at(text, x, y):
+    """A symbol whose middle is at a point; it says a text."""
+    corners = np.array([[x - 2, y - 2], [x + 2, y - 2], [x + 2, y + 2], [x - 2, y + 2]], float)
+    return Symbol(text, "QR Code", text.encode(), corners, "secret")
+
+
+def texts_left(record, anonymize):
+    return [detection["text"] for detection in anonymize(record).to_json()["detections"]]
+
+
+def test_a_symbol_in_a_hidden_box_says_nothing_whatever_has_read_it():
+    """A QR Code on a page of a book is read for both, and two classes may have one box."""
+    symbols = np.array([symbol_at("hidden", 15, 20), symbol_at("hidden", 15, 20)], object)
+    table = boxes((0, 0, 30, 40), (0, 0, 60, 40))
+    found = replace(secret(classes=(0, 1)).detections, xyxy=table, symbols=symbols)
+    record = replace(secret(), detections=found)
+    assert texts_left(record, Anonymizer([0], "fill")) == [None, None]
+    assert texts_left(record, Anonymizer([1], "fill")) == [None, None]
+    beside = np.array([None, symbol_at("beside", 50, 20)], object)
+    record = replace(record, detections=replace(found, symbols=beside))
+    assert texts_left(record, Anonymizer([0], "fill")) == [None, "beside"]
+
+
+def test_a_track_that_was_hidden_says_nothing_when_its_class_changes():
+    """What it said is still known from the frame in which it was hidden."""
+    anonymize = Anonymizer([0], "fill")
+    said = []
+    for number, class_id in enumerate((1, 0, 1, 1)):
+        record = frame(number)
+        earlier = replace(symbol_at("on a track", 15, 20), corners=np.empty((0, 2)), earlier=True)
+        found = replace(
+            secret(classes=(class_id,)).detections,
+            symbols=np.array([earlier], object),
+            track_id=np.array([7 if number < 3 else 8]),
+        )
+        record = replace(record, picture=Picture.whole(noise(40, 60)), detections=found)
+        said += texts_left(record, anonymize)
+    assert said == ["on a track", None, None, "on a track"]
 
 
 def test_a_crop_is_of_the_picture_that_hides(tmp_path):
