@@ -22,7 +22,7 @@ from detcli.cli.messages import report
 from detcli.core.errors import DetcliError, OutputError, UsageError, as_error
 from detcli.core.files import StandardOutput, unwritable
 from detcli.core.interrupts import interrupts
-from detcli.core.text import closest, public_name, shell_line
+from detcli.core.text import closest, public_name, public_text, remember_typed, shell_line
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +103,7 @@ class Commands(Group):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Parse what comes before the command."""
         given = list(args)  # parsing takes them out
+        remember_typed(given)
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
@@ -188,6 +189,7 @@ def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's
             hint += "; a file whose name begins with - needs ./ in front"
     elif type(error) is typer.BadParameter and error.param is not None:
         message = f"{error.param.opts[0]}: {error.message}"
+    message = public_text(message)
     message = re.sub(r"[^\s()'\"]+", lambda word: public_name(word[0]), message)
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint)
 

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Union, cast, get_args, 
 
 from detcli.core import Fields
 from detcli.core.errors import UsageError
-from detcli.core.text import looks_like_address
+from detcli.core.text import looks_like_address, public_name
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -209,7 +209,7 @@ class Option:
             raise UsageError(f"{self.flag}: {error}", error.hint) from None
         if isinstance(value, Path) and looks_like_address(text):
             raise UsageError(
-                f"{self.flag} {text} is an address, and it takes a place on a disk",
+                f"{self.flag} {public_name(text)} is an address, and it takes a place on a disk",
                 "copy the file to a disk, and name it there",
             )
         unfit = isinstance(given, bool) != (kind is bool) and not isinstance(given, str)

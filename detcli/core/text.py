@@ -36,6 +36,18 @@ _ADDRESS_IN_TEXT = (
 _USER_IN_TEXT = r"""(?<![^\s/:@"'<>])[^\s/:@"'<>]+:(?![/\s])\S*@(?=[\w\[.])"""
 
 
+_TYPED: dict[str, str] = {}
+"""Addresses that were typed with spaces or quotes in them, and their public names."""
+
+
+def remember_typed(words: Iterable[str]) -> None:
+    """Remember addresses of which no message tells where they end, for `public_text`."""
+    for word in words:
+        address = word.partition("=")[2] if word.startswith("--") else word
+        if looks_like_address(address) and re.search(r"""[\s"'<>]""", address):
+            _TYPED[address] = public_name(address)
+
+
 def printable(text: str) -> str:
     """Escape control codes, which a file or class name may contain."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
@@ -94,6 +106,8 @@ def public_name(name: str) -> str:
 
 def public_text(text: str) -> str:
     """A text without users, passwords and possible secrets in the addresses that it contains."""
+    for address, public in _TYPED.items():
+        text = text.replace(address, public)
     text = re.sub(_ADDRESS_IN_TEXT, lambda found: public_name(found[0]), text)
     return re.sub(_USER_IN_TEXT, "***@", text)
 

@@ -230,7 +230,7 @@ class Tolerance:
 def _numbers(option: str, text: str, hint: str, percent: str = "") -> dict[str, float]:
     """Read `0.25,person=0.5,boxes=1%` by name, which an entry may lack; some take 1% as 0.01."""
     if looks_like_address(text):  # whose parts an error would show
-        raise UsageError(f"{option} {text} is an address, and it takes numbers", hint)
+        raise UsageError(f"{option} {public_name(text)} is an address, and it takes numbers", hint)
     found: dict[str, float] = {}
     for entry in filter(None, map(str.strip, text.split(","))):
         name, _, number = map(str.strip, entry.rpartition("="))
@@ -535,7 +535,7 @@ def read_target(output: str | None) -> "Target | None":
     if not is_object(output):
         if looks_like_address(output):
             raise UsageError(
-                f"--output {output} is an address that nothing can be written to",
+                f"--output {public_name(output)} is an address that nothing can be written to",
                 "name a file on a disk, or an object as in s3://bucket/a.jsonl",
             )
         return Path(output)
@@ -545,7 +545,7 @@ def read_target(output: str | None) -> "Target | None":
         raise UsageError(f"--output {public_name(output)}: {error}", error.hint) from None
     if public_name(output) != output:
         raise UsageError(
-            f"--output {output}: the signature would become part of the object's name",
+            f"--output {public_name(output)}: the signature would become part of the object's name",
             "name the object alone; credentials belong into the environment",
         )
     if not address.key:

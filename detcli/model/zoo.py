@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from detcli.core import frozen
 from detcli.core.errors import ModelError, UsageError
-from detcli.core.text import closest, looks_like_address
+from detcli.core.text import closest, looks_like_address, public_name
 from detcli.model.hub import HubFile, Show, is_intact
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def find(
 
     if looks_like_address(str(model)):
         raise ModelError(
-            f"the model {model} is an address, and models are read from a disk",
+            f"the model {public_name(str(model))} is an address, and models are read from a disk",
             "fetch it first, as curl -LO does, and name the file",
         )
     path = Path(model)

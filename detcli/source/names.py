@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from detcli.core.errors import PlaceError, SourceError, UsageError, system_reason
 from detcli.core.lines import MAX_LINE_BYTES, utf8_chunks
+from detcli.core.text import public_name
 from detcli.source.fetch import file_chunks, stdin_chunks, stdin_problem
 from detcli.source.loading import STDIN, Item, failed
 
@@ -288,7 +289,9 @@ def check_list(name: str) -> None:
     except (OSError, ValueError) as error:
         problem = system_reason(error)
     if problem:
-        raise UsageError(f"--files-from {name} cannot be read: {problem}", "check the path")
+        raise UsageError(
+            f"--files-from {public_name(name)} cannot be read: {problem}", "check the path"
+        )
 
 
 def read_list(name: str, stop: Event, *, null_separated: bool) -> Iterator[str | SourceError]:

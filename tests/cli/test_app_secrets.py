@@ -15,6 +15,7 @@ from detcli.core.text import public_name, public_text
 
 SECRET = "S3CRET"  # noqa: S105
 ADDRESS = f"http://user:{SECRET}@127.0.0.1:9/a.jpg?t={SECRET}#{SECRET}"
+SPACED = f"http://user:my '{SECRET}@127.0.0.1:9/a b.jpg?t=my {SECRET}"
 SIGNED = f"az://box/a.jpg?sv=1&se=2&sig={SECRET}"
 
 BASE = {
@@ -108,6 +109,13 @@ def test_no_option_of_any_command_shows_a_secret(detcli, folder, words, paramete
     result = detcli(*command_line(words, parameter, ADDRESS))
     require_no_secret(result, folder)
     assert "Traceback" not in result.stderr or "-vv" in result.args
+
+
+@pytest.mark.parametrize(("words", "parameter"), PARAMETERS)
+def test_no_option_shows_the_rest_of_an_address_with_spaces(invoke, folder, words, parameter):
+    """Nothing in a message tells where such an address ends."""
+    result = invoke(*command_line(words, parameter, SPACED))
+    require_no_secret(result, folder)
 
 
 @pytest.mark.parametrize(
