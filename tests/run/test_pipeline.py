@@ -269,16 +269,16 @@ def test_no_more_items_are_read_than_there_is_room_for():
 
 
 def test_closing_stops_the_threads():
-    before = threading.active_count()
+    before = {*threading.enumerate()}
     records = Pipeline(Double(), 1, ["cpu"]).run(
         Item(Origin("again"), lambda: shade(1)) for _ in range(10**9)
     )
     next(records)
     records.close()
     deadline = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < deadline:
+    while {*threading.enumerate()} - before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert threading.active_count() == before
+    assert {*threading.enumerate()} - before == set()
 
 
 def test_skipped_items_are_counted_but_not_loaded():

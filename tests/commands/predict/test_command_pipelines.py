@@ -29,6 +29,8 @@ def shell(warm_detcli, make_model, make_pictures, tmp_path, monkeypatch):
     monkeypatch.setenv("DETCLI_MODEL", "colours.onnx")
     path = [warm_detcli, Path(sys.executable).parent, os.environ["PATH"]]
     monkeypatch.setenv("PATH", os.pathsep.join(map(str, path)))
+    for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):  # of the make that runs the tests
+        monkeypatch.delenv(name, raising=False)
 
     def run(script, code=0):
         done = bash(["bash", "-c", f"set -eo pipefail\n{script}"])
