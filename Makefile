@@ -85,13 +85,14 @@ readers: .readers/installed ## Install what a test reads tasks for Label Studio 
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target .readers $(READERS)
 	touch $@
 
-check: setup ## Formatting, lint, types
+check: setup ## Formatting, lint, types, also of the documentation's examples
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror $(shell find detcli tests -name '*.cu' -o -name '*.cuh' -o -path '*/shim/*')
 	$(BIN)/mypy
 	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 detcli
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin detcli
+	$(BIN)/python docs/check_examples.py
 
 docs: setup ## Write docs/cli.md, docs/output.md, docs/models.md and the JSON Schemas anew from the program
 	$(BIN)/python docs/generate.py

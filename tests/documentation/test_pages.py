@@ -13,6 +13,8 @@ from labelled import Scene, edit_json, write_coco
 
 import detcli
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("name", "count"), [("convert", 5), ("verify", 5), ("scale-out", 3)])
 def test_the_commands_of_a_page(name, count, workplace):
@@ -100,38 +102,6 @@ def test_python_examples(text):
     )
     assert done.returncode == 0, done.stderr
     assert "person" in done.stdout
-
-
-@pytest.mark.parametrize("checker", ["mypy", "pyright"])
-def test_the_python_of_the_documentation_is_typed(tmp_path, checker):
-    """As they come: mypy is as strict as on the package, pyright has no settings."""
-    if checker == "pyright":
-        pytest.importorskip("pyright")
-        fetching = [sys.executable, "-m", "pyright", "--version"]
-        try:
-            subprocess.run(fetching, check=True, timeout=120)
-        except subprocess.SubprocessError:
-            pytest.skip("pyright cannot fetch its program")
-    texts = [README, *(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))]
-    examples = [code for text in texts for code in blocks(text, "python")]
-    examples += [code for text in texts for code in re.findall(r"python3? -c '([^']+)'", text)]
-    assert len(examples) >= 9
-    for number, code in enumerate(examples):
-        (tmp_path / f"example_{number}.py").write_text(code)
-    for script in (ROOT / "docs").rglob("*.py"):
-        shutil.copy(script, tmp_path)
-    arguments = {
-        "mypy": [*tmp_path.glob("*.py")],
-        "pyright": ["--pythonpath", sys.executable, tmp_path],
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", checker, *arguments[checker]],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=ROOT if checker == "mypy" else tmp_path,  # for its settings
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_what_is_public_is_on_one_page():

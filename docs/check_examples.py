@@ -1,0 +1,63 @@
+"""Checks the types of the documentation's examples of Python, by mypy and by pyright.
+
+    python docs/check_examples.py
+
+mypy is as strict as on the package, pyright has no settings, as with a reader who copies one.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ONE_LINER = re.compile(r"python3? -c '([^']+)'")
+MIN_EXAMPLES = 9
+
+
+def examples() -> Iterator[str]:
+    """The source of each example of README and of the pages."""
+    for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]:
+        text = page.read_text(encoding="utf-8")
+        yield from BLOCK.findall(text)
+        yield from ONE_LINER.findall(text)
+
+
+def pyright_can_run() -> bool:
+    """Whether pyright has its program, which it fetches when it is first used."""
+    command = [sys.executable, "-m", "pyright", "--version"]
+    try:
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+    except subprocess.SubprocessError:
+        return False
+    return True
+
+
+def main() -> int:
+    """Write the examples into a folder, and check them; returns an exit code."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        count = 0
+        for source in examples():
+            count += 1
+            (folder / f"example_{count}.py").write_text(source, encoding="utf-8")
+        if count < MIN_EXAMPLES:
+            sys.exit(f"{count} examples in the documentation: at least {MIN_EXAMPLES} were there")
+        for script in DOCS.rglob("*.py"):
+            shutil.copy(script, folder)
+        mypy = [sys.executable, "-m", "mypy", *map(str, folder.glob("*.py"))]
+        code = subprocess.run(mypy, check=False, cwd=ROOT).returncode  # for its settings
+        if not pyright_can_run():
+            print("pyright cannot fetch its program: the examples were checked by mypy alone")
+            return code
+        pyright = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, name]
+        return subprocess.run(pyright, check=False, cwd=folder).returncode or code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
