@@ -40,7 +40,7 @@ def reach(path, name):
     """The sources of all records, a while after there is one of this name."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        if path.exists() and f'{name}"' in path.read_text():
+        if path.exists() and f'/{name}"' in path.read_text():
             break
         time.sleep(0.05)
     time.sleep(1.2)  # in which there could be more
