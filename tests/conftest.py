@@ -19,6 +19,7 @@ import hypothesis
 import numpy as np
 import patient_threads  # noqa: F401
 import pytest
+import thinning
 import warm
 from typer.testing import CliRunner
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import s3_server
     from backend.cuda.libcuda import FakeDriver
     from backend.cuda.shim import Shim
+    from xdist.workermanage import WorkerController
 
 TESTS = Path(__file__).parent
 SHARED = TESTS.parents[1] / "shared"
@@ -48,114 +50,60 @@ for name in [
     del os.environ[name]
 
 # No test asserts a time, and a busy machine makes any example slow.
-# CI tries the same examples each time; new ones are looked for wherever somebody can act on them.
+# CI tries the same examples each time, so that a change is judged by itself; at night, and wherever
+# somebody can act on them, new ones are looked for.
 hypothesis.settings.register_profile(
-    "detcli", deadline=None, derandomize=bool(os.environ.get("CI"))
-)
-hypothesis.settings.register_profile(
-    "quick", hypothesis.settings.get_profile("detcli"), max_examples=25
+    "detcli",
+    deadline=None,
+    max_examples=100 if thinning.RUNS_WHOLE else 25,
+    derandomize=thinning.IN_CI and not os.environ.get("FRESH_EXAMPLES"),
 )
 hypothesis.settings.load_profile("detcli")
 
 
-SLOW = {
-    "backend/cuda/test_backend.py",
-    "backend/cuda/test_barriers.py",
-    "backend/cuda/test_letterbox_resize.py",
-    "backend/cuda/test_driver_program.py",
-    "backend/cuda/test_selection.py",
-    "backend/cuda/test_shim.py",
-    "backend/cuda/test_topk.py",
-    "commands/bench/test_run_cold_start.py",
-    "commands/bench/test_command.py",
-    "commands/bench/test_run.py",
-    "commands/bench/test_run_latency.py",
-    "commands/convert/test_run_real_models.py",
-    "commands/doctor/test_command.py",
-    "commands/doctor/test_examine.py",
-    "commands/eval/test_figures.py",
-    "commands/test_models.py",
-    "commands/predict/test_command_config.py",
-    "commands/predict/test_command_exchanges.py",
-    "commands/predict/test_command_faults.py",
-    "commands/predict/test_command_object_store.py",
-    "commands/predict/test_command_two_runs.py",
-    "commands/predict/test_run.py",
-    "commands/predict/test_shards_object_store.py",
-    "cli/test_messages_stderr.py",
-    "cli/test_messages_progress_fetching.py",
-    "commands/verify/test_tensors_bisect.py",
-    "commands/tune/test_command.py",
-    "commands/verify/test___init__.py",
-    "model/test_file_prepared.py",
-    "run/shards/test_ray.py",
-    "sink/page/test___init___browser.py",
-    "sink/page/test___init___figures.py",
-    "sink/page/test___init___finding.py",
-    "sink/page/test___init___marks.py",
-    "sink/page/test___init___viewer.py",
-    "sink/test_labels_dataset.py",
-    "commands/predict/test_command_tracks.py",
-    "watch/test_scene_tracks.py",
-    "sink/test_h264_sound.py",
-    "model/heads/test_cells.py",
-    "model/test_recognise_heads.py",
-    "run/shards/test_workers_local.py",
-    "source/test_decode_bombs.py",
-    "source/test_decode_damage.py",
-    "source/test_loading.py",
-    "source/test_video.py",
-    "source/test_video_damage.py",
-    "cli/test_app_closed_streams.py",
-    "cli/test_app_completion.py",
-    "cli/test_app_secrets.py",
-    "documentation/test_pages.py",
-    "documentation/test_readme.py",
-    "documentation/test_recipes.py",
-    "test_gpu_benchmark.py",
-    "test_gpu_check.py",
-    "core/test_interrupts.py",
-    "test_kills.py",
-    "test_packaging.py",
-    "test_real_detectors.py",
-    "test_real_families.py",
-    "test_real_models.py",
-    "test_troubleshooting.py",
-    "test_warm.py",
-}
-"""Files whose tests `make quick` leaves out."""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Try a quarter of the usual number of examples where the slow tests are left out."""
-    if config.option.markexpr == "not slow":
-        hypothesis.settings.load_profile("quick")
-
-
 @pytest.hookimpl(optionalhook=True)  # of xdist
 def pytest_xdist_auto_num_workers() -> int:
-    """A worker a core, and one more: tests wait for processes and servers."""
-    return (os.cpu_count() or 1) + 1
+    """A worker a core: more only collect what the others have collected, too."""
+    return os.cpu_count() or 1
+
+
+SLOW = "pytest.mark.slow"
+"""What a file whose tests `make quick` leaves out has in its `pytestmark`."""
+
+
+def is_slow(path: Path) -> bool:
+    """Whether a test file marks itself slow; read, not imported, as that takes long as well."""
+    return path.match("test_*.py") and SLOW in path.read_text(encoding="utf-8")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import the slow files where they are left out."""
-    left_out = config.option.markexpr == "not slow" and collection_path.is_relative_to(TESTS)
-    return True if left_out and str(collection_path.relative_to(TESTS)) in SLOW else None
+    if config.option.markexpr == "not slow" and collection_path.is_relative_to(TESTS):
+        return is_slow(collection_path) or None
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of slow files, and begin with them, so that no worker ends with one alone."""
-    slow = {TESTS / name for name in SLOW}
-    assert all(path.exists() for path in slow)
-    for item in items:
-        if item.path in slow:
-            item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: item.path not in slow)
+    """Begin with the tests of slow files, so that no worker ends with one alone."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let a worker tell what it thinned."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["thinned"] = thinning.to_report()
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_testnodedown(node: "WorkerController") -> None:
+    """Hear what a worker thinned; one that crashed tells nothing."""
+    thinning.add_report(getattr(node, "workeroutput", {}).get("thinned", []))
 
 
 def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
-    """Say why tests were skipped: a line for each reason, with the files' common folder."""
+    """Say why tests were skipped, a line for each reason with the files' common folder; and what
+    was thinned.
+    """
     files: dict[str, list[str]] = {}
     for report in terminalreporter.stats.get("skipped", ()):
         reason = report.longrepr[2].removeprefix("Skipped: ")
@@ -163,6 +111,8 @@ def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None
     for reason, places in sorted(files.items(), key=lambda item: -len(item[1])):
         where = os.path.commonpath(places) or "everywhere"
         terminalreporter.write_line(f"SKIPPED [{len(places)}] {where}: {reason}")
+    for line in thinning.summary():
+        terminalreporter.write_line(line)
 
 
 def pytest_collection_finish() -> None:

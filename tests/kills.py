@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import thinning
 from forked import CONTEXT
 
 USABLE = sys.platform == "linux" and platform.machine() == "x86_64"
@@ -286,14 +287,19 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-def examine(scenario, folder, kill_every=None):
-    """Run a command again from each state that a kill could leave, or kill it at every nth point.
+POINTS_BETWEEN = 1 if thinning.RUNS_WHOLE else 3
+"""How far apart the points of pretended kills are; odd, as every other is after a call."""
+
+
+def examine(scenario, folder, kill_every=None, points_between=POINTS_BETWEEN):
+    """Run a command again from states that a kill could leave, or kill it at every nth point.
 
     A process of its own does it.
     """
     receiver, sender = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(
-        target=_examine, args=(scenario, folder, kill_every, dict(os.environ), sender)
+        target=_examine,
+        args=(scenario, folder, kill_every, points_between, dict(os.environ), sender),
     )
     process.start()
     sender.close()
@@ -302,10 +308,14 @@ def examine(scenario, folder, kill_every=None):
     finally:
         process.join()
     assert isinstance(outcome, Outcome), outcome
+    if kill_every is None and points_between > 1:
+        thinning.note(
+            "points of a kill", len(outcome.points) // points_between, len(outcome.points)
+        )
     return outcome
 
 
-def _examine(scenario, folder, kill_every, environment, sender):
+def _examine(scenario, folder, kill_every, points_between, environment, sender):
     import traceback
 
     try:
@@ -314,7 +324,7 @@ def _examine(scenario, folder, kill_every, environment, sender):
         for name in IMPORTED:  # they read the environment
             importlib.import_module(name)
         scenario.sabotage()
-        sender.send(Examination(scenario, folder).run(kill_every))
+        sender.send(Examination(scenario, folder).run(kill_every, points_between))
     except BaseException:  # noqa: BLE001 - sent to the test
         sender.send(traceback.format_exc())
 
@@ -326,8 +336,8 @@ class Examination:
         self._scenario, self._folder = scenario, folder
         self._here = folder / "here"
 
-    def run(self, kill_every):
-        """Examine every point, or really kill at every nth; returns the Outcome."""
+    def run(self, kill_every, points_between):
+        """Examine points so far apart, or really kill at every nth; returns the Outcome."""
         before, after = self._folder / "before", self._folder / "after"
         before.mkdir(parents=True)
         self._scenario.prepare(before)
@@ -337,7 +347,7 @@ class Examination:
         expected = self._scenario.state(self._here)
         self._keep("after")
         outcome, known = Outcome(points), set()
-        for number in range(0, len(points), kill_every or 1):
+        for number in range(0, len(points), kill_every or points_between):
             point = points[number]
             if kill_every:
                 self._begin(before)

@@ -7,6 +7,8 @@ from benchmarks.gpu import bench
 from benchmarks.gpu.clock import HostClock
 from benchmarks.gpu.measure import Plan
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def host(driver):

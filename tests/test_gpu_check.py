@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from benchmarks.gpu import __main__ as check
 from benchmarks.gpu import bench, graphs, pack
 
 from detcli import Settings
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 

@@ -18,7 +18,10 @@ import pytest
 import detcli.sink.folder
 from detcli.core.files import LEFTOVER
 
-pytestmark = pytest.mark.skipif(not kills.USABLE, reason="ptrace of Linux on x86-64")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not kills.USABLE, reason="ptrace of Linux on x86-64"),
+]
 
 
 def contents(folder, *, journals=()):
@@ -244,5 +247,5 @@ def forget_names():
 )
 def test_broken_promises_are_noticed(scenario, folder, sabotage, noticed):
     run = scenario("--resume", JOURNAL, "--save-txt", "labels", journals=[JOURNAL])
-    outcome = kills.examine(replace(run, sabotage=sabotage), folder)
+    outcome = kills.examine(replace(run, sabotage=sabotage), folder, points_between=1)
     assert any(noticed in problem for problem in outcome.problems)

@@ -14,6 +14,8 @@ from packaging.requirements import Requirement
 
 import detcli
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -13,6 +13,8 @@ from conftest import SHARED
 from families import described, overlap
 from head_checks import read
 
+pytestmark = pytest.mark.slow
+
 FILES = described(SHARED / "real")
 CORNERS = ("x1", "y1", "x2", "y2")
 MARGIN = 0.03

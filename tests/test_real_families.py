@@ -6,6 +6,8 @@ import pytest
 from conftest import SHARED
 from families import HEADER, PAGE, TABLE, described, measure
 
+pytestmark = pytest.mark.slow
+
 FAMILIES = described(SHARED / "families")
 
 

@@ -18,6 +18,8 @@ from detcli import Detector, Inputs, Settings
 from detcli.core.errors import DetcliWarning
 from detcli.core.values import Tracker
 
+pytestmark = pytest.mark.slow
+
 # bus.jpg, from the PyTorch reference: class, score, x1, y1, x2, y2
 BUS = [
     ("bus", 0.94, 7.45, 233.92, 801.78, 741.09),

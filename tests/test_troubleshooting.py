@@ -17,6 +17,8 @@ from documentation.shells import skip_without_jq
 from installed import install_metadata
 from onnx import helper, numpy_helper
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[1] / "docs/troubleshooting.md"
 NAMES = {0: "person", 1: "bus", 2: "car"}
 MARK = "=-=-= end of a command"

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def test_its_server_ends_with_the_process_that_started_it(tmp_path):
     """However that ends; the output is read until nobody holds it any more."""

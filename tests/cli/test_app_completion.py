@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DUMP = "\x07"  # Ctrl-G: print the line, and clear it
 
 # `pty.fork` would do it, but not in a process with threads.

@@ -13,6 +13,8 @@ from detcli.cli.app import app
 from detcli.core.errors import DetcliError, DetcliWarning
 from detcli.core.text import public_name, public_text
 
+pytestmark = pytest.mark.slow
+
 SECRET = "S3CRET"  # noqa: S105
 ADDRESS = f"http://user:{SECRET}@127.0.0.1:9/a.jpg?t={SECRET}#{SECRET}"
 SPACED = f"http://user:my '{SECRET}@127.0.0.1:9/a b.jpg?t=my {SECRET}"

@@ -7,6 +7,8 @@ import pytest
 from commands.bench.requests import shorten
 from labelled import MIXED, write_coco
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("line", "file"),

@@ -9,6 +9,8 @@ from functools import partial
 import pytest
 from json_lines import lines
 
+pytestmark = pytest.mark.slow
+
 if os.name != "posix":
     pytest.skip("needs pipes and terminals", allow_module_level=True)
 

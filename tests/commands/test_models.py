@@ -16,6 +16,8 @@ from hub_server import COMMIT
 from detcli import __version__
 from detcli.model import zoo
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def filled(hub, make_model):

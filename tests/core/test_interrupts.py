@@ -8,6 +8,8 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 if os.name != "posix":
     pytest.skip("needs signals", allow_module_level=True)
 

@@ -22,6 +22,8 @@ from documentation.shells import (
     works,
 )
 
+pytestmark = pytest.mark.slow
+
 RECIPES = blocks(section(README, "Recipes"), "sh")
 
 

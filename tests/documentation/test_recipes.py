@@ -20,6 +20,8 @@ from detcli import Detector, Settings
 from detcli.core.geometry import overlap
 from detcli.core.values import Tiling
 
+pytestmark = pytest.mark.slow
+
 PAGE = page("recipes")
 PICTURES = {
     "hidden/demo.jpg": "codes-hidden.jpg",

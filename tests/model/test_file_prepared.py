@@ -21,6 +21,8 @@ from detcli.core.values import BoxFormat
 from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize
 from detcli.model.file import ExternalFile, ModelFile, prepare
 
+pytestmark = pytest.mark.slow
+
 PICTURE = colour_model.picture(("red", 1, 2)).transpose(2, 0, 1)[None, ::-1] / np.float32(255)
 PREPARE = """
 import hashlib, pathlib, sys

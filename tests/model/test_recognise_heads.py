@@ -20,12 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
+from thinning import thin
 
 from detcli.core.errors import ModelError
 from detcli.model.contract import Layout
 from detcli.model.editing import infer_shapes
 from detcli.model.families import FAMILIES
 from detcli.model.graph import shape
+
+pytestmark = pytest.mark.slow
 
 BY_NAME = {family.name: family for family in FAMILIES}
 
@@ -35,7 +38,9 @@ CLASSES = [(name, classes) for name in ENDINGS for classes in (1, 3, 4)]
 CLASSES += [("RKNN", 64), ("RKNN with sums", 64), ("YOLOv8", 64)]
 
 
-@pytest.mark.parametrize(("name", "classes"), CLASSES)
+@pytest.mark.parametrize(
+    ("name", "classes"), thin("heads, by class count", CLASSES, len(CLASSES) // 2)
+)
 def test_a_head_is_read_as_its_family_reads_it(name, classes):
     model, roles = model_of(name, classes)
     found, contract = read(model)
@@ -60,16 +65,16 @@ def by_onnxsim(model):
 
 ONE_OF_EACH_FAMILY = {ending.family: name for name, ending in ENDINGS.items()}.values()
 
+CHANGED = [(name, by_onnxslim) for name in ENDINGS]
+CHANGED += [(name, by_onnxsim) for name in ONE_OF_EACH_FAMILY]
+for change in (shuffled, with_constant_nodes, with_fed_constants):
+    CHANGED += [(name, change) for name in ENDINGS]
+"""Heads, and what changes their file and nothing that they find."""
+
 
 @pytest.mark.parametrize(
     ("name", "slim"),
-    [*((name, by_onnxslim) for name in ENDINGS)]
-    + [(name, by_onnxsim) for name in ONE_OF_EACH_FAMILY]
-    + [
-        (name, change)
-        for name in ENDINGS
-        for change in (shuffled, with_constant_nodes, with_fed_constants)
-    ],
+    thin("changed files of heads", CHANGED, 80),
 )
 def test_a_slimmed_file_is_read_as_it_was(name, slim):
     model, roles = model_of(name, 3)

@@ -8,6 +8,8 @@ from made_videos import play, record_film, watch
 
 from detcli.core.config import Inputs
 
+pytestmark = pytest.mark.slow
+
 TIMES = tuple(number / 25 for number in range(75))
 
 

@@ -17,6 +17,8 @@ from detcli.core.record import Origin
 from detcli.sink import labels as module
 from detcli.sink.labels import DatasetSink
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("cat",)
 CAMERA = Film("camera:0", 0, live=True)
 

@@ -8,6 +8,8 @@ pytest.importorskip("resource", reason="the memory of a process cannot be read h
 
 from source.bombs import MAX_PIXELS, bombs
 
+pytestmark = pytest.mark.slow
+
 LIMIT_MIB = 60
 """For a megapixel, the file itself, and what a library keeps when it is first used."""
 

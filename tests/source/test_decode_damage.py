@@ -4,9 +4,12 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from source.damage import COUNT, damaged
 
 from detcli.core.errors import InputError
+
+pytestmark = pytest.mark.slow
 
 
 def test_each_file_is_a_picture_or_an_error(report_of):

@@ -14,6 +14,8 @@ from detcli.core.record import Origin
 from detcli.source import loading as module
 from detcli.source.loading import Item, Loaders, SourceProgress, load_in_time, read_in_time
 
+pytestmark = pytest.mark.slow
+
 LIMIT_S = 0.4
 PICTURE = Picture.whole(np.zeros((2, 2, 3), np.uint8))
 

@@ -19,6 +19,8 @@ from detcli.source.loading import SourceProgress
 from detcli.source.sources import Sources
 from detcli.source.video import VideoSource, open_file, read_part, read_video
 
+pytestmark = pytest.mark.slow
+
 
 def read(path, **inputs):
     """The items of a video; the final total is checked."""

@@ -7,6 +7,8 @@ import textwrap
 import pytest
 from number_video import CODES
 
+pytestmark = pytest.mark.slow
+
 DAMAGE = """
     import logging, random, sys
     from functools import partial

@@ -17,9 +17,10 @@ from detcli.watch import Watcher, scene
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
 NEEDED = ("motmetrics", "supervision", "trackers")
-pytestmark = pytest.mark.skipif(
-    not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}"),
+]
 
 SIZE = (480, 640)
 FILM = Film("in/film.avi", 10.0)

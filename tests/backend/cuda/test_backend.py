@@ -28,6 +28,8 @@ pytest.importorskip("cuda.core", reason='cuda-core is not installed: pip install
 
 from detcli.backend.cuda.driver import Gpu
 
+pytestmark = pytest.mark.slow
+
 PLACED = [Letterbox.fit((64, 64), (64, 64))]
 EVERYTHING = SelectionOptions(confidence=-1, max_det=20, class_ids=None, nms_iou=None)
 

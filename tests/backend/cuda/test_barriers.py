@@ -5,8 +5,11 @@ case.
 """
 
 import pytest
+import thinning
 from backend.cuda.mutation import barriers, examine
 from backend.cuda.shim import kernel_sources
+
+pytestmark = pytest.mark.slow
 
 BARRIERS = list(barriers(kernel_sources()))
 
@@ -20,12 +23,16 @@ def folder(shim, pytestconfig):
     return pytestconfig.cache.mkdir("shim")
 
 
+@thinning.only_whole
 def test_the_unchanged_kernels_are_right(folder):
     assert len(BARRIERS) == 16
     assert examine(folder) == ""
 
 
-@pytest.mark.parametrize("barrier", BARRIERS, ids=[barrier.name for barrier in BARRIERS])
+TRIED = thinning.thin("barriers of the kernels", BARRIERS, 4)
+
+
+@pytest.mark.parametrize("barrier", TRIED, ids=[barrier.name for barrier in TRIED])
 def test_the_absence_of_this_barrier_is_noticed(barrier, folder):
     wrong = examine(folder, barrier)
     assert wrong, f"{barrier.name}, line {barrier.line}: all answers right"

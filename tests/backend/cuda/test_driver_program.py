@@ -7,12 +7,15 @@ import subprocess
 from types import SimpleNamespace
 
 import pytest
+import thinning
 
 pytest.importorskip("cuda.core", reason='cuda-core is not installed: pip install "detcli[cuda]"')
 
 from detcli.backend.cuda import driver as program
 from detcli.backend.cuda.driver import KERNELS, compile_file, entry_points
 from detcli.core.errors import DependencyError, DeviceError
+
+pytestmark = pytest.mark.slow
 
 ARCHITECTURES = ["sm_75", "sm_120"]  # the oldest and the newest; the tests below take one between
 ARCHITECTURES_BETWEEN = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100"]
@@ -54,7 +57,7 @@ def compilations(monkeypatch):
     return asked
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", thinning.thin("GPU architectures", ARCHITECTURES, 1))
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_kernel_compiles_without_a_warning(path, architecture, caplog, tmp_path):
     cubin = compile_file(path, architecture).code
@@ -66,7 +69,9 @@ def test_every_kernel_compiles_without_a_warning(path, architecture, caplog, tmp
         assert_many_reads(path.stem, cubin, tmp_path)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES_BETWEEN)
+@pytest.mark.parametrize(
+    "architecture", thinning.thin("GPU architectures between", ARCHITECTURES_BETWEEN, 2)
+)
 def test_a_thread_waits_for_many_reads_at_once(architecture, tmp_path):
     """On the architectures that the test above leaves out."""
     assert_many_reads("class_max", compile_file(CLASS_MAX, architecture).code, tmp_path)

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from detcli.backend.cuda.letterbox import ONE, column_taps, row_taps
 
+pytestmark = pytest.mark.slow
+
 SPECIAL = [1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257]
 
 

@@ -5,12 +5,15 @@ import warnings
 
 import numpy as np
 import pytest
+from thinning import thin
 
 from detcli.backend import postprocess
 from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.topk import SHARED_LIST, upload
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import DetcliWarning
+
+pytestmark = pytest.mark.slow
 
 ANCHORS = (1, 31, 32, 33, 1023, 1024, 1025, 8192, 8193, 8400, 33600)
 CLASSES = (1, 2, 80, 365)
@@ -78,7 +81,7 @@ def test_any_shape(gpu, random, anchors):
     combinations = list(itertools.product((False, True), repeat=3))
     for first, scores in enumerate(SCORES):  # another combination for the same shape
         layouts = itertools.islice(itertools.cycle(combinations), first, None)
-        for classes in CLASSES:
+        for classes in thin("class counts of heads", CLASSES, 2):
             size = anchors * classes
             if size > 5_000_000 or (size > 500_000 and scores not in SCORES_OF_LARGE_HEADS):
                 continue

@@ -8,6 +8,8 @@ import pytest
 from backend.cuda.shim import Shim, ShimError, need_compiler
 from forked import CONTEXT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory):

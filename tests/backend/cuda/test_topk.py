@@ -20,6 +20,8 @@ from detcli.backend.cuda.topk import (
     upload,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def assert_same(gpu, values, k):
     for ordered in (True, False):

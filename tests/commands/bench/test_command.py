@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from detcli.cli.app import app
 from detcli.commands.bench import parse_percentage
 
+pytestmark = pytest.mark.slow
+
 SHORT = ("--seconds", "0.05", "--cold-starts", "0", "--device", "cpu")
 
 HELP = {"help_option_names": ["-h", "--help"]}  # a command keeps those of its first context

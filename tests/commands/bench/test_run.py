@@ -17,6 +17,8 @@ from detcli.run.batches import BatchDetector
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item
 
+pytestmark = pytest.mark.slow
+
 
 def measure(model, mode="latency", baseline=None, **given):
     config = bench_config(model, device="cpu", **given)

@@ -14,6 +14,8 @@ from detcli.commands.bench.run import measure_cold_start, predict_command
 from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
 
+pytestmark = pytest.mark.slow
+
 HELP = {"help_option_names": ["-h", "--help"]}  # a command keeps those of its first context
 
 

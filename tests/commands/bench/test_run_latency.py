@@ -10,6 +10,8 @@ from detcli.commands.bench.run import BatchRunner, TimeLimit, measure_latency
 from detcli.commands.bench.sampling import WALL
 from detcli.run.batches import BatchDetector
 
+pytestmark = pytest.mark.slow
+
 CPU_STAGES = ["decode", "preprocess", "network", "selection", "draw", "remainder"]
 
 

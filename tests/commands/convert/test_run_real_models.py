@@ -12,6 +12,8 @@ from detcli.source.fetch import load_file
 from detcli.source.loading import Item
 from detcli.source.sources import Sources
 
+pytestmark = pytest.mark.slow
+
 CUT = {"cut": True}
 END_TO_END = {"end_to_end": True, "max_det": 100}
 

@@ -24,6 +24,8 @@ from detcli.commands.doctor.examine import (
 )
 from detcli.commands.doctor.installation import DoctorProblem
 
+pytestmark = pytest.mark.slow
+
 
 def report_of(done, code=0):
     """The report of a run, its devices by name."""

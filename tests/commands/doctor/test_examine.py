@@ -25,6 +25,8 @@ from detcli.core.device import Device, DeviceKind
 from detcli.core.errors import DeviceError
 from detcli.core.packages import owners
 
+pytestmark = pytest.mark.slow
+
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libraries of Linux")
 
 MIXTURE = DoctorProblem("installed over each other", "pip uninstall both")

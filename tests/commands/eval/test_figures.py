@@ -8,6 +8,8 @@ from detcli.commands.eval.figures import FILES, curves_of, plot
 from detcli.commands.eval.report import Confusion, Confusions
 from detcli.core.errors import OutputError
 
+pytestmark = pytest.mark.slow
+
 
 def plotted(pictures, names, title="a model"):
     evaluator = Evaluator(pictures, range(len(names)))

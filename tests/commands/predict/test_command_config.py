@@ -11,6 +11,8 @@ from detcli.core.config import Config
 from detcli.core.options import rows
 from detcli.run.counts import Counts
 
+pytestmark = pytest.mark.slow
+
 ROWS = rows(Config)
 # Without --follow, which takes no file and has no end: see test_command_follow.
 CLAIMS = [name for name, row in ROWS.items() if not row.boxes and name != "follow"]

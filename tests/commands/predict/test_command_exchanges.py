@@ -7,12 +7,15 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+import thinning
 from colour_model import save_external
 from json_lines import lines
 
 from detcli.model.file import ModelFile
 
-MOMENTS = 20  # over the calls that the main thread makes
+pytestmark = pytest.mark.slow
+
+MOMENTS = 20 if thinning.RUNS_WHOLE else 6  # over the calls that the main thread makes
 FILES = {"model": "m.onnx", "weights": "weights.bin", "names": "config.json", "picture": "a.png"}
 
 

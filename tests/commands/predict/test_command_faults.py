@@ -22,6 +22,8 @@ from detcli.core.record import Clip, Origin
 from detcli.sink import choose_destination, open_sinks
 from detcli.source.loading import Item
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_pictures, tmp_path):
     """A run killed at 6 moments, while it writes, ends with one good record per input."""

@@ -3,6 +3,8 @@
 import pytest
 from json_lines import lines
 
+pytestmark = pytest.mark.slow
+
 
 def test_records_are_those_of_a_local_run_whatever_the_server_does(s3, stored, predict, tmp_path):
     folder = stored(120)

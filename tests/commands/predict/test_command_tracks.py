@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("trackers") is None, reason="trackers is not installed"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("trackers") is None, reason="trackers is not installed"
+    ),
+]
 
 ROOT = Path(__file__).parents[3]
 SPEC = importlib.util.spec_from_file_location("draw_belt", ROOT / "docs/images/draw_belt.py")

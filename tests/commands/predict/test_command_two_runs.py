@@ -15,6 +15,8 @@ from colour_model import picture
 from json_lines import lines
 from pyarrow import parquet
 
+pytestmark = pytest.mark.slow
+
 MODEL = ("-m", "colours.onnx", "--device", "cpu", "-q", "--conf", "0.9")
 PICTURES = 12
 

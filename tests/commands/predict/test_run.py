@@ -17,6 +17,8 @@ import stream_server
 import terminals
 from json_lines import lines
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server():

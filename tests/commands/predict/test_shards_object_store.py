@@ -8,6 +8,8 @@ import pytest
 
 from detcli.run.shards.store import NOTE
 
+pytestmark = pytest.mark.slow
+
 
 def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_path):
     folder = stored(60)

@@ -2,15 +2,18 @@
 
 import itertools
 import json
+import os
 from pathlib import Path
 
 import colour_model
 import convolution_model
+import forked
 import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from detcli.commands.tune.run import Tuning
+from detcli.cli.messages import process_error
+from detcli.commands.tune.run import FAILED, Tuning
 
 SPREAD = 0.01  # of a made interval
 
@@ -24,8 +27,18 @@ class Commands:
         self.disagreeing = {}  # share of boxes
         self.pairs = 1000
         self.failures = {}  # by name and way, or by name
+        self.ended = lambda *_: False  # whether the time is over when a command is asked for
         self.made = {"bench", "predict", "verify", "convert", "eval"}  # the others really run
         self.real = Tuning._ask  # noqa: SLF001
+
+    def run(self, name, options):
+        """What a command that really runs prints as JSON: in a fork, which is faster."""
+        form = [] if name == "predict" else ["--format", "json"]
+        environment = {**os.environ, "DETCLI_CONFIG": os.devnull}
+        done = forked.run([name, "--quiet", *form, *options], env=environment)
+        if done.returncode and (done.returncode not in FAILED or not done.stdout):
+            raise process_error(done.returncode, done.stderr)
+        return json.loads(done.stdout) if form else None
 
     def way(self, name, options):
         """The name of the way that a command's options are about."""
@@ -39,14 +52,16 @@ class Commands:
         ]
         return " ".join(filter(None, parts))
 
-    def ask(self, tuning, name, *options, limited=True):
+    def ask(self, tuning, name, *options):
         way = self.way(name, options)
         self.asked.append((name, way))
         for key in ((name, way), name):
             if key in self.failures:
                 raise self.failures[key]
+        if self.ended(tuning, way):
+            return self.real(tuning, name, *options)
         if name not in self.made:
-            return self.real(tuning, name, *options, limited=limited)
+            return self.run(name, options)
         if name == "eval":
             return {"metrics": {"map50_95": 0.5}}
         if name in {"predict", "convert"}:
@@ -88,7 +103,12 @@ class Commands:
 def commands(monkeypatch):
     made = Commands()
     monkeypatch.setattr("detcli.commands.tune.run.available_cores", lambda: 8)
-    monkeypatch.setattr(Tuning, "_ask", lambda *about, **more: made.ask(*about, **more))  # noqa: PLW0108 - a method
+
+    def ask(tuning, name, *options, limited=True):
+        assert isinstance(limited, bool)
+        return made.ask(tuning, name, *options)
+
+    monkeypatch.setattr(Tuning, "_ask", ask)
     return made
 
 

@@ -12,11 +12,14 @@ from pathlib import Path
 import labelled
 import psutil
 import pytest
+import thinning
 import typer.main
 from documentation.shells import blocks, page
 
 from detcli.cli.app import app
 from detcli.commands.tune.report import TuneReport, TuneRow
+
+pytestmark = pytest.mark.slow
 
 
 def test_8_bits_that_break_boxes_are_not_chosen(tune, commands, fragile, pictures):
@@ -100,6 +103,7 @@ def test_wrong_requests(tune, fragile, line, code, says):
     assert tune(*line.split(), code=code, says=says) == ""
 
 
+@thinning.only_whole
 def test_real_processes(tune, make_model, pictures, monkeypatch):
     for name, value in (("TURNS", 1), ("BATCHES", ()), ("PARTS", 10_000)):  # it takes seconds
         monkeypatch.setattr(f"detcli.commands.tune.run.{name}", value)

@@ -1,7 +1,6 @@
 """What is tried, in which order, and what becomes of what fails."""
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -112,18 +111,13 @@ def short(commands, monkeypatch):
     """As soon as OpenVINO is reached, all the time is over."""
     begun, late = time.monotonic(), [0.0]
     monkeypatch.setattr("detcli.commands.tune.run.time.monotonic", lambda: begun + late[0])
-    commands.made -= {"predict"}
-    real = commands.real
 
-    def ask(tuning, name, *options, limited=True):
-        way = commands.way(name, options)
+    def ended(tuning, way):
         if way.startswith("openvino"):
             late[0] = 1000.0
-        if tuning.left_s <= 0:
-            return real(tuning, name, *options, limited=limited)
-        return Path(options[options.index("-o") + 1]).touch()
+        return tuning.left_s <= 0
 
-    commands.real = ask
+    commands.ended = ended
     return "--budget", "5m", "--device", "cpu,openvino"
 
 

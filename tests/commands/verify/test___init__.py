@@ -11,6 +11,8 @@ from colour_model import NAMES, build
 from damaged_graphs import far_and_back
 from saved_records import report_of
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[3] / "docs/verify.md"
 
 

@@ -21,6 +21,8 @@ from detcli.commands.verify import tensors as module
 from detcli.commands.verify.tensors import OutputComparison, bisect
 from detcli.core.geometry import Picture
 
+pytestmark = pytest.mark.slow
+
 
 def test_equal_graphs(bisected):
     found = bisected(build(), build())

@@ -24,10 +24,13 @@ from head_checks import (
 from model.test_recognise_heads import by_onnxslim, rearranged
 from onnx import helper
 from onnxruntime.transformers.float16 import convert_float_to_float16
+from thinning import thin
 
 from detcli.core.errors import ModelError
 from detcli.model.families import FAMILIES
 from detcli.source.decode import BUILT_IN
+
+pytestmark = pytest.mark.slow
 
 
 def image_of(size, dtype=np.float32):
@@ -120,15 +123,15 @@ def reordered(model):
 ALIKE = {"CenterFace"}
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        (name, change)
-        for change in (reordered, by_onnxslim, shuffled, with_constant_nodes, with_fed_constants)
-        for name in EXPORTS
-        if change is not shuffled or name not in ALIKE
-    ],
-)
+CHANGED = [
+    (name, change)
+    for change in (reordered, by_onnxslim, shuffled, with_constant_nodes, with_fed_constants)
+    for name in EXPORTS
+    if change is not shuffled or name not in ALIKE
+]
+
+
+@pytest.mark.parametrize(("name", "change"), thin("changed files of cells", CHANGED, 45))
 def test_a_changed_file_is_read_as_it_was(name, change):
     export = EXPORTS[name]
     size, classes = export.sizes[0], export.classes[0]

@@ -19,6 +19,7 @@ import forked
 import poison
 import psutil
 import pytest
+import thinning
 from colour_model import picture
 from json_lines import lines
 from pyarrow import parquet
@@ -31,7 +32,10 @@ from detcli.run.shards.ray import _actor, _unpacked
 from detcli.run.shards.schedule import STARTS
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
+]
 
 OWN = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -117,6 +121,7 @@ def _command(process):
         return []
 
 
+@thinning.only_whole
 def test_chaos(cluster, make_pictures, one_run, tmp_path):
     """Actors and the driver are killed again and again; every picture has its record once."""
     command, expected = one_run(make_pictures(160))
@@ -130,6 +135,7 @@ def test_chaos(cluster, make_pictures, one_run, tmp_path):
     assert not [*boxes.glob(".*")]
 
 
+@thinning.only_whole
 @pytest.mark.usefixtures("cluster")
 def test_a_picture_that_kills_its_actor_is_an_error_record(make_pictures, one_run, tmp_path):
     command, expected = one_run(make_pictures(6, poisoned={3}))
@@ -143,6 +149,7 @@ def test_a_picture_that_kills_its_actor_is_an_error_record(make_pictures, one_ru
     assert "the process that worked it died 3 times" in error["message"]
 
 
+@thinning.only_whole
 @pytest.mark.usefixtures("cluster")
 def test_a_node_whose_actors_always_die_is_left_for_another(head, make_pictures, one_run, tmp_path):
     """Nothing can be worked on the first that has room; the run waits for the next."""
@@ -165,6 +172,7 @@ def test_a_node_whose_actors_always_die_is_left_for_another(head, make_pictures,
     assert merged(boxes) == expected
 
 
+@thinning.only_whole
 @pytest.mark.usefixtures("cluster")
 def test_the_commands_of_the_page(head, make_pictures, one_run, monkeypatch):
     """All of docs/scale-out.md, on one machine, without a bucket and a GPU."""
@@ -191,6 +199,7 @@ def test_the_commands_of_the_page(head, make_pictures, one_run, monkeypatch):
         shutil.rmtree(folder.parent / "boxes")
 
 
+@thinning.only_whole
 def test_the_pipeline_of_the_page(make_pictures, make_model, tmp_path):
     """Ray Data with a Detector finds what a run finds, also of a picture that is torn."""
     folder = make_pictures(6)

@@ -15,6 +15,8 @@ from shard_runs import errors_of, kill_and_go_on, merged, parts_in
 
 from detcli.run.shards.workers import _cause, _Process
 
+pytestmark = pytest.mark.slow
+
 
 def children_of(process):
     try:

@@ -10,6 +10,8 @@ from detcli.sink.draw import colour_of
 from detcli.sink.page import About, BoxKind, Conclusion, Curves, Page, Row, Table
 from detcli.sink.page import folder as folders
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):

@@ -13,6 +13,8 @@ from pages import box, failure, grey, make, record
 from detcli.core.values import Shape
 from detcli.sink.page import About, BoxKind, Conclusion, Curves, Page, Row, Table
 
+pytestmark = pytest.mark.slow
+
 KINDS = [BoxKind("found", (1, 2, 3), wrong=False), BoxKind("missed", (0, 94, 213), side=1)]
 ABOUT = About("eval", kinds=KINDS, sides=("a.onnx", "labels"))
 

@@ -7,6 +7,8 @@ from pages import box, make, record
 
 from detcli.sink.page import About, Page, Shown
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):

@@ -12,6 +12,8 @@ from pages import box, make, record
 from detcli.run.saved import Marks
 from detcli.sink.page import About, BoxKind, Row
 
+pytestmark = pytest.mark.slow
+
 ODD = "in/it's \\(1) $x.jpg"
 
 

@@ -10,6 +10,8 @@ from detcli.sink import page as module
 from detcli.sink.draw import COVER
 from detcli.sink.page import About, BoxKind, Page, Row, Shown
 
+pytestmark = pytest.mark.slow
+
 STAGE = "#stage .pane"
 PLACE = """
 const [pane, image] = ["#stage .pane", "#stage img"].map(
