@@ -89,6 +89,7 @@ def test_priors_are_those_that_an_ultraface_holds_itself(shared):
     (boxes,) = (value for value in model.graph.output if value.name == "boxes")
     boxes.name = next(node.input[0] for node in model.graph.node if node.op_type == "Slice")
     (raw, *_), other = read(model, image=image)
-    assert (contract.family, other.family) == ("UltraFace", "UltraFace")
+    assert contract.family == "UltraFace"
+    assert other.family == "UltraFace"
     assert other.box_fractions != contract.box_fractions
     np.testing.assert_allclose(raw, decoded, atol=1e-3)

@@ -174,7 +174,8 @@ def test_a_build_without_the_provider_is_named(monkeypatch):
 )  # fmt: skip
 def test_messages_of_the_loader(said, library, reason):
     found = explain(library if library.endswith("dll") else "p.so", said)
-    assert (found.library, found.reason) == (library, reason)
+    assert found.library == library
+    assert found.reason == reason
 
 
 @pytest.mark.skipif(
@@ -321,9 +322,11 @@ def test_a_real_runtime():
     for placement in placements:
         assert placement.usable == (not placement.reason) == (not placement.hint)
     cpu = placements[-1]
-    assert (cpu.provider, cpu.usable) == (CPU_NAME, True)
+    assert cpu.provider == CPU_NAME
+    assert cpu.usable is True
     if hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info"):
-        assert (cpu.left, cpu.taken["TopK"]) == ((), 2)
+        assert cpu.left == ()
+        assert cpu.taken["TopK"] == 2
     model.graph.node[0].op_type = "NoSuchOperator"
     error = refusal(model.SerializeToString(), "colours")
     assert isinstance(error, ModelError)

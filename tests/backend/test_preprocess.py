@@ -114,7 +114,8 @@ def test_levels_as_they_are(random):
 )
 def test_each_way_to_fit_a_picture(preprocessing, stride, canvas, resized):
     letterbox = place((960, 1280), (640, 640), preprocessing, stride)
-    assert (letterbox.canvas, letterbox.resized) == (canvas, resized)
+    assert letterbox.canvas == canvas
+    assert letterbox.resized == resized
 
 
 @pytest.mark.parametrize("resize", [Resize.LETTERBOX, Resize.CORNER])

@@ -65,7 +65,8 @@ def test_a_session_on_another_provider_is_refused(made):
     with pytest.raises(DeviceError, match="chose CPUExecutionProvider instead of CUDA"):
         open_session(b"graph", ON_CUDA, "model")
     ((graph, options, providers, more),) = made.calls
-    assert (graph, providers) == (b"graph", list(ON_CUDA))
+    assert graph == b"graph"
+    assert providers == list(ON_CUDA)
     assert more == {"enable_fallback": 0}
     assert options.get_session_config_entry(session.RECORD_PLACEMENT) == "1"
 
@@ -261,8 +262,12 @@ def test_tensors_on_a_gpu(opened, make_model, half, monkeypatch):
     open_tensors("cuda:2", exact, "m")
     assert "NVIDIA_TF32_OVERRIDE" not in os.environ  # it has an option
     required, (graph, ((name, told),), title) = opened
-    assert (required, graph, name, title) == (CUDA, exact, CUDA, "m")
-    assert (told["device_id"], told["use_tf32"]) == ("2", "0")
+    assert required == CUDA
+    assert graph == exact
+    assert name == CUDA
+    assert title == "m"
+    assert told["device_id"] == "2"
+    assert told["use_tf32"] == "0"
     assert "user_compute_stream" not in told
     open_tensors("cuda:2", half, "m")
     _, ((_, told),), _ = opened[-1]

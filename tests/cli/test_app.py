@@ -115,13 +115,15 @@ def test_public_names_are_complete():
 def test_version():
     for option in ("--version", "-V"):
         result = CliRunner().invoke(app_module.app, [option])
-        assert (result.exit_code, result.stdout) == (0, f"detcli {package.__version__}\n")
+        assert result.exit_code == 0
+        assert result.stdout == f"detcli {package.__version__}\n"
 
 
 def refused(*arguments):
     """What the command line says on stderr when it refuses its arguments."""
     result = CliRunner().invoke(app_module.app, arguments, prog_name="detcli")
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.exit_code == 2
+    assert result.stdout == ""
     return result.stderr
 
 
@@ -234,5 +236,6 @@ def test_help_and_paths_that_cannot_be_written_are_errors(line):
             text=True,
             env=os.environ | {"PYTHONUNBUFFERED": "", "SHELL": "bash"},
         )
-        assert (done.returncode, done.stdout) == (code, "")
+        assert done.returncode == code
+        assert done.stdout == ""
         assert re.match(reason, done.stderr)

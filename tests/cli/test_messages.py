@@ -73,4 +73,5 @@ SAID = "detcli: warning: x\ndetcli: what is wrong\n  hint: do that\n"
 def test_a_failure_keeps_its_exit_code(code, stderr, kind, message, hint):
     error = process_error(code, stderr)
     assert type(error) is kind
-    assert (str(error), error.hint) == (message, hint)
+    assert str(error) == message
+    assert error.hint == hint

@@ -69,14 +69,16 @@ def test_predict_fetches_its_default_model_and_says_so(detcli, make_picture):
 
 def test_quiet_fetches_silently(detcli, filled, make_picture):
     finished = detcli("predict", make_picture("a.png"), "-q", "-m", "yolov10n")
-    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.returncode == 0
+    assert finished.stderr == ""
     assert len(filled.ranges()) == 1
 
 
 def test_without_a_network_the_hint_names_three_ways_and_cached_files_do(detcli, hub, make_model):
     offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
     finished = detcli("predict", "a.png", env=offline)
-    assert (finished.returncode, finished.stdout) == (4, "")
+    assert finished.returncode == 4
+    assert finished.stdout == ""
     missing, message, hint = finished.stderr.splitlines()
     assert missing == "detcli: a.png: no such file"
     assert "cannot fetch yolov10n" in message
@@ -137,7 +139,8 @@ def test_a_listing_sends_no_requests_and_follows_what_is_fetched(hub, invoke, bu
         models = json.loads(invoke("models", "list").stdout)["models"]
         assert [model["name"] for model in models] == list(zoo.MODELS)
         extra = next(model for model in models if model["name"] == "yolov10x")
-        assert (extra["parameters"], extra["files"][0]["revision"]) == (29_500_000, "main")
+        assert extra["parameters"] == 29_500_000
+        assert extra["files"][0]["revision"] == "main"
         return {model["name"]: model["files"] for model in models}
 
     def file(state, size=None, path=None, revision=None, *, half=False):
@@ -200,7 +203,8 @@ def test_pull_path_and_remove(invoke, predict):
     output = f"-m yolov10n --format jsonl -o {pulled.strip()}"
     predict(f"a.png {output}", code=2, says="is one of the inputs")
     removed = invoke("models", "remove", "yolov10n")
-    assert (removed.returncode, removed.stdout) == (0, "")
+    assert removed.returncode == 0
+    assert removed.stdout == ""
     assert removed.stderr == "detcli: removed yolov10n, freed 0.5 MB\n"
     for command in ("path", "remove"):
         assert invoke("models", command, "yolov10n").returncode == 4
@@ -221,7 +225,8 @@ def test_pull_path_and_remove(invoke, predict):
 @pytest.mark.usefixtures("filled")
 def test_errors_have_their_code(invoke, line, exit_code, words):
     finished = invoke("models", *line.split())
-    assert (finished.returncode, finished.stdout) == (exit_code, "")
+    assert finished.returncode == exit_code
+    assert finished.stdout == ""
     assert words in finished.stderr
     assert "Traceback" not in finished.stderr
 

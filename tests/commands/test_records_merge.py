@@ -66,7 +66,8 @@ def merge(invoke, tmp_path):
         path = tmp_path / output
         before = path.read_bytes() if path.is_file() else None
         done = invoke("merge", folder, "-o", output, *options, cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert done.returncode == code, done.stderr
+        assert done.stdout == "", done.stderr
         for part in [says] if isinstance(says, str) else says:
             assert part in done.stderr
         if code != 3:
@@ -102,7 +103,8 @@ def test_a_folder_of_an_earlier_version_is_merged_but_not_gone_on_with(
     (boxes / "_manifest.jsonl").rename(boxes / "manifest.jsonl")
     merge(boxes, says="wrote 20 records of 7 parts")
     done = invoke("predict", worked / "pics", "-m", worked / "colours.onnx", "-o", f"{boxes}/")
-    assert (done.returncode, "has manifest.jsonl, but no _manifest" in done.stderr) == (2, True)
+    assert done.returncode == 2
+    assert ("has manifest.jsonl, but no _manifest" in done.stderr) is True
 
 
 def part_of_version_1(path):
@@ -152,7 +154,8 @@ def test_parts_of_version_1_are_merged(worked, merge, tmp_path, parts):
 
 def test_records_go_to_standard_output(worked, invoke):
     done = invoke("merge", f"{worked / 'jsonl'}/")
-    assert (done.returncode, done.stdout) == (3, (worked / "one.jsonl").read_text())
+    assert done.returncode == 3
+    assert done.stdout == (worked / "one.jsonl").read_text()
 
 
 def test_missing_parts_are_listed(boxes, merge, tmp_path):

@@ -35,7 +35,8 @@ def report(invoke, tmp_path):
 
     def run(line, code=0, says=""):
         done = invoke("report", *line.split(), cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert done.returncode == code, done.stderr
+        assert done.stdout == "", done.stderr
         assert says.lower() in done.stderr.lower()
         return done
 

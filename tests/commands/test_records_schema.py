@@ -28,7 +28,8 @@ def test_every_schema_is_valid(name, invoke):
 @pytest.mark.parametrize("name", ["nonsense", "", "../commands/predict", "predict.json"])
 def test_other_names_get_a_list_of_commands(name, invoke):
     done = invoke("schema", name)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert done.returncode == 2
+    assert done.stdout == ""
     assert f"'{name}' has no schema\n" in done.stderr
     assert f"these commands have one: {', '.join(NAMES)}\n" in done.stderr
 

@@ -55,7 +55,9 @@ def test_pairs(left, right, matched):
 
 def test_a_pair_and_its_differences():
     (pair,) = match(detections(ONE), detections((12, 9, 50, 50, 0.8, 0)))
-    assert (pair.left, pair.right, pair.corner_difference) == (0, 0, 2)
+    assert pair.left == 0
+    assert pair.right == 0
+    assert pair.corner_difference == 2
     assert pair.score_difference == pytest.approx(0.1)
 
 

@@ -26,5 +26,6 @@ def test_the_tree_shows_every_error_with_its_exit_code_and_parent():
 
 def test_an_error_carries_a_hint():
     error = errors.ModelError("no", "do this")
-    assert (str(error), error.hint) == ("no", "do this")
+    assert str(error) == "no"
+    assert error.hint == "do this"
     assert errors.ModelError("no").hint == ""

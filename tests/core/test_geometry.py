@@ -23,7 +23,8 @@ SIDES = st.integers(1, 5000)
 
 def test_a_picture_has_three_channels():
     picture = Picture.whole(new_image((2, 5)))
-    assert (picture.size, picture.pixels.shape) == ((2, 5), (2, 5, 3))
+    assert picture.size == (2, 5)
+    assert picture.pixels.shape == (2, 5, 3)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,9 @@ def test_a_picture_has_three_channels():
 )
 def test_placement(picture, canvas, longest, resized, top, left):
     letterbox = Letterbox.fit(picture, canvas, longest)
-    assert (letterbox.resized, letterbox.top, letterbox.left) == (resized, top, left)
+    assert letterbox.resized == resized
+    assert letterbox.top == top
+    assert letterbox.left == left
 
 
 @given(SIDES, SIDES, st.sampled_from([(640, 640), (384, 640), (32, 32)]))
@@ -77,7 +80,8 @@ def test_boxes_are_clipped_to_the_picture():
         [[0, 0, 200, 100], [0, 0, np.float32(1 / 0.32), 0]],
     )
     none = letterbox.to_picture(np.empty((0, 4), np.float32))
-    assert (none.shape, none.dtype) == ((0, 4), np.float32)
+    assert none.shape == (0, 4)
+    assert none.dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -95,7 +99,9 @@ def test_what_shows_of_a_box(shows, boxes):
 
 def test_in_the_corner_sides_are_rounded_down():
     letterbox = Letterbox.fit((427, 640), (416, 416), corner=True)
-    assert (letterbox.resized, letterbox.top, letterbox.left) == ((277, 416), 0, 0)  # of 277.55
+    assert letterbox.resized == (277, 416)  # of 277.55
+    assert letterbox.top == 0
+    assert letterbox.left == 0
     assert letterbox.gains == (0.65, 0.65)
     assert Letterbox.fit((1, 5000), (640, 640), corner=True).resized == (1, 640)
 
@@ -148,7 +154,8 @@ def test_what_two_boxes_share(one, other, shared, iou):
     assert common(left, right).tolist() == [*shared]
     assert overlap(left, right) == overlap(right, left) == pytest.approx(iou)
     rows = overlap(np.stack([left, right])[:, None], right)
-    assert (rows.shape, rows.dtype) == ((2, 1), np.float32)
+    assert rows.shape == (2, 1)
+    assert rows.dtype == np.float32
     assert area(common(left, right)) <= area(left)
     assert area(np.array([[4, 4, 0, 0], [0, 0, 4, 4]])).tolist() == [0, 16]
 

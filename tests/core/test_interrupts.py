@@ -142,12 +142,16 @@ MOMENTS = {
 @pytest.mark.parametrize("code", MOMENTS.values(), ids=MOMENTS)
 def test_a_signal_at_a_moment(code):
     finished = run(code)
-    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "interrupted True\n", "")
+    assert finished.returncode == 0
+    assert finished.stdout == "interrupted True\n"
+    assert finished.stderr == ""
 
 
 def test_a_signal_before_there_is_anything_to_finish_ends_the_process():
     finished = run("interrupts.__init__(); send('SIGTERM'); print('went on')")
-    assert (finished.returncode, finished.stdout, finished.stderr) == (143, "", "")
+    assert finished.returncode == 143
+    assert finished.stdout == ""
+    assert finished.stderr == ""
 
 
 def test_other_errors_in_destructors_are_still_printed():
@@ -176,7 +180,9 @@ def test_a_signal_while_a_module_is_imported(moment, code, make_model, make_pict
     arguments = [moment, "predict", make_picture("a.png"), "-m", make_model(), "-o", output]
     arguments += ["--save", tmp_path / "saved"]
     finished = run("", *arguments, prelude=AT_IMPORT)
-    assert (finished.returncode, finished.stdout, finished.stderr) == (code, "", "")
+    assert finished.returncode == code
+    assert finished.stdout == ""
+    assert finished.stderr == ""
     assert not output.exists() or isinstance(json.loads(output.read_text()), list)
     assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
 
@@ -201,7 +207,8 @@ def test_an_interrupt_while_a_temporary_file_is_made_leaves_none(tmp_path):
     """,
         tmp_path,
     )
-    assert (finished.stdout, finished.stderr) == ("interrupted []\n", "")
+    assert finished.stdout == "interrupted []\n"
+    assert finished.stderr == ""
 
 
 def test_an_interrupt_waits_until_an_extension_is_initialised():
@@ -220,7 +227,9 @@ def test_an_interrupt_waits_until_an_extension_is_initialised():
         except KeyboardInterrupt:
             print("interrupted")
     """)
-    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "interrupted\n", "")
+    assert finished.returncode == 0
+    assert finished.stdout == "interrupted\n"
+    assert finished.stderr == ""
 
 
 def test_a_signal_in_generated_code(tmp_path):
@@ -239,7 +248,9 @@ def test_a_signal_in_generated_code(tmp_path):
     )
     command = [sys.executable, "-m", "generated"]
     finished = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
-    assert (finished.returncode, finished.stdout, finished.stderr) == (143, "", "")
+    assert finished.returncode == 143
+    assert finished.stdout == ""
+    assert finished.stderr == ""
 
 
 def test_a_reader_that_has_stopped_does_not_keep_an_interrupted_run(make_model, make_picture):

@@ -63,7 +63,8 @@ def test_the_error_names_the_package_and_the_command(
 @pytest.mark.parametrize("arguments", [["--version"], ["schema"], ["predict", "--help"]])
 def test_commands_without_pictures_work_without_opencv(detcli, tmp_path, arguments):
     finished = detcli(*arguments, env=environment(tmp_path))
-    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.returncode == 0
+    assert finished.stderr == ""
     assert finished.stdout
 
 
@@ -101,4 +102,5 @@ def test_the_pixel_limit_is_set_before_opencv_is_loaded():
         "assert opencv.pixel_limit() == 2**30\n"
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert (finished.returncode, finished.stderr) == (0, b"")
+    assert finished.returncode == 0
+    assert finished.stderr == b""

@@ -13,7 +13,8 @@ def test_fractions_are_of_the_picture_and_other_numbers_are_pixels():
     np.testing.assert_allclose(zone.pixels((100, 200)), [(20, 40), (100, 40), (200, 100)])
     pixels = Shape.zone("door=0,0,50,0,50,25.5")
     np.testing.assert_array_equal(pixels.pixels((100, 200)), [(0, 0), (50, 0), (50, 25.5)])
-    assert (zone.name, str(zone)) == ("door", "door=0.1,0.4,0.5,0.4,1,1")
+    assert zone.name == "door"
+    assert str(zone) == "door=0.1,0.4,0.5,0.4,1,1"
 
 
 @pytest.mark.parametrize("name", ["a", "Tür_3", "入口", "gate-2", "7"])

@@ -89,7 +89,8 @@ def test_the_commands_about_evaluation(workplace):
     (workplace / "coco/images").rename(workplace / "coco/val2017")
     skip_without_jq(commands[-1])
     *_, last = [works(command) for command in commands]
-    assert (len(commands), last.stdout) == (3, "1\n")
+    assert len(commands) == 3
+    assert last.stdout == "1\n"
     assert [*(workplace / "plots").iterdir()]
 
 

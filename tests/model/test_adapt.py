@@ -123,7 +123,8 @@ def test_tensorrts_plugin_is_cut_off(classes):
     bare.graph.output.extend(onnx.ValueInfoProto(name=name) for name in node.input)
     boxes, final = (part[0] for part in outputs(bare, images=IMAGE))
     found, contract = found_in(file_of(model), images=IMAGE)
-    assert (contract.class_count, contract.nms) == (classes, 0.45)
+    assert contract.class_count == classes
+    assert contract.nms == 0.45
     assert_same(found, expected_of_all(corners(boxes), final))
 
 
@@ -146,7 +147,8 @@ def test_tensorflows_rows_are_y_before_x_and_numbered_from_one():
         part[0] for part in outputs(model, raw=LEVELS.transpose(0, 2, 3, 1).astype(np.uint8))
     )
     (found, *rest), contract = found_in(file_of(model), raw=LEVELS)
-    assert (contract.family, contract.box_fractions) == ("TensorFlow", True)
+    assert contract.family == "TensorFlow"
+    assert contract.box_fractions is True
     assert contract.preprocessing.resize is Resize.STRETCH  # since its size is fixed
     assert len(found) > 3
     theirs = (yx[:, [1, 0, 3, 2]] * SIZES, final, classes.astype(int))
@@ -159,7 +161,8 @@ def test_torchvision_takes_one_picture_of_shares_of_one():
     model = graph.model([boxes, graph("Add", label, np.int64(1)), score])
     model = behind(model, [("Unsqueeze", "axes")], TensorProto.FLOAT, [3, HEIGHT, WIDTH])
     found, contract = found_in(file_of(model), raw=IMAGE)
-    assert (contract.family, contract.batch) == ("torchvision", 1)
+    assert contract.family == "torchvision"
+    assert contract.batch == 1
     assert contract.preprocessing.resize is Resize.STRETCH
     theirs, ids, final = outputs(model, raw=IMAGE[0])
     assert_same(found, (theirs, final, ids))

@@ -116,7 +116,9 @@ def test_a_json_round_trip_gives_the_same_contract(contract):
 def test_names_tell_how_many_classes_rows_have_that_do_not_show_it():
     rows = replace(STATIC, layout=Layout.ROWS, class_count=UNKNOWN_CLASSES, counts_classes=False)
     named = rows.with_names(("a", "b", "c"), "names.txt")
-    assert (named.class_count, named.names, named.names_origin) == (3, ("a", "b", "c"), "names.txt")
+    assert named.class_count == 3
+    assert named.names == ("a", "b", "c")
+    assert named.names_origin == "names.txt"
     assert named.with_names(("a", "b"), "other.txt").class_count == 2
     with pytest.raises(UsageError, match="has 2 names, the model has 3 classes"):
         replace(named, counts_classes=True).with_names(("a", "b"), "other.txt")

@@ -106,7 +106,10 @@ def test_an_unreadable_names_file_is_a_usage_error(tmp_path, name):
 
 def test_coco_has_eighty_different_names():
     assert len(COCO) == len(set(COCO)) == 80
-    assert (COCO[0], COCO[5], COCO[9], COCO[79]) == ("person", "bus", "traffic light", "toothbrush")
+    assert COCO[0] == "person"
+    assert COCO[5] == "bus"
+    assert COCO[9] == "traffic light"
+    assert COCO[79] == "toothbrush"
     assert all(name == name.strip() and name for name in COCO)
 
 

@@ -24,9 +24,12 @@ def test_names_are_of_one_family_each():
 def test_a_rule_that_follows_the_picture_stretches_to_a_fixed_size():
     family = BY_NAME["DETR"]
     free = family.preprocess(None, (640, 640))
-    assert (free.resize, free.edges) == (Resize.SHORTEST_EDGE, (800, 1333))
+    assert free.resize == Resize.SHORTEST_EDGE
+    assert free.edges == (800, 1333)
     fixed = family.preprocess((320, 416), (640, 640))
-    assert (fixed.resize, fixed.edges, fixed.mean) == (Resize.STRETCH, None, free.mean)
+    assert fixed.resize == Resize.STRETCH
+    assert fixed.edges is None
+    assert fixed.mean == free.mean
 
 
 def test_a_margin_is_left_free_of_the_longer_side():
@@ -101,10 +104,12 @@ def test_rows_of_efficientdet(classes, clipped):
     [[rows]] = outputs(model, raw=pixels)
     assert len(rows) > 3
     found, contract = read(model, image=np.floor(IMAGE * 255))
-    assert (contract.family, contract.layout) == ("EfficientDet", Layout.ROWS)
+    assert contract.family == "EfficientDet"
+    assert contract.layout == Layout.ROWS
     assert contract.class_count == classes + 1  # ids begin at 1
     assert_same(found, (rows[:, [2, 1, 4, 3]], rows[:, 5], rows[:, 6].astype(int)))
-    assert (contract.preprocessing.resize, contract.preprocessing.scale) == (Resize.CORNER, 1)
+    assert contract.preprocessing.resize == Resize.CORNER
+    assert contract.preprocessing.scale == 1
     assert contract.unsettled == ()
     assert METADATA_KEY not in dict(contract.settled)
 
@@ -136,7 +141,8 @@ def mmdetection(classes, order=("dets", "labels")):
 def test_rows_of_mmdetection(classes, order):
     model = mmdetection(classes, order)
     found, contract = read(model)
-    assert (contract.family, contract.layout) == ("MMDetection", Layout.ROWS)
+    assert contract.family == "MMDetection"
+    assert contract.layout == Layout.ROWS
     assert contract.class_count == classes
     assert contract.unsettled == tuple(PARTS)
     out = outputs_of(model, order)
@@ -211,8 +217,10 @@ def paddle(classes, order, *, normalised, limited):
 def test_rows_of_paddledetection(classes, order, limited, normalised):
     model = paddle(classes, order, limited=limited, normalised=normalised)
     found, contract = read(model)
-    assert (contract.family, contract.layout) == ("PaddleDetection", Layout.ROWS)
-    assert (contract.class_count, contract.batch) == (classes, 1)
+    assert contract.family == "PaddleDetection"
+    assert contract.layout == Layout.ROWS
+    assert contract.class_count == classes
+    assert contract.batch == 1
     assert contract.unsettled == tuple(PARTS)
     rows = outputs_of(model, order)["rows"]
     assert 0 < len(rows) <= 20

@@ -85,7 +85,8 @@ def test_huggingface_hub_and_detcli_find_each_others_files(hub, tmp_path, monkey
     assert theirs == str(ours)
     assert len(hub.ranges()) == 1  # downloaded once
     report = huggingface_hub.scan_cache_dir(hub_folder())
-    assert (report.warnings, report.size_on_disk) == ([], len(CONTENT))
+    assert report.warnings == []
+    assert report.size_on_disk == len(CONTENT)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "another"))
     theirs = huggingface_hub.hf_hub_download(**arguments, cache_dir=hub_folder())
     assert str(BRANCH.cached()) == str(PINNED.cached()) == theirs

@@ -56,7 +56,9 @@ def test_other_inputs_are_told_by_shape_and_type(value, role, first):
     inputs = [value, PICTURES] if first else [PICTURES, value]
     image, (other,) = found(*inputs)
     assert image.name == "x"
-    assert (other.name, other.dtype, other.role) == (value[0], value[1], role)
+    assert other.name == value[0]
+    assert other.dtype == value[1]
+    assert other.role == role
 
 
 def test_what_boxes_are_divided_by_is_a_scale():

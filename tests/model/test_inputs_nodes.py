@@ -144,7 +144,8 @@ def test_what_is_more_than_that_is_the_network(nodes):
 )
 def test_what_white_is_and_which_channel_comes_first(nodes, domain, bgr):
     entry = nodes_of(nodes)
-    assert (entry.domain, entry.order) == (domain, bgr)
+    assert entry.domain == domain
+    assert entry.order == bgr
 
 
 def test_a_graph_that_resizes_its_input():

@@ -134,7 +134,8 @@ def test_whole_numbers_are_fed_as_they_are(normalising):
     normalised = "c = Cast<to = 1>(x) a = Div(c, by255) b = Sub(a, mean) t = Div(b, std)"
     for nodes in (CAST, normalised):
         found = resolved(nodes, beside=normalising, dtype="uint8")
-        assert (found.preprocessing.scale, found.preprocessing.mean) == (1.0, (0.0, 0.0, 0.0))
+        assert found.preprocessing.scale == 1.0
+        assert found.preprocessing.mean == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("text", ["scale=0.00392156862745098", "mean=1:2:3", "std=2:2:2"])

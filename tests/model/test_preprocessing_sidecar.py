@@ -48,7 +48,8 @@ def test_the_folder_above_onnx_counts_and_no_other(folder, monkeypatch):
 def test_the_nearer_folder_counts(folder):
     beside(folder, DETR)
     found = beside(folder / "onnx", DETR | {"size": {"height": 300, "width": 400}})
-    assert (found.parts["resize"], found.size) == ({"resize": Resize.STRETCH}, (300, 400))
+    assert found.parts["resize"] == {"resize": Resize.STRETCH}
+    assert found.size == (300, 400)
 
 
 FITTED = {"height": 640, "width": 640}
@@ -125,7 +126,8 @@ def test_the_size_of_the_input(folder, changed, size):
 )
 def test_class_names(folder, labels, names):
     found = beside(folder, config={"model_type": "detr", "id2label": labels})
-    assert (found.names, found.parts) == (names, {})
+    assert found.names == names
+    assert found.parts == {}
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "\x00", '{"port": 80}', "[" * 100_000])

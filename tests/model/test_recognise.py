@@ -57,8 +57,11 @@ def test_every_tail_is_recognised(tail, size, opset):
         options = {"batch": batch, "dtype": np.dtype(dtype).type, "opset": opset}
         found = contract_of(colour_model.build(tail, size=size, **options))
         assert (found.layout, found.head, found.anchors_first, found.box_format) == EXPECTED[tail]
-        assert (found.class_count, found.anchor_count) == (3, 64 if size else None)
-        assert (found.input_name, found.input_dtype, found.batch) == ("images", dtype, batch)
+        assert found.class_count == 3
+        assert found.anchor_count == (64 if size else None)
+        assert found.input_name == "images"
+        assert found.input_dtype == dtype
+        assert found.batch == batch
         assert found.input_size == ((64, 64) if size else None)
         assert found.names == ("class_0", "class_1", "class_2")
         assert found.names_origin == "numbers, since the model names none"
@@ -184,7 +187,8 @@ SEVERAL = {"layout": Layout.ONE_TO_MANY, "nms": 0.7}
 )
 def test_the_metadata_changes_what_it_names_and_nothing_else(tail, metadata, changed):
     plain = contract_of(colour_model.build(tail, size=None))
-    assert (plain.default_size, plain.stride) == ((640, 640), 32)
+    assert plain.default_size == (640, 640)
+    assert plain.stride == 32
     found = contract_of(colour_model.build(tail, size=None, metadata=metadata))
     assert found == replace(plain, **changed)
 
@@ -218,12 +222,10 @@ def test_confidence_and_iou_come_from_the_metadata(tail, entries, recommended, w
 )
 def test_what_is_no_recommendation_is_a_warning(key, text):
     contract = contract_of(colour_model.build(metadata=NAMED | {key: text}))
-    assert (contract.conf, contract.class_conf, contract.nms, contract.tile) == (
-        None,
-        (),
-        None,
-        None,
-    )
+    assert contract.conf is None
+    assert contract.class_conf == ()
+    assert contract.nms is None
+    assert contract.tile is None
     [warning] = contract.warnings
     assert warning.startswith(f"its metadata {key} is '")
     assert len(warning) < 200
@@ -261,7 +263,8 @@ def test_a_head_without_a_join_is_recognised_by_the_number_of_names():
     nodes = f"{DECODE} joined = Concat<axis = 1>(boxes, scores) head = Sigmoid(joined)"
     model = parsed(nodes, "float[1, 7, 6144] head", names=names)
     contract = contract_of(model, BoxFormat.CXCYWH)
-    assert (contract.anchors_first, contract.class_count) == (False, 3)
+    assert contract.anchors_first is False
+    assert contract.class_count == 3
     del model.metadata_props[:]
     with pytest.raises(ModelError, match="its output is not a detection head"):
         contract_of(model, BoxFormat.CXCYWH)
@@ -337,10 +340,13 @@ def test_names_of_the_metadata_count_the_classes_of_rows_that_do_not_show_them()
     boxes, score, label, _ = suppressed(graph, 2)
     outputs = [boxes, score, graph("Mul", label, np.int64(1))]
     found = contract_of(graph.model(outputs, {"names": "['a', 'b']"}))
-    assert (found.layout, found.class_count, found.counts_classes) == (Layout.ROWS, 2, False)
+    assert found.layout == Layout.ROWS
+    assert found.class_count == 2
+    assert found.counts_classes is False
     assert found.with_names(("a", "b", "c"), "names.txt").class_count == 3
     counted = contract_of(model_of("NMS, [1, K, 6]", 3)[0])
-    assert (counted.class_count, counted.counts_classes) == (3, True)
+    assert counted.class_count == 3
+    assert counted.counts_classes is True
 
 
 def test_a_graph_that_lists_the_detections_of_several_pictures_is_refused():

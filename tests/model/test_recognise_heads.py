@@ -98,7 +98,8 @@ def test_outputs_without_a_batch_are_read_as_those_with_one(name):
         dims, kind = shape(output)[1:], output.type.tensor_type.elem_type
         output.CopyFrom(helper.make_tensor_value_info(squeezed, kind, dims))
     found, single = read(model)
-    assert (single.family, single.layout) == (contract.family, contract.layout)
+    assert single.family == contract.family
+    assert single.layout == contract.layout
     assert_same(found, wanted)
 
 
@@ -185,7 +186,8 @@ def test_parts_of_a_sequence_are_read_as_parts_of_a_split(name):
     model.graph.node.extend(nodes)
     model.graph.value_info.extend(known)
     found, contract = read(model)
-    assert (contract.family, contract.class_count) == ("YOLOv5", 3)
+    assert contract.family == "YOLOv5"
+    assert contract.class_count == 3
     assert_same(found, expected(name, outputs_of(model, roles)))
 
 
@@ -227,7 +229,8 @@ def test_two_tensors_are_told_apart_whatever_their_names_order_and_classes(name,
             roles = rearranged(model, roles, [1, 0])
         model, _ = renamed(model)
         found, contract = read(model)
-        assert (contract.family, contract.class_count) == (ENDINGS[name].family, classes)
+        assert contract.family == ENDINGS[name].family
+        assert contract.class_count == classes
         assert_same(found, expected(name, outputs_of(model, roles)))
 
 

@@ -51,7 +51,9 @@ def test_names_repositories_and_licences():
 )
 def test_a_named_model_is_fetched_on_first_use(hub, half, name, file, content):
     found = find("yolov10n", half=half)
-    assert (found.path.read_bytes(), found.name, found.half) == (content, name, half)
+    assert found.path.read_bytes() == content
+    assert found.name == name
+    assert found.half == half
     assert found.path.name == file
     hub.requests.clear()
     assert find("yolov10n", half=half) == found
@@ -204,7 +206,8 @@ def queries(hub, monkeypatch):
 def test_what_belongs_to_a_model_is_fetched_with_it(hub):
     found = find("queries")
     contract = ModelFile.read(found.path).detector()
-    assert (contract.names, contract.names_origin) == (("r", "g", "b"), "config.json")
+    assert contract.names == ("r", "g", "b")
+    assert contract.names_origin == "config.json"
     assert contract.preprocessing.interpolation is Interpolation.BICUBIC
     hub.requests.clear()
     assert find("queries") == found

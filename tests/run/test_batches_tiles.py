@@ -47,7 +47,8 @@ def test_all_objects_are_found_whoever_shares_the_work(make_model, workers, batc
 def test_the_work_is_shared_and_a_picture_after_the_other_is_read(make_model, monkeypatch):
     threads = set()
     with opened(make_model(), 3) as detector:
-        assert (detector.workers, detector.batch) == (1, 3)
+        assert detector.workers == 1
+        assert detector.batch == 3
         for one in (detector, *detector._helpers):  # noqa: SLF001 - there is no other way to see them
 
             def start(pictures, begin=one._start):  # noqa: SLF001

@@ -38,7 +38,8 @@ def test_one_picture(make_model):
     with Detector(make_model(), device="cpu", settings=STRICT) as detector:
         found = detector(picture(("red", 2, 3)))
     assert isinstance(found, Detections)
-    assert (detector.device, detector.model_name) == ("cpu", "colours")
+    assert detector.device == "cpu"
+    assert detector.model_name == "colours"
     assert found.xyxy.tolist() == [cell_box(2, 3)]
     assert found.score.tolist() == [1.0]
     assert found.class_id.tolist() == [0]
@@ -374,7 +375,8 @@ def test_a_detector_says_what_it_is(make_model):
 def test_errors_name_settings_as_python_does(text, spoken):
     with pytest.raises(UsageError) as caught, module._in_python():  # noqa: SLF001 - for all texts
         raise UsageError(text, text)
-    assert (str(caught.value), caught.value.hint) == (spoken, spoken)
+    assert str(caught.value) == spoken
+    assert caught.value.hint == spoken
 
 
 def test_no_error_of_the_library_names_an_option():

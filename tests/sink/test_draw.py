@@ -48,7 +48,8 @@ def test_the_output_is_a_copy():
     image = grey(100, 120)
     out = drawn(image, (20, 30, 80, 90))
     assert (image == GREY).all()
-    assert (out.shape, out.dtype) == (image.shape, np.uint8)
+    assert out.shape == image.shape
+    assert out.dtype == np.uint8
     assert (out != image).any()
     empty = annotate(image, Detections.empty(("cat",)))
     assert empty is not image

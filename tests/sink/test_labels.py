@@ -307,13 +307,15 @@ def test_a_task_of_label_studio_has_a_prediction(tmp_path):
     one, empty, two = json.loads((tmp_path / "tasks.json").read_text(encoding="utf-8"))
     assert one["data"] == {"image": "a.jpg"}
     (prediction,) = one["predictions"]
-    assert (prediction["model_version"], prediction["score"]) == ("m", 0.5)
+    assert prediction["model_version"] == "m"
+    assert prediction["score"] == 0.5
     (region,) = prediction["result"]
     value = region["value"]
     assert value["rectanglelabels"] == ["cat"]
     sides = [value[name] for name in ("x", "y", "width", "height")]
     assert sides == pytest.approx([100 / 60, 5, 200 / 60, 6.25])
-    assert (region["original_width"], region["original_height"]) == (60, 40)
+    assert region["original_width"] == 60
+    assert region["original_height"] == 40
     assert empty["predictions"] == [{"model_version": "m", "result": []}]
     (both,) = two["predictions"]
     assert [(region["id"], region["score"]) for region in both["result"]] == [

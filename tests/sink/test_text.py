@@ -79,8 +79,10 @@ def test_odd_names_survive_json(monkeypatch, written):
     for name in (*NAMES, *CODES):
         one, other = json.loads(written(JsonSink, picture(name, name), failure(name, name)))
         text = name.replace("\udcff", "\\xff")
-        assert (one["source"], one["detections"][0]["class_name"]) == (text, text)
-        assert (other["source"], other["error"]["message"]) == (text, text)
+        assert one["source"] == text
+        assert one["detections"][0]["class_name"] == text
+        assert other["source"] == text
+        assert other["error"]["message"] == text
         data = io.BytesIO()
         monkeypatch.setattr("sys.stdout", io.TextIOWrapper(data, encoding="ascii"))
         JsonLinesSink(StandardOutput()).write(picture(name))
@@ -115,9 +117,14 @@ def test_csv_has_a_row_for_each_detection_and_each_other_record(written):
     one, again, found, failed, timeless, torn, empty = rows(written(CsvSink, *records))
     values = "a.jpg,7,0,,,60,40,0,cat,0.512395,1.0,2.0,3.0,4.57,,,,,".split(",")
     assert one == again == dict(zip(COLUMNS, values, strict=True))
-    assert (found["frame"], found["time_s"], found["error"]) == ("25", "2.5", "")
-    assert (failed["frame"], failed["time_s"], failed["error"]) == ("26", "2.6", "it failed")
-    assert (timeless["frame"], timeless["time_s"]) == ("3", "")
+    assert found["frame"] == "25"
+    assert found["time_s"] == "2.5"
+    assert found["error"] == ""
+    assert failed["frame"] == "26"
+    assert failed["time_s"] == "2.6"
+    assert failed["error"] == "it failed"
+    assert timeless["frame"] == "3"
+    assert timeless["time_s"] == ""
     assert filled(torn) == {"source": "torn.jpg", "index": "3", "input": "0", "error": "it is torn"}
     size = {"width": "60", "height": "40"}
     assert filled(empty) == {"source": "b", "index": "1", "input": "0", **size}
@@ -134,8 +141,11 @@ def test_warnings_are_in_each_row_of_a_picture(written):
 def test_no_cell_has_control_codes_or_begins_like_a_formula(written):
     for name, shown in (SHOWN | {one: f"'{one}" for one in FORMULAS}).items():
         one, other = rows(written(CsvSink, picture(name, name), failure(name, name)))
-        assert (one["source"], one["class_name"], one["x1"]) == (shown, shown, "1.0")
-        assert (other["source"], other["error"]) == (shown, shown)
+        assert one["source"] == shown
+        assert one["class_name"] == shown
+        assert one["x1"] == "1.0"
+        assert other["source"] == shown
+        assert other["error"] == shown
     assert '"a;=1+1"' in written(CsvSink, picture("a;=1+1"))
 
 
@@ -187,7 +197,8 @@ def test_names_in_tables_are_neither_markup_nor_control_codes(written):
         heading, remark, _, row, blank, error, end = text.split("\n")
         assert [heading, remark, blank] == [f"{shown}  60x40", "  odd", ""]
         assert row.startswith(shown)
-        assert (error, end) == (f"{shown}: {shown}", "")
+        assert error == f"{shown}: {shown}"
+        assert end == ""
         assert "\x1b" not in text
 
 

@@ -55,7 +55,8 @@ def decode_bytes(data):
 
 
 def assert_close(image, expected, tolerance=0):
-    assert (image.shape, image.dtype) == (expected.shape, np.uint8)
+    assert image.shape == expected.shape
+    assert image.dtype == np.uint8
     difference = np.abs(image.astype(int) - expected)
     assert difference.max() <= tolerance
 
@@ -199,7 +200,8 @@ def test_damage_that_can_be_decoded_is_a_warning(kind):
     expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     np.testing.assert_array_equal(picture.pixels, expected)
     fast = load_bytes(data, DecodeOptions(fast_for=(16, 16)))
-    assert (fast.warnings, fast.size) == (picture.warnings, fast.pixels.shape[:2])
+    assert fast.warnings == picture.warnings
+    assert fast.size == fast.pixels.shape[:2]
     with pytest.raises(DecodeError, match=f"^damaged: .*({reason})") as caught:
         load_bytes(data, DecodeOptions(Inputs(strict=True)))
     assert "--strict" in caught.value.hint
@@ -303,7 +305,8 @@ def test_max_pixels_limits_opencv(detcli, make_model, tmp_path):
     for most, reason in ((23_999_999, "more than the 23999999 pixels"), (24_000_000, "damaged")):
         arguments = ["predict", path, "-m", make_model(), "--max-pixels", most]
         finished = detcli(*arguments, env=other)
-        assert (finished.returncode, reason in finished.stderr) == (3, True)
+        assert finished.returncode == 3
+        assert (reason in finished.stderr) is True
 
 
 def test_a_header_of_the_largest_sides(request):

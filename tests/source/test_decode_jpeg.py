@@ -252,7 +252,8 @@ def test_large_pictures_are_reduced_when_decoded_fast():
         ((60, 800), (100, 100), (8, 100)),
     ):
         found = load_bytes(encode(picture(*size)), DecodeOptions(fast_for=canvas))
-        assert (found.size, found.pixels.shape) == (size, (*reduced, 3))
+        assert found.size == size
+        assert found.pixels.shape == (*reduced, 3)
         assert found.pixels.flags.c_contiguous
 
 
@@ -300,7 +301,8 @@ def test_without_simplejpeg_strict_says_that_it_needs_it(detcli, make_picture, t
     (tmp_path / "without/simplejpeg.py").write_text("raise ImportError('not here')")
     here = {**os.environ, "PYTHONPATH": str(tmp_path / "without")}
     done = detcli("predict", make_picture("a.jpg"), "-m", "codes", "--strict", env=here)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert done.returncode == 1
+    assert done.stdout == ""
     assert "simplejpeg, which tells --strict of damage, does not load: not here" in done.stderr
     assert 'hint: pip install "detcli[jpeg]"; or leave out --strict' in done.stderr
 

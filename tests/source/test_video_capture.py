@@ -70,7 +70,9 @@ def test_streams_are_opened_by_ffmpeg_with_timeouts(monkeypatch):
     open_file(__file__)
     open_address("rtsp://host/")
     (_, file_reader, _), (url, reader, parameters) = calls
-    assert (url, file_reader, reader) == (b"rtsp://host/", cv2.CAP_FFMPEG, cv2.CAP_FFMPEG)
+    assert url == b"rtsp://host/"
+    assert file_reader == cv2.CAP_FFMPEG
+    assert reader == cv2.CAP_FFMPEG
     limits = dict(zip(parameters[::2], parameters[1::2], strict=True))
     assert 0 < limits[cv2.CAP_PROP_OPEN_TIMEOUT_MSEC] <= 10_000
     assert 0 < limits[cv2.CAP_PROP_READ_TIMEOUT_MSEC] <= 10_000

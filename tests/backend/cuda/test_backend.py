@@ -345,7 +345,8 @@ def test_a_detectors_batch_suits_the_gpu_and_the_input(
     )
     settings, limited = Settings(imgsz=imgsz), DeviceOptions(gpu_mem_limit=limit)
     with BatchDetector(make_model(**options), "cuda:0", settings, limited) as detector:
-        assert (detector.batch, detector.in_flight) == (batch, 3)
+        assert detector.batch == batch
+        assert detector.in_flight == 3
 
 
 def test_the_device_is_made_current_before_the_network_runs(

@@ -165,7 +165,9 @@ def test_one_upload_and_one_launch(random):
     batch.enqueue(gpu, Area(4096, 10**6), Area(1 << 40, 10**6), 1 << 41)
     assert gpu.uploads == [(1 << 40, 4096, batch.size)]
     ((name, grid, block, *arguments),) = gpu.launches
-    assert (name, grid, block) == ("letterbox_float16", (3, 5, 3), 256)
+    assert name == "letterbox_float16"
+    assert grid == (3, 5, 3)
+    assert block == 256
     assert all(1 << 40 <= address < (1 << 40) + batch.size for address in arguments[:2])
     assert all(address % ALIGNMENT == 0 for address in arguments[:2])
     assert arguments[2:] == [1 << 41, 40, 72, 114, 0, 0]

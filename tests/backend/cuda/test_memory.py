@@ -32,7 +32,9 @@ def memory(fake_gpu):
 
 def test_memory_is_used_again_when_the_last_view_is_gone(memory, driver):
     image = memory.allocate(SIZE)
-    assert (image.shape, image.dtype, image.strides) == ((40, 60, 3), np.uint8, (180, 3, 1))
+    assert image.shape == (40, 60, 3)
+    assert image.dtype == np.uint8
+    assert image.strides == (180, 3, 1)
     image[:] = 1
     assert driver.held == 1
     first, view = address(image), image[3:5, ::2].T

@@ -47,7 +47,9 @@ def tensor_of(shape, dtype, random):
 )
 def test_it_reads_and_writes_the_given_addresses(tail, size, batch, dtype, on_cpu, random):
     network, session, contract = on_cpu(tail=tail, size=size, batch=batch, dtype=dtype)
-    assert (network.batch, network.input_dtype, network.output_dtype) == (batch, dtype, dtype)
+    assert network.batch == batch
+    assert network.input_dtype == dtype
+    assert network.output_dtype == dtype
     shape = (batch or 3, 3, 64, 64)
     head = np.full(network.output_shape(shape), np.nan, dtype)
     tensor = tensor_of(shape, dtype, random)
@@ -374,7 +376,8 @@ def test_graphs_are_used_unless_refused(wish, properties, uses_graph, opened, ma
     at_once = uses_graph and (wish or None not in properties.values())
     assert [kind for kind, _ in opened.session.runs[-1:]] == [("ordinary", "captured")[at_once]]
     ((_, told),) = opened.asked[0]
-    assert (told["device_id"], told["user_compute_stream"]) == ("1", "32512")
+    assert told["device_id"] == "1"
+    assert told["user_compute_stream"] == "32512"
 
 
 @pytest.mark.usefixtures("opened")

@@ -63,7 +63,8 @@ def test_a_baseline_was_measured_under_the_same_conditions(make_model, monkeypat
     report, own = measure(model, baseline=old)
     assert report.conditions.batch == 2
     assert own.identity == old.identity
-    assert (own.software, own.taken) == (report.software, report.noise.taken)
+    assert own.software == report.software
+    assert own.taken == report.noise.taken
     for changed in ("processor", "model", "batch", "gpu"):
         other = replace(old, identity=old.identity | {changed: "another"})
         with pytest.raises(UsageError, match=f"{changed} was another"):

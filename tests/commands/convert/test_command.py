@@ -53,7 +53,8 @@ def test_several_at_once(convert, model, square, tmp_path):
         *("--names", tmp_path / "names.txt", "--metadata", "author=me = you"),
         *("--metadata", "stride=", "--image", square),
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr == ""
     report = report_of(done)
     assert report["written"]
     assert [step["name"] for step in report["steps"]] == [
@@ -205,8 +206,10 @@ def test_the_copy_keeps_what_only_its_folder_or_the_user_said(convert, invoke, s
     assert metadata["detcli.preprocess"] == found["preprocessing"]
     assert found["preprocessing"].startswith("stretch,bilinear,bgr,scale=0.0039")
     assert {*found["preprocessing_origins"].values()} == {"metadata detcli.preprocess"}
-    assert (found["names"], found["default_size"]) == (["a", "b", "c"], [64, 64])
-    assert (metadata["detcli.box_format"], found["box_format"]) == ("cxcywh", "cxcywh")
+    assert found["names"] == ["a", "b", "c"]
+    assert found["default_size"] == [64, 64]
+    assert metadata["detcli.box_format"] == "cxcywh"
+    assert found["box_format"] == "cxcywh"
 
 
 REPORT = Conversion(

@@ -150,7 +150,8 @@ def test_a_concat_guards_the_output(opset, random):
     assert_same_output(guarded, model, random.random((1, 3, 64, 64), np.float32))
     plain, found = (read_graph(infer_shapes(side), "m").contract for side in (model, guarded))
     assert found == plain
-    assert (found.layout, found.box_format) == (Layout.TRANSPOSED_BODY, BoxFormat.XYXY)
+    assert found.layout == Layout.TRANSPOSED_BODY
+    assert found.box_format == BoxFormat.XYXY
     # Behind an Identity it is guarded, too.
     model.graph.node.append(helper.make_node("Identity", ["rows"], ["last"]))
     model.graph.output[0].name = "last"

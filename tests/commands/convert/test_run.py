@@ -40,9 +40,11 @@ def test_the_report_describes_the_files(model, tmp_path):
     assert report.failures == ()
     for file, path in ((report.model, model), (report.output, output)):
         content = path.read_bytes()
-        assert (file.path, file.bytes) == (str(path), len(content))
+        assert file.path == str(path)
+        assert file.bytes == len(content)
         assert file.sha256 == hashlib.sha256(content).hexdigest()
-        assert (file.size, file.batch) == ((64, 64), 1)
+        assert file.size == (64, 64)
+        assert file.batch == 1
     assert [step.name for step in report.steps] == ["cut"]
     onnx.checker.check_model(onnx.load(output), full_check=True)
     assert listing(tmp_path) == ["body.onnx", "model.onnx"]
@@ -136,6 +138,7 @@ def test_pictures_that_are_damaged_or_cannot_be_read_are_told(monkeypatch):
     with pytest.warns(DetcliWarning) as caught:
         found = list(load_pictures(items, lambda: advanced.append(1)))
     assert [str(one.message) for one in caught] == ["torn.jpg: torn", "bad.jpg: damaged"]
-    assert (found, len(advanced)) == ([damaged], 2)
+    assert found == [damaged]
+    assert len(advanced) == 2
     monkeypatch.setattr(module, "MAX_PICTURES", 2)
     assert len(list(load_pictures(iter(lambda: ITEM, None), lambda: None))) == 2  # an endless one

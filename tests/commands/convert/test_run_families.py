@@ -65,8 +65,11 @@ def test_an_appended_selection_gives_the_same_detections(write, tail, no_object)
     assert same(detected(path), detected(output))
     old, new = (ModelFile.read(one).detector() for one in (path, output))
     assert new.layout is Layout.END_TO_END
-    assert (new.family, new.preprocessing) == (old.family, old.preprocessing)
-    assert (new.one_class, new.clips, new.most) == (old.one_class, old.clips, old.most)
+    assert new.family == old.family
+    assert new.preprocessing == old.preprocessing
+    assert new.one_class == old.one_class
+    assert new.clips == old.clips
+    assert new.most == old.most
 
 
 def test_the_rows_of_an_appended_selection_are_pixels_in_any_runtime(write):

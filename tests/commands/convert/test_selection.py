@@ -168,8 +168,10 @@ def test_the_file_is_recognised_and_cut_again(tail, size, dtype):
     ended = append_selection(model, read_graph(model, "m").contract, 16)
     onnx.checker.check_model(ended, full_check=True)
     contract = read_graph(infer_shapes(ended), "m").contract
-    assert (contract.layout, contract.box_format) == (Layout.END_TO_END, BoxFormat.XYXY)
-    assert (contract.class_count, contract.anchors_first) == (3, False)
+    assert contract.layout == Layout.END_TO_END
+    assert contract.box_format == BoxFormat.XYXY
+    assert contract.class_count == 3
+    assert contract.anchors_first is False
     [output] = ended.graph.output
     assert output.type.tensor_type.elem_type == TensorProto.FLOAT
     assert [dim.dim_value for dim in output.type.tensor_type.shape.dim][2] == 6

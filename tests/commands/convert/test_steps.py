@@ -85,7 +85,8 @@ def test_what_a_step_reports():
         (colour_model.build(batch=None), {"end_to_end": True}, "ends in [batch, 192, 6]"),
     ):
         [step] = converted(model, **options).done
-        assert (step.finding, step.changed) == (finding, "imgsz" not in options)
+        assert step.finding == finding
+        assert step.changed == ("imgsz" not in options)
     assert converted(model, cut=True).done[0].nodes == len(model.graph.node)
 
 
@@ -105,7 +106,8 @@ def test_metadata_is_updated():
     )
     assert entries(steps.model) == METADATA | {"imgsz": "[96, 96]", "batch": "4"}
     contract = contract_of(steps.model)
-    assert (contract.input_size, contract.batch) == ((96, 96), 4)
+    assert contract.input_size == (96, 96)
+    assert contract.batch == 4
 
     steps = converted(convolution_model.build(size=None), imgsz=96, batch=4)
     assert entries(steps.model) == {}  # none is added
@@ -232,5 +234,6 @@ def test_a_picture_is_at_each_place_of_a_batch():
     for batch, places in ((1, 1), (3, 3), (None, 1)):
         model = colour_model.build(batch=batch, dtype=np.float16)
         tensor = tensor_of(RED, contract_of(model))
-        assert (tensor.shape, tensor.dtype) == ((places, 3, 64, 64), np.float16)
+        assert tensor.shape == (places, 3, 64, 64)
+        assert tensor.dtype == np.float16
         assert tensor[:, :, 0, 0].tolist() == [[1, 0, 0]] * places

@@ -194,20 +194,24 @@ def test_gpus_on_the_bus(machine, tmp_path, devices, hardware):
         for name, value in zip(("vendor", "class"), device.split(), strict=False):
             machine(f"sys/bus/pci/devices/0000:0{number}:00.0/{name}", f"{value}\n")
     host = read_host(tmp_path)
-    assert (host.hardware, host.driver) == (hardware, None)
+    assert host.hardware == hardware
+    assert host.driver is None
 
 
 @linux
 @pytest.mark.parametrize("kind", ["x86_64 Kernel Module", "Open Kernel Module for x86_64"])
 def test_the_kernel_module_has_a_version_and_implies_a_gpu(machine, kind):
     host = read_host(machine("proc/driver/nvidia/version", VERSION.format(kind)))
-    assert (host.hardware, host.driver) == (True, "580.65.06")
+    assert host.hardware is True
+    assert host.driver == "580.65.06"
 
 
 @linux
 def test_what_else_the_system_shows(machine, tmp_path, monkeypatch):
     plain = read_host(tmp_path)
-    assert (plain.container, plain.wsl, plain.visible_devices) == (False, False, False)
+    assert plain.container is False
+    assert plain.wsl is False
+    assert plain.visible_devices is False
     for sign in (".dockerenv", "run/.containerenv"):
         assert read_host(machine(sign)).container
         (tmp_path / sign).unlink()
@@ -220,7 +224,9 @@ def test_what_else_the_system_shows(machine, tmp_path, monkeypatch):
     machine("dev/nvidiactl")
     machine("sys/bus/pci/devices/0000:00:00.0/vendor", "0x1414")  # which shows no GPU
     host = read_host(tmp_path)
-    assert (host.container, host.wsl, host.visible_devices) == (True, True, True)
+    assert host.container is True
+    assert host.wsl is True
+    assert host.visible_devices is True
     assert host.hardware is None
     assert host.distribution == ("linuxmint", "ubuntu", "debian")
     assert host.inaccessible == ()
@@ -241,7 +247,8 @@ def test_each_command_is_given_once_and_the_driver_is_left_out():
     first, second = lacking(CUDA, **{CUDA: lacks})
     assert first.command == CUDA_EXTRA
     assert first.reason == ("missing: libcudnn.so.9 (cuDNN), libcublasLt.so.13 (the CUDA runtime)")
-    assert (second.command, "libstdc++6" in second.advice) == (None, True)
+    assert second.command is None
+    assert ("libstdc++6" in second.advice) is True
 
 
 def test_tensorrt_needs_cudas_libraries_and_its_own():

@@ -67,7 +67,8 @@ def test_curves_are_the_figures_of_the_evaluator(random):
     by_name = dict(scores)
     for name, boxes, figure, heights in precision.lines:
         one = by_name[name]
-        assert (boxes, figure) == (one.curve.boxes, one.metrics.map50)
+        assert boxes == one.curve.boxes
+        assert figure == one.metrics.map50
         np.testing.assert_allclose(heights, one.precision, atol=5e-4)
     for name, _, figure, heights in f1.lines:
         expected = [by_name[name].curve.quality(step / 100).f1 for step in range(101)]

@@ -65,7 +65,9 @@ def test_curves_and_sides_have_names(evaluated):
     precision, f1 = run["curves"]
     assert precision[:2] == ["Precision at IoU 0.5, with AP50", ["recall", "precision"]]
     *_, (name, boxes, figure, heights) = precision[2]
-    assert (name, boxes, len(heights)) == ("all", 3, 101)
+    assert name == "all"
+    assert boxes == 3
+    assert len(heights) == 101
     assert figure == report["metrics"]["map50"]
     assert sum(heights) / 101 == pytest.approx(figure, abs=1e-3)
     assert f1[3] == report["confusions"]["conf"]

@@ -74,7 +74,9 @@ TWO = ("class_0", "class_1")
 )
 def test_classes_as_categories(names, data, by, category_of, found):
     mapping, reported = mapped(names, data)
-    assert (mapping.by, mapping.category_of, reported) == (by, category_of, found)
+    assert mapping.by == by
+    assert mapping.category_of == category_of
+    assert reported == found
     assert mapping.categories == tuple(sorted({*category_of} - {None}))
     for index in mapping.categories:
         assert {category_of[class_id] for class_id in mapping.classes_of(index)} == {index}
@@ -101,7 +103,8 @@ def test_failures_come_first_and_five_examples_are_kept():
         findings.add(Kind.OUTSIDE, str(number), count=1000)
     found = findings.report()
     assert [one.level for one in found] == [Level.FAILURE, Level.WARNING, Level.NOTE]
-    assert (found[1].count, found[1].examples) == (999_001, ("a", "1", "2", "3", "4"))
+    assert found[1].count == 999_001
+    assert found[1].examples == ("a", "1", "2", "3", "4")
 
 
 def test_the_schema_has_every_kind():
@@ -115,11 +118,14 @@ def test_the_schema_has_every_kind():
 def test_pictures_categories_and_boxes(write, tmp_path):
     dataset, found = read(write(tmp_path, MIXED))
     yolo = write is write_yolo
-    assert (found, dataset.named, dataset.split) == ({}, True, "val" if yolo else None)
+    assert found == {}
+    assert dataset.named is True
+    assert dataset.split == ("val" if yolo else None)
     assert dataset.categories == tuple(enumerate(NAMES, start=0 if yolo else 11))
     first = dataset.samples[0]
     assert first.path == tmp_path / ("images/val/0001.png" if yolo else "images/0001.png")
-    assert (first.image_id, first.size) == (1, None if yolo else (64, 64))  # YOLO's id is the name
+    assert first.image_id == 1  # YOLO's id is the name
+    assert first.size == (None if yolo else (64, 64))
     pixels = first.objects["box"] * (64 if yolo else 1)
     assert pixels.tolist() == [[8, 8, 8, 8], [32, 32, 8, 8], [48, 48, 8, 8]]
     assert first.objects["category"].tolist() == [0, 1, 2]
@@ -279,7 +285,8 @@ def test_null_and_an_impossible_area_are_the_default(tmp_path, fields, areas, od
 def test_names_are_text_but_no_numbers(text, names, named, tmp_path):
     write_yolo(tmp_path, [Scene.found(("red", 0, 0, 1))]).write_text(f"val: images/val\n{text}\n")
     dataset, _ = read(tmp_path, 80)  # the data.yaml in it
-    assert ([one.name for one in dataset.categories], dataset.named) == (names, named)
+    assert [one.name for one in dataset.categories] == names
+    assert dataset.named == named
 
 
 def test_cocos_80_names_have_cocos_ids(tmp_path):
@@ -349,7 +356,9 @@ def test_a_folder_and_a_list_have_no_names(tmp_path):
     names = "images/val/0001.png\n\nimages/val/0002.png\nimages/val/none.png\n"
     listing.write_text(f"{names}images/../images/val/0001.png\n")
     folder, found = read(tmp_path / "images")
-    assert (len(folder.samples), len(folder.categories), folder.named) == (5, 3, False)
+    assert len(folder.samples) == 5
+    assert len(folder.categories) == 3
+    assert folder.named is False
     assert found == {}
     some, found = read(listing)
     assert [sample.path is None for sample in some.samples] == [False, False, True]

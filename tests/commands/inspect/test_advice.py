@@ -80,7 +80,8 @@ def test_a_transpose_that_feeds_the_output():
     assert "rows feeds an output" in on_graph(model)["bare-transpose"].message
     model.graph.node[-1].name = "/last"
     [(code, entry)] = on_graph(model).items()
-    assert (code, entry.fix) == ("bare-transpose", "detcli convert --guard-transpose")
+    assert code == "bare-transpose"
+    assert entry.fix == "detcli convert --guard-transpose"
     assert "the Transpose /last feeds" in entry.message
 
 

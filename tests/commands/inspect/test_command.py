@@ -60,7 +60,8 @@ def test_another_kind_of_model_is_reported_with_exit_code_4(invoke, tmp_path):
         assert "classifier.onnx is not a detector that detcli knows" in done.stderr
         assert "hint: expected pictures [B, 3, H, W]" in done.stderr
     found = report(written)
-    assert (found["detector"], found["nodes"]) == (None, {"Flatten": 1})
+    assert found["detector"] is None
+    assert found["nodes"] == {"Flatten": 1}
     assert "not a detector" in found["problem"]["message"]
     assert "cannot be used: classifier.onnx is not a detector" in table.stdout
     assert "1 Flatten" in table.stdout
@@ -69,7 +70,8 @@ def test_another_kind_of_model_is_reported_with_exit_code_4(invoke, tmp_path):
 def test_an_unreadable_file_is_exit_code_4_without_a_traceback(invoke, tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"\x89PNG\r\n\x1a\n")
     done = invoke("inspect", tmp_path / "model.onnx", "-vv")
-    assert (done.returncode, done.stdout) == (4, "")
+    assert done.returncode == 4
+    assert done.stdout == ""
     assert "not an ONNX model, or is truncated" in done.stderr
     assert "hint: " in invoke("inspect", tmp_path / "model.onnx").stderr
 
@@ -134,7 +136,8 @@ def test_missing_external_data_is_named(detcli, tmp_path):
     assert "hint: put weights.bin beside the model" in done.stderr
     (tmp_path / "weights.bin").write_bytes(bytes(8))
     done = detcli("inspect", model)  # a pipe gets JSON and nothing else
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr == ""
     assert [file["name"] for file in report(done)["external"]] == ["weights.bin"]
 
 

@@ -47,7 +47,8 @@ def test_the_report_of_a_detector(make_model):
     content = path.read_bytes()
     found = examine(path)
     assert found.model == str(path)
-    assert (found.bytes, found.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    assert found.bytes == len(content)
+    assert found.sha256 == hashlib.sha256(content).hexdigest()
     assert found.inputs == (TensorInfo("images", "float32", (1, 3, 64, 64)),)
     assert found.outputs == (TensorInfo("detections", "float32", (1, 16, 6)),)
     assert found.dynamic_axes == ()
@@ -195,9 +196,12 @@ REAL = {
 def test_real_models(shared, name):
     layout, dtype, flops, parameters, codes = REAL[name]
     found = examine(shared(f"models/{name}.onnx"))
-    assert (found.problem, found.operations.uncounted) == (None, {})
-    assert (found.detector.layout, found.detector.names[5]) == (layout, "bus")
-    assert (found.inputs[0].dtype, [*found.precision.computes]) == (dtype, [dtype])
+    assert found.problem is None
+    assert found.operations.uncounted == {}
+    assert found.detector.layout == layout
+    assert found.detector.names[5] == "bus"
+    assert found.inputs[0].dtype == dtype
+    assert [*found.precision.computes] == [dtype]
     assert found.operations.flops / 1e9 == pytest.approx(flops, rel=0.02)
     assert found.parameters / 1e6 == pytest.approx(parameters, rel=0.02)
     assert {entry.code for entry in found.warnings} == codes
@@ -283,7 +287,9 @@ def test_the_limit_of_a_graph_whose_output_is_dynamic_comes_from_its_nodes():
 )
 def test_other_layouts_are_not_cut(tail, layout, shape, says):
     found = described(colour_model.build(tail))
-    assert (found.layout, found.cut, found.head.shape) == (layout, None, shape)
+    assert found.layout == layout
+    assert found.cut is None
+    assert found.head.shape == shape
     assert says in found.layout_reason
 
 
@@ -336,27 +342,37 @@ def test_masks_or_keypoints_that_are_left_out_are_mentioned():
 
 def test_a_dynamic_graph_has_unknown_sizes():
     found = described(colour_model.build("body", size=None, batch=None, metadata={"stride": "16"}))
-    assert (found.stride, found.stride_origin) == (16, "the model's metadata")
+    assert found.stride == 16
+    assert found.stride_origin == "the model's metadata"
     assert found.head.shape[1] == 7
-    assert (found.batch, found.input_size, found.default_size) == (None, None, (640, 640))
+    assert found.batch is None
+    assert found.input_size is None
+    assert found.default_size == (640, 640)
     assert found.anchor_count is None
 
 
 def test_queries_without_a_selection_are_not_cut():
     found = described(query_model.build())
-    assert (found.family, found.layout, found.cut) == ("RT-DETR", Layout.PAIR, None)
+    assert found.family == "RT-DETR"
+    assert found.layout == Layout.PAIR
+    assert found.cut is None
     assert found.head.shape == (1, 64, 7)
     boxes, scores = found.heads
     assert boxes == TensorInfo("cxcywh", "float32", (1, 64, 4))
     assert scores == TensorInfo("logits", "float32", (1, 64, 3))
     assert found.box_format_reason == "a sigmoid of shifted references: centre and size"
-    assert (found.box_unit, found.score_form) == ("fractions", ScoreForm.LOGITS)
-    assert (found.one_class, found.needs_nms, found.other_inputs) == (False, False, ())
+    assert found.box_unit == "fractions"
+    assert found.score_form == ScoreForm.LOGITS
+    assert found.one_class is False
+    assert found.needs_nms is False
+    assert found.other_inputs == ()
 
 
 def test_a_softmax_leaves_out_no_object():
     found = described(query_model.build(no_object=True))
-    assert (found.family, found.score_form, found.one_class) == ("DETR", ScoreForm.FINAL, True)
+    assert found.family == "DETR"
+    assert found.score_form == ScoreForm.FINAL
+    assert found.one_class is True
     assert "no object, which is left out" in found.score_reason
 
 
@@ -434,7 +450,8 @@ def test_sizes_computed_by_arithmetic_are_followed():
         y = Conv(part, w)
     """
     found = counted(parsed(nodes, "float[1, 6, 4, 4] x"), 1, 6, 4, 4, w=(8, 3, 1, 1))
-    assert (found.flops, found.uncounted) == (2 * 8 * 16 * 3, {})
+    assert found.flops == 2 * 8 * 16 * 3
+    assert found.uncounted == {}
 
 
 MULTIPLIED = 2 * 128 * 3
@@ -458,7 +475,8 @@ def test_what_is_not_counted_is_reported(nodes, uncounted, flops):
     model = parsed(nodes, "float[1, 3, 4, 4] x")
     model.opset_import.append(helper.make_opsetid("com.acme", 1))
     found = counted(model, 1, 3, 4, 4, w=(8, 3, 1, 1), v=(5, 4))
-    assert (found.uncounted, found.flops) == (uncounted, flops)
+    assert found.uncounted == uncounted
+    assert found.flops == flops
     assert found.by_operator == {"Conv": MULTIPLIED}
 
 
@@ -472,7 +490,8 @@ def test_branches_of_an_if_are_reported():
         >
     """
     found = counted(parsed(nodes, "float[1, 3, 4, 4] x"), 1, 3, 4, 4, w=(8, 3, 1, 1))
-    assert (found.flops, found.uncounted) == (0, {"Conv": 2})
+    assert found.flops == 0
+    assert found.uncounted == {"Conv": 2}
 
 
 def test_functions_are_inlined():

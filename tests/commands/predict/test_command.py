@@ -267,7 +267,8 @@ def test_a_copy_of_a_model_recommends_a_confidence_for_each_class(detcli, predic
                      "--conf 0.6": 1}  # fmt: skip
     (record,) = predict("a.png -m copy.onnx --provenance").records
     settings = record["settings"]
-    assert (settings["conf"], settings["class_conf"]) == (0.6, {"1": 0.3})
+    assert settings["conf"] == 0.6
+    assert settings["class_conf"] == {"1": 0.3}
 
 
 def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_picture):
@@ -284,7 +285,8 @@ def test_a_recommended_suppression_is_used_and_told(detcli, make_model, make_pic
         common = ("predict", picture, "-m", model, "--conf", 0.6, *words)
         done = detcli(*common, "-v", "--provenance")
         record = json.loads(done.stdout)
-        assert (len(record["detections"]), record["settings"]["nms"]) == (count, iou)
+        assert len(record["detections"]) == count
+        assert record["settings"]["nms"] == iou
         assert done.stderr.count(f"non-maximum suppression: {told}") == 1
         assert "suppression" not in detcli(*common).stderr
 
@@ -428,7 +430,8 @@ def test_what_is_assumed_is_told_once(detcli, make_model, make_picture):
         (make_model("f.onnx"), "", None),
     ):
         done = detcli("predict", picture, "-m", model, *words.split())
-        assert (done.returncode, done.stderr.count("assumed: ")) == (0, told is not None)
+        assert done.returncode == 0
+        assert done.stderr.count("assumed: ") == (told is not None)
         assert told is None or f"detcli: note: {model.stem}: assumed: {told}" in done.stderr
         if not words:
             listed = json.loads(detcli("inspect", model).stdout)["detector"]["assumed"].values()

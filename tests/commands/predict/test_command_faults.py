@@ -127,7 +127,8 @@ def test_a_closed_pipe_ends_the_run_quietly(make_model, make_pictures, side):
         capture_output=True,
         text=True,
     )
-    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.returncode == 0
+    assert finished.stderr == ""
     assert len(lines(finished.stdout)) == 1
 
 

@@ -202,7 +202,8 @@ def test_records_of_a_stream_are_added_at_once(warm_detcli, server, make_model, 
         said = process.stderr.read()
         assert process.wait(60) == 130
     before, torn, *after = output.read_text().splitlines()
-    assert (before, torn) == ('{"from": "before"}', '{"torn')
+    assert before == '{"from": "before"}'
+    assert torn == '{"torn'
     assert [json.loads(line)["source"] for line in after] == [server.url()] * len(after)
     assert re.search(rf"detcli: {len(after)} frames.*\d+ frames? dropped", said)
     assert f"detcli: added {len(after)} records to {output}" in said

@@ -86,7 +86,8 @@ def test_failures_are_records_and_the_exit_code(shards):
     assert "1 name given again, and worked once" in done.stderr
     assert "absent.png: no such file" in done.stderr
     last = lines(shards.part(2).read_text())[-1]
-    assert (last["source"], last["error"]["type"]) == ("absent.png", "SourceError")
+    assert last["source"] == "absent.png"
+    assert last["error"]["type"] == "SourceError"
     for one in (shards.pictures / "0004.png", shards.boxes.parent / "absent.png"):
         one.write_bytes((shards.pictures / "0003.png").read_bytes())
     shards("--retry-failed", sources="", says="2 pictures, 2 detections")
@@ -176,7 +177,8 @@ def test_errors_are_said_again_until_they_are_mended(shards, predict, make_video
     def merged(code):
         done = invoke("merge", "boxes/", cwd=shards.pictures.parent)
         whole = predict("pics --conf 0.5", code=code)
-        assert (done.returncode, done.stdout) == (code, whole.stdout)
+        assert done.returncode == code
+        assert done.stdout == whole.stdout
         return done.stderr
 
     shards(options, code=3)
@@ -285,7 +287,8 @@ def test_a_run_in_shards_tells_how_far_it_is(shards, invoke):
     assert "1 record with an error: DecodeError: " in said
     assert "the rest" not in said
     done = invoke("status", shards.pictures)
-    assert (done.returncode, "has no _manifest.jsonl" in done.stderr) == (2, True)
+    assert done.returncode == 2
+    assert ("has no _manifest.jsonl" in done.stderr) is True
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
@@ -299,7 +302,8 @@ def test_a_tar_file_is_one_name_of_its_shard(shards, predict, invoke, form):
     shards(f"--format {form}", sources="{00..02}.tar pics/0000.png", size=2, code=3)
     done = invoke("merge", "boxes/", cwd=shards.boxes.parent)
     whole = predict("{00..02}.tar pics/0000.png --conf 0.5", code=3).stdout
-    assert (done.returncode, done.stdout) == (3, whole)
+    assert done.returncode == 3
+    assert done.stdout == whole
     records = lines(whole)
     assert [one["source"] for one in records[3:6]] == [
         f"0{n}.tar/000{m}.png" for n, m in ((0, 9), (1, 1), (1, 4))
@@ -440,7 +444,8 @@ def test_object_stores_are_not_installed(shards, invoke, monkeypatch):
     says = 'pip install "detcli[cloud]"'
     assert "obstore" in shards(sources="s3://bucket/pics/", code=5, says=says).stderr
     done = invoke("merge", "s3://bucket/boxes/")
-    assert (done.returncode, says in done.stderr) == (5, True)
+    assert done.returncode == 5
+    assert (says in done.stderr) is True
 
 
 def test_ray_is_not_installed(predict, monkeypatch):

@@ -80,15 +80,19 @@ def test_a_figure_of_several_turns():
     for turn in ((10, 9, 11), (30, 29, 31), (20, 19, 21)):
         figure = Figure.add(figure, *turn)
     assert figure.estimate == 20
-    assert (figure.low, figure.high) == (12.5, 27.5)  # the middle half of the turns
+    assert figure.low == 12.5  # the middle half of the turns
+    assert figure.high == 27.5
     assert figure.turns == ((10, 9, 11), (30, 29, 31), (20, 19, 21))
     quiet = Figure.add(Figure.add(None, 10, 8, 12), 10, 8, 12)
-    assert (quiet.low, quiet.high) == (8, 12)
+    assert quiet.low == 8
+    assert quiet.high == 12
 
 
 def test_a_figure_without_an_interval():
     figure = Figure.add(None, 5)
-    assert (figure.low, figure.estimate, figure.high) == (5, 5, 5)
+    assert figure.low == 5
+    assert figure.estimate == 5
+    assert figure.high == 5
 
 
 def test_a_table_has_what_ran_and_the_reasons_of_the_others():

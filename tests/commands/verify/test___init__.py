@@ -18,9 +18,11 @@ PAGE = Path(__file__).parents[3] / "docs/verify.md"
 
 def test_own_selection_against_the_graphs(verify, make_model, pictures):
     done = verify(make_model(tail="ultralytics"), "--images", pictures, "--conf", 0.6)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr == ""
     report = report_of(done)
-    assert (report["agree"], report["right"]["selection"]) == (True, "graph")
+    assert report["agree"] is True
+    assert report["right"]["selection"] == "graph"
     assert report["detections"]["pairs"] == 3
     text = PAGE.read_text()
     assert all(f'"{name}"' in text for name in (*report, *report["detections"]))
@@ -33,7 +35,8 @@ def test_the_users_model_but_not_the_confidence(
     (tmp_path / "detcli.toml").write_text(f'model = "{model}"\nconf = 0.9999\n')
     monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
     report = report_of(verify("--images", pictures))
-    assert (report["agree"], report["detections"]["conf"]) == (True, 0.25)
+    assert report["agree"] is True
+    assert report["detections"]["conf"] == 0.25
 
 
 def test_each_model_runs_with_the_suppression_that_it_recommends(
@@ -50,11 +53,13 @@ def test_each_model_runs_with_the_suppression_that_it_recommends(
     common = ["--images", picture, "--conf", 0.6]
     certificate = tmp_path / "c.json"
     found = reports(6, strict, lax, *common, "--certificate", certificate)["detections"]
-    assert (found["left"], found["right"]) == (1, 2)
+    assert found["left"] == 1
+    assert found["right"] == 2
     certified = json.loads(certificate.read_text())
     assert [certified[side]["settings"]["nms"] for side in ("left", "right")] == [0.4, 0.9]
     asked = reports(0, strict, lax, *common, "--nms", 0.4)["detections"]
-    assert (asked["left"], asked["right"]) == (1, 1)
+    assert asked["left"] == 1
+    assert asked["right"] == 1
 
 
 def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
@@ -78,7 +83,8 @@ def test_two_models_that_differ(verify, make_model, broken, pictures, tmp_path):
     done = verify(*arguments)
     assert "--report DIR shows the pictures; --bisect names the first node" in done.stderr
     done = verify(*arguments, "--tolerance", "boxes=100%")
-    assert (done.returncode, report_of(done)["tolerance"]["boxes"]) == (0, 1)
+    assert done.returncode == 0
+    assert report_of(done)["tolerance"]["boxes"] == 1
 
 
 def test_an_overflow_that_the_outputs_do_not_show(reports, verify, make_model, pictures, tmp_path):
@@ -98,7 +104,8 @@ def test_random_pictures(reports, make_model, broken):
     assert report["no_detections"].startswith("random pictures")
     assert report["bisect"]["node"]["name"] == "low"
     report = reports(0, make_model(), make_model("b.onnx"), "--random", 0, "--tensors")
-    assert (report["compared"], report["agree"]) == (1, True)
+    assert report["compared"] == 1
+    assert report["agree"] is True
     assert {tensor["source"] for tensor in report["tensors"]} == {"random:0"}
 
 
@@ -157,7 +164,8 @@ def test_a_truncated_picture(verify, make_model, pictures):
     done = verify(make_model(), make_model("b.onnx"), "--images", pictures)
     assert done.returncode == 3
     report = report_of(done)
-    assert (report["agree"], report["compared"]) == (True, 2)
+    assert report["agree"] is True
+    assert report["compared"] == 2
     assert report["failed"][0]["source"].endswith("torn.jpg")
     assert "torn.jpg" in done.stderr
 

@@ -30,13 +30,15 @@ def test_sides_that_agree(compare, make_model):
     assert all(row[2:6] == row[8:12] for one in entries[:2] for row in one["found"])
     assert "error" in entries[2]
     verdict, left, right = run["summary"]
-    assert (verdict, run["agree"]) == ("the two sides agree", True)
+    assert verdict == "the two sides agree"
+    assert run["agree"] is True
     assert left.startswith("left: colours.onnx on cpu, float32, selection by detcli")
     assert right.startswith("right: same.onnx on cpu")
     assert run["sides"] == ["colours.onnx", "same.onnx"]
     assert run["state"] == "complete"
     facts = dict(run["facts"])
-    assert (facts["left model"], facts["right model"]) == ("colours.onnx", "same.onnx")
+    assert facts["left model"] == "colours.onnx"
+    assert facts["right model"] == "same.onnx"
     assert len(facts["left sha256"]) == 64
 
 
@@ -47,7 +49,9 @@ def test_sides_that_differ(compare, broken, tmp_path):
     assert run["summary"][0].startswith("differs: 100.00% of 6 boxes disagree")
     assert run["agree"] is False
     ((title, columns, rows, places),) = run["tables"]
-    assert (title, columns[0], columns[-1]) == ("Worst pictures", "picture", "extra")
+    assert title == "Worst pictures"
+    assert columns[0] == "picture"
+    assert columns[-1] == "extra"
     assert sorted(places) == [[0], [1]]
     assert rows[0][0] == entries[places[0][0]]["source"].split("/")[-1]
     assert len(pages.pictures(tmp_path / "page")) == 2

@@ -41,12 +41,16 @@ def test_the_figures(left, right, agrees, figures):
     assert report.agrees == agrees
     found = report.max_absolute, report.max_relative, report.max_scaled, report.cosine
     assert figures is None or found == pytest.approx(figures)
-    assert (report.left.shape, report.right.shape) == (np.shape(left), np.shape(right))
+    assert report.left.shape == np.shape(left)
+    assert report.right.shape == np.shape(right)
 
 
 def test_the_sides():
     side = compare([nan, inf, -inf, 3, 0], [1, 1, 1, 1, 1]).left
-    assert (side.nan, side.infinite, side.least, side.greatest) == (1, 2, 0, 3)
+    assert side.nan == 1
+    assert side.infinite == 2
+    assert side.least == 0
+    assert side.greatest == 3
 
 
 def test_squares_of_large_numbers_would_overflow():
@@ -56,7 +60,8 @@ def test_squares_of_large_numbers_would_overflow():
 @pytest.mark.parametrize("dtype", [np.int64, np.bool_, np.uint8, np.float16])
 def test_other_types(dtype):
     report = compare([1, 0], [0, 0], dtype)
-    assert (report.max_absolute, report.left.dtype) == (1, np.dtype(dtype).name)
+    assert report.max_absolute == 1
+    assert report.left.dtype == np.dtype(dtype).name
 
 
 def test_worse_is_disagreement_then_the_larger_difference():
@@ -78,7 +83,8 @@ def compared(*paths, whole=False, limit=0.001):
 def test_any_tensor_of_a_network(make_model, dtype):
     network = probe(make_model(dtype=dtype, batch=3))
     found = network.fetch(RED, ["cells", "head", "cells"])
-    assert (found["head"].dtype, found["head"].shape) == (dtype, (3, 7, 64))
+    assert found["head"].dtype == dtype
+    assert found["head"].shape == (3, 7, 64)
     np.testing.assert_array_equal(found["cells"][0, :, 1, 1], [1, 0, 0])
     assert list(network.fetch(RED, ["scores"])) == ["scores"]
     assert network.half == (dtype is np.float16)
@@ -98,7 +104,8 @@ def test_heads(make_model, tail, parts):
     outputs.add(RED, "red")
     assert [report.name for report in outputs.reports] == parts
     scores = outputs.reports[0]
-    assert (scores.max_absolute, scores.agrees) == (0, True)
+    assert scores.max_absolute == 0
+    assert scores.agrees is True
     assert scores.left.shape == scores.right.shape == (1, 3, 64)
 
 
@@ -113,8 +120,12 @@ def test_the_worst_picture_is_kept(make_model, tmp_path):
     for image, name in ((GREY, "grey"), (RED, "red"), (GREY, "grey 2")):
         outputs.add(image, name)
     scores, boxes = outputs.reports
-    assert (scores.max_absolute, scores.source, scores.agrees) == (0.5, "red", False)
-    assert (boxes.max_absolute, boxes.source, boxes.agrees) == (0, "grey", True)
+    assert scores.max_absolute == 0.5
+    assert scores.source == "red"
+    assert scores.agrees is False
+    assert boxes.max_absolute == 0
+    assert boxes.source == "grey"
+    assert boxes.agrees is True
     assert outputs.worst == (scores, RED, ("head", "head"))
 
 

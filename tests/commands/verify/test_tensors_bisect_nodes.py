@@ -94,7 +94,8 @@ def test_weights_that_differ_by_less_than_the_tolerance_of_tensors(bisected):
 def test_an_output_that_is_a_constant(bisected):
     graph, outputs = "<float c = {%s}> { y = Relu (images) }", f"{PICTURE} y, float c"
     found = bisected(parsed(graph % 1.0, outputs), parsed(graph % 2.0, outputs), size=(8, 8))
-    assert (found.node, found.finding) == (None, "c is a constant")
+    assert found.node is None
+    assert found.finding == "c is a constant"
     assert not found.output.agrees
 
 
@@ -110,7 +111,8 @@ def test_scores_that_differ_where_nothing_before_the_head_is_common(bisected):
     right.graph.initializer.append(numpy_helper.from_array(np.float32(0.98), "fade"))
     right.graph.node.insert(1, helper.make_node("Mul", ["bcells", "fade"], ["faded"]))
     found = bisected(left, right)
-    assert (found.output.name, found.output.agrees) == ("scores", False)
+    assert found.output.name == "scores"
+    assert found.output.agrees is False
     assert found.node is not None
 
 
@@ -123,7 +125,8 @@ def test_infinities_that_both_have_are_no_overflow(bisected):
     }"""
     model = parsed(graph, f"{HALVES} y", HALVES)
     found = bisected(model, model, size=(8, 8))
-    assert (found.node, found.finding) == (None, "the outputs agree")
+    assert found.node is None
+    assert found.finding == "the outputs agree"
 
 
 @pytest.mark.parametrize(
@@ -138,4 +141,5 @@ def test_an_overflow(largest, says):
     output = compare_tensors("y", np.array([largest, 1.0]), np.array([np.inf, 1.0]), 0.01, "a")
     nodes = index.graph.node
     ((node, finding),) = Graphs(index, index, "a.onnx", "b.onnx").explain(nodes, nodes, output)
-    assert (node.name, finding) == ("relu", f"1 infinities and 0 NaN {says}")
+    assert node.name == "relu"
+    assert finding == f"1 infinities and 0 NaN {says}"

@@ -73,7 +73,8 @@ def assert_equal(found, wanted):
 def check(name, model, size, wanted, image=None):
     export = EXPORTS[name]
     found, contract = read(model, image=image_of(size) if image is None else image)
-    assert (contract.family, contract.one_class) == (export.family, export.one_class)
+    assert contract.family == export.family
+    assert contract.one_class == export.one_class
     assert_equal(found, wanted)
     return contract
 
@@ -154,7 +155,8 @@ def test_a_file_of_any_size_is_read_as_one_of_that_size(name, batch):
     graph = Graph(size=("height", "width"), batch=batch)
     free = graph.model([*export.build(graph, export.classes[0]).values()])
     contract = check(name, free, SIZE, wanted_of(name, SIZE, outputs))
-    assert (contract.input_size, contract.anchor_count) == (None, None)
+    assert contract.input_size is None
+    assert contract.anchor_count is None
 
 
 @pytest.mark.parametrize("name", EXPORTS)
@@ -195,7 +197,8 @@ def test_the_hint_says_how_to_name_the_family(family, tmp_path):
     onnx.save(made("YOLOv8, raw, boxes apart", 4, SIZE)[0], tmp_path / "FILE")
     predict = ["predict", BUILT_IN, "--device", "cpu", "--format", "jsonl", "--conf", "0.01", "-m"]
     asked = forked.run([*predict, "FILE"], cwd=tmp_path)
-    assert (asked.returncode, asked.stdout) == (4, "")
+    assert asked.returncode == 4
+    assert asked.stdout == ""
     _, _, command = asked.stderr.partition("hint: say which: detcli ")
     done = forked.run(shlex.split(command.replace("NAME", family)), cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -95,7 +95,8 @@ def test_products_behind_boxes_say_whether_they_are_pixels(steps, fractions):
     for operator, factor in steps:
         boxes = graph(operator, boxes, np.float32(factor))
     found = boxes_of(read(graph, boxes), boxes)
-    assert (found.how, found.box_format) == (BoxDecode.SIGMOID, BoxFormat.CXCYWH)
+    assert found.how == BoxDecode.SIGMOID
+    assert found.box_format == BoxFormat.CXCYWH
     assert found.fractions is fractions
 
 

@@ -92,7 +92,8 @@ def test_boxes_of_rows_that_masks_or_keypoints_follow_in(extra, task, known):
             read(model, boxes_only=True)
         return
     found, contract = read(model, boxes_only=True)
-    assert (contract.layout, contract.class_count) == (Layout.ROWS, CLASSES)
+    assert contract.layout == Layout.ROWS
+    assert contract.class_count == CLASSES
     assert contract.warnings == ("its masks or keypoints are left out",)
     rows = outputs_of(model, list(outputs))["rows"]
     assert_same(found, (rows[:, :4], rows[:, 4], rows[:, 5]))

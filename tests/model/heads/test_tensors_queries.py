@@ -41,7 +41,8 @@ def test_detrs_whose_boxes_are_refined_as_rt_detrs_get_mean_and_deviation(name):
 @pytest.mark.parametrize("name", ["RT-DETR", "RT-DETR joined", "RT-DETR deployed", "Paddle"])
 def test_rt_detr_gets_none(name):
     rule, unsettled = preprocessing_of(name)
-    assert (rule.resize, rule.mean) == (Resize.STRETCH, (0, 0, 0))
+    assert rule.resize == Resize.STRETCH
+    assert rule.mean == (0, 0, 0)
     assert not unsettled
 
 

@@ -58,7 +58,9 @@ def test_what_was_chosen_for_one_was_chosen_for_the_other(chooses, is_head):
     head = pair(index)
     assert (head is not None) == is_head
     if head is not None:
-        assert (head.boxes[0].tensor, head.scores[0].tensor, head.class_count) == (boxes, scores, 3)
+        assert head.boxes[0].tensor == boxes
+        assert head.scores[0].tensor == scores
+        assert head.class_count == 3
 
 
 def test_what_is_made_of_scores_are_no_boxes():

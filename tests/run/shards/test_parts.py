@@ -75,7 +75,9 @@ def test_the_last_record_says_what_the_part_is(tmp_path):
     *others, last = map(json.loads, (tmp_path / NAMES["jsonl"]).read_text().splitlines())
     assert not any("part" in one for one in others)
     part = last["part"]
-    assert (part["shard"], part["run"], part["records"]) == (7, "0123456789abcdef", 3)
+    assert part["shard"] == 7
+    assert part["run"] == "0123456789abcdef"
+    assert part["records"] == 3
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)

@@ -29,7 +29,9 @@ def children_of(process):
 def test_the_parts_are_what_one_run_prints(make_pictures, one_run, tmp_path, on):
     command, expected = one_run(make_pictures(50))
     done = forked.run([*command, "-o", f"{tmp_path / 'boxes'}/", "--on", on, "--shard-size", 7])
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert done.stderr == ""
     assert parts_in(tmp_path / "boxes") == 8
     assert merged(tmp_path / "boxes") == expected
 
