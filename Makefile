@@ -36,13 +36,22 @@ define load_opencv
 	$(1)/python -c 'import cv2; cv2.imdecode'; }
 endef
 
-setup: .venv/installed ## Create .venv and install detcli with its development tools
+# CI skips no test for want of a library, so it has the extra `dev-all`.
+DEVELOPMENT := .venv/installed$(if $(CI),-all)
+
+setup: $(DEVELOPMENT) ## Create .venv and install detcli with its development tools; with CI=1 what CI has
 	$(call load_opencv,$(BIN))
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	touch $@
+
+# It has all that `dev` has, so that both are there.
+.venv/installed-all: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev-all]"
+	touch .venv/installed $@
 
 .venv/installed-user: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -110,7 +119,7 @@ else
 GPU_PYTHON := $(BIN)/python
 endif
 
-.venv/installed-cuda: .venv/installed | setup
+.venv/installed-cuda: $(DEVELOPMENT) | setup
 	@$(BIN)/python -c 'from detcli.backend.nvidia import count_gpus as c; c() or exit("there is no NVIDIA GPU")'
 	extra=$$($(BIN)/python -c 'from detcli.backend.nvidia import ask_driver, fitting_extra as f; e = f(ask_driver()); print(e.name if e else exit("no extra of detcli is for this GPU and its driver"))') && \
 		$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[$$extra]"
@@ -120,7 +129,7 @@ gpu-check: ## Check and time the kernels on a GPU: make gpu-check [MODEL=...] [O
 	PYTHONPATH="$(CURDIR):$(CURDIR)/tests$${PYTHONPATH:+:$$PYTHONPATH}" $(GPU_PYTHON) -m benchmarks.gpu --out '$(OUT)' \
 		--model '$(MODEL)' --model-fp16 '$(MODEL_FP16)' --images $(IMAGES) $(GPU_CHECK)
 
-.venv/installed-train: .venv/installed | setup
+.venv/installed-train: $(DEVELOPMENT) | setup
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[train]"
 	touch $@
 
@@ -138,11 +147,11 @@ model: .venv/installed-train $(PHOTOGRAPHS) ## Train the bundled model anew: mak
 test-lowest: ## Run the tests with the lowest versions that pyproject.toml admits
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/pip install --quiet uv
-	.venv-lowest/bin/uv pip install --python .venv-lowest/bin/python --resolution lowest-direct --editable ".[dev]"
+	.venv-lowest/bin/uv pip install --python .venv-lowest/bin/python --resolution lowest-direct --editable ".[dev-all]"
 	$(call load_opencv,.venv-lowest/bin)
 	.venv-lowest/bin/pytest -n auto --dist worksteal
 
-release: setup ## Build what the package index gets: make release REPOSITORY=https://HOST/OWNER/detcli
+release: .venv/installed-all ## Build what the package index gets: make release REPOSITORY=https://HOST/OWNER/detcli
 	@case '$(REPOSITORY)' in https://?*/?*) ;; *) echo 'Say where the sources are: REPOSITORY=https://HOST/OWNER/detcli' >&2; exit 1 ;; esac
 	rm -rf dist
 	DETCLI_REPOSITORY='$(REPOSITORY)' $(BIN)/python -m build --no-isolation

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 DOCS = Path(__file__).parent
@@ -28,14 +29,16 @@ def examples() -> Iterator[str]:
         yield from ONE_LINER.findall(text)
 
 
-def pyright_can_run() -> bool:
-    """Whether pyright has its program, which it fetches when it is first used."""
+def why_pyright_cannot_run() -> str:
+    """What pyright lacks; empty where it can run."""
+    if find_spec("pyright") is None:
+        return "pyright is not installed, which the extra `dev-all` has"
     command = [sys.executable, "-m", "pyright", "--version"]
     try:
         subprocess.run(command, check=True, capture_output=True, timeout=120)
     except subprocess.SubprocessError:
-        return False
-    return True
+        return "pyright cannot fetch its program, as it does when it is first used"
+    return ""
 
 
 def main() -> int:
@@ -52,8 +55,9 @@ def main() -> int:
             shutil.copy(script, folder)
         mypy = [sys.executable, "-m", "mypy", *map(str, folder.glob("*.py"))]
         code = subprocess.run(mypy, check=False, cwd=ROOT).returncode  # for its settings
-        if not pyright_can_run():
-            print("pyright cannot fetch its program: the examples were checked by mypy alone")
+        lacking = why_pyright_cannot_run()
+        if lacking:
+            print(f"{lacking}: the examples were checked by mypy alone")
             return code
         pyright = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, name]
         return subprocess.run(pyright, check=False, cwd=folder).returncode or code

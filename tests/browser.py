@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import optional
 import pytest
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -25,7 +26,7 @@ def require():
         if os.environ.get(REQUIRED):
             pytest.fail(text)
         pytest.skip(text)
-    pytest.importorskip("selenium")
+    optional.require("selenium")
 
 
 @contextlib.contextmanager

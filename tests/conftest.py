@@ -17,6 +17,7 @@ import forked
 import hub_server
 import hypothesis
 import numpy as np
+import optional
 import patient_threads  # noqa: F401
 import pytest
 import thinning
@@ -194,10 +195,11 @@ def order_of_each_launch(request: pytest.FixtureRequest) -> Callable[[], bool]:
 
 
 @pytest.fixture(scope="session")
-def _driver_on_the_cpu(shim: "Shim", pytestconfig: pytest.Config) -> "FakeDriver":
-    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+def _driver_on_the_cpu(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> "FakeDriver":
+    optional.require("cuda.core")
     from backend.cuda.libcuda import FakeDriver
 
+    shim = request.getfixturevalue("shim")  # not before: it takes a compiler half a minute
     return FakeDriver(shim, pytestconfig.cache.mkdir("shim"))
 
 
@@ -218,6 +220,8 @@ def driver(
 
 @pytest.fixture(scope="session")
 def _s3() -> "Iterator[s3_server.S3]":
+    for module in ("moto", "flask", "flask_cors", "botocore", "obstore"):
+        optional.require(module)
     import s3_server
 
     server = s3_server.S3()

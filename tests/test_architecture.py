@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import optional
 import pytest
 import structure
 from structure import PACKAGE, cycles, import_graph, imports, nodes, room_graph
@@ -235,6 +236,30 @@ def test_the_docstring_of_a_large_folder_lists_what_is_in_it(path):
     assert {*re.findall(r"\b\w+(?:\.py\b|/(?!\w))", text)} == modules | folders
 
 
+TESTS = Path(__file__).parent
+ASKED_FOR_BEFORE = TESTS / "s3_server.py"  # what it imports, by the fixture that imports it
+
+
+def imported_at_the_top(path):
+    """The libraries that importing a file imports."""
+    libraries = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            libraries |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            libraries.add(node.module.partition(".")[0])
+    return libraries
+
+
+def test_no_test_file_imports_a_library_of_dev_all_unasked():
+    """At home, where the extra `dev` is installed, collection would end with an error."""
+    unasked = {}
+    for path in TESTS.rglob("*.py"):
+        if "benchmarks" not in path.parts and path != ASKED_FOR_BEFORE:
+            unasked[path.name] = imported_at_the_top(path) & optional.PACKAGES.keys()
+    assert [name for name, libraries in unasked.items() if libraries] == []
+
+
 def test_tests_mirror_the_package():
     """Each test file tests the module that its name begins with, or one of these wider things."""
     wider = {
@@ -261,12 +286,12 @@ def test_tests_mirror_the_package():
         "test_shared_cases",
         "test_shipped",
         "test_warm",
+        "test_workflows",
     }
     modules = tuple(str(path.relative_to(PACKAGE).with_suffix("")) for path in FILES) + tuple(
         str(path.relative_to(PACKAGE.parent).with_suffix("")) for path in MODEL_FILES
     )
-    tests = Path(__file__).parent
-    for path in tests.rglob("test_*.py"):
+    for path in TESTS.rglob("test_*.py"):
         if path.stem not in wider and not path.stem.startswith("test_command"):
-            tested = path.relative_to(tests).with_name(path.stem.removeprefix("test_"))
+            tested = path.relative_to(TESTS).with_name(path.stem.removeprefix("test_"))
             assert str(tested).startswith(modules)

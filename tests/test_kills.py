@@ -12,6 +12,7 @@ from pathlib import Path
 import cv2
 import kills
 import numpy as np
+import optional
 import pages
 import pytest
 
@@ -189,7 +190,7 @@ def test_the_cache_of_prepared_models(scenario, folder, make_model):
 
 @both_ways
 def test_the_cache_of_compiled_networks(scenario, folder, kill_every):
-    pytest.importorskip("openvino", reason="OpenVINO is not installed", exc_type=ImportError)
+    optional.require("openvino")
     cold = scenario("-q", "-o", "r.jsonl", "--device", "openvino", DETCLI_CACHE_DIR="cache")
     outcome = kills.examine(cold, folder, kill_every)
     check(outcome)

@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -37,13 +38,15 @@ def make(tmp_path):
         (folder / name).chmod(0o755)
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / "opencv").write_text("opencv-python==5.0.0.93\n")
-    environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+    inherited = {
+        name: value for name, value in os.environ.items() if "MAKE" not in name and name != "CI"
+    }
 
-    def run(target, *, code=0):
+    def run(target, *, code=0, **variables):
         (tmp_path / "asked").write_text("")
         done = subprocess.run(
             ["make", "-f", MAKEFILE, target, "PYTHON=true"],  # noqa: S607 - make is wherever it is
-            cwd=tmp_path, env=environment, check=False, text=True,
+            cwd=tmp_path, env=inherited | variables, check=False, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         assert done.returncode == code, done.stdout
@@ -119,6 +122,64 @@ def test_the_demonstration_uses_the_development_tools_environment(make):
 def test_the_development_tools_are_added_to_the_demonstration(make):
     make("demo")
     assert make("setup")[0] == ["--editable .[dev]"]
+
+
+@pytest.fixture
+def settings_change(tmp_path):
+    """Make pyproject.toml newer than whatever was installed by it."""
+
+    def touch():
+        later = time.time() + 1
+        for stamp in (tmp_path / ".venv").glob("installed*"):
+            os.utime(stamp, (later - 10, later - 10))
+        os.utime(tmp_path / "pyproject.toml", (later - 5, later - 5))
+
+    return touch
+
+
+def test_ci_has_all_libraries(make):
+    assert make("setup", CI="1")[0] == ["--editable .[dev-all]"]
+    assert make("setup", CI="true")[0] == []
+
+
+def test_what_ci_installed_is_enough_at_home(make):
+    make("setup", CI="1")
+    assert make("setup")[0] == []
+    assert make("demo")[0] == []
+
+
+def test_ci_adds_to_what_was_installed_at_home(make):
+    make("setup")
+    assert make("setup", CI="1")[0] == ["--editable .[dev-all]"]
+    assert make("setup", CI="1")[0] == []
+
+
+@pytest.mark.parametrize("variables", [{}, {"CI": ""}])
+def test_an_empty_ci_is_none(make, variables):
+    assert make("setup", **variables)[0] == ["--editable .[dev]"]
+
+
+def test_either_extra_is_installed_anew_for_other_requirements(make, settings_change):
+    make("setup", CI="1")
+    settings_change()
+    assert make("setup")[0] == ["--editable .[dev]"]
+    assert make("setup")[0] == []
+    assert make("setup", CI="1")[0] == ["--editable .[dev-all]"]
+    assert make("setup", CI="1")[0] == []
+
+
+def test_training_is_added_to_either_extra_once(make):
+    for target, variables in (("setup", {}), ("setup", {"CI": "1"})):
+        make(target, **variables)
+        assert make(".venv/installed-train", **variables)[0] == ["--editable .[train]"]
+        assert make(".venv/installed-train", **variables)[0] == []
+
+
+def test_the_lowest_versions_are_of_all_libraries():
+    command = ["make", "-n", "-f", MAKEFILE, "test-lowest"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    (install,) = [line for line in printed.splitlines() if "lowest-direct" in line]
+    assert install.endswith('--editable ".[dev-all]"')
 
 
 def test_a_release_without_a_place_for_its_sources_is_refused(make):

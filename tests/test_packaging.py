@@ -9,6 +9,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import optional
 import pytest
 from packaging.requirements import Requirement
 
@@ -72,6 +73,20 @@ def test_metadata(wheel):
     assert b"detcli = detcli.__main__:main" in wheel.read(
         f"detcli-{detcli.__version__}.dist-info/entry_points.txt"
     )
+
+
+def test_what_tests_ask_for_is_in_the_extra_for_ci_alone():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needs = {name: [] for name in ("dev", "dev-all")}
+    for name, requirements in needs.items():
+        for line in project["optional-dependencies"][name]:
+            requirements.append(Requirement(line))
+    extends = needs["dev-all"][0]
+    assert extends.name == "detcli"
+    assert extends.extras == {"dev"}
+    names = {name: {need.name for need in requirements} for name, requirements in needs.items()}
+    assert names["dev"] & names["dev-all"] == set()
+    assert names["dev-all"] >= set(optional.PACKAGES.values())
 
 
 def test_the_extras_for_cuda_12_and_13_refuse_each_other():

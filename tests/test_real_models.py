@@ -11,6 +11,7 @@ from pathlib import Path
 import cv2
 import forked
 import numpy as np
+import optional
 import pytest
 from benchmarks.tracking import CLIPS, follow, ours
 
@@ -146,7 +147,7 @@ def test_a_one_to_many_model(shared):
 
 @pytest.mark.parametrize("clip", CLIPS)
 def test_what_crosses_a_line_is_what_was_counted_by_eye(clip, shared):
-    pytest.importorskip("trackers")
+    optional.require("trackers")
     _, line, counted = CLIPS[clip]
     video, model = shared(f"data/videos/{clip}.mp4"), shared(f"models/{SINGLE[3]}.onnx")
     watched = {tracker: ours(tracker, line) for tracker in Tracker}

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import optional
 import pytest
 
 FEW = ("--device", "cpu", "--format", "jsonl")
@@ -228,7 +229,7 @@ def test_a_list_that_powershell_wrote(case, predict, make_picture):
 
 
 def test_of_two_columns_of_pictures_one_is_named(case, predict):
-    pytest.importorskip("pyarrow")
+    optional.require("pyarrow")
     case("twocol.parquet")
     _, done = predict("twocol.parquet")
     assert "mask" in done.stderr
@@ -249,7 +250,7 @@ def test_members_of_one_name_are_each_there_once(case, predict, tmp_path):
 )
 def test_what_an_archive_holds_ends_no_run(name, case, predict):
     if name.endswith(".parquet"):
-        pytest.importorskip("pyarrow")
+        optional.require("pyarrow")
     case(name)
     case("plain.png")
     records, done = predict(name, "plain.png")

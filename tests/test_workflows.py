@@ -87,6 +87,11 @@ def test_no_job_runs_without_a_limit(name):
         assert "timeout-minutes" in job or "uses" in job
 
 
+def test_no_library_is_missing_at_night():
+    (job,) = read_workflow("nightly.yml")["jobs"].values()
+    assert job["steps"][-1]["env"]["CI"] == "1"
+
+
 def test_examples_are_fresh_at_night_alone():
     (job,) = read_workflow("nightly.yml")["jobs"].values()
     assert job["steps"][-1]["env"]["FRESH_EXAMPLES"] == "1"

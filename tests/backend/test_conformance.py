@@ -9,6 +9,7 @@ import colour_model
 import numpy as np
 import onnx.parser
 import onnxruntime
+import optional
 import pytest
 from backend.cuda.doubles import open_on_host, skip_without_network_on_gpu
 from colour_model import cell_box, picture
@@ -22,7 +23,12 @@ from detcli.core.values import Shape, Tiling
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.file import PreparedModel, prepare
 
-BACKENDS = ["cpu", "openvino", "host", pytest.param("cuda:0", marks=pytest.mark.gpu)]
+BACKENDS = [
+    "cpu",
+    pytest.param("openvino", marks=optional.needs("openvino")),
+    "host",
+    pytest.param("cuda:0", marks=pytest.mark.gpu),
+]
 WANTED = SelectionOptions(confidence=0.6, max_det=300, class_ids=None, nms_iou=None)
 LOGIT_OPTIONS = [
     SelectionOptions(confidence=0.0, max_det=20, class_ids=None, nms_iou=None),

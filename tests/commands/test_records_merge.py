@@ -8,15 +8,20 @@ import shutil
 from pathlib import Path
 
 import cv2
-import duckdb
 import forked
-import pyarrow as pa
+import optional
 import pytest
 from colour_model import NAMES, build, picture
-from pyarrow import dataset, parquet
 from saved_records import of_version_1
 
-FORMATS = ["table", "jsonl", "json", "csv", "parquet"]
+FORMATS = [
+    "table",
+    "jsonl",
+    "json",
+    "csv",
+    pytest.param("parquet", marks=optional.needs("pyarrow")),
+]
+PARTS = ["jsonl", pytest.param("parquet", marks=optional.needs("pyarrow"))]
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +44,11 @@ def worked(tmp_path_factory):
         video.write(picture(("blue", 2, 2)))
     video.release()
     command = ["predict", pictures, folder / "absent.png", "-m", model, "-q", "--conf", "0.5"]
-    for name in FORMATS:
+    with_parquet = ["parquet"] if optional.is_installed("pyarrow") else []
+    for name in ["table", "jsonl", "json", "csv", *with_parquet]:
         done = forked.run([*command, "--format", name, "-o", folder / f"one.{name}"])
         assert done.returncode == 3, done.stderr
-    for name in ("jsonl", "parquet"):
+    for name in ["jsonl", *with_parquet]:
         boxes = f"{folder / name}/"
         done = forked.run([*command, "-o", boxes, "--shard-size", 2, "--format", name])
         assert done.returncode == 3, done.stderr
@@ -77,13 +83,15 @@ def merge(invoke, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("parts", ["jsonl", "parquet"])
+@pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("name", FORMATS)
 def test_merged_parts_are_what_one_run_writes(worked, merge, parts, name):
     says = ["wrote 20 records of 7 parts", "2 records with an error: 1 "]
     says += ["1 DecodeError: a damaged PNG", "1 SourceError: no such file"]
     output = merge(worked / parts, "--format", name, output=f"all.{name}", says=says)
-    if name == "parquet":  # whose row groups may be cut elsewhere
+    if name == "parquet":
+        parquet = optional.require("pyarrow.parquet")
+        # Its row groups may be cut elsewhere.
         assert parquet.read_table(output).equals(parquet.read_table(worked / "one.parquet"))
     else:
         assert output.read_bytes() == (worked / f"one.{name}").read_bytes()
@@ -91,9 +99,16 @@ def test_merged_parts_are_what_one_run_writes(worked, merge, parts, name):
 
 def test_parts_of_parquet_are_read_as_a_folder(worked):
     """Without the manifest, which lies there, too."""
+    dataset = optional.require("pyarrow.dataset")
     whole = dataset.dataset(worked / "one.parquet").to_table()
     parts = dataset.dataset(worked / "parquet").to_table()
     assert [one for one in whole.column_names if not parts[one].equals(whole[one])] == ["index"]
+
+
+def test_duckdb_reads_parts_of_parquet(worked):
+    duckdb = optional.require("duckdb")
+    parquet = optional.require("pyarrow.parquet")
+    whole = parquet.read_table(worked / "one.parquet")
     assert len(duckdb.read_parquet(f"{worked / 'parquet'}/*.parquet")) == len(whole)
 
 
@@ -126,6 +141,7 @@ def plain(source):
 
 
 def parquet_of_version_1(path, part):
+    pa, parquet = optional.require("pyarrow"), optional.require("pyarrow.parquet")
     table = parquet.read_table(path)
     run = json.loads(parquet.read_metadata(path).metadata[b"detcli.part"])["run"]
     columns = table.to_pydict()
@@ -139,7 +155,7 @@ def parquet_of_version_1(path, part):
     parquet.write_table(pa.table(columns, pa.schema(kept, metadata)), path)
 
 
-@pytest.mark.parametrize("parts", ["jsonl", "parquet"])
+@pytest.mark.parametrize("parts", PARTS)
 def test_parts_of_version_1_are_merged(worked, merge, tmp_path, parts):
     boxes = shutil.copytree(worked / parts, tmp_path / "boxes")
     for path in (worked / "jsonl").glob("part-*"):
@@ -201,7 +217,13 @@ def test_a_record_of_another_shape_is_a_fault_of_its_part(boxes, merge, name, li
 
 
 @pytest.mark.parametrize(
-    "name", ["part-00001.jsonl", "_manifest.jsonl", "manifest.jsonl", "part-00001.parquet"]
+    "name",
+    [
+        "part-00001.jsonl",
+        "_manifest.jsonl",
+        "manifest.jsonl",
+        pytest.param("part-00001.parquet", marks=optional.needs("pyarrow")),
+    ],
 )
 @pytest.mark.parametrize("place", ["boxes", "s3://bucket/boxes"])
 def test_no_part_is_overwritten(boxes, merge, place, name):

@@ -5,6 +5,7 @@ import shutil
 
 import cv2
 import numpy as np
+import optional
 import pages
 import pytest
 from colour_model import picture
@@ -195,7 +196,7 @@ def test_settings_of_strangers_are_only_text(report, tmp_path):
 
 
 def test_zones_and_lines_of_a_run_are_on_its_page(report, predict, tmp_path):
-    pytest.importorskip("trackers")
+    optional.require("trackers")
     watched = "--zone left=0,0,0.5,0,0.5,1,0,1 --track bytetrack --line gate=0.5,0,0.5,1"
     predict(f"a.png {watched} --resume r.jsonl --report page")
     report("r.jsonl -o later")

@@ -4,6 +4,7 @@ import sys
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
+import optional
 import pytest
 
 from detcli.core.detections import COCO, Detections, Symbol
@@ -105,6 +106,7 @@ def test_within_a_picture():
     assert found.xyxy[0, 0] == -5
 
 
+@optional.needs("supervision")
 def test_supervision_gets_the_same():
     found = detections().to_supervision()
     assert np.array_equal(found["class_name"], detections().class_name)
@@ -143,7 +145,11 @@ def test_arrays_are_read_only():
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 7
     boxes[0] = 7  # whoever made them still may
-    found.to_supervision().xyxy[0] = 8
+
+
+@optional.needs("supervision")
+def test_arrays_of_supervision_may_be_changed():
+    detections().to_supervision().xyxy[0] = 8
 
 
 def test_a_summary_is_what_is_printed():
@@ -183,6 +189,7 @@ def test_coco_results_have_cocos_ids():
     assert [row["category_id"] for row in kept] == [77]
 
 
+@optional.needs("pandas")
 def test_pandas_gets_typed_columns():
     frame = replace(detections(), track_id=np.array([1, -1, 2])).to_pandas()
     assert [*frame] == "class_id class_name score x1 y1 x2 y2 track_id".split()

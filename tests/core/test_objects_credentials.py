@@ -3,11 +3,14 @@
 import logging
 import sys
 
+import optional
 import pytest
 
 from detcli.core import objects as credentials
 from detcli.core.errors import DeviceError
 from detcli.core.objects import Bucket, ObjectError, ObjectMissingError
+
+pytestmark = optional.needs("obstore")
 
 SECRET = "wJalrXUtnFEMI/K7MDENG"  # noqa: S105 - of AWS's documentation
 

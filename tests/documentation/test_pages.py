@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import optional
 import pytest
 import yaml
 from documentation.shells import README, ROOT, blocks, page, section, shell, skip_without_jq, works
@@ -65,7 +66,9 @@ def test_the_tasks_of_a_cluster(workplace):
 
 def test_the_files_for_ray():
     """What `ray up` checks a file with; of KubeRay, only the command is known here."""
-    util = pytest.importorskip("ray.autoscaler._private.util")
+    optional.require("ray")
+    from ray.autoscaler._private import util
+
     _, up, kube = map(yaml.safe_load, blocks(page("scale-out"), "yaml"))
     util.validate_config(util.prepare_config(up))
     workers = kube["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]

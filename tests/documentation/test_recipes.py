@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import cv2
 import numpy as np
+import optional
 import pytest
 import yaml
 from documentation.shells import ROOT, blocks, page, run, skip_without_jq, works
@@ -45,7 +46,7 @@ def sheet_of_nine():
 
 
 def test_the_page_of_recipes_shows_what_its_commands_write(workplace):
-    pytest.importorskip("trackers")
+    optional.require("trackers")
     for folder in ("models/codes", "docs/images"):
         (workplace / folder).mkdir(parents=True)
     scripts = (f"docs/images/draw_{name}.py" for name in ("belt", "codes"))
@@ -168,6 +169,8 @@ def results(workplace):
 @pytest.mark.usefixtures("results")
 def test_other_programs_read_what_is_written():
     """DuckDB, pandas, supervision and hotcoco, in one process."""
+    for module in ("duckdb", "pandas", "supervision"):
+        optional.require(module)
     done = run([sys.executable, "-c", "print('---')\n".join(blocks(OTHER, "python"))])
     assert done.returncode == 0, done.stderr
     by_duckdb, by_pandas, _, by_hotcoco = done.stdout.split("---\n")
@@ -254,8 +257,7 @@ def test_label_studio_takes_the_tasks(results, monkeypatch):
 
 
 def test_supervision_reads_the_dataset(results):
-    import supervision
-
+    supervision = optional.require("supervision")
     found = supervision.DetectionDataset.from_yolo(
         *(str(results / name) for name in ("dataset/images", "dataset/labels", "dataset/data.yaml"))
     )

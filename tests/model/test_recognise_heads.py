@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import onnx
+import optional
 import pytest
 from graph_builder import Graph
 from head_checks import (
@@ -52,15 +53,11 @@ def test_a_head_is_read_as_its_family_reads_it(name, classes):
 
 
 def by_onnxslim(model):
-    import onnxslim
-
-    return onnxslim.slim(model)
+    return optional.require("onnxslim").slim(model)
 
 
 def by_onnxsim(model):
-    import onnxsim  # it imports sympy, which takes seconds
-
-    return onnxsim.simplify(model)[0]
+    return optional.require("onnxsim").simplify(model)[0]
 
 
 ONE_OF_EACH_FAMILY = {ending.family: name for name, ending in ENDINGS.items()}.values()

@@ -9,6 +9,7 @@ import cv2
 import json_lines
 import number_video
 import numpy as np
+import optional
 import pytest
 from colour_model import NAMES, cell_box, picture
 from PIL import Image
@@ -300,6 +301,7 @@ def test_predict_refuses_arguments_of_another_type(make_model):
         assert 'Watched(track="bytetrack")' in caught.value.hint
 
 
+@optional.needs("trackers")
 def test_zones_and_tracks_may_be_given_as_the_command_line_has_them(make_model, tmp_path):
     film = number_video.write(tmp_path / "film.mp4", 7)
     watched = Watched(zone="all=0,0,1,0,1,1,0,1", track="bytetrack")
@@ -396,7 +398,7 @@ def test_no_error_of_the_library_names_an_option():
 @pytest.mark.parametrize("tile", [None, Tiling(32)])
 def test_threads_share_a_detector(make_model, random, device, tile):
     if device == "openvino":
-        pytest.importorskip("openvino")
+        optional.require("openvino")
     images = random.integers(0, 256, (16, 64, 64, 3), np.uint8)
     settings = Settings(conf=0.5, tile=tile)
     with Detector(make_model(), device, settings, DeviceOptions(workers=2)) as detector:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import optional
 import pytest
 from sample_records import damaged, failed_frame, failure, feed, frame, picture
 from small_disk import small_disk
@@ -27,7 +28,6 @@ from detcli.sink.labels import (
     MotSink,
 )
 from detcli.sink.page import About, Page, PageSink
-from detcli.sink.parquet import ParquetSink
 from detcli.sink.protocol import Stream
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink, JsonSink, TableSink
 from detcli.sink.video import VideoSink
@@ -47,12 +47,24 @@ FOLDERS = {
     "mot": MotSink,
     "videos": VideoSink,
 }
+
+
+def parquet_in(folder):
+    from detcli.sink.parquet import ParquetSink
+
+    return ParquetSink(AtomicFile(folder / "a"))
+
+
 WHOLE = {
-    "parquet": lambda out: ParquetSink(AtomicFile(out / "a")),
+    "parquet": parquet_in,
     "dataset": lambda out: DatasetSink(out / "a", ("cat",)),
     "page": lambda out: PageSink(Page(out / "a", About("predict"))),
 }
 SINKS = {*FILES, *FOLDERS, *WHOLE}
+CASES = [
+    pytest.param(name, marks=optional.needs("pyarrow")) if name == "parquet" else name
+    for name in sorted(SINKS)
+]
 
 
 def opened(name, out):
@@ -91,7 +103,7 @@ def test_an_empty_run_is_valid(tmp_path, name):
     assert (tmp_path / "a").exists()
 
 
-@pytest.mark.parametrize("name", sorted(SINKS))
+@pytest.mark.parametrize("name", CASES)
 def test_a_failed_input_is_told_or_left_out(tmp_path, name):
     feed(opened(name, tmp_path), failure(), failed_frame(0))
     told = [path for path, data in files(tmp_path).items() if b"it is torn" in data]
@@ -102,7 +114,7 @@ def test_a_failed_input_is_told_or_left_out(tmp_path, name):
         assert files(tmp_path) == ({"a/film.txt": b""} if name == "mot" else {})
 
 
-@pytest.mark.parametrize("name", sorted(SINKS))
+@pytest.mark.parametrize("name", CASES)
 def test_a_record_stays_as_it_is_and_knows_its_files(tmp_path, name):
     record = frame(3, count=1) if name in {"mot", "videos"} else damaged(picture(), "torn")
     before, shown = record.to_json(), record.picture.pixels.copy()
@@ -141,6 +153,7 @@ def test_what_a_file_had_before_the_disk_was_full_is_readable(tmp_path, name, be
     assert READ[name]((tmp_path / "a").read_text()) == [*"01"][:before]
 
 
+@optional.needs("pyarrow")
 @pytest.mark.parametrize("group", [1, 1_000_000])
 def test_a_full_disk_leaves_no_parquet(tmp_path, monkeypatch, group):
     """Without its end it cannot be read."""

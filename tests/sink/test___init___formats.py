@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import optional
 import pytest
 from sample_records import picture
 
@@ -51,6 +52,8 @@ def test_a_pipe_may_be_called_anything(tmp_path):
 
 @pytest.mark.parametrize("chosen", Format)
 def test_each_format_has_a_sink(chosen, tmp_path):
+    if chosen is Format.PARQUET:
+        optional.require("pyarrow")
     path = tmp_path / "boxes"
     sink = open_record_sink(chosen, open_output(path), ["track_id"])
     sink.write(picture())
@@ -62,5 +65,9 @@ def test_each_format_has_a_sink(chosen, tmp_path):
 def test_parquet_needs_a_file():
     with pytest.raises(UsageError, match="--format parquet needs --output"):
         require_file(Format.PARQUET, None)
-    require_file(Format.PARQUET, Path("boxes.parquet"))
     require_file(Format.CSV, None)
+
+
+@optional.needs("pyarrow")
+def test_parquet_with_a_file_is_taken():
+    require_file(Format.PARQUET, Path("boxes.parquet"))

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import optional
 import pytest
 from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
@@ -347,7 +348,7 @@ def tracks(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Operation with tuple")  # of motmetrics with pandas 3
 def test_motmetrics_reads_what_was_written(tracks):
-    motmetrics = pytest.importorskip("motmetrics")
+    motmetrics = optional.require("motmetrics")
     records = [tracked(4, 1, -1, 2), failed_frame(5), tracked(7, 2), tracked(8)]
     (path,) = tracks(*records, picture())
     assert path.name == "film.txt"

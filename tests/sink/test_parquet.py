@@ -6,16 +6,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-import duckdb
-import pyarrow.parquet as pq
+import optional
 import pytest
 import sample_records
 from sample_records import failed_frame, failure, feed, frame
 
 from detcli.core.files import AtomicFile
 from detcli.core.record import DetectionJson, Origin, RecordJson
-from detcli.sink import parquet as module
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink
+
+pq = optional.require("pyarrow.parquet")
+
+from detcli.sink import parquet as module
 
 picture = partial(sample_records.picture, score=0.5123946, bottom=4.567)
 
@@ -55,6 +57,7 @@ def test_every_field_of_a_record_has_a_column(write):
 
 def test_one_query_reads_csv_and_parquet(write, tmp_path):
     feed(CsvSink(AtomicFile(tmp_path / "out.csv")), *RECORDS)
+    duckdb = optional.require("duckdb")
     tables = duckdb.read_parquet(str(write(*RECORDS))), duckdb.read_csv(str(tmp_path / "out.csv"))
     in_parquet, in_csv = (read.select(*COLUMNS).fetchall() for read in tables)
     assert in_parquet == in_csv
@@ -68,6 +71,7 @@ def test_one_query_reads_csv_and_parquet(write, tmp_path):
 
 
 def test_one_query_of_boxes_reads_json_lines_csv_and_parquet(write, tmp_path):
+    duckdb = optional.require("duckdb")
     odd = replace(picture(), origin=Origin("caf\udce9.jpg", input=7, meta='{"id": [1, "猫"]}'))
     records = [*RECORDS, odd]
     for sink, name in ((JsonLinesSink, "out.jsonl"), (CsvSink, "out.csv")):
@@ -88,6 +92,7 @@ def test_one_query_of_boxes_reads_json_lines_csv_and_parquet(write, tmp_path):
 
 
 def test_the_time_of_a_live_frame_is_a_time(write):
+    duckdb = optional.require("duckdb")
     came = datetime(2026, 11, 22, 8, 5, 9, 125_000, UTC)
     one = frame(count=1)
     path = write(replace(one, origin=replace(one.origin, time=came)))

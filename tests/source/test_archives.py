@@ -4,9 +4,8 @@ import io
 import json
 import tarfile
 
-import pyarrow as pa
+import optional
 import pytest
-from pyarrow import parquet
 
 from detcli.core.config import Inputs
 from detcli.source.sources import Sources
@@ -113,6 +112,7 @@ def test_names_may_have_a_range_of_numbers(archive, tmp_path):
 
 
 def test_parquet_with_the_bytes_of_pictures(tmp_path, picture):
+    pa, parquet = optional.require("pyarrow"), optional.require("pyarrow.parquet")
     rows = [{"bytes": picture, "path": "a.png"}, {"bytes": None, "path": None}]
     rows.append({"bytes": picture[:50], "path": None})
     table = pa.table({"label": [1, 2, 3], "image": rows})
@@ -137,6 +137,7 @@ def test_an_archive_on_a_server_is_read_as_a_stream(s3, archive):
 
 def hostile(tmp_path, picture):
     """Archives that ended a run, each after a sound one."""
+    pa, parquet = optional.require("pyarrow"), optional.require("pyarrow.parquet")
     with tarfile.open(tmp_path / "names.tar", "w") as tar:
         add(tar, "a.png", picture)
         member = tarfile.TarInfo("././@LongLink")
@@ -223,6 +224,8 @@ def test_cut_tar_files_of_others_end_with_an_error(shared, name):
     "name", ["longnames400.tar", "paxes.tar", "int.parquet", "list.parquet", "str.parquet"]
 )
 def test_hostile_archives_of_others_are_one_error(shared, name):
+    if name.endswith(".parquet"):
+        optional.require("pyarrow")
     *_, (source, error) = read(shared(f"cases/{name}"))
     assert source.endswith(name)
     assert "bug" not in error

@@ -4,12 +4,14 @@ import io
 import json
 import random as chances
 
-import pyarrow as pa
+import optional
 import pytest
-from pyarrow import parquet
 
 from detcli.core.errors import DecodeError
 from detcli.source.columns import read_parquet
+
+pa = optional.require("pyarrow")
+parquet = optional.require("pyarrow.parquet")
 
 IMAGES = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 LIMIT = 1000

@@ -7,6 +7,7 @@ from itertools import islice
 
 import cv2
 import numpy as np
+import optional
 import pytest
 import zxingcpp
 from sample_records import failure, feed, picture
@@ -16,7 +17,6 @@ from detcli.core.detections import Detections
 from detcli.core.files import AtomicFile
 from detcli.core.geometry import Picture
 from detcli.core.record import Record
-from detcli.sink import parquet
 from detcli.sink.draw import Style, annotate
 from detcli.sink.image import Anonymizer
 from detcli.sink.text import CsvSink
@@ -253,7 +253,10 @@ def test_hostile_text_is_harmless(tmp_path):
     assert second.endswith(",,,,,,")
 
 
+@optional.needs("pyarrow")
 def test_parquet_tells_what_was_not_read_from_what_was_not_asked(tmp_path):
+    from detcli.sink import parquet
+
     pixels = canvas(500, 900)
     boxes = [
         put(pixels, symbol("text"), 60, 100),

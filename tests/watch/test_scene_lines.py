@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,7 +59,7 @@ def test_a_new_track_comes_from_where_it_stood_first():
 @pytest.mark.parametrize("tracker", Tracker)
 def test_a_stride_loses_no_crossing(tracker):
     """Who crosses before the tracker is sure of him is counted in the frame where it is."""
-    pytest.importorskip("trackers")
+    optional.require("trackers")
     gate = (Shape.line("gate=0,0.5,1,0.5"),)
     watch = Watcher(Watched(line=gate, track=Tracking(tracker, 0.25)))
     film, crossed = Film(FILM.source, FILM.frames_per_second / 3), []
@@ -79,7 +80,7 @@ step = st.tuples(st.integers(20, 80), st.integers(0, 200).filter(lambda y: y % 1
 @settings(max_examples=60)
 @given(st.lists(step, min_size=2, max_size=20))
 def test_random_walks_cross_as_supervision_counts_them(points):
-    supervision = pytest.importorskip("supervision")
+    supervision = optional.require("supervision")
     ends = np.float32([(0, 100), (100, 100)])
     line = supervision.LineZone(
         start=supervision.Point(0, 100),
@@ -95,6 +96,7 @@ def test_random_walks_cross_as_supervision_counts_them(points):
     assert walk(*points, ends=ends) == theirs
 
 
+@optional.needs("trackers")
 def test_a_frame_without_detections_still_shows_its_lines():
     gate = (Shape.line("gate=0,0.5,1,0.5"),)
     watch = Watcher(Watched(line=gate, track=Tracking.parse("ocsort,conf=0.25")))

@@ -2,9 +2,9 @@
 
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
 
 import numpy as np
+import optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,10 +16,11 @@ from detcli.core.values import Shape, Tracker, Tracking
 from detcli.watch import Watcher, scene
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
-NEEDED = ("motmetrics", "supervision", "trackers")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}"),
+    optional.needs("motmetrics"),
+    optional.needs("supervision"),
+    optional.needs("trackers"),
 ]
 
 SIZE = (480, 640)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import optional
 import pytest
 import shapely
 from hypothesis import assume, given, settings
@@ -53,7 +54,7 @@ def test_points_in_random_polygons_are_where_shapely_has_them(points, where):
 @given(st.randoms(use_true_random=False))
 def test_random_boxes_are_in_the_zones_that_supervision_finds(random):
     """supervision looks a whole pixel up in a mask, so boxes end amid pixels, far from edges."""
-    supervision = pytest.importorskip("supervision")
+    supervision = optional.require("supervision")
     points = [(random.randrange(SIZE), random.randrange(SIZE)) for _ in range(random.randint(3, 7))]
     edge = shapely.LinearRing(points)
     assume(edge.is_simple and shapely.Polygon(points).area > 0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import onnxruntime
+import optional
 import pytest
 from backend.cuda.doubles import StreamSession, open_on_host, skip_without_network_on_gpu
 
@@ -24,7 +25,7 @@ from detcli.model.contract import Layout
 from detcli.model.file import PreparedModel, prepare
 from detcli.run.batches import BatchDetector
 
-pytest.importorskip("cuda.core", reason='cuda-core is not installed: pip install "detcli[cuda]"')
+optional.require("cuda.core")
 
 from detcli.backend.cuda.driver import Gpu
 

@@ -4,6 +4,7 @@ None is exempt. A barrier that no case of `barrier_cases` needs is either superf
 case.
 """
 
+import optional
 import pytest
 import thinning
 from backend.cuda.mutation import barriers, examine
@@ -18,7 +19,7 @@ BARRIERS = list(barriers(kernel_sources()))
 def folder(shim, pytestconfig):
     """Where the kernels' libraries are; beside it, what NVRTC compiled."""
     assert shim.kernels
-    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+    optional.require("cuda.core")
     pytestconfig.cache.mkdir("cubins")
     return pytestconfig.cache.mkdir("shim")
 

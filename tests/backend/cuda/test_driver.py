@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import optional
 import pytest
 
 from detcli.backend.cuda import topk
@@ -11,7 +12,7 @@ from detcli.backend.cuda.topk import DeviceArray, download, top_k, upload
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import DeviceError, InferenceError
 
-pytest.importorskip("cuda.core", reason='cuda-core is not installed: pip install "detcli[cuda]"')
+optional.require("cuda.core")
 
 from detcli.backend.cuda import driver as module
 from detcli.backend.cuda.driver import KERNELS

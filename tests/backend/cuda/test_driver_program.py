@@ -6,10 +6,11 @@ import re
 import subprocess
 from types import SimpleNamespace
 
+import optional
 import pytest
 import thinning
 
-pytest.importorskip("cuda.core", reason='cuda-core is not installed: pip install "detcli[cuda]"')
+optional.require("cuda.core")
 
 from detcli.backend.cuda import driver as program
 from detcli.backend.cuda.driver import KERNELS, compile_file, entry_points

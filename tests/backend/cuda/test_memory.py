@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
+import optional
 import pytest
 
 from detcli.backend.cuda import memory as module
 from detcli.backend.cuda.memory import SHARE, PictureMemory, Ring, is_page_locked
 
-pytest.importorskip("cuda.core", reason='cuda-core is not installed: pip install "detcli[cuda]"')
+optional.require("cuda.core")
 
 OUT_OF_MEMORY = 2
 SIZE = (40, 60)

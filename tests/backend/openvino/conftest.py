@@ -1,5 +1,5 @@
 """What the tests of the OpenVINO backend share."""
 
-import pytest
+import optional
 
-pytest.importorskip("openvino", reason="OpenVINO is not installed", exc_type=ImportError)
+optional.require("openvino")

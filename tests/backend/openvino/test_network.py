@@ -10,6 +10,7 @@ from unittest import mock
 
 import numpy as np
 import onnx.parser
+import optional
 import pytest
 
 from detcli.backend import open_backend, open_tensors
@@ -289,7 +290,7 @@ def test_a_processor_without_bfloat16(isa, detcli, make_model, make_picture):
 def test_networks_in_8_bits_of_free_size_are_refused(
     shape, precision, refused, make_model, monkeypatch
 ):
-    openvino = pytest.importorskip("openvino")
+    openvino = optional.require("openvino")
     given = SimpleNamespace(get_partial_shape=lambda: openvino.PartialShape(shape))
     compiled = SimpleNamespace(input=lambda _: given, get_property=lambda _: 1)
     monkeypatch.setattr(module, "open_network", lambda *_: (compiled, precision))

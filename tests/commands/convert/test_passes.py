@@ -8,6 +8,7 @@ import convolution_model
 import numpy as np
 import onnx
 import onnxruntime as ort
+import optional
 import pytest
 from convolution_model import CONVOLUTIONS, same_bytes, session_output
 from onnx import TensorProto, helper
@@ -187,7 +188,7 @@ def test_onnx_runtime_leaves_a_guard(tmp_path):
 @pytest.mark.filterwarnings("ignore")  # of the simplifiers' own
 @pytest.mark.parametrize("simplifier", ["onnxsim", "onnxslim"])
 def test_simplifiers_leave_a_guard(simplifier):
-    module = pytest.importorskip(simplifier)
+    module = optional.require(simplifier)
     guarded = guard_transposes(colour_model.build("transposed"))
     if simplifier == "onnxsim":
         simplified, _ = module.simplify(guarded)

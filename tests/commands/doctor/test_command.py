@@ -7,8 +7,8 @@ import os
 import re
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
 
+import optional
 import pytest
 from rich.console import Console
 
@@ -53,7 +53,7 @@ def test_a_pipe_gets_json_the_cpu_is_usable_and_nothing_is_written(detcli, cache
     assert not cache.exists()
 
 
-@pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+@optional.needs("openvino")
 def test_a_working_openvino_is_usable(detcli):
     done = detcli("doctor", "--device", "openvino")
     device = report_of(done)["devices"]["openvino:CPU"]

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import optional
 import pytest
 
 from detcli.commands.doctor import examine
@@ -99,7 +100,7 @@ def test_links_are_removed_and_never_followed(cache, tmp_path):
 
 
 def test_compiled_kernels_are_counted(cache):
-    pytest.importorskip("cuda.core")
+    optional.require("cuda.core")
     from detcli.backend.cuda.driver import KERNELS, compile_file
 
     compile_file(KERNELS / "letterbox.cu", "sm_90")

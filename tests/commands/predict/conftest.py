@@ -1,6 +1,7 @@
 """Inputs for `detcli predict`, and runs of it in shards."""
 
 import cv2
+import optional
 import pytest
 from colour_model import picture
 
@@ -9,7 +10,7 @@ from colour_model import picture
 def each_device(request, monkeypatch):
     """The test runs on each of the processor's devices, as if it were the default."""
     if request.param == "openvino":
-        pytest.importorskip("openvino", reason="OpenVINO is not installed", exc_type=ImportError)
+        optional.require("openvino")
     monkeypatch.setenv("DETCLI_DEVICE", request.param)
     return request.param
 

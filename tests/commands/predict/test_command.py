@@ -11,9 +11,9 @@ import sys
 import time
 
 import cv2
-import duckdb
 import numpy as np
 import onnx
+import optional
 import pytest
 import query_model
 import terminals
@@ -128,15 +128,21 @@ def test_a_picture_on_stdin(detcli, make_model, make_picture):
 def test_formats_and_output_files(predict, tmp_path):
     as_json = predict("a.png --conf 0.6 --format json").stdout
     assert json.loads(as_json)[0]["detections"][0]["class_name"] == "red"
-    for name in ("out.json", "out.csv", "out.jsonl", "out", "out.parquet"):
+    for name in ("out.json", "out.csv", "out.jsonl", "out"):
         assert predict(f"a.png --conf 0.6 --output {name}").stdout == ""
     assert (tmp_path / "out.json").read_text() == as_json
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
     assert [(row["class_name"], row["x1"]) for row in rows] == [("red", "16.0")]
     assert (tmp_path / "out.jsonl").read_text() == (tmp_path / "out").read_text()
-    found = duckdb.read_parquet(str(tmp_path / "out.parquet")).select("x1")
-    assert found.fetchall() == [(16,)]
     assert json.loads((tmp_path / "out.jsonl").read_text())["index"] == 0
+
+
+def test_duckdb_reads_a_parquet_file(predict, tmp_path):
+    duckdb = optional.require("duckdb")
+    optional.require("pyarrow")
+    assert predict("a.png --conf 0.6 --output out.parquet").stdout == ""
+    column = duckdb.read_parquet(str(tmp_path / "out.parquet")).select("x1")
+    assert column.fetchall() == [(16,)]
 
 
 def test_a_dash_is_standard_output(predict, tmp_path):

@@ -5,6 +5,7 @@ import os
 import shutil
 import tarfile
 
+import optional
 import pytest
 from json_lines import lines
 
@@ -231,7 +232,10 @@ def test_an_exchanged_object_is_worked_again(predict, stored, s3, tmp_path):
     assert len(records) == 3
 
 
-@pytest.mark.parametrize("name", ["big.csv", "big.json", "big", "big.parquet"])
+@pytest.mark.parametrize(
+    "name",
+    ["big.csv", "big.json", "big", pytest.param("big.parquet", marks=optional.needs("pyarrow"))],
+)
 def test_a_file_of_another_format_cannot_be_continued(predict, name, tmp_path):
     suffix = name.partition(".")[2] or "csv"
     predict(f"a.png --format {suffix} -o {name}")

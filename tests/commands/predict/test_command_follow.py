@@ -7,6 +7,7 @@ import subprocess
 import time
 
 import cv2
+import optional
 import pytest
 from colour_model import picture
 from json_lines import lines
@@ -102,7 +103,7 @@ def test_objects_are_found_as_they_appear(follow, s3):
         ("a.png", "a.png is not one"),
         ("none", "none is not one"),
         ("camera:0", "camera:0 is not one"),
-        ("s3://photos/a.png", "a.png is not one"),
+        pytest.param("s3://photos/a.png", "a.png is not one", marks=optional.needs("obstore")),
         ("pics --save pics", "what is written to pics for new inputs"),
         ("pics -o boxes/", "--follow does not go with a run in shards"),
     ],

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import optional
 import pytest
 
 from detcli.core.detections import CORNERS
@@ -76,17 +77,24 @@ def test_symbols_are_read_only_there(cut):
         np.testing.assert_allclose(one["corners"], other["corners"], atol=0.11)
 
 
-def test_zones_tracks_and_shards_know_of_the_region(predict, make_video, in_shards):
+IN_A_REGION = "clip.mp4 --conf 0.6 --region 0,0,0.25,1 --zone left=0,0,0.5,0,0.5,1,0,1 --batch 3"
+
+
+def test_shards_know_of_the_region(predict, make_video, in_shards):
     make_video(frames=8, red_from=0)
-    options = "clip.mp4 --conf 0.6 --region 0,0,0.25,1 --zone left=0,0,0.5,0,0.5,1,0,1 --batch 3"
-    whole, merged = in_shards(options)
+    whole, merged = in_shards(IN_A_REGION)
     assert merged == whole
-    records = predict(f"{options} --track bytetrack").records
+    predict(f"{IN_A_REGION} -o parts/ --region 0,0,0.5,1", code=2, says="region")
+
+
+@optional.needs("trackers")
+def test_zones_and_tracks_know_of_the_region(predict, make_video):
+    make_video(frames=8, red_from=0)
+    records = predict(f"{IN_A_REGION} --track bytetrack").records
     found = [one for record in records for one in record["detections"]]
     assert len(found) == 8 * 8
     assert all(one["x2"] <= 16.5 and one["zones"] == ["left"] for one in found)
     assert {one.get("track_id") for one in found} >= {*range(1, 9)}
-    predict(f"{options} -o parts/ --region 0,0,0.5,1", code=2, says="region")
 
 
 def test_a_smaller_picture_is_an_error_and_the_others_go_on(predict, make_picture):

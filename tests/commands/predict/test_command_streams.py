@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import duckdb
+import optional
 import pytest
 from colour_model import NAMES
 from json_lines import lines
@@ -64,6 +64,7 @@ def test_a_list_of_files(detcli, make_model, make_pictures):
     assert len(lines(finished.stdout.decode())) == 5
 
 
+@optional.needs("pyarrow")
 def test_a_list_that_is_run_again_replaces_its_results(predict, make_pictures, tmp_path):
     (tmp_path / "list").write_text("".join(f"{path}\n" for path in make_pictures(2).iterdir()))
     written = "--save out --save-crops crops --report page -o boxes.parquet"
@@ -199,7 +200,9 @@ def test_with_names_that_end_with_nul_no_line_is_json(predict, tmp_path):
     assert record["source"] == name
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    "suffix", ["jsonl", pytest.param("parquet", marks=optional.needs("pyarrow"))]
+)
 def test_parts_of_a_run_in_shards_have_what_a_list_says(in_shards, make_video, tmp_path, suffix):
     """Also where a video comes twice, each time with something else."""
     make_video(frames=2)
@@ -224,6 +227,8 @@ def test_a_run_in_shards_takes_no_pictures_out_of_a_list(predict, tmp_path):
 @pytest.mark.usefixtures("shards_here")
 def test_names_that_are_not_utf_8_are_known_by_their_bytes(predict, invoke, tmp_path):
     """By --resume, merge and report; two names that look alike are two."""
+    duckdb = optional.require("duckdb")
+    optional.require("pyarrow")
     names = [b"caf\xe9.png", rb"caf\xe9.png"]
     (tmp_path / "pics").mkdir()
     for name in names:

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import optional
 import pytest
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("trackers") is None, reason="trackers is not installed"
-    ),
+    optional.needs("trackers"),
 ]
 
 ROOT = Path(__file__).parents[3]
@@ -104,7 +103,8 @@ def test_a_run_in_shards_numbers_each_video_as_one_run_does(in_shards, common, v
 
 
 def test_rows_have_the_class_of_the_track(predict, common, tmp_path):
-    pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    pandas = optional.require("pandas")
+    optional.require("pyarrow")
     for name, read in (("a.csv", pandas.read_csv), ("a.parquet", pandas.read_parquet)):
         predict(f"{common} --vid-stride 5 -o {name}")
         rows = read(tmp_path / name)

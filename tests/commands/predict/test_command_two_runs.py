@@ -10,10 +10,10 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import optional
 import pytest
 from colour_model import picture
 from json_lines import lines
-from pyarrow import parquet
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +51,8 @@ def sources_in(path):
     if path.suffix == ".csv":
         return {line.split(",")[0] for line in path.read_text().splitlines()[1:]}
     if path.suffix == ".parquet":
+        from pyarrow import parquet
+
         return set(parquet.read_table(path)["source"].to_pylist())
     if path.suffix == ".json":
         return {record["source"] for record in json.loads(path.read_text())}
@@ -63,7 +65,9 @@ ALL = {f"{colour}/{number:02}.png" for colour in ("red", "blue") for number in r
 # One --output
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".json", ".parquet"])
+@pytest.mark.parametrize(
+    "suffix", [".jsonl", ".csv", ".json", pytest.param(".parquet", marks=optional.needs("pyarrow"))]
+)
 def test_rows_of_the_run_that_ends_later_are_beside_the_file(two_folders, suffix):
     codes, messages = both(two_folders, "-o", f"all{suffix}")
     assert sorted(codes) == [0, 1]

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import optional
 import pytest
 from sample_records import Film, failure, frame, picture
 
@@ -64,7 +65,7 @@ def test_stages_are_summed_where_more_is_asked_for(detcli, make_model, make_pict
 def test_the_device_that_ran_is_named(predict, make_picture, device):
     """The one that `auto` has chosen, as in the records."""
     if device == "openvino":
-        pytest.importorskip("openvino", reason="OpenVINO is not installed", exc_type=ImportError)
+        optional.require("openvino")
     make_picture("b.png", ("red", 2, 3))
     done = predict(f"a.png b.png --device {device}")
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("detcli: 2 pict"))

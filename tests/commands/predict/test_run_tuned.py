@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import optional
 import pytest
 
 from detcli.run.machine import machine_name
@@ -93,7 +94,7 @@ def test_a_model_in_8_bits_stands_for_its_own(tuned, make_model):
 @pytest.mark.parametrize("name", ["model", "half"])
 def test_a_run_that_began_without_it_is_told_what_it_changes(tuned, make_model, name):
     if name == "half":
-        pytest.importorskip("openvino")
+        optional.require("openvino")
     kept = make_model("kept.onnx", tail="transposed")
     ways = {
         "model": f'device = "cpu", model = "{kept}"',

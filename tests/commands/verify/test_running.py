@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import onnx
+import optional
 import pytest
 import verify_requests
 from colour_model import picture
@@ -219,6 +220,7 @@ def test_other_class_names(make_model):
         plan_of(make_model(), other)
 
 
+@optional.needs("openvino")
 def test_auto_is_where_the_model_loads_as_in_predict(monkeypatch, plan):
     monkeypatch.setattr(nvidia, "count_gpus", lambda: 0)
     for openvino, device in ((True, "openvino:CPU"), (False, "cpu")):

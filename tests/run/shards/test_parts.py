@@ -3,6 +3,7 @@
 import json
 import random as rng
 
+import optional
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from detcli.run.shards.store import LocalFolder
 
 SHARD = Shard(7, 40, ("a.jpg", "b.jpg", "c.jpg"), "0123456789abcdef")
 NAMES = {"jsonl": "part-00007.jsonl", "parquet": "part-00007.parquet"}
+EACH_NAME = [NAMES["jsonl"], pytest.param(NAMES["parquet"], marks=optional.needs("pyarrow"))]
 
 
 def record(source="a.jpg", **fields):
@@ -56,7 +58,7 @@ def published(folder, records=RECORDS, name=NAMES["jsonl"], shard=SHARD):
     return store
 
 
-@pytest.mark.parametrize("name", NAMES.values())
+@pytest.mark.parametrize("name", EACH_NAME)
 def test_records_come_back_with_their_place_in_the_run(tmp_path, name):
     for folder in ("one", "two"):
         store = published(tmp_path / folder, name=name)
@@ -110,6 +112,7 @@ def test_lost_lines_are_noticed(tmp_path):
             [*read(store, path.name, SHARD)]
 
 
+@optional.needs("pyarrow")
 def test_damaged_parquet_is_noticed(tmp_path):
     name = NAMES["parquet"]
     store = published(tmp_path, name=name)
@@ -131,12 +134,12 @@ def test_a_part_that_cannot_be_read_is_another_error(tmp_path):
         [*read(LocalFolder(tmp_path), "part-00007.jsonl", SHARD)]
 
 
-def test_many_records_go_to_the_disk(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", EACH_NAME)
+def test_many_records_go_to_the_disk(tmp_path, monkeypatch, name):
     monkeypatch.setattr("detcli.core.files.IN_MEMORY", 1000)
     records = [record(f"{number}.jpg") for number in range(100)]
-    for name in NAMES.values():
-        store = published(tmp_path, records, name)
-        assert len([*read(store, name, SHARD)]) == 100
+    store = published(tmp_path, records, name)
+    assert len([*read(store, name, SHARD)]) == 100
 
 
 def test_a_piece_is_sent_as_lines():
@@ -146,11 +149,10 @@ def test_a_piece_is_sent_as_lines():
         assert [*map(json.loads, writer.content().splitlines())] == PLACED
 
 
-def test_names_that_are_not_text_survive(tmp_path):
+@pytest.mark.parametrize("name", EACH_NAME)
+def test_names_that_are_not_text_survive(tmp_path, name):
     odd = record()
     set_source(odd, "\udcff.jpg")
     odd = {name: odd[name] for name in RecordJson.__annotations__ if name in odd}
-    for name in NAMES.values():
-        assert [*map(name_of, read(published(tmp_path, [odd], name), name, SHARD))] == [
-            "\udcff.jpg"
-        ]
+    store = published(tmp_path, [odd], name)
+    assert [name_of(piece) for piece in read(store, name, SHARD)] == ["\udcff.jpg"]

@@ -11,18 +11,17 @@ import socket
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import cv2
 import forked
+import optional
 import poison
 import psutil
 import pytest
 import thinning
 from colour_model import picture
 from json_lines import lines
-from pyarrow import parquet
 from shard_runs import errors_of, kill_and_go_on, merged
 
 from detcli import __version__
@@ -34,7 +33,7 @@ from detcli.run.shards.schedule import STARTS
 # Not imported here: that takes a second, and every worker of the suite reads this file.
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed"),
+    optional.needs("ray"),
 ]
 
 OWN = {
@@ -212,6 +211,8 @@ def test_the_pipeline_of_the_page(make_pictures, make_model, tmp_path):
     program = program.replace('"yolov10n"', repr(model)).replace("blocks=16", "blocks=2")
     environment = os.environ | OWN | {"RAY_ADDRESS": "local"}
     subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, env=environment)
+    from pyarrow import parquet
+
     rows = {row["path"]: row for row in parquet.read_table(tmp_path / "boxes").to_pylist()}
     plain = forked.run(["predict", folder, "-m", model, "-q", "--format", "jsonl"])
     for record in lines(plain.stdout):

@@ -5,6 +5,7 @@ import re
 import threading
 
 import conditional_server
+import optional
 import pytest
 
 from detcli.core.errors import OutputError, StoreError, UsageError
@@ -75,6 +76,7 @@ def test_a_malformed_address_is_refused(place):
         open_store(place)
 
 
+@optional.needs("obstore")
 @pytest.mark.parametrize("scheme", ["gs", "az"])
 def test_google_and_azure_are_asked_to_replace_nothing(scheme, monkeypatch):
     """A server that looks at the condition stands in for theirs."""
