@@ -50,3 +50,7 @@ def is_installed(module: str) -> bool:
 def needs(module: str) -> pytest.MarkDecorator:
     """Mark a test, a case or a file that is skipped without a module of `dev-all`."""
     return pytest.mark.skipif(not is_installed(module), reason=reason(module))
+
+
+PARQUET = pytest.param("parquet", marks=needs("pyarrow"))
+"""The name of the format as a case of a test."""

@@ -179,17 +179,7 @@ def server(folder):
         yield server
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        "jsonl",
-        "json",
-        "csv",
-        pytest.param("parquet", marks=optional.needs("pyarrow")),
-        "labelstudio",
-        "table",
-    ],
-)
+@pytest.mark.parametrize("form", ["jsonl", "json", "csv", optional.PARQUET, "labelstudio", "table"])
 def test_an_address_that_is_read_leaves_no_secret_in_what_is_written(detcli, folder, server, form):
     address = server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
     options = (

@@ -65,9 +65,7 @@ def test_every_reader_of_a_file_refuses_them(command, refuse, files):
         assert (files / "forged.jsonl").read_text() == text
 
 
-@pytest.mark.parametrize(
-    "suffix", ["jsonl", "csv", pytest.param("parquet", marks=optional.needs("pyarrow"))]
-)
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", optional.PARQUET])
 def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files, detcli):
     detcli(*IN_SHARDS, cwd=files)
     store = open_store(f"{files / 'boxes'}/")

@@ -14,14 +14,8 @@ import pytest
 from colour_model import NAMES, build, picture
 from saved_records import of_version_1
 
-FORMATS = [
-    "table",
-    "jsonl",
-    "json",
-    "csv",
-    pytest.param("parquet", marks=optional.needs("pyarrow")),
-]
-PARTS = ["jsonl", pytest.param("parquet", marks=optional.needs("pyarrow"))]
+FORMATS = ["table", "jsonl", "json", "csv", optional.PARQUET]
+PARTS = ["jsonl", optional.PARQUET]
 
 
 @pytest.fixture(scope="module")

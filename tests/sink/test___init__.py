@@ -61,10 +61,7 @@ WHOLE = {
     "page": lambda out: PageSink(Page(out / "a", About("predict"))),
 }
 SINKS = {*FILES, *FOLDERS, *WHOLE}
-CASES = [
-    pytest.param(name, marks=optional.needs("pyarrow")) if name == "parquet" else name
-    for name in sorted(SINKS)
-]
+CASES = [optional.PARQUET if name == "parquet" else name for name in sorted(SINKS)]
 
 
 def opened(name, out):

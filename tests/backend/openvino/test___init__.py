@@ -5,6 +5,7 @@ from unittest import mock
 import convolution_model
 import numpy as np
 import onnx
+import optional
 import pytest
 from colour_model import NAMES, cell_box, picture
 
@@ -17,6 +18,8 @@ from detcli.core.errors import DeviceError, InferenceError, ModelError
 from detcli.core.geometry import Letterbox
 from detcli.core.timing import Stage
 from detcli.model.file import prepare
+
+pytestmark = optional.needs("openvino")
 
 PLACED = [Letterbox.fit((64, 64), (64, 64))]
 WANTED = SelectionOptions(confidence=0.6, max_det=300, class_ids=None, nms_iou=None)

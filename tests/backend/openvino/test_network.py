@@ -26,6 +26,8 @@ from detcli.core.device import Device, DeviceOptions
 from detcli.core.errors import DeviceError, InferenceError, ModelError
 from detcli.model.file import prepare
 
+pytestmark = optional.needs("openvino")
+
 CPU = Device.parse("openvino")
 
 

@@ -85,9 +85,7 @@ def test_nothing_secret_is_printed(s3, detcli, make_model, tmp_path, monkeypatch
     assert "botocore" not in finished.stderr
 
 
-@pytest.mark.parametrize(
-    "suffix", ["jsonl", "json", "csv", pytest.param("parquet", marks=optional.needs("pyarrow"))]
-)
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv", optional.PARQUET])
 def test_records_are_written_to_an_object(s3, make_pictures, predict, tmp_path, suffix):
     make_pictures(5)
     s3.put("first")

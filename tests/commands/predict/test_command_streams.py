@@ -200,9 +200,7 @@ def test_with_names_that_end_with_nul_no_line_is_json(predict, tmp_path):
     assert record["source"] == name
 
 
-@pytest.mark.parametrize(
-    "suffix", ["jsonl", pytest.param("parquet", marks=optional.needs("pyarrow"))]
-)
+@pytest.mark.parametrize("suffix", ["jsonl", optional.PARQUET])
 def test_parts_of_a_run_in_shards_have_what_a_list_says(in_shards, make_video, tmp_path, suffix):
     """Also where a video comes twice, each time with something else."""
     make_video(frames=2)

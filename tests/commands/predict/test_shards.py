@@ -167,9 +167,7 @@ def test_relative_names_are_not_looked_for_in_another_folder(shards, tmp_path, i
     assert shards.part(1).exists()
 
 
-@pytest.mark.parametrize(
-    "form", ["jsonl", pytest.param("parquet", marks=optional.needs("pyarrow"))]
-)
+@pytest.mark.parametrize("form", ["jsonl", optional.PARQUET])
 def test_errors_are_said_again_until_they_are_mended(shards, predict, make_video, invoke, form):
     """Of pictures and of a video, in two turns; each merge is what one run would write then."""
     sound = [(shards.pictures / f"000{one}.png").read_bytes() for one in (4, 5, 9)]
@@ -295,9 +293,7 @@ def test_a_run_in_shards_tells_how_far_it_is(shards, invoke):
     assert ("has no _manifest.jsonl" in done.stderr) is True
 
 
-@pytest.mark.parametrize(
-    "form", ["jsonl", pytest.param("parquet", marks=optional.needs("pyarrow"))]
-)
+@pytest.mark.parametrize("form", ["jsonl", optional.PARQUET])
 def test_a_tar_file_is_one_name_of_its_shard(shards, predict, invoke, form):
     names = sorted(shards.pictures.iterdir())
     names[4].write_bytes(b"torn")

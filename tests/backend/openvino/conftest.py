@@ -1,5 +1,0 @@
-"""What the tests of the OpenVINO backend share."""
-
-import optional
-
-optional.require("openvino")
