@@ -3,6 +3,7 @@
 import json
 from importlib.util import find_spec
 
+import optional
 import pytest
 from colour_model import cell_box
 from shard_engine import open_here
@@ -99,7 +100,10 @@ def noting(add, seen):
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_row_that_says_it_changes_no_boxes_does_not(name, boxes_of):
-    assert boxes_of(*words_of(name)) == BOXES
+    words = words_of(name)
+    if "--track" in words:
+        optional.require("trackers")
+    assert boxes_of(*words) == BOXES
 
 
 def test_a_row_that_changes_boxes_is_noticed(boxes_of):
