@@ -25,6 +25,12 @@ def blocks(text, language):
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
+def titled_blocks(text, language):
+    """The blocks of a text by the paragraph before each."""
+    pattern = rf"([^\n]+(?:\n[^\n]+)*)\n\n```{language}\n(.*?)^```"
+    return dict(re.findall(pattern, text, re.MULTILINE | re.DOTALL))
+
+
 def shell(script):
     """Run a script in bash, as another program would: without a terminal."""
     return run(["bash", "-c", script])

@@ -18,13 +18,34 @@ from documentation.shells import (
     section,
     shell,
     skip_without_jq,
+    titled_blocks,
     until_ctrl_c,
     works,
 )
 
 pytestmark = pytest.mark.slow
 
-RECIPES = blocks(section(README, "Recipes"), "sh")
+RECIPES = titled_blocks(section(README, "Recipes"), "sh")
+"""The recipes, by the paragraph before each."""
+
+EXPECTATIONS = {}
+"""What shows that a recipe works, by how its paragraph begins."""
+
+
+def recipe(title):
+    """The script of the recipe whose paragraph begins so."""
+    (script,) = (script for paragraph, script in RECIPES.items() if paragraph.startswith(title))
+    return script
+
+
+def expects(title):
+    """Mark a function that checks what a recipe did, from its process and its folder."""
+
+    def mark(check):
+        EXPECTATIONS[title] = check
+        return check
+
+    return mark
 
 
 def sources(file):
@@ -36,55 +57,91 @@ def names(folder):
 
 
 TORN = ["pics/car.jpg", "pics/person.jpg", "pics/torn.jpg"]
-EXPECTED = [
-    lambda done, _: {*re.findall(r"\d+ (\w+)", done.stdout)} == {"person", "bus", "car"},
-    lambda done, _: (
-        "pics/torn.jpg: a damaged JPEG" in done.stdout  # standard error, on a terminal
-        and "pics/person.jpg" in done.stdout.splitlines()
-        and len(done.stdout.splitlines()) == 2
-    ),
-    lambda _, place: len((place / "boxes.csv").read_text().splitlines()) > 4,
-    lambda _, place: sorted(sources(place / "boxes.jsonl")) == TORN,
-    lambda _, place: sources(place / "all.jsonl") == TORN,
-    lambda done, place: (
-        [float(line) for line in done.stdout.split()] == [number / 10 for number in range(11, 21)]
-        and (place / "out/street.mp4").exists()
-    ),
-    None,  # from cron, see below
-    lambda done, place: (
-        done.stdout == ""
-        and names(place / "dataset/images") == ["street_0.jpg", "street_10.jpg", "street_20.jpg"]
-    ),
-    lambda done, _: '["person",1' in done.stdout,
-    lambda _, place: (
-        (place / "broken.txt").read_text() == "pics/torn.jpg\n"
-        and names(place / "out") == ["car.jpg", "person.jpg"]
-    ),
-    lambda _, place: names(place / "out") == ["car.jpg", "person.jpg"],
-    lambda _, place: len((place / "boxes.csv").read_text().splitlines()) > 4,
-    lambda _, place: [entry["source"] for entry in pages.entries(place / "page")] == TORN,
-    lambda done, place: (
-        names(place / "blurred") == ["person.jpg"] and "may show" not in done.stderr
-    ),
-]
 
 
-def test_there_are_fourteen_recipes():
-    assert len(RECIPES) == len(EXPECTED) == 14
+@expects("What is in a folder of pictures?")
+def shows_the_classes(done, _):
+    assert {*re.findall(r"\d+ (\w+)", done.stdout)} == {"person", "bus", "car"}
 
 
-@pytest.mark.parametrize(
-    ("recipe", "shows"),
-    [pair for pair in zip(RECIPES, EXPECTED, strict=True) if pair[1] is not None],
-)
-def test_recipe(recipe, shows, workplace):
-    skip_without_jq(recipe)
-    done = in_terminal(recipe)
+@expects("Which pictures show a person?")
+def shows_the_picture_with_a_person(done, _):
+    assert "pics/torn.jpg: a damaged JPEG" in done.stdout  # standard error, on a terminal
+    assert "pics/person.jpg" in done.stdout.splitlines()
+    assert len(done.stdout.splitlines()) == 2
+
+
+@expects("All boxes as a spreadsheet")
+@expects("Small objects in large pictures")
+def writes_rows(_, folder):
+    assert len((folder / "boxes.csv").read_text().splitlines()) > 4
+
+
+@expects("A million pictures, overnight")
+def writes_a_journal_of_all(_, folder):
+    assert sorted(sources(folder / "boxes.jsonl")) == TORN
+
+
+@expects("The same in shards")
+def merges_all(_, folder):
+    assert sources(folder / "all.jsonl") == TORN
+
+
+@expects("An annotated video, with its sound")
+def writes_a_video_and_says_when_a_bus_is_there(done, folder):
+    times_s = [float(line) for line in done.stdout.split()]
+    assert times_s == [number / 10 for number in range(11, 21)]
+    assert (folder / "out/street.mp4").exists()
+
+
+@expects("A dataset to train on")
+def writes_a_picture_each_second(done, folder):
+    assert done.stdout == ""
+    images = names(folder / "dataset/images")
+    assert images == ["street_0.jpg", "street_10.jpg", "street_20.jpg"]
+
+
+@expects("A picture from another program")
+def shows_the_best_box(done, _):
+    assert '["person",1' in done.stdout
+
+
+@expects("Annotated copies in `out`")
+def names_what_cannot_be_read(_, folder):
+    assert (folder / "broken.txt").read_text() == "pics/torn.jpg\n"
+    assert names(folder / "out") == ["car.jpg", "person.jpg"]
+
+
+@expects("Only the lower half")
+def writes_annotated_copies(_, folder):
+    assert names(folder / "out") == ["car.jpg", "person.jpg"]
+
+
+@expects("A page to look at")
+def writes_a_page_of_all(_, folder):
+    assert [entry["source"] for entry in pages.entries(folder / "page")] == TORN
+
+
+@expects("Pictures of people in which nobody")
+def writes_the_person_blurred(done, folder):
+    assert names(folder / "blurred") == ["person.jpg"]
+    assert "may show" not in done.stderr
+
+
+CRON = "From cron: was anybody in the picture?"
+
+
+def test_each_recipe_has_an_expectation():
+    assert len(RECIPES) == len(EXPECTATIONS) + 1
+    assert {recipe(title) for title in [*EXPECTATIONS, CRON]} == {*RECIPES.values()}
+
+
+@pytest.mark.parametrize("title", EXPECTATIONS)
+def test_recipe(title, workplace):
+    skip_without_jq(recipe(title))
+    done = in_terminal(recipe(title))
     assert "Traceback" not in done.stdout
-    assert shows(done, workplace), done
-
-
-CRON = RECIPES[EXPECTED.index(None)]
+    EXPECTATIONS[title](done, workplace)
 
 
 @pytest.mark.parametrize(
@@ -100,12 +157,14 @@ CRON = RECIPES[EXPECTED.index(None)]
 def test_the_recipe_for_cron(setting, says, workplace):
     assert workplace == Path.cwd()
     assert shell(f"detcli models pull yolov10n && {setting}").returncode == 0
-    assert from_cron(f"HF_HUB_OFFLINE=1; export HF_HUB_OFFLINE\n{CRON}").stdout.strip() == says
+    assert (
+        from_cron(f"HF_HUB_OFFLINE=1; export HF_HUB_OFFLINE\n{recipe(CRON)}").stdout.strip() == says
+    )
 
 
 def test_in_cron_without_a_path_detcli_fails_too(workplace):
     assert workplace == Path.cwd()
-    done = from_cron(f"PATH=/usr/bin:/bin\n{CRON}")
+    done = from_cron(f"PATH=/usr/bin:/bin\n{recipe(CRON)}")
     assert done.stdout == "detcli failed, see above\n"
     assert "not found" in done.stderr
 
