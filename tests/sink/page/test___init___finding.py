@@ -181,3 +181,49 @@ def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
     browser.press(Keys.ARROW_DOWN, Keys.END)
     assert browser.run(drawn) < 150
     assert browser.run("return document.activeElement.title") == "dog 0.47\n199.jpg"
+
+
+@pytest.fixture(scope="module")
+def certain(tmp_path_factory):
+    """A picture with a box that scores exactly 1, and another with one that scores less."""
+    records = [record("certain.jpg", box(0, 1.0)), record("likely.jpg", box(1, 0.99))]
+    return make(tmp_path_factory.mktemp("certain") / "page", records)
+
+
+@pytest.mark.parametrize(
+    ("view", "persons", "cars"),
+    [
+        ("", "1", "1"),
+        ("#score=0..1", "1", "1"),
+        ("#score=0.995..1", "1", "0"),
+        ("#score=1..1", "1", "0"),
+        ("#score=0..0.99", "0", "0"),
+        ("#score=0..0.995", "0", "1"),
+    ],
+)
+def test_a_score_of_exactly_1_is_shown_unless_a_filter_ends_below_it(
+    browser, certain, view, persons, cars
+):
+    browser.open(certain, view)
+    assert browser.texts("#classes .count") == [persons, cars]
+
+
+@pytest.mark.parametrize("view", ["timeline", "figures", "wall"])
+def test_every_view_counts_a_score_of_exactly_1(browser, certain, view):
+    browser.open(certain, f"#view={view}")
+    assert browser.texts("#classes .count") == ["1", "1"]
+
+
+def test_the_wall_shows_a_score_of_exactly_1(browser, certain):
+    browser.open(certain, "#view=wall")
+    assert "1.00 person" in browser.names()
+
+
+@pytest.mark.parametrize(
+    ("view", "place"), [("", "in"), ("#score=1..1", "in"), ("#score=0..0.9", "out")]
+)
+def test_the_last_bar_of_the_slider_holds_a_score_of_exactly_1(browser, certain, view, place):
+    browser.open(certain, view)
+    last_bar = browser.find("#score-bars rect:last-child")
+    assert float(last_bar.get_attribute("height")) > 0
+    assert last_bar.get_attribute("class") == place

@@ -41,7 +41,8 @@ function boxTest(except) {
   const sized = smallest > 0 || larger < Infinity;
   const classes = except === "class" ? null : numbersOf(state.class, page.classes);
   const kinds = except === "kind" ? null : numbersOf(state.kind, page.kinds);
-  return (box) => !(score[box] < least || (score[box] >= below && below < 1)) // NaN stays
+  // A score of 1 is below no end of the slider: its last place has no upper limit. NaN stays.
+  return (box) => !(score[box] < least || (score[box] >= below && below < 1))
     && (!classes || classes.has(classOf[box]))
     && (!kinds || kinds.has(kind[box]))
     && (!sized || (sizeOf(box) >= smallest && sizeOf(box) < larger));
@@ -175,7 +176,8 @@ function drawScoreBars() {
   const most = Math.max(1, ...bins);
   byId("score-bars").replaceChildren(...bins.map((count, bin) => {
     const height = count ? Math.max(1, (24 * count) / most) : 0;
-    const out = (bin + 1) / 50 <= state.score[0] || bin / 50 >= state.score[1];
+    const end = bin + 1 < 50 ? (bin + 1) / 50 : Infinity; // the last bar has scores of 1 too
+    const out = end <= state.score[0] || bin / 50 >= state.score[1];
     const place = { x: bin + 0.1, y: 24 - height, width: 0.8, height };
     return vector("rect", { ...place, class: out ? "out" : "in" });
   }));
