@@ -208,3 +208,31 @@ def test_the_order_is_not_the_same_in_two_runs(make):
         orders.append([schedule.next(number).shard.number for number in range(200)])
     assert orders[0] != orders[1]
     assert sorted(orders[0]) == sorted(orders[1])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_success_resets_the_count_of_names_that_kill(make, seed):
+    """Many names kill in one run, but what lies between them is worked: not the machine's fault."""
+    rng.seed(seed)
+    game = make(names=4 * FRUITLESS, size=4, workers=1)
+    game.play(lambda name: int(name) % 2 == 0)
+    failed = [record for record in game.records() if "error" in record]
+    assert len(failed) == 2 * FRUITLESS
+
+
+@pytest.mark.parametrize(("deaths", "ends"), [(15, False), (16, True)])
+def test_a_run_ends_at_the_sixteenth_name_in_a_row_that_kills(make, deaths, ends):
+    game = make(names=deaths, size=1, workers=1)
+    if ends:
+        with pytest.raises(InferenceError, match="workers keep dying"):
+            game.play(lambda _: True)
+    else:
+        game.play(lambda _: True)
+        assert len(game.completed) == deaths
+
+
+def test_a_name_is_the_cause_after_its_third_death(make):
+    game = make(names=1, size=1, workers=1)
+    deaths = iter([True] * (DEATHS - 1))
+    game.play(lambda _: next(deaths, False))
+    assert not any("error" in record for record in game.records())

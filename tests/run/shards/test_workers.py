@@ -1,11 +1,14 @@
+import itertools
+from types import SimpleNamespace
+
 import pytest
 from shard_headers import header, written
 
-from detcli.core.errors import InferenceError
+from detcli.core.errors import InferenceError, StoreError
 from detcli.run.counts import Counts
 from detcli.run.shards.schedule import STARTS, Schedule
-from detcli.run.shards.work import Done, Ready
-from detcli.run.shards.workers import Ended, More, Workers
+from detcli.run.shards.work import Done, Failed, Ready
+from detcli.run.shards.workers import PAUSES_S, Ended, More, Workers
 
 
 class Worker:
@@ -108,3 +111,109 @@ def test_a_worker_that_hangs_is_named_and_replaced(store, monkeypatch, caplog):
         assert len([*workers.run(schedule)]) == 3
     assert "a worker on here has given no sign of life for" in caplog.text
     assert schedule.deaths == 1
+
+
+@pytest.fixture
+def pauses_pass_at_once(monkeypatch):
+    """Let the clock of the pauses go a minute with each look at it."""
+    now_s = itertools.count(0, 60)
+    clock = SimpleNamespace(monotonic=lambda: float(next(now_s)))
+    monkeypatch.setattr("detcli.run.shards.workers.time", clock)
+
+
+class Unsteady:
+    """Fares as a list of outcomes says, one after the other; with `done` where it is empty."""
+
+    def __init__(self, tell, outcomes):
+        self._tell = tell
+        self._outcomes = outcomes
+        tell(Ready("here", header()["settings"], "1.0"))
+        self._ask_or_end()
+
+    def _ask_or_end(self):
+        if self._outcomes[:1] == ["lost"]:
+            self._outcomes.pop(0)
+            self._tell(Ended("SIGTERM", "here"))
+        else:
+            self._tell(More())
+
+    def send(self, task):
+        if task is None:
+            self._tell(Ended(""))
+            return
+        outcome = self._outcomes.pop(0) if self._outcomes else "done"
+        if outcome == "killed":  # with the task in hand
+            self._tell(Ended("SIGKILL", "here"))
+            return
+        if outcome in {"failed", "failed mostly"}:
+            error = StoreError("no answer")
+            self._tell(Failed(task, error, mostly=outcome == "failed mostly"))
+        else:
+            self._tell(Done(task, Counts()))
+        self._ask_or_end()
+
+    def release(self):
+        pass
+
+    end = release
+
+
+def work_all(store, outcomes, shards):
+    """Work shards with one worker that fares like this; returns what each start had to avoid."""
+    manifest = written(store, map(str, range(shards)), 1)
+    starts = []
+
+    def begin(_, tell, lost_on):
+        starts.append(lost_on)
+        return Unsteady(tell, outcomes)
+
+    with Workers(1, begin) as workers:
+        workers.ready()
+        counts = [*workers.run(Schedule(store, manifest, range(shards)))]
+    assert len(counts) == shards
+    return starts
+
+
+def test_a_success_resets_the_count_of_losses(store):
+    """A worker that is lost now and then has not worn out its machine."""
+    losses = ["lost"] * 4
+    starts = work_all(store, [*losses, "done", *losses, "done"], shards=3)
+    assert len(starts) == 2 * len(losses) + 1
+    assert not any(starts)
+
+
+def test_a_death_over_a_shard_resets_the_count_of_losses(store):
+    """The machine could start a worker, so what killed it is the shard's matter."""
+    losses = ["lost"] * 4
+    starts = work_all(store, [*losses, "killed", *losses, "done"], shards=1)
+    assert len(starts) == 2 * len(losses) + 2
+    assert not any(starts)
+
+
+def test_a_machine_is_avoided_after_the_fifth_loss_in_a_row(store):
+    starts = work_all(store, ["lost"] * 5, shards=1)
+    assert starts == [[], [], [], [], [], ["here"]]
+
+
+@pytest.mark.usefixtures("pauses_pass_at_once")
+def test_a_success_resets_the_count_of_outages(store):
+    """An outage in the morning and one in the evening are two, not one long one."""
+    outage = ["failed"] * len(PAUSES_S)
+    work_all(store, ["done", *outage, "done", *outage, "done"], shards=3)
+
+
+@pytest.mark.usefixtures("pauses_pass_at_once")
+def test_an_outage_that_outlasts_all_pauses_ends_the_run(store):
+    with pytest.raises(StoreError, match="no answer"):
+        work_all(store, ["done", *["failed"] * (len(PAUSES_S) + 1)], shards=3)
+
+
+@pytest.mark.usefixtures("pauses_pass_at_once")
+def test_a_failure_of_most_names_ends_a_run_that_has_not_worked_any(store):
+    with pytest.raises(StoreError, match="no answer"):
+        work_all(store, ["failed mostly"], shards=2)
+
+
+@pytest.mark.usefixtures("pauses_pass_at_once")
+def test_a_failure_of_most_names_is_waited_for_after_a_success(store):
+    work_all(store, ["done", "failed mostly", "done"], shards=2)
