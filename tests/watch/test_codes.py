@@ -433,6 +433,109 @@ def test_a_track_keeps_its_text():
     assert "corners" not in found[1]
 
 
+def tracked(record, number, *tracks):
+    """The record as a frame of a video, whose detections have these tracks."""
+    return replace(
+        record,
+        origin=replace(record.origin, frame=number),
+        detections=replace(record.detections, track_id=np.array(tracks)),
+    )
+
+
+def blank(classes=1):
+    """A picture with detections in which nothing can be read."""
+    boxes = [[100 + 110 * place, 120, 200 + 110 * place, 220] for place in range(classes)]
+    return seen(canvas(), boxes, ["qr_code"] * classes)
+
+
+def texts_of_frames(step, *frames):
+    """What the symbols of frames say, each frame a list."""
+    return [texts(step.add(one, one.picture, one.detections)) for one in frames]
+
+
+def test_a_symbol_without_a_track_never_gets_the_text_of_another():
+    without_track = -1
+    first = tracked(read(one_of("of the first")[0]), 0, without_track)
+    second = tracked(read(blank()), 1, without_track)
+    assert texts_of_frames(codes.TrackTexts(), first, second) == [["of the first"], [None]]
+
+
+def test_two_symbols_without_a_track_in_a_frame_keep_to_themselves():
+    pixels = canvas()
+    boxes = [put(pixels, symbol("readable"), 60, 100), [400, 100, 500, 200]]
+    frame = tracked(read(seen(pixels, boxes, ["qr_code"] * 2)), 0, -1, -1)
+    assert texts_of_frames(codes.TrackTexts(), frame) == [["readable", None]]
+
+
+def test_a_track_gets_its_own_text_in_whichever_order_its_boxes_come():
+    pixels = canvas(400, 900)
+    boxes = [put(pixels, symbol(text), left, 100) for text, left in (("one", 60), ("two", 500))]
+    first = tracked(read(seen(pixels, boxes, ["qr_code"] * 2)), 0, 4, 9)
+    second = tracked(read(blank(3)), 1, 9, -1, 4)
+    assert texts_of_frames(codes.TrackTexts(), first, second)[1] == ["two", None, "one"]
+
+
+def test_a_track_says_what_it_said_last():
+    frames = [tracked(read(one_of(text)[0]), at, 7) for at, text in enumerate(("old", "new"))]
+    last = tracked(read(blank()), 2, 7)
+    assert texts_of_frames(codes.TrackTexts(), *frames, last)[2] == ["new"]
+
+
+def test_a_track_keeps_its_text_for_more_than_one_frame():
+    first = tracked(read(one_of("lasting")[0]), 0, 7)
+    later = [tracked(read(blank()), number, 7) for number in range(1, 4)]
+    assert texts_of_frames(codes.TrackTexts(), first, *later) == [["lasting"]] * 4
+
+
+def test_a_symbol_that_is_only_located_does_not_make_its_track_forget():
+    spoilt_record, _ = one_of("", "qr_code", spoilt("qr_code"))
+    frames = [read(one_of("known")[0]), read(spoilt_record), read(blank())]
+    assert frames[1].detections.symbols[0] is not None
+    frames = [tracked(record, number, 7) for number, record in enumerate(frames)]
+    assert texts_of_frames(codes.TrackTexts(), *frames) == [["known"]] * 3
+
+
+def test_a_picture_that_is_no_frame_has_no_track_to_ask():
+    record = tracked(read(one_of("a photo")[0]), None, 7)
+    step = codes.TrackTexts()
+    assert step.add(record, record.picture, record.detections) is record
+
+
+@pytest.mark.parametrize(("others", "text"), [(1, "remembered"), (2, None)])
+def test_as_many_texts_are_remembered_as_there_is_room_for(monkeypatch, others, text):
+    monkeypatch.setattr(codes, "REMEMBERED", 2)
+    first = tracked(read(one_of("remembered")[0]), 0, 1)
+    between = [tracked(read(one_of("other")[0]), at, 1 + at) for at in range(1, 1 + others)]
+    last = tracked(read(blank()), 9, 1)
+    assert texts_of_frames(codes.TrackTexts(), first, *between, last)[-1] == [text]
+
+
+@pytest.mark.parametrize(
+    ("number", "size"),
+    [(0, 50), (49, 50), (50, 100), (99, 100), (100, 250), (249, 250), (250, 1000), (999, 1000)],
+)
+def test_a_marker_at_the_end_of_a_dictionary_belongs_to_it(number, size):
+    """A dictionary of 50 has the numbers 0 to 49."""
+    record, _ = one_of("", "aruco", marker("DICT_5X5_1000", number))
+    (row,) = rows(read(record))
+    assert row["text"] == str(number)
+    assert row["symbology"] == f"DICT_5X5_{size}"
+
+
+@pytest.mark.parametrize("number", [50, 100, 250])
+def test_a_marker_is_of_the_smallest_dictionary_of_opencv_that_draws_it(number):
+    """OpenCV refuses to draw a marker that a dictionary has not."""
+    _, _, size = codes._smallest("DICT_4X4_1000", number).rpartition("_")  # noqa: SLF001
+    drawable = []
+    for candidate in codes.SIZES:
+        try:
+            marker(f"DICT_4X4_{candidate}", number)
+        except cv2.error:
+            continue
+        drawable.append(candidate)
+    assert int(size) == min(drawable)
+
+
 def test_corners_are_drawn():
     record = read(one_of("drawn")[0])
     turned = replace(record.detections.symbols[0], corners=np.array(
