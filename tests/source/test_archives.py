@@ -8,6 +8,9 @@ import optional
 import pytest
 
 from detcli.core.config import Inputs
+from detcli.source.archives import read_archive
+from detcli.source.decode import DecodeOptions
+from detcli.source.loading import SourceProgress
 from detcli.source.sources import Sources
 
 
@@ -236,3 +239,52 @@ def test_hostile_archives_of_others_are_one_error(shared, name):
     *_, (source, error) = read(shared(f"cases/{name}"))
     assert source.endswith(name)
     assert "bug" not in error
+
+
+def items_of(path, progress, stamp=None):
+    """The items of an archive, which comes in small chunks."""
+
+    def chunks():
+        content = path.read_bytes()
+        for start in range(0, len(content), 1024):
+            yield content[start : start + 1024]
+
+    return read_archive(str(path), chunks, DecodeOptions(), progress, stamp=stamp)
+
+
+def test_how_many_pictures_an_archive_has_is_not_known(archive):
+    progress = SourceProgress()
+    next(items_of(archive(), progress))
+    assert progress.total is None
+
+
+def test_a_member_has_the_stamp_of_its_archive(archive):
+    stamps = [item.origin.file_stamp for item in items_of(archive(), SourceProgress(), "stamp")]
+    assert stamps == ["stamp"] * 3
+
+
+def test_an_archive_is_not_read_on_after_a_stop(archive):
+    progress = SourceProgress()
+    items = items_of(archive(members=2000), progress)
+    next(items)
+    progress.stop.set()
+    assert len([*items]) < 1990
+
+
+@pytest.mark.parametrize(("length", "kept"), [(200, 200), (201, 200)])
+def test_what_a_parser_says_is_cut(archive, monkeypatch, length, kept):
+    def fail(*_):
+        raise ValueError("x" * length)
+        yield
+
+    monkeypatch.setattr("detcli.source.tar.read_tar", fail)
+    ((_, text),) = read(archive())
+    assert text == "a damaged archive: " + "x" * kept
+
+
+def test_a_video_in_a_tar_file_is_skipped_whatever_it_holds(tmp_path, picture):
+    with tarfile.open(path := tmp_path / "a.tar", "w") as tar:
+        add(tar, "clip.mp4", b"no video at all")
+        add(tar, "picture-named.mp4", picture)
+        add(tar, "a.png", picture)
+    assert read(path) == [("a.png", (64, 64))]

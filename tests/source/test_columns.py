@@ -149,3 +149,55 @@ def test_predict_asks_which_column_and_goes_on(invoke, make_model, make_picture,
     result = invoke("predict", *run, "--column", "image")
     assert result.returncode == 0
     assert len(result.stdout.splitlines()) == 3
+
+
+def test_as_many_bytes_as_the_limit_are_read():
+    content = b"x" * LIMIT
+    assert read(encoded(image=images(content))) == [("0", content)]
+
+
+def test_a_picture_above_the_limit_leaves_the_others():
+    column = images(b"before", b"x" * (LIMIT + 1), b"after")
+    names_and_contents = read(encoded(image=column))
+    assert [name for name, _ in names_and_contents] == ["0", "1", "2"]
+    assert names_and_contents[0][1] == b"before"
+    assert isinstance(names_and_contents[1][1], DecodeError)
+    assert names_and_contents[2][1] == b"after"
+
+
+@pytest.mark.parametrize("kind", [pa.large_binary(), pa.binary_view(), pa.binary(LIMIT + 1)])
+def test_a_picture_above_the_limit_is_an_error_in_every_binary_type(kind):
+    column = pa.array([b"x" * (LIMIT + 1)], kind)
+    ((_, error),) = read(encoded(image=column), "image")
+    assert str(error) == "too large: more than 1000 bytes"
+
+
+def test_a_picture_above_the_limit_in_a_dictionary_is_an_error():
+    column = pa.array([b"x" * (LIMIT + 1)]).dictionary_encode()
+    ((_, error),) = read(encoded(image=column), "image")
+    assert str(error) == "too large: more than 1000 bytes"
+
+
+@pytest.mark.parametrize(("count", "ends"), [(10, "c9"), (11, ", ...")])
+def test_an_error_names_ten_columns(count, ends):
+    columns = {f"c{number}": pa.array([1]) for number in range(count)}
+    with pytest.raises(DecodeError) as caught:
+        read(encoded(**columns), "image")
+    assert caught.value.hint.endswith(ends)
+    assert "c10" not in caught.value.hint
+
+
+def test_a_long_type_is_cut_in_an_error():
+    kind = pa.struct([(f"field{number}", pa.int64()) for number in range(100)])
+    column = pa.array([dict.fromkeys([field.name for field in kind], 1)], kind)
+    with pytest.raises(DecodeError) as caught:
+        read(encoded(label=column), "label")
+    _, _, described = str(caught.value).partition("no bytes of pictures: ")
+    assert described == str(kind)[:100]
+
+
+def test_rows_of_many_batches_are_numbered_through():
+    contents = [f"picture {number}".encode() for number in range(40)]
+    assert read(encoded(image=images(*contents))) == [
+        (str(number), content) for number, content in enumerate(contents)
+    ]

@@ -6,12 +6,13 @@ import random as chances
 import shutil
 import subprocess
 import tarfile
+import tracemalloc
 import zlib
 
 import pytest
 
 from detcli.source import tar as tar_module
-from detcli.source.tar import MAX_EXTENDED_HEADERS, TarError, read_tar
+from detcli.source.tar import MAX_EXTENDED_HEADERS, TarError, TarReader, read_tar
 
 LIMIT = 10_000_000
 BLOCK = 512
@@ -306,3 +307,172 @@ def test_padding_without_an_end_is_not_read(monkeypatch):
             return len(buffer)
 
     assert list(read_tar(Endless(), LIMIT)) == []
+
+
+MIB = 1 << 20
+
+
+class Pieces(io.RawIOBase):
+    """A file made of bytes and of counts of zeros, none of which is held."""
+
+    def __init__(self, *pieces):
+        self._pieces = list(pieces)
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        if not self._pieces:
+            return 0
+        piece = self._pieces.pop(0)
+        if isinstance(piece, int):
+            size = min(piece, len(buffer))
+            buffer[:size] = bytes(size)
+            rest = piece - size
+        else:
+            size = min(len(piece), len(buffer))
+            buffer[:size] = piece[:size]
+            rest = piece[size:]
+        if rest:
+            self._pieces.insert(0, rest)
+        return size
+
+
+def peak_bytes(file, limit=LIMIT):
+    """The most memory that reading a tar file takes, where nobody holds its images."""
+    tracemalloc.start()
+    try:
+        for _ in read_tar(file, limit):
+            pass
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_one_image_at_a_time_is_in_memory():
+    images = [piece for _ in range(20) for piece in (header(size=2 * MIB), 2 * MIB)]
+    assert peak_bytes(Pieces(*images, END)) < 12 * MIB
+
+
+@pytest.mark.parametrize("name", ["labels.json", "clip.mp4"])
+def test_members_that_are_no_images_are_never_in_memory(name):
+    assert peak_bytes(Pieces(header(name, size=64 * MIB), 64 * MIB, END)) < 8 * MIB
+
+
+def test_an_image_above_the_limit_is_never_in_memory():
+    assert peak_bytes(Pieces(header(size=64 * MIB), 64 * MIB, END)) < 8 * MIB
+
+
+def test_a_size_that_only_a_header_claims_takes_no_memory():
+    cut = Pieces(header(size=64 * MIB), b"the end")
+    tracemalloc.start()
+    try:
+        with pytest.raises(TarError, match="breaks off within a member"):
+            list(read_tar(cut, 100 * MIB))
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_records_of_all_members_that_do_not_matter_are_not_kept():
+    content = b""
+    for number in range(100):
+        record = f" key{number:03}=".encode() + b"x" * 99_980 + b"\n"
+        record = str(len(record) + 5).encode() + record
+        content += header("pax", kind=b"g", content=record) + header(content=b"first")
+    assert peak_bytes(io.BytesIO(content + END)) < 6 * MIB
+
+
+def test_records_of_all_members_that_matter_are_kept():
+    common = header("pax", kind=b"g", content=b"19 path=common.png\n")
+    images = read(common + header(content=b"first") + header(content=b"second") + END)
+    assert images == [("common.png", b"first"), ("common.png", b"second")]
+
+
+def test_an_image_as_large_as_the_limit_is_read():
+    assert read(header(content=b"12345") + END, limit=5) == [("a.png", b"12345")]
+
+
+def test_an_image_larger_than_the_limit_is_an_error_and_the_next_is_read():
+    content = header(content=b"123456") + header("b.png", content=b"12345") + END
+    (name, error), other = read(content, limit=5)
+    assert name == "a.png"
+    assert str(error) == "too large: more than 5 bytes"
+    assert other == ("b.png", b"12345")
+
+
+@pytest.mark.parametrize("kind", [b"L", b"K", b"x", b"g", b"X"])
+def test_an_extended_header_of_a_mebibyte_is_read(kind):
+    name = b"n" * (MIB - 5) + b".png\0"
+    record = b"1048576 comment=" + b"x" * (MIB - 17) + b"\n"
+    extended = header("h", kind=kind, content=name if kind in b"LK" else record)
+    ((_, content),) = read(extended + header(content=b"first") + END)
+    assert content == b"first"
+
+
+@pytest.mark.parametrize("kind", [b"L", b"K", b"x", b"g", b"X"])
+def test_an_extended_header_of_more_than_a_mebibyte_is_refused_unread(kind):
+    extended = header("h", size=MIB + 1, kind=kind)
+    assert error_of(extended) == "a name or header of 1048577 bytes"
+
+
+def sparse_of(blocks):
+    """A sparse file of old GNU tar whose map goes on for so many blocks."""
+    first = with_field(header(kind=b"S"), 482, b"\x01")
+    region = b"00000000000\0" * 2
+    first = with_field(first, 386, region * 4)
+    others = [region * 21 + b"\x01" + bytes(7)] * (blocks - 1)
+    return first + b"".join(others) + region * 21 + bytes(8) + END
+
+
+def test_a_sparse_map_of_a_mebibyte_is_read():
+    assert read(sparse_of(blocks=2080)) == [("a.png", b"")]
+
+
+def test_a_sparse_map_of_more_than_a_mebibyte_is_refused():
+    assert error_of(sparse_of(blocks=2081)) == "a sparse map without an end"
+
+
+@pytest.mark.parametrize(("extended", "is_read"), [(63, True), (64, False)])
+def test_a_member_may_have_63_extended_headers(extended, is_read):
+    content = header("h", kind=b"L", content=b"b.png\0") * extended + header(content=b"first") + END
+    if is_read:
+        assert read(content) == [("b.png", b"first")]
+    else:
+        assert error_of(content) == "a member with more than 64 headers"
+
+
+def test_another_archive_is_looked_for_within_a_mebibyte_of_zeros():
+    near = header(content=b"first") + bytes(MIB) + WHOLE
+    assert "another archive follows" in error_of(near)
+
+
+def test_no_archive_is_looked_for_behind_a_mebibyte_of_zeros():
+    far = header(content=b"first") + bytes(BLOCK + MIB) + WHOLE
+    assert read(far) == [("a.png", b"first")]
+
+
+@pytest.mark.parametrize(("digits", "is_read"), [(20, True), (21, False)])
+def test_a_number_of_pax_may_have_20_digits(digits, is_read):
+    content = pax(size="5".rjust(digits, "0")) + header(content=b"first") + END
+    if is_read:
+        assert read(content) == [("a.png", b"first")]
+    else:
+        assert "a pax header with the number" in error_of(content)
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.AVI", "labels.json", "png", "a.png.txt"])
+def test_videos_and_other_files_in_an_archive_are_skipped(name):
+    content = header(name, content=b"no image") + header(content=b"first") + END
+    assert read(content) == [("a.png", b"first")]
+
+
+@pytest.mark.parametrize("kind", [b"0", b"\0", b"7"])
+def test_a_file_of_any_type_code_is_a_member(kind):
+    """Contiguous files and those of v7 are files too."""
+    assert read(header(kind=kind, content=b"first") + END) == [("a.png", b"first")]
+
+
+def test_the_target_of_a_link_is_no_name():
+    reader = TarReader(io.BytesIO(header("l", kind=b"K", content=b"x.jpg\0") + header() + END))
+    assert reader.next_member().name == "a.png"
