@@ -10,7 +10,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from detcli.cli.app import app
-from detcli.cli.options import Command, command, defaults_file, read_defaults
+from detcli.cli.options import LINE, Command, command, defaults_file, read_defaults
 from detcli.core.config import Config, Running, Settings
 from detcli.core.errors import UsageError
 from detcli.core.options import flat, option, rows
@@ -314,3 +314,79 @@ def test_a_null_device_sets_nothing_on_any_system(monkeypatch, name):
     monkeypatch.setattr(os, "devnull", "nul")  # Windows'
     monkeypatch.setenv("DETCLI_CONFIG", name)
     assert read_defaults() == {}
+
+
+def origins_of(*arguments):
+    """Where a command is told that its values come from, by option."""
+    told = []
+
+    @command(*GROUPS, whole_file=True)
+    def probe(config: Config, origins: dict[str, str]) -> None:
+        assert config is not None
+        told.append(origins)
+
+    run(probe, *arguments)
+    return told[0]
+
+
+def test_the_origin_of_a_value_that_was_typed_is_the_command_line(write, monkeypatch):
+    write("device = 'cpu'")
+    monkeypatch.setenv("DETCLI_DEVICE", "openvino")
+    assert origins_of("a.jpg", "--device", "cuda")["device"] == LINE
+
+
+def test_the_origin_of_a_variable_is_its_name(write, monkeypatch):
+    write("device = 'cpu'")
+    monkeypatch.setenv("DETCLI_DEVICE", "openvino")
+    assert origins_of("a.jpg")["device"] == "DETCLI_DEVICE"
+
+
+def test_the_origin_of_an_entry_of_the_file_is_its_path(write):
+    path = write("device = 'cpu'\nconf = 0.5")
+    origins = origins_of("a.jpg")
+    assert origins["device"] == str(path)
+    assert origins["conf"] == str(path)
+
+
+def test_an_empty_variable_is_no_origin(write, monkeypatch):
+    path = write("device = 'cpu'")
+    monkeypatch.setenv("DETCLI_DEVICE", "")
+    assert origins_of("a.jpg")["device"] == str(path)
+
+
+def test_what_nobody_gave_has_no_origin(write):
+    write("")
+    assert origins_of("a.jpg") == {"source": LINE}
+
+
+def test_a_value_of_the_file_that_is_false_or_zero_has_its_origin(write):
+    path = write("recursive = false\nblur-margin = 0.0\nblur = '0'")
+    origins = origins_of("a.jpg", "--save", "out")
+    assert origins["recursive"] == str(path)
+    assert origins["blur_margin"] == str(path)
+    assert origins["blur"] == str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "variable", "typed", "origin"),
+    [
+        ("device = 'banana'", "", [], "--device is from FILE"),
+        ("device = 'cpu'", "banana", [], "--device is from DETCLI_DEVICE"),
+        ("device = 'banana'", "banana", [], "--device is from DETCLI_DEVICE"),
+        ("device = 'banana'", "banana", ["--device", "banana"], None),
+        ("conf = 2", "banana", ["--device", "cpu"], "--conf is from FILE"),
+        ("conf = 2", "", ["--conf", "3"], None),
+    ],
+)
+def test_an_error_names_the_origin_that_won_and_no_other(
+    text, variable, typed, origin, write, monkeypatch
+):
+    path = write(text)
+    monkeypatch.setenv("DETCLI_DEVICE", variable)
+    result = CliRunner().invoke(app, ["predict", "a.jpg", "-m", "codes", *typed])
+    assert result.exit_code == 2
+    if origin is None:
+        assert "is from" not in result.stderr
+    else:
+        assert origin.replace("FILE", str(path)) in result.stderr
+        assert result.stderr.count("is from") == 1

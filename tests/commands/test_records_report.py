@@ -331,6 +331,19 @@ def test_a_track_that_was_hidden_says_nothing_on_a_page(tmp_path, report):
     assert said == [["secret"], [""], [""]]
 
 
+@pytest.mark.usefixtures("run")
+def test_the_class_of_id_0_is_hidden_by_its_id(tmp_path, report):
+    for folder, blurred in (("by_id", "0"), ("by_name", "red")):
+        report(f"boxes.jsonl -o {folder} --blur {blurred} --blur-with fill")
+    report("boxes.jsonl -o plain")
+    by_id, by_name, plain = (
+        {entry["source"]: entry.get("picture") for entry in named(tmp_path / folder)}
+        for folder in ("by_id", "by_name", "plain")
+    )
+    assert by_id == by_name
+    assert by_id["pics/a.png"] != plain["pics/a.png"]
+
+
 # Classes that are no classes
 
 

@@ -100,3 +100,35 @@ def test_a_video_keeps_only_frames_with_detections(predict, make_video, tmp_path
     clip = cv2.VideoCapture(str(tmp_path / "out/clip.mp4"))
     assert clip.get(cv2.CAP_PROP_FRAME_COUNT) == 5
     predict(command, says="20 skipped")  # no frame is taken for one whose video is missing
+
+
+def test_the_class_of_id_0_is_hidden_by_its_id(predict, noisy, tmp_path):
+    folders = "--save pics --save-crops crops --save-dataset set --labels none"
+    predict(f"{noisy} --conf 0.9 {folders} --blur 0 --blur-with fill")
+    crop = cv2.imread(str(tmp_path / "crops/red/noisy_0.png"))
+    assert (crop == GREY).all()
+    assert not shows_red(tmp_path / "set/images/noisy.png")
+    drawn = cv2.imread(str(tmp_path / "pics/noisy.png"))
+    assert (drawn[10:14, 10:14] == GREY).all()
+
+
+def test_an_id_hides_as_the_name_of_its_class_does(predict, noisy, tmp_path):
+    for folder, blurred in (("by_id", "0"), ("by_name", "red"), ("other", "2")):
+        predict(f"{noisy} --conf 0.9 --save-dataset {folder} --blur {blurred} --blur-with fill")
+    by_id, by_name, other = (
+        (tmp_path / f"{folder}/images/noisy.png").read_bytes()
+        for folder in ("by_id", "by_name", "other")
+    )
+    assert by_id == by_name
+    assert by_id != other
+
+
+def test_earlier_pictures_that_show_the_class_of_id_0_are_mentioned(predict, noisy):
+    predict(f"{noisy} --conf 0.9 --save pics")
+    says = "pics has pictures of other runs, which may show red: "
+    predict(f"{noisy} --conf 0.9 --save pics --blur 0", says=says)
+
+
+def test_an_id_that_is_not_among_the_classes_is_refused(predict, noisy):
+    command = f"{noisy} --save pics --classes 2 --blur 0"
+    predict(command, code=2, says="--blur red is not among --classes")

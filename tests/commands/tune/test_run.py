@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from detcli.commands.tune.report import REACH
 from detcli.commands.tune.run import pictures_of
 from detcli.core.errors import DeviceError, InferenceError, UsageError
 
@@ -84,6 +85,74 @@ def test_other_batches_are_tried_where_it_is_worth_it(rows, commands):
     varied = {name for name in rows() if "batch" in name}
     assert varied == {"cpu int8 batch 4", "cpu int8 batch 16"}
     assert commands.asked.count(("bench", "cpu int8 batch 4")) == 1  # for many pictures
+
+
+def varied_of(rows, device):
+    """The other ways that were tried of a device."""
+    return [name for name in rows if name.startswith(f"{device} ") and "int8" not in name]
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers"), [(1, []), (2, [1]), (3, [1]), (4, [1, 2]), (8, [1, 4])]
+)
+def test_fewer_workers_are_tried_on_a_processor(rows, commands, monkeypatch, cores, workers):
+    monkeypatch.setattr("detcli.commands.tune.run.available_cores", lambda: cores)
+    varied = varied_of(rows("--device", "cpu"), "cpu")
+    assert [name for name in varied if "workers" in name] == [f"cpu workers {n}" for n in workers]
+    assert commands.asked.count(("predict", "cpu")) == 1
+
+
+@pytest.mark.usefixtures("commands")
+def test_a_gpu_has_one_worker_and_other_batches(rows):
+    assert varied_of(rows("--device", "cuda"), "cuda:0") == [
+        "cuda:0 batch 4",
+        "cuda:0 batch 16",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("usual", "others"), [(1, [4, 16]), (4, [1, 16]), (16, [1, 4]), (8, [1, 4, 16])]
+)
+def test_the_usual_batch_is_not_tried_again(rows, commands, monkeypatch, usual, others):
+    answer = commands.bench
+
+    def bench(way, options):
+        report = answer(way, options)
+        report["conditions"]["batch"] = usual
+        return report
+
+    monkeypatch.setattr(commands, "bench", bench)
+    varied = varied_of(rows("--device", "cuda"), "cuda:0")
+    assert varied == [f"cuda:0 batch {size}" for size in others]
+
+
+@pytest.mark.parametrize(("rate", "is_varied"), [(100 / REACH, True), (99 / REACH, False)])
+def test_a_way_within_reach_of_the_fastest_is_varied(rows, commands, rate, is_varied):
+    commands.rates = {"cpu": rate, "cuda:0": 100.0}
+    found = rows("--device", "cpu,cuda")
+    assert ("cpu batch 4" in found) == is_varied
+
+
+def test_a_half_that_has_no_device_leaves_the_8_bits(rows, commands):
+    """Only where a device does not run the model as it is are its other ways left out."""
+    commands.failures["predict", "openvino half"] = NONE
+    found = rows()
+    assert found["openvino half"]["error"] == str(NONE)
+    assert found["openvino int8"]["error"] is None
+
+
+def test_a_model_that_fails_on_a_device_leaves_its_other_ways(rows, commands):
+    commands.failures["predict", "openvino"] = InferenceError("too large")
+    found = rows()
+    assert found["openvino"]["error"] == "too large"
+    assert found["openvino half"]["error"] is None
+
+
+def test_what_changes_boxes_is_not_varied(rows, commands):
+    commands.disagreeing["cuda"] = 0.1
+    found = rows()
+    assert varied_of(found, "cuda") == []
+    assert "cuda int8 batch 4" in found
 
 
 def test_what_may_be_the_fastest_is_measured_in_turns(rows, commands):
