@@ -283,7 +283,6 @@ def test_tests_mirror_the_package():
         "test_devices",
         "test_gpu_benchmark",
         "test_gpu_check",
-        "test_shared_cases",
         "test_shipped",
         "test_warm",
         "test_workflows",

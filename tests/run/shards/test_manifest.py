@@ -5,7 +5,7 @@ import pytest
 from shard_headers import header, written
 
 from detcli.core.errors import UsageError
-from detcli.run.shards.manifest import FIRST, Manifest, publish
+from detcli.run.shards.manifest import FIRST, Manifest, publish, shortened
 from detcli.source.listing import Unusable, hash_of
 
 NAMES = [f"{number}.jpg" for number in range(10)]
@@ -134,3 +134,35 @@ def test_the_manifest_is_json_lines(first):
     assert head["settings"]["model"] == "colours"
     assert shards[2] == {"shard": 2, "names": ["8.jpg", "9.jpg"]}
     assert end == {"shards": 3, "names": 10}
+
+
+def test_a_shard_whose_part_is_lost_is_not_done_by_its_retry(store, tmp_path):
+    """The part of a retry has only the names that had failed."""
+    manifest = written(store, NAMES, 4)
+    for name in ("part-00000.jsonl", "part-00000-1.jsonl", "part-00001-1.jsonl"):
+        (tmp_path / "boxes" / name).touch()
+    assert manifest.parts() == {0: 1}
+
+
+def test_the_last_turn_of_a_retry_is_the_one_that_counts(store, tmp_path):
+    manifest = written(store, NAMES, 4)
+    for turn in ("", "-2", "-10", "-9"):
+        (tmp_path / "boxes" / f"part-00002{turn}.jsonl").touch()
+    assert manifest.parts() == {2: 10}
+
+
+@pytest.mark.parametrize(
+    "name", ["part-00001-0.jsonl", "part-00001-01.jsonl", "part-00001-1.parquet", "part-1-1.jsonl"]
+)
+def test_a_name_that_no_retry_writes_is_no_part(store, tmp_path, name):
+    manifest = written(store, NAMES, 4)
+    for each in ("part-00001.jsonl", name):
+        (tmp_path / "boxes" / each).touch()
+    assert manifest.parts() == {1: 0}
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(3, "0.jpg, 1.jpg, 2.jpg"), (4, "0.jpg, 1.jpg, 2.jpg, ...")]
+)
+def test_three_names_are_shown(count, text):
+    assert shortened(NAMES[:count], count) == text

@@ -2,16 +2,19 @@
 
 import json
 import random as rng
+from collections import Counter
+from dataclasses import replace
 
 import optional
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from shard_headers import written
 
-from detcli.core.errors import StoreError
+from detcli.core.errors import CheckError, StoreError
 from detcli.core.record import RecordJson, name_of, set_source
 from detcli.run.shards.manifest import Shard
-from detcli.run.shards.parts import PartWriter, TornError, read
+from detcli.run.shards.parts import Merge, PartWriter, TornError, read, survey
 from detcli.run.shards.store import LocalFolder
 
 SHARD = Shard(7, 40, ("a.jpg", "b.jpg", "c.jpg"), "0123456789abcdef")
@@ -156,3 +159,169 @@ def test_names_that_are_not_text_survive(tmp_path, name):
     odd = {name: odd[name] for name in RecordJson.__annotations__ if name in odd}
     store = published(tmp_path, [odd], name)
     assert [name_of(piece) for piece in read(store, name, SHARD)] == ["\udcff.jpg"]
+
+
+# Parts of earlier versions
+
+
+def without_in_part(path, *fields):
+    """Take fields from the end of a part, as versions had it that did not write them."""
+    *others, last = map(json.loads, path.read_text().splitlines())
+    for field in fields:
+        del last["part"][field]
+    path.write_text("".join(json.dumps(each) + "\n" for each in [*others, last]))
+
+
+def test_a_part_that_does_not_say_what_made_it_is_read(tmp_path):
+    shard = replace(SHARD, maker="detcli 2.0, model abc, settings def")
+    store = published(tmp_path, shard=shard)
+    without_in_part(tmp_path / NAMES["jsonl"], "made_by")
+    assert [*read(store, NAMES["jsonl"], shard)] == PLACED
+
+
+@pytest.mark.parametrize("name", EACH_NAME)
+def test_a_part_that_something_else_made_is_refused(tmp_path, name):
+    store = published(tmp_path, name=name, shard=replace(SHARD, maker="detcli 1.0"))
+    with pytest.raises(TornError, match="made by another model, other settings or another version"):
+        [*read(store, name, replace(SHARD, maker="detcli 2.0"))]
+
+
+@pytest.mark.parametrize("name", EACH_NAME)
+def test_a_part_of_the_same_maker_is_read(tmp_path, name):
+    shard = replace(SHARD, maker="detcli 2.0")
+    assert [*read(published(tmp_path, name=name, shard=shard), name, shard)] == PLACED
+
+
+@pytest.mark.parametrize("field", ["run", "shard", "records", "sha256"])
+def test_a_part_without_what_every_version_wrote_is_torn(tmp_path, field):
+    store = published(tmp_path)
+    without_in_part(tmp_path / NAMES["jsonl"], field)
+    with pytest.raises(TornError):
+        [*read(store, NAMES["jsonl"], SHARD)]
+
+
+# Parts of a run, and what --retry-failed adds to them
+
+
+SOURCES = ["0.jpg", "1.jpg", "2.jpg", "3.jpg"]
+
+
+def picture_of(source, number, **fields):
+    return record(source, input=number, **fields)
+
+
+def failure_of(source, number):
+    plain = {name: ERROR[name] for name in ("schema_version", "index", "error")}
+    return {**plain, "source": source, "input": number}
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A run of two shards of two names, in the second of which one failed."""
+    store = LocalFolder(tmp_path / "boxes")
+    manifest = written(store, SOURCES, 2)
+    first = [picture_of("0.jpg", 0), picture_of("1.jpg", 1)]
+    second = [picture_of("2.jpg", 2), failure_of("3.jpg", 3)]
+    for number, records in enumerate((first, second)):
+        publish_part(store, manifest, manifest.shard(number), records)
+    return store, manifest
+
+
+def publish_part(store, manifest, shard, records):
+    with PartWriter(shard) as writer:
+        for each in records:
+            writer.add(each)
+        assert writer.publish(store, manifest.part(shard.number, shard.turn))
+
+
+def test_a_retry_takes_the_place_of_an_error(begun):
+    store, manifest = begun
+    shard = Merge(store, manifest).failing(1)
+    assert shard.names == ("3.jpg",)
+    assert shard.turn == 1
+    publish_part(store, manifest, shard, [picture_of("3.jpg", 3)])
+    merge = Merge(store, manifest)
+    records = [*merge]
+    assert [each["source"] for each in records] == SOURCES
+    assert not any("error" in each for each in records)
+    assert merge.faults == []
+
+
+def test_a_second_retry_takes_the_place_of_the_first(begun):
+    store, manifest = begun
+    publish_part(store, manifest, Merge(store, manifest).failing(1), [failure_of("3.jpg", 3)])
+    again = Merge(store, manifest).failing(1)
+    assert again.turn == 2
+    publish_part(store, manifest, again, [picture_of("3.jpg", 3)])
+    assert not any("error" in each for each in Merge(store, manifest))
+
+
+def test_a_lost_part_beside_its_retry_is_missing(begun, tmp_path):
+    """The names that had not failed are in no other part."""
+    store, manifest = begun
+    publish_part(store, manifest, Merge(store, manifest).failing(1), [picture_of("3.jpg", 3)])
+    (tmp_path / "boxes" / manifest.part(1)).unlink()
+    merge = Merge(store, manifest)
+    [fault] = merge.faults
+    assert fault.part == "part-00001.jsonl"
+    assert fault.reason == "missing: 2.jpg, 3.jpg"
+    assert fault.names == 2
+    assert fault.missing
+    assert survey(store, manifest, [0, 1]).keys() == {0}
+
+
+def test_a_lost_first_retry_beside_its_second_is_a_fault_of_the_part(begun, tmp_path):
+    store, manifest = begun
+    publish_part(store, manifest, Merge(store, manifest).failing(1), [failure_of("3.jpg", 3)])
+    again = Merge(store, manifest).failing(1)
+    publish_part(store, manifest, again, [picture_of("3.jpg", 3)])
+    (tmp_path / "boxes" / manifest.part(1, 1)).unlink()
+    with pytest.raises(StoreError, match="part-00001-1"):
+        [*Merge(store, manifest)]
+
+
+def test_a_retry_with_records_of_other_names_is_a_fault(begun):
+    store, manifest = begun
+    shard = Merge(store, manifest).failing(1)
+    publish_part(store, manifest, shard, [picture_of("other.jpg", 3)])
+    merge = Merge(store, manifest)
+    assert [each["source"] for each in merge] == SOURCES[:2]
+    assert [fault.reason for fault in merge.faults] == [
+        "part-00001-1.jsonl has records of other names"
+    ]
+
+
+def test_nothing_is_retried_of_a_damaged_part(begun, tmp_path):
+    store, manifest = begun
+    path = tmp_path / "boxes" / manifest.part(1)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CheckError, match=r"part-00001\.jsonl: ") as caught:
+        Merge(store, manifest).failing(1)
+    assert caught.value.hint.startswith("remove it")
+
+
+def test_a_survey_counts_the_errors_of_shards_by_their_kind(begun):
+    store, manifest = begun
+    assert survey(store, manifest, [0, 1]) == {0: Counter(), 1: Counter({"DecodeError: torn": 1})}
+
+
+def test_a_survey_takes_a_part_of_an_earlier_version_as_one_without_errors(begun, tmp_path):
+    store, manifest = begun
+    without_in_part(tmp_path / "boxes" / manifest.part(1), "failed")
+    assert survey(store, manifest, [1]) == {1: Counter()}
+
+
+def test_the_end_of_a_part_without_records_is_read(tmp_path):
+    store = published(tmp_path, records=[])
+    assert [*read(store, NAMES["jsonl"], SHARD)] == []
+
+
+def test_a_part_that_goes_on_after_its_end_is_torn(tmp_path):
+    """Its records and their digest are whole, but what tells of the end is at the first."""
+    store = published(tmp_path)
+    path = tmp_path / NAMES["jsonl"]
+    first, *others, last = map(json.loads, path.read_text().splitlines())
+    first["part"] = last.pop("part")
+    path.write_text("".join(json.dumps(each) + "\n" for each in [first, *others, last]))
+    with pytest.raises(TornError, match="goes on after its end"):
+        [*read(store, path.name, SHARD)]

@@ -1,0 +1,175 @@
+"""What the networks of small families are fed, beside what their own programs feed them.
+
+Each recipe is written with OpenCV from the family's own demo, for a picture that is wider than the
+input, so that it shrinks to the input's width and half of its height, unless it is stretched.
+"""
+
+import cv2
+import numpy as np
+import pytest
+from cell_graphs import EXPORTS
+from graph_builder import Graph
+from head_checks import file_of
+
+from detcli.backend.preprocess import place, to_tensors
+
+GREY_OF_IMAGENET = (0.485, 0.456, 0.406)
+SPREAD_OF_IMAGENET = (0.229, 0.224, 0.225)
+
+
+def picture_of(height, width):
+    """A BGR picture of which no two channels, rows or columns are alike."""
+    random = np.random.default_rng(7)
+    coarse = random.integers(0, 256, (height // 4, width // 4, 3), np.uint8)
+    image = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+    noise = random.integers(-20, 20, image.shape)
+    return np.clip(image.astype(int) + noise, 0, 255).astype(np.uint8)
+
+
+def stretched(image, size, interpolation):
+    height, width = size
+    return cv2.resize(image, (width, height), interpolation=interpolation)
+
+
+def in_black(image, size, interpolation, top):
+    """The picture at the width of the input, in a black canvas from a row on."""
+    height, width = size
+    canvas = np.zeros((height, width, 3), np.uint8)
+    canvas[top : top + height // 2] = stretched(image, (height // 2, width), interpolation)
+    return canvas
+
+
+def normalised(image, mean, std):
+    return (image.astype(np.float64) - mean) / std
+
+
+def rgb(image):
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+
+
+def nanodet(image, size):
+    canvas = in_black(image, size, cv2.INTER_AREA, top=size[0] // 4)
+    return normalised(canvas, (103.53, 116.28, 123.675), (57.375, 57.12, 58.395))
+
+
+def nanodet_plus(image, size):
+    resized = stretched(image, size, cv2.INTER_LINEAR)
+    return normalised(resized, (103.53, 116.28, 123.675), (57.375, 57.12, 58.395))
+
+
+def picodet(image, size):
+    resized = stretched(rgb(image), size, cv2.INTER_CUBIC)
+    return normalised(resized / 255, GREY_OF_IMAGENET, SPREAD_OF_IMAGENET)
+
+
+def yunet(image, size):
+    """OpenCV's blobFromImage without arguments, at the size that a file has."""
+    return stretched(image, size, cv2.INTER_LINEAR)
+
+
+def fastestdet(image, size):
+    return stretched(image, size, cv2.INTER_AREA) / 255
+
+
+def yolo_fastest(image, size):
+    return stretched(image, size, cv2.INTER_LINEAR) / 255
+
+
+def ultraface(image, size):
+    return normalised(stretched(rgb(image), size, cv2.INTER_LINEAR), 127, 128)
+
+
+def scrfd(image, size):
+    return normalised(rgb(in_black(image, size, cv2.INTER_LINEAR, top=0)), 127.5, 128)
+
+
+def retinaface_mxnet(image, size):
+    return rgb(in_black(image, size, cv2.INTER_LINEAR, top=0))
+
+
+def retinaface(image, size):
+    """Without a scale or a spread, and in the order of Caffe."""
+    return normalised(in_black(image, size, cv2.INTER_LINEAR, top=0), (104, 117, 123), 1)
+
+
+def blazeface(image, size):
+    """From -1 to 1, black included."""
+    canvas = in_black(image, size, cv2.INTER_LINEAR, top=size[0] // 4)
+    return rgb(canvas) / 127.5 - 1
+
+
+RECIPES = {
+    "NanoDet": nanodet,
+    "NanoDet-Plus": nanodet_plus,
+    "PicoDet": picodet,
+    "YuNet": yunet,
+    "FastestDet": fastestdet,
+    "Yolo-FastestV2": yolo_fastest,
+    "UltraFace": ultraface,
+    "SCRFD": scrfd,
+    "RetinaFace, MXNet": retinaface_mxnet,
+    "RetinaFace": retinaface,
+    "RetinaFace, plates": retinaface,
+    "BlazeFace": blazeface,
+}
+
+
+def contract_of(name, size, batch=1):
+    """What detcli reads in a file of a family."""
+    export = EXPORTS[name]
+    graph = Graph(size=size, batch=batch)
+    outputs = export.build(graph, export.classes[0])
+    return file_of(graph.model([*outputs.values()])).detector()
+
+
+def fed(image, contract, canvas):
+    """What the network is fed: `(H, W, channels)`."""
+    letterbox = place(image.shape[:2], canvas, contract.preprocessing)
+    tensors = to_tensors([image], [letterbox], contract.preprocessing, np.float32)
+    return tensors[0].transpose(1, 2, 0)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_network_is_fed_what_its_family_feeds_it(name):
+    size = EXPORTS[name].sizes[0]
+    contract = contract_of(name, size)
+    assert contract.family == name
+    image = picture_of(size[0] * 3 // 4, size[1] * 3 // 2)
+    np.testing.assert_allclose(fed(image, contract, size), RECIPES[name](image, size), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_no_two_families_with_other_recipes_are_fed_alike(name):
+    """A recipe that any preprocessing fits would show nothing."""
+    size = EXPORTS[name].sizes[0]
+    image = picture_of(size[0] * 3 // 4, size[1] * 3 // 2)
+    tensor = fed(image, contract_of(name, size), size)
+    others = {recipe for recipe in RECIPES.values() if recipe is not RECIPES[name]}
+    for recipe in others:
+        assert np.abs(recipe(image, size) - tensor).max() > 1e-2, recipe.__name__
+
+
+def test_yunet_of_any_size_is_fed_the_picture_itself_up_to_a_multiple_of_32():
+    """As OpenCV's FaceDetectorYN pads: black, below and to the right."""
+    contract = contract_of("YuNet", ("height", "width"))
+    assert contract.family == "YuNet"
+    image = picture_of(90, 140)
+    padded = np.zeros((96, 160, 3), np.uint8)
+    padded[:90, :140] = image
+    np.testing.assert_array_equal(fed(image, contract, (640, 640)), padded)
+
+
+def test_centerface_is_fed_the_picture_stretched_to_multiples_of_32():
+    """Whatever the file says, which takes any size."""
+    export = EXPORTS["CenterFace"]
+    contract = contract_of("CenterFace", export.at, batch=10)
+    assert contract.family == "CenterFace"
+    image = picture_of(90, 140)
+    wanted = rgb(stretched(image, (96, 160), cv2.INTER_LINEAR))
+    np.testing.assert_array_equal(fed(image, contract, (640, 640)), wanted)
+
+
+@pytest.mark.parametrize(("side", "rounded"), [(64, 64), (65, 96), (96, 96), (97, 128)])
+def test_centerface_rounds_up_from_one_pixel_more(side, rounded):
+    contract = contract_of("CenterFace", EXPORTS["CenterFace"].at, batch=10)
+    assert fed(picture_of(side, side), contract, (640, 640)).shape == (rounded, rounded, 3)
