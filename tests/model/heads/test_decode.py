@@ -9,11 +9,12 @@ from onnx import TensorProto, helper
 from detcli.core.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.heads import Activation, BoxDecode
+from detcli.model.heads import Activation, BoxDecode, Decoded
 from detcli.model.heads.decode import (
     _kept_axis,
     _same,
     boxes_of,
+    centre_and_size,
     columns,
     cut_along,
     is_linear,
@@ -236,3 +237,79 @@ def test_parts_that_are_joined_along_an_axis_from_the_end():
     other = graph.linear(graph.queries(), 8, 2)
     head = graph("Concat", graph("Concat", boxes, final, axis=-1), other, axis=-1)
     assert columns(read(graph, head), head, 2) == [(4, boxes), (3, final), (2, other)]
+
+
+def four(graph):
+    """What a layer makes of four columns, `[B, N, 4]`."""
+    return graph.swapped(graph.flat(graph.convolution(4, 8), 4))
+
+
+def test_a_layers_own_boxes_are_not_decoded():
+    graph = Graph()
+    boxes = graph.flat(graph.convolution(4, 8), 4)
+    assert boxes_of(read(graph, boxes), boxes) == Decoded(BoxDecode.LINEAR, BoxFormat.CXCYWH)
+
+
+@pytest.mark.parametrize(
+    ("same_centre", "same_half", "how"),
+    [
+        (True, True, BoxDecode.EXPONENTIAL),
+        (False, True, BoxDecode.DISTANCES),
+        (True, False, BoxDecode.DISTANCES),
+    ],
+)
+def test_corners_around_a_centre_have_one_centre_and_one_half(same_centre, same_half, how):
+    """A point less and plus two distances is no centre, even if these are exponentials."""
+    graph = Graph()
+    columns_of_boxes = four(graph)
+    centre = graph("Add", graph.cut(columns_of_boxes, 0, 2, 2), np.float32([[[1.0, 2.0]]]))
+    half = graph("Exp", graph.cut(columns_of_boxes, 2, 4, 2))
+    other = four(graph)
+    other_centre = graph("Add", graph.cut(other, 0, 2, 2), np.float32([[[1.0, 2.0]]]))
+    other_half = graph("Exp", graph.cut(other, 2, 4, 2))
+    low = graph("Sub", centre, half)
+    high = graph("Add", centre if same_centre else other_centre, half if same_half else other_half)
+    boxes = graph("Concat", low, high, axis=2)
+    decoded = boxes_of(read(graph, boxes), boxes)
+    assert decoded.how is how
+    assert decoded.box_format is BoxFormat.XYXY
+
+
+@pytest.mark.parametrize("operator", ["Max", "Min", "Clip"])
+def test_sides_that_end_at_the_picture_are_no_centre_and_size(operator):
+    graph = Graph()
+    columns_of_boxes = four(graph)
+    centre = graph.cut(columns_of_boxes, 0, 2, 2)
+    size = graph("Exp", graph.cut(columns_of_boxes, 2, 4, 2))
+    limited = graph(operator, centre, np.float32(1.0))
+    index = read(graph, centre, size, limited)
+    assert centre_and_size(index, centre, size) is BoxDecode.EXPONENTIAL
+    assert centre_and_size(index, limited, size) is None
+
+
+def test_a_cut_of_unknown_length_has_no_known_parts():
+    graph = Graph()
+    joined = graph("Concat", *(graph.flat(graph.convolution(n, 8), n) for n in (2, 3)), axis=1)
+    end = graph.cut(graph("Shape", joined), 1, 2, 0)
+    part = graph("Slice", joined, np.array([1]), graph("Sub", end, np.array([1])), np.array([1]))
+    index = read(graph, part)
+    index.shapes[part] = [1, "length", 96]  # as where nothing is folded
+    assert parts_of(index, part) == (part, [])
+
+
+def test_a_join_of_parts_of_unknown_size_is_not_clear():
+    graph = Graph()
+    parts = [graph.flat(graph.convolution(n, 8), n) for n in (2, 3)]
+    joined = graph("Concat", *parts, axis=1)
+    index = read(graph, joined)
+    assert columns(index, joined, 1) == [(2, parts[0]), (3, parts[1])]
+    index.shapes[parts[1]] = [1, "channels", 96]
+    assert columns(index, joined, 1) == []
+
+
+def test_a_transpose_without_an_order_tells_no_columns():
+    """It reverses all axes, which no exporter writes for a head."""
+    graph = Graph()
+    parts = [graph.flat(graph.convolution(n, 8), n) for n in (2, 3)]
+    turned = graph("Transpose", graph("Concat", *parts, axis=1))
+    assert columns(read(graph, turned), turned, 1) == []

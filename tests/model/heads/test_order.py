@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detcli.core.errors import ModelError
-from detcli.model.heads.order import keeps_axes
+from detcli.model.editing import infer_shapes
+from detcli.model.graph import GraphIndex
+from detcli.model.heads.order import keeps_axes, mixes_channels
 
 CLASSES = 3
 MIXED = "a Reshape in place of a Transpose mixes the channels"
@@ -124,3 +126,15 @@ def test_joining_and_splitting_axes_keeps_them(dims, data):
 def test_channels_and_cells_do_not_change_places(channels, cells):
     assert not keeps_axes([channels, cells], [cells, channels])
     assert not keeps_axes([cells, channels], [channels, cells])
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_mixed"),
+    [([1, 64, 9], True), ([1, 6, 96], False), ([1, 2, 3, 96], False)],
+)
+def test_a_reshape_across_the_axes_of_a_map_mixes_them(shape, is_mixed):
+    """The map has 6 channels of 8 by 12 cells."""
+    graph = Graph()
+    reshaped_map = graph("Reshape", graph.convolution(6, 8), shape)
+    index = GraphIndex(infer_shapes(graph.model([reshaped_map])).graph)
+    assert mixes_channels(index, [reshaped_map]) == is_mixed

@@ -1,0 +1,47 @@
+"""Columns of the rows that a graph ends in."""
+
+import numpy as np
+import pytest
+from graph_builder import Graph
+from onnx import TensorProto
+
+from detcli.model.editing import infer_shapes
+from detcli.model.graph import GraphIndex
+from detcli.model.heads.rows import is_integral, selected_rows, usual_rows
+
+
+def read(graph, *outputs):
+    return GraphIndex(infer_shapes(graph.model(list(outputs))).graph)
+
+
+@pytest.mark.parametrize(("columns", "is_usual"), [(5, False), (6, True), (7, False)])
+def test_usual_rows_have_six_columns(columns, is_usual):
+    graph = Graph()
+    rows = graph.linear(graph.queries(), 8, columns)
+    assert (usual_rows(read(graph, rows)) is not None) == is_usual
+
+
+@pytest.mark.parametrize(("order", "are_boxes"), [((0, 1, 2, 3), True), ((1, 0, 3, 2), False)])
+def test_sides_that_were_cut_apart_are_a_box_in_their_order_alone(order, are_boxes):
+    graph = Graph()
+    features = graph.queries()
+    boxes = graph("Sigmoid", graph.linear(features, 8, 4))
+    scores = graph("Sigmoid", graph.linear(features, 8, 3))
+    sides = [graph.cut(boxes, place, place + 1, 2) for place in order]
+    best = graph("ReduceMax", scores, axes=[2], keepdims=1)
+    labels = graph("Cast", graph("ArgMax", scores, axis=2, keepdims=1), to=TensorProto.FLOAT)
+    rows = graph("Concat", *sides, best, labels, axis=2)
+    assert (selected_rows(read(graph, rows)) is not None) == are_boxes
+
+
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mod"])
+def test_whole_numbers_that_are_shifted_are_whole(operator):
+    graph = Graph()
+    scores = graph.linear(graph.queries(), 8, 3)
+    labels = graph("Cast", graph("ArgMax", scores, axis=2), to=TensorProto.FLOAT)
+    attributes = {"fmod": 1} if operator == "Mod" else {}
+    shifted = graph(operator, labels, np.float32(1.0), **attributes)
+    shifted_scores = graph("Add", scores, np.float32(1.0))
+    index = read(graph, shifted, shifted_scores)
+    assert is_integral(index, shifted)
+    assert not is_integral(index, shifted_scores)
