@@ -101,6 +101,7 @@ check: setup ## Formatting, lint, types, also of the documentation's examples
 	$(BIN)/mypy
 	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 detcli
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin detcli
+	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/python docs/check_examples.py
 
 docs: setup ## Write docs/cli.md, docs/output.md, docs/models.md and the JSON Schemas anew from the program

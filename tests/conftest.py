@@ -281,7 +281,8 @@ def detcli() -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
         environment = options.get("env", os.environ)
         if options.keys() <= {"input", "cwd", "text", "timeout", "env"} and all(
-            environment.get(name) == os.environ.get(name) for name in forked.READ_AT_THE_START
+            environment.get(name) == os.environ.get(name)  # type: ignore[attr-defined]
+            for name in forked.READ_AT_THE_START
         ):
             return forked.run(arguments, **options)
         command = [sys.executable, "-m", "detcli", *map(str, arguments)]

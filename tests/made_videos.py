@@ -121,10 +121,10 @@ def watch(path):
                 packets += [bytes(packet)] * bool(packet.size)
                 for one in packet.decode():
                     start_s = float(one.pts * one.time_base)
-                    end_s = start_s + one.samples / one.sample_rate
+                    end_s = start_s + one.samples / one.sample_rate  # type: ignore[attr-defined]
                     places = np.flatnonzero(loudness(one) > 0.2)
                     if heard_s is None and len(places):
-                        heard_s = start_s + places[0] / one.sample_rate
+                        heard_s = start_s + places[0] / one.sample_rate  # type: ignore[attr-defined]
     return SimpleNamespace(
         times=times,
         shades=shades,

@@ -23,7 +23,7 @@ def number(image):
 
 def write(path, frames=50, rate=25.0, code="mp4v"):
     """Write a video and return its path."""
-    writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, cv2.VideoWriter_fourcc(*code), rate, SIZE)
+    writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, cv2.VideoWriter_fourcc(*code), rate, SIZE)  # type: ignore[attr-defined]
     assert writer.isOpened()
     for at in range(frames):
         writer.write(frame(at))

@@ -11,7 +11,7 @@ def printed(parts, width=100):
     console = Console(file=io.StringIO(), width=width)
     for part in parts:
         console.print(part)
-    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
 
 
 def read_all(descriptor):

@@ -58,7 +58,7 @@ def shared_definitions():
     defined = {
         (structure.module_name(path), node.name): node
         for path in FILES
-        for node in nodes(path)[0].body
+        for node in nodes(path)[0].body  # type: ignore[attr-defined]
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
     }
     for path in FILES:
@@ -66,8 +66,8 @@ def shared_definitions():
         own = None if name == "detcli" else structure.room(name)
         for node in nodes(path):
             for alias in node.names if isinstance(node, ast.ImportFrom) else ():
-                found = defined.get((node.module, alias.name))
-                if found is None or own == structure.room(node.module):
+                found = defined.get((node.module, alias.name))  # type: ignore[attr-defined]
+                if found is None or own == structure.room(node.module):  # type: ignore[attr-defined]
                     continue
                 yield alias.name, found
                 if own is None and isinstance(found, ast.ClassDef):
@@ -86,7 +86,7 @@ def meanings(files):
     """What each class and each alias of a type is, by name; a class is itself alone."""
     found = defaultdict(set)
     for path in files:
-        for node in nodes(path)[0].body:
+        for node in nodes(path)[0].body:  # type: ignore[attr-defined]
             match node:
                 case ast.ClassDef(name=name):
                     found[name].add(f"the class of {path}")
@@ -155,7 +155,7 @@ def test_only_device_takes_a_device_name_apart():
     found = []
     for path in FILES:
         found += [
-            f"{path.relative_to(PACKAGE)}:{node.lineno}"
+            f"{path.relative_to(PACKAGE)}:{node.lineno}"  # type: ignore[attr-defined]
             for node in nodes(path)
             if takes_a_device_name_apart(node)
         ]

@@ -83,7 +83,7 @@ def test_detectors_are_compared_over_batches(monkeypatch):
         least = iter((0.25, second))
 
         def opened(*given, least=least, **_):
-            return detector(*given, Settings(conf=next(least)))
+            return detector(*given, Settings(conf=next(least)))  # type: ignore[call-arg]
 
         monkeypatch.setattr(graphs, "BatchDetector", opened)
         assert graphs.differences("cpu", "codes", [str(ROOT / "detcli/pictures")]) == told

@@ -221,7 +221,7 @@ def graph(make_model):
 def test_all_outputs_by_name_or_errors(graph):
     tensors = open_tensors("cpu", graph, "m")
     assert tensors.device == "cpu"
-    found = tensors.run("images", ONES)
+    found = tensors.run("images", ONES)  # type: ignore[attr-defined]
     assert {name: tensor.shape for name, tensor in found.items()} == {
         "head": (1, 7, 64),
         "cells": (1, 3, 8, 8),
@@ -230,7 +230,7 @@ def test_all_outputs_by_name_or_errors(graph):
     }
     assert (found["cells"] == 1).all()
     with pytest.raises(InferenceError, match="batch of shape"):
-        tensors.run("images", ONES[:, :, :32, :32])
+        tensors.run("images", ONES[:, :, :32, :32])  # type: ignore[attr-defined]
     with pytest.raises(ModelError, match="cannot load m"):
         open_tensors("cpu", b"\x08\x01", "m")
 
@@ -304,7 +304,7 @@ def test_running_out_of_memory_on_the_cpu(failure, make_model, monkeypatch):
     monkeypatch.setattr(tensors, "_session", SimpleNamespace(run=failing(failure)))
     told = r"shape \[1, 3, 64, 64\] does not fit into memory: "
     with pytest.raises(DeviceMemoryError, match=told) as caught:
-        tensors.run("images", ONES)
+        tensors.run("images", ONES)  # type: ignore[attr-defined]
     assert "GPU" not in str(caught.value)
     assert "--imgsz" in caught.value.hint
     monkeypatch.setattr(onnxruntime, "InferenceSession", failing(failure))
@@ -324,7 +324,8 @@ def test_constants_are_folded_and_the_head_stays(random):
     )
     picture = random.random(ONES.shape).astype(np.float32)
     heads = [
-        open_tensors("cpu", graph, "m").run("images", picture)["head"] for graph in (model, small)
+        open_tensors("cpu", graph, "m").run("images", picture)["head"]  # type: ignore[attr-defined]
+        for graph in (model, small)
     ]
     np.testing.assert_allclose(*heads, rtol=1e-6)
 

@@ -59,7 +59,7 @@ def test_what_needs_it_not_loads_nothing_heavy(line, unwanted):
 
 @pytest.mark.parametrize("name", app_module.COMMANDS)
 def test_the_list_of_commands_says_what_their_help_says(name):
-    command = typer.main.get_command(app_module.app).get_command(None, name)
+    command = typer.main.get_command(app_module.app).get_command(None, name)  # type: ignore[attr-defined]
     assert command.name == name
     assert app_module.COMMANDS[name] == command.get_short_help_str()
 

@@ -46,8 +46,8 @@ def parameters():
     """Each command with each of its arguments, and options that have a value."""
     commands = typer.main.get_command(app)
     pairs = []
-    for name in commands.list_commands(None):
-        command = commands.get_command(None, name)
+    for name in commands.list_commands(None):  # type: ignore[attr-defined]
+        command = commands.get_command(None, name)  # type: ignore[attr-defined]
         if name == "models":
             for below in command.list_commands(None):
                 pairs += values_of(("models", below), command.get_command(None, below))

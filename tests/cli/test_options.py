@@ -33,7 +33,7 @@ def write(tmp_path, monkeypatch):
         path.write_text(text, encoding="utf-8")
         return path
 
-    write.path = path
+    write.path = path  # type: ignore[attr-defined]
     return write
 
 

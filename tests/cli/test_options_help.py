@@ -10,7 +10,7 @@ from detcli.cli.app import COMMANDS, app
 from detcli.core.config import PANELS
 
 GROUP = typer.main.get_command(app)
-LOADED = {name: GROUP.get_command(None, name) for name in COMMANDS}
+LOADED = {name: GROUP.get_command(None, name) for name in COMMANDS}  # type: ignore[attr-defined]
 
 
 def help_of(command, asked="--help"):

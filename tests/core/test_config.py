@@ -61,7 +61,7 @@ def made(name, **more):
 
 def test_a_group_without_a_word_on_boxes_is_an_error():
     with pytest.raises(TypeError, match="boxes"):
-        panel(Inputs(), "Input")
+        panel(Inputs(), "Input")  # type: ignore[call-arg]
 
 
 def test_one_name_for_all():

@@ -175,7 +175,7 @@ def test_the_fields_of_records():
     for text, content in (("x", {}), (None, {"bytes": "eA=="})):
         symbols[0] = Symbol(text, "QR Code", b"x", corners, "qr_code")
         (row,) = replace(full, symbols=symbols).to_dict()
-        expected = {"text": text, "symbology": "QR Code", **content, "corners": corners.tolist()}
+        expected = {"text": text, "symbology": "QR Code", **content, "corners": corners.tolist()}  # type: ignore[attr-defined]
         assert expected.items() <= row.items()
         assert ("bytes" in row) == bool(content)
 

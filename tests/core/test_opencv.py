@@ -25,7 +25,7 @@ def environment(
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(code)
     for one in packages:
-        install_metadata(package.parent, *one.split(), "cv2")
+        install_metadata(package.parent, *one.split(), "cv2")  # type: ignore[call-arg]
     return {**os.environ, "PYTHONPATH": str(package.parent)}
 
 

@@ -19,7 +19,7 @@ def generate(detcli):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     width = os.environ | {"COLUMNS": "100"}
-    module.detcli = lambda *arguments: detcli(*arguments, env=width).stdout
+    module.detcli = lambda *arguments: detcli(*arguments, env=width).stdout  # type: ignore[attr-defined]
     return module
 
 

@@ -234,7 +234,7 @@ def test_a_device_that_hangs_is_given_up():
 def test_a_device_that_is_busy_with_many_tiles_is_waited_for(monkeypatch):
     monkeypatch.setattr(Double, "finished", property(lambda self: next(self.tiles)), raising=False)
     detector = Double(work=lambda _: time.sleep(0.5))
-    detector.tiles = itertools.count(1)
+    detector.tiles = itertools.count(1)  # type: ignore[attr-defined]
     assert counts(Pipeline(detector, 1).run(items([1]))) == [1]
 
 

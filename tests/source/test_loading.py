@@ -210,5 +210,5 @@ def test_closing_ends_the_reader():
 
     items = read_in_time("v", read, SourceProgress(1), LIMIT_S)
     next(items)
-    items.close()
+    items.close()  # type: ignore[attr-defined]
     assert closed.is_set()

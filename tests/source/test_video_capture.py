@@ -29,7 +29,7 @@ DECLARED = {  # what a capture says, and what is made of it
 
 def test_implausible_properties_are_ignored():
     for read, cases in DECLARED.items():
-        for declared, expected in cases:
+        for declared, expected in cases:  # type: ignore[attr-defined]
             found = read(SimpleNamespace(get=lambda _, declared=declared: declared))
             assert str(found) in {str(expected), str(float(expected or 0))}
 

@@ -142,7 +142,7 @@ def test_surfaces_lean_by_10_to_25_degrees_and_are_seen_from_the_side():
     assert max(np.degrees(np.abs([tilt.pitch for tilt in tilts]))) > 75
 
 
-@pytest.mark.parametrize("maker", sorted(set(negatives.HARD), key=lambda maker: maker.__name__))
+@pytest.mark.parametrize("maker", sorted(set(negatives.HARD), key=lambda maker: maker.__name__))  # type: ignore[attr-defined]
 def test_lookalikes_have_light_and_dark_parts_at_any_size(maker, assets):
     covers = [
         maker(np.random.default_rng(seed), side, assets.lettering)

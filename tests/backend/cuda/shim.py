@@ -115,7 +115,7 @@ class Shim:
         for argument in arguments:
             letter, kind = PARAMETERS[type(argument)]
             letters.append(letter)
-            values.append(kind(argument if isinstance(argument, int) else argument.item()))
+            values.append(kind(argument if isinstance(argument, int) else argument.item()))  # type: ignore[attr-defined]
         wanted, _ = self.entry(kernel)
         if wanted.decode() != (given := "".join(letters)):
             raise ShimError(f"{kernel} takes {wanted.decode()}, but was given {given}")

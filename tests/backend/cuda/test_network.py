@@ -250,7 +250,7 @@ def test_the_run_that_counts_anchors_is_not_captured(make_model):
         assert entry(options, WAITS_NOT) is None
         return [np.zeros((4, 7, 64), np.float16)]
 
-    session.run = run
+    session.run = run  # type: ignore[attr-defined]
     network = Network(session, contract, uses_graph=True)
     network.run(1000, 2000, (4, 3, 64, 64))
     assert seen == [(None, (4, 3, 64, 64), "-1")]  # planned for what will run
@@ -303,7 +303,7 @@ def test_running_out_of_memory_while_counting_anchors(make_model):
     def run(*_):
         raise RuntimeError("Failed to allocate memory for requested buffer of size 1")
 
-    session.run = run
+    session.run = run  # type: ignore[attr-defined]
     with pytest.raises(DeviceMemoryError, match=r"\[1, 3, 4096, 4096\]"):
         Network(session, contract).output_shape((1, 3, 4096, 4096))
 
@@ -339,16 +339,16 @@ def opened(monkeypatch):
         assert graph
         asked.append(providers)
         refused = {"enable_cuda_graph", "trt_profile_max_shapes"}
-        if opened.refuse and not all(refused.isdisjoint(told) for _, told in providers):
+        if opened.refuse and not all(refused.isdisjoint(told) for _, told in providers):  # type: ignore[attr-defined]
             raise OptionRefusedError(f"{title}: it has control flow")
-        opened.session = Session()
-        return opened.session
+        opened.session = Session()  # type: ignore[attr-defined]
+        return opened.session  # type: ignore[attr-defined]
 
     def opened():
         return [[(name, "enable_cuda_graph" in told) for name, told in one] for one in asked]
 
-    opened.refuse = False
-    opened.asked = asked
+    opened.refuse = False  # type: ignore[attr-defined]
+    opened.asked = asked  # type: ignore[attr-defined]
     monkeypatch.setattr(module, "open_session", open_double)
     return opened
 

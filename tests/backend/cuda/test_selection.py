@@ -69,8 +69,8 @@ def assert_as_specified(found, heads, options, *, cxcywh=False, logits=False):
             expected = postprocess.select(head, options, cxcywh=cxcywh, logits=logits)
             own_rows = postprocess.as_selection(rows[0], logits=logits)
             for own, wanted in zip(own_rows, expected, strict=True):
-                assert own.shape == wanted.shape
-                assert own.tobytes() == wanted.tobytes()
+                assert own.shape == wanted.shape  # type: ignore[attr-defined]
+                assert own.tobytes() == wanted.tobytes()  # type: ignore[attr-defined]
             classes = slice(None) if options.class_ids is None else sorted(options.class_ids)
             assert rows[1] == np.count_nonzero(np.isnan(head[4:][classes]))
 

@@ -49,7 +49,7 @@ def parsed(picture, **given):
     """What Typer makes of the command's arguments."""
     command = predict_command(bench_config(**given), Path(picture))
     assert command[1:4] == ["-m", "detcli", "predict"]
-    predict = typer.main.get_command(app).get_command(None, "predict")
+    predict = typer.main.get_command(app).get_command(None, "predict")  # type: ignore[attr-defined]
     params = predict.make_context("predict", command[4:], **HELP).params
     return {name: _single(name, value) for name, value in params.items()}
 

@@ -15,7 +15,7 @@ def plotted(pictures, names, title="a model"):
     evaluator = Evaluator(pictures, range(len(names)))
     overall, by_category = evaluator.score()
     rows = tuple(
-        Confusion(*(None if index is None else names[index] for index in pair), len(where))
+        Confusion(*(None if index is None else names[index] for index in pair), len(where))  # type: ignore[call-arg]
         for pair, where in evaluator.confusions(0.3).items()
     )
     scores = [(names[index], one) for index, one in by_category.items()]

@@ -205,7 +205,7 @@ def test_parts_of_a_run_in_shards_have_what_a_list_says(in_shards, make_video, t
     """Also where a video comes twice, each time with something else."""
     make_video(frames=2)
     metas = {"a.png": [7, {"猫": None}], "clip.mp4": [None, "1", 1], "clip.avi": [5]}
-    entries = [{"path": path, "meta": meta} for path, several in metas.items() for meta in several]
+    entries = [{"path": path, "meta": meta} for path, several in metas.items() for meta in several]  # type: ignore[attr-defined]
     (tmp_path / "clip.avi").write_bytes(b"torn")
     (tmp_path / "list").write_text("\n".join(map(json.dumps, [*entries, {"path": "clip.mp4"}])))
     one, merged = in_shards("--files-from list", "--shard-size", 2, "--format", suffix, code=3)

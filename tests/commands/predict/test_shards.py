@@ -31,7 +31,7 @@ def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it 
     def part(number):
         return boxes / f"part-{number:05}.jsonl"
 
-    run.pictures, run.boxes, run.part = pictures, boxes, part
+    run.pictures, run.boxes, run.part = pictures, boxes, part  # type: ignore[attr-defined]
     return run
 
 

@@ -22,7 +22,7 @@ def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it 
         path.write_bytes((pictures / other).read_bytes())
         os.utime(path, (seconds, seconds))
 
-    run.pictures, run.exchange, run.folder = pictures, exchange, tmp_path / "boxes"
+    run.pictures, run.exchange, run.folder = pictures, exchange, tmp_path / "boxes"  # type: ignore[attr-defined]
     return run
 
 

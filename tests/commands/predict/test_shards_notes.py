@@ -15,7 +15,7 @@ def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it 
     def run(line="", code=0):
         return predict(f"pics -o boxes/ --conf 0.5 --shard-size 2 {line}", code=code)
 
-    run.folder = tmp_path / "boxes"
+    run.folder = tmp_path / "boxes"  # type: ignore[attr-defined]
     return run
 
 

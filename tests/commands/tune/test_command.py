@@ -190,7 +190,7 @@ def test_map_of_pictures_elsewhere(tune, commands, fragile, pictures):
 
 
 def test_the_commands_of_the_documentation_parse():
-    command = typer.main.get_command(app).get_command(None, "tune")
+    command = typer.main.get_command(app).get_command(None, "tune")  # type: ignore[attr-defined]
     lines = re.findall(r"^detcli tune\b(.*)$", page("tune") + page("benchmark"), re.MULTILINE)
     assert len(lines) == 6
     for line in lines:

@@ -101,7 +101,7 @@ def test_a_table_has_what_ran_and_the_reasons_of_the_others():
     console = Console(width=120, file=io.StringIO())
     for part in render(report):
         console.print(part)
-    text = console.file.getvalue()
+    text = console.file.getvalue()  # type: ignore[attr-defined]
     assert " 45.2 " in text
     assert " 97.0% " in text
     assert "cuda: no GPU" in text

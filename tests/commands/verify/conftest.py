@@ -55,7 +55,7 @@ def bisected(tmp_path):
             path.write_bytes(model.SerializeToString())
         at_head = all(ModelFile.read(path).contract for path in paths)
         probes = [probe(path, size=size, at_head=at_head) for path in paths]
-        outputs = OutputComparison(*probes, limit)
+        outputs = OutputComparison(*probes, limit)  # type: ignore[call-arg]
         outputs.add(image, "a.jpg")
         return bisect(outputs)
 

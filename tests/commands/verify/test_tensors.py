@@ -76,7 +76,7 @@ GREY, RED = (Picture.whole(picture(*squares)) for squares in ([], [("red", 1, 1)
 
 
 def compared(*paths, whole=False, limit=0.001):
-    return OutputComparison(*(probe(path, at_head=not whole) for path in paths), limit)
+    return OutputComparison(*(probe(path, at_head=not whole) for path in paths), limit)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
