@@ -44,7 +44,7 @@ def archive(tmp_path, picture):
 def read(path, **inputs):
     """The name of each item, and its size or error."""
     found = []
-    with Sources([str(path)], Inputs(**inputs)) as sources:
+    with Sources([str(path)], Inputs(input_timeout=600, **inputs)) as sources:  # on a busy machine
         for item in sources:
             item.run()
             size = item.picture and item.picture.size
