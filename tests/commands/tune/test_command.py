@@ -1,5 +1,6 @@
 """`detcli tune`, as a user calls it, with the commands that it starts."""
 
+import contextlib
 import json
 import re
 import shlex
@@ -116,17 +117,25 @@ def test_real_processes(tune, make_model, pictures, monkeypatch):
     assert {choice["kind"] for choice in report["choices"]} == {"many", "one", "start"}
 
 
+def wait_for_bench(process):
+    """The processes that tune has started, once one of them measures."""
+    while True:
+        children = psutil.Process(process.pid).children(recursive=True)
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                if "bench" in child.cmdline():
+                    return children
+        time.sleep(0.05)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
 def test_an_interrupt_leaves_nothing_behind(make_model, pictures):
     command = [sys.executable, "-m", "detcli", "tune", make_model(), pictures, "--budget", "10h"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        children = []
-        while not any("bench" in child.cmdline() for child in children):
-            time.sleep(0.05)
-            children = psutil.Process(process.pid).children(recursive=True)
-        time.sleep(0.5)  # the moment in which it starts has a test of its own
-        process.send_signal(signal.SIGINT)
         try:
+            children = wait_for_bench(process)
+            time.sleep(0.5)  # the moment in which it starts has a test of its own
+            process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=60)
         finally:
             process.kill()
