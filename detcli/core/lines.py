@@ -98,7 +98,7 @@ def _tells_encoding(begin: bytes) -> bool:
 def _encoding_of(begin: bytes) -> tuple[str, bytes]:
     """The encoding of a text and its mark; UTF-16 has zeros, and a file name has none.
 
-    The mark alone is no text.
+    A byte order mark alone does not count as text.
     """
     mark = mark_of(begin)
     encoding = ENCODINGS.get(mark, "utf-8")

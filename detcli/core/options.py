@@ -167,7 +167,7 @@ class Option:
         return UsageError(f"{self.flag} is given {times}: {values}", hint)
 
     def _entries(self, text: str) -> list[str]:
-        """The entries of a list in one text, of which there is at least one."""
+        """Split a list that was typed as one text; it has at least one entry."""
         entries = [entry.strip() for entry in text.split(self.separator)]
         entries = [entry for entry in entries if entry]
         if not entries:

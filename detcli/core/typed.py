@@ -2,7 +2,7 @@
 
     Settings(classes=iter(["car"]))     has the tuple ("car",)
     Settings(tile=640)                  has what `--tile 640` stands for
-    Settings(conf="0.4")                is a UsageError: a text is no number
+    Settings(conf="0.4")                is a UsageError: a string is not a number
 
 Arrays and numbers of NumPy are taken as Python's, iterables as tuples, mappings as pairs. Values of
 types that are read from text on the command line, such as `Tiling`, may be given as that text.
@@ -114,7 +114,7 @@ def convert(value: Any, kind: Any, read: Read | None = None) -> Any:
     """A value as a type has it; `read` makes values of types that are not plain of text.
 
     Raises:
-        UnfitError: There is no such value.
+        UnfitError: The type has no such value.
     """
     if hasattr(value, "dtype") and not isinstance(value, type):  # of NumPy
         value = value.tolist()

@@ -252,7 +252,7 @@ def _changed(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 
 
 def _place_of(name: str, value: object, settings: Sequence[str]) -> str:
-    """Where an argument belongs that is no field of Settings, or which of them was meant."""
+    """Say where an unknown argument belongs, or which field of Settings was probably meant."""
     places = {
         DeviceOptions: "Detector: options=",
         Inputs: "detcli.predict: inputs=",

@@ -41,7 +41,7 @@ def check_folder(folder: Path, hidden_classes: Collection[str]) -> None:
 
 
 def _noted_classes(note: Path) -> set[str]:
-    """The classes that a note names; none if there is no note, or something else in its place."""
+    """The classes that a note names; empty if the note is missing or unreadable."""
     try:
         classes = json.loads(note.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -220,12 +220,12 @@ class TrackChoice:
     """Which track of a file is read."""
 
     patches: tuple[Patch, ...]  # that hide the tracks before it
-    films: int  # tracks that are no covers
+    films: int  # how many tracks are not cover images
     size: Size  # height and width of the frames
 
 
 def choose_track(part: Part) -> TrackChoice | None:
-    """The track that FFmpeg's programs take: the largest; None where there is no choice."""
+    """Choose the track that FFmpeg would, usually the largest; None without several tracks."""
     try:
         tracks = _video_tracks(part)
     except (struct.error, ValueError, IndexError):  # damage

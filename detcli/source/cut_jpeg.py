@@ -28,7 +28,7 @@ NOISE_PARTS = 16
 """Between which there are restart markers, where the file has some: two series of eight."""
 
 SHORTEST_ROOM = 16
-"""How many zeros at the end are no longer taken for data."""
+"""From this many zeros on, the end of a file counts as missing, not as image data."""
 
 _RESTART_INTERVAL, _FIRST_RESTART, _RESTARTS = 0xDD, 0xD0, 8
 

@@ -7,7 +7,7 @@ _HAS_COLOURS = 0x80
 
 
 def count_frames(data: bytes, most: int) -> int:
-    """Count the frames of a GIF, up to so many; frames need no graphic control extension."""
+    """Count the frames of a GIF, up to a limit, with or without graphic control extensions."""
     count = 0
     try:
         position = _HEADER_BYTES + _bytes_of_colours(data[10])
