@@ -13,7 +13,7 @@ import pytest
 from colour_model import picture
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def fetched(tmp_path_factory):
     """A model, and the folder of a library that has fetched it as `yolov10n`."""
     names = {0: "person", 1: "bus", 2: "car"}
@@ -25,30 +25,39 @@ def fetched(tmp_path_factory):
     return content, folder
 
 
-@pytest.fixture
-def workplace(tmp_path, hub, fetched, warm_detcli, monkeypatch):
-    """A folder with the pictures that the documentation names; `yolov10n` was fetched before."""
-    content, folder = fetched
-    shutil.copytree(folder, tmp_path / ".cache/huggingface", symlinks=True)
-    hub.add("yolov10n", content, half=content)
-    hub.add("yolov10s", content)
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    """A folder with the pictures and the video that the documentation names."""
+    folder = tmp_path_factory.mktemp("pictures")
     paint = functools.partial(picture, size=(640, 640), grey=40)
-    pictures = {
+    images = {
         "street.jpg": paint(("red", 2, 3)),
         "detcli/pictures/street.jpg": paint(("red", 2, 3)),
         "pics/person.jpg": paint(("red", 2, 3), ("blue", 0, 0), ("green", 7, 7)),
         "pics/car.jpg": paint(("blue", 5, 5)),
     }
-    for name, image in pictures.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(tmp_path / name), image, [cv2.IMWRITE_JPEG_QUALITY, 100])
+    for name, image in images.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(folder / name), image, [cv2.IMWRITE_JPEG_QUALITY, 100])
     video = cv2.VideoWriter(
-        str(tmp_path / "street.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (640, 640)
+        str(folder / "street.mp4"), cv2.VideoWriter.fourcc(*"mp4v"), 10, (640, 640)
     )
+    empty, bus = paint(), paint(("green", 40, 40))
     for number in range(21):  # a bus in the last second
-        video.write(paint(*[("green", 40, 40)] * (number > 10)))
+        video.write(bus if number > 10 else empty)
     video.release()
-    (tmp_path / "pics/torn.jpg").write_bytes(b"\xff\xd8\xff torn")
+    (folder / "pics/torn.jpg").write_bytes(b"\xff\xd8\xff torn")
+    return folder
+
+
+@pytest.fixture
+def workplace(tmp_path, hub, fetched, pictures, warm_detcli, monkeypatch):
+    """A folder of this test alone with those pictures; `yolov10n` was fetched before."""
+    content, folder = fetched
+    shutil.copytree(pictures, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(folder, tmp_path / ".cache/huggingface", symlinks=True)
+    hub.add("yolov10n", content, half=content)
+    hub.add("yolov10s", content)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HOME", str(tmp_path / ".cache/huggingface"))  # as in a home folder
     path = [warm_detcli, Path(sys.executable).parent, os.environ["PATH"]]

@@ -11,13 +11,17 @@ import pytest
 import yaml
 from documentation.shells import README, ROOT, blocks, page, section, shell, skip_without_jq, works
 from labelled import Scene, edit_json, write_coco
+from thinning import thin
 
 import detcli
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("name", "count"), [("convert", 5), ("verify", 5), ("scale-out", 3)])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    thin("pages whose commands run", [("verify", 5), ("convert", 5), ("scale-out", 3)], count=1),
+)
 def test_the_commands_of_a_page(name, count, workplace):
     (workplace / "pics/torn.jpg").unlink()
     script, *_ = blocks(page(name), "sh")
@@ -52,10 +56,11 @@ def test_the_tasks_of_a_cluster(workplace):
     assert f'/{tasks}"' in kubernetes
     kubernetes = kubernetes.replace("/data/", "").replace(f'/{tasks}"', '/2"')
     expected = works("detcli predict pics -q --format jsonl").stdout
-    for script, *variables in (
-        (slurm, *(f"SLURM_ARRAY_TASK_ID={one} SLURM_ARRAY_TASK_COUNT=2" for one in (1, 2))),
-        (kubernetes, *(f"JOB_COMPLETION_INDEX={one}" for one in (0, 1))),
-    ):
+    jobs = [
+        (slurm, [f"SLURM_ARRAY_TASK_ID={task} SLURM_ARRAY_TASK_COUNT=2" for task in (1, 2)]),
+        (kubernetes, [f"JOB_COMPLETION_INDEX={task}" for task in (0, 1)]),
+    ]
+    for script, variables in thin("job files for a cluster", jobs, count=1):
         (workplace / "task.sh").write_text(script)
         both = [f"{one} sh task.sh & tasks+=($!)" for one in variables]
         works("\n".join([*both, 'for task in "${tasks[@]}"; do wait "$task"; done']))

@@ -16,6 +16,7 @@ import optional
 import pytest
 import yaml
 from documentation.shells import ROOT, blocks, page, run, skip_without_jq, works
+from thinning import only_whole, thin
 
 from detcli import Detector, Settings
 from detcli.core.geometry import overlap
@@ -25,17 +26,20 @@ pytestmark = pytest.mark.slow
 
 PAGE = page("recipes")
 PICTURES = {
-    "hidden/demo.jpg": "codes-hidden.jpg",
     "found/sheet.jpg": "codes-tiles.jpg",
     "texts/demo.jpg": "codes-texts.jpg",
     "read/shelf.jpg": "codes-shelf.jpg",
     "read/table.jpg": "codes-table.jpg",
+    "hidden/demo.jpg": "codes-hidden.jpg",
     "zones/demo.jpg": "codes-zones.jpg",
 }
 """What the recipes write, and its copy on the page, which may be smaller."""
 
 TRACKS, TRACKS_FRAME = ROOT / "docs/images/codes-tracks.jpg", 41
 """A frame of the video that the recipes write, and its number from 1."""
+
+SHOWN = [script for script in blocks(PAGE, "sh") if "--save " in script]
+"""The commands whose pictures are on the page."""
 
 
 def sheet_of_nine():
@@ -45,30 +49,65 @@ def sheet_of_nine():
     return demo, half, np.tile(half, (3, 3, 1))
 
 
-def test_the_page_of_recipes_shows_what_its_commands_write(workplace):
-    optional.require("trackers")
+def saves_to(script):
+    """The folder of the pictures that a script writes."""
+    return re.search(r"--save (\w+)", script)[1]
+
+
+@pytest.fixture
+def drawings(workplace):
+    """A folder with what the recipes begin with: the demonstration, scripts that draw, a sheet."""
     for folder in ("models/codes", "docs/images"):
         (workplace / folder).mkdir(parents=True)
-    scripts = (f"docs/images/draw_{name}.py" for name in ("belt", "codes"))
-    for name in ("models/codes/demo.jpg", "detcli/pictures/street.jpg", *scripts):
-        shutil.copy(ROOT / name, name)
+    shutil.copy(ROOT / "models/codes/demo.jpg", "models/codes")
+    for name in ("belt", "codes"):
+        shutil.copy(ROOT / f"docs/images/draw_{name}.py", "docs/images")
+    shutil.copy(ROOT / "detcli/pictures/street.jpg", "detcli/pictures")
     cv2.imwrite("sheet.jpg", sheet_of_nine()[2])
-    texts = ""
-    skip_without_jq(PAGE)
-    for script in blocks(PAGE, "sh"):
-        done = works(script)
-        texts = done.stdout if "--format table" in script else texts
-    (table,) = blocks(PAGE, "text")
-    assert table.split() == texts.split()
-    for written, kept in PICTURES.items():
+    return workplace
+
+
+def difference(ours, theirs):
+    """How far the pixels of two pictures are apart, on average."""
+    ours = cv2.resize(ours, theirs.shape[1::-1], interpolation=cv2.INTER_AREA)
+    return np.abs(ours.astype(int) - theirs).mean()
+
+
+STILLS = [script for script in SHOWN if "belt.mp4" not in script]
+
+
+@pytest.mark.parametrize(
+    "script", thin("recipes that write pictures", STILLS, count=2), ids=saves_to
+)
+def test_the_page_of_recipes_shows_what_its_commands_write(script, drawings):
+    text = works(script).stdout
+    if "--format table" in script:
+        (table,) = blocks(PAGE, "text")
+        assert table.split() == text.split()
+    written = [name for name in PICTURES if name.startswith(f"{saves_to(script)}/")]
+    assert written
+    for name in written:
+        kept = PICTURES[name]
         assert f"(images/{kept})" in PAGE
-        ours, theirs = (cv2.imread(str(path)) for path in (written, ROOT / "docs/images" / kept))
-        ours = cv2.resize(ours, theirs.shape[1::-1], interpolation=cv2.INTER_AREA)
-        assert np.abs(ours.astype(int) - theirs).mean() < 5  # labels may differ
-    video, theirs = cv2.VideoCapture("tracked/belt.mp4"), cv2.imread(str(TRACKS))
+        theirs = cv2.imread(str(ROOT / "docs/images" / kept))
+        assert difference(cv2.imread(str(drawings / name)), theirs) < 5  # labels may differ
+
+
+@only_whole
+def test_the_page_of_recipes_shows_a_frame_of_the_video_that_its_commands_write(drawings):
+    optional.require("trackers")
+    (script,) = [script for script in SHOWN if "belt.mp4" in script]
+    works(script)
+    video = cv2.VideoCapture(str(drawings / "tracked/belt.mp4"))
     for _ in range(TRACKS_FRAME):
-        _, ours = video.read()
-    assert np.abs(ours.astype(int) - theirs).mean() < 8
+        _, frame = video.read()
+    assert difference(frame, cv2.imread(str(TRACKS))) < 8
+
+
+def test_each_script_of_the_page_is_run_by_a_test():
+    others = [blocks(OTHER, "sh")[0], recipe("excel.csv"), recipe("local-files"), recipe("cvat/")]
+    assert sorted([*SHOWN, *others]) == sorted(blocks(PAGE, "sh"))
+    assert {saves_to(script) for script in STILLS} == {name.split("/")[0] for name in PICTURES}
 
 
 FACES = ("centerface", "retinaface-mnet25", "scrfd-500m", "ultraface-rfb-320", "yunet-n-320")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from pages import box, failure, grey, make, record
+from thinning import thin
 
 from detcli.core.values import Shape
 from detcli.sink.page import About, BoxKind, Conclusion, Curves, Page, Row, Table
@@ -145,8 +146,9 @@ return broken;
 """
 
 
-@pytest.mark.parametrize("width", [320, 390, 1024])
-def test_no_word_is_broken_in_the_middle(browser, tmp_path, width):
+@pytest.fixture(scope="module")
+def long_words(tmp_path_factory):
+    """A comparison whose names and numbers are long, and an input that failed."""
     kinds = [BoxKind("only yolo-nano.onnx", (1, 2, 3)), BoxKind("on both sides", (1, 2, 3))]
     names = ["person", "refrigerator", "baseball glove", "dining table"]
     rows = [
@@ -157,15 +159,21 @@ def test_no_word_is_broken_in_the_middle(browser, tmp_path, width):
     worst = [
         ["000000000196.jpg", 1, 1, 0.1, 2.5, "changed", "person 0.90, car 0.80", "toothbrush 0.31"]
     ]
-    place = make(
-        tmp_path / "page",
+    return make(
+        tmp_path_factory.mktemp("long") / "page",
         [record("street.jpg"), failure("torn.jpg")],
         About("verify", kinds=kinds, sides=("yolo-nano.onnx", "other.onnx")),
         [rows, None],
         Conclusion(tables=[Table("Worst pictures", columns, worst, [[0]])]),
     )
+
+
+@pytest.mark.parametrize(
+    "width", thin("widths at which no word is broken", [320, 390, 1024], count=1)
+)
+def test_no_word_is_broken_in_the_middle(browser, long_words, width):
     for view in ("", "#view=figures", "#view=problems", "#picture=0"):
-        browser.open(place, view, width=width)
+        browser.show(long_words, view, width=width)
         assert browser.run(BROKEN) == []
         assert browser.run("return document.documentElement.scrollWidth") <= width
 
@@ -256,35 +264,55 @@ def everything(tmp_path_factory):
 
 
 VIEWS = (
-    *("", "#view=wall", "#view=timeline", "#view=figures", "#view=problems"),
-    *("#picture=0", "#picture=3"),
+    "",
+    "#view=wall",
+    "#view=timeline",
+    "#view=figures",
+    "#view=problems",
+    "#picture=0",
+    "#picture=3",
 )
 
+WINDOWS = thin(
+    "windows in which axe looks at the pages",
+    [(1200, True), (1200, False), (390, True), (390, False)],
+    count=1,
+)
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [390, 1200])
-def test_axe_has_nothing_to_say(browser, everything, compared, dark, width):
+VIOLATIONS = """
+axe.run({ preload: false }).then(({ violations }) => arguments[0](JSON.stringify(
+    violations.map(({ id, nodes }) => [id, nodes.slice(0, 3).map((node) => node.html)]))))
+"""
+
+
+def violations(browser, view):
+    """What axe has to say of what is shown now, with the name of the view."""
+    result = browser.driver.execute_async_script(VIOLATIONS)
+    return [(view, *violation) for violation in json.loads(result)]
+
+
+@pytest.mark.parametrize(("width", "dark"), WINDOWS)
+def test_axe_has_nothing_to_say(browser, everything, compared, width, dark):
     script = axe()
-    sides = [(compared, f"{view}&sides=pair") for view in ("#view=figures", "#picture=2")]
-    found = []
-    for place, view in [
-        *((everything, view) for view in VIEWS),
-        *sides,
-        *((everything, one) for one in "?m"),
-    ]:
-        browser.open(place, view if len(view) > 1 else "", dark=dark, width=width)
-        if view == "?":
-            browser.press("?")
-        if view == "m":
-            browser.run("marks.set('0', 'drop'); marks.set('0.0', 'keep'); showMarks()")
-            browser.click("#open-marks")
-        browser.run(script)
-        told = browser.driver.execute_async_script(
-            """axe.run({ preload: false }).then(({ violations }) => arguments[0](JSON.stringify(
-            violations.map(({ id, nodes }) => [id, nodes.slice(0, 3).map((one) => one.html)]))))"""
-        )
-        found += [(view, *one) for one in json.loads(told)]
-    assert found == [], "\n".join(map(str, found))
+    complaints = []
+    browser.open(everything, width=width, dark=dark)
+    browser.run(script)
+    for view in VIEWS:
+        browser.show(everything, view, width=width, dark=dark)
+        complaints += violations(browser, view)
+    browser.go("#")
+    browser.press("?")
+    complaints += violations(browser, "keys")
+    browser.click("#keys button")
+    browser.run("marks.set('0', 'drop'); marks.set('0.0', 'keep'); showMarks()")
+    browser.click("#open-marks")
+    complaints += violations(browser, "marks")
+    browser.open(compared, width=width, dark=dark)
+    browser.run(script)
+    for view in ("#view=figures&sides=pair", "#picture=2&sides=pair"):
+        browser.show(compared, view, width=width, dark=dark)
+        complaints += violations(browser, view)
+    assert complaints == [], "\n".join(map(str, complaints))
 
 
 def test_the_first_stop_of_the_keyboard_skips_to_the_results(browser, everything):

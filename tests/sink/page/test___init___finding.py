@@ -41,7 +41,7 @@ def mixed(tmp_path_factory):
     ],
 )
 def test_words_find_classes_and_names(browser, mixed, words, names):
-    browser.open(mixed)
+    browser.show(mixed)
     browser.set("#search", words)
     assert browser.names() == [f"{name}.jpg" for name in names.split()]
 
@@ -49,7 +49,7 @@ def test_words_find_classes_and_names(browser, mixed, words, names):
 def test_words_ask_for_boxes_that_pass_but_of_any_class(browser, mixed):
     browser.open(mixed, "#find=person+dog&class=person")
     assert browser.names() == ["b.jpg"]
-    browser.open(mixed, "#find=person&score=0.3..")
+    browser.show(mixed, "#find=person&score=0.3..")
     assert browser.names() == ["a.jpg", "b.jpg"]
 
 
@@ -67,18 +67,18 @@ def test_words_ask_for_boxes_that_pass_but_of_any_class(browser, mixed):
     ],
 )
 def test_boxes_make_the_order(browser, mixed, order, names):
-    browser.open(mixed, f"#sort={order}")
+    browser.show(mixed, f"#sort={order}")
     assert browser.names() == [f"{name}.jpg" for name in names.split()]
     assert browser.find("#near").is_displayed() == order.startswith("uncertain")
 
 
 def test_figures_lead_to_their_pictures(browser, mixed):
-    browser.open(mixed, "#view=figures&find=jpg")
+    browser.show(mixed, "#view=figures&find=jpg")
     browser.click(".bar-slot[title='from 0.45: 1 box']")
     assert browser.names() == ["a.jpg", "b.jpg", "person.jpg", "traffic.jpg", "c.jpg"]
     assert browser.run("return location.hash") == "#find=jpg&score=0.45..0.5"
     assert browser.texts("#classes .count") == ["1", "0", "0"]
-    browser.open(mixed, "#view=figures")
+    browser.show(mixed, "#view=figures")
     browser.click(".bar-slot[title='from 32: 5 boxes']")
     assert browser.names() == ["a.jpg", "b.jpg", "person.jpg", "c.jpg"]
     assert browser.find("#smallest").get_attribute("value") == "32"
@@ -86,7 +86,7 @@ def test_figures_lead_to_their_pictures(browser, mixed):
     assert browser.run("return location.hash") == "#size=32..33"
     browser.set("#smallest", "")
     assert browser.names() == ["a.jpg", "c.jpg"]
-    browser.open(mixed, "#view=figures")
+    browser.show(mixed, "#view=figures")
     browser.run("""
         const cell = document.querySelector(".class-bars tr:nth-child(2) .number");
         const area = cell.getBoundingClientRect();
@@ -97,7 +97,7 @@ def test_figures_lead_to_their_pictures(browser, mixed):
 
 
 def test_a_wall_has_each_box_by_class_and_score(browser, mixed):
-    browser.open(mixed, "#view=wall&sort=highest")
+    browser.show(mixed, "#view=wall&sort=highest")
     assert browser.text("#shown") == "7 crops of 5 pictures shown"
     people = ["person", "0.90 person a.jpg", "0.45 person b.jpg", "0.20 person c.jpg"]
     lights = ["traffic light", "0.60 traffic light a.jpg", "0.60 traffic light c.jpg"]
@@ -204,18 +204,18 @@ def certain(tmp_path_factory):
 def test_a_score_of_exactly_1_is_shown_unless_a_filter_ends_below_it(
     browser, certain, view, persons, cars
 ):
-    browser.open(certain, view)
+    browser.show(certain, view)
     assert browser.texts("#classes .count") == [persons, cars]
 
 
 @pytest.mark.parametrize("view", ["timeline", "figures", "wall"])
 def test_every_view_counts_a_score_of_exactly_1(browser, certain, view):
-    browser.open(certain, f"#view={view}")
+    browser.show(certain, f"#view={view}")
     assert browser.texts("#classes .count") == ["1", "1"]
 
 
 def test_the_wall_shows_a_score_of_exactly_1(browser, certain):
-    browser.open(certain, "#view=wall")
+    browser.show(certain, "#view=wall")
     assert "1.00 person" in browser.names()
 
 
@@ -223,7 +223,7 @@ def test_the_wall_shows_a_score_of_exactly_1(browser, certain):
     ("view", "place"), [("", "in"), ("#score=1..1", "in"), ("#score=0..0.9", "out")]
 )
 def test_the_last_bar_of_the_slider_holds_a_score_of_exactly_1(browser, certain, view, place):
-    browser.open(certain, view)
+    browser.show(certain, view)
     last_bar = browser.find("#score-bars rect:last-child")
     assert float(last_bar.get_attribute("height")) > 0
     assert last_bar.get_attribute("class") == place
