@@ -85,6 +85,8 @@ class Browser:
         if page == self.open_page and self.run("return location.href.split('#')[0]") == address:
             self.run("if (toWrite !== null) writeAddress()")
             self.go("#")
+            self.run("window.scrollTo(0, 0)")
+            self.mouse("move", 0, 0)
             self.go(view)
         else:
             self.open(folder, view, width=width, height=height, dark=dark)

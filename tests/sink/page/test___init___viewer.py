@@ -4,6 +4,7 @@ import cv2
 import numpy as np
 import pytest
 from pages import box, grey, make, record
+from thinning import thin
 
 from detcli.core.values import Shape
 from detcli.sink import page as module
@@ -33,7 +34,8 @@ def two(tmp_path_factory):
 
 
 def opened(browser, page, view="#picture=0", **more):
-    browser.open(page, view, **more)
+    """Where the picture is that a view opens."""
+    browser.show(page, view, **more)
     browser.wait("return document.querySelector('#stage img')?.complete")
     return browser.run(PLACE)
 
@@ -208,10 +210,16 @@ return [labels.length, Math.max(...covered), Math.max(0, ...over)];
 """
 
 
-@pytest.mark.parametrize("width", [390, 600])
-def test_labels_cover_as_little_of_a_box_as_saved_pictures_have_it(browser, tmp_path, width):
-    one = record("a.jpg", *crowd()) | {"width": 600, "height": 600}
-    opened(browser, make(tmp_path / "page", [one]), width=width)
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    """A picture with forty boxes."""
+    crowded_record = record("a.jpg", *crowd()) | {"width": 600, "height": 600}
+    return make(tmp_path_factory.mktemp("crowded") / "page", [crowded_record])
+
+
+@pytest.mark.parametrize("width", thin("widths at which labels cover little", [390, 600], count=1))
+def test_labels_cover_as_little_of_a_box_as_saved_pictures_have_it(browser, crowded, width):
+    opened(browser, crowded, width=width)
     count, covered, over = browser.run(COVERED)
     assert 5 <= count < 40
     assert covered <= COVER + 1e-6
@@ -221,7 +229,7 @@ def test_labels_cover_as_little_of_a_box_as_saved_pictures_have_it(browser, tmp_
 
 
 def test_thumbnails_have_thin_lines(browser, two):
-    browser.open(two)
+    browser.show(two)
     width = """return ['.tile', '.tile .casing'].map((one) => getComputedStyle(
         document.querySelector(one.includes('casing') ? one : `${one} path:not(.casing)`)
     ).strokeWidth)"""
@@ -376,15 +384,16 @@ def frames(count):
     return made
 
 
-@pytest.fixture
-def film(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "VIDEO_PICTURES", 16)
+@pytest.fixture(scope="module")
+def film(tmp_path_factory):
     about = About("predict", places=(Shape.line("gate=0.5,0,0.5,1"),))
-    return make(tmp_path / "page", frames(20), about)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "VIDEO_PICTURES", 16)
+        return make(tmp_path_factory.mktemp("film") / "page", frames(20), about)
 
 
 def test_each_track_has_a_row_with_its_crossings(browser, film):
-    browser.open(film, "#view=timeline")
+    browser.show(film, "#view=timeline")
     assert browser.texts(".tracks li bdi") == ["#1 person", "#2 car"]
     assert browser.texts("#view-timeline .legend")[1] == "gate to the left: 1"
     titles = "return [...document.querySelectorAll('.lane a')].map((one) => one.title)"
@@ -404,12 +413,12 @@ def test_each_track_has_a_row_with_its_crossings(browser, film):
     browser.click(".lane .crossing")
     assert "frame 8" in browser.text("#viewer-facts")
     browser.press("b")
-    browser.open(film, "#view=timeline&class=car")
+    browser.show(film, "#view=timeline&class=car")
     assert browser.texts(".tracks li bdi") == ["#2 car"]
 
 
 def test_a_click_on_the_strip_opens_that_moment(browser, film):
-    browser.open(film, "#view=timeline")
+    browser.show(film, "#view=timeline")
     x, y, width = browser.run("""
         const { x, y, width } = document.querySelector('.strip').getBoundingClientRect();
         return [x, y, width]""")
@@ -431,7 +440,7 @@ def test_one_jumps_from_event_to_event(browser, film):
     assert "frame 8 ·" in browser.text("#viewer-facts")  # it was the last one
     browser.press("[")
     assert "frame 6 ·" in browser.text("#viewer-facts")
-    browser.open(film, "#picture=0&class=car")
+    browser.show(film, "#picture=0&class=car")
     assert browser.text("#moments") == ""
     browser.press("]")
     assert browser.text("#moments") == "0:00.6: #2 car appears"
