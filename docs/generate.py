@@ -7,9 +7,10 @@ a line for each family of detectors, and each command's `schema.json` follows fr
 test fails where they differ from what this would write.
 """
 
+import contextlib
+import io
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ sys.path.insert(0, str(DOCS))
 
 from schemas import REPORTS, schema  # noqa: E402 - beside this file
 
+from detcli.cli.app import app  # noqa: E402
 from detcli.model.contract import Resize  # noqa: E402
 from detcli.model.families import FAMILIES, Family  # noqa: E402
 from detcli.model.heads import CellPart  # noqa: E402
@@ -44,10 +46,15 @@ HOLDING = {
 
 def detcli(*arguments: str) -> str:
     """What a command prints, at a fixed width."""
-    environment = {**os.environ, "COLUMNS": "100", "TERMINAL_WIDTH": "100"}
-    command = [sys.executable, "-m", "detcli", *arguments]
-    finished = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    return finished.stdout
+    os.environ["COLUMNS"] = "100"
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            app(arguments, prog_name="detcli")
+    except SystemExit as end:
+        if end.code:
+            raise
+    return printed.getvalue()
 
 
 def commands(*group: str) -> Iterator[list[str]]:
@@ -148,14 +155,20 @@ def held(family: Family) -> str:
     return f"[{Path(test).stem}](../tests/{test})"
 
 
+def contents() -> Iterator[tuple[Path, str]]:
+    """Each file with what it has to hold."""
+    for command in REPORTS:
+        yield COMMANDS / command / "schema.json", schema(command)
+    yield DOCS / "cli.md", cli()
+    for name, generate in (("output", output), ("models", models)):
+        path = DOCS / f"{name}.md"
+        yield path, generate(path.read_text(encoding="utf-8"))
+
+
 def main() -> None:
     """Write the files."""
-    for command in REPORTS:
-        (COMMANDS / command / "schema.json").write_text(schema(command), encoding="utf-8")
-    (DOCS / "cli.md").write_text(cli(), encoding="utf-8")
-    for name, make in (("output", output), ("models", models)):
-        path = DOCS / f"{name}.md"
-        path.write_text(make(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, text in contents():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

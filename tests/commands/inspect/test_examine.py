@@ -15,6 +15,7 @@ from convolution_model import behind_a_convolution
 from graph_builder import STRIDES, Graph
 from head_graphs import in_one, model_of
 from onnx import TensorProto, helper, numpy_helper
+from thinning import thin
 
 from detcli.commands.inspect.advice import CutPoint
 from detcli.commands.inspect.examine import (
@@ -192,7 +193,7 @@ REAL = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", thin("real models that inspect describes", REAL, count=2))
 def test_real_models(shared, name):
     layout, dtype, flops, parameters, codes = REAL[name]
     found = examine(shared(f"models/{name}.onnx"))
