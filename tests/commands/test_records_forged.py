@@ -47,7 +47,7 @@ def refuse(invoke, tmp_path):
 
 
 @pytest.fixture
-def files(tmp_path, make_model, make_picture):
+def files_to_forge(tmp_path, make_model, make_picture):
     make_model("colours.onnx")
     make_picture("a.png")
     fine = json.dumps(record("a.png", box(), settings=SETTINGS)) + "\n"
@@ -56,35 +56,35 @@ def files(tmp_path, make_model, make_picture):
 
 
 @pytest.mark.parametrize("command", READERS.values(), ids=READERS)
-def test_every_reader_of_a_file_refuses_them(command, refuse, files):
+def test_every_reader_of_a_file_refuses_them(command, refuse, files_to_forge):
     for fields in FORGED:
         text = json.dumps(record("a.png", box(), settings=SETTINGS) | fields) + "\n"
-        (files / "forged.jsonl").write_text(text)
-        says = f"line 1 is not a record of detcli: {next(iter(fields))}"
+        (files_to_forge / "forged.jsonl").write_text(text)
+        says = f"line 1 is not a record of detcli: {next(iter(fields))}"  # type: ignore[call-overload]
         assert says in refuse(command, 2).replace(" of forged.jsonl", ""), fields
-        assert (files / "forged.jsonl").read_text() == text
+        assert (files_to_forge / "forged.jsonl").read_text() == text
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", optional.PARQUET])
-def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files, detcli):
-    detcli(*IN_SHARDS, cwd=files)
-    store = open_store(f"{files / 'boxes'}/")
+def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files_to_forge, detcli):
+    detcli(*IN_SHARDS, cwd=files_to_forge)
+    store = open_store(f"{files_to_forge / 'boxes'}/")
     (shard,) = Manifest(store)
     for fields in FORGED:
-        (files / "boxes/part-00000.jsonl").unlink()
+        (files_to_forge / "boxes/part-00000.jsonl").unlink()
         with PartWriter(shard) as writer:  # whose hash is right
             writer.add(record("a.png", box()) | fields)
             writer.publish(store, "part-00000.jsonl")
-        says = f"part-00000.jsonl: it is damaged, in record 1: {next(iter(fields))}"
+        says = f"part-00000.jsonl: it is damaged, in record 1: {next(iter(fields))}"  # type: ignore[call-overload]
         merge = f"merge boxes -o all.{suffix}"
         for command in (merge, "report boxes -o page", "verify boxes fine.jsonl"):
             assert says in refuse(command, 6), fields
 
 
 @pytest.mark.parametrize("fields", [{"settings": None}, {"inputs": 3}, {"shard_size": "9"}])
-def test_a_manifest_of_other_fields_is_damaged(fields, refuse, files, detcli):
-    detcli(*IN_SHARDS, cwd=files)
-    path = files / "boxes/_manifest.jsonl"
+def test_a_manifest_of_other_fields_is_damaged(fields, refuse, files_to_forge, detcli):
+    detcli(*IN_SHARDS, cwd=files_to_forge)
+    path = files_to_forge / "boxes/_manifest.jsonl"
     header, rest = path.read_text().split("\n", 1)
     path.write_text(json.dumps(json.loads(header) | fields) + "\n" + rest)
     predict = " ".join(IN_SHARDS)
@@ -102,8 +102,8 @@ def test_a_manifest_of_other_fields_is_damaged(fields, refuse, files, detcli):
         "verify pipe fine.jsonl",
     ],
 )
-def test_a_pipe_without_a_writer_is_not_waited_for(command, invoke, files):
-    os.mkfifo(files / "pipe")
-    done = invoke(*command.split(), cwd=files)
+def test_a_pipe_without_a_writer_is_not_waited_for(command, invoke, files_to_forge):
+    os.mkfifo(files_to_forge / "pipe")
+    done = invoke(*command.split(), cwd=files_to_forge)
     assert done.returncode in {2, 3}
     assert "not a regular file" in done.stderr or "no process writes" in done.stderr

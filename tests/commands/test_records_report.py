@@ -17,7 +17,7 @@ from detcli.run.saved import read_records
 
 
 @pytest.fixture
-def run(predict, make_picture, tmp_path):
+def finished_run(predict, make_picture, tmp_path):
     """A run over a folder, which has a damaged picture and a video too."""
     make_picture("pics/a.png", ("red", 2, 3))
     make_picture("pics/b.png")
@@ -53,8 +53,8 @@ def named(place):
     return entries
 
 
-def test_a_run_says_where_its_page_is(run, tmp_path):
-    assert "detcli: wrote 7 records to the page page/index.html\n" in run.stderr
+def test_a_run_says_where_its_page_is(finished_run, tmp_path):
+    assert "detcli: wrote 7 records to the page page/index.html\n" in finished_run.stderr
     assert len(pages.entries(tmp_path / "page")) == 7
     (about,) = pages.runs(tmp_path / "page")
     facts = dict(about["facts"])
@@ -66,7 +66,7 @@ def test_a_run_says_where_its_page_is(run, tmp_path):
     assert "saved" not in (tmp_path / "boxes.jsonl").read_text()
 
 
-@pytest.mark.usefixtures("run", "shards_here")
+@pytest.mark.usefixtures("finished_run", "shards_here")
 def test_a_page_from_records_is_that_of_the_run(report, predict, detcli, tmp_path):
     """Of lines, an array, standard input and a run in shards."""
     done = report("boxes.jsonl -o later")
@@ -88,7 +88,7 @@ def originals(place):
     return {name.rpartition("/")[2]: (place / name).resolve() for name in found}
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 def test_files_are_shown_where_they_are(report, predict, tmp_path, caplog):
     expected = {name: (tmp_path / "pics" / name).resolve() for name in ("a.png", "b.png")}
     predict("pics --conf 0.5 --report linked --report-link", code=3)
@@ -101,7 +101,7 @@ def test_files_are_shown_where_they_are(report, predict, tmp_path, caplog):
     assert "leave out --report-link: copies are blurred" in refused.stderr
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 def test_so_does_what_compares(invoke, make_model, tmp_path):
     place = tmp_path / "linked"
     expected = {"a.png": (tmp_path / "pics/a.png").resolve()}
@@ -116,7 +116,7 @@ def test_so_does_what_compares(invoke, make_model, tmp_path):
     assert originals(place) == {"0001.png": (tmp_path / "data/images/0001.png").resolve()}
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 @pytest.mark.parametrize("moved", ["elsewhere", "elsewhere/deep/pics"])
 def test_pictures_are_found_in_another_folder(report, tmp_path, moved):
     (tmp_path / moved).parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def test_pictures_are_found_in_another_folder(report, tmp_path, moved):
         assert "6 pictures not found" in done.stderr
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 def test_pictures_that_are_gone_leave_their_boxes(report, tmp_path):
     cv2.imwrite(str(tmp_path / "pics/a.png"), picture(size=(32, 96)))  # another of the name
     report("boxes.jsonl -o other", says="1 picture not found, or changed")
@@ -265,7 +265,7 @@ def test_a_run_in_shards_is_told_of_the_command(predict):
     assert "detcli report b/" in predict("a.png -o b/ --report page", code=2, says=says).stderr
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 def test_classes_can_be_hidden(tmp_path, report):
     path = tmp_path / "boxes.jsonl"
     records = lines(path.read_text())
@@ -292,7 +292,7 @@ def test_classes_can_be_hidden(tmp_path, report):
     assert wide not in {entries["pics/a.png"]["picture"], plain["pics/a.png"]["picture"]}
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 def test_nothing_is_left_of_what_a_hidden_symbol_says(tmp_path, report):
     """Whichever detection has read it, and whatever its content is."""
     (record,) = lines((tmp_path / "boxes.jsonl").read_text())[:1]
@@ -314,7 +314,7 @@ def test_nothing_is_left_of_what_a_hidden_symbol_says(tmp_path, report):
     assert "corners" not in entry
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 def test_a_track_that_was_hidden_says_nothing_on_a_page(tmp_path, report):
     (record,) = lines((tmp_path / "boxes.jsonl").read_text())[:1]
     box = {"score": 0.9, "x1": 8.0, "y1": 8.0, "x2": 24.0, "y2": 24.0, "text": "secret"}
@@ -331,7 +331,7 @@ def test_a_track_that_was_hidden_says_nothing_on_a_page(tmp_path, report):
     assert said == [["secret"], [""], [""]]
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 def test_the_class_of_id_0_is_hidden_by_its_id(tmp_path, report):
     for folder, blurred in (("by_id", "0"), ("by_name", "red")):
         report(f"boxes.jsonl -o {folder} --blur {blurred} --blur-with fill")
@@ -347,7 +347,7 @@ def test_the_class_of_id_0_is_hidden_by_its_id(tmp_path, report):
 # Classes that are no classes
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 @pytest.mark.parametrize(
     ("blur", "says"),
     [
@@ -365,7 +365,7 @@ def test_classes_that_no_record_has_are_refused(report, tmp_path, blur, says):
     assert not (tmp_path / "page2").exists()
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 def test_classes_on_standard_input_are_checked_before_a_page_is_begun(detcli, tmp_path):
     text = (tmp_path / "boxes.jsonl").read_text()
     done = detcli("report", "-", "-o", "two", "--blur", "rde", cwd=tmp_path, input=text)
@@ -408,7 +408,7 @@ def test_where_nothing_was_found_any_class_may_be_absent(report, tmp_path):
 # The user's defaults
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 def test_the_users_default_of_blur_holds_for_a_page(report, tmp_path, monkeypatch):
     report("boxes.jsonl -o typed --blur red --blur-with fill")
     report("boxes.jsonl -o plain")
@@ -424,7 +424,7 @@ def test_the_users_default_of_blur_holds_for_a_page(report, tmp_path, monkeypatc
     report("boxes.jsonl -o wrong", code=2, says="--blur is from")
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 def test_a_page_of_a_comparison_says_that_it_hides_nothing(
     invoke, make_model, tmp_path, monkeypatch
 ):
@@ -449,7 +449,7 @@ def exchange(path):
 
 
 @pytest.fixture
-def hashed(predict, run, tmp_path):  # noqa: ARG001 - the pictures have to be there
+def hashed(predict, finished_run, tmp_path):  # noqa: ARG001 - the pictures have to be there
     """Records with the hashes of their files."""
     predict("pics --conf 0.5 --provenance -o boxes.jsonl -q", code=3)
     return tmp_path / "boxes.jsonl"
@@ -491,7 +491,7 @@ def test_frames_of_a_video_that_was_exchanged_are_left_out(report, tmp_path):
     assert all("picture" not in one for one in named(tmp_path / "later") if "frame" in one)
 
 
-@pytest.mark.usefixtures("run")
+@pytest.mark.usefixtures("finished_run")
 def test_pictures_whose_records_have_no_hash_are_counted(report):
     says = "6 pictures compared with the records by size only, as these have no hash"
     report("boxes.jsonl -o later --blur red", says=says)

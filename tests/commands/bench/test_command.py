@@ -129,13 +129,15 @@ def test_errors(arguments, exit_code, complaint, bench, make_model):
 
 def test_no_input_is_overwritten(bench, make_model, make_picture):
     model, picture = make_model(), make_picture("pics/a.png")
-    before = model.read_bytes(), picture.read_bytes()
+    model_before = model.read_bytes()
+    picture_before = picture.read_bytes()
     for output, source in ((model, picture), (picture, picture), (picture, picture.parent)):
         done = bench(source, "-m", model, *SHORT, "--save-baseline", output)
         assert done.exit_code == 2
         assert done.stdout == ""
         assert f"{output} is one of the inputs" in done.stderr
-    assert (model.read_bytes(), picture.read_bytes()) == before
+    assert model.read_bytes() == model_before
+    assert picture.read_bytes() == picture_before
 
 
 def test_the_commands_of_the_documentation_parse():

@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """Baselines: conditions for a comparison, and its verdict."""
 
 import json

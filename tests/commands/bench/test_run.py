@@ -53,7 +53,7 @@ def test_passwords_are_not_reported(make_model):
     assert "secret" not in str(caught.value)
     contract = SimpleNamespace(batch=1)
     detector = SimpleNamespace(contract=contract, placement="cpu", workers=1, canvas=(64, 64))
-    told = run.conditions_of(bench_config(source=(address,)), BenchMode.LATENCY, detector)
+    told = run.conditions_of(bench_config(source=(address,)), BenchMode.LATENCY, detector)  # type: ignore[arg-type]
     assert "secret" not in told.sources[0]
 
 

@@ -53,7 +53,7 @@ class Recorder:
 
 def test_timed_and_untimed_runs_alternate():
     runner = Recorder()
-    found, _ = measure_latency(runner, 0.0)
+    found, _ = measure_latency(runner, 0.0)  # type: ignore[arg-type]
     runs = runner.asked[found.warm_up.runs // 2 :]
     assert runs == [False, True] * 5
     assert found.synchronised

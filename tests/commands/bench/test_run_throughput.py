@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """Throughput: pictures per second of the whole pipeline."""
 
 import time

@@ -28,7 +28,7 @@ def convert(invoke, tmp_path):
 
 
 @pytest.fixture
-def model(tmp_path):
+def colour_model_path(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(convolution_model.build("ultralytics", metadata=NAMES).SerializeToString())
     return path
@@ -45,10 +45,10 @@ def report_of(done):
     return report
 
 
-def test_several_at_once(convert, model, square, tmp_path):
+def test_several_at_once(convert, colour_model_path, square, tmp_path):
     (tmp_path / "names.txt").write_text("one\ntwo\nthree\n")
     done = convert(
-        model,
+        colour_model_path,
         *("--cut", "--half", "--keep-io", "--batch", "dynamic", "--guard-transpose"),
         *("--names", tmp_path / "names.txt", "--metadata", "author=me = you"),
         *("--metadata", "stride=", "--image", square),
@@ -69,28 +69,28 @@ def test_several_at_once(convert, model, square, tmp_path):
     }
 
 
-def test_predict_uses_the_result(convert, invoke, model, square, tmp_path):
-    assert convert(model, "--int8", "--calibrate", square).returncode == 0
-    assert convert(model, "--end-to-end", output="end.onnx").returncode == 0
+def test_predict_uses_the_result(convert, invoke, colour_model_path, square, tmp_path):
+    assert convert(colour_model_path, "--int8", "--calibrate", square).returncode == 0
+    assert convert(colour_model_path, "--end-to-end", output="end.onnx").returncode == 0
     found = []
-    for path in (model, tmp_path / "out.onnx", tmp_path / "end.onnx"):
+    for path in (colour_model_path, tmp_path / "out.onnx", tmp_path / "end.onnx"):
         done = invoke("predict", square, "-m", path, "--conf", 0.6)
         found.append([(d["class_name"], box_of(d)) for d in json.loads(done.stdout)["detections"]])
     assert found == [[("red", (8, 8, 16, 16))]] * 3
 
 
-def test_without_an_image_the_built_in_picture_is_used(convert, model):
-    found = report_of(convert(model, "--cut"))["difference"]
+def test_without_an_image_the_built_in_picture_is_used(convert, colour_model_path):
+    found = report_of(convert(colour_model_path, "--cut"))["difference"]
     assert found["source"] == "street.jpg"
     assert found["old"] > 0
-    done = convert(model, "--cut")
+    done = convert(colour_model_path, "--cut")
     assert done.returncode == 2
     assert "already exists" in done.stderr
-    assert convert(model, "--cut", "--force").returncode == 0
+    assert convert(colour_model_path, "--cut", "--force").returncode == 0
 
 
-def test_above_the_tolerance(convert, model, tmp_path):
-    done = convert(model, "--half", "--tolerance", "score=0,boxes=0")
+def test_above_the_tolerance(convert, colour_model_path, tmp_path):
+    done = convert(colour_model_path, "--half", "--tolerance", "score=0,boxes=0")
     assert done.returncode == 6
     assert not report_of(done)["written"]
     assert "was not written: " in done.stderr
@@ -124,8 +124,8 @@ def test_above_the_tolerance(convert, model, tmp_path):
         (["--cut", "--tolerance", "score=1", "--tolerance", "score=2"], "two numbers for score"),
     ],
 )
-def test_refused_conversions(convert, model, tmp_path, arguments, why):
-    done = convert(model, *arguments)
+def test_refused_conversions(convert, colour_model_path, tmp_path, arguments, why):
+    done = convert(colour_model_path, *arguments)
     assert done.returncode == 2
     assert why in done.stderr
     assert "hint: " in done.stderr
@@ -141,29 +141,31 @@ def test_refused_conversions(convert, model, tmp_path, arguments, why):
         ("s3://bucket/a.onnx", "--output cannot write to an object store"),
     ],
 )
-def test_a_conversion_needs_a_file_on_a_disk(invoke, model, output, why):
-    done = invoke("convert", model, "--half", "--output", output)
+def test_a_conversion_needs_a_file_on_a_disk(invoke, colour_model_path, output, why):
+    done = invoke("convert", colour_model_path, "--half", "--output", output)
     assert done.returncode == 2
     assert why in done.stderr
     assert done.stdout == ""
 
 
 @pytest.mark.parametrize("option", ["--image", "--calibrate"])
-def test_the_pictures_of_a_conversion_are_never_overwritten(convert, model, square, option):
+def test_the_pictures_of_a_conversion_are_never_overwritten(
+    convert, colour_model_path, square, option
+):
     before = square.read_bytes()
-    done = convert(model, "--half", option, square, "--force", output=square.name)
+    done = convert(colour_model_path, "--half", option, square, "--force", output=square.name)
     assert done.returncode == 2
     assert "is one of the inputs" in done.stderr
     assert square.read_bytes() == before
 
 
-def test_files_that_cannot_be_read(convert, model, tmp_path):
+def test_files_that_cannot_be_read(convert, colour_model_path, tmp_path):
     (tmp_path / "torn.jpg").write_bytes(b"\xff\xd8\xff torn")
     for name in ("torn.jpg", "none.jpg"):
-        done = convert(model, "--cut", "--image", tmp_path / name)
+        done = convert(colour_model_path, "--cut", "--image", tmp_path / name)
         assert done.returncode == 3
         assert f"{name}: " in done.stderr
-    done = convert(model, "--int8", "--calibrate", tmp_path / "torn.jpg")
+    done = convert(colour_model_path, "--int8", "--calibrate", tmp_path / "torn.jpg")
     assert done.returncode == 3
     assert "no picture to calibrate on" in done.stderr
     assert "warning: " in done.stderr

@@ -74,7 +74,12 @@ def test_each_picture_of_a_batch_is_as_alone(old, size, random):
     model = passed(partial(set_batch, size=size), batched(old))
     for value in (*model.graph.input, *model.graph.output):
         dim = value.type.tensor_type.shape.dim[0]
-        assert (dim.dim_value, dim.dim_param) == ((0, "batch") if size is None else (size, ""))
+        if size is None:
+            assert dim.dim_value == 0
+            assert dim.dim_param == "batch"
+        else:
+            assert dim.dim_value == size
+            assert dim.dim_param == ""
     assert_same_output(model, batched(), random.random((3, 3, 8, 8), np.float32))
 
 
@@ -363,7 +368,7 @@ def test_exact_nodes_are_computed_in_float32_from_end_to_end(far, keep):
         assert same_bytes(to_half(far, exact, keep_inputs_and_outputs=keep), half)
         onnx.checker.check_model(half, full_check=True)
         [rows] = in_float16(half, given)
-        np.testing.assert_allclose(rows, 2 * given, rtol=0.001, strict=True)
+        np.testing.assert_allclose(rows, 2 * given, rtol=0.001, strict=True)  # type: ignore[arg-type]
         index = GraphIndex(infer_shapes(half).graph)
         found, makers = index.types, index.producers
         kept = [name for name in EXACT if makers[name].op_type != "Cast"]
@@ -386,7 +391,7 @@ RANGES = dict.fromkeys(("images", *CONVOLUTIONS), (0.0, 1.0))
 
 
 @pytest.fixture
-def model():
+def convolution_network():
     return convolution_model.build()
 
 
@@ -407,36 +412,39 @@ def convolutions(model):
 
 
 @pytest.mark.parametrize("exact", [(), ("layer1",), ("layer4", "cells")])
-def test_the_chosen_convolutions_are_quantised(model, exact, random):
-    quantised = to_int8(model, RANGES, exact)
+def test_the_chosen_convolutions_are_quantised(convolution_network, exact, random):
+    quantised = to_int8(convolution_network, RANGES, exact)
     onnx.checker.check_model(quantised, full_check=True)
     assert convolutions(quantised) == {name: name not in exact for name in CONVOLUTIONS}
     picture = random.random((1, 3, 64, 64), np.float32)
-    [head], [wanted] = session_output(quantised, picture), session_output(model, picture)
+    [head], [wanted] = (
+        session_output(quantised, picture),
+        session_output(convolution_network, picture),
+    )
     np.testing.assert_array_equal(head[:, :4], wanted[:, :4])
     np.testing.assert_allclose(head[:, 4:], wanted[:, 4:], atol=0.03)
     assert np.abs(head[:, 4:] - wanted[:, 4:]).max() > 0
 
 
-def test_each_channel_has_a_scale_of_its_own(model):
-    kernel = next(t for t in model.graph.initializer if t.name == "layer2_kernel")
+def test_each_channel_has_a_scale_of_its_own(convolution_network):
+    kernel = next(t for t in convolution_network.graph.initializer if t.name == "layer2_kernel")
     values = np.diag([1.0, 0.01, 100.0]).reshape(3, 3, 1, 1).astype(np.float32)
     kernel.CopyFrom(onnx.numpy_helper.from_array(values, "layer2_kernel"))
-    quantised = to_int8(model, RANGES)
+    quantised = to_int8(convolution_network, RANGES)
     scales = GraphIndex(quantised.graph).array("layer2_kernel_scale")
     np.testing.assert_allclose(scales, np.array([1, 0.01, 100]) / 127, rtol=0.01)
 
 
-def test_scales_are_those_of_the_ranges(model):
-    quantised = to_int8(model, RANGES | {"layer2": (-1.0, 3.0)})
+def test_scales_are_those_of_the_ranges(convolution_network):
+    quantised = to_int8(convolution_network, RANGES | {"layer2": (-1.0, 3.0)})
     index = GraphIndex(quantised.graph)
     np.testing.assert_allclose(index.array("layer2_scale"), 4 / 255, rtol=1e-5)
     assert index.array("layer2_zero_point") == 64
     np.testing.assert_allclose(index.array("layer1_scale"), 1 / 255, rtol=1e-5)
 
 
-def test_of_what_feeds_a_silu_the_far_negative_end_is_left_out(model):
-    graph = model.graph
+def test_of_what_feeds_a_silu_the_far_negative_end_is_left_out(convolution_network):
+    graph = convolution_network.graph
     third = GraphIndex(graph).producers["layer3"]
     third.input[0] = "silu"
     at = list(graph.node).index(third)
@@ -444,25 +452,27 @@ def test_of_what_feeds_a_silu_the_far_negative_end_is_left_out(model):
     for offset, (operator, inputs, output) in enumerate(nodes):
         graph.node.insert(at + offset, onnx.helper.make_node(operator, inputs, [output]))
     ranges = RANGES | {"layer2": (-1000.0, 8.0), "silu": (-0.3, 8.0), "layer4": (-1000.0, 8.0)}
-    index = GraphIndex(to_int8(model, ranges).graph)
+    index = GraphIndex(to_int8(convolution_network, ranges).graph)
     np.testing.assert_allclose(index.array("layer2_scale"), (8 - SILU_FLOOR) / 255, rtol=1e-5)
     np.testing.assert_allclose(index.array("layer4_scale"), 1008 / 255, rtol=1e-5)
 
 
-def test_it_is_recognised_and_keeps_its_names(model):
-    before = model.SerializeToString(deterministic=True)
-    quantised = to_int8(model, RANGES)
-    assert model.SerializeToString(deterministic=True) == before
+def test_it_is_recognised_and_keeps_its_names(convolution_network):
+    before = convolution_network.SerializeToString(deterministic=True)
+    quantised = to_int8(convolution_network, RANGES)
+    assert convolution_network.SerializeToString(deterministic=True) == before
     assert is_quantised(quantised.graph)
     layers = [node.name for node in quantised.graph.node if node.op_type == "Conv"]
     assert layers == [f"node {name}" for name in CONVOLUTIONS]
-    given, found = (read_graph(infer_shapes(side), "m").contract for side in (model, quantised))
+    given, found = (
+        read_graph(infer_shapes(side), "m").contract for side in (convolution_network, quantised)
+    )
     assert found == given
 
 
-def test_what_cannot_be_quantised_is_refused(model):
+def test_what_cannot_be_quantised_is_refused(convolution_network):
     with pytest.raises(ModelError, match="no convolution"):
-        to_int8(model, RANGES, CONVOLUTIONS)
-    model.opset_import[0].version = 12
+        to_int8(convolution_network, RANGES, CONVOLUTIONS)
+    convolution_network.opset_import[0].version = 12
     with pytest.raises(ModelError, match="opset 12"):
-        to_int8(model, RANGES)
+        to_int8(convolution_network, RANGES)

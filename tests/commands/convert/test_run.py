@@ -20,7 +20,7 @@ from detcli.source.loading import Item, failed
 
 
 @pytest.fixture
-def model(tmp_path):
+def model_path(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(convolution_model.build("ultralytics").SerializeToString())
     return path
@@ -33,12 +33,12 @@ def listing(folder):
     return sorted(path.name for path in Path(folder).iterdir())
 
 
-def test_the_report_describes_the_files(model, tmp_path):
+def test_the_report_describes_the_files(model_path, tmp_path):
     output = tmp_path / "body.onnx"
-    report = converted(model, output, **CUT)
+    report = converted(model_path, output, **CUT)
     assert report.written
     assert report.failures == ()
-    for file, path in ((report.model, model), (report.output, output)):
+    for file, path in ((report.model, model_path), (report.output, output)):
         content = path.read_bytes()
         assert file.path == str(path)
         assert file.bytes == len(content)
@@ -50,46 +50,46 @@ def test_the_report_describes_the_files(model, tmp_path):
     assert listing(tmp_path) == ["body.onnx", "model.onnx"]
 
 
-def test_above_the_tolerance_nothing_is_written(model, tmp_path):
+def test_above_the_tolerance_nothing_is_written(model_path, tmp_path):
     output = tmp_path / "half.onnx"
     strict = {"half": True, "tolerance": {"score": 0.0}}
-    report = converted(model, output, **strict)
+    report = converted(model_path, output, **strict)
     assert not report.written
     assert "further apart" in report.failures[0]
     assert report.difference.over > 0
     assert listing(tmp_path) == ["model.onnx"]
     output.write_bytes(b"before")
-    converted(model, output, **strict, force=True)
+    converted(model_path, output, **strict, force=True)
     assert output.read_bytes() == b"before"
-    converted(model, output, half=True, force=True)
+    converted(model_path, output, half=True, force=True)
     assert output.read_bytes() != b"before"
 
 
-def test_an_existing_file_is_kept_without_force(model, tmp_path):
+def test_an_existing_file_is_kept_without_force(model_path, tmp_path):
     there, link = tmp_path / "there.onnx", tmp_path / "link.onnx"
     there.write_bytes(b"before")
-    link.symlink_to(model)
+    link.symlink_to(model_path)
     for path, why in (
         (there, "already exists"),
-        (model, "is the model itself"),
+        (model_path, "is the model itself"),
         (link, "is the model itself"),
     ):
         with pytest.raises(UsageError, match=why) as caught:
-            converted(model, path, **CUT)
+            converted(model_path, path, **CUT)
         assert "--force" in caught.value.hint
     assert there.read_bytes() == b"before"
-    report = converted(model, model, **CUT, force=True)
-    assert hashlib.sha256(model.read_bytes()).hexdigest() == report.output.sha256
+    report = converted(model_path, model_path, **CUT, force=True)
+    assert hashlib.sha256(model_path.read_bytes()).hexdigest() == report.output.sha256
     assert report.model.sha256 != report.output.sha256
 
 
 @pytest.mark.parametrize("name", ["", "missing/body.onnx"])
 def test_an_output_that_cannot_be_written_is_reported_before_the_work(
-    model, tmp_path, name, monkeypatch
+    model_path, tmp_path, name, monkeypatch
 ):
     monkeypatch.setattr(module, "ModelFile", None)
     with pytest.raises((UsageError, OutputError)):
-        converted(model, tmp_path / name, **CUT)
+        converted(model_path, tmp_path / name, **CUT)
 
 
 def test_external_data_moves_into_the_file(tmp_path):
@@ -103,9 +103,9 @@ def test_external_data_moves_into_the_file(tmp_path):
     assert not any(tensor.external_data for tensor in loaded.graph.initializer)
 
 
-def test_a_full_disk_leaves_nothing_behind(model, tmp_path):
+def test_a_full_disk_leaves_nothing_behind(model_path, tmp_path):
     with small_disk(), pytest.raises(OutputError, match="cannot write"):
-        converted(model, tmp_path / "out.onnx", **CUT)
+        converted(model_path, tmp_path / "out.onnx", **CUT)
     assert listing(tmp_path) == ["model.onnx"]
 
 
@@ -120,13 +120,13 @@ def test_a_warning_where_nothing_was_found(tmp_path):
     assert report.written
 
 
-def test_each_warning_about_a_model_comes_once(model, tmp_path):
+def test_each_warning_about_a_model_comes_once(model_path, tmp_path):
     with pytest.warns(DetcliWarning, match=r"out.onnx: the metadata names 1 classes"):
-        converted(model, tmp_path / "out.onnx", metadata={"names": "['a']"})
+        converted(model_path, tmp_path / "out.onnx", metadata={"names": "['a']"})
     old = colour_model.build(metadata={"names": "['a', 'b']"})
-    model.write_bytes(old.SerializeToString())
+    model_path.write_bytes(old.SerializeToString())
     with pytest.warns(DetcliWarning) as caught:
-        converted(model, tmp_path / "out.onnx", batch=2, force=True)
+        converted(model_path, tmp_path / "out.onnx", batch=2, force=True)
     messages = [str(warning.message) for warning in caught]
     assert messages == ["model.onnx: the metadata names 2 classes, the graph has 3"]
 

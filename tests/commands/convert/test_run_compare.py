@@ -38,17 +38,17 @@ def side(tmp_path):
 
 
 @pytest.fixture
-def compared(side):
+def compare_sides(side):
     def run(old, new, item=ITEM, tolerance=None, **options):
         options = conversion(**(options or {"cut": True}), tolerance=tolerance or {})
-        return compare_models(side(old, "old.onnx"), side(new, "new.onnx"), options, item)
+        return compare_models(side(old, "old.onnx"), side(new, "new.onnx"), options, item)  # type: ignore[arg-type]
 
     return run
 
 
-def test_the_same_model_agrees(compared):
+def test_the_same_model_agrees(compare_sides):
     model = colour_model.build()
-    difference, failures = compared(model, model)
+    difference, failures = compare_sides(model, model)
     assert failures == ()
     assert difference.source == "squares.png"
     assert difference.conf == 0.25
@@ -62,7 +62,7 @@ def test_the_same_model_agrees(compared):
     assert difference.largest_corner == 0
     assert difference.batch is None
     model = colour_model.build("one-to-many")  # gets non-maximum suppression
-    difference, failures = compared(model, model)
+    difference, failures = compare_sides(model, model)
     assert difference.old == BOXES
     assert failures == ()
 
@@ -74,40 +74,40 @@ def stretched(model):
     return model
 
 
-def test_moved_boxes(compared):
+def test_moved_boxes(compare_sides):
     old, new = colour_model.build(), stretched(colour_model.build())
-    difference, failures = compared(old, new, tolerance={"corner": 0.5})
+    difference, failures = compare_sides(old, new, tolerance={"corner": 0.5})
     assert failures == ()
     assert difference.largest_corner == pytest.approx(56 * 0.005, abs=0.001)
-    difference, failures = compared(old, new)
+    difference, failures = compare_sides(old, new)
     assert difference.over > 0
     [failure] = failures
     assert "further apart" in failure
 
 
-def test_an_appended_selection_is_what_runs(compared):
+def test_an_appended_selection_is_what_runs(compare_sides):
     """Not the body that detcli would cut out of the graph."""
     old = infer_shapes(colour_model.build())
     new = append_selection(old, read_graph(old, "m").contract, 300)
-    difference, failures = compared(old, new, end_to_end=True)
+    difference, failures = compare_sides(old, new, end_to_end=True)
     assert failures == ()
     assert difference.pairs == 188
     concat = GraphIndex(new.graph).producers["detections"]
     concat.input[1] = concat.input[2]  # the class in place of the score
-    _, failures = compared(old, new, end_to_end=True)
+    _, failures = compare_sides(old, new, end_to_end=True)
     assert failures
 
 
 @pytest.mark.parametrize("options", [{"half": True}, {"metadata": {"author": "me"}}])
-def test_the_selection_of_the_old_model_runs_too(compared, options):
+def test_the_selection_of_the_old_model_runs_too(compare_sides, options):
     """The output contains it, whatever the conversion."""
     old = colour_model.build("ultralytics")
-    _, failures = compared(old, old, **options)
+    _, failures = compare_sides(old, old, **options)
     assert failures == ()
     new = colour_model.build("ultralytics")
     end = GraphIndex(new.graph).producers["detections"]
     end.input[1], end.input[2] = end.input[2], end.input[1]  # class and score
-    _, failures = compared(old, new, **options)
+    _, failures = compare_sides(old, new, **options)
     assert failures
 
 
@@ -118,52 +118,52 @@ def faint(level):
 
 
 @pytest.mark.parametrize(("level", "conf"), [(26, 0.05), (9, 0.0)])
-def test_where_nothing_is_found_fainter_boxes_are_compared(compared, level, conf):
+def test_where_nothing_is_found_fainter_boxes_are_compared(compare_sides, level, conf):
     """Scores of 0.1 and 0.03 show a broken model, too."""
     old, new = colour_model.build(), stretched(colour_model.build())
-    difference, failures = compared(old, old, item=faint(level))
+    difference, failures = compare_sides(old, old, item=faint(level))
     assert difference.conf == conf
     assert (difference.pairs > 0) is True
     assert failures == ()
-    _, failures = compared(old, new, item=faint(level))
+    _, failures = compare_sides(old, new, item=faint(level))
     assert failures
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_values_that_are_not_finite(compared, value):
+def test_values_that_are_not_finite(compare_sides, value):
     """NaN makes no detection, so a model that computes nothing else would agree."""
     old, new = colour_model.build(), colour_model.build()
     stride = next(t for t in new.graph.initializer if t.name == "stride")
     stride.CopyFrom(numpy_helper.from_array(np.array(value, np.float32), "stride"))
-    _, failures = compared(old, new, item=faint(0))
+    _, failures = compare_sides(old, new, item=faint(0))
     assert any("values of the head are NaN or infinite" in failure for failure in failures)
-    _, failures = compared(new, new, item=faint(0))  # the old model has them, too
+    _, failures = compare_sides(new, new, item=faint(0))  # the old model has them, too
     assert failures == ()
 
 
-def test_places_in_a_batch_are_compared(compared):
+def test_places_in_a_batch_are_compared(compare_sides):
     old = colour_model.build(batch=None)
     for size, differs in ((None, 0), (3, 0), (1, None)):  # a batch of 1 has no other places
-        difference, failures = compared(old, set_batch(old, size), batch=size or "dynamic")
+        difference, failures = compare_sides(old, set_batch(old, size), batch=size or "dynamic")
         assert difference.batch == differs
         assert failures == ()
 
 
-def test_swapped_pictures_in_a_batch(compared):
+def test_swapped_pictures_in_a_batch(compare_sides):
     """Reversed rows would not show with one picture, or the same picture in each place."""
     old = colour_model.build()
     new = set_batch(old, 2)
     new.graph.node[0].output[0] = "plain"
     new.graph.initializer.append(numpy_helper.from_array(np.array([1, 0]), "reversed"))
     new.graph.node.insert(1, onnx.helper.make_node("Gather", ["plain", "reversed"], ["cells"]))
-    difference, failures = compared(old, new, batch=2)
+    difference, failures = compare_sides(old, new, batch=2)
     assert difference.batch > 0.1
     assert any("depends on the others" in failure for failure in failures)
 
 
-def test_what_is_allowed(compared):
+def test_what_is_allowed(compare_sides):
     old = colour_model.build(size=None, metadata={"stride": "8"})
-    found, failures = compared(old, set_image_size(old, 96), imgsz=96)
+    found, failures = compare_sides(old, set_image_size(old, 96), imgsz=96)
     assert found.largest_score == 0
     assert found.largest_corner == 0
     assert failures == ()
@@ -171,18 +171,18 @@ def test_what_is_allowed(compared):
     assert found.corner_tolerance == 0.1
     assert found.boxes_tolerance == 0
     with pytest.raises(UsageError, match="score is -1"):
-        compared(old, old, tolerance={"score": -1})
+        compare_sides(old, old, tolerance={"score": -1})
     model = convolution_model.build()
-    found, _ = compared(model, model, int8=True, tolerance={"boxes": 0.5})
+    found, _ = compare_sides(model, model, int8=True, tolerance={"boxes": 0.5})
     assert found.score_tolerance == 0.25
     assert found.corner_tolerance == 20
     assert found.boxes_tolerance == 0.5
 
 
-def test_other_names_do_not_warn(compared, recwarn):
+def test_other_names_do_not_warn(compare_sides, recwarn):
     old = colour_model.build(metadata={"names": "['a', 'b', 'c']"})
     new = colour_model.build(metadata={"names": "['x', 'y', 'z']"})
-    _, failures = compared(old, new, metadata={"names": ""}, item=built_in())
+    _, failures = compare_sides(old, new, metadata={"names": ""}, item=built_in())
     assert failures == ()
     assert [str(warning.message) for warning in recwarn] == []
 
@@ -190,7 +190,7 @@ def test_other_names_do_not_warn(compared, recwarn):
 def test_a_picture_that_never_loads_is_an_error(make_model, tmp_path, monkeypatch):
     release = Event()
     monkeypatch.setattr(run, "load_in_time", partial(load_in_time, limit_s=0.3))
-    item = Item(Origin("a.jpg"), lambda: release.wait(60))
+    item = Item(Origin("a.jpg"), lambda: release.wait(60))  # type: ignore[arg-type, return-value]
     with pytest.raises(SourceError, match="not read and decoded"):
         converted(make_model(), tmp_path / "new.onnx", item, cut=True)
     release.set()

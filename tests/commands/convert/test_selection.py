@@ -72,7 +72,7 @@ def specified(head, contract, max_det, confidence):
     height, width = contract.canvas() if contract.box_fractions else (1, 1)
     boxes = chosen.boxes * np.array([width, height, width, height], np.float32)
     columns = [boxes, chosen.score[:, None], chosen.class_id[:, None]]
-    return np.concatenate(columns, axis=1).astype(np.float32)
+    return np.concatenate(columns, axis=1).astype(np.float32)  # type: ignore[arg-type]
 
 
 SCORES = st.sampled_from([0, -0.0, 0.25, 0.5, 0.75, 1, np.nan]) | st.floats(0, 1, width=16)

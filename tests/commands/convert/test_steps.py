@@ -192,42 +192,42 @@ RED = Picture.whole(colour_model.picture(("red", 0, 0)))
 
 
 @pytest.fixture
-def model():
+def scaled_convolutions():
     return infer_shapes(convolution_model.build(scale=10))
 
 
-def test_ranges_are_those_of_all_batches(model):
+def test_ranges_are_those_of_all_batches(scaled_convolutions):
     batches = [np.full((1, 3, 64, 64), value, np.float32) for value in (0.25, 0.75, 0.5)]
-    ranges = observe(model, ["images", "layer1", "layer3", "scores"], batches, "m")[0]
+    ranges = observe(scaled_convolutions, ["images", "layer1", "layer3", "scores"], batches, "m")[0]
     expected = [(0.25, 0.75), (0.25, 0.75), (2.5, 7.5), (0.25, 0.75)]
     np.testing.assert_allclose([*ranges.values()], expected, rtol=1e-5)
 
 
-def test_a_share_of_the_pictures_may_go_beyond_a_range(model):
+def test_a_share_of_the_pictures_may_go_beyond_a_range(scaled_convolutions):
     batches = [np.full((1, 3, 64, 64), value / 10, np.float32) for value in range(11)]
-    ranges = observe(model, ["images", "layer3"], batches, "m", outlying=0.1)[0]
+    ranges = observe(scaled_convolutions, ["images", "layer3"], batches, "m", outlying=0.1)[0]
     np.testing.assert_allclose(ranges["images"], (0.1, 0.9), rtol=1e-5)
     np.testing.assert_allclose(ranges["layer3"], (1, 9), rtol=1e-5)
-    few, seen = observe(model, ["images"], batches[3:6], "m", outlying=0.1)
+    few, seen = observe(scaled_convolutions, ["images"], batches[3:6], "m", outlying=0.1)
     assert seen == 3
     np.testing.assert_allclose(few["images"], (0.3, 0.5), rtol=1e-5)
-    assert observe(model, ["images"], [], "m") == ({}, 0)
+    assert observe(scaled_convolutions, ["images"], [], "m") == ({}, 0)
 
 
-def test_infinite_values_are_in_no_way_averaged(model):
-    before = model.SerializeToString(deterministic=True)
+def test_infinite_values_are_in_no_way_averaged(scaled_convolutions):
+    before = scaled_convolutions.SerializeToString(deterministic=True)
     batches = [np.full((1, 3, 64, 64), value, np.float32) for value in (1, np.inf, np.inf)]
-    assert observe(model, ["images"], batches, "m") == ({"images": (1, np.inf)}, 3)
-    assert model.SerializeToString(deterministic=True) == before
+    assert observe(scaled_convolutions, ["images"], batches, "m") == ({"images": (1, np.inf)}, 3)
+    assert scaled_convolutions.SerializeToString(deterministic=True) == before
 
 
-def test_float_tensors_are_those_with_ranges(model):
-    names = float_tensors(model)
+def test_float_tensors_are_those_with_ranges(scaled_convolutions):
+    names = float_tensors(scaled_convolutions)
     assert {"layer1", "cells", "scores", "boxes", "head"} <= set(names)
-    assert len(names) == len(model.graph.node)
+    assert len(names) == len(scaled_convolutions.graph.node)
     body = onnx.helper.make_node("Shape", ["cells"], ["size"])
-    model.graph.node.append(body)
-    assert float_tensors(infer_shapes(model)) == names
+    scaled_convolutions.graph.node.append(body)
+    assert float_tensors(infer_shapes(scaled_convolutions)) == names
 
 
 def test_a_picture_is_at_each_place_of_a_batch():

@@ -197,7 +197,7 @@ def test_openvino_may_be_absent(monkeypatch):
 
 
 @pytest.fixture
-def machine(monkeypatch):
+def doctor_answers(monkeypatch):
     """A machine whose GPU is never found, without real processes; a test sets each answer."""
     nvidia = {"driver": None, "driver_cuda": None, "runtime_cuda": "13.0", "gpus": []}
     lacking = Outcome([asdict(NO_GPU)])
@@ -208,9 +208,9 @@ def machine(monkeypatch):
     return answers
 
 
-def test_an_intact_machine_has_no_problems(machine):
+def test_an_intact_machine_has_no_problems(doctor_answers):
     gpu = GpuFacts("NVIDIA H200", "9.0", 1 << 37)
-    machine["describe_nvidia"].value["gpus"] = [asdict(gpu)]
+    doctor_answers["describe_nvidia"].value["gpus"] = [asdict(gpu)]
     report = examine.examine()
     assert report.problems == ()
     assert [device.name for device in report.devices] == ["cpu", "cuda", "tensorrt", "openvino"]
@@ -220,8 +220,10 @@ def test_an_intact_machine_has_no_problems(machine):
     assert report.nvidia.gpus == (gpu,)
 
 
-def test_a_crashing_gpu_library_leaves_the_cpu_usable(machine):
-    machine["describe_nvidia"] = machine["cuda:1"] = Outcome(error="crashed with SIGSEGV")
+def test_a_crashing_gpu_library_leaves_the_cpu_usable(doctor_answers):
+    doctor_answers["describe_nvidia"] = doctor_answers["cuda:1"] = Outcome(
+        error="crashed with SIGSEGV"
+    )
     report = examine.examine(Device.parse("cuda:1"))
     assert report.devices[0].usable
     assert report.devices[1].name == "cuda:1"
@@ -242,8 +244,8 @@ def test_a_crashing_gpu_library_leaves_the_cpu_usable(machine):
         ({}, "wrong"),  # everything loads
     ],
 )  # fmt: skip
-def test_what_does_not_load_stops_every_device(machine, monkeypatch, broken, reason):
-    machine["cpu"] = WRONG
+def test_what_does_not_load_stops_every_device(doctor_answers, monkeypatch, broken, reason):
+    doctor_answers["cpu"] = WRONG
     monkeypatch.setattr(examine, "load", lambda name, _: Outcome(error=broken.get(name)))
     report = examine.examine()
     builds = " ".join(owners("cv2"))  # two where one does not load, see the Makefile
@@ -251,18 +253,18 @@ def test_what_does_not_load_stops_every_device(machine, monkeypatch, broken, rea
     assert all(device.problems == report.problems for device in report.devices)
 
 
-def test_a_python_that_does_not_start_is_not_blamed_on_numpy(machine):
-    machine["cpu"] = Outcome(error="Python does not start: Permission denied")
+def test_a_python_that_does_not_start_is_not_blamed_on_numpy(doctor_answers):
+    doctor_answers["cpu"] = Outcome(error="Python does not start: Permission denied")
     reason = "nothing could be tested: Python does not start: Permission denied"
     assert examine.examine().problems == (DoctorProblem(reason),)
 
 
-def test_a_mixture_is_one_problem_whether_it_loads_or_not(machine, monkeypatch):
+def test_a_mixture_is_one_problem_whether_it_loads_or_not(doctor_answers, monkeypatch):
     monkeypatch.setattr(examine, "find_mixture", lambda: (MIXTURE.reason, MIXTURE.command))
     report = examine.examine()
     assert report.problems == (MIXTURE,)
     assert report.devices[0].usable
-    machine["cpu"] = WRONG
+    doctor_answers["cpu"] = WRONG
     monkeypatch.setattr(examine, "load", lambda name, _: Outcome(error=name[:4] == "onnx" or None))
     monkeypatch.setattr(examine, "explain", lambda *_: (MIXTURE.reason, MIXTURE.command))
     report = examine.examine()

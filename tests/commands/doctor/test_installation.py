@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """What can be wrong with the driver, packages and libraries, with the command that fixes it."""
 
 import os
@@ -162,7 +163,7 @@ def test_a_gpu_that_onnx_runtime_has_no_code_for(capability, cuda, command):
 
 
 @pytest.fixture
-def machine(tmp_path, monkeypatch):
+def put_file(tmp_path, monkeypatch):
     """Put files under the root of a plain Linux."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -189,10 +190,10 @@ def machine(tmp_path, monkeypatch):
         ("0x10de, 0x8086 0x060000", False),  # the first cannot be read
     ],
 )
-def test_gpus_on_the_bus(machine, tmp_path, devices, hardware):
+def test_gpus_on_the_bus(put_file, tmp_path, devices, hardware):
     for number, device in enumerate(filter(None, devices.split(", "))):
         for name, value in zip(("vendor", "class"), device.split(), strict=False):
-            machine(f"sys/bus/pci/devices/0000:0{number}:00.0/{name}", f"{value}\n")
+            put_file(f"sys/bus/pci/devices/0000:0{number}:00.0/{name}", f"{value}\n")
     host = read_host(tmp_path)
     assert host.hardware == hardware
     assert host.driver is None
@@ -200,29 +201,29 @@ def test_gpus_on_the_bus(machine, tmp_path, devices, hardware):
 
 @linux
 @pytest.mark.parametrize("kind", ["x86_64 Kernel Module", "Open Kernel Module for x86_64"])
-def test_the_kernel_module_has_a_version_and_implies_a_gpu(machine, kind):
-    host = read_host(machine("proc/driver/nvidia/version", VERSION.format(kind)))
+def test_the_kernel_module_has_a_version_and_implies_a_gpu(put_file, kind):
+    host = read_host(put_file("proc/driver/nvidia/version", VERSION.format(kind)))
     assert host.hardware is True
     assert host.driver == "580.65.06"
 
 
 @linux
-def test_what_else_the_system_shows(machine, tmp_path, monkeypatch):
+def test_what_else_the_system_shows(put_file, tmp_path, monkeypatch):
     plain = read_host(tmp_path)
     assert plain.container is False
     assert plain.wsl is False
     assert plain.visible_devices is False
     for sign in (".dockerenv", "run/.containerenv"):
-        assert read_host(machine(sign)).container
+        assert read_host(put_file(sign)).container
         (tmp_path / sign).unlink()
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(platform, "release", lambda: "5.15.153.1-microsoft-standard-WSL2")
     release = {"ID": "linuxmint", "ID_LIKE": "ubuntu debian"}
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
-    machine("dev/nvidia0")
-    machine("dev/nvidiactl")
-    machine("sys/bus/pci/devices/0000:00:00.0/vendor", "0x1414")  # which shows no GPU
+    put_file("dev/nvidia0")
+    put_file("dev/nvidiactl")
+    put_file("sys/bus/pci/devices/0000:00:00.0/vendor", "0x1414")  # which shows no GPU
     host = read_host(tmp_path)
     assert host.container is True
     assert host.wsl is True

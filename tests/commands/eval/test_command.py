@@ -74,7 +74,7 @@ def test_eval_saves_the_same_results_as_predict(evaluate, invoke, make_model, tm
 def test_pycocotools_repeats_the_figures(evaluate, tmp_path, random):
     """On noise, where the scores of hundreds of boxes differ in the seventh digit."""
     boxes = [(NAMES[x % 3], 8 * x, 8 * y, 8, 8) for x in range(8) for y in range(0, 8, 2)]
-    data, results = write_coco(tmp_path, [Scene([], boxes) for _ in range(4)]), tmp_path / "r.json"
+    data, results = write_coco(tmp_path, [Scene([], boxes) for _ in range(4)]), tmp_path / "r.json"  # type: ignore[arg-type]
     for path in (tmp_path / "images").iterdir():
         cv2.imwrite(str(path), random.integers(112, 117, (64, 64, 3)).astype(np.uint8))
     report, _ = evaluate(data, "--save-coco", results)

@@ -122,9 +122,11 @@ def test_external_data_outside_the_folder_is_never_opened(tmp_path, make_picture
     command = [sys.executable, "-c", WATCHED, json.dumps(runs, default=str)]
     finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=60)
     *refused, (code, _, _, inside) = map(json.loads, finished.stdout.splitlines())
-    for *seen, said, opened in refused:
-        assert (*seen, opened) == (4, "", [])
-        assert "the external data of" in said
+    for exit_code, stdout, stderr, opened_files in refused:
+        assert exit_code == 4
+        assert stdout == ""
+        assert opened_files == []
+        assert "the external data of" in stderr
     assert code == 0
     assert str(tmp_path / "inside" / "pipe-outside") in inside
 
@@ -249,11 +251,11 @@ def test_what_people_see_of_other_detectors(make_model, tmp_path):
     metadata = {"names": str([*"abc"]), "detcli.nms": "0.7"}
     table = lines(make_model(tail="one-to-many", metadata=metadata))
     assert table["classes"] == "3 (the model's metadata): a, b, c"
-    assert table["NMS"].startswith("an IoU of 0.7 is recommended, and used unless")
+    assert "an IoU of 0.7 is recommended" in table["NMS"]
     (tmp_path / "q.onnx").write_bytes(query_model.build("deploy").SerializeToString())
     table = lines(tmp_path / "q.onnx", operations=None)
     assert table["head"].endswith("made of corners float32 [1, 64, 4], logits float32 [1, 64, 3]")
-    assert table["cut"].startswith("at corners and logits: the ")
+    assert "corners and logits" in table["cut"]
     assert table["fed"] == "orig_target_sizes: width and height of the input"
     assert table["operations"] == "not counted: the input size is unknown"
 

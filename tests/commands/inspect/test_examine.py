@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """Any readable ONNX file is reported; everything else is a ModelError."""
 
 import hashlib
@@ -235,8 +236,8 @@ def test_tensors_and_their_axes():
 
 
 def test_bytes_in_a_report_become_text_at_any_depth():
-    damaged = CutPoint(b"r\xe9d", 3, {b"Conv": 3, "k": b"\0v"}, None)
-    whole = CutPoint("r\\xe9d", 3, {"Conv": 3, "k": "\0v"}, None)
+    damaged = CutPoint(b"r\xe9d", 3, {b"Conv": 3, "k": b"\0v"}, None)  # type: ignore[dict-item]
+    whole = CutPoint("r\\xe9d", 3, {"Conv": 3, "k": "\0v"}, None)  # type: ignore[dict-item]
     assert decoded((damaged, ModelProblem(b"\xff", ""))) == (whole, ModelProblem("\\xff", ""))
     assert decoded(whole) == whole
 

@@ -414,14 +414,16 @@ def test_without_a_gpu_nothing_else_is_said_to_be_missing(device, predict, monke
 def test_other_weights_are_named_with_the_way_to_onnx(name, what, way, predict, tmp_path):
     (tmp_path / name).write_bytes(b"PK\3\4" + bytes(100))
     done = predict(f"a.png -m '{name}'", code=4, says=way)
-    assert done.stderr.startswith(f"detcli: {name} is not ONNX, but ")
+    assert f"{name} is not ONNX" in done.stderr
     assert what in done.stderr
 
 
 def test_missing_pictures_are_named_before_a_model_is_fetched(detcli):
     done = detcli("predict", "none.png", "no*.png", "-", "--model", "yolov10n")
     assert done.returncode == 4
-    assert done.stderr.startswith("detcli: none.png: no such file\ndetcli: cannot fetch yolov10n ")
+    first, second = done.stderr.splitlines()[:2]
+    assert first == "detcli: none.png: no such file"
+    assert "cannot fetch yolov10n" in second
 
 
 def test_what_is_assumed_is_told_once(detcli, make_model, make_picture):

@@ -19,7 +19,7 @@ WITHIN = {(0.0, 0.0, 10.0, 10.0), (54.0, 54.0, 64.0, 64.0)}
 
 
 @pytest.fixture
-def run(tmp_path, predict, make_picture):
+def run_beyond_edges(tmp_path, predict, make_picture):
     """Run a picture through a model whose boxes are larger than the cells they are found by."""
     model = query_model.beside(query_model.named(side=SIDE / 64), "stretch")
     (tmp_path / "large.onnx").write_bytes(model.SerializeToString())
@@ -32,9 +32,9 @@ def run(tmp_path, predict, make_picture):
     return run
 
 
-def test_records_have_the_boxes_of_the_family(run):
+def test_records_have_the_boxes_of_the_family(run_beyond_edges):
     for suffix in ("csv", "json"):
-        folder = run(f"-o out.{suffix} --save-coco coco.json")
+        folder = run_beyond_edges(f"-o out.{suffix} --save-coco coco.json")
     [record] = json.loads((folder / "out.json").read_text())
     assert {box_of(found) for found in record["detections"]} == CORNERS
     with (folder / "out.csv").open() as file:
@@ -48,16 +48,16 @@ def test_records_have_the_boxes_of_the_family(run):
     assert set(map(tuple, boxes)) == {(x1, y1, x2 - x1, y2 - y1) for x1, y1, x2, y2 in CORNERS}
 
 
-def test_parquet_has_the_boxes_of_the_family(run):
+def test_parquet_has_the_boxes_of_the_family(run_beyond_edges):
     parquet = optional.require("pyarrow.parquet")
-    folder = run("-o out.parquet")
+    folder = run_beyond_edges("-o out.parquet")
     rows = parquet.read_table(folder / "out.parquet").to_pylist()
     columns = [tuple(row[side] for side in ("x1", "y1", "x2", "y2")) for row in rows]
     assert set(columns) == CORNERS
 
 
-def test_pictures_end_at_the_edges(run):
-    folder = run("--save-crops crops --save drawn")
+def test_pictures_end_at_the_edges(run_beyond_edges):
+    folder = run_beyond_edges("--save-crops crops --save drawn")
     crops = [cv2.imread(str(path)).shape for path in sorted((folder / "crops/red").iterdir())]
     assert crops == [(10, 10, 3), (10, 10, 3)]
     drawn = cv2.imread(str(folder / "drawn/000000000007.png"))
@@ -66,8 +66,8 @@ def test_pictures_end_at_the_edges(run):
     assert np.ptp(drawn[:10, 9], axis=1).max() > 0  # the right end of the first box
 
 
-def test_a_dataset_of_them_can_be_evaluated(run, invoke):
-    folder = run("--save-dataset data --save-txt labels")
+def test_a_dataset_of_them_can_be_evaluated(run_beyond_edges, invoke):
+    folder = run_beyond_edges("--save-dataset data --save-txt labels")
     [labels] = (folder / "data/labels").iterdir()
     assert labels.read_text() == (folder / "labels/000000000007.txt").read_text()
     read = np.array([line.split() for line in labels.read_text().splitlines()], np.float64)
@@ -80,8 +80,8 @@ def test_a_dataset_of_them_can_be_evaluated(run, invoke):
     assert [found["kind"] for found in report["findings"] if found["level"] == "warning"] == []
 
 
-def test_a_video_of_them(run, make_video):
+def test_a_video_of_them(run_beyond_edges, make_video):
     make_video(frames=4, red_from=0)
-    folder = run("--save videos", "clip.mp4")
+    folder = run_beyond_edges("--save videos", "clip.mp4")
     reader = cv2.VideoCapture(str(folder / "videos/clip.mp4"))
     assert [reader.read()[0] for _ in range(4)] == [True] * 4

@@ -44,7 +44,7 @@ def earlier_folder(predict, make_pictures, shards_here, tmp_path):  # noqa: ARG0
         new = Manifest(LocalFolder(tmp_path / "new"))
         header = dict(new.header, settings=as_noted_earlier(new.header["settings"]))
         store = LocalFolder(tmp_path / "boxes")
-        assert publish(store, FIRST, header, new.all_names())
+        assert publish(store, FIRST, header, new.all_names())  # type: ignore[arg-type]
         first = Manifest(store).shard(0)
         (record,) = lines((tmp_path / "new" / new.part(0)).read_text())
         del record["part"]

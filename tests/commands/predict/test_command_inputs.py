@@ -17,7 +17,7 @@ HANGS = "not read and decoded after 1 s"
 
 
 @pytest.fixture
-def folder(tmp_path, make_picture):
+def folder_with_pipes(tmp_path, make_picture):
     """Two pictures among a pipe, a socket, and links to a pipe and a device."""
     make_picture("in/a.png", ("red", 2, 3))
     make_picture("in/z.png", ("red", 2, 3))
@@ -29,13 +29,13 @@ def folder(tmp_path, make_picture):
     return tmp_path / "in"
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("folder_with_pipes")
 @pytest.mark.parametrize("source", ["in/", "in/*"])
 def test_only_files_in_a_folder_are_inputs(predict, source):
     assert [one["source"] for one in predict(source).records] == ["in/a.png", "in/z.png"]
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("folder_with_pipes")
 def test_named_pipes_and_slow_servers_are_given_up(predict):
     with stream_server.serve() as server:
         server.files["/slow.png"] = bytes(1000)
@@ -43,17 +43,22 @@ def test_named_pipes_and_slow_servers_are_given_up(predict):
         names = "in/a.png in/f.jpg in/s.jpg in/n.jpg in/z.png --input-timeout 1"
         done = predict(names, server.url("/slow.png"), code=3)
     errors = [record.get("error", {}).get("message", "") for record in done.records]
-    assert [errors[0], errors[1], errors[4], errors[5]] == ["", HANGS, "", HANGS]
-    assert errors[2].startswith("cannot be read: ")
+    assert errors[0] == ""
+    assert errors[1] == HANGS
+    assert errors[4] == ""
+    assert errors[5] == HANGS
+    assert "cannot be read" in errors[2]
     assert "not in a known picture format" in errors[3]
 
 
-def test_a_video_that_hangs_is_given_up(predict, folder):
-    os.mkfifo(folder / "v.mp4")
+def test_a_video_that_hangs_is_given_up(predict, folder_with_pipes):
+    os.mkfifo(folder_with_pipes / "v.mp4")
     hanging, sound = predict("in/v.mp4 a.png --input-timeout 1", code=3).records
     assert hanging["error"]["message"] == "no frame can be read after 1 s"
     assert "detections" in sound
-    threading.Thread(target=(folder / "v.mp4").write_bytes, args=[b""], daemon=True).start()
+    threading.Thread(
+        target=(folder_with_pipes / "v.mp4").write_bytes, args=[b""], daemon=True
+    ).start()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from detcli.source.fetch import load_file
 
 
 @pytest.fixture
-def run(predict, make_picture, make_video, tmp_path):
+def run_with_provenance(predict, make_picture, make_video, tmp_path):
     """Run over two pictures, a video and a damaged one into a file; returns its records."""
     make_picture("pics/b.png", ("red", 2, 3))
     make_picture("pics/c.png")
@@ -33,9 +33,9 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_the_first_record_says_what_made_the_run_and_each_its_file(run, tmp_path):
-    first, *others = records = run("a.jsonl", "--provenance", "--device", "cpu")
-    head, *rest = run("a.json", "--provenance", "--device", "cpu")
+def test_the_first_record_says_what_made_the_run_and_each_its_file(run_with_provenance, tmp_path):
+    first, *others = records = run_with_provenance("a.jsonl", "--provenance", "--device", "cpu")
+    head, *rest = run_with_provenance("a.json", "--provenance", "--device", "cpu")
     assert head["provenance"].keys() == first["provenance"].keys()
     assert rest == others
     for record in records:
@@ -57,7 +57,7 @@ def test_the_first_record_says_what_made_the_run_and_each_its_file(run, tmp_path
     assert not [one for one in said for name in names if name.lower() in one.split()]
     new = {"sha256", "file_stamp", "settings", "provenance"}
     told = [{name: one for name, one in record.items() if name not in new} for record in records]
-    assert told == run("b.jsonl", "--device", "cpu")
+    assert told == run_with_provenance("b.jsonl", "--device", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -68,28 +68,32 @@ def test_the_settings_say_whether_an_anchor_gives_one_detection(predict, options
     assert record["settings"]["unique"] is unique
 
 
-def test_each_run_of_a_journal_says_it(run, make_picture, tmp_path):
+def test_each_run_of_a_journal_says_it(run_with_provenance, make_picture, tmp_path):
     """The record that says it is dropped with the second run, if it is an error."""
     pictures = tmp_path / "pics"
     for name in ("a.mp4", "b.png", "c.png"):
         (pictures / name).rename(tmp_path / name)
-    run("run.jsonl", "--provenance")
+    run_with_provenance("run.jsonl", "--provenance")
     (pictures / "b.png").write_bytes((tmp_path / "b.png").read_bytes())
-    (only,) = (one for one in run("run.jsonl", "--provenance") if "detections" in one)
+    (only,) = (
+        one for one in run_with_provenance("run.jsonl", "--provenance") if "detections" in one
+    )
     assert only.keys() >= {"settings", "provenance", "sha256"}
     make_picture("pics/d.png")
-    told = [one["source"] for one in run("run.jsonl") if "provenance" in one]
+    told = [one["source"] for one in run_with_provenance("run.jsonl") if "provenance" in one]
     assert told == ["pics/b.png"]
 
 
-def test_the_head_of_a_run_goes_to_the_next_record(run, make_picture, tmp_path):
+def test_the_head_of_a_run_goes_to_the_next_record(run_with_provenance, make_picture, tmp_path):
     (tmp_path / "pics/a.mp4").unlink()
     (tmp_path / "pics/torn.png").rename(tmp_path / "pics/a.png")
-    first, second, _ = run("run.jsonl", "--provenance")
+    first, second, _ = run_with_provenance("run.jsonl", "--provenance")
     assert "error" in first
     made = first["provenance"]
     make_picture("pics/a.png")
-    kept = {one["source"]: one.get("provenance") for one in run("run.jsonl", code=0)}
+    kept = {
+        one["source"]: one.get("provenance") for one in run_with_provenance("run.jsonl", code=0)
+    }
     assert second["source"] == "pics/b.png"
     assert kept == {"pics/b.png": made, "pics/c.png": None, "pics/a.png": None}
 

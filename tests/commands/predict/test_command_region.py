@@ -59,7 +59,7 @@ def test_a_region_is_looked_at_as_if_it_were_the_picture(cut, large, tmp_path, r
     assert [one["class_name"] for one in inside] == [one["class_name"] for one in alone]
     for name in (*CORNERS, "score"):
         values = [[one[name] for one in found] for found in (inside, alone)]
-        np.testing.assert_allclose(*values, atol=0.011)
+        np.testing.assert_allclose(*values, atol=0.011)  # type: ignore[call-overload]
     assert inside or region.startswith("0.9")
     if "--save" in options:
         assert cv2.imread(str(tmp_path / "out/a.jpg")).shape == (300, 400, 3)

@@ -16,7 +16,7 @@ TIMES = (*(number / 25 for number in range(30)), 2.0, 2.5)
 
 
 @pytest.fixture
-def run(predict, tmp_path):
+def annotate_video(predict, tmp_path):
     """Annotate a video with sound, and return what is written and said."""
 
     def annotate(*options):
@@ -27,8 +27,8 @@ def run(predict, tmp_path):
     return annotate
 
 
-def test_a_video_keeps_its_times_and_its_sound(run):
-    written, done = run()
+def test_a_video_keeps_its_times_and_its_sound(annotate_video):
+    written, done = annotate_video()
     assert written.codec == "h264"
     assert written.times == pytest.approx(TIMES, abs=1e-5)
     assert written.sound == "opus"
@@ -37,9 +37,9 @@ def test_a_video_keeps_its_times_and_its_sound(run):
     assert "wrote 1 file to" in done.stderr
 
 
-def test_a_voice_is_not_kept_where_a_face_is_hidden(run, caplog):
+def test_a_voice_is_not_kept_where_a_face_is_hidden(annotate_video, caplog):
     warn_once.cache_clear()
-    written, _ = run("--blur", "red")
+    written, _ = annotate_video("--blur", "red")
     assert written.sound is None
     assert len(written.times) == len(TIMES)
     assert "annotated videos have no sound with --blur" in caplog.text

@@ -20,32 +20,32 @@ def squares(tmp_path):
 
 
 @pytest.fixture
-def run(predict, squares):
+def predict_squares(predict, squares):
     """Run over the squares."""
     return lambda line, **expected: predict(f"{squares} --conf 0.9 {line}", **expected)
 
 
-def test_every_format_has_the_zones(run, tmp_path):
+def test_every_format_has_the_zones(predict_squares, tmp_path):
     zones = f"--zone {LEFT} --zone {LOW}"
-    (record,) = run(zones, says="in left: 1 red\n").records
+    (record,) = predict_squares(zones, says="in left: 1 red\n").records
     assert [one["zones"] for one in record["detections"]] == [["left"], ["low"]]
     (tmp_path / "zones.txt").write_text(f"{LEFT}\n{LOW}\n")
-    assert run("--zone @zones.txt").records == [record]
+    assert predict_squares("--zone @zones.txt").records == [record]
     for one in record["detections"]:
         del one["zones"]
-    assert run("").records == [record]
+    assert predict_squares("").records == [record]
 
-    run(f"{zones} -o a.csv")
+    predict_squares(f"{zones} -o a.csv")
     rows = csv.DictReader((tmp_path / "a.csv").read_text().splitlines())
     assert [row["zones"] for row in rows] == ["left", "low"]
-    assert run(f"{zones} --format table").stdout.split()[-1] == "low"
+    assert predict_squares(f"{zones} --format table").stdout.split()[-1] == "low"
 
 
-def test_parquet_has_the_zones(run, tmp_path):
+def test_parquet_has_the_zones(predict_squares, tmp_path):
     optional.require("pyarrow")
     from detcli.sink import parquet
 
-    run(f"--zone {LEFT} --zone {LOW} -o a.parquet")
+    predict_squares(f"--zone {LEFT} --zone {LOW} -o a.parquet")
     with (tmp_path / "a.parquet").open("rb") as opened:
         (stored,) = parquet.read_records(opened)[0]
     assert [one["zones"] for one in stored["detections"]] == [["left"], ["low"]]
@@ -64,24 +64,26 @@ def test_parquet_has_the_zones(run, tmp_path):
         ("left.>0", 2),
     ],
 )
-def test_a_run_can_fail_because_of_a_zone(run, condition, code):
-    run(f"--zone {LEFT} --zone {LOW} --fail-if {condition}", code=code)
+def test_a_run_can_fail_because_of_a_zone(predict_squares, condition, code):
+    predict_squares(f"--zone {LEFT} --zone {LOW} --fail-if {condition}", code=code)
 
 
-def test_a_zone_without_a_class_is_told_how_to_count_all(run):
-    done = run(f"--zone {LEFT} --fail-if left>0", code=2, says="write left.any")
+def test_a_zone_without_a_class_is_told_how_to_count_all(predict_squares):
+    done = predict_squares(f"--zone {LEFT} --fail-if left>0", code=2, says="write left.any")
     assert "'left' is a zone or a line, not a class" in done.stderr
 
 
-def test_a_run_in_shards_has_zones_and_merges_to_what_one_run_writes(run, in_shards, squares):
+def test_a_run_in_shards_has_zones_and_merges_to_what_one_run_writes(
+    predict_squares, in_shards, squares
+):
     whole, merged = in_shards(f"{squares} --conf 0.9 --zone {LEFT}")
     assert merged == whole
-    run("-o parts/", code=2, says="zones")
+    predict_squares("-o parts/", code=2, says="zones")
 
 
-def test_zones_are_drawn(run, tmp_path):
-    run(f"--zone {LOW} --save with")
-    run("--save without")
+def test_zones_are_drawn(predict_squares, tmp_path):
+    predict_squares(f"--zone {LOW} --save with")
+    predict_squares("--save without")
     ours, plain = (cv2.imread(str(tmp_path / name / "b.png")) for name in ("with", "without"))
     changed = (ours != plain).any(axis=2)
     assert changed[32, 40:].all()  # the upper edge

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def server():
+def stream_source():
     with stream_server.serve() as server:
         yield server
 
@@ -51,7 +51,7 @@ def on_terminal(warm_detcli):
 
 
 @pytest.fixture
-def folder(make_picture, tmp_path):
+def folder_of_images(make_picture, tmp_path):
     """Six pictures, of which one is torn."""
     for number in range(6):
         picture = make_picture(f"pics/{number}.png", ("red", 1, 1), ("blue", 3, 3))
@@ -59,7 +59,7 @@ def folder(make_picture, tmp_path):
     return tmp_path / "pics"
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("folder_of_images")
 def test_the_outcome_names_classes_and_files(predict):
     command = "pics --conf 0.6 -o out.jsonl"
     said = predict(f"{command} --save saved --save-txt txt", code=3).stderr.splitlines()
@@ -76,7 +76,7 @@ def test_the_outcome_names_classes_and_files(predict):
     assert "wrote" not in predict(f"pics -o {os.devnull}", code=3).stderr
 
 
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("folder_of_images")
 def test_a_resumed_run_says_how_many_it_skipped(predict):
     says = "detcli: added 6 records to run.jsonl\n"
     predict("pics --resume run.jsonl", code=3, says=says)
@@ -86,10 +86,12 @@ def test_a_resumed_run_says_how_many_it_skipped(predict):
 
 
 @pytest.mark.parametrize("options", ["-o out.jsonl", "--resume run.jsonl", "-o out.jsonl -q", ""])
-def test_a_bar_is_shown_unless_records_are(on_terminal, options, make_model, folder, tmp_path):
+def test_a_bar_is_shown_unless_records_are(
+    on_terminal, options, make_model, folder_of_images, tmp_path
+):
     """Records go to a file, or to the same terminal as table."""
     words = [str(tmp_path / one) if "." in one else one for one in options.split()]
-    shown, code = on_terminal(folder, "-m", make_model(), *words, stdout=None)
+    shown, code = on_terminal(folder_of_images, "-m", make_model(), *words, stdout=None)
     assert code == 3
     quiet = "-q" in words
     assert ("/6  " in shown) == (bool(words) and not quiet)
@@ -97,52 +99,57 @@ def test_a_bar_is_shown_unless_records_are(on_terminal, options, make_model, fol
     assert ("detcli: found" in shown) == (not quiet)
 
 
-def test_records_in_a_pipe_come_without_a_bar(on_terminal, make_model, folder, tmp_path):
+def test_records_in_a_pipe_come_without_a_bar(on_terminal, make_model, folder_of_images, tmp_path):
     """What reads the pipe prints to the terminal, as `| jq` does."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:  # noqa: S607
-        shown, _ = on_terminal(folder, "-m", make_model(), stdout=reader.stdin)
+        shown, _ = on_terminal(folder_of_images, "-m", make_model(), stdout=reader.stdin)
     assert "/6  " not in shown
     assert "detcli: found" in shown
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.DEVNULL):  # noqa: S607
-        assert "/6  " not in on_terminal(folder, "-m", make_model(), "-o", tmp_path / "pipe")[0]
+        assert (
+            "/6  "
+            not in on_terminal(folder_of_images, "-m", make_model(), "-o", tmp_path / "pipe")[0]
+        )
 
 
-def test_a_bar_fits_a_narrow_terminal(on_terminal, make_model, folder):
-    shown, _ = on_terminal(folder, "-m", make_model(), columns=40, NO_COLOR="1")
+def test_a_bar_fits_a_narrow_terminal(on_terminal, make_model, folder_of_images):
+    shown, _ = on_terminal(folder_of_images, "-m", make_model(), columns=40, NO_COLOR="1")
     bar = re.compile(r"\d/6  \d+ detections[^\r\n\x1b]*")
     assert bar.search(shown)
     assert max(map(len, bar.findall(shown))) <= 40
 
 
-def test_a_bar_without_an_end(on_terminal, server, make_model):
-    shown, code = on_terminal(server.url(), "-m", make_model(), "--end", 0.5)
+def test_a_bar_without_an_end(on_terminal, stream_source, make_model):
+    shown, code = on_terminal(stream_source.url(), "-m", make_model(), "--end", 0.5)
     assert code == 0
     assert "/?  " in shown
     assert "00:00 " not in shown  # as if it were over
 
 
-def test_the_outcome_lists_streams(predict, server, tmp_path):
+def test_the_outcome_lists_streams(predict, stream_source, tmp_path):
     """Streams are read at once, and each has frames, a rate and a video of its own."""
-    names = [server.url(f"/stream{number}") for number in range(3)]
-    done = predict("--end 1 -o out.jsonl --save saved", *names, server.url("/gone"), code=3)
+    names = [stream_source.url(f"/stream{number}") for number in range(3)]
+    done = predict("--end 1 -o out.jsonl --save saved", *names, stream_source.url("/gone"), code=3)
     records = lines((tmp_path / "out.jsonl").read_text())
     assert [record["index"] for record in records] == list(range(len(records)))
     frames = Counter(record["source"] for record in records if "frame" in record)
     assert set(frames) == set(names)
     said = done.stderr.replace("detcli: ", "").splitlines()
-    assert f"{server.url('/gone')}: 0 frames" in said
+    assert f"{stream_source.url('/gone')}: 0 frames" in said
     for name in names:
         pattern = rf"{name}: {frames[name]} frames?(, [0-9.]+/s)?(, \d+ dropped)?"
         assert sum(bool(re.fullmatch(pattern, line)) for line in said) == 1
     assert any(f"{frames.total()} frames, " in line for line in said)
     assert len(list((tmp_path / "saved").glob("*.mp4"))) == 3
-    assert server.url() not in predict("--end 0.2", server.url()).stderr  # one is not listed
+    assert (
+        stream_source.url() not in predict("--end 0.2", stream_source.url()).stderr
+    )  # one is not listed
 
 
-def test_a_run_with_streams_is_resumed(predict, server, tmp_path):
+def test_a_run_with_streams_is_resumed(predict, stream_source, tmp_path):
     """Files that are done are skipped, frames of streams never."""
-    names = [server.url("/stream1"), "a.png", server.url("/stream2")]
+    names = [stream_source.url("/stream1"), "a.png", stream_source.url("/stream2")]
     for _ in range(2):
         done = predict("--end 0.2 --resume run.jsonl", *names)
     found = Counter(record["source"] for record in lines((tmp_path / "run.jsonl").read_text()))
@@ -151,8 +158,8 @@ def test_a_run_with_streams_is_resumed(predict, server, tmp_path):
     assert "1 skipped" in done.stderr
 
 
-def test_a_terminal_that_cannot_draw_gets_lines(on_terminal, make_model, folder):
-    shown, _ = on_terminal(folder, "-m", make_model(), TERM="dumb")
+def test_a_terminal_that_cannot_draw_gets_lines(on_terminal, make_model, folder_of_images):
+    shown, _ = on_terminal(folder_of_images, "-m", make_model(), TERM="dumb")
     assert "\x1b" not in shown
     assert "━" not in shown
     assert "detcli: 5 pictures" in shown
@@ -186,12 +193,12 @@ def test_an_interrupted_run_says_how_far_it_came(warm_detcli, make_model, long_v
     assert output.read_text().startswith("source,")
 
 
-def test_records_of_a_stream_are_added_at_once(warm_detcli, server, make_model, tmp_path):
+def test_records_of_a_stream_are_added_at_once(warm_detcli, stream_source, make_model, tmp_path):
     """Each line is complete when it is there, and Ctrl-C ends the run with a summary."""
-    server.pause = 0.001  # frames are dropped
+    stream_source.pause = 0.001  # frames are dropped
     output = tmp_path / "out.jsonl"
     output.write_text('{"from": "before"}\n{"torn')
-    command = [warm_detcli / "detcli", "predict", server.url(), "-m", str(make_model())]
+    command = [warm_detcli / "detcli", "predict", stream_source.url(), "-m", str(make_model())]
     with subprocess.Popen(
         [*command, "-o", str(output)], stderr=subprocess.PIPE, text=True
     ) as process:
@@ -204,15 +211,15 @@ def test_records_of_a_stream_are_added_at_once(warm_detcli, server, make_model, 
     before, torn, *after = output.read_text().splitlines()
     assert before == '{"from": "before"}'
     assert torn == '{"torn'
-    assert [json.loads(line)["source"] for line in after] == [server.url()] * len(after)
+    assert [json.loads(line)["source"] for line in after] == [stream_source.url()] * len(after)
     assert re.search(rf"detcli: {len(after)} frames.*\d+ frames? dropped", said)
     assert f"detcli: added {len(after)} records to {output}" in said
     assert "hint" not in said
 
 
-def test_formats_of_a_stream(server, predict, tmp_path):
+def test_formats_of_a_stream(stream_source, predict, tmp_path):
     """CSV has one header, however many runs add to it; an array is whole when the run has ended."""
-    common = f"{server.url()} --end 0.3 -o"
+    common = f"{stream_source.url()} --end 0.3 -o"
     for name in ("out.csv", "out.csv", "out.json"):
         predict(f"{common} {name}")
     output = tmp_path / "out.csv"

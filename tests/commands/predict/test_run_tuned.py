@@ -71,7 +71,7 @@ def test_another_machine_does_not_use_it(tuned):
 def test_what_is_given_wins(tuned, option):
     said, _ = tuned(f"a.png a.png {option}", 'many = { device = "openvino", half = true }')
     name = option.split()[0].replace("--no-", "--")
-    assert said.endswith(f"what was tuned for colours.onnx gives way to {name}")
+    assert said.endswith(f"gives way to {name}")
 
 
 def test_a_default_of_the_user_wins(tuned):
@@ -109,7 +109,8 @@ def test_a_run_that_began_without_it_is_told_what_it_changes(tuned, make_model, 
 
 def test_one_that_is_gone_is_named(tuned):
     said, done = tuned("a.png a.png", 'many = { model = "gone.onnx" }')
-    assert said.endswith("gone.onnx, tuned for colours.onnx, is gone: run detcli tune --write")
+    assert "gone.onnx, tuned for colours.onnx, is gone" in said
+    assert "detcli tune --write" in said
     assert {record["model"] for record in done.records} == {"colours"}
 
 

@@ -18,7 +18,7 @@ from detcli.source.fetch import load_file, unreadable
 
 
 @pytest.fixture
-def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
+def shards_of_four(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
     """Run in shards of four, over a folder of ten pictures."""
     pictures, boxes = make_pictures(10), tmp_path / "boxes"
 
@@ -35,64 +35,64 @@ def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it 
     return run
 
 
-def test_a_run_says_what_it_does_and_goes_on(shards):
-    done = shards(says="10 names written down, 3 shards in all")
+def test_a_run_says_what_it_does_and_goes_on(shards_of_four):
+    done = shards_of_four(says="10 names written down, 3 shards in all")
     assert "10 pictures, 4 detections" in done.stderr
     assert "wrote 3 parts to" in done.stderr
-    shards.part(1).unlink()
-    whole = shards.part(0).read_bytes()
+    shards_of_four.part(1).unlink()
+    whole = shards_of_four.part(0).read_bytes()
     for options in ({"size": None}, {"sources": "", "size": None}, {}):
-        done = shards(**options)
-        assert shards.part(0).read_bytes() == whole
+        done = shards_of_four(**options)
+        assert shards_of_four.part(0).read_bytes() == whole
     assert "3 of 3 shards done already" in done.stderr
-    assert len(lines(shards.part(1).read_text())) == 4
+    assert len(lines(shards_of_four.part(1).read_text())) == 4
 
 
-def test_tasks_share_the_shards(shards):
+def test_tasks_share_the_shards(shards_of_four):
     for task in (1, 2, 3, 4):
-        shards(f"--shards {task}/4")
-        assert len([*shards.boxes.glob("part-*")]) == min(task, 3)
+        shards_of_four(f"--shards {task}/4")
+        assert len([*shards_of_four.boxes.glob("part-*")]) == min(task, 3)
 
 
 @optional.needs("pyarrow")
-def test_parts_can_be_parquet(shards):
+def test_parts_can_be_parquet(shards_of_four):
     from pyarrow import parquet
 
-    shards("--format parquet")
-    names = sorted(path.name for path in shards.boxes.glob("part-*"))
+    shards_of_four("--format parquet")
+    names = sorted(path.name for path in shards_of_four.boxes.glob("part-*"))
     assert names == [f"part-0000{number}.parquet" for number in range(3)]
-    assert parquet.read_table(shards.boxes / names[0]).num_rows == 4
-    shards(code=2, says='was begun with format "parquet" instead of "jsonl"')
+    assert parquet.read_table(shards_of_four.boxes / names[0]).num_rows == 4
+    shards_of_four(code=2, says='was begun with format "parquet" instead of "jsonl"')
 
 
-def test_other_settings_and_names_are_refused(shards, make_model):
+def test_other_settings_and_names_are_refused(shards_of_four, make_model):
     make_model("other.onnx", tail="authors")
-    shards()
-    shards(conf=0.6, code=2, says="was begun with conf 0.5 instead of 0.6")
-    shards("--strict", code=2, says="was begun with strict false instead of true")
-    shards("--lenient", code=2, says="was begun with lenient false instead of true")
-    shards("-m other.onnx", code=2, says="another file of the model")
-    (shards.pictures / "0003.png").rename(shards.pictures / "new.png")
-    done = shards(code=2, says="1 new: ")
+    shards_of_four()
+    shards_of_four(conf=0.6, code=2, says="was begun with conf 0.5 instead of 0.6")
+    shards_of_four("--strict", code=2, says="was begun with strict false instead of true")
+    shards_of_four("--lenient", code=2, says="was begun with lenient false instead of true")
+    shards_of_four("-m other.onnx", code=2, says="another file of the model")
+    (shards_of_four.pictures / "0003.png").rename(shards_of_four.pictures / "new.png")
+    done = shards_of_four(code=2, says="1 new: ")
     assert "new.png; 1 gone: " in done.stderr
-    done = shards("--extend", says="1 name written down, 4 shards in all")
+    done = shards_of_four("--extend", says="1 name written down, 4 shards in all")
     assert "1 name of the manifest not among the inputs" in done.stderr
-    (record,) = lines(shards.part(3).read_text())
+    (record,) = lines(shards_of_four.part(3).read_text())
     assert record["source"] == "pics/new.png"
-    shards("--extend")
+    shards_of_four("--extend")
 
 
-def test_failures_are_records_and_the_exit_code(shards):
-    (shards.pictures / "0004.png").write_bytes(b"torn")
-    done = shards(sources="pics absent.png pics/0001.png", code=3, says="2 failed")
+def test_failures_are_records_and_the_exit_code(shards_of_four):
+    (shards_of_four.pictures / "0004.png").write_bytes(b"torn")
+    done = shards_of_four(sources="pics absent.png pics/0001.png", code=3, says="2 failed")
     assert "1 name given again, and worked once" in done.stderr
     assert "absent.png: no such file" in done.stderr
-    last = lines(shards.part(2).read_text())[-1]
+    last = lines(shards_of_four.part(2).read_text())[-1]
     assert last["source"] == "absent.png"
     assert last["error"]["type"] == "SourceError"
-    for one in (shards.pictures / "0004.png", shards.boxes.parent / "absent.png"):
-        one.write_bytes((shards.pictures / "0003.png").read_bytes())
-    shards("--retry-failed", sources="", says="2 pictures, 2 detections")
+    for one in (shards_of_four.pictures / "0004.png", shards_of_four.boxes.parent / "absent.png"):
+        one.write_bytes((shards_of_four.pictures / "0003.png").read_bytes())
+    shards_of_four("--retry-failed", sources="", says="2 pictures, 2 detections")
 
 
 @pytest.mark.parametrize(
@@ -127,120 +127,124 @@ def test_options_that_do_not_go_together_are_refused(predict, tmp_path, options,
 
 
 @pytest.mark.parametrize("source", ["-", "camera:0", "rtsp://host/stream"])
-def test_what_can_be_read_once_is_refused(shards, source):
-    shards(sources=source, code=2, says="cannot be cut into shards")
+def test_what_can_be_read_once_is_refused(shards_of_four, source):
+    shards_of_four(sources=source, code=2, says="cannot be cut into shards")
 
 
-def test_a_video_is_one_name_of_its_shard(shards, in_shards, make_video):
+def test_a_video_is_one_name_of_its_shard(shards_of_four, in_shards, make_video):
     make_video("pics/0002.mp4", frames=9)
-    shards()
-    records = lines(shards.part(0).read_text())
+    shards_of_four()
+    records = lines(shards_of_four.part(0).read_text())
     assert [record.get("frame") for record in records] == [None, None, *range(9), None][:12]
     whole, merged = in_shards("pics --conf 0.5", "--shard-size", 4)
     assert merged == whole
 
 
-def test_no_names_make_no_parts(shards, tmp_path):
+def test_no_names_make_no_parts(shards_of_four, tmp_path):
     (tmp_path / "list").write_bytes(b"")
-    shards("--files-from list", sources="")
-    assert [path.name for path in shards.boxes.iterdir()] == ["_manifest.jsonl"]
+    shards_of_four("--files-from list", sources="")
+    assert [path.name for path in shards_of_four.boxes.iterdir()] == ["_manifest.jsonl"]
 
 
-def test_nothing_to_begin_with_is_refused(shards):
-    shards(sources="", code=2, says="no inputs given")
+def test_nothing_to_begin_with_is_refused(shards_of_four):
+    shards_of_four(sources="", code=2, says="no inputs given")
 
 
-def test_relative_names_are_not_looked_for_in_another_folder(shards, tmp_path, invoke):
+def test_relative_names_are_not_looked_for_in_another_folder(shards_of_four, tmp_path, invoke):
     """An error would be their record for good."""
-    shards()
-    shards.part(1).unlink()
+    shards_of_four()
+    shards_of_four.part(1).unlink()
     (tmp_path / "elsewhere").mkdir()
     command = ["predict", "-m", "../colours.onnx", "--conf", 0.5, "-o", "../boxes/"]
     done = invoke(*command, cwd=tmp_path / "elsewhere")
     assert done.returncode == 5
     assert "pics/0004.png: no such file" in done.stderr
     assert "from which folder it counts" in done.stderr
-    assert not shards.part(1).exists()
-    for one in sorted(shards.pictures.iterdir())[:3]:
+    assert not shards_of_four.part(1).exists()
+    for one in sorted(shards_of_four.pictures.iterdir())[:3]:
         one.unlink()  # what is gone gets an error, as long as it is not all
-    shards(sources="", size=None)
-    assert shards.part(1).exists()
+    shards_of_four(sources="", size=None)
+    assert shards_of_four.part(1).exists()
 
 
 @pytest.mark.parametrize("form", ["jsonl", optional.PARQUET])
-def test_errors_are_said_again_until_they_are_mended(shards, predict, make_video, invoke, form):
+def test_errors_are_said_again_until_they_are_mended(
+    shards_of_four, predict, make_video, invoke, form
+):
     """Of pictures and of a video, in two turns; each merge is what one run would write then."""
-    sound = [(shards.pictures / f"000{one}.png").read_bytes() for one in (4, 5, 9)]
+    sound = [(shards_of_four.pictures / f"000{one}.png").read_bytes() for one in (4, 5, 9)]
     video = make_video("pics/0007.mp4", frames=9).read_bytes()
     for one in ("0004.png", "0005.png", "0009.png", "0007.mp4"):
-        (shards.pictures / one).write_bytes(b"torn" if one != "0007.mp4" else video[:-100])
+        (shards_of_four.pictures / one).write_bytes(b"torn" if one != "0007.mp4" else video[:-100])
     options = f"--format {form}"
 
     def merged(code):
-        done = invoke("merge", "boxes/", cwd=shards.pictures.parent)
+        done = invoke("merge", "boxes/", cwd=shards_of_four.pictures.parent)
         whole = predict("pics --conf 0.5", code=code)
         assert done.returncode == code
         assert done.stdout == whole.stdout
         return done.stderr
 
-    shards(options, code=3)
+    shards_of_four(options, code=3)
     assert "4 records with an error: 3 DecodeError: " in merged(3)
-    parts = len([*shards.boxes.iterdir()])
+    parts = len([*shards_of_four.boxes.iterdir()])
     for more in (options, options, f"{options} --retry-failed"):
-        done = shards(more, code=3)
+        done = shards_of_four(more, code=3)
     assert "4 records with an error" not in done.stderr
     assert "4 failed" in done.stderr
-    assert "4 records with an error: 3 DecodeError: " in shards(options, code=3).stderr
+    assert "4 records with an error: 3 DecodeError: " in shards_of_four(options, code=3).stderr
     for one, content in zip((4, 5), sound, strict=False):
-        (shards.pictures / f"000{one}.png").write_bytes(content)
-    done = shards(f"{options} --retry-failed", code=3, says="2 pictures, ")
+        (shards_of_four.pictures / f"000{one}.png").write_bytes(content)
+    done = shards_of_four(f"{options} --retry-failed", code=3, says="2 pictures, ")
     assert "; in parts done already" not in done.stderr
     assert "2 records with an error: " in merged(3)
-    (shards.pictures / "0009.png").write_bytes(sound[2])
-    (shards.pictures / "0007.mp4").write_bytes(video)
-    shards(f"{options} --retry-failed", says="1 picture, 9 frames, ")
-    shards(f"{options} --retry-failed", says="wrote 0 parts")
+    (shards_of_four.pictures / "0009.png").write_bytes(sound[2])
+    (shards_of_four.pictures / "0007.mp4").write_bytes(video)
+    shards_of_four(f"{options} --retry-failed", says="1 picture, 9 frames, ")
+    shards_of_four(f"{options} --retry-failed", says="wrote 0 parts")
     assert merged(0) == ""
-    assert len([*shards.boxes.iterdir()]) > parts + 3
+    assert len([*shards_of_four.boxes.iterdir()]) > parts + 3
 
 
-def test_a_picture_that_changes_after_it_was_listed_is_noticed(shards, predict, invoke):
+def test_a_picture_that_changes_after_it_was_listed_is_noticed(shards_of_four, predict, invoke):
     """It has an error of its own kind; --retry-failed and --extend work it again, in its place."""
-    shards()
-    shards.part(1).unlink()
+    shards_of_four()
+    shards_of_four.part(1).unlink()
     for one in ("0004.png", "0008.png"):  # of which the second has been read already
-        (shards.pictures / one).write_bytes((shards.pictures / "0003.png").read_bytes())
-    done = shards(code=3, says="0004.png: it has changed since it was listed")
-    assert lines(shards.part(1).read_text())[0]["error"]["type"] == "AlteredError"
+        (shards_of_four.pictures / one).write_bytes(
+            (shards_of_four.pictures / "0003.png").read_bytes()
+        )
+    done = shards_of_four(code=3, says="0004.png: it has changed since it was listed")
+    assert lines(shards_of_four.part(1).read_text())[0]["error"]["type"] == "AlteredError"
     assert "hint: work it as it is now with --retry-failed" in done.stderr
-    done = shards("--retry-failed", code=3, says="1 picture, 1 detection")
+    done = shards_of_four("--retry-failed", code=3, says="1 picture, 1 detection")
     assert "1 file has changed since written down: pics/0008.png\n" in done.stderr
-    done = shards("--extend", says="2 names written down, 4 shards in all")
+    done = shards_of_four("--extend", says="2 names written down, 4 shards in all")
     assert "not among the inputs" not in done.stderr
-    shards("--extend", says="4 of 4 shards done already")
+    shards_of_four("--extend", says="4 of 4 shards done already")
     whole = lines(predict("pics --conf 0.5").stdout)
-    merged = lines(invoke("merge", "boxes/", cwd=shards.boxes.parent).stdout)
+    merged = lines(invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent).stdout)
     assert [one["index"] for one in merged] == [*range(10)]
     once = {one["source"]: one["detections"] for one in merged}
     assert once == {one["source"]: one["detections"] for one in whole}
 
 
-def test_a_missing_picture_that_comes_is_the_same_input(shards, invoke):
+def test_a_missing_picture_that_comes_is_the_same_input(shards_of_four, invoke):
     """It is retried, and does not become a new one."""
-    shards(sources="pics/0003.png pics/new.png", code=3, says="pics/new.png: no such file")
-    (shards.pictures / "0004.png").rename(shards.pictures / "new.png")
+    shards_of_four(sources="pics/0003.png pics/new.png", code=3, says="pics/new.png: no such file")
+    (shards_of_four.pictures / "0004.png").rename(shards_of_four.pictures / "new.png")
     sources = "pics/0003.png pics/new.png"
-    shards("--retry-failed", sources=sources, says="1 picture, ")
-    shards("--extend", sources=sources, says="1 of 2 shards done already")
-    merged = lines(invoke("merge", "boxes/", cwd=shards.boxes.parent).stdout)
+    shards_of_four("--retry-failed", sources=sources, says="1 picture, ")
+    shards_of_four("--extend", sources=sources, says="1 of 2 shards done already")
+    merged = lines(invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent).stdout)
     assert [one["source"] for one in merged] == ["pics/0003.png", "pics/new.png"]
 
 
 @pytest.mark.parametrize("output", ["boxes/", "boxes.jsonl"])
-def test_beyond_twenty_failures_are_counted(shards, predict, output):
+def test_beyond_twenty_failures_are_counted(shards_of_four, predict, output):
     """Each of the first ones is a line, also with --quiet."""
     for number in range(10, 50):
-        (shards.pictures / f"{number:04}.png").touch()
+        (shards_of_four.pictures / f"{number:04}.png").touch()
     done = predict(f"pics -o {output}", code=3)
     failures = [line for line in done.stderr.splitlines() if "png: " in line]
     assert len(failures) == 20
@@ -256,17 +260,17 @@ def test_beyond_twenty_failures_are_counted(shards, predict, output):
     assert "20 of 22 said: 22 SourceError: no such file\n" in done.stderr
 
 
-def test_a_run_in_shards_tells_how_far_it_is(shards, invoke):
-    (shards.pictures / "0009.png").write_bytes(b"torn")
-    shards(code=3)
+def test_a_run_in_shards_tells_how_far_it_is(shards_of_four, invoke):
+    (shards_of_four.pictures / "0009.png").write_bytes(b"torn")
+    shards_of_four(code=3)
     for number, at_s in ((0, 60), (1, 40)):
-        os.utime(shards.part(number), (time.time() - at_s,) * 2)
-    shards.part(2).rename(shards.boxes / "part-00002.away")
-    os.utime(shards.boxes / "_manifest.jsonl", (time.time() - 80,) * 2)
+        os.utime(shards_of_four.part(number), (time.time() - at_s,) * 2)
+    shards_of_four.part(2).rename(shards_of_four.boxes / "part-00002.away")
+    os.utime(shards_of_four.boxes / "_manifest.jsonl", (time.time() - 80,) * 2)
 
     def found_with(working):
-        (shards.boxes / "_working-other.json").write_text(json.dumps(working))
-        return json.loads(invoke("status", shards.boxes, "--format", "json").stdout)
+        (shards_of_four.boxes / "_working-other.json").write_text(json.dumps(working))
+        return json.loads(invoke("status", shards_of_four.boxes, "--format", "json").stdout)
 
     for working in ([], [2, 3]):  # nobody works, or others may end at the same moment
         rates = [found_with(working)[one] for one in ("inputs_per_s", "left_s")]
@@ -283,26 +287,26 @@ def test_a_run_in_shards_tells_how_far_it_is(shards, invoke):
         "inputs_per_s": pytest.approx(10 / 3 / 20, rel=0.01),
         "left_s": pytest.approx(20, rel=0.01),
     }
-    (shards.boxes / "part-00002.away").rename(shards.part(2))
-    said = invoke("status", shards.boxes, "--format", "table").stdout
+    (shards_of_four.boxes / "part-00002.away").rename(shards_of_four.part(2))
+    said = invoke("status", shards_of_four.boxes, "--format", "table").stdout
     assert said.startswith("3 of 3 shards done, 0 at work, 10 inputs\nlast part ")
     assert "1 record with an error: DecodeError: " in said
     assert "the rest" not in said
-    done = invoke("status", shards.pictures)
+    done = invoke("status", shards_of_four.pictures)
     assert done.returncode == 2
     assert ("has no _manifest.jsonl" in done.stderr) is True
 
 
 @pytest.mark.parametrize("form", ["jsonl", optional.PARQUET])
-def test_a_tar_file_is_one_name_of_its_shard(shards, predict, invoke, form):
-    names = sorted(shards.pictures.iterdir())
+def test_a_tar_file_is_one_name_of_its_shard(shards_of_four, predict, invoke, form):
+    names = sorted(shards_of_four.pictures.iterdir())
     names[4].write_bytes(b"torn")
     for number in range(3):
-        with tarfile.open(shards.pictures.parent / f"{number:02}.tar", "w") as tar:
+        with tarfile.open(shards_of_four.pictures.parent / f"{number:02}.tar", "w") as tar:
             for path in names[number::3]:
                 tar.add(path, path.name)
-    shards(f"--format {form}", sources="{00..02}.tar pics/0000.png", size=2, code=3)
-    done = invoke("merge", "boxes/", cwd=shards.boxes.parent)
+    shards_of_four(f"--format {form}", sources="{00..02}.tar pics/0000.png", size=2, code=3)
+    done = invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent)
     whole = predict("{00..02}.tar pics/0000.png --conf 0.5", code=3).stdout
     assert done.returncode == 3
     assert done.stdout == whole
@@ -314,15 +318,17 @@ def test_a_tar_file_is_one_name_of_its_shard(shards, predict, invoke, form):
     assert [one.get("detections") for one in records[:4]] == [
         one["detections"] for one in alone[::3]
     ]
-    with tarfile.open(shards.boxes.parent / "01.tar", "w") as tar:
+    with tarfile.open(shards_of_four.boxes.parent / "01.tar", "w") as tar:
         for path in names[:2]:
             tar.add(path, path.name)
-    shards(f"--format {form} --retry-failed", sources="", size=2, says="2 pictures, 1 detection")
-    done = invoke("merge", "boxes/", cwd=shards.boxes.parent)
+    shards_of_four(
+        f"--format {form} --retry-failed", sources="", size=2, says="2 pictures, 1 detection"
+    )
+    done = invoke("merge", "boxes/", cwd=shards_of_four.boxes.parent)
     assert done.stdout == predict("{00..02}.tar pics/0000.png --conf 0.5").stdout
 
 
-def test_what_is_at_work_is_told_while_it_is(shards, invoke, monkeypatch):
+def test_what_is_at_work_is_told_while_it_is(shards_of_four, invoke, monkeypatch):
     """But not of a run that was killed a minute ago."""
     noted, note = [], LocalFolder.note
 
@@ -334,37 +340,37 @@ def test_what_is_at_work_is_told_while_it_is(shards, invoke, monkeypatch):
         return json.loads(invoke("status", "boxes/", "--format", "json").stdout)["working"]
 
     monkeypatch.setattr(LocalFolder, "note", spy)
-    monkeypatch.chdir(shards.boxes.parent)
-    shards()
+    monkeypatch.chdir(shards_of_four.boxes.parent)
+    shards_of_four()
     assert {*noted} <= {0, 1, 2}
     assert noted
-    assert not [*shards.boxes.glob("_working*")]
-    shards.part(1).unlink()
-    killed = shards.boxes / "_working-killed.json"
+    assert not [*shards_of_four.boxes.glob("_working*")]
+    shards_of_four.part(1).unlink()
+    killed = shards_of_four.boxes / "_working-killed.json"
     killed.write_text("[0, 1]")  # of which the first is done
     assert working() == 1
     os.utime(killed, (time.time() - 61,) * 2)
     assert working() == 0
-    fresh = shards.boxes / "_working-other.json"
+    fresh = shards_of_four.boxes / "_working-other.json"
     fresh.write_text("[]")
-    shards(sources="")
-    assert [*shards.boxes.glob("_working*")] == [fresh]
+    shards_of_four(sources="")
+    assert [*shards_of_four.boxes.glob("_working*")] == [fresh]
 
 
-def test_a_mount_that_drops_makes_no_records(shards, tmp_path, monkeypatch, caplog):
+def test_a_mount_that_drops_makes_no_records(shards_of_four, tmp_path, monkeypatch, caplog):
     """The folder is gone, or empty, as where nothing is mounted; or it comes back in a pause."""
     monkeypatch.setattr("detcli.run.shards.workers.PAUSES_S", (0.01, 0.02))
-    shards()
-    whole = {part.name: part.read_bytes() for part in shards.boxes.iterdir()}
-    away = shards.pictures.rename(tmp_path / "away")
+    shards_of_four()
+    whole = {part.name: part.read_bytes() for part in shards_of_four.boxes.iterdir()}
+    away = shards_of_four.pictures.rename(tmp_path / "away")
     for number in range(2):
-        shards.part(0).unlink(missing_ok=True)
-        shards.part(number).unlink(missing_ok=True)
-        done = shards(sources="", code=5, says="png: no such file")
+        shards_of_four.part(0).unlink(missing_ok=True)
+        shards_of_four.part(number).unlink(missing_ok=True)
+        done = shards_of_four(sources="", code=5, says="png: no such file")
         assert "hint: the same command goes on from here" in done.stderr
-        shards.pictures.mkdir(exist_ok=True)
-    shards.pictures.rmdir()
-    away.rename(shards.pictures)
+        shards_of_four.pictures.mkdir(exist_ok=True)
+    shards_of_four.pictures.rmdir()
+    away.rename(shards_of_four.pictures)
     read, failing = load_file, iter([False] * 5 + [True] * 3)
 
     def load(path, options):
@@ -373,12 +379,12 @@ def test_a_mount_that_drops_makes_no_records(shards, tmp_path, monkeypatch, capl
         return read(path, options)
 
     monkeypatch.setattr("detcli.source.sources.load_file", load)
-    shards(sources="")
+    shards_of_four(sources="")
     assert "Stale file handle; trying again in 0.01 s" in caplog.text
-    assert {part.name: part.read_bytes() for part in shards.boxes.iterdir()} == whole
+    assert {part.name: part.read_bytes() for part in shards_of_four.boxes.iterdir()} == whole
 
 
-def test_a_folder_that_cannot_be_listed_is_not_written_down(shards, monkeypatch):
+def test_a_folder_that_cannot_be_listed_is_not_written_down(shards_of_four, monkeypatch):
     def scan(path):
         if path == "pics":
             raise PermissionError(errno.EACCES, "Permission denied")
@@ -386,28 +392,28 @@ def test_a_folder_that_cannot_be_listed_is_not_written_down(shards, monkeypatch)
 
     scandir = os.scandir
     monkeypatch.setattr("detcli.source.names.os.scandir", scan)
-    shards(code=5, says="pics: cannot list it: Permission denied")
-    shards(sources="gone pics", code=5, says="gone: no such file")
-    assert not shards.boxes.exists()
+    shards_of_four(code=5, says="pics: cannot list it: Permission denied")
+    shards_of_four(sources="gone pics", code=5, says="gone: no such file")
+    assert not shards_of_four.boxes.exists()
 
 
-def test_several_runs_at_once_publish_each_part_once(shards, tmp_path):
+def test_several_runs_at_once_publish_each_part_once(shards_of_four, tmp_path):
     command = ["predict", "pics", "-m", "colours.onnx", "-q", "-o", "boxes/", "--shard-size", 1]
     runs = [forked.start(command, cwd=tmp_path) for _ in range(2)]
     for run in runs:
         run.join()
         assert run.exitcode == 0
-    assert len([*shards.boxes.iterdir()]) == 11
+    assert len([*shards_of_four.boxes.iterdir()]) == 11
 
 
-def test_an_interrupt_says_how_to_go_on(shards, tmp_path):
+def test_an_interrupt_says_how_to_go_on(shards_of_four, tmp_path):
     messages = tmp_path / "stderr"
     messages.touch()
     for number in range(10, 300):
-        os.link(shards.pictures / "0001.png", shards.pictures / f"{number:04}.png")
+        os.link(shards_of_four.pictures / "0001.png", shards_of_four.pictures / f"{number:04}.png")
     command = "predict pics -m colours.onnx -o boxes/ --shard-size 1 --conf 0.5"
     run = forked.start(command.split(), stderr=messages, cwd=tmp_path)
-    while not [*shards.boxes.glob("part-*")]:
+    while not [*shards_of_four.boxes.glob("part-*")]:
         assert run.is_alive()
         time.sleep(0.005)
     os.kill(run.pid, signal.SIGINT)
@@ -417,13 +423,13 @@ def test_an_interrupt_says_how_to_go_on(shards, tmp_path):
     assert "interrupted with" in said
     assert "hint: the same command goes on from here" in said
     assert "Traceback" not in said
-    shards(size=1)
-    assert len([*shards.boxes.glob("part-*")]) == 300
+    shards_of_four(size=1)
+    assert len([*shards_of_four.boxes.glob("part-*")]) == 300
 
 
-def test_the_manifest_tells_what_the_run_depends_on(shards):
-    shards("--end 5 --max-pixels 100000")
-    head = json.loads((shards.boxes / "_manifest.jsonl").read_text().splitlines()[0])
+def test_the_manifest_tells_what_the_run_depends_on(shards_of_four):
+    shards_of_four("--end 5 --max-pixels 100000")
+    head = json.loads((shards_of_four.boxes / "_manifest.jsonl").read_text().splitlines()[0])
     assert head["inputs"] == {
         "start_s": 0,
         "end_s": 5,
@@ -435,16 +441,16 @@ def test_the_manifest_tells_what_the_run_depends_on(shards):
     assert head["shard_size"] == 4
 
 
-def test_a_folder_that_cannot_be_read_does_not_look_like_failed_pictures(shards):
+def test_a_folder_that_cannot_be_read_does_not_look_like_failed_pictures(shards_of_four):
     """Exit code 3 is that of a run that is complete but for some pictures."""
-    shards.boxes.write_bytes(b"a file")
-    shards(code=5, says="boxes")
+    shards_of_four.boxes.write_bytes(b"a file")
+    shards_of_four(code=5, says="boxes")
 
 
-def test_object_stores_are_not_installed(shards, invoke, monkeypatch):
+def test_object_stores_are_not_installed(shards_of_four, invoke, monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
     says = 'pip install "detcli[cloud]"'
-    assert "obstore" in shards(sources="s3://bucket/pics/", code=5, says=says).stderr
+    assert "obstore" in shards_of_four(sources="s3://bucket/pics/", code=5, says=says).stderr
     done = invoke("merge", "s3://bucket/boxes/")
     assert done.returncode == 5
     assert (says in done.stderr) is True

@@ -11,7 +11,7 @@ from detcli.run.shards.store import LocalFolder
 
 
 @pytest.fixture
-def store(tmp_path):
+def boxes_folder(tmp_path):
     return LocalFolder(tmp_path / "boxes")
 
 
@@ -19,19 +19,19 @@ CONTEXT = multiprocessing.get_context("fork")
 NAMES = [f"{number}.jpg" for number in range(100)]
 
 
-def test_a_run_begins_and_goes_on(store):
-    opened = begin(store, header(), NAMES, shard_size=30)
+def test_a_run_begins_and_goes_on(boxes_folder):
+    opened = begin(boxes_folder, header(), NAMES, shard_size=30)
     assert opened.added == 100
     assert opened.repeated == 0
     assert len(opened.manifest) == 4
     for sources in (NAMES, NAMES[::-1], [*NAMES, "3.jpg"], None):
-        again = begin(store, header(), sources)
+        again = begin(boxes_folder, header(), sources)
         assert again.added == 0
         assert [*again.manifest] == [*opened.manifest]
 
 
-def test_a_name_that_comes_again_counts_once(store):
-    opened = begin(store, header(), ["a", "b", "a", "a"])
+def test_a_name_that_comes_again_counts_once(boxes_folder):
+    opened = begin(boxes_folder, header(), ["a", "b", "a", "a"])
     assert opened.added == 2
     assert opened.repeated == 2
     assert [*opened.manifest.all_names()] == ["a", "b"]
@@ -41,8 +41,8 @@ def test_a_name_that_comes_again_counts_once(store):
     ("count", "given", "expected"),
     [(0, None, 16), (1, None, 16), (2000, None, 32), (70_000, None, MAX_SHARD), (100, 7, 7)],
 )
-def test_short_runs_have_small_shards(store, count, given, expected):
-    opened = begin(store, header(), map(str, range(count)), given)
+def test_short_runs_have_small_shards(boxes_folder, count, given, expected):
+    opened = begin(boxes_folder, header(), map(str, range(count)), given)
     assert opened.manifest.header["shard_size"] == expected
 
 
@@ -54,57 +54,57 @@ def test_short_runs_have_small_shards(store, count, given, expected):
         (header() | {"detcli": "2.0"}, None, r'begun with detcli "1\.0" instead of "2\.0"'),
     ],
 )
-def test_other_settings_are_refused(store, now, size, says):
-    begin(store, header(), NAMES, shard_size=30)
+def test_other_settings_are_refused(boxes_folder, now, size, says):
+    begin(boxes_folder, header(), NAMES, shard_size=30)
     for names in (NAMES, None):
         with pytest.raises(UsageError, match=says):
-            begin(store, now, names, shard_size=size)
+            begin(boxes_folder, now, names, shard_size=size)
 
 
-def test_other_names_are_refused(store):
-    begin(store, header(), NAMES)
+def test_other_names_are_refused(boxes_folder):
+    begin(boxes_folder, header(), NAMES)
     expected = "boxes was begun with other names: 4 new: a, b, c, ...; 1 gone: 0.jpg"
     with pytest.raises(UsageError, match=f"{expected}$") as caught:
-        begin(store, header(), [*NAMES[1:], "a", "b", "c", "d"])
+        begin(boxes_folder, header(), [*NAMES[1:], "a", "b", "c", "d"])
     assert "--extend" in caught.value.hint
 
 
-def test_new_names_extend_a_run(store):
-    first = [*begin(store, header(), NAMES, shard_size=30).manifest]
-    opened = begin(store, header(), ["x", *NAMES[:50], "y", "x"], extend=True)
+def test_new_names_extend_a_run(boxes_folder):
+    first = [*begin(boxes_folder, header(), NAMES, shard_size=30).manifest]
+    opened = begin(boxes_folder, header(), ["x", *NAMES[:50], "y", "x"], extend=True)
     assert opened.added == 2
     assert opened.repeated == 1
     assert opened.gone == 50
     assert [*opened.manifest][:4] == first
     assert [*opened.manifest][4].names == ("x", "y")
-    assert begin(store, header(), [*NAMES, "x", "y"]).added == 0
-    assert begin(store, header(), [*NAMES, "x", "y"], extend=True).added == 0
-    assert sorted(store.names()) == ["_manifest-00001.jsonl", FIRST]
+    assert begin(boxes_folder, header(), [*NAMES, "x", "y"]).added == 0
+    assert begin(boxes_folder, header(), [*NAMES, "x", "y"], extend=True).added == 0
+    assert sorted(boxes_folder.names()) == ["_manifest-00001.jsonl", FIRST]
 
 
-def test_nothing_begins_without_names(store):
+def test_nothing_begins_without_names(boxes_folder):
     with pytest.raises(UsageError, match=r"no inputs given, and .* has no _manifest\.jsonl"):
-        begin(store, header(), None)
+        begin(boxes_folder, header(), None)
 
 
-def test_parts_without_a_manifest_are_refused(store, tmp_path):
+def test_parts_without_a_manifest_are_refused(boxes_folder, tmp_path):
     (tmp_path / "boxes").mkdir()
     (tmp_path / "boxes" / "part-00003.jsonl").write_bytes(b"")
     with pytest.raises(UsageError, match=r"has part-00003\.jsonl, but no _manifest"):
-        begin(store, header(), NAMES)
-    assert [*store.names()] == ["part-00003.jsonl"]
+        begin(boxes_folder, header(), NAMES)
+    assert [*boxes_folder.names()] == ["part-00003.jsonl"]
 
 
-def test_secrets_are_not_written_down(store):
+def test_secrets_are_not_written_down(boxes_folder):
     with pytest.raises(UsageError, match=r"^https://host/a\.jpg\?token=\*\*\*: a manifest would"):
-        begin(store, header(), ["https://user:pw@host/a.jpg?token=abc"])
+        begin(boxes_folder, header(), ["https://user:pw@host/a.jpg?token=abc"])
     for mistyped in ("http:/user:pw@host/a.jpg", "user:pw@host/a.jpg", "ftp://user:pw@host/a.jpg"):
         with pytest.raises(UsageError, match="a manifest would") as caught:
-            begin(store, header(), [mistyped])
+            begin(boxes_folder, header(), [mistyped])
         assert "pw" not in str(caught.value)
-    assert [*store.names()] == []
+    assert [*boxes_folder.names()] == []
     names = ["https://host/a.jpg", "s3://bucket/user:pw@a.jpg?b=c", "a@b.jpg"]
-    assert [*begin(store, header(), names).manifest.all_names()] == names
+    assert [*begin(boxes_folder, header(), names).manifest.all_names()] == names
 
 
 class Slow(LocalFolder):
@@ -139,11 +139,12 @@ def _begin(store, names, barrier, outcomes):
         outcomes.put(str(error))
 
 
-def test_two_processes_begin_and_extend_at_once(store):
+def test_two_processes_begin_and_extend_at_once(boxes_folder):
     for lots in ((NAMES, NAMES), ([*NAMES, "x"], [*NAMES, "x"]), ([*NAMES, "y"], [*NAMES, "z"])):
         barrier, outcomes = CONTEXT.Barrier(2), CONTEXT.SimpleQueue()
         processes = [
-            CONTEXT.Process(target=_begin, args=(store, names, barrier, outcomes)) for names in lots
+            CONTEXT.Process(target=_begin, args=(boxes_folder, names, barrier, outcomes))
+            for names in lots
         ]
         for process in processes:
             process.start()
@@ -151,5 +152,5 @@ def test_two_processes_begin_and_extend_at_once(store):
         for process in processes:
             process.join()
         assert sum(added) in {100, 1, 2}
-    names = [*begin(store, header(), None).manifest.all_names()]
+    names = [*begin(boxes_folder, header(), None).manifest.all_names()]
     assert sorted(names) == sorted([*NAMES, "x", "y", "z"])

@@ -10,7 +10,7 @@ LATER_S = 3_000_000_000  # no file that a test writes has this time by itself
 
 
 @pytest.fixture
-def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
+def shards_of_two(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
     """Run in shards of two, over a folder of four pictures."""
     pictures = make_pictures(4)
 
@@ -27,86 +27,86 @@ def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it 
 
 
 @pytest.fixture
-def merged(invoke, shards):
+def merged(invoke, shards_of_two):
     """The records of the merged parts."""
 
     def merge():
-        result = invoke("merge", "boxes/", cwd=shards.pictures.parent)
+        result = invoke("merge", "boxes/", cwd=shards_of_two.pictures.parent)
         return lines(result.stdout)
 
     return merge
 
 
-def test_an_exchanged_picture_is_named_and_worked_with_extend(shards, merged, predict):
-    shards()
-    shards.exchange("0001.png")
+def test_an_exchanged_picture_is_named_and_worked_with_extend(shards_of_two, merged, predict):
+    shards_of_two()
+    shards_of_two.exchange("0001.png")
 
-    result = shards(code=3, says="1 file has changed since written down: pics/0001.png\n")
+    result = shards_of_two(code=3, says="1 file has changed since written down: pics/0001.png\n")
     assert "hint: work them as they are now, in further shards, with --extend" in result.stderr
     assert "2 of 2 shards done already" in result.stderr
-    assert "1 file has changed" in shards("pics -q", code=3).stderr
+    assert "1 file has changed" in shards_of_two("pics -q", code=3).stderr
 
-    assert "changed" not in shards("pics --extend").stderr
-    assert "changed" not in shards("pics").stderr
+    assert "changed" not in shards_of_two("pics --extend").stderr
+    assert "changed" not in shards_of_two("pics").stderr
     once = {record["source"]: record["detections"] for record in merged()}
     alone = lines(predict("pics --conf 0.5").stdout)
     assert once == {record["source"]: record["detections"] for record in alone}
 
 
-def test_a_picture_put_back_is_worked_again_too(shards, merged):
-    first = shards.pictures / "0001.png"
+def test_a_picture_put_back_is_worked_again_too(shards_of_two, merged):
+    first = shards_of_two.pictures / "0001.png"
     content, time_s = first.read_bytes(), first.stat().st_mtime
-    shards()
-    shards.exchange("0001.png")
-    shards("pics --extend")
+    shards_of_two()
+    shards_of_two.exchange("0001.png")
+    shards_of_two("pics --extend")
     first.write_bytes(content)
     os.utime(first, (time_s, time_s))
 
-    shards(code=3, says="1 file has changed")
-    shards("pics --extend", says="1 name written down")
+    shards_of_two(code=3, says="1 file has changed")
+    shards_of_two("pics --extend", says="1 name written down")
 
     (record,) = [record for record in merged() if record["source"] == "pics/0001.png"]
     assert record["detections"] == []
 
 
-def test_what_was_retried_has_not_changed_until_it_changes_again(shards, merged):
-    shards()
-    (shards.folder / "part-00000.jsonl").unlink()
-    shards.exchange("0001.png")
-    shards(code=3, says="0001.png: it has changed since it was listed")
-    assert "has changed since written down" not in shards("pics --retry-failed").stderr
-    assert "changed" not in shards("pics").stderr
+def test_what_was_retried_has_not_changed_until_it_changes_again(shards_of_two, merged):
+    shards_of_two()
+    (shards_of_two.folder / "part-00000.jsonl").unlink()
+    shards_of_two.exchange("0001.png")
+    shards_of_two(code=3, says="0001.png: it has changed since it was listed")
+    assert "has changed since written down" not in shards_of_two("pics --retry-failed").stderr
+    assert "changed" not in shards_of_two("pics").stderr
     assert not any("file_stamp" in record for record in merged())
 
-    shards.exchange("0001.png", "0003.png", LATER_S + 1)
-    shards(code=3, says="1 file has changed since written down: pics/0001.png")
+    shards_of_two.exchange("0001.png", "0003.png", LATER_S + 1)
+    shards_of_two(code=3, says="1 file has changed since written down: pics/0001.png")
 
 
-def test_pictures_of_a_list_with_meta_have_stamps_too(shards, tmp_path):
-    names = sorted(shards.pictures.iterdir())
+def test_pictures_of_a_list_with_meta_have_stamps_too(shards_of_two, tmp_path):
+    names = sorted(shards_of_two.pictures.iterdir())
     entries = [{"path": f"pics/{path.name}", "meta": {"id": path.stem}} for path in names]
     listed = "".join(f"{json.dumps(entry)}\n" for entry in entries)
     (tmp_path / "list.jsonl").write_text(listed)
     line = "--files-from list.jsonl --shard-size 2"
-    shards(line)
-    shards.exchange("0002.png")
-    shards(line, code=3, says="1 file has changed since written down: pics/0002.png")
-    shards(f"{line} --extend", says="1 name written down")
-    assert "changed" not in shards(line).stderr
+    shards_of_two(line)
+    shards_of_two.exchange("0002.png")
+    shards_of_two(line, code=3, says="1 file has changed since written down: pics/0002.png")
+    shards_of_two(f"{line} --extend", says="1 name written down")
+    assert "changed" not in shards_of_two(line).stderr
 
 
-def test_a_changed_file_of_no_part_yet_is_an_error_record_as_before(shards):
-    shards()
-    (shards.folder / "part-00001.jsonl").unlink()
-    shards.exchange("0003.png", "0001.png")
-    shards("", code=3, says="0003.png: it has changed since it was listed")
+def test_a_changed_file_of_no_part_yet_is_an_error_record_as_before(shards_of_two):
+    shards_of_two()
+    (shards_of_two.folder / "part-00001.jsonl").unlink()
+    shards_of_two.exchange("0003.png", "0001.png")
+    shards_of_two("", code=3, says="0003.png: it has changed since it was listed")
 
 
-def test_many_changed_pictures_are_counted(shards):
-    shards()
-    for path in shards.pictures.iterdir():
+def test_many_changed_pictures_are_counted(shards_of_two):
+    shards_of_two()
+    for path in shards_of_two.pictures.iterdir():
         os.utime(path, (LATER_S, LATER_S))
-    result = shards(code=3, says="4 files have changed since written down: ")
+    result = shards_of_two(code=3, says="4 files have changed since written down: ")
     assert "pics/0002.png, ...\n" in result.stderr
     assert "pics/0003.png" not in result.stderr
 

@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.fixture
-def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
+def shards_of_six_images(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it only has to be there
     """Run in shards of two, over a folder of six pictures."""
     make_pictures(6)
 
@@ -20,11 +20,11 @@ def shards(predict, make_pictures, tmp_path, shards_here):  # noqa: ARG001 - it 
 
 
 @pytest.fixture
-def note(shards):
+def note(shards_of_six_images):
     """Write down that a run has shards in hand, as one that is killed now leaves it."""
 
     def write(name, *numbers):
-        path = shards.folder / f"_working-{name}.json"
+        path = shards_of_six_images.folder / f"_working-{name}.json"
         path.write_text(json.dumps(numbers))
         return path
 
@@ -35,43 +35,43 @@ def notes(shards):
     return sorted(path.name for path in shards.folder.glob("_working-*"))
 
 
-def test_notes_of_killed_runs_are_gone_when_the_run_has_finished(shards, note):
-    shards()
-    (shards.folder / "part-00001.jsonl").unlink()
+def test_notes_of_killed_runs_are_gone_when_the_run_has_finished(shards_of_six_images, note):
+    shards_of_six_images()
+    (shards_of_six_images.folder / "part-00001.jsonl").unlink()
     note("killed", 1)
     note("killed-long-before", 0, 2)
-    shards()
-    assert notes(shards) == []
+    shards_of_six_images()
+    assert notes(shards_of_six_images) == []
 
 
-def test_a_finished_folder_is_tidied_up_too(shards, note):
-    shards()
+def test_a_finished_folder_is_tidied_up_too(shards_of_six_images, note):
+    shards_of_six_images()
     note("killed", 0, 1)
-    shards()
-    assert notes(shards) == []
+    shards_of_six_images()
+    assert notes(shards_of_six_images) == []
 
 
-def test_a_note_of_a_run_that_is_at_work_stays(shards, note):
+def test_a_note_of_a_run_that_is_at_work_stays(shards_of_six_images, note):
     """Of another share, whose shard is not done."""
-    shards("--shards 1/3")
+    shards_of_six_images("--shards 1/3")
     note("alive", 1)
     note("killed", 0)
-    shards("--shards 3/3")
-    assert notes(shards) == ["_working-alive.json"]
-    shards()
-    assert notes(shards) == []
+    shards_of_six_images("--shards 3/3")
+    assert notes(shards_of_six_images) == ["_working-alive.json"]
+    shards_of_six_images()
+    assert notes(shards_of_six_images) == []
 
 
 @pytest.mark.parametrize("content", [b"[]", b"", b"{", b"7", b'["a"]', b"null"])
-def test_a_note_that_names_no_shard_goes_after_a_minute(shards, content, monkeypatch):
+def test_a_note_that_names_no_shard_goes_after_a_minute(shards_of_six_images, content, monkeypatch):
     """Also if that is over only when the run ends."""
     from detcli.run.shards.workers import Workers
 
-    shards()
-    path = shards.folder / "_working-other.json"
+    shards_of_six_images()
+    path = shards_of_six_images.folder / "_working-other.json"
     path.write_bytes(content)
-    shards()
-    assert notes(shards) == [path.name]
+    shards_of_six_images()
+    assert notes(shards_of_six_images) == [path.name]
     run = Workers.run
 
     def wait_a_minute(workers, schedule):
@@ -79,19 +79,19 @@ def test_a_note_that_names_no_shard_goes_after_a_minute(shards, content, monkeyp
         os.utime(path, (time.time() - 61,) * 2)
 
     monkeypatch.setattr(Workers, "run", wait_a_minute)
-    shards()
-    assert notes(shards) == []
+    shards_of_six_images()
+    assert notes(shards_of_six_images) == []
 
 
-def test_an_interrupted_run_leaves_the_notes_of_others(shards, note, monkeypatch):
+def test_an_interrupted_run_leaves_the_notes_of_others(shards_of_six_images, note, monkeypatch):
     from detcli.run.shards.workers import Workers
 
-    shards()
+    shards_of_six_images()
     note("killed", 0)
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Workers, "run", interrupt)
-    shards(code=130)
-    assert notes(shards) == ["_working-killed.json"]
+    shards_of_six_images(code=130)
+    assert notes(shards_of_six_images) == ["_working-killed.json"]

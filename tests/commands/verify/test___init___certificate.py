@@ -13,7 +13,7 @@ HOSTILE = "</td><script>alert(1)</script>\"'&lt; \x1b[31m\u202e{}.png"
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, pictures, make_model, broken):  # noqa: ARG001 - files
+def certificate_folder(tmp_path, monkeypatch, pictures, make_model, broken):  # noqa: ARG001 - files
     """Two pictures, two models that agree and one that differs."""
     monkeypatch.chdir(tmp_path)
     make_model()
@@ -22,7 +22,7 @@ def here(tmp_path, monkeypatch, pictures, make_model, broken):  # noqa: ARG001 -
 
 
 @pytest.fixture
-def verify(verify, here):  # noqa: ARG001 - where it runs
+def verify(verify, certificate_folder):  # noqa: ARG001 - where it runs
     return verify
 
 
@@ -44,19 +44,23 @@ def sha256(path):
 CERTIFY = ("--images", "pics", "--conf", 0.6, "--certificate", "c.json")
 
 
-def test_two_models_that_agree(verify, here):
+def test_two_models_that_agree(verify, certificate_folder):
     done = verify("colours.onnx", "b.onnx", *CERTIFY)
     assert done.returncode == 0
     assert done.stderr == "detcli: wrote a certificate: c.json\n"
-    certificate = read(here / "c.json")
+    certificate = read(certificate_folder / "c.json")
     report = json.loads(done.stdout)
     del report["schema_version"]
     assert certificate["report"] == report
     assert [side["sha256"] for side in (report["left"], report["right"])] == [
-        sha256(here / name) for name in ("colours.onnx", "b.onnx")
+        sha256(certificate_folder / name) for name in ("colours.onnx", "b.onnx")
     ]
     assert certificate["pictures"] == [
-        {"source": f"pics/{name}", "sha256": sha256(here / "pics" / name), "found": True}
+        {
+            "source": f"pics/{name}",
+            "sha256": sha256(certificate_folder / "pics" / name),
+            "found": True,
+        }
         for name in ("a.png", "b.png")
     ]
     for side in (certificate["left"], certificate["right"]):
@@ -69,16 +73,24 @@ def write(path, *records):
     path.write_text("".join(json.dumps(one) + "\n" for one in records))
 
 
-def test_two_saved_runs(verify, here, make_picture):
+def test_two_saved_runs(verify, certificate_folder, make_picture):
     make_picture("pics/1.png", size=(40, 400))
     made = {"detcli": "9.9", "gpu": "NVIDIA H200", "driver": "580.65", "x": [], "system": 1}
     head = {"settings": SETTINGS, "provenance": made}
-    write(here / "a.jsonl", record("/x/1.png", box(), sha256="1" * 64, **head), record("/x/2.png"))
-    write(here / "b.jsonl", record("/y/1.png", box(0.8), sha256="1" * 64), record("/y/2.png"))
+    write(
+        certificate_folder / "a.jsonl",
+        record("/x/1.png", box(), sha256="1" * 64, **head),
+        record("/x/2.png"),
+    )
+    write(
+        certificate_folder / "b.jsonl",
+        record("/y/1.png", box(0.8), sha256="1" * 64),
+        record("/y/2.png"),
+    )
     done = verify("a.jsonl", "b.jsonl", "--images", "pics", "--certificate", "c.json")
     assert done.returncode == 6
-    certificate = read(here / "c.json")
-    assert certificate["left"]["records_sha256"] == sha256(here / "a.jsonl")
+    certificate = read(certificate_folder / "c.json")
+    assert certificate["left"]["records_sha256"] == sha256(certificate_folder / "a.jsonl")
     assert certificate["left"]["provenance"]["gpu"] == "NVIDIA H200"
     assert certificate["left"]["provenance"]["system"] is None
     assert "x" not in certificate["left"]["provenance"]
@@ -89,7 +101,7 @@ def test_two_saved_runs(verify, here, make_picture):
     ]
 
 
-def test_hashes_of_saved_runs(verify, here, make_picture):
+def test_hashes_of_saved_runs(verify, certificate_folder, make_picture):
     """Without any in the records they are those of the files now; a video is listed once."""
     path = make_picture("pics/1.png", size=(40, 400))
     frames = [
@@ -97,10 +109,10 @@ def test_hashes_of_saved_runs(verify, here, make_picture):
         for frame in range(2)
         for name, digit in (("a.mp4", "a"), ("b.mp4", "b"))
     ]  # in turns, as two cameras write them
-    write(here / "a.jsonl", record("/x/1.png", box()), *frames)
+    write(certificate_folder / "a.jsonl", record("/x/1.png", box()), *frames)
     done = verify("a.jsonl", "a.jsonl", "--images", "pics", "--certificate", "c.json")
     assert done.returncode == 0
-    assert read(here / "c.json")["pictures"] == [
+    assert read(certificate_folder / "c.json")["pictures"] == [
         {"source": "/x/1.png", "sha256": sha256(path), "found": True},
         {"source": "a.mp4", "sha256": "a" * 64, "found": False},
         {"source": "b.mp4", "sha256": "b" * 64, "found": False},
@@ -108,12 +120,20 @@ def test_hashes_of_saved_runs(verify, here, make_picture):
     assert verify("--check", "c.json").returncode == 0
 
 
-def test_names_of_strangers_are_only_text(verify, here):
+def test_names_of_strangers_are_only_text(verify, certificate_folder):
     named = record(HOSTILE, box(name=HOSTILE), model=HOSTILE, provenance={"gpu": HOSTILE})
-    write(here / "a.jsonl", named | {"settings": {HOSTILE: HOSTILE}}, error(HOSTILE, "\ud800"))
-    write(here / "b.jsonl", record(HOSTILE, box(shift=3), device=HOSTILE), error(HOSTILE))
+    write(
+        certificate_folder / "a.jsonl",
+        named | {"settings": {HOSTILE: HOSTILE}},
+        error(HOSTILE, "\ud800"),
+    )
+    write(
+        certificate_folder / "b.jsonl",
+        record(HOSTILE, box(shift=3), device=HOSTILE),
+        error(HOSTILE),
+    )
     assert verify("a.jsonl", "b.jsonl", "--certificate", "<b>.json").returncode == 6
-    assert read(here / "<b>.json")["left"]["provenance"]["gpu"] == HOSTILE
+    assert read(certificate_folder / "<b>.json")["left"]["provenance"]["gpu"] == HOSTILE
     done = verify("--check", "<b>.json", "--format", "table")
     assert done.returncode == 6
     assert "\x1b" not in done.stdout + done.stderr
@@ -142,15 +162,15 @@ def test_a_certificate_holds_until_something_changes(reports, verify, make_pictu
     assert "input pics/c.png" in table
 
 
-def test_a_picture_may_be_named_twice(verify, here):
+def test_a_picture_may_be_named_twice(verify, certificate_folder):
     assert verify("colours.onnx", "b.onnx", "--images", "pics", *CERTIFY).returncode == 0
     done = verify("--check", "c.json")
     assert done.returncode == 0
     assert report_of(done)["changes"] == []
-    certificate = json.loads((here / "c.json").read_text())
+    certificate = json.loads((certificate_folder / "c.json").read_text())
     a = certificate["pictures"].pop(0)
     certificate["pictures"][0]["sha256"] = "00" * 32
-    (here / "c.json").write_text(json.dumps(certificate))
+    (certificate_folder / "c.json").write_text(json.dumps(certificate))
     changes = report_of(verify("--check", "c.json"))["changes"]
     assert [(one["what"], one["before"]) for one in changes] == [
         ("input pics/a.png", None), ("input pics/b.png", "00" * 32)
@@ -166,15 +186,17 @@ def test_a_certificate_that_sides_differ_never_holds(reports, verify):
 
 
 @pytest.mark.parametrize(("options", "unique"), [((), False), (("--nms", "0.5"), True)])
-def test_the_settings_say_whether_an_anchor_gives_one_detection(verify, here, options, unique):
+def test_the_settings_say_whether_an_anchor_gives_one_detection(
+    verify, certificate_folder, options, unique
+):
     certify = ("--images", "pics", "--conf", 0.6, "--certificate", "c.json")
     assert verify("colours.onnx", "b.onnx", *certify, *options).returncode == 0
-    certificate = read(here / "c.json")
+    certificate = read(certificate_folder / "c.json")
     assert certificate["left"]["settings"]["unique"] is unique
     assert certificate["right"]["settings"]["unique"] is unique
     del certificate["left"]["settings"]["unique"]  # as earlier versions wrote it
     certificate["right"]["settings"] = {**certificate["right"]["settings"], "unique": not unique}
-    (here / "c.json").write_text(json.dumps(certificate))
+    (certificate_folder / "c.json").write_text(json.dumps(certificate))
     changes = report_of(verify("--check", "c.json"))["changes"]
     assert [change["what"] for change in changes] == ["right setting unique"]
 
@@ -212,20 +234,25 @@ def test_what_is_told_and_what_matters(verify, certified):
         assert told == ([(what, matters)] if what else [])
 
 
-def test_a_check_of_saved_runs(reports, verify, here):
+def test_a_check_of_saved_runs(reports, verify, certificate_folder):
     for name in "ab":
-        write(here / f"{name}.jsonl", record("1.png", box(), settings=SETTINGS))
+        write(certificate_folder / f"{name}.jsonl", record("1.png", box(), settings=SETTINGS))
     verify("a.jsonl", "b.jsonl", "--certificate", "c.json", "--tolerance", "score=0.5")
     assert verify("--check", "c.json").returncode == 0
-    write(here / "b.jsonl", record("1.png", box(0.89), settings=SETTINGS | {"max_det": 9}))
+    write(
+        certificate_folder / "b.jsonl",
+        record("1.png", box(0.89), settings=SETTINGS | {"max_det": 9}),
+    )
     changed = {one["what"] for one in reports(6, "--check", "c.json")["changes"] if one["matters"]}
     assert changed == {"right records sha256", "right setting max_det"}
 
 
 @pytest.mark.parametrize("change", ["bytes", "gone"])
-def test_a_check_of_saved_runs_looks_at_their_pictures(reports, verify, here, make_picture, change):
+def test_a_check_of_saved_runs_looks_at_their_pictures(
+    reports, verify, certificate_folder, make_picture, change
+):
     path = make_picture("pics/1.png", size=(40, 400))
-    write(here / "a.jsonl", record("/x/1.png", box(), sha256=sha256(path)))
+    write(certificate_folder / "a.jsonl", record("/x/1.png", box(), sha256=sha256(path)))
     verify("a.jsonl", "a.jsonl", "--images", "pics", "--certificate", "c.json")
     assert reports(0, "--check", "c.json")["changes"] == []
     path.unlink()
@@ -259,12 +286,12 @@ def test_a_check_goes_before_the_users_defaults(verify, monkeypatch):
 
 
 @pytest.fixture
-def asked(verify, here):
+def asked(verify, certificate_folder):
     """What a certificate of two saved runs asks for."""
     for name in "ab":
-        write(here / f"{name}.jsonl", record("1.png", box(), settings=SETTINGS))
+        write(certificate_folder / f"{name}.jsonl", record("1.png", box(), settings=SETTINGS))
     verify("a.jsonl", "b.jsonl", "--certificate", "c.json")
-    return read(here / "c.json")["request"]
+    return read(certificate_folder / "c.json")["request"]
 
 
 @pytest.mark.parametrize(
@@ -292,14 +319,14 @@ def asked(verify, here):
         ({"other": None}, "holds saved records"),
     ],
 )
-def test_certificates_of_strangers(verify, here, asked, change, says):
+def test_certificates_of_strangers(verify, certificate_folder, asked, change, says):
     strange = {"schema_version": 2,
                "report": {"detections": [], "left": 1, "tolerance": "x"}, "left": [], "right": 7,
                "pictures": [1, {}, {"source": []}, {"source": "\x1b[31m", "sha256": {}}],
                "date": ["x"]}  # fmt: skip
     request = asked | change
     del request["nms"], request["recursive"]  # what is not there was not asked for
-    (here / "c.json").write_text(json.dumps(strange | {"request": request}))
+    (certificate_folder / "c.json").write_text(json.dumps(strange | {"request": request}))
     done = verify("--check", "c.json", "--format", "table")
     assert done.returncode == (2 if says else 6)
     assert (says or "no longer holds") in done.stderr
@@ -343,9 +370,9 @@ def test_a_certificate_without_a_schema_version_is_refused(verify, certified):
     assert "does not say its schema version" in done.stderr
 
 
-def test_names_in_certificates_of_strangers(verify, here, asked):
+def test_names_in_certificates_of_strangers(verify, certificate_folder, asked):
     def check(**changes):
-        (here / "c.json").write_text(
+        (certificate_folder / "c.json").write_text(
             json.dumps({"schema_version": 2, "report": {}, "request": asked | changes})
         )
         return verify("--check", "c.json")
@@ -360,9 +387,9 @@ def test_names_in_certificates_of_strangers(verify, here, asked):
         assert "bug" not in done.stderr
 
 
-def test_other_files_are_no_certificates(verify, here):
+def test_other_files_are_no_certificates(verify, certificate_folder):
     for content in ("", "[]", "{}", "1", '{"request": {}, "report": {}}', "[" * 9999):
-        (here / "c.json").write_text(content)
+        (certificate_folder / "c.json").write_text(content)
         done = verify("--check", "c.json")
         assert done.returncode == 2
         assert "cannot check c.json" in done.stderr
@@ -379,16 +406,16 @@ def test_other_files_are_no_certificates(verify, here):
         (["a.json", "a.json", "--certificate", "a.json"], 2, "a.json is one of the inputs"),
     ],
 )
-def test_requests_that_cannot_be_met(verify, here, arguments, code, says):
+def test_requests_that_cannot_be_met(verify, certificate_folder, arguments, code, says):
     content = f"[\n{json.dumps(record('1.png', box()))}\n]\n"
-    (here / "a.json").write_text(content)
+    (certificate_folder / "a.json").write_text(content)
     done = verify(*arguments)
     assert done.returncode == code
     assert says in done.stderr
-    assert (here / "a.json").read_text() == content
-    assert not [path for path in here.iterdir() if path.suffix == ".part"]
+    assert (certificate_folder / "a.json").read_text() == content
+    assert not [path for path in certificate_folder.iterdir() if path.suffix == ".part"]
 
 
-def test_a_run_that_fails_leaves_no_certificate(verify, here):
+def test_a_run_that_fails_leaves_no_certificate(verify, certificate_folder):
     assert verify("colours.onnx", "none.onnx", *CERTIFY).returncode == 4
-    assert not [*here.glob("c.*"), *here.glob(".*part")]
+    assert not [*certificate_folder.glob("c.*"), *certificate_folder.glob(".*part")]

@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 from dataclasses import replace
 
 import numpy as np
@@ -69,7 +70,9 @@ def test_nothing_was_compared_or_all_agrees():
 def test_a_share_of_boxes_may_disagree():
     assert wrong(detections=HALF_OFF) == []
     (sentence,) = wrong(detections=HALF_OFF, tolerance=replace(TOLERANCE, boxes=0.4))
-    assert sentence.startswith("50.00% of 2 boxes disagree (40.00% allowed): 1 missing, 0 extra, ")
+    assert "50.00% of 2 boxes disagree" in sentence
+    assert "40.00% allowed" in sentence
+    assert "1 missing, 0 extra" in sentence
 
 
 def test_no_tolerance_allows_a_wrong_order():
@@ -121,7 +124,9 @@ def test_the_table():
     assert "7 on the left, 3 on the right, above 0.25" in shown
     assert "5 on the left only" in shown
     rows = [line for line in shown.splitlines() if ".jpg" in line]
-    assert ["worst.jpg" in rows[0], "near.jpg" in rows[1], len(rows)] == [True, True, 3]
+    assert len(rows) == 3
+    assert "worst.jpg" in rows[0]
+    assert "near.jpg" in rows[1]
     assert "person 0.90, person 0.90" in shown
     assert "2 more" in shown
     assert "folder" not in shown

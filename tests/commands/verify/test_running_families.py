@@ -20,7 +20,7 @@ ITEMS = [Item(Origin("squares"), lambda: SQUARES)]
 
 
 @pytest.fixture
-def write(tmp_path):
+def write_query_model(tmp_path):
     def write(name="model.onnx", *tail, change=None):
         model = query_model.named(*tail)
         if change is not None:
@@ -44,34 +44,37 @@ def forget_shapes(model):
 @pytest.mark.parametrize(
     ("tail", "change"), [("deploy", None), ("rows", None), ("deploy", forget_shapes)]
 )
-def test_own_selection_agrees_with_the_graphs(write, tail, change):
-    report = verified(write("model.onnx", tail, change=change))
+def test_own_selection_agrees_with_the_graphs(write_query_model, tail, change):
+    report = verified(write_query_model("model.onnx", tail, change=change))
     assert report.agree, report.failures
     assert report.right.selection is SelectedBy.GRAPH
     assert report.detections.left == 2
     assert report.detections.pairs == 2
 
 
-def test_a_selection_that_mistakes_classes_for_queries_is_found(write):
+def test_a_selection_that_mistakes_classes_for_queries_is_found(write_query_model):
     """rf-detr 1320: the position in Q x C is taken for the query."""
 
     def change(model):
         maker(model, "column").input[0] = "labels"
 
-    report = verified(write("model.onnx", "deploy", change=change))
+    report = verified(write_query_model("model.onnx", "deploy", change=change))
     assert not report.agree
     assert report.detections.disagreeing
 
 
 @pytest.mark.parametrize("tails", [("pair", "pair"), ("deploy", "pair"), ("deploy", "deploy")])
-def test_a_planted_change_is_found(write, tails):
+def test_a_planted_change_is_found(write_query_model, tails):
     def change(model):
         [weights] = [one for one in model.graph.initializer if one.name == "weights"]
         values = onnx.numpy_helper.to_array(weights).copy()
         values[0, 0] += 3
         weights.CopyFrom(onnx.numpy_helper.from_array(values, "weights"))
 
-    left, right = write("left.onnx", tails[0]), write("right.onnx", tails[1], change=change)
+    left, right = (
+        write_query_model("left.onnx", tails[0]),
+        write_query_model("right.onnx", tails[1], change=change),
+    )
     report = verified(left, right, tensors=True, bisect=True)
     assert not report.agree
     assert report.bisect.node.operator == "MatMul"
@@ -79,10 +82,10 @@ def test_a_planted_change_is_found(write, tails):
     assert {tensor.name for tensor in report.tensors} >= {"scores"}
 
 
-def test_a_half_copy_agrees_within_its_tolerance(write, tmp_path):
+def test_a_half_copy_agrees_within_its_tolerance(write_query_model, tmp_path):
     from detcli.commands.convert.passes import to_half
 
-    path = write("model.onnx", "rows")
+    path = write_query_model("model.onnx", "rows")
     half = to_half(onnx.load(path), exact={"moved", "cxcywh", "nothing"})
     (tmp_path / "half.onnx").write_bytes(half.SerializeToString())
     report = verified(path, tmp_path / "half.onnx", tensors=True)

@@ -13,7 +13,7 @@ from saved_records import SETTINGS, SHA, box, error, of_version_1, record, repor
 
 
 @pytest.fixture
-def save(tmp_path):
+def write_records(tmp_path):
     """Write records; the first gets settings, unless it has some."""
 
     def write(name, *records, **settings):
@@ -28,11 +28,13 @@ def save(tmp_path):
 
 
 @pytest.fixture
-def compare(verify, save):
+def compare(verify, write_records):
     """Compare two lists of records: exit code, text on stderr, and the report."""
 
     def run(left, right, *options, **settings):
-        done = verify(save("a.jsonl", *left), save("b.jsonl", *right, **settings), *options)
+        done = verify(
+            write_records("a.jsonl", *left), write_records("b.jsonl", *right, **settings), *options
+        )
         return done.returncode, done.stderr, report_of(done)
 
     return run
@@ -286,9 +288,9 @@ def test_records_that_come_twice_or_in_another_order(compare):
 
 
 @pytest.mark.parametrize("form", ["a.jsonl.gz", "pipe", "a.json", "journal"])
-def test_forms_of_records(verify, save, tmp_path, form):
+def test_forms_of_records(verify, write_records, tmp_path, form):
     records = [record("1.png", box()), record("2.png", box(0.5))]
-    right = save("b.jsonl", *records)
+    right = write_records("b.jsonl", *records)
     if form == "pipe":
         left = tmp_path / "pipe"
         os.mkfifo(left)
@@ -298,7 +300,7 @@ def test_forms_of_records(verify, save, tmp_path, form):
         lines = right.read_text().splitlines()
         left.write_text("[\n" + ",\n".join(lines) + "\n]\n")
     else:
-        left = save(form, *records)
+        left = write_records(form, *records)
     assert report_of(verify(left, right))["compared"] == 2
 
 
@@ -328,11 +330,11 @@ def test_a_run_in_shards(invoke, detcli, make_model, make_picture, tmp_path):
         (b"", 6, "only on the right"),
     ],
 )
-def test_files_that_cannot_be_compared(verify, save, tmp_path, content, code, says):
+def test_files_that_cannot_be_compared(verify, write_records, tmp_path, content, code, says):
     path = tmp_path / "a.jsonl"
     if content is not None:
         path.write_bytes(content)
-    done = verify(path, save("b.jsonl", record("1.png", box())))
+    done = verify(path, write_records("b.jsonl", record("1.png", box())))
     assert done.returncode == code
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -361,16 +363,16 @@ def test_files_that_cannot_be_compared(verify, save, tmp_path, content, code, sa
         (f"{{a}} {'x' * 300}", "holds saved records"),
     ],
 )
-def test_requests_that_do_not_fit_saved_records(verify, save, arguments, says):
-    path = save("a.jsonl", record("1.png", box()))
+def test_requests_that_do_not_fit_saved_records(verify, write_records, arguments, says):
+    path = write_records("a.jsonl", record("1.png", box()))
     done = verify(*arguments.format(a=path).split())
     assert done.returncode == 2
     assert says in done.stderr
 
 
-def test_a_device_of_the_users_defaults_does_not_matter(verify, save, monkeypatch):
+def test_a_device_of_the_users_defaults_does_not_matter(verify, write_records, monkeypatch):
     monkeypatch.setenv("DETCLI_DEVICE", "cuda:7")
-    path = save("a.jsonl", record("1.png", box()))
+    path = write_records("a.jsonl", record("1.png", box()))
     assert verify(path, path).returncode == 0
 
 
@@ -392,9 +394,9 @@ def nested(depth):
         {"model": "\x1b[31m", "device": "(" * 99},
     ],
 )
-def test_settings_of_strangers_are_only_text(verify, save, field):
-    left = save("a.jsonl", record("1.png", box(), **field))
-    done = verify(left, save("b.jsonl", record("1.png", box())), "--format", "table",
+def test_settings_of_strangers_are_only_text(verify, write_records, field):
+    left = write_records("a.jsonl", record("1.png", box(), **field))
+    done = verify(left, write_records("b.jsonl", record("1.png", box())), "--format", "table",
                   "--certificate", left.with_name("c.json"))  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout + done.stderr
@@ -450,7 +452,7 @@ def test_counts_are_those_of_another_program(compare, random):
     assert min(counts) > 10
 
 
-def test_a_record_waits_alone_in_memory(save, monkeypatch):
+def test_a_record_waits_alone_in_memory(write_records, monkeypatch):
     """In like order, what waits does not grow with the run."""
     from detcli.commands.verify import saved as module
 
@@ -467,7 +469,9 @@ def test_a_record_waits_alone_in_memory(save, monkeypatch):
             return self[key]
 
     monkeypatch.setattr(module, "defaultdict", Counting)
-    paths = [save(f"{name}.jsonl", *(record(f"{n}.png") for n in range(300))) for name in "ab"]
+    paths = [
+        write_records(f"{name}.jsonl", *(record(f"{n}.png") for n in range(300))) for name in "ab"
+    ]
     left, right = (module.SavedRun.read(str(path), str(path)) for path in paths)
     assert sum(1 for _ in right.pairs(left)) == 300
     assert most == 1

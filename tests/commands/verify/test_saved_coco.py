@@ -10,7 +10,7 @@ from detcli.core.detections import COCO
 
 
 @pytest.fixture
-def write(tmp_path):
+def write_text_file(tmp_path):
     def make(name, content):
         text = content if isinstance(content, str) else json.dumps(content)
         (tmp_path / name).write_text(text)
@@ -56,21 +56,28 @@ def test_what_predict_wrote_in_both_formats(invoke, verify, make_model, make_pic
         ({0: "x", 5: "y"}, {0: 0, 5: 5}),
     ],
 )
-def test_numbers_of_classes(verify, write, names, numbers):
+def test_numbers_of_classes(verify, write_text_file, names, numbers):
     boxes, results = [], []
     for column, (key, name) in enumerate(names.items()):
         score = 0.9 - column / 10
         boxes.append(box(score, column, class_id=key, name=name))
         # In any order: the last one is the best.
         results.insert(0, element(7, numbers[key], (100 * column, 0, 40, 40), score))
-    done = verify(write("a.jsonl", lines(record("7.png", *boxes))), write("r.json", results))
+    done = verify(
+        write_text_file("a.jsonl", lines(record("7.png", *boxes))),
+        write_text_file("r.json", results),
+    )
     assert done.returncode == 0, done.stderr
     assert report_of(done)["detections"]["pairs"] == len(names)
 
 
-def test_what_differs(reports, write):
-    left = write("a.jsonl", lines(record("1.png", box()), record("2.png", box()), error("3.png")))
-    right = write("r.json", [element(1, 1), element(1, 44, (200, 0, 40, 40)), element(9, 1)])
+def test_what_differs(reports, write_text_file):
+    left = write_text_file(
+        "a.jsonl", lines(record("1.png", box()), record("2.png", box()), error("3.png"))
+    )
+    right = write_text_file(
+        "r.json", [element(1, 1), element(1, 44, (200, 0, 40, 40)), element(9, 1)]
+    )
     report = reports(6, left, right)
     assert report["detections"]["missing"] == 1
     assert report["detections"]["extra"] == 1
@@ -83,18 +90,20 @@ def test_what_differs(reports, write):
     assert [failed["source"] for failed in report["failed"]] == ["3.png"]
 
 
-def test_ids_of_a_list_of_images(reports, verify, write):
+def test_ids_of_a_list_of_images(reports, verify, write_text_file):
     images = {
         "images": [{"id": 40, "file_name": "x/1.png"}],
         "categories": [{"id": 11, "name": "Person"}, {"id": 12, "name": "other"}],
     }
-    left = write("a.jsonl", lines(record("pics/x/1.png", box())))
-    right = write("r.json", [element(40, 11), element(40, 12, (300, 0, 9, 9))])
-    report = reports(6, left, right, "--coco-images", write("instances.json", images))["detections"]
+    left = write_text_file("a.jsonl", lines(record("pics/x/1.png", box())))
+    right = write_text_file("r.json", [element(40, 11), element(40, 12, (300, 0, 9, 9))])
+    report = reports(6, left, right, "--coco-images", write_text_file("instances.json", images))[
+        "detections"
+    ]
     assert report["pairs"] == 1
     assert report["extra"] == 1
-    left = write("a.jsonl", lines(record("none.png", box())))
-    done = verify(left, right, "--coco-images", write("instances.json", images))
+    left = write_text_file("a.jsonl", lines(record("none.png", box())))
+    done = verify(left, right, "--coco-images", write_text_file("instances.json", images))
     assert done.returncode == 2
     assert "none.png is not among the images" in done.stderr
 
@@ -116,16 +125,22 @@ def test_ids_of_a_list_of_images(reports, verify, write):
         (json.dumps([element(1, -(10**18))]), None),
     ],
 )
-def test_results_of_strangers(verify, write, content, says):
-    done = verify(write("a.jsonl", lines(record("1.png", box()))), write("r.json", content))
+def test_results_of_strangers(verify, write_text_file, content, says):
+    done = verify(
+        write_text_file("a.jsonl", lines(record("1.png", box()))),
+        write_text_file("r.json", content),
+    )
     assert done.returncode == (2 if says else 6)
     assert (says or "boxes disagree") in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_results_behind_gzip(verify, write):
+def test_results_behind_gzip(verify, write_text_file):
     elements = [element(1, 1, score=1 / place) for place in range(1, 5000)]
-    left, right = write("a.jsonl", lines(record("1.png", box()))), write("r.json.gz", elements)
+    left, right = (
+        write_text_file("a.jsonl", lines(record("1.png", box()))),
+        write_text_file("r.json.gz", elements),
+    )
     content = gzip.compress(right.read_bytes())
     right.write_bytes(content)
     assert "boxes disagree" in verify(left, right).stderr
@@ -135,8 +150,11 @@ def test_results_behind_gzip(verify, write):
     assert ("Compressed file ended" in done.stderr) is True
 
 
-def test_results_come_second(verify, write):
-    results, records = write("r.json", [element(1, 1)]), write("a.jsonl", lines(record("1.png")))
+def test_results_come_second(verify, write_text_file):
+    results, records = (
+        write_text_file("r.json", [element(1, 1)]),
+        write_text_file("a.jsonl", lines(record("1.png"))),
+    )
     done = verify(results, records)
     assert done.returncode == 2
     assert "COCO results" in done.stderr

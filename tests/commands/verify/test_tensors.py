@@ -113,7 +113,7 @@ def test_the_worst_picture_is_kept(make_model, tmp_path):
     path = make_model()
     model = scaled_and_back(onnx.load(path), "scores", 1)
     maker(model, "scaled").op_type = "Min"  # scores are never above 0.5
-    model.graph.initializer[-2].CopyFrom(onnx.numpy_helper.from_array(np.float32(0.5), "factor"))
+    model.graph.initializer[-2].CopyFrom(onnx.numpy_helper.from_array(np.float32(0.5), "factor"))  # type: ignore[arg-type]
     (tmp_path / "b.onnx").write_bytes(model.SerializeToString())
     outputs = compared(path, tmp_path / "b.onnx")
     assert outputs.worst is None

@@ -125,7 +125,7 @@ def test_the_three_damaged_copies_of_a_real_model(bisected, shared):
     """Faults of real ports: a missing Transpose, a swapped subtraction, a float16 overflow."""
     import cv2
 
-    image = Picture.whole(cv2.imread(str(shared("data/images/bus.jpg"))))
+    image = Picture.whole(cv2.imread(str(shared("data/images/bus.jpg"))))  # type: ignore[arg-type]
     model, half = (onnx.load(shared(f"models/yolov10n-raw{kind}.onnx")) for kind in ("", "-fp16"))
     attention = "/model.10/attn/Transpose_output_0"
     cases = [

@@ -108,7 +108,7 @@ def test_scores_that_differ_where_nothing_before_the_head_is_common(bisected):
             node.input[:] = [prefix + name if name in names else name for name in node.input]
             node.output[:] = [prefix + name if name in names else name for name in node.output]
     maker(right, "bscores").input[0] = "faded"
-    right.graph.initializer.append(numpy_helper.from_array(np.float32(0.98), "fade"))
+    right.graph.initializer.append(numpy_helper.from_array(np.float32(0.98), "fade"))  # type: ignore[arg-type]
     right.graph.node.insert(1, helper.make_node("Mul", ["bcells", "fade"], ["faded"]))
     found = bisected(left, right)
     assert found.output.name == "scores"
