@@ -108,9 +108,9 @@ def _tiffs() -> Iterator[tuple[str, bytes]]:
     yield "samples.tiff", tiff(900, 1000, samples=65_535, bits=8)
     yield "deep.tiff", tiff(900, 1000, bits=65_535)
     planes = {"bits": 32, "samples": 3, "photometric": 2, "planes": 2}
-    yield "whole.planes.tiff", tiff(SIDE, SIDE, **planes)
-    yield "tile.planes.tiff", tiff(8, 8, wide=32_768, high=32_768, **planes)
-    yield "rows.planes.tiff", tiff(8, 8, rows=2**31, **planes)
+    yield "whole.planes.tiff", tiff(SIDE, SIDE, **planes)  # type: ignore[arg-type]
+    yield "tile.planes.tiff", tiff(8, 8, wide=32_768, high=32_768, **planes)  # type: ignore[arg-type]
+    yield "rows.planes.tiff", tiff(8, 8, rows=2**31, **planes)  # type: ignore[arg-type]
     yield "whole.deep.big.tiff", tiff(SIDE, SIDE, big=True, bits=64)
 
 

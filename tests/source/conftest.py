@@ -12,7 +12,7 @@ from number_video import CODES
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def empty_folder(tmp_path, monkeypatch):
     """Change to an empty folder, so that names can be short."""
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """Pictures in every form of many formats, and what is right for each.
 
     python -m source.picture_forms

@@ -72,7 +72,7 @@ def test_a_tar_file_that_is_damaged_ends_with_an_error(archive):
         path.write_bytes(whole[:cut])
         *sound, (name, error) = read(path)
         assert name == str(path)
-        assert error.startswith("a damaged archive: ")
+        assert "a damaged archive" in error
         assert len(sound) <= cut // 2048 + 1
     path.write_bytes(whole[:10_240] + b"x" * 512 + whole[10_752:])
     assert read(path)[-1] == (str(path), "a damaged archive: it breaks off: invalid header")
@@ -94,10 +94,10 @@ def test_what_would_fill_memory_is_refused(tmp_path, picture, bomb):
     if "name" in bomb:
         name, error = others.pop(0)
         assert name == "a.png"
-        assert error[:19] == "too large: more tha"
+        assert "too large: more than" in error
     ((name, error),) = others
     assert name == str(path)
-    assert error[:17] == "a damaged archive"
+    assert "a damaged archive" in error
 
 
 def test_names_may_have_a_range_of_numbers(archive, tmp_path):
@@ -219,7 +219,7 @@ def test_whatever_a_parser_raises_is_an_error_record(archive, monkeypatch, error
     path = archive()
     ((name, text),) = read(path)
     assert name == str(path)
-    assert text.startswith("a damaged archive: ")
+    assert "a damaged archive" in text
 
 
 @pytest.mark.parametrize("name", ["cut_boundary.tar", "cut_header.tar"])

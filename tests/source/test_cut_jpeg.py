@@ -61,7 +61,7 @@ def test_a_jpeg_without_its_end_marker_alone_is_whole(form, missing_bytes):
 def test_a_progressive_jpeg_has_all_rows_without_their_last_details(part):
     data = encode(PHOTOGRAPH, PROGRESSIVE=1)
     pixels, warning = cut_picture(data[: int(len(data) * part)])
-    assert warning.startswith("cut off: all of its 301 rows were decoded, but without their last")
+    assert "all of its 301 rows were decoded" in warning
     difference = np.abs(pixels.astype(int) - decoded_by_opencv(data))
     assert 0 < difference.mean() < 20
 
@@ -72,7 +72,8 @@ def test_a_progressive_jpeg_that_is_cut_in_its_first_scan_has_some_rows_coarsely
     second_scan = data.index(b"\xff\xda", first_scan + 2)
     _, warning = cut_picture(data[: (first_scan + second_scan) // 2])
     assert "rows (" in warning
-    assert warning.endswith("were decoded, without their details, and the others are missing")
+    assert "without their details" in warning
+    assert "the others are missing" in warning
 
 
 @pytest.mark.parametrize("form", SEQUENTIAL)

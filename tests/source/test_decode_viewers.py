@@ -31,7 +31,7 @@ def turned(form, value, order="<", kind=3):
         fields[0x112] = value
         return saved(form, tiffinfo=fields)
     options = {"AVIF": {"speed": 10}, "WEBP": {"lossless": True}}.get(form, {})
-    return saved(form, exif=exif(orientation(value, kind), order=order)[4:], **options)
+    return saved(form, exif=exif(orientation(value, kind), order=order)[4:], **options)  # type: ignore[arg-type]
 
 
 def assert_as_in_pillow(data, tolerance):

@@ -60,7 +60,7 @@ def test_what_goes_wrong_is_raised_where_the_bytes_are_taken():
     with pytest.raises(SourceError, match="torn"):
         fetch.take()
     with pytest.raises(ZeroDivisionError):
-        Fetch(shared(), lambda: 1 / 0).take()
+        Fetch(shared(), lambda: 1 / 0).take()  # type: ignore[arg-type, return-value]
     endless = (part for part in itertools.repeat(PNG + bytes(2**20)))
     for too_much in ((2**40, chunks()), (0, endless)):
         with pytest.raises(DecodeError, match="too large"):
@@ -70,10 +70,10 @@ def test_what_goes_wrong_is_raised_where_the_bytes_are_taken():
 def test_what_never_comes_is_given_up_after_the_time_limit_or_with_the_run():
     release, run = threading.Event(), shared(input_timeout=0)
     with pytest.raises(SourceError, match=r"not read and decoded after 0.3 s"):
-        Fetch(shared(input_timeout=0.3), lambda: release.wait(LIMIT_S)).take()
+        Fetch(shared(input_timeout=0.3), lambda: release.wait(LIMIT_S)).take()  # type: ignore[arg-type, return-value]
     run.stop.set()
     with pytest.raises(SourceError, match="interrupted"):
-        Fetch(run, lambda: release.wait(LIMIT_S)).take()
+        Fetch(run, lambda: release.wait(LIMIT_S)).take()  # type: ignore[arg-type, return-value]
     release.set()
 
 
@@ -121,7 +121,7 @@ class Run:
 
 
 @pytest.fixture
-def run(monkeypatch):
+def pipeline_run(monkeypatch):
     monkeypatch.setattr(module, "AHEAD_ITEMS", 3)
     run = Run()
     yield run
@@ -129,59 +129,59 @@ def run(monkeypatch):
     run.ahead.close()
 
 
-def test_remote_items_begin_before_there_is_room(run):
-    assert [run.put(index, remote=True) for index in range(3)] == [True] * 3
-    assert run.begun == [0, 1, 2]
-    assert run.admitted == []
-    fourth = in_background(lambda: run.put(3, remote=True))
+def test_remote_items_begin_before_there_is_room(pipeline_run):
+    assert [pipeline_run.put(index, remote=True) for index in range(3)] == [True] * 3
+    assert pipeline_run.begun == [0, 1, 2]
+    assert pipeline_run.admitted == []
+    fourth = in_background(lambda: pipeline_run.put(3, remote=True))
     fourth.join(0.2)
     assert fourth.is_alive()  # as many as may be ahead
-    run.room.release(4)
+    pipeline_run.room.release(4)
     fourth.join(LIMIT_S)
-    run.ahead.close()
-    assert run.begun == run.admitted == [0, 1, 2, 3]
+    pipeline_run.ahead.close()
+    assert pipeline_run.begun == pipeline_run.admitted == [0, 1, 2, 3]
 
 
-def test_others_wait_for_their_turn(run):
+def test_others_wait_for_their_turn(pipeline_run):
     """A camera's frame is not taken before there is room for it."""
-    run.room.release(1)
-    assert run.put(0, remote=False)
-    assert run.admitted == [0]
-    assert run.ahead._thread is None  # noqa: SLF001 - no detour
-    assert run.put(1, remote=True)
-    second = in_background(lambda: run.put(2, remote=False))
+    pipeline_run.room.release(1)
+    assert pipeline_run.put(0, remote=False)
+    assert pipeline_run.admitted == [0]
+    assert pipeline_run.ahead._thread is None  # noqa: SLF001 - no detour
+    assert pipeline_run.put(1, remote=True)
+    second = in_background(lambda: pipeline_run.put(2, remote=False))
     second.join(0.2)
     assert second.is_alive()
-    run.room.release(2)
+    pipeline_run.room.release(2)
     second.join(LIMIT_S)
     assert not second.is_alive()
-    assert run.admitted == [0, 1, 2]
+    assert pipeline_run.admitted == [0, 1, 2]
 
 
-def test_mixed_items_stay_in_order(run):
-    run.room.release(200)
+def test_mixed_items_stay_in_order(pipeline_run):
+    pipeline_run.room.release(200)
     for index in range(200):
-        assert run.put(index, remote=index % 3 != 0)
-    run.ahead.close()
-    assert run.admitted == list(range(200))
+        assert pipeline_run.put(index, remote=index % 3 != 0)
+    pipeline_run.ahead.close()
+    assert pipeline_run.admitted == list(range(200))
 
 
 @pytest.mark.parametrize("remote", [True, False])
-def test_the_end_of_a_run_ends_the_waiting(run, monkeypatch, remote):
+def test_the_end_of_a_run_ends_the_waiting(pipeline_run, monkeypatch, remote):
     monkeypatch.setattr(module, "POLL_S", 0.05)
     for index in range(3):
-        run.put(index, remote=True)
+        pipeline_run.put(index, remote=True)
     results = []
-    waiting = in_background(lambda: results.append(run.put(3, remote=remote)))
+    waiting = in_background(lambda: results.append(pipeline_run.put(3, remote=remote)))
     waiting.join(0.2)
     assert waiting.is_alive()
-    run.over.set()
+    pipeline_run.over.set()
     waiting.join(LIMIT_S)
     assert results == [False]
 
 
 @pytest.fixture
-def server():
+def object_server():
     with stream_server.serve() as server:
         server.files |= dict.fromkeys(("/a%20b.png?size=1", "/%C3%A4.png", "/a.png"), PNG)
         yield server
@@ -192,26 +192,26 @@ def load(url, stop=None, **inputs):
 
 
 @pytest.mark.parametrize("path", ["/a%20b.png?size=1", "/a b.png?size=1#there", "/ä.png"])
-def test_a_picture_is_fetched(server, path):
-    picture = load(server.url(path))
+def test_a_picture_is_fetched(object_server, path):
+    picture = load(object_server.url(path))
     assert picture.size == (24, 32)
     assert (picture.pixels == 50).all()
 
 
-def test_it_is_a_picture_among_others(server):
-    with Sources([server.url("/a.png", user="eve:pw@")]) as sources:
+def test_it_is_a_picture_among_others(object_server):
+    with Sources([object_server.url("/a.png", user="eve:pw@")]) as sources:
         (item,) = sources
         assert sources.progress.total == 1
-        assert item.origin == Origin(server.url("/a.png"))
+        assert item.origin == Origin(object_server.url("/a.png"))
         assert item.load().size == (24, 32)
 
 
-def test_a_password_is_told_to_who_asks(server):
-    load(server.url("/a.png", user="eve:p%40w@"))
-    assert server.requests == [("/a.png", "")]
-    server.password = "eve:p@w"  # noqa: S105
-    load(server.url("/a.png", user="eve:p%40w@"))
-    assert server.requests[1:] == [("/a.png", ""), ("/a.png", "eve:p@w")]
+def test_a_password_is_told_to_who_asks(object_server):
+    load(object_server.url("/a.png", user="eve:p%40w@"))
+    assert object_server.requests == [("/a.png", "")]
+    object_server.password = "eve:p@w"  # noqa: S105
+    load(object_server.url("/a.png", user="eve:p%40w@"))
+    assert object_server.requests[1:] == [("/a.png", ""), ("/a.png", "eve:p@w")]
 
 
 @pytest.mark.parametrize(
@@ -222,24 +222,24 @@ def test_a_password_is_told_to_who_asks(server):
         ("/a.png", "eve:wrong@", "401 Unauthorized"),
     ],
 )
-def test_what_cannot_be_fetched_is_an_error(server, path, user, reason):
-    server.password = "eve:pw" if path == "/a.png" else None
+def test_what_cannot_be_fetched_is_an_error(object_server, path, user, reason):
+    object_server.password = "eve:pw" if path == "/a.png" else None
     with pytest.raises(SourceError) as caught:
-        load(server.url(path, user=user))
+        load(object_server.url(path, user=user))
     assert str(caught.value) == f"cannot be fetched: the server answers {reason}"
     assert ("password" in caught.value.hint) == ("401" in reason)
 
 
-def test_what_is_too_large_or_comes_too_late_is_refused(server):
+def test_what_is_too_large_or_comes_too_late_is_refused(object_server):
     with pytest.raises(DecodeError, match="too large"):
-        load(server.url("/a.png"), max_pixels=100)
-    server.files["/large.png"] = b"GIF89a" + bytes(2**24 + 1000)
+        load(object_server.url("/a.png"), max_pixels=100)
+    object_server.files["/large.png"] = b"GIF89a" + bytes(2**24 + 1000)
     with pytest.raises(DecodeError, match="more than 16778016 bytes"):
-        load(server.url("/large.png"), max_pixels=100)
+        load(object_server.url("/large.png"), max_pixels=100)
     stop = threading.Event()
     stop.set()
     with pytest.raises(SourceError, match="interrupted"):
-        load(server.url("/a.png"), stop)
-    server.drip_s = 0.05
+        load(object_server.url("/a.png"), stop)
+    object_server.drip_s = 0.05
     with pytest.raises(SourceError, match=r"not read and decoded after 0\.5 s"):
-        load(server.url("/a.png"), input_timeout=0.5)
+        load(object_server.url("/a.png"), input_timeout=0.5)

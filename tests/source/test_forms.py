@@ -452,7 +452,7 @@ def test_a_strip_that_claims_more_bytes_than_its_rows_have_is_read(layout):
         values = np.moveaxis(RGB, -1, 0)
     data = bytearray(tiff(values, "rgb", **layout))
     with tifffile.TiffFile(io.BytesIO(data)) as file:
-        tag = file.pages[0].tags["StripByteCounts"]
+        tag = file.pages[0].tags["StripByteCounts"]  # type: ignore[union-attr]
     counts = [*np.atleast_1d(tag.value)]
     counts[-1] += 10
     number_format = {3: "H", 4: "I"}[tag.dtype]
@@ -474,6 +474,6 @@ def test_planes_in_jpeg_keep_the_tables_that_they_share(tmp_path):
     program = ["tiffcp", "-r", "16", "-c", "jpeg:95", "-p", "separate", source, target]
     subprocess.run(program, check=True)
     with tifffile.TiffFile(target) as file:
-        assert "JPEGTables" in file.pages[0].tags
+        assert "JPEGTables" in file.pages[0].tags  # type: ignore[union-attr]
     difference = np.abs(pixels_of(target.read_bytes()).astype(int) - colours_of_grey(GREY))
     assert difference.max() < 12

@@ -31,11 +31,11 @@ def test_each_name_is_there_once_in_the_order_of_the_source(given_names):
 
 def test_a_failure_keeps_its_place():
     entries = ["a.jpg", failed("pics", SourceError("cannot list it", "check")), "b.jpg"]
-    with Names(entries) as names:
+    with Names(entries) as names:  # type: ignore[arg-type]
         assert [*names] == ["a.jpg", Unusable("pics", "cannot list it", "check"), "b.jpg"]
         _, failure, _ = map(to_entry, names)
     with pytest.raises(SourceError, match="cannot list it") as caught:
-        failure.load()
+        failure.load()  # type: ignore[union-attr]
     assert caught.value.hint == "check"
     assert source_of(Unusable("pics", "", "")) == "pics"
     with pytest.raises(TypeError):  # a bug

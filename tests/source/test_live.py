@@ -309,81 +309,81 @@ def test_waiting_for_a_lost_source_can_be_stopped(monkeypatch, reconnect):
 
 
 @pytest.fixture
-def server(reconnect):
+def live_server(reconnect):
     reconnect(WAIT_S)
     with stream_server.serve() as server:
         yield server
 
 
-def test_a_stream_over_http_is_watched(server):
-    with Sources([server.url()]) as sources:
+def test_a_stream_over_http_is_watched(live_server):
+    with Sources([live_server.url()]) as sources:
         items = list(itertools.islice(sources, 5))
         assert sources.progress.total is None
     shown = [number_video.number(item.load().pixels) for item in items]
     assert shown == [item.origin.frame for item in items]
-    assert {item.origin.source for item in items} == {server.url()}
+    assert {item.origin.source for item in items} == {live_server.url()}
 
 
-def test_a_stream_uses_a_password_without_showing_it(server):
-    server.password = "eve:hunter 2"  # noqa: S105
-    with Sources([server.url(user="eve:hunter%202@")]) as sources:
+def test_a_stream_uses_a_password_without_showing_it(live_server):
+    live_server.password = "eve:hunter 2"  # noqa: S105
+    with Sources([live_server.url(user="eve:hunter%202@")]) as sources:
         item = next(iter(sources))
-    assert item.origin.source == server.url()
+    assert item.origin.source == live_server.url()
     assert number_video.number(item.load().pixels) == item.origin.frame
-    with Sources([server.url(user="eve:wrong@")]) as sources:
+    with Sources([live_server.url(user="eve:wrong@")]) as sources:
         (item,) = sources
-    assert item.origin.source == server.url()
+    assert item.origin.source == live_server.url()
     assert error_of(item) == "cannot be opened"
 
 
 def test_a_stream_that_ends_is_opened_again_and_one_that_stalls_is_lost(
-    server, monkeypatch, reconnect
+    live_server, monkeypatch, reconnect
 ):
-    server.frames = 5
-    with Sources([server.url()]) as sources:
+    live_server.frames = 5
+    with Sources([live_server.url()]) as sources:
         assert any(item.origin.frame >= 12 for item in sources)
-    assert len(server.requests) >= 3
-    server.frames = None
+    assert len(live_server.requests) >= 3
+    live_server.frames = None
     monkeypatch.setattr(capture, "READ_TIMEOUT_MS", 300)
     reconnect(0)
-    with Sources([server.url()]) as sources:
+    with Sources([live_server.url()]) as sources:
         items = iter(sources)
         next(items)
-        server.stall.set()
+        live_server.stall.set()
         *_, last = items
     assert "lost, and not back after" in error_of(last)
 
 
-def test_a_picture_without_a_suffix_is_a_picture(server):
-    server.files["/snapshot"] = cv2.imencode(".jpg", number_video.frame(0))[1].tobytes()
-    with Sources([server.url("/snapshot")]) as sources:
+def test_a_picture_without_a_suffix_is_a_picture(live_server):
+    live_server.files["/snapshot"] = cv2.imencode(".jpg", number_video.frame(0))[1].tobytes()
+    with Sources([live_server.url("/snapshot")]) as sources:
         (item,) = sources
     assert number_video.number(item.load().pixels) == 0
 
 
 @pytest.mark.parametrize("path", ["/clip", "/clip.m3u8"])
-def test_a_video_without_a_suffix_is_refused(server, tmp_path, path):
+def test_a_video_without_a_suffix_is_refused(live_server, tmp_path, path):
     """As a stream it would begin anew at each end, and leave out frames."""
-    server.files["/clip"] = number_video.write(tmp_path / "clip.mp4").read_bytes()
-    server.files["/clip.ts"] = number_video.write(tmp_path / "clip.ts").read_bytes()
+    live_server.files["/clip"] = number_video.write(tmp_path / "clip.mp4").read_bytes()
+    live_server.files["/clip.ts"] = number_video.write(tmp_path / "clip.ts").read_bytes()
     parts = "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2.0,\nclip.ts\n#EXT-X-ENDLIST\n"
-    server.files["/clip.m3u8"] = parts.encode()
-    with Sources([server.url(path)]) as sources:
+    live_server.files["/clip.m3u8"] = parts.encode()
+    with Sources([live_server.url(path)]) as sources:
         (item,) = sources
     assert "a video file, not a stream" in error_of(item)
 
 
-def test_a_video_over_http_is_read_frame_by_frame(server, tmp_path):
+def test_a_video_over_http_is_read_frame_by_frame(live_server, tmp_path):
     path = number_video.write(tmp_path / "v.mp4", 20)
-    server.files["/v.mp4?key=secret"] = path.read_bytes()
-    with Sources([server.url("/v.mp4?key=secret")], Inputs(vid_stride=3)) as sources:
+    live_server.files["/v.mp4?key=secret"] = path.read_bytes()
+    with Sources([live_server.url("/v.mp4?key=secret")], Inputs(vid_stride=3)) as sources:
         items = list(sources)
         assert sources.progress.total == len(items)
     assert [item.origin.frame for item in items] == list(range(0, 20, 3))
-    assert {item.origin.source for item in items} == {server.url("/v.mp4?key=***")}
+    assert {item.origin.source for item in items} == {live_server.url("/v.mp4?key=***")}
 
 
-def test_a_watching_process_exits_cleanly(server):
+def test_a_watching_process_exits_cleanly(live_server):
     """However a run ends, its threads end before the interpreter does."""
     code = """
 import sys
@@ -393,8 +393,8 @@ silence_opencv()
 with Sources([sys.argv[1]]) as sources:
     print(next(iter(sources)).origin.frame)
 """
-    server.pause = 0.2
-    command = [sys.executable, "-c", code, server.url()]
+    live_server.pause = 0.2
+    command = [sys.executable, "-c", code, live_server.url()]
     finished = subprocess.run(command, capture_output=True, timeout=WAIT_S, check=False)
     assert finished.returncode == 0
     assert finished.stderr == b""

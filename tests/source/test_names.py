@@ -71,7 +71,7 @@ def test_suffixes_distinguish_pictures_and_videos():
     assert [*filter(is_video, names)] == videos
 
 
-def test_each_folder_is_a_part_sorted(here):  # noqa: ARG001
+def test_each_folder_is_a_part_sorted(empty_folder):  # noqa: ARG001
     touch("in/b.jpg", "in/a.mp4", "in/y/c.png", "in/x/z/d.jpg", "in/x/e.txt")
     assert list(search("in")) == [["in/a.mp4", "in/b.jpg"]]
     assert list(search("in", recursive=True)) == [
@@ -82,13 +82,13 @@ def test_each_folder_is_a_part_sorted(here):  # noqa: ARG001
     ]
 
 
-def test_hidden_files_are_left_out(here):  # noqa: ARG001
+def test_hidden_files_are_left_out(empty_folder):  # noqa: ARG001
     touch("in/.a.jpg", "in/._b.jpg", "in/.git/c.jpg")
     assert list(search("in", recursive=True)) == [[]]
     assert list(search("in/.git")) == [["in/.git/c.jpg"]]
 
 
-def test_folders_are_listed_only_when_reached(here):  # noqa: ARG001
+def test_folders_are_listed_only_when_reached(empty_folder):  # noqa: ARG001
     touch("in/a.jpg", "in/x/b.jpg", "in/y/c.jpg")
     parts = search("in", recursive=True)
     assert next(parts) == ["in/a.jpg"]
@@ -96,27 +96,27 @@ def test_folders_are_listed_only_when_reached(here):  # noqa: ARG001
     assert list(parts) == [["in/x/b.jpg"], ["in/y/c.jpg", "in/y/d.jpg"]]
 
 
-def test_links_are_followed_but_not_in_cycles(here):
+def test_links_are_followed_but_not_in_cycles(empty_folder):
     touch("in/a.jpg", "in/x/b.jpg", "other/c.jpg")
     for name, target in (
         *(("x/up", ".."), ("self", "."), ("y", "x"), ("z", "../other"), ("loop", "loop")),
         *(("loop.jpg", "loop.jpg"), ("c.jpg", "../other/c.jpg"), ("gone.jpg", "gone")),
     ):
-        (here / "in" / name).symlink_to(target)
-    os.mkfifo(here / "in" / "pipe.jpg")  # which is left out
-    found = [name for part in search("in", recursive=True) for name in part]
+        (empty_folder / "in" / name).symlink_to(target)
+    os.mkfifo(empty_folder / "in" / "pipe.jpg")  # which is left out
+    found = [name for part in search("in", recursive=True) for name in part]  # type: ignore[union-attr]
     assert found == [
         *("in/a.jpg", "in/c.jpg", "in/gone.jpg", "in/loop.jpg", "in/x/b.jpg", "in/z/c.jpg")
     ]
 
 
-def test_folders_can_be_omitted(here):  # noqa: ARG001
+def test_folders_can_be_omitted(empty_folder):  # noqa: ARG001
     touch("in/a.jpg", "in/out/b.jpg", "in/x/c.jpg")
     parts = search("in", recursive=True, omit={identity("in/out"), identity("in/gone")})
     assert list(parts) == [["in/a.jpg"], ["in/x/c.jpg"]]
 
 
-def test_an_unreadable_folder_does_not_hide_others(here, monkeypatch):  # noqa: ARG001
+def test_an_unreadable_folder_does_not_hide_others(empty_folder, monkeypatch):  # noqa: ARG001
     touch("in/x/a.jpg", "in/y/b.jpg")
     scandir = os.scandir
 
@@ -135,7 +135,7 @@ def test_an_unreadable_folder_does_not_hide_others(here, monkeypatch):  # noqa: 
         failure.load()
 
 
-def test_no_file_is_looked_at_while_a_folder_is_listed(here, monkeypatch):  # noqa: ARG001
+def test_no_file_is_looked_at_while_a_folder_is_listed(empty_folder, monkeypatch):  # noqa: ARG001
     touch(*(f"in/{number}.jpg" for number in range(20)))
     looked, stat = [], os.stat
 
@@ -146,7 +146,7 @@ def test_no_file_is_looked_at_while_a_folder_is_listed(here, monkeypatch):  # no
     with monkeypatch.context() as patch:
         patch.setattr(os, "stat", look)
         (names,) = search("in")
-    assert len(names) == 20
+    assert len(names) == 20  # type: ignore[arg-type]
     assert set(looked) == {"in"}
 
 
@@ -157,25 +157,25 @@ PATTERNS = [
 ]
 
 
-def test_patterns_match_what_glob_matches(here):
+def test_patterns_match_what_glob_matches(empty_folder):
     touch("a.jpg", "x/c.jpg", "x/[1]/c.jpg", "x/y/x/c.jpg", "yx/d.png", ".g/h/e.jpg", "x/.f.jpg")
-    for pattern in (pattern.format(here=here) for pattern in PATTERNS):
+    for pattern in (pattern.format(here=empty_folder) for pattern in PATTERNS):
         found = glob.glob(pattern, recursive=True)  # noqa: PTH207 - the yardstick
         files = sorted({*filter(os.path.isfile, found)})
         assert [*filter(os.path.isfile, match(pattern))] == files, pattern
 
 
-def test_a_pattern_reaches_each_folder_once(here):
+def test_a_pattern_reaches_each_folder_once(empty_folder):
     touch("a/1.jpg", "elsewhere/2.jpg")
     for name, target in (("b", "a"), ("a/up", ".."), ("a/there", "../elsewhere"), ("loop", "loop")):
-        (here / name).symlink_to(target)
+        (empty_folder / name).symlink_to(target)
     assert match("a/**/*.jpg") == ["a/1.jpg", "a/there/2.jpg"]
     assert match("**/*.jpg") == ["a/1.jpg", "elsewhere/2.jpg"]
 
 
-def test_identity_is_of_the_file_not_of_its_name(here):
+def test_identity_is_of_the_file_not_of_its_name(empty_folder):
     touch("a", "b")
-    (here / "link").symlink_to("a")
+    (empty_folder / "link").symlink_to("a")
     assert identity("a") == identity("link") != identity("b")
     assert identity("gone") is identity("a\0") is None
 
@@ -224,7 +224,7 @@ def test_any_bytes_can_be_a_name(tmp_path_factory, names):
     path = tmp_path_factory.mktemp("list") / "list"
     path.write_bytes(b"".join(name + b"\0" for name in names))
     found = read_list(str(path), threading.Event(), null_separated=True)
-    assert [os.fsencode(name) for name in found] == names
+    assert [os.fsencode(name) for name in found] == names  # type: ignore[arg-type]
 
 
 def test_names_may_span_chunks(read, monkeypatch):
@@ -274,7 +274,7 @@ def test_the_first_name_comes_before_the_list_ends(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gone", "folder", "a\0b", "forbidden"])
-def test_a_list_that_cannot_be_read_is_refused(here, name, monkeypatch):  # noqa: ARG001
+def test_a_list_that_cannot_be_read_is_refused(empty_folder, name, monkeypatch):  # noqa: ARG001
     touch("forbidden", "folder/a")
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(UsageError) as caught:

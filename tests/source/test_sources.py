@@ -44,11 +44,11 @@ MISSING = {
 
 
 @pytest.fixture
-def tree(here):
+def tree(empty_folder):
     touch(*TREE)
-    (here / "folder.jpg").mkdir()
+    (empty_folder / "folder.jpg").mkdir()
     for link, target in (("gone.jpg", "no"), ("gone[1].jpg", "no"), ("loop.jpg", "loop.jpg")):
-        (here / link).symlink_to(target)
+        (empty_folder / link).symlink_to(target)
 
 
 @pytest.mark.usefixtures("tree")
@@ -81,23 +81,23 @@ print("urllib.request" in sys.modules)
     assert finished.stdout.split() == ["detcli.source.decode", "False"]
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("empty_folder")
 def test_a_folder_is_searched_for_suffixes_in_any_case():
     names = sorted(f"in/a{suffix}" for one in IMAGE_SUFFIXES for suffix in (one, one.upper()))
     touch(*names)
     assert found("in") == names
 
 
-def test_a_folder_gives_its_videos_too(here):
-    touch(here / "in/a.jpg", here / "in/c.jpg")
-    number_video.write(here / "in/b.mp4", 3)
+def test_a_folder_gives_its_videos_too(empty_folder):
+    touch(empty_folder / "in/a.jpg", empty_folder / "in/c.jpg")
+    number_video.write(empty_folder / "in/b.mp4", 3)
     expected = [("in/a.jpg", None), *(("in/b.mp4", n) for n in range(3)), ("in/c.jpg", None)]
     assert frames("in") == expected
     assert frames("in/*") == expected
     assert frames("in/a.jpg", "in/b.mp4", "in/c.jpg") == expected
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("empty_folder")
 def test_a_folder_is_searched_recursively_on_request():
     touch("in/b.jpg", "in/x/d.jpg", "in/x/y/e.jpg", "in/a/c.jpg", "in/.hidden/f.jpg", "in/.g.jpg")
     deeper = ["in/a/c.jpg", "in/x/d.jpg", "in/x/y/e.jpg"]
@@ -107,9 +107,9 @@ def test_a_folder_is_searched_recursively_on_request():
     assert found("in/x", recursive=True, written=(Path("in/x"),)) == deeper[1:]
 
 
-def test_a_list_names_files(here):
+def test_a_list_names_files(empty_folder):
     touch("a.jpg", "in/b.jpg", "-", "camera:0", "a[1].jpg", "first.jpg")
-    number_video.write(here / "c.mp4", 2)
+    number_video.write(empty_folder / "c.mp4", 2)
     names = ["a.jpg", "-", "gone.jpg", "c.mp4", "in", "camera:0", "a[1].jpg", "http://x/y", "*"]
     Path("list").write_text("".join(f"{name}\n" for name in names))
     with Sources(["first.jpg"], Inputs(files_from="list")) as sources:
@@ -133,8 +133,8 @@ IN_LIST = {  # what is said of a name in a list, and what to do
 }
 
 
-def test_what_no_list_can_name_is_an_error(here):
-    (here / "in").mkdir()
+def test_what_no_list_can_name_is_an_error(empty_folder):
+    (empty_folder / "in").mkdir()
     Path("list").write_text("".join(f"{name}\n" for name in IN_LIST))
     with Sources([], Inputs(files_from="list")) as sources:
         for item, (name, (reason, hint)) in zip(sources, IN_LIST.items(), strict=True):
@@ -200,9 +200,9 @@ def test_errors_and_sources_contain_no_secrets(caplog):
     assert "rtsp://127.0.0.1:1/?channel=1&key=***" in told
 
 
-def test_totals_grow_as_inputs_are_found(here):
+def test_totals_grow_as_inputs_are_found(empty_folder):
     touch("in/a.jpg", "in/b.jpg", "in/x/c.jpg", "d.jpg")
-    number_video.write(here / "v.mp4", 30)
+    number_video.write(empty_folder / "v.mp4", 30)
     with Sources(["in", "v.mp4", "d*.jpg"], Inputs(recursive=True, vid_stride=7)) as sources:
         totals = [
             sources.progress.total,
@@ -211,8 +211,8 @@ def test_totals_grow_as_inputs_are_found(here):
     assert totals == [3, 4, 4, 5, *[9] * 6]
 
 
-def test_a_video_with_missing_frames_corrects_the_total(here):
-    data = number_video.write(here / "v.avi", 60, code="MJPG").read_bytes()
+def test_a_video_with_missing_frames_corrects_the_total(empty_folder):
+    data = number_video.write(empty_folder / "v.avi", 60, code="MJPG").read_bytes()
     Path("v.avi").write_bytes(data[: len(data) // 2])
     with Sources(["v.avi"]) as sources:
         first = next(iter(sources))
@@ -222,7 +222,7 @@ def test_a_video_with_missing_frames_corrects_the_total(here):
         assert sources.progress.total == len(items) < 60
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("empty_folder")
 def test_a_closed_source_yields_nothing():
     touch("a.jpg", "b.jpg")
     sources = Sources(["a.jpg", "b.jpg"])
@@ -232,7 +232,7 @@ def test_a_closed_source_yields_nothing():
     assert list(sources) == []
 
 
-def test_closing_ends_another_thread_that_waits(here, monkeypatch):  # noqa: ARG001
+def test_closing_ends_another_thread_that_waits(empty_folder, monkeypatch):  # noqa: ARG001
     inlet, outlet = os.pipe()
     with os.fdopen(inlet) as stdin, os.fdopen(outlet, "wb"):
         monkeypatch.setattr(sys, "stdin", stdin)
@@ -244,7 +244,7 @@ def test_closing_ends_another_thread_that_waits(here, monkeypatch):  # noqa: ARG
         assert not reader.is_alive()
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("empty_folder")
 def test_a_folder_is_not_read_before_it_is_reached():
     touch("a.jpg", "in/b.jpg")
     sources = iter(Sources(["a.jpg", "in"]))
@@ -254,13 +254,13 @@ def test_a_folder_is_not_read_before_it_is_reached():
 
 
 @pytest.fixture
-def inputs(here):
+def inputs(empty_folder):
     """Change to a folder with inputs."""
     touch("in/a.jpg", "in/b.jpg", "in/x.csv", "in/x[1].jpg", "in/deep/d.jpg", "in/v.mp4", "-")
     Path("link.jpg").symlink_to("in/a.jpg")
     Path("hard.jpg").hardlink_to("in/a.jpg")
     Path("out").mkdir()
-    return here
+    return empty_folder
 
 
 GUARDED = {  # names: what is one of the inputs, and what is not

@@ -347,12 +347,12 @@ def test_streams_in_files_are_videos(tmp_path, suffix):
     path = tmp_path / f"v.{suffix}"
     with av.open(str(path), "w", format=containers.get(suffix, "mjpeg")) as output:
         video = output.add_stream(codecs.get(suffix, "mjpeg"), rate=25)
-        video.width, video.height = number_video.SIZE
-        video.pix_fmt = "yuv420p" if suffix in codecs else "yuvj420p"
+        video.width, video.height = number_video.SIZE  # type: ignore[union-attr]
+        video.pix_fmt = "yuv420p" if suffix in codecs else "yuvj420p"  # type: ignore[union-attr]
         for number in range(200):
             shown = av.VideoFrame.from_ndarray(number_video.frame(number), "bgr24")
-            output.mux(video.encode(shown))
-        output.mux(video.encode(None))
+            output.mux(video.encode(shown))  # type: ignore[arg-type, union-attr]
+        output.mux(video.encode(None))  # type: ignore[union-attr]
     with Sources([str(path)]) as sources:
         assert split([*sources]) == (list(range(200)), None)
     with Sources([str(path)], Inputs(start=6, end=6.4)) as sources:
@@ -372,7 +372,7 @@ LATE_TIMES = {  # what a program stream seems to say, and the numbers of tenths 
 def test_a_wrong_time_in_a_program_stream_does_not_delay_the_frames_after_it(positions):
     double = Double([0.0 if tenths is None else 100.0 * tenths for tenths in positions])
     double.grab = lambda: advance(double, len(positions))
-    source = VideoSource("v.vob", lambda: double, part=lambda *_: b"\0\0\1\xba")
+    source = VideoSource("v.vob", lambda: double, part=lambda *_: b"\0\0\1\xba")  # type: ignore[arg-type, return-value]
     items = list(read_video(source, Inputs(), SourceProgress(1)))
     times = [item.origin.time_s for item in items if item.origin.clip is not None]
     assert times == pytest.approx([tenths / 10 for tenths in LATE_TIMES[positions]])
@@ -386,7 +386,7 @@ def advance(double, count):
 def test_frames_that_agreed_too_early_are_caught_up_with():
     """At 3 and 4, the times of frames after them agree with each other."""
     double = Double([0.0, 100.0, 200.0, 400.0, 500.0, 500.0, 600.0, 700.0])
-    source = VideoSource("v.vob", lambda: double, part=lambda *_: b"\0\0\1\xba")
+    source = VideoSource("v.vob", lambda: double, part=lambda *_: b"\0\0\1\xba")  # type: ignore[arg-type, return-value]
     items = list(read_video(source, Inputs(), SourceProgress(1)))
     times = [item.origin.time_s for item in items if item.origin.clip is not None]
     assert times[6:8] == pytest.approx([0.6, 0.7])
