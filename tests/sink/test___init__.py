@@ -210,6 +210,7 @@ def test_a_stream_keeps_its_first_failure(tmp_path):
         stream.seek(0)
     with AtomicFile(tmp_path / "a").file as file:
         stream = Stream(file.write, file.seek)
-        assert [stream.write(b"abc"), stream.seek(1), stream.write(b"x"), stream.tell()] == [
-            *(3, 1, 1, 2)
-        ]
+        assert stream.write(b"abc") == 3
+        assert stream.seek(1) == 1
+        assert stream.write(b"x") == 1
+        assert stream.tell() == 2

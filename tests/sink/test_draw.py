@@ -91,7 +91,7 @@ def test_the_first_80_classes_have_distinct_and_strong_colours(seen):
     """To people with deuteranopia, too; and the first ten, which most pictures need, far more."""
     rgb = np.array([colour_of(class_id)[::-1] for class_id in range(80)]) / 255
     light = np.clip(linear(rgb) @ seen.T, 0, 1)
-    points = cv2.cvtColor(np.float32([light]), cv2.COLOR_LRGB2Lab)[0]
+    points = cv2.cvtColor(np.float32([light]), cv2.COLOR_LRGB2Lab)[0]  # type: ignore[arg-type, call-overload]
     apart = np.linalg.norm(points[:, None] - points, axis=-1) + np.diag([np.inf] * 80)
     assert apart.min() > 2 * JUST_NOTICEABLE
     assert apart[:10, :10].min() > 6 * JUST_NOTICEABLE
@@ -237,7 +237,7 @@ def test_the_best_have_the_first_choice(labels):
     """Eighty boxes in one place have fewer labels, those of the best."""
     count = 80
     found = Detections(
-        np.tile(np.float32([[60, 60, 140, 120]]), (count, 1)),
+        np.tile(np.float32([[60, 60, 140, 120]]), (count, 1)),  # type: ignore[arg-type]
         np.linspace(1, 0.2, count, dtype=np.float32),
         np.zeros(count, np.int64),
         ("cat",),
@@ -265,7 +265,7 @@ def test_tracks_have_colours_of_their_own():
     """Two objects of a class are told apart, and from one that has no track yet."""
     found = boxes((10, 60, 60, 110), (110, 60, 160, 110), (210, 60, 260, 110))
     found = replace(found, track_id=np.array([1, 2, -1]))
-    scene = Scene(trails={2: np.float32([(135, 150), (135, 110)])})
+    scene = Scene(trails={2: np.float32([(135, 150), (135, 110)])})  # type: ignore[arg-type, dict-item]
     out = annotate(grey(200, 300), found, Style(2, frozenset()), scene)
     seen = [tuple(out[85, x].tolist()) for x in (10, 110, 210)]
     assert seen == [colour_of(0), colour_of(1), draw.GREY]

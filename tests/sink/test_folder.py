@@ -17,7 +17,7 @@ DOOR, YARD = Film("camera:0", 0, live=True), Film("camera:1", 0, live=True)
 
 
 @pytest.fixture
-def folder(tmp_path):
+def output_folder(tmp_path):
     return OutputFolder(tmp_path / "out")
 
 
@@ -58,16 +58,16 @@ OTHER = Film("elsewhere/film.mp4", 10.0)
         ([numbered(0), numbered(1)], "stdin_0 stdin_1"),
     ],
 )
-def test_files_are_named_after_their_inputs_and_frames(folder, records, expected):
-    assert names(folder, *records) == [f"{name}.txt" for name in expected.split()]
+def test_files_are_named_after_their_inputs_and_frames(output_folder, records, expected):
+    assert names(output_folder, *records) == [f"{name}.txt" for name in expected.split()]
 
 
-def test_prefixes_for_several_files_of_a_record(folder):
-    assert folder.prefix_of(picture("x/a.jpg")) == "a"
-    assert re.fullmatch("a-[0-9a-f]{8}", folder.prefix_of(picture("y/a.jpg")))
-    assert [folder.prefix_of(frame(number)) for number in (3, 4)] == ["film_3", "film_4"]
-    made = folder.member(picture("x/a.jpg"), folder.path / "cat", "a_7", ".png")
-    assert made == folder.path / "cat" / "a_7.png"
+def test_prefixes_for_several_files_of_a_record(output_folder):
+    assert output_folder.prefix_of(picture("x/a.jpg")) == "a"
+    assert re.fullmatch("a-[0-9a-f]{8}", output_folder.prefix_of(picture("y/a.jpg")))
+    assert [output_folder.prefix_of(frame(number)) for number in (3, 4)] == ["film_3", "film_4"]
+    made = output_folder.member(picture("x/a.jpg"), output_folder.path / "cat", "a_7", ".png")
+    assert made == output_folder.path / "cat" / "a_7.png"
 
 
 def test_an_input_is_never_the_path(tmp_path):
@@ -268,14 +268,14 @@ def test_the_folder_itself_may_be_a_link(tmp_path):
     assert (tmp_path / "there" / "a.txt").exists()
 
 
-def test_memory_does_not_grow_with_the_frames_of_a_video(folder):
+def test_memory_does_not_grow_with_the_frames_of_a_video(output_folder):
     def remembered():
-        kept = folder._names  # noqa: SLF001 - what is kept is the point
+        kept = output_folder._names  # noqa: SLF001 - what is kept is the point
         return sum(map(len, vars(kept).values()))
 
-    names(folder, frame(0, DOOR))
+    names(output_folder, frame(0, DOOR))
     before = remembered()
-    names(folder, *(frame(number, DOOR, time_s=number) for number in range(1, 100)))
+    names(output_folder, *(frame(number, DOOR, time_s=number) for number in range(1, 100)))
     assert remembered() == before
 
 

@@ -24,7 +24,7 @@ UNEVEN = (0, 0.04, 0.1, 0.3, 0.31, 1.0, 1.02, 1.1, 2.5, 2.51, 2.6, 2.9, 3.0)
 
 
 @pytest.fixture
-def save(tmp_path):
+def write_h264(tmp_path):
     """Write records of one source, and return its video."""
 
     def write(*records, **options):
@@ -35,8 +35,8 @@ def save(tmp_path):
     return write
 
 
-def test_it_is_what_browsers_play(save):
-    video = save(*film(3))
+def test_it_is_what_browsers_play(write_h264):
+    video = write_h264(*film(3))
     assert video.codec == "h264"
     assert video.pixels == "yuv420p"
     assert video.colours == 1
@@ -55,18 +55,18 @@ def test_uneven_frames_keep_their_times_from_the_first_one_on(tmp_path, suffix):
     assert written.times == pytest.approx([0, 0.7, 0.8, 2.21], abs=TICK_S)
 
 
-def test_even_frames_are_whole_ticks_apart(save):
+def test_even_frames_are_whole_ticks_apart(write_h264):
     for rate in (24000 / 1001, 24, 25, 30000 / 1001, 30, 50, 60000 / 1001, 240):
-        video = save(*film(5, Film("a.mp4", rate)))
+        video = write_h264(*film(5, Film("a.mp4", rate)))
         assert video.times == pytest.approx([number / rate for number in range(5)], abs=1e-9)
         assert video.length_s == pytest.approx(5 / rate, abs=1e-9)
 
 
-def test_a_failed_frame_repeats_the_one_before_or_is_black(save):
+def test_a_failed_frame_repeats_the_one_before_or_is_black(write_h264):
     records = [frame(number, shade=200 - number * 30) for number in range(6)]
     for number in (0, 2, 5):
         records[number] = failed_frame(number)
-    video = save(*records)
+    video = write_h264(*records)
     assert video.times == pytest.approx([0, *(n / 10 for n in range(1, 6))], abs=TICK_S)
     assert video.shades[0] == pytest.approx(0, abs=20)  # of 16 to 235
     assert abs(video.shades[2] - video.shades[1]) < 4
@@ -96,20 +96,20 @@ DAY = 24 * 3600 * LIVE_RATE
         ),
     ],
 )
-def test_live_frames_keep_their_times_within_limits(save, records, times):
-    shown = save(*records).times
+def test_live_frames_keep_their_times_within_limits(write_h264, records, times):
+    shown = write_h264(*records).times
     assert shown == pytest.approx(times, abs=TICK_S)
     assert (np.diff(shown) > 0).all()
 
 
-def test_frames_that_do_not_come_are_no_gaps_where_they_are_left_out(save):
-    video = save(*map(frame, (3, 9, 10, 44)), condensed=True)
+def test_frames_that_do_not_come_are_no_gaps_where_they_are_left_out(write_h264):
+    video = write_h264(*map(frame, (3, 9, 10, 44)), condensed=True)
     assert video.times == pytest.approx([0, 0.1, 0.2, 0.3], abs=TICK_S)
 
 
-def test_sides_are_even_and_those_beyond_h264_have_another_codec(save, tmp_path):
+def test_sides_are_even_and_those_beyond_h264_have_another_codec(write_h264, tmp_path):
     for size in ((2, 2), (41, 61), (40, 61), (360, 640), (16, 9000)):
-        video = save(frame(0, size=size))
+        video = write_h264(frame(0, size=size))
         assert video.size == tuple(side - side % 2 for side in size)
         assert video.codec == "h264"
     feed(VideoSink(OutputFolder(tmp_path)), frame(0, shade=90, size=(16, 17_000)))

@@ -21,7 +21,7 @@ from detcli.source.sources import InputGuard
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def image_folder(tmp_path, monkeypatch):
     """A temporary working folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -38,38 +38,43 @@ def save(folder, *records, inputs=()):
     return sorted(path.name for path in Path(folder).glob("[!.]*"))
 
 
-def test_the_picture_is_the_annotated_one(here):
+def test_the_picture_is_the_annotated_one(image_folder):
     record = picture("in/a.png")
     assert save("out", record, frame(0)) == ["a.png"]  # frames are left to the video
     expected = annotate(record.picture.pixels, record.detections)
     np.testing.assert_array_equal(cv2.imread("out/a.png"), expected)
     assert (expected != 114).any()
-    assert [path.name for path in here.iterdir()] == ["out"]
+    assert [path.name for path in image_folder.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize(
     ("linked", "named"), [(None, "in"), (None, "./in/../in/a.png"), ("out", "in"), ("in", "in/*")]
 )
-def test_no_input_is_written_over(here, make_picture, linked, named):
+def test_no_input_is_written_over(image_folder, make_picture, linked, named):
     """Neither beside it, nor through a link to it, nor where it is itself behind a link."""
     there = {"out": "in", "in": "out"}.get(linked, "in")
     before = make_picture(f"{there}/a.png").read_bytes()
     if linked:
-        (here / linked).mkdir()
-        (here / linked / "a.png").symlink_to(f"../{there}/a.png")
+        (image_folder / linked).mkdir()
+        (image_folder / linked / "a.png").symlink_to(f"../{there}/a.png")
     save("out" if linked else "in", picture("in/a.png", 10), inputs=[named])
-    assert (here / there / "a.png").read_bytes() == before
-    assert len({path.read_bytes() for path in here.rglob("*.png")}) == 2
+    assert (image_folder / there / "a.png").read_bytes() == before
+    assert len({path.read_bytes() for path in image_folder.rglob("*.png")}) == 2
 
 
-def test_any_name_and_class_is_saved_in_the_folder(here):
+def test_any_name_and_class_is_saved_in_the_folder(image_folder):
     for number, name in enumerate(NASTY):
         (saved,) = save(f"out{number}", picture(name))
-        assert (here / f"out{number}" / saved).is_file(), name
-        feed(CropSink(OutputFolder(here / f"crops{number}")), sample_records.picture(name, name))
-        (folder,) = (path for path in (here / f"crops{number}").iterdir() if path.name != MARK)
+        assert (image_folder / f"out{number}" / saved).is_file(), name
+        feed(
+            CropSink(OutputFolder(image_folder / f"crops{number}")),
+            sample_records.picture(name, name),
+        )
+        (folder,) = (
+            path for path in (image_folder / f"crops{number}").iterdir() if path.name != MARK
+        )
         assert [path.is_file() for path in folder.iterdir()] == [True], name
-    assert len(list(here.iterdir())) == 2 * len(NASTY)
+    assert len(list(image_folder.iterdir())) == 2 * len(NASTY)
 
 
 STARTS = {
@@ -147,7 +152,7 @@ TOUCHED = {  # a box, and the whole pixels of its cut
 
 def test_the_cut_is_what_the_box_touches():
     for box, (left, top, right, bottom) in TOUCHED.items():
-        np.testing.assert_array_equal(crop(MAP, np.float32(box)), MAP[top:bottom, left:right])
+        np.testing.assert_array_equal(crop(MAP, np.float32(box)), MAP[top:bottom, left:right])  # type: ignore[arg-type]
 
 
 def test_each_detection_is_a_picture_in_the_folder_of_its_class(crops):

@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """What is hidden cannot be read, by any reader and at any size; and what is not kept."""
 
 import csv

@@ -348,7 +348,7 @@ SETTINGS = {"model": "m", "model_sha256": "0" * 64, "conf": 0.25, "classes": [],
 
 def written_with(path, *records, **changed):
     force = changed.pop("force", False)
-    journal = Journal(path, SETTINGS | changed, force=force)
+    journal = Journal(path, SETTINGS | changed, force=force)  # type: ignore[arg-type]
     for one in records:
         journal.write(one)
     journal.close()
@@ -464,7 +464,7 @@ TRACKED = {"track": "bytetrack,conf=0.25"}
 def videos_left(path, *frames):
     """The frames that stay in a journal of a run that tracks, by the video's name."""
     path.write_text("".join(json.dumps(one) + "\n" for one in frames))
-    Journal(path, TRACKED, force=True).close()
+    Journal(path, TRACKED, force=True).close()  # type: ignore[arg-type]
     return [(one["source"], one["frame"]) for one in map(json.loads, path.read_text().splitlines())]
 
 
@@ -511,7 +511,7 @@ def test_with_tracks_only_what_can_be_worked_again_is(path):
 def test_with_tracks_a_run_that_goes_on_begins_no_other(path, settings):
     """What is left then is whole; settings would say that a run ended before them."""
     for name, now in (("a", TRACKED), ("b", settings)):
-        journal = Journal(path, now, force=True)
+        journal = Journal(path, now, force=True)  # type: ignore[arg-type]
         journal.write(picture(name))
         journal.close()
     assert settings_of(path) == [TRACKED, None if settings == TRACKED else settings]

@@ -24,7 +24,7 @@ CAMERA = Film("camera:0", 0, live=True)
 
 
 @pytest.fixture
-def place(tmp_path):
+def dataset_path(tmp_path):
     return tmp_path / "dataset"
 
 
@@ -52,26 +52,26 @@ def stored(folder, name="a.png", shade=0, **options):
     return replace(record, origin=Origin(str(path), path), picture=kept)
 
 
-def test_the_layout(place, tmp_path):
+def test_the_layout(dataset_path, tmp_path):
     record = stored(tmp_path, "in/a.png")
-    assert save(place, record) == (["a.png"], ["a"])
-    assert sorted(path.name for path in place.iterdir()) == ["data.yaml", "images", "labels"]
-    assert (place / "images/a.png").read_bytes() == record.origin.path.read_bytes()
+    assert save(dataset_path, record) == (["a.png"], ["a"])
+    assert sorted(path.name for path in dataset_path.iterdir()) == ["data.yaml", "images", "labels"]
+    assert (dataset_path / "images/a.png").read_bytes() == record.origin.path.read_bytes()
     record.origin.path.unlink()  # which changes nothing
     assert save(tmp_path / "other", record) == (["a.png"], ["a"])
-    assert (place / "labels/a.txt").read_text() == "0 0.033333 0.081250 0.033333 0.062500\n"
-    description = yaml.safe_load((place / "data.yaml").read_text())
+    assert (dataset_path / "labels/a.txt").read_text() == "0 0.033333 0.081250 0.033333 0.062500\n"
+    description = yaml.safe_load((dataset_path / "data.yaml").read_text())
     assert description == {"train": "images", "val": "images", "names": {0: "cat"}}
 
 
-def test_what_is_in_it(place, tmp_path):
+def test_what_is_in_it(dataset_path, tmp_path):
     """Pictures without detections are background; failures are nothing."""
     records = stored(tmp_path, count=0), failure(), failed_frame(1)
-    assert save(place, *records, frame(0), frame(7, count=1), numbered(3)) == (
+    assert save(dataset_path, *records, frame(0), frame(7, count=1), numbered(3)) == (
         ["a.png", "film_0.jpg", "film_7.jpg", "stdin_3.jpg"],
         ["a", "film_0", "film_7", "stdin_3"],
     )
-    assert (place / "labels/a.txt").read_bytes() == b""
+    assert (dataset_path / "labels/a.txt").read_bytes() == b""
 
 
 COPIED = {  # a file, what it has, and its copy
@@ -99,49 +99,51 @@ def test_files_that_trainers_open_are_copied_and_others_encoded(tmp_path):
 
 
 @pytest.mark.parametrize("runs", [1, 2])
-def test_pictures_that_differ_in_their_suffix_have_labels_of_their_own(place, tmp_path, runs):
+def test_pictures_that_differ_in_their_suffix_have_labels_of_their_own(
+    dataset_path, tmp_path, runs
+):
     records = stored(tmp_path, "a.png"), stored(tmp_path, "a.jpg", count=0)
     for number in range(runs):
-        saved = save(place, *(records if runs == 1 else records[number : number + 1]))
+        saved = save(dataset_path, *(records if runs == 1 else records[number : number + 1]))
     assert saved == (["a-2.jpg", "a.png"], ["a", "a-2"])
-    assert (place / "labels/a.txt").read_bytes()
-    assert (place / "labels/a-2.txt").read_bytes() == b""
+    assert (dataset_path / "labels/a.txt").read_bytes()
+    assert (dataset_path / "labels/a-2.txt").read_bytes() == b""
 
 
-def test_corrected_labels_are_kept(place, tmp_path, caplog):
+def test_corrected_labels_are_kept(dataset_path, tmp_path, caplog):
     records = [stored(tmp_path), frame(0), frame(1)]
-    before = save(place, *records)
+    before = save(dataset_path, *records)
     assert caplog.messages == []
-    (place / "labels/a.txt").write_text("corrected")
-    assert save(place, *records) == before
-    assert (place / "labels/a.txt").read_text() == "corrected"
+    (dataset_path / "labels/a.txt").write_text("corrected")
+    assert save(dataset_path, *records) == before
+    assert (dataset_path / "labels/a.txt").read_text() == "corrected"
     assert caplog.messages == [
-        f"{place} had 3 of the pictures already; their labels are as they were"
+        f"{dataset_path} had 3 of the pictures already; their labels are as they were"
     ]
 
 
-def test_another_picture_of_a_name_gets_a_number(place, tmp_path):
-    save(place, stored(tmp_path, "x/a.png", shade=1), frame(0, CAMERA, shade=1))
+def test_another_picture_of_a_name_gets_a_number(dataset_path, tmp_path):
+    save(dataset_path, stored(tmp_path, "x/a.png", shade=1), frame(0, CAMERA, shade=1))
     images, labels = save(
-        place, stored(tmp_path, "y/a.png", shade=2), frame(0, CAMERA, shade=200)
+        dataset_path, stored(tmp_path, "y/a.png", shade=2), frame(0, CAMERA, shade=200)
     )  # fmt: skip
     assert images == ["a-2.png", "a.png", "camera-0_0.jpg", "camera-0_0_2.jpg"]
     assert labels == ["a", "a-2", "camera-0_0", "camera-0_0_2"]
-    assert cv2.imread(place / "images/a.png")[0, 0, 0] == 1
+    assert cv2.imread(dataset_path / "images/a.png")[0, 0, 0] == 1
 
 
-def test_its_own_pictures_as_inputs_change_nothing(place, tmp_path):
-    save(place, stored(tmp_path))
-    path = place / "images/a.png"
+def test_its_own_pictures_as_inputs_change_nothing(dataset_path, tmp_path):
+    save(dataset_path, stored(tmp_path))
+    path = dataset_path / "images/a.png"
     again = stored(tmp_path, count=0)
     again = replace(again, origin=Origin(str(path), path))
-    before = (place / "labels/a.txt").read_text()
-    assert save(place, again) == (["a.png"], ["a"])
-    assert (place / "labels/a.txt").read_text() == before
+    before = (dataset_path / "labels/a.txt").read_text()
+    assert save(dataset_path, again) == (["a.png"], ["a"])
+    assert (dataset_path / "labels/a.txt").read_text() == before
 
 
 def test_whenever_a_run_ends_the_dataset_is_complete_and_the_next_run_goes_on(
-    place, tmp_path, monkeypatch
+    dataset_path, tmp_path, monkeypatch
 ):
     """Each picture has labels, and there is a description; the next run adds what is missing."""
     records = [stored(tmp_path), frame(0), stored(tmp_path, "b.png", count=0)]
@@ -156,18 +158,18 @@ def test_whenever_a_run_ends_the_dataset_is_complete_and_the_next_run_goes_on(
         with monkeypatch.context() as patch:
             patch.setattr(module, "write_file", killed)
             with pytest.raises(StopIteration):
-                save(place / str(survived), *records)
-        images, labels = contents(place / str(survived))
+                save(dataset_path / str(survived), *records)
+        images, labels = contents(dataset_path / str(survived))
         assert {name.rpartition(".")[0] for name in images} <= {*labels}
-        assert (place / str(survived) / "data.yaml").exists() == (survived > 0)
-        assert save(place / str(survived), *records) == (
+        assert (dataset_path / str(survived) / "data.yaml").exists() == (survived > 0)
+        assert save(dataset_path / str(survived), *records) == (
             ["a.png", "b.png", "film_0.jpg"],
             ["a", "b", "film_0"],
         )
     with monkeypatch.context() as patch:  # there are seven writes in all
         patch.setattr(module, "write_file", lambda *_: next(left))
         left = iter(range(7))
-        save(place / "all", *records)
+        save(dataset_path / "all", *records)
         assert next(left, None) is None
 
 
@@ -177,17 +179,19 @@ OTHER = [
 ]
 
 
-def test_a_dataset_of_other_classes_is_refused_and_an_edited_description_kept(place, tmp_path):
-    place.mkdir()
+def test_a_dataset_of_other_classes_is_refused_and_an_edited_description_kept(
+    dataset_path, tmp_path
+):
+    dataset_path.mkdir()
     for description in OTHER:
-        (place / "data.yaml").write_text(description)
+        (dataset_path / "data.yaml").write_text(description)
         with pytest.raises(UsageError, match=r"data\.yaml"):
-            save(place, stored(tmp_path))
-        assert (place / "data.yaml").read_text() == description
+            save(dataset_path, stored(tmp_path))
+        assert (dataset_path / "data.yaml").read_text() == description
     text = "path: /data\ntrain: images\nval: chosen.txt\nnc: 1\nnames: [cat]\n"
-    (place / "data.yaml").write_text(text)
-    save(place, stored(tmp_path))
-    assert (place / "data.yaml").read_text() == text
+    (dataset_path / "data.yaml").write_text(text)
+    save(dataset_path, stored(tmp_path))
+    assert (dataset_path / "data.yaml").read_text() == text
 
 
 @given(names=st.lists(anything, min_size=1, max_size=5))
@@ -212,35 +216,35 @@ def test_whatever_inputs_are_called(tmp_path_factory, sources):
     assert [path.name for path in place.parent.iterdir()] == ["dataset"]
 
 
-def test_links_are_not_followed(place, tmp_path):
+def test_links_are_not_followed(dataset_path, tmp_path):
     (tmp_path / "elsewhere").mkdir()
-    place.mkdir()
-    (place / "images").symlink_to(tmp_path / "elsewhere")
+    dataset_path.mkdir()
+    (dataset_path / "images").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OutputError, match="is a link out of the dataset"):
-        save(place, stored(tmp_path))
-    (place / "images").unlink()
-    save(place)
+        save(dataset_path, stored(tmp_path))
+    (dataset_path / "images").unlink()
+    save(dataset_path)
     for name in ("images/a.png", "labels/b.txt"):
-        (place / name).symlink_to(tmp_path / "elsewhere" / "new")
-    images, _ = save(place, stored(tmp_path, "a.png"), stored(tmp_path, "b.png"))
+        (dataset_path / name).symlink_to(tmp_path / "elsewhere" / "new")
+    images, _ = save(dataset_path, stored(tmp_path, "a.png"), stored(tmp_path, "b.png"))
     assert images == ["a-2.png", "a.png", "b.png"]
-    assert not (place / "labels/b.txt").is_symlink()
+    assert not (dataset_path / "labels/b.txt").is_symlink()
     assert [*(tmp_path / "elsewhere").iterdir()] == []
 
 
-def test_a_folder_that_becomes_a_link_is_not_followed_either(place, tmp_path):
+def test_a_folder_that_becomes_a_link_is_not_followed_either(dataset_path, tmp_path):
     """The dataset itself may be reached through one, which its user named."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "named").symlink_to(tmp_path, target_is_directory=True)
-    sink = DatasetSink(tmp_path / "named" / place.name, NAMES)
+    sink = DatasetSink(tmp_path / "named" / dataset_path.name, NAMES)
     record = stored(tmp_path)
     sink.write(record)
     assert record.saved == [
-        tmp_path / "named" / place.name / "labels/a.txt",
-        tmp_path / "named" / place.name / "images/a.png",
+        tmp_path / "named" / dataset_path.name / "labels/a.txt",
+        tmp_path / "named" / dataset_path.name / "images/a.png",
     ]
-    (place / "images").rename(tmp_path / "before")
-    (place / "images").symlink_to(tmp_path / "elsewhere")
+    (dataset_path / "images").rename(tmp_path / "before")
+    (dataset_path / "images").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OutputError):
         sink.write(stored(tmp_path, "b.png"))
     assert [*(tmp_path / "elsewhere").iterdir()] == []

@@ -23,7 +23,7 @@ picture = partial(sample_records.picture, score=0.5123946, bottom=4.567)
 
 
 @pytest.fixture
-def write(tmp_path):
+def write_parquet(tmp_path):
     """Write records, and return the file."""
 
     def write(*records):
@@ -42,23 +42,26 @@ RECORDS = [
 ]
 
 
-def test_records_come_back(write):
-    with write(*RECORDS).open("rb") as file:
+def test_records_come_back(write_parquet):
+    with write_parquet(*RECORDS).open("rb") as file:
         assert [*module.read_records(file)[0]] == [one.to_json() for one in RECORDS]
 
 
-def test_every_field_of_a_record_has_a_column(write):
+def test_every_field_of_a_record_has_a_column(write_parquet):
     fields = typing.get_type_hints(RecordJson) | typing.get_type_hints(DetectionJson)
-    table = pq.read_table(write())
+    table = pq.read_table(write_parquet())
     assert {*table.column_names} == {*fields} - module.LEFT_OUT | {*module.ERROR.values()}
     assert table.schema.metadata[b"detcli.schema_version"] == b"2"
     assert table.num_rows == 0
 
 
-def test_one_query_reads_csv_and_parquet(write, tmp_path):
+def test_one_query_reads_csv_and_parquet(write_parquet, tmp_path):
     feed(CsvSink(AtomicFile(tmp_path / "out.csv")), *RECORDS)
     duckdb = optional.require("duckdb")
-    tables = duckdb.read_parquet(str(write(*RECORDS))), duckdb.read_csv(str(tmp_path / "out.csv"))
+    tables = (
+        duckdb.read_parquet(str(write_parquet(*RECORDS))),
+        duckdb.read_csv(str(tmp_path / "out.csv")),
+    )
     in_parquet, in_csv = (read.select(*COLUMNS).fetchall() for read in tables)
     assert in_parquet == in_csv
     assert [(row[0], *row[7:15]) for row in in_csv] == [
@@ -70,13 +73,13 @@ def test_one_query_reads_csv_and_parquet(write, tmp_path):
     ]
 
 
-def test_one_query_of_boxes_reads_json_lines_csv_and_parquet(write, tmp_path):
+def test_one_query_of_boxes_reads_json_lines_csv_and_parquet(write_parquet, tmp_path):
     duckdb = optional.require("duckdb")
     odd = replace(picture(), origin=Origin("caf\udce9.jpg", input=7, meta='{"id": [1, "猫"]}'))
     records = [*RECORDS, odd]
     for sink, name in ((JsonLinesSink, "out.jsonl"), (CsvSink, "out.csv")):
         feed(sink(AtomicFile(tmp_path / name)), *records)
-    write(*records)
+    write_parquet(*records)
     query = """
         SELECT source, input, source_bytes, class_name, score, x2 - x1, y2 - y1, meta::JSON->'id'
         FROM {} WHERE class_name IS NOT NULL
@@ -91,28 +94,28 @@ def test_one_query_of_boxes_reads_json_lines_csv_and_parquet(write, tmp_path):
     assert [json.loads(row[-1] or "0") for row in found[0]] == [0, 0, 0, [1, "猫"]]
 
 
-def test_the_time_of_a_live_frame_is_a_time(write):
+def test_the_time_of_a_live_frame_is_a_time(write_parquet):
     duckdb = optional.require("duckdb")
     came = datetime(2026, 11, 22, 8, 5, 9, 125_000, UTC)
     one = frame(count=1)
-    path = write(replace(one, origin=replace(one.origin, time=came)))
+    path = write_parquet(replace(one, origin=replace(one.origin, time=came)))
     assert pq.read_table(path)["time"].to_pylist() == [came]
     answer = duckdb.read_parquet(str(path)).select("epoch_ms(time)").fetchall()
     assert answer == [(round(came.timestamp() * 1000),)]
 
 
-def test_many_records_are_written_in_row_groups(write, monkeypatch):
+def test_many_records_are_written_in_row_groups(write_parquet, monkeypatch):
     monkeypatch.setattr(module, "ROW_GROUP", 8)
-    path = write(*(picture(index=number, count=3) for number in range(101)))
+    path = write_parquet(*(picture(index=number, count=3) for number in range(101)))
     assert pq.ParquetFile(path).num_row_groups == 34  # three records with their detections each
     assert pq.read_table(path)["index"].to_pylist() == [
         index for index in range(101) for _ in "123"
     ]
 
 
-def test_odd_names_survive_and_invalid_unicode_is_escaped(write):
+def test_odd_names_survive_and_invalid_unicode_is_escaped(write_parquet):
     for name in ("a,b", "new\nline", "猫 é 😀", "", "nul\0", "\x1b[1m", "\udcff.jpg"):
         stored = name.replace("\udcff", "\\xff")
-        (row,) = pq.read_table(write(picture(name, name))).to_pylist()
+        (row,) = pq.read_table(write_parquet(picture(name, name))).to_pylist()
         assert row["source"] == stored
         assert row["class_name"] == stored

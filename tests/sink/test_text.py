@@ -195,7 +195,9 @@ def test_names_in_tables_are_neither_markup_nor_control_codes(written):
     for name, shown in SHOWN.items():
         text = written(TableSink, damaged(picture(name, name), "odd"), failure(name, name, hint=""))
         heading, remark, _, row, blank, error, end = text.split("\n")
-        assert [heading, remark, blank] == [f"{shown}  60x40", "  odd", ""]
+        assert heading == f"{shown}  60x40"
+        assert remark == "  odd"
+        assert blank == ""
         assert row.startswith(shown)
         assert error == f"{shown}: {shown}"
         assert end == ""
@@ -227,7 +229,9 @@ def test_a_terminal_gets_colours_unless_it_wants_none(shown, monkeypatch, plain)
         monkeypatch.setenv("NO_COLOR", "1")
     text = shown(failure(), picture())
     assert "cat" in text
-    assert ["\x1b[31m" in text, "\x1b[36m" in text, "\x1b[3" in text] == [not plain] * 3
+    assert ("\x1b[31m" in text) == (not plain)
+    assert ("\x1b[36m" in text) == (not plain)
+    assert ("\x1b[3" in text) == (not plain)
 
 
 def test_frames_without_detections_take_no_line_on_a_terminal(shown):

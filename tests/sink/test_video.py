@@ -23,7 +23,7 @@ TOLERANCE = 6  # shades that the codec is wrong by
 
 
 @pytest.fixture
-def save(tmp_path):
+def write_videos(tmp_path):
     """Write records and return the videos by name."""
     out = tmp_path / "out"
 
@@ -39,12 +39,12 @@ def alike(shades, *expected):
     return True
 
 
-def test_pictures_are_ignored_and_failed_frames_alone_make_no_video(save):
-    assert save(picture(), failure(), numbered(0), failed_frame(0), failed_frame(1)) == {}
+def test_pictures_are_ignored_and_failed_frames_alone_make_no_video(write_videos):
+    assert write_videos(picture(), failure(), numbered(0), failed_frame(0), failed_frame(1)) == {}
 
 
-def test_one_frame_per_record_in_order(save):
-    (video,) = save(*film(20)).values()
+def test_one_frame_per_record_in_order(write_videos):
+    (video,) = write_videos(*film(20)).values()
     assert alike(video.shades, *range(0, 200, 10))
     assert video.size == (40, 60)
 
@@ -57,9 +57,9 @@ def test_detections_are_drawn(tmp_path):
     assert np.abs(pixels.astype(int) - expected).mean() < TOLERANCE
 
 
-def test_each_video_has_a_file(save):
+def test_each_video_has_a_file(write_videos):
     other, same = Film("b.mp4", 25.0), Film("elsewhere/film.mov", 5.0)
-    videos = save(*film(3), *film(4, other), *film(5, same), *film(2), *film(1))
+    videos = write_videos(*film(3), *film(4, other), *film(5, same), *film(2), *film(1))
     names = {re.sub("-[0-9a-f]{8}", "-#", name): one for name, one in videos.items()}
     assert {name: (len(one.shades), one.rate) for name, one in names.items()} == {
         "film.mp4": (3, 10),
@@ -70,28 +70,28 @@ def test_each_video_has_a_file(save):
     }
 
 
-def test_a_stride_repeats_no_frame(save):
+def test_a_stride_repeats_no_frame(write_videos):
     records = [frame(number, Film("a.avi", 2.0), number * 5) for number in (0, 5, 10, 15)]
-    (video,) = save(*records).values()
+    (video,) = write_videos(*records).values()
     assert alike(video.shades, 0, 25, 50, 75)
 
 
-def test_a_change_of_size_begins_a_new_file(save):
+def test_a_change_of_size_begins_a_new_file(write_videos):
     small = film(3, step=30)
     large = [frame(number, shade=number * 30, size=(80, 120)) for number in (4, 5)]
-    videos = save(*small, failed_frame(3), *large)
+    videos = write_videos(*small, failed_frame(3), *large)
     assert alike(videos["film.mp4"].shades, 0, 30, 60, 60)
     assert alike(videos["film-2.mp4"].shades, 120, 150)
     assert videos["film-2.mp4"].size == (80, 120)
 
 
-def test_interleaved_live_sources_have_one_file_each(save):
+def test_interleaved_live_sources_have_one_file_each(write_videos):
     mixed = [
         record
         for pair in zip(live(0, 1, 2), live(0, 1, 2, clip=YARD, step=5), strict=True)
         for record in pair
     ]
-    videos = save(*mixed)
+    videos = write_videos(*mixed)
     assert alike(videos["camera-0.mp4"].shades, 0, 20, 40)
     assert alike(videos["camera-1.mp4"].shades, 0, 5, 10)
 
@@ -112,7 +112,7 @@ def test_a_real_video_keeps_size_rate_and_frames(tmp_path, shared):
     clip = Film(str(source), video.get(cv2.CAP_PROP_FPS))
     sink, count = VideoSink(OutputFolder(tmp_path)), 0
     while (read := video.read())[0]:
-        sink.write(replace(frame(count, clip, count=1), picture=Picture.whole(read[1])))
+        sink.write(replace(frame(count, clip, count=1), picture=Picture.whole(read[1])))  # type: ignore[arg-type]
         count += 1
     sink.close()
     written = play(tmp_path / name)
@@ -123,7 +123,7 @@ def test_a_real_video_keeps_size_rate_and_frames(tmp_path, shared):
 
 
 @pytest.fixture
-def save_plain(save, monkeypatch):
+def save_plain(write_videos, monkeypatch):
     """Write records of one source without PyAV, and return its video."""
     monkeypatch.setitem(sys.modules, "av", None)
     monkeypatch.delitem(sys.modules, "detcli.sink.h264", raising=False)
@@ -131,7 +131,7 @@ def save_plain(save, monkeypatch):
     warn_once.cache_clear()
 
     def write(*records):
-        (video,) = save(*records).values()
+        (video,) = write_videos(*records).values()
         return video
 
     return write

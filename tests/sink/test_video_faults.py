@@ -139,7 +139,7 @@ INTERRUPTED = """if True:
 def test_an_interrupted_run_leaves_a_video_that_plays(tmp_path):
     run = [sys.executable, "-c", INTERRUPTED, str(tmp_path), str(Path(__file__).parents[1])]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(run, **pipes) as process:
+    with subprocess.Popen(run, **pipes) as process:  # type: ignore[call-overload]
         while int(process.stdout.readline()) < 20:
             pass
         os.kill(process.pid, signal.SIGINT)

@@ -26,7 +26,7 @@ def compared(tmp_path_factory):
     found, missed = Row(0, "person", 0.9, (1, 1, 9, 9), 0), Row(1, "car", None, (5, 5, 30, 30), 1)
     rows = [["person", 10, 0.5], ["refrigerator", 9, None], ["car", 100, 0.25]]
     tables = [
-        Table("By class", ["class", "boxes", "AP"], rows, [[0, 2], [], [1]]),
+        Table("By class", ["class", "boxes", "AP"], rows, [[0, 2], [], [1]]),  # type: ignore[arg-type]
         Table("Not found as anything", ["class", "times"], [["hair drier", 1]], [[1]]),
     ]
     lines = [(f"class {n}", n, n / 20, [1, 0.5, 0]) for n in range(12)]
@@ -164,7 +164,7 @@ def long_words(tmp_path_factory):
         [record("street.jpg"), failure("torn.jpg")],
         About("verify", kinds=kinds, sides=("yolo-nano.onnx", "other.onnx")),
         [rows, None],
-        Conclusion(tables=[Table("Worst pictures", columns, worst, [[0]])]),
+        Conclusion(tables=[Table("Worst pictures", columns, worst, [[0]])]),  # type: ignore[arg-type]
     )
 
 
