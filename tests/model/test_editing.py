@@ -67,7 +67,7 @@ BRANCHES = """
 
 
 @pytest.fixture
-def model():
+def parsed_model():
     return onnx.parser.parse_model(TEXT)
 
 
@@ -79,32 +79,33 @@ def initializers(model):
     return {tensor.name for tensor in model.graph.initializer}
 
 
-def test_sorting_puts_nodes_after_the_nodes_they_read(model):
+def test_sorting_puts_nodes_after_the_nodes_they_read(parsed_model):
     for _ in range(2):  # a sorted graph stays as it is
-        sort_nodes(model.graph)
-        assert outputs(model) == ["forgotten", "thrice", "twice", "result"]
-    onnx.checker.check_model(model, full_check=True)
+        sort_nodes(parsed_model.graph)
+        assert outputs(parsed_model) == ["forgotten", "thrice", "twice", "result"]
+    onnx.checker.check_model(parsed_model, full_check=True)
 
 
-def test_nodes_and_constants_that_no_output_needs_are_dropped(model):
-    drop_unused(model.graph)
-    assert outputs(model) == ["result", "thrice", "twice"]
-    assert initializers(model) == {"scale"}
+def test_nodes_and_constants_that_no_output_needs_are_dropped(parsed_model):
+    drop_unused(parsed_model.graph)
+    assert outputs(parsed_model) == ["result", "thrice", "twice"]
+    assert initializers(parsed_model) == {"scale"}
 
 
-def test_names_and_operator_set(model):
-    names = tensor_names(model.graph)
+def test_names_and_operator_set(parsed_model):
+    names = tensor_names(parsed_model.graph)
     assert names == {"given", "result", "scale", "unused", "forgotten", "thrice", "twice"}
-    assert [unused_name(names, "twice"), unused_name(names, "twice")] == ["twice2", "twice3"]
+    assert unused_name(names, "twice") == "twice2"
+    assert unused_name(names, "twice") == "twice3"
     assert unused_name(names, "new") == "new"
-    assert opset(model) == 17  # of the standard operators
+    assert opset(parsed_model) == 17  # of the standard operators
 
 
-def test_numbered_nodes_map_back_to_their_names(model):
-    model.graph.node[0].name = model.graph.node[2].name = "same"
-    old = number_nodes(model.graph)
-    assert len({node.name for node in model.graph.node}) == 4
-    assert [old[node.name] for node in model.graph.node] == ["same", "", "same", ""]
+def test_numbered_nodes_map_back_to_their_names(parsed_model):
+    parsed_model.graph.node[0].name = parsed_model.graph.node[2].name = "same"
+    old = number_nodes(parsed_model.graph)
+    assert len({node.name for node in parsed_model.graph.node}) == 4
+    assert [old[node.name] for node in parsed_model.graph.node] == ["same", "", "same", ""]
 
 
 def run(model, picture):

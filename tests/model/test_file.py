@@ -237,7 +237,7 @@ def test_what_is_no_file_of_a_model_is_neither_read_nor_waited_for(tmp_path, loa
     ],
 )
 def test_whatever_breaks_on_a_graph_is_a_model_error(error, why):
-    with pytest.raises(ModelError, match=why), damage_reported("model.onnx"):
+    with pytest.raises(ModelError, match=why), damage_reported("model.onnx"):  # type: ignore[arg-type]
         raise error
 
 

@@ -10,7 +10,7 @@ from detcli.model.file import open_external
 
 
 @pytest.fixture
-def model(tmp_path):
+def external_model(tmp_path):
     folder = tmp_path / "models"
     (folder / "deep").mkdir(parents=True)
     (tmp_path / "secret").write_bytes(b"secret")
@@ -21,15 +21,19 @@ def model(tmp_path):
 
 @pytest.mark.parametrize("place", ["weights", "./weights", "deep//weights", "link", "alias"])
 @pytest.mark.parametrize("relative", ["", "models/model.onnx", "model.onnx"])
-def test_a_file_beside_or_below_the_model_is_read(model, tmp_path, monkeypatch, place, relative):
-    (model.parent / "link").symlink_to("deep/weights")
+def test_a_file_beside_or_below_the_model_is_read(
+    external_model, tmp_path, monkeypatch, place, relative
+):
+    (external_model.parent / "link").symlink_to("deep/weights")
     if place == "alias":  # the model's folder may be a link itself
-        (tmp_path / "alias").symlink_to(model.parent)
-        model, place = tmp_path / "alias" / "model.onnx", "weights"
+        (tmp_path / "alias").symlink_to(external_model.parent)
+        external_model, place = tmp_path / "alias" / "model.onnx", "weights"
     if relative:
-        monkeypatch.chdir(model.parents[1] if "/" in relative else model.parent)
-        model = type(model)(relative.replace("models", model.parent.name))
-    with open_external(model, place) as file:
+        monkeypatch.chdir(external_model.parents[1] if "/" in relative else external_model.parent)
+        external_model = type(external_model)(
+            relative.replace("models", external_model.parent.name)
+        )
+    with open_external(external_model, place) as file:
         assert file.read() == (
             b"deep weights" if "deep" in place or place == "link" else b"weights"
         )
@@ -52,11 +56,13 @@ def test_a_file_beside_or_below_the_model_is_read(model, tmp_path, monkeypatch, 
         "secret\0",
     ],
 )
-def test_a_path_out_of_the_folder_is_refused_without_touching_it(model, location, monkeypatch):
+def test_a_path_out_of_the_folder_is_refused_without_touching_it(
+    external_model, location, monkeypatch
+):
     for function in ("open", "stat", "lstat", "readlink"):
         monkeypatch.setattr(os, function, lambda *_, **__: pytest.fail("it was looked at"))
     with pytest.raises(ModelError, match="is not a path below the model's folder") as error:
-        open_external(model, location.replace("ABSOLUTE", str(model.parents[1])))
+        open_external(external_model, location.replace("ABSOLUTE", str(external_model.parents[1])))
     assert error.value.hint
     assert error.value.exit_code == 4
 
@@ -71,46 +77,48 @@ def test_a_path_out_of_the_folder_is_refused_without_touching_it(model, location
         ("link/weights", "../models2"),
     ],
 )
-def test_a_link_out_of_the_folder_is_refused_unopened(model, target, place, monkeypatch):
-    outside = model.parents[1] / "models2"  # its name begins with that of the model's folder
+def test_a_link_out_of_the_folder_is_refused_unopened(external_model, target, place, monkeypatch):
+    outside = (
+        external_model.parents[1] / "models2"
+    )  # its name begins with that of the model's folder
     outside.mkdir()
     (outside / "weights").write_bytes(b"secret")
-    link = model.parent / place.removesuffix("/weights")
-    target = target.replace("ABSOLUTE", str(model.parents[1]))
+    link = external_model.parent / place.removesuffix("/weights")
+    target = target.replace("ABSOLUTE", str(external_model.parents[1]))
     link.symlink_to(target if "deep" not in place or target[0] == "/" else f"../{target}")
     monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("it was opened"))
     with pytest.raises(ModelError, match="a link leads out of the model's folder") as error:
-        open_external(model, place)
+        open_external(external_model, place)
     assert "cp -L" in error.value.hint
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
-def test_a_file_that_is_not_regular_is_refused_without_blocking(model, monkeypatch):
-    os.mkfifo(model.parent / "pipe")
+def test_a_file_that_is_not_regular_is_refused_without_blocking(external_model, monkeypatch):
+    os.mkfifo(external_model.parent / "pipe")
     monkeypatch.setattr(os, "open", lambda *_, **__: pytest.fail("it was opened"))
     for name, why in (("pipe", "it is not a regular file"), ("deep", "Is a directory")):
         with pytest.raises(ModelError, match=why):
-            open_external(model, name)
+            open_external(external_model, name)
 
 
-def test_a_link_made_after_the_check_is_not_followed(model, monkeypatch):
+def test_a_link_made_after_the_check_is_not_followed(external_model, monkeypatch):
     judged = os.path.realpath
 
     def swap(path):
         found = judged(path)
         if found.endswith("weights"):
-            (model.parent / "weights").unlink()
-            (model.parent / "weights").symlink_to("../secret")
+            (external_model.parent / "weights").unlink()
+            (external_model.parent / "weights").symlink_to("../secret")
         return found
 
     monkeypatch.setattr(os.path, "realpath", swap)
     with pytest.raises(ModelError, match="symbolic link"):
-        open_external(model, "weights")
+        open_external(external_model, "weights")
 
 
 @pytest.mark.parametrize("name", ["missing", "missing/weights", "weights/below", "circle"])
-def test_a_missing_file_is_named_with_a_hint(model, name):
-    (model.parent / "circle").symlink_to("circle")
+def test_a_missing_file_is_named_with_a_hint(external_model, name):
+    (external_model.parent / "circle").symlink_to("circle")
     with pytest.raises(ModelError, match=f"model.onnx cannot be read: {name}: ") as error:
-        open_external(model, name)
+        open_external(external_model, name)
     assert error.value.hint == f"put {name} beside the model"

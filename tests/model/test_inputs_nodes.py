@@ -36,7 +36,7 @@ CONSTANTS = f"""<
 
 def graph(nodes="", layout="NCHW", dtype="float"):
     """A convolution of `t`, which nodes in the text form of ONNX make of `x`, if there are any."""
-    dims = ", ".join(map(str, SHAPES[layout]))
+    dims = ", ".join(map(str, SHAPES[layout]))  # type: ignore[call-overload]
     return onnx.parser.parse_model(f"""
         <ir_version: 9, opset_import: ["": 17]> g ({dtype}[{dims}] x) => (float y) {CONSTANTS}
         {{ w = ConstantOfShape(weight) {nodes} y = Conv({"t" if nodes else "x"}, w) }}

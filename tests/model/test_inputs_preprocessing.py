@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """Which source settles each part of a preprocessing."""
 
 import json

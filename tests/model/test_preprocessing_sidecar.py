@@ -20,7 +20,7 @@ DETR = {
 
 
 @pytest.fixture
-def folder(tmp_path):
+def model_folder(tmp_path):
     (tmp_path / "onnx").mkdir()
     return tmp_path
 
@@ -32,22 +32,22 @@ def beside(folder, processor=None, config=None):
     return Sidecar.read(folder / "model.onnx")
 
 
-def test_nothing_there(folder):
-    assert beside(folder) is None
+def test_nothing_there(model_folder):
+    assert beside(model_folder) is None
 
 
-def test_the_folder_above_onnx_counts_and_no_other(folder, monkeypatch):
-    beside(folder, DETR)
-    assert Sidecar.read(folder / "onnx" / "model.onnx") is not None
-    (folder / "other").mkdir()
-    assert Sidecar.read(folder / "other" / "model.onnx") is None
-    monkeypatch.chdir(folder / "onnx")
-    assert Sidecar.read(type(folder)("model.onnx")).parts
+def test_the_folder_above_onnx_counts_and_no_other(model_folder, monkeypatch):
+    beside(model_folder, DETR)
+    assert Sidecar.read(model_folder / "onnx" / "model.onnx") is not None
+    (model_folder / "other").mkdir()
+    assert Sidecar.read(model_folder / "other" / "model.onnx") is None
+    monkeypatch.chdir(model_folder / "onnx")
+    assert Sidecar.read(type(model_folder)("model.onnx")).parts
 
 
-def test_the_nearer_folder_counts(folder):
-    beside(folder, DETR)
-    found = beside(folder / "onnx", DETR | {"size": {"height": 300, "width": 400}})
+def test_the_nearer_folder_counts(model_folder):
+    beside(model_folder, DETR)
+    found = beside(model_folder / "onnx", DETR | {"size": {"height": 300, "width": 400}})
     assert found.parts["resize"] == {"resize": Resize.STRETCH}
     assert found.size == (300, 400)
 
@@ -97,8 +97,8 @@ def values(mean_and_std, scale=1 / 255):
         ({"resample": 0}, "interpolation", None),
     ],
 )
-def test_how_pictures_are_prepared(folder, changed, part, fields):
-    assert beside(folder, DETR | changed).parts.get(part) == fields
+def test_how_pictures_are_prepared(model_folder, changed, part, fields):
+    assert beside(model_folder, DETR | changed).parts.get(part) == fields
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_how_pictures_are_prepared(folder, changed, part, fields):
         (LIMITED, None),
     ],
 )
-def test_the_size_of_the_input(folder, changed, size):
-    assert beside(folder, DETR | changed).size == size
+def test_the_size_of_the_input(model_folder, changed, size):
+    assert beside(model_folder, DETR | changed).size == size
 
 
 @pytest.mark.parametrize(
@@ -124,16 +124,16 @@ def test_the_size_of_the_input(folder, changed, size):
         ({}, None),
     ],
 )
-def test_class_names(folder, labels, names):
-    found = beside(folder, config={"model_type": "detr", "id2label": labels})
+def test_class_names(model_folder, labels, names):
+    found = beside(model_folder, config={"model_type": "detr", "id2label": labels})
     assert found.names == names
     assert found.parts == {}
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "\x00", '{"port": 80}', "[" * 100_000])
-def test_a_config_of_another_program_is_no_sidecar(folder, content):
-    (folder / "config.json").write_text(content)
-    assert beside(folder) is None
+def test_a_config_of_another_program_is_no_sidecar(model_folder, content):
+    (model_folder / "config.json").write_text(content)
+    assert beside(model_folder) is None
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_a_config_of_another_program_is_no_sidecar(folder, content):
         {"resample": "bilinear"},
     ],
 )
-def test_values_that_make_no_sense_are_refused(folder, changed):
+def test_values_that_make_no_sense_are_refused(model_folder, changed):
     with pytest.raises(ModelError, match=r"preprocessor_config\.json: ") as caught:
-        beside(folder, DETR | changed)
+        beside(model_folder, DETR | changed)
     assert caught.value.hint
 
 
@@ -170,35 +170,35 @@ def test_values_that_make_no_sense_are_refused(folder, changed):
     ],
     ids=lambda content: content[:4].hex(),
 )
-def test_damaged_files_are_refused(folder, content):
-    (folder / "preprocessor_config.json").write_bytes(content)
+def test_damaged_files_are_refused(model_folder, content):
+    (model_folder / "preprocessor_config.json").write_bytes(content)
     with pytest.raises(ModelError, match=r"preprocessor_config\.json") as caught:
-        beside(folder)
+        beside(model_folder)
     assert caught.value.hint
 
 
-def test_a_damaged_config_beside_a_processor_is_refused(folder):
-    (folder / "config.json").write_text("{")
+def test_a_damaged_config_beside_a_processor_is_refused(model_folder):
+    (model_folder / "config.json").write_text("{")
     with pytest.raises(ModelError, match=r"config\.json is not valid JSON"):
-        beside(folder, DETR)
+        beside(model_folder, DETR)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
-def test_what_is_no_file_is_refused_at_once(folder, kind):
-    path = folder / "preprocessor_config.json"
+def test_what_is_no_file_is_refused_at_once(model_folder, kind):
+    path = model_folder / "preprocessor_config.json"
     path.mkdir() if kind == "folder" else os.mkfifo(path)
     with pytest.raises(ModelError, match=r"preprocessor_config\.json"):
-        beside(folder)
+        beside(model_folder)
 
 
-def test_the_hash_follows_the_content_of_both_files(folder):
-    seen = {beside(folder, DETR).sha256}
-    seen.add(beside(folder, DETR, {"model_type": "detr"}).sha256)
-    seen.add(beside(folder, DETR | {"do_normalize": False}).sha256)
-    seen.add(beside(folder, DETR, {"model_type": "yolos"}).sha256)
-    (folder / "config.json").unlink()
+def test_the_hash_follows_the_content_of_both_files(model_folder):
+    seen = {beside(model_folder, DETR).sha256}
+    seen.add(beside(model_folder, DETR, {"model_type": "detr"}).sha256)
+    seen.add(beside(model_folder, DETR | {"do_normalize": False}).sha256)
+    seen.add(beside(model_folder, DETR, {"model_type": "yolos"}).sha256)
+    (model_folder / "config.json").unlink()
     either = DETR | {"model_type": "detr"}
-    seen.add(beside(folder, either).sha256)
-    (folder / "preprocessor_config.json").rename(folder / "config.json")
-    seen.add(beside(folder).sha256)  # the same content by another name
+    seen.add(beside(model_folder, either).sha256)
+    (model_folder / "preprocessor_config.json").rename(model_folder / "config.json")
+    seen.add(beside(model_folder).sha256)  # the same content by another name
     assert len(seen) == 6

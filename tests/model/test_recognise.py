@@ -56,7 +56,11 @@ def test_every_tail_is_recognised(tail, size, opset):
     for batch, dtype in itertools.product([1, 2, None], ["float32", "float16"]):
         options = {"batch": batch, "dtype": np.dtype(dtype).type, "opset": opset}
         found = contract_of(colour_model.build(tail, size=size, **options))
-        assert (found.layout, found.head, found.anchors_first, found.box_format) == EXPECTED[tail]
+        layout, head, anchors_first, box_format = EXPECTED[tail]
+        assert found.layout == layout
+        assert found.head == head
+        assert found.anchors_first == anchors_first
+        assert found.box_format == box_format
         assert found.class_count == 3
         assert found.anchor_count == (64 if size else None)
         assert found.input_name == "images"
@@ -211,7 +215,10 @@ NAMED = {"names": str(dict(enumerate(colour_model.NAMES)))}
 )
 def test_confidence_and_iou_come_from_the_metadata(tail, entries, recommended, warning):
     contract = contract_of(colour_model.build(tail, metadata=NAMED | entries))
-    assert (contract.conf, contract.class_conf, contract.nms) == recommended
+    conf, class_conf, nms = recommended
+    assert contract.conf == conf
+    assert contract.class_conf == class_conf
+    assert contract.nms == nms
     assert len(contract.warnings) == (warning is not None)
     assert (warning or "") in "".join(contract.warnings)
 

@@ -133,7 +133,7 @@ def decorated(model, output, steps):
             "transposes": [("Transpose", [last], {"perm": [*range(rank)][::-1]})] * 2,
             "reshape": [("Unsqueeze", [last, "zero"], {}), ("Squeeze", ["", "zero"], {})],
         }[step]
-        for place, (operator, (_, *more), attributes) in enumerate(nodes):
+        for place, (operator, (_, *more), attributes) in enumerate(nodes):  # type: ignore[arg-type]
             made = f"{name}_{place}"
             model.graph.node.append(helper.make_node(operator, [last, *more], [made], **attributes))
             last = made

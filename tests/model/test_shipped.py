@@ -30,7 +30,7 @@ SYMBOLS = {
 
 def test_the_model_and_the_demo_picture_match_their_checksums():
     lines = (ROOT / "models/SHA256SUMS").read_text().splitlines()
-    sums = dict(reversed(line.split()) for line in lines)
+    sums = dict(reversed(line.split()) for line in lines)  # type: ignore[arg-type]
     assert {name: (ROOT / "models" / name).resolve() for name in sums} == {
         "../detcli/model/bundled/codes.onnx": FILE,
         "codes/demo.jpg": DEMO,

@@ -152,7 +152,7 @@ def test_a_file_of_any_size_is_read_as_one_of_that_size(name, batch):
     export = EXPORTS[name]
     model, roles = made(name, export.classes[0], SIZE)
     outputs = dict(zip(roles, run(model, image_of(SIZE)), strict=True))
-    graph = Graph(size=("height", "width"), batch=batch)
+    graph = Graph(size=("height", "width"), batch=batch)  # type: ignore[arg-type]
     free = graph.model([*export.build(graph, export.classes[0]).values()])
     contract = check(name, free, SIZE, wanted_of(name, SIZE, outputs))
     assert contract.input_size is None

@@ -262,10 +262,10 @@ def test_corners_around_a_centre_have_one_centre_and_one_half(same_centre, same_
     """A point less and plus two distances is no centre, even if these are exponentials."""
     graph = Graph()
     columns_of_boxes = four(graph)
-    centre = graph("Add", graph.cut(columns_of_boxes, 0, 2, 2), np.float32([[[1.0, 2.0]]]))
+    centre = graph("Add", graph.cut(columns_of_boxes, 0, 2, 2), np.float32([[[1.0, 2.0]]]))  # type: ignore[arg-type]
     half = graph("Exp", graph.cut(columns_of_boxes, 2, 4, 2))
     other = four(graph)
-    other_centre = graph("Add", graph.cut(other, 0, 2, 2), np.float32([[[1.0, 2.0]]]))
+    other_centre = graph("Add", graph.cut(other, 0, 2, 2), np.float32([[[1.0, 2.0]]]))  # type: ignore[arg-type]
     other_half = graph("Exp", graph.cut(other, 2, 4, 2))
     low = graph("Sub", centre, half)
     high = graph("Add", centre if same_centre else other_centre, half if same_half else other_half)
