@@ -65,7 +65,7 @@ def promising(model, graph=None, **contract):
 
 
 @pytest.fixture
-def run(open_model):
+def detect_once(open_model):
     """Detect in some pictures with a model that is opened for them."""
 
     def once(model, images, wanted=WANTED, canvas=(64, 64)):
@@ -90,10 +90,10 @@ def as_rows(detections):
 @pytest.mark.parametrize("tail", colour_model.TAILS)
 @pytest.mark.parametrize("size", [64, None])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_every_layout_gives_the_same_detections(tail, size, dtype, make_model, run):
+def test_every_layout_gives_the_same_detections(tail, size, dtype, make_model, detect_once):
     model = make_model(tail=tail, size=size, dtype=dtype)
     wanted = WANTED if tail != "one-to-many" else SelectionOptions(0.6, 300, None, nms_iou=0.5)
-    (found,) = run(model, [picture(("red", 2, 3), ("blue", 5, 0))], wanted)
+    (found,) = detect_once(model, [picture(("red", 2, 3), ("blue", 5, 0))], wanted)
     assert as_rows(found) == [("blue", 1.0, cell_box(5, 0)), ("red", 1.0, cell_box(2, 3))]
 
 
@@ -124,39 +124,39 @@ def test_tiles_and_regions_give_the_same_detections(open_model, make_model, monk
 
 @pytest.mark.parametrize("batch", [1, 2, None])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_any_batch_on_any_graph(batch, count, make_model, run):
+def test_any_batch_on_any_graph(batch, count, make_model, detect_once):
     model = make_model(tail="ultralytics", batch=batch)
     images = [picture(("green", column, 1)) for column in range(count)]
-    found = run(model, images)
+    found = detect_once(model, images)
     assert [as_rows(one) for one in found] == [
         [("green", 1.0, cell_box(column, 1))] for column in range(count)
     ]
 
 
-def test_pictures_of_different_sizes_share_a_batch(make_model, run):
+def test_pictures_of_different_sizes_share_a_batch(make_model, detect_once):
     small = picture(("red", 1, 1))
     large = np.kron(picture(("red", 2, 2)), np.ones((2, 2, 1), np.uint8))
     wide = np.concatenate([picture(("red", 0, 0)), picture()], axis=1)
-    found = run(make_model(batch=None), [small, large, wide])
+    found = detect_once(make_model(batch=None), [small, large, wide])
     assert found[0].xyxy.tolist() == [cell_box(1, 1)]
     assert found[1].xyxy.tolist() == [[32, 32, 48, 48]]
     assert found[2].xyxy.tolist() == []  # shrunk to half a cell, and so to half the score
 
 
-def test_rectangular_input(make_model, run):
+def test_rectangular_input(make_model, detect_once):
     model = make_model(size=None)
-    found = run(model, [picture(("red", 7, 3), size=(32, 64))], canvas=(32, 64))
+    found = detect_once(model, [picture(("red", 7, 3), size=(32, 64))], canvas=(32, 64))
     assert found[0].xyxy.tolist() == [cell_box(7, 3)]
 
 
-def test_selection_equals_the_graphs_own_top_k(make_model, random, run):
+def test_selection_equals_the_graphs_own_top_k(make_model, random, detect_once):
     """On noise, where many scores lie close together: K = 16 rows of an in-graph TopK tail."""
     image = random.integers(0, 256, (64, 64, 3), np.uint8)
     model = make_model(tail="authors")
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     tensor = image[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / np.float32(255)
     expected = session.run(None, {"images": tensor})[0][0]
-    (found,) = run(model, [image], SelectionOptions(-1, 16, None, None))
+    (found,) = detect_once(model, [image], SelectionOptions(-1, 16, None, None))
     np.testing.assert_array_equal(found.xyxy, expected[:, :4])
     np.testing.assert_array_equal(found.score, expected[:, 4])
     np.testing.assert_array_equal(found.class_id, expected[:, 5])
@@ -188,9 +188,9 @@ LIMITED_TO_TWO = SelectionOptions(0.3, 2, None, None).with_thresholds(THREE_CONF
 
 
 @pytest.mark.parametrize("tail", ["body", "transposed"])
-def test_a_class_below_its_confidence_takes_no_place(tail, make_model, run):
+def test_a_class_below_its_confidence_takes_no_place(tail, make_model, detect_once):
     image = weighted_picture(("red", 1, 1, 0.8), ("red", 3, 3, 0.7), ("blue", 5, 2, 0.6))
-    (found,) = run(make_model(tail=tail), [image], LIMITED_TO_TWO)
+    (found,) = detect_once(make_model(tail=tail), [image], LIMITED_TO_TWO)
     assert found.class_name.tolist() == ["blue"]
 
 
@@ -206,19 +206,19 @@ def weighted_picture(*squares):
 @pytest.mark.parametrize("nms_iou", [None, 0.5])
 @pytest.mark.parametrize("unique", [False, True])
 @pytest.mark.parametrize("form", [ScoreForm.FINAL, ScoreForm.LOGITS])
-def test_confidences_of_classes_on_noise(nms_iou, unique, form, make_model, random, run):
+def test_confidences_of_classes_on_noise(nms_iou, unique, form, make_model, random, detect_once):
     """The rows of the specification, which the CPU runs, on every backend."""
     image = random.integers(0, 256, (64, 64, 3), np.uint8)
     model = promising(make_model(), score_form=form)
     options = SelectionOptions(0, 12, None, nms_iou, unique=unique)
     options = options.with_thresholds(np.array([0.6, 0.52, 0.55], np.float32))
-    (found,) = run(model, [image], options)
+    (found,) = detect_once(model, [image], options)
     (expected,) = detect(open_backend("cpu", model), [image], options)
     assert len(expected) > 3
     np.testing.assert_array_equal(found.xyxy, expected.xyxy)
     np.testing.assert_array_equal(found.score, expected.score)
     np.testing.assert_array_equal(found.class_id, expected.class_id)
-    assert (found.score > np.float32([0.6, 0.52, 0.55])[found.class_id]).all()
+    assert (found.score > np.float32([0.6, 0.52, 0.55])[found.class_id]).all()  # type: ignore[arg-type, index]
 
 
 def test_several_selections_from_one_batch(make_model, open_model, random):
@@ -270,7 +270,7 @@ def test_a_graph_that_selects_for_itself(batch, dtype, rows, make_model, open_mo
 @pytest.mark.parametrize("output", [[1, 7, 0], [1, 0, 7], [1, 0, 6]])
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("nms_iou", [None, 0.5])
-def test_an_output_without_anchors_or_rows(output, known, nms_iou, make_model, run):
+def test_an_output_without_anchors_or_rows(output, known, nms_iou, make_model, detect_once):
     model = promising(
         make_model(),
         empty_output(output),
@@ -280,7 +280,7 @@ def test_an_output_without_anchors_or_rows(output, known, nms_iou, make_model, r
         input_name="images",
     )
     wanted = SelectionOptions(0.25, 300, frozenset({1}), nms_iou)
-    (found,) = run(model, [picture()], wanted)
+    (found,) = detect_once(model, [picture()], wanted)
     assert len(found) == 0
     assert found.names == colour_model.NAMES
 
@@ -298,9 +298,9 @@ def empty_output(output):
     return onnx.parser.parse_model(text).SerializeToString()
 
 
-def test_a_failing_network_raises_inference_error(make_model, run):
+def test_a_failing_network_raises_inference_error(make_model, detect_once):
     with pytest.raises(InferenceError, match=r"\[1, 3, 32, 32\]"):
-        run(make_model(size=64), [picture()], canvas=(32, 32))
+        detect_once(make_model(size=64), [picture()], canvas=(32, 32))
 
 
 def test_nan_is_reported(make_model):

@@ -19,12 +19,12 @@ from detcli.model.file import prepare
 
 
 @pytest.fixture
-def model(make_model):
+def prepared_model(make_model):
     return prepare(make_model())
 
 
 @pytest.fixture
-def machine(monkeypatch):
+def engine_double(monkeypatch):
     """A double of an engine: `found` holds the arguments of each opening, `failure` its error."""
 
     def engine(module, name):
@@ -44,9 +44,9 @@ def machine(monkeypatch):
 
 
 @pytest.fixture
-def gpu(machine, monkeypatch):
+def gpu(engine_double, monkeypatch):
     """A machine with GPUs, and without OpenVINO."""
-    gpu = machine(cuda, "cuda:0")
+    gpu = engine_double(cuda, "cuda:0")
 
     def count_gpus():
         if isinstance(gpu.count, Exception):
@@ -59,10 +59,10 @@ def gpu(machine, monkeypatch):
 
 
 @pytest.fixture
-def intel(machine, monkeypatch):
+def intel(engine_double, monkeypatch):
     """A machine with OpenVINO."""
     monkeypatch.setattr("detcli.backend.has_openvino", lambda: True)
-    return machine(openvino, "openvino:CPU")
+    return engine_double(openvino, "openvino:CPU")
 
 
 @pytest.mark.parametrize(
@@ -78,35 +78,35 @@ def intel(machine, monkeypatch):
         (Device(DeviceKind.OPENVINO, unit="NPU"), "openvino:NPU"),
     ],
 )
-def test_the_requested_device_is_opened(device, opened, gpu, intel, model):
+def test_the_requested_device_is_opened(device, opened, gpu, intel, prepared_model):
     engine = intel if opened.startswith("openvino") else gpu
     for options in (DeviceOptions(gpu_mem_limit=1 << 30), DeviceOptions(cores=2)):
         engine.found.clear()
-        name = open_backend(device, model, options).device
+        name = open_backend(device, prepared_model, options).device
         assert name == open_tensors(device, b"graph", "m", options).device
         assert name == ("openvino:CPU" if engine is intel else "cuda:0")
         asked = Device.parse(opened), options
-        assert engine.found == [(model, *asked), (b"graph", "m", *asked)]
+        assert engine.found == [(prepared_model, *asked), (b"graph", "m", *asked)]
 
 
-def test_auto_prefers_a_gpu_then_openvino(gpu, intel, model, caplog):
+def test_auto_prefers_a_gpu_then_openvino(gpu, intel, prepared_model, caplog):
     caplog.set_level(logging.INFO, "detcli")
-    assert open_backend("auto", model).device == "cuda:0"
+    assert open_backend("auto", prepared_model).device == "cuda:0"
     assert "cuda:0 is used" in caplog.text
     assert intel.found == []
     gpu.count = 0
-    assert open_backend("auto", model).device == "openvino:CPU"
+    assert open_backend("auto", prepared_model).device == "openvino:CPU"
     assert "openvino:CPU is used: NVIDIA's driver shows no GPU" in caplog.text
 
 
-def test_auto_warns_about_what_is_installed_but_does_not_work(gpu, intel, model):
+def test_auto_warns_about_what_is_installed_but_does_not_work(gpu, intel, prepared_model):
     gpu.failure = DeviceError("no libcublas", "install it")
     with pytest.warns(DetcliWarning, match=r"^openvino:CPU is used: no libcublas \(install it\)$"):
-        assert open_backend("auto", model).device == "openvino:CPU"
+        assert open_backend("auto", prepared_model).device == "openvino:CPU"
     intel.failure = ModelError("no MaxFool", "use cpu")
     told = r"^the CPU is used: no libcublas \(install it\); no MaxFool \(use cpu\)$"
     with pytest.warns(DetcliWarning, match=told):
-        assert open_backend("auto", model).device == "cpu"
+        assert open_backend("auto", prepared_model).device == "cpu"
 
 
 FAILURES = [
@@ -119,25 +119,25 @@ FAILURES = [
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("where", ["failure", "count"])
-def test_auto_warns_about_an_unusable_gpu(failure, where, gpu, model):
+def test_auto_warns_about_an_unusable_gpu(failure, where, gpu, prepared_model):
     setattr(gpu, where, failure)
     with pytest.warns(DetcliWarning, match=rf"the CPU is used: {failure} \(install it\)"):
-        assert open_backend("auto", model).device == "cpu"
+        assert open_backend("auto", prepared_model).device == "cpu"
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_requested_device_is_never_replaced(failure, gpu, intel, model):
+def test_a_requested_device_is_never_replaced(failure, gpu, intel, prepared_model):
     gpu.failure = intel.failure = failure
     kept = isinstance(failure, (DeviceMemoryError, ModelError))
     expected = type(failure) if kept else DeviceError
     for device in ("cuda", "tensorrt", "openvino"):
         with pytest.raises(expected, match=str(failure)) as caught:
-            open_backend(device, model)
+            open_backend(device, prepared_model)
         assert caught.value.hint == "install it"
         assert kept or caught.value.exit_code == 5
 
 
-def test_unsupported_options_are_refused_first(gpu, model):
+def test_unsupported_options_are_refused_first(gpu, prepared_model):
     gpu.failure = DeviceError("nothing is installed")
     for device, options in [
         ("cpu", DeviceOptions(half=True)),
@@ -147,27 +147,27 @@ def test_unsupported_options_are_refused_first(gpu, model):
         ("tensorrt:1", DeviceOptions(cuda_graph=True)),
     ]:
         with pytest.raises(UsageError, match="--"):
-            open_backend(device, model, options)
+            open_backend(device, prepared_model, options)
 
 
-def test_gpu_options_are_ignored_on_the_cpu(gpu, model, caplog):
+def test_gpu_options_are_ignored_on_the_cpu(gpu, prepared_model, caplog):
     caplog.set_level(logging.INFO, "detcli")
     options = DeviceOptions(cuda_graph=False, gpu_mem_limit=1 << 30)
-    assert open_backend("cpu", model, options).device == "cpu"
+    assert open_backend("cpu", prepared_model, options).device == "cpu"
     gpu.count = 0
-    assert open_backend("auto", model, options).device == "cpu"
+    assert open_backend("auto", prepared_model, options).device == "cpu"
     assert "the CPU is used: NVIDIA's driver shows no GPU, OpenVINO is not installed" in caplog.text
     assert gpu.found == []
 
 
 @pytest.mark.parametrize("device", ["cuda", "tensorrt"])
-def test_gpu_libraries_are_checked_first(device, model, monkeypatch):
+def test_gpu_libraries_are_checked_first(device, prepared_model, monkeypatch):
     def missing(provider):
         raise DeviceError(f"no {provider}")
 
     monkeypatch.setattr(libraries, "require_provider", missing)
     told = f"no {Device.parse(device).provider}"
     with pytest.raises(DeviceError, match=told):
-        open_backend(device, model)
+        open_backend(device, prepared_model)
     with pytest.raises(DeviceError, match=told):
         open_tensors(device, b"graph", "m")

@@ -214,7 +214,7 @@ def failure_of(path):
 
 
 @pytest.fixture
-def machine(monkeypatch):
+def set_driver(monkeypatch):
     """A B200 beside an H200, and a runtime for CUDA 13; a test changes what the driver says."""
     gpus = (GpuFacts("NVIDIA B200", "10.0", 0), GpuFacts("NVIDIA H200", "9.0", 0))
 
@@ -228,21 +228,21 @@ def machine(monkeypatch):
     return have
 
 
-def test_a_gpu_without_code_is_refused_with_what_to_install(machine):
-    machine()
+def test_a_gpu_without_code_is_refused_with_what_to_install(set_driver):
+    set_driver()
     require_code(1)
     require_one_cuda()
     with pytest.raises(DeviceError, match="no code for NVIDIA B200") as caught:
         require_code(0)
     assert caught.value.hint == 'pip install "detcli[cuda12]"; or use --device cpu'
-    machine(driver="11.8")
+    set_driver(driver="11.8")
     with pytest.raises(DeviceError) as caught:
         require_code(0)
     assert caught.value.hint == "use --device cpu"
 
 
-def test_a_runtime_that_is_newer_than_what_was_looked_into_refuses_nothing(machine, monkeypatch):
-    machine()
+def test_a_runtime_that_is_newer_than_what_was_looked_into_refuses_nothing(set_driver, monkeypatch):
+    set_driver()
     require_code(7)  # which is refused elsewhere
     monkeypatch.setattr(onnxruntime, "__version__", "9.0.0")
     require_code(0)
@@ -252,8 +252,8 @@ def test_a_runtime_that_is_newer_than_what_was_looked_into_refuses_nothing(machi
     ("runtime", "bindings", "driver", "extra"),
     [("12.8", "13.5.0", "13.0", "cuda"), ("13.0", "12.9.10", "12.4", "cuda12")],
 )
-def test_both_extras_at_once_are_refused(machine, runtime, bindings, driver, extra):
-    machine(driver, runtime, bindings)
+def test_both_extras_at_once_are_refused(set_driver, runtime, bindings, driver, extra):
+    set_driver(driver, runtime, bindings)
     with pytest.raises(DeviceError, match="the extras cuda and cuda12 are mixed: ") as caught:
         require_one_cuda()
     assert f"CUDA {runtime}, cuda-bindings is {bindings}" in str(caught.value)

@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """The selection and its parts, against slow, plainly right implementations."""
 
 import itertools
@@ -398,7 +399,7 @@ def test_odd_boxes_are_warned_about(boxes, side, clips, said, kept):
 
 def float32(first, last, step=1):
     """Numbers at places of float32, counted from 0 towards -inf and inf."""
-    places = np.arange(first, last, step, np.int64)
+    places = np.arange(first, last, step, np.int64)  # type: ignore[call-overload]
     magnitude = np.abs(places).astype(np.uint32).view(np.float32)
     return np.where(places < 0, -magnitude, magnitude)
 

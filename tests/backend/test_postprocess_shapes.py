@@ -37,7 +37,7 @@ def lying(declared, given, share=0.0):
         "zero": np.array([0]),
     }
     graph = helper.make_graph(
-        [helper.make_node(kind, i, [o], **extra.get(kind, {})) for kind, i, o in nodes],
+        [helper.make_node(kind, i, [o], **extra.get(kind, {})) for kind, i, o in nodes],  # type: ignore[arg-type]
         "lies",
         [helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, 64, 64])],
         [helper.make_tensor_value_info("head", TensorProto.FLOAT, declared)],

@@ -327,7 +327,7 @@ def test_constants_are_folded_and_the_head_stays(random):
         open_tensors("cpu", graph, "m").run("images", picture)["head"]  # type: ignore[attr-defined]
         for graph in (model, small)
     ]
-    np.testing.assert_allclose(*heads, rtol=1e-6)
+    np.testing.assert_allclose(*heads, rtol=1e-6)  # type: ignore[call-overload]
 
 
 def test_a_graph_that_does_not_load_has_a_reason_and_leaves_no_file(tmp_path, monkeypatch):

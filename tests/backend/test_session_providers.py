@@ -16,7 +16,7 @@ LIMITED = DeviceOptions(gpu_mem_limit=2 << 30)
 
 def tensorrt(options=DeviceOptions(), graph=b"graph", *, half=False, profile=()):  # noqa: B008 - frozen
     contract = SimpleNamespace(input_dtype="float32")
-    model = PreparedModel("model", contract, graph, half=half)
+    model = PreparedModel("model", contract, graph, half=half)  # type: ignore[arg-type]
     name, told = tensorrt_provider(1, 32512, options, model, dict(profile))
     assert name == TENSORRT
     return told

@@ -62,7 +62,7 @@ def _cases(gpu) -> Iterator[tuple[str, Callable[[], bool]]]:
 
 def _top_k_is_right(gpu, values, k, order) -> bool:
     _, indices = top_k(values, k, sorted=order, gpu=gpu)
-    return np.array_equal(indices, detcli.top_k(values, k, sorted=order)[1])
+    return np.array_equal(indices, detcli.top_k(values, k, sorted=order)[1])  # type: ignore[arg-type]
 
 
 def _head(random, anchors, levels):
@@ -81,7 +81,7 @@ def _selection_is_right(gpu, head, options) -> bool:
     gpu.record().wait()
     [found] = selection.read(result.array)
     got, wanted = postprocess.as_selection(found[0]), postprocess.select(head, options)
-    return all(np.array_equal(*pair) for pair in zip(got, wanted, strict=True))
+    return all(np.array_equal(*pair) for pair in zip(got, wanted, strict=True))  # type: ignore[arg-type]
 
 
 def _letterbox_is_right(gpu) -> bool:

@@ -121,7 +121,7 @@ class Shim:
             raise ShimError(f"{kernel} takes {wanted.decode()}, but was given {given}")
         launch = library[f"{kernel}_launch"]
         launch.restype = ctypes.c_char_p
-        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))  # type: ignore[arg-type]
         if error := launch((ctypes.c_uint * 3)(*grid), ctypes.c_uint(block), reverse, pointers):
             raise ShimError(f"{kernel}, {error.decode()}")
 
@@ -189,8 +189,9 @@ class Shim:
                 [*options, "-include", RUNTIME / "shim.h", "-c", "unit.cpp", "-o", "unit.o"],
                 ["g++", "-shared", "unit.o", "-o", "unit.so", *linked],
             ):
+                command = [str(word) for word in step]
                 finished = subprocess.run(
-                    step, cwd=temporary, capture_output=True, text=True, check=False
+                    command, cwd=temporary, capture_output=True, text=True, check=False
                 )
                 if finished.returncode:
                     raise ShimError(f"{name} does not compile\n{finished.stderr}")

@@ -16,7 +16,7 @@ BARRIERS = list(barriers(kernel_sources()))
 
 
 @pytest.fixture
-def folder(shim, pytestconfig):
+def compiled_shim(shim, pytestconfig):
     """Where the kernels' libraries are; beside it, what NVRTC compiled."""
     assert shim.kernels
     optional.require("cuda.core")
@@ -25,15 +25,15 @@ def folder(shim, pytestconfig):
 
 
 @thinning.only_whole
-def test_the_unchanged_kernels_are_right(folder):
+def test_the_unchanged_kernels_are_right(compiled_shim):
     assert len(BARRIERS) == 16
-    assert examine(folder) == ""
+    assert examine(compiled_shim) == ""
 
 
 TRIED = thinning.thin("barriers of the kernels", BARRIERS, 4)
 
 
 @pytest.mark.parametrize("barrier", TRIED, ids=[barrier.name for barrier in TRIED])
-def test_the_absence_of_this_barrier_is_noticed(barrier, folder):
-    wrong = examine(folder, barrier)
+def test_the_absence_of_this_barrier_is_noticed(barrier, compiled_shim):
+    wrong = examine(compiled_shim, barrier)
     assert wrong, f"{barrier.name}, line {barrier.line}: all answers right"

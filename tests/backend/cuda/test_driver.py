@@ -113,7 +113,7 @@ def test_top_k_runs_where_the_array_is(fake_gpu, driver):
     best, _ = top_k(array, 2)
     launch = driver.calls.index("cuLaunchKernelEx top_k_float32")
     assert [one for one in driver.calls[:launch] if "SetCurrent" in one][-1] == "cuCtxSetCurrent 1"
-    assert download(other, best.address, (2,), np.float32).tolist() == [3, 2]
+    assert download(other, best.address, (2,), np.float32).tolist() == [3, 2]  # type: ignore[union-attr]
     here = DeviceArray(values.ctypes.data, values.shape, values.dtype)
     with pytest.raises(ValueError, match="not in the memory of a GPU"):
         top_k(here, 2, gpu=fake_gpu)

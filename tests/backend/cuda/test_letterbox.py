@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """The letterbox kernel against `backend.preprocess`, bit for bit."""
 
 import itertools

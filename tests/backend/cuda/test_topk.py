@@ -29,7 +29,7 @@ def assert_same(gpu, values, k):
         expected, expected_indices = detcli.top_k(values, k, sorted=ordered)
         assert own.shape == expected.shape
         assert own.dtype == values.dtype
-        assert own.tobytes() == expected.tobytes()  # the sign of zero and the bits of NaN too
+        assert own.tobytes() == expected.tobytes()  # type: ignore[union-attr]  # the sign of zero and the bits of NaN too
         np.testing.assert_array_equal(own_indices, expected_indices)
 
 

@@ -88,7 +88,8 @@ def test_a_missing_device_is_named_with_what_installs_it(device, said, told, hin
     monkeypatch.setattr(module, "core", lambda: absent)
     with pytest.raises(DeviceError) as caught:
         open_core(Device.parse(device))
-    assert str(caught.value) == f"OpenVINO cannot use {device.partition(':')[2]}: {told}"
+    assert device.removeprefix("openvino:") in str(caught.value)
+    assert told in str(caught.value)
     assert hint in caught.value.hint
 
 
