@@ -26,7 +26,7 @@ def closed(*arguments, streams=(1,), cwd=None, **options):
 
 
 @pytest.fixture
-def place(tmp_path, make_model, make_picture):
+def folder_with_model(tmp_path, make_model, make_picture):
     """A folder with model.onnx and a.png, which has one detection."""
     make_model("model.onnx")
     make_picture("a.png", ("red", 1, 1))
@@ -47,32 +47,32 @@ def classes(file):
 
 
 @pytest.mark.parametrize("streams", [(1,), (2,), (0,), (1, 2), ALL])
-def test_records_go_to_a_file(place, streams):
-    done = predict(place, "-o", "a.jsonl", streams=streams)
+def test_records_go_to_a_file(folder_with_model, streams):
+    done = predict(folder_with_model, "-o", "a.jsonl", streams=streams)
     assert done.returncode == 0
     assert done.stdout == ""
-    assert classes(place / "a.jsonl") == ["red"]
+    assert classes(folder_with_model / "a.jsonl") == ["red"]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.json", "a.jsonl"])
-def test_files_of_all_formats_hold_what_they_hold_otherwise(place, name):
-    assert predict(place, "-o", name).returncode == 0
-    without = (place / name).read_bytes()
-    assert predict(place, "-o", name, streams=()).returncode == 0
-    assert without == (place / name).read_bytes()
+def test_files_of_all_formats_hold_what_they_hold_otherwise(folder_with_model, name):
+    assert predict(folder_with_model, "-o", name).returncode == 0
+    without = (folder_with_model / name).read_bytes()
+    assert predict(folder_with_model, "-o", name, streams=()).returncode == 0
+    assert without == (folder_with_model / name).read_bytes()
 
 
-def test_all_other_results_besides_a_file_of_records(place):
+def test_all_other_results_besides_a_file_of_records(folder_with_model):
     options = "--save s --save-txt t --save-crops c --save-dataset d --report p --save-coco k.json"
-    done = predict(place, "-o", "a.jsonl", *options.split())
+    done = predict(folder_with_model, "-o", "a.jsonl", *options.split())
     assert done.returncode == 0
     assert "wrote 1 record to a.jsonl" in done.stderr
     for name in ("s/a.png", "t/a.txt", "c/red", "d/images/a.png", "p/index.html", "k.json"):
-        assert (place / name).exists()
+        assert (folder_with_model / name).exists()
 
 
-def test_records_without_a_file_need_standard_output(place):
-    done = predict(place, "--save", "s")
+def test_records_without_a_file_need_standard_output(folder_with_model):
+    done = predict(folder_with_model, "--save", "s")
     assert done.returncode == 1
     assert "standard output is closed" in done.stderr
     assert "hint: redirect it to a file or a pipe" in done.stderr
@@ -82,81 +82,84 @@ def test_records_without_a_file_need_standard_output(place):
     ("name", "stream"),
     [("/dev/stdout", 1), ("/dev/fd/1", 1), ("/proc/self/fd/1", 1), ("/dev/stderr", 2)],
 )
-def test_the_name_of_a_closed_stream_is_no_file(place, name, stream):
-    done = predict(place, "-o", name, streams=(stream,))
+def test_the_name_of_a_closed_stream_is_no_file(folder_with_model, name, stream):
+    done = predict(folder_with_model, "-o", name, streams=(stream,))
     assert done.returncode == 1
     if stream == 1:
         assert f"cannot write {name}: standard output is closed" in done.stderr
 
 
-def test_the_null_device_needs_no_stream(place):
-    assert predict(place, "-o", os.devnull).returncode == 0
+def test_the_null_device_needs_no_stream(folder_with_model):
+    assert predict(folder_with_model, "-o", os.devnull).returncode == 0
 
 
-def test_a_run_that_is_resumed(place):
+def test_a_run_that_is_resumed(folder_with_model):
     for text in ("added 1 record", "it had 1 input already"):
-        done = predict(place, "--resume", "a.jsonl")
+        done = predict(folder_with_model, "--resume", "a.jsonl")
         assert done.returncode == 0
         assert text in done.stderr
 
 
-def test_a_picture_on_standard_input(place):
-    picture = (place / "a.png").read_bytes()
+def test_a_picture_on_standard_input(folder_with_model):
+    picture = (folder_with_model / "a.png").read_bytes()
     command = ("predict", "-", "-m", "model.onnx", "--conf", 0.9, "-o", "a.jsonl")
-    done = closed(*command, cwd=place, input=picture, text=False)
+    done = closed(*command, cwd=folder_with_model, input=picture, text=False)
     assert done.returncode == 0
-    assert classes(place / "a.jsonl") == ["red"]
+    assert classes(folder_with_model / "a.jsonl") == ["red"]
 
 
-def test_a_closed_standard_input_is_said(place):
+def test_a_closed_standard_input_is_said(folder_with_model):
     command = ("predict", "-", "-m", "model.onnx", "-o", "a.jsonl")
-    done = closed(*command, cwd=place, streams=(0,))
+    done = closed(*command, cwd=folder_with_model, streams=(0,))
     assert done.returncode == 3
     assert "standard input is closed" in done.stderr
 
 
-def test_shards_their_merge_and_a_page(place):
-    done = predict(place, "-o", "parts/", "--on", "local:2", streams=ALL)
+def test_shards_their_merge_and_a_page(folder_with_model):
+    done = predict(folder_with_model, "-o", "parts/", "--on", "local:2", streams=ALL)
     assert done.returncode == 0
-    assert closed("merge", "parts/", "-o", "all.jsonl", cwd=place, streams=ALL).returncode == 0
-    assert classes(place / "all.jsonl") == ["red"]
-    done = closed("report", "all.jsonl", "--images", ".", "-o", "page", cwd=place)
+    assert (
+        closed("merge", "parts/", "-o", "all.jsonl", cwd=folder_with_model, streams=ALL).returncode
+        == 0
+    )
+    assert classes(folder_with_model / "all.jsonl") == ["red"]
+    done = closed("report", "all.jsonl", "--images", ".", "-o", "page", cwd=folder_with_model)
     assert done.returncode == 0
-    assert (place / "page/index.html").exists()
+    assert (folder_with_model / "page/index.html").exists()
 
 
-def test_a_conversion(place):
+def test_a_conversion(folder_with_model):
     options = ("-o", "new.onnx", "--metadata", "author=me", "--image", "a.png")
-    done = closed("convert", "model.onnx", *options, cwd=place)
+    done = closed("convert", "model.onnx", *options, cwd=folder_with_model)
     assert done.returncode == 0
     assert done.stdout == ""
     assert done.stderr == ""
-    assert (place / "new.onnx").exists()
+    assert (folder_with_model / "new.onnx").exists()
 
 
-def test_a_certificate(place):
+def test_a_certificate(folder_with_model):
     options = ("--images", "a.png", "--conf", 0.9, "--certificate", "c.json")
-    done = closed("verify", "model.onnx", *options, "model.onnx", cwd=place)
+    done = closed("verify", "model.onnx", *options, "model.onnx", cwd=folder_with_model)
     assert done.returncode == 0
-    assert json.loads((place / "c.json").read_text("utf-8"))["report"]["agree"] is True
+    assert json.loads((folder_with_model / "c.json").read_text("utf-8"))["report"]["agree"] is True
 
 
-def test_a_baseline(place):
+def test_a_baseline(folder_with_model):
     options = ("--seconds", 0.1, "--cold-starts", 0, "--save-baseline", "b.json")
-    done = closed("bench", "a.png", "-m", "model.onnx", *options, cwd=place)
+    done = closed("bench", "a.png", "-m", "model.onnx", *options, cwd=folder_with_model)
     assert done.returncode == 0
-    assert (place / "b.json").exists()
+    assert (folder_with_model / "b.json").exists()
 
 
-def test_an_evaluation_with_a_page(place):
-    (place / "a.txt").write_text("0 0.1875 0.1875 0.125 0.125\n")
+def test_an_evaluation_with_a_page(folder_with_model):
+    (folder_with_model / "a.txt").write_text("0 0.1875 0.1875 0.125 0.125\n")
     names = [f"  {number}: {name}" for number, name in enumerate(NAMES)]
-    (place / "data.yaml").write_text("\n".join(["val: .", "names:", *names]))
+    (folder_with_model / "data.yaml").write_text("\n".join(["val: .", "names:", *names]))
     command = ("eval", "model.onnx", "--data", "data.yaml")
-    done = closed(*command, "--report", "page", cwd=place)
+    done = closed(*command, "--report", "page", cwd=folder_with_model)
     assert done.returncode == 0
-    assert (place / "page/index.html").exists()
-    done = closed(*command, cwd=place)
+    assert (folder_with_model / "page/index.html").exists()
+    done = closed(*command, cwd=folder_with_model)
     assert done.returncode == 1
     assert "standard output is closed" in done.stderr
     assert "comparing" not in done.stderr  # it is said before the work
@@ -172,14 +175,14 @@ def test_an_evaluation_with_a_page(place):
         ["models", "path", "codes"],
     ],
 )
-def test_a_report_that_is_the_only_result_needs_standard_output(place, arguments):
-    done = closed(*arguments, cwd=place)
+def test_a_report_that_is_the_only_result_needs_standard_output(folder_with_model, arguments):
+    done = closed(*arguments, cwd=folder_with_model)
     assert done.returncode == 1
     assert "detcli: standard output is closed" in done.stderr
     assert "measuring" not in done.stderr
 
 
-def test_a_model_is_fetched(place):
-    done = closed("models", "pull", "codes", cwd=place)
+def test_a_model_is_fetched(folder_with_model):
+    done = closed("models", "pull", "codes", cwd=folder_with_model)
     assert done.returncode == 0
     assert done.stderr == ""

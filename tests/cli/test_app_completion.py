@@ -54,7 +54,7 @@ def environment(tmp_path, warm_detcli):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder_of_models(tmp_path):
     """Models with odd names, and files that are none."""
     place = tmp_path / "place"
     for name in ("my model.onnx", "it's $5.onnx", "run:1.onnx", "notes.txt",
@@ -114,14 +114,14 @@ SHOWN = {
 
 
 @pytest.fixture
-def terminal(environment, folder):
+def terminal(environment, folder_of_models):
     """Open a shell; it is closed at the end."""
     with contextlib.ExitStack() as stack:
 
         def start(name, *lines):
             if shutil.which(name) is None:
                 pytest.skip(f"{name} is not installed")
-            opened = Terminal(name, environment, folder, *lines)
+            opened = Terminal(name, environment, folder_of_models, *lines)
             stack.callback(opened.close)
             return opened
 

@@ -69,7 +69,7 @@ PARAMETERS = parameters()
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, make_model, make_picture):
+def folder_with_inputs(tmp_path, monkeypatch, make_model, make_picture):
     monkeypatch.chdir(tmp_path)
     make_model()
     make_picture("a.png", ("red", 2, 2))
@@ -108,17 +108,19 @@ def test_every_command_is_tried():
 
 
 @pytest.mark.parametrize(("words", "parameter"), PARAMETERS)
-def test_no_option_of_any_command_shows_a_secret(detcli, folder, words, parameter):
+def test_no_option_of_any_command_shows_a_secret(detcli, folder_with_inputs, words, parameter):
     result = detcli(*command_line(words, parameter, ADDRESS))
-    require_no_secret(result, folder)
+    require_no_secret(result, folder_with_inputs)
     assert "Traceback" not in result.stderr or "-vv" in result.args
 
 
 @pytest.mark.parametrize(("words", "parameter"), PARAMETERS)
-def test_no_option_shows_the_rest_of_an_address_with_spaces(invoke, folder, words, parameter):
+def test_no_option_shows_the_rest_of_an_address_with_spaces(
+    invoke, folder_with_inputs, words, parameter
+):
     """Nothing in a message tells where such an address ends."""
     result = invoke(*command_line(words, parameter, SPACED))
-    require_no_secret(result, folder)
+    require_no_secret(result, folder_with_inputs)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +137,8 @@ def test_no_option_shows_the_rest_of_an_address_with_spaces(invoke, folder, word
         (("bench",), "source"),
     ],
 )
-def test_no_signature_of_an_object_is_shown(detcli, folder, words, parameter):
-    require_no_secret(detcli(*command_line(words, parameter, SIGNED)), folder)
+def test_no_signature_of_an_object_is_shown(detcli, folder_with_inputs, words, parameter):
+    require_no_secret(detcli(*command_line(words, parameter, SIGNED)), folder_with_inputs)
 
 
 WRITTEN = (
@@ -147,24 +149,26 @@ WRITTEN = (
 
 @pytest.mark.parametrize("option", WRITTEN)
 @pytest.mark.parametrize("address", [ADDRESS, "ftp://host/out", "https://host/boxes.jsonl"])
-def test_an_address_that_cannot_be_written_to_is_refused(invoke, folder, option, address):
-    before = {*folder.iterdir()}
+def test_an_address_that_cannot_be_written_to_is_refused(
+    invoke, folder_with_inputs, option, address
+):
+    before = {*folder_with_inputs.iterdir()}
     result = invoke("predict", "a.png", "-m", "colours.onnx", option, address)
     assert result.returncode == 2, result.stderr
     assert "address" in result.stderr
-    assert {*folder.iterdir()} == before
+    assert {*folder_with_inputs.iterdir()} == before
 
 
 @pytest.mark.parametrize("variable", ["DETCLI_MODEL", "DETCLI_CONFIG", "DETCLI_CACHE_DIR"])
 @pytest.mark.parametrize("command", [("predict", "a.png", "-vv"), ("doctor",)])
-def test_no_variable_shows_a_secret(detcli, folder, variable, command):
+def test_no_variable_shows_a_secret(detcli, folder_with_inputs, variable, command):
     model = ("-m", "colours.onnx") if command[0] == "predict" and "MODEL" not in variable else ()
     result = detcli(*command, *model, env={**os.environ, variable: ADDRESS})
-    require_no_secret(result, folder)
+    require_no_secret(result, folder_with_inputs)
 
 
-def test_the_file_of_defaults_shows_no_secret(detcli, folder):
-    (folder / "detcli.toml").write_text(f'model = "{ADDRESS}"\n')
+def test_the_file_of_defaults_shows_no_secret(detcli, folder_with_inputs):
+    (folder_with_inputs / "detcli.toml").write_text(f'model = "{ADDRESS}"\n')
     environment = {**os.environ, "DETCLI_CONFIG": "detcli.toml"}
     for command in (("predict", "a.png", "-vv"), ("doctor",)):
         result = detcli(*command, env=environment)
@@ -172,16 +176,18 @@ def test_the_file_of_defaults_shows_no_secret(detcli, folder):
 
 
 @pytest.fixture
-def server(folder):
+def image_server(folder_with_inputs):
     with stream_server.serve() as server:
-        server.files[f"/a.png?t={SECRET}"] = (folder / "a.png").read_bytes()
+        server.files[f"/a.png?t={SECRET}"] = (folder_with_inputs / "a.png").read_bytes()
         server.password = f"user:{SECRET}"
         yield server
 
 
 @pytest.mark.parametrize("form", ["jsonl", "json", "csv", optional.PARQUET, "labelstudio", "table"])
-def test_an_address_that_is_read_leaves_no_secret_in_what_is_written(detcli, folder, server, form):
-    address = server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
+def test_an_address_that_is_read_leaves_no_secret_in_what_is_written(
+    detcli, folder_with_inputs, image_server, form
+):
+    address = image_server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
     options = (
         "--save saved --save-coco coco.json --save-txt txt --save-crops crops "
         "--save-dataset dataset --report page"
@@ -193,37 +199,37 @@ def test_an_address_that_is_read_leaves_no_secret_in_what_is_written(detcli, fol
         options += ["-o", "boxes.out"]
     result = detcli("predict", address, "-m", "colours.onnx", "-vv", *options)
     assert result.returncode == 0, result.stderr
-    assert ("/a.png?t=" + SECRET, server.password) in server.requests
-    require_no_secret(result, folder)
+    assert ("/a.png?t=" + SECRET, image_server.password) in image_server.requests
+    require_no_secret(result, folder_with_inputs)
 
 
-def test_a_journal_holds_no_secret(detcli, folder, server):
-    address = server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
+def test_a_journal_holds_no_secret(detcli, folder_with_inputs, image_server):
+    address = image_server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
     for _ in range(2):
         options = ("--provenance", "--resume", "new.jsonl", "-vv")
         result = detcli("predict", address, "-m", "colours.onnx", *options)
         assert result.returncode == 0
-        require_no_secret(result, folder)
+        require_no_secret(result, folder_with_inputs)
 
 
-def test_no_object_is_written_whose_name_holds_a_signature(invoke, folder):  # noqa: ARG001
+def test_no_object_is_written_whose_name_holds_a_signature(invoke, folder_with_inputs):  # noqa: ARG001
     address = f"az://box/boxes.jsonl?sv=1&sig={SECRET}"
     result = invoke("predict", "a.png", "-m", "colours.onnx", "-o", address)
     assert result.returncode == 2
     assert "the signature would become part of the object's name" in result.stderr
 
 
-def test_a_certificate_holds_no_secret(detcli, folder, server):
-    address = server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
+def test_a_certificate_holds_no_secret(detcli, folder_with_inputs, image_server):
+    address = image_server.url(f"/a.png?t={SECRET}", user=f"user:{SECRET}@")
     command = ("verify", "colours.onnx", "colours.onnx", "--images", address, "-vv")
     result = detcli(*command, "--certificate", "c.json")
     assert result.returncode == 2
     assert "a certificate would show the password" in result.stderr
-    require_no_secret(result, folder)
+    require_no_secret(result, folder_with_inputs)
 
 
 @pytest.mark.parametrize("name", [ADDRESS, Path(ADDRESS)])
-def test_exceptions_of_the_library_hold_no_secret(folder, name):  # noqa: ARG001
+def test_exceptions_of_the_library_hold_no_secret(folder_with_inputs, name):  # noqa: ARG001
     with Detector("colours.onnx") as detector, pytest.raises(DetcliError) as caught:
         detector(name)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -232,7 +238,7 @@ def test_exceptions_of_the_library_hold_no_secret(folder, name):  # noqa: ARG001
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_records_of_the_library_hold_no_secret(folder):  # noqa: ARG001
+def test_records_of_the_library_hold_no_secret(folder_with_inputs):  # noqa: ARG001
     with Detector("colours.onnx") as detector:
         (record,) = predict(ADDRESS, detector)
     assert SECRET not in str(record.to_json())

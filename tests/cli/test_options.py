@@ -24,7 +24,7 @@ def _no_variable(monkeypatch):
 
 
 @pytest.fixture
-def write(tmp_path, monkeypatch):
+def write_defaults(tmp_path, monkeypatch):
     """Write the user's file of defaults."""
     path = tmp_path / "detcli.toml"
     monkeypatch.setenv("DETCLI_CONFIG", str(path))
@@ -68,15 +68,15 @@ def run(probe, *arguments):
         ([], "", "", "yolov10n"),
     ],
 )
-def test_what_is_closer_wins(arguments, variable, file, expected, write, monkeypatch):
-    write(file)
+def test_what_is_closer_wins(arguments, variable, file, expected, write_defaults, monkeypatch):
+    write_defaults(file)
     monkeypatch.setenv("DETCLI_MODEL", variable)
     assert given("a.jpg", *arguments)["model"] == expected
 
 
-def test_the_example_in_the_readme_is_valid(write):
+def test_the_example_in_the_readme_is_valid(write_defaults):
     readme = Path(__file__).parents[2] / "README.md"
-    write(readme.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0])
+    write_defaults(readme.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0])
     values = given("a.jpg")
     assert values["model"] == str(Path("~/models/parking.onnx").expanduser())
     assert values["device"] == ["cpu"]
@@ -84,9 +84,9 @@ def test_the_example_in_the_readme_is_valid(write):
     assert values["classes"] == ["person", "car"]
 
 
-def test_every_option_of_predict_can_have_a_default(write, tmp_path, monkeypatch):
+def test_every_option_of_predict_can_have_a_default(write_defaults, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    write(
+    write_defaults(
         'conf = 0.4\nmax-det = 7\nclasses = "person,car"\nrecursive = true\ncuda-graph = false\n'
         'nms = 1\nsave = "~/out"\nformat = "csv"\nfail-if = ["any>3", "person>0"]\nverbose = 1\n'
     )
@@ -106,7 +106,7 @@ def test_every_option_of_predict_can_have_a_default(write, tmp_path, monkeypatch
     assert values == values | expected
 
 
-def test_the_command_line_undoes_any_flag_of_the_file(write):
+def test_the_command_line_undoes_any_flag_of_the_file(write_defaults):
     flags = [row for row in rows(Config).values() if row.kind is bool]
     assert len(flags) > 15
     for row in flags:  # each with what it needs
@@ -114,18 +114,18 @@ def test_the_command_line_undoes_any_flag_of_the_file(write):
         needs |= {"save_conf": 'save-txt = "d"', "only_detections": 'save = "d"'}
         needs["report_link"] = 'report = "p"'
         folder = '\noutput = "o/"' if row.name in {"extend", "retry_failed"} else ""
-        write(f"{row.flag[2:]} = true\n{needs.get(row.name, '')}{folder}")
+        write_defaults(f"{row.flag[2:]} = true\n{needs.get(row.name, '')}{folder}")
         assert given("a.jpg")[row.name] is True
         assert given("a.jpg", f"--no-{row.flag[2:]}")[row.name] is False
-    write("")
+    write_defaults("")
     again = given("a.jpg", "--no-recursive", "-r", "--no-strict", "--strict")
     assert again["recursive"] is True
     assert again["strict"] is True
     assert given("a.jpg", "--no-force")["force"] is False
 
 
-def test_other_commands_take_the_model_and_the_device(write, monkeypatch):
-    write('model = "written"\ndevice = "cuda:1"\nconf = 0.9\nmax-det = 3\nhalf = true')
+def test_other_commands_take_the_model_and_the_device(write_defaults, monkeypatch):
+    write_defaults('model = "written"\ndevice = "cuda:1"\nconf = 0.9\nmax-det = 3\nhalf = true')
     found = given(groups=(Running, Settings), whole_file=False)
     assert found["model"] == "written"
     assert found["device"] == ["cuda:1"]
@@ -135,9 +135,9 @@ def test_other_commands_take_the_model_and_the_device(write, monkeypatch):
     assert given(groups=(Running,), whole_file=False)["device"] == ["cpu"]
 
 
-def test_an_option_of_its_own_has_no_default(write, monkeypatch):
+def test_an_option_of_its_own_has_no_default(write_defaults, monkeypatch):
     """The device that doctor requires is not the one that the user prefers."""
-    write('device = "cuda"')
+    write_defaults('device = "cuda"')
     monkeypatch.setenv("DETCLI_DEVICE", "cuda")
     found = []
 
@@ -174,8 +174,8 @@ def test_an_option_of_its_own_has_no_default(write, monkeypatch):
         ("\udcff", "cannot be used", "correct or remove"),
     ],
 )
-def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, hint, write):
-    path = write("")
+def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, hint, write_defaults):
+    path = write_defaults("")
     path.write_bytes(text.encode(errors="surrogateescape"))
     for groups in (GROUPS, (Running,)):
         with pytest.raises(UsageError, match=says) as caught:
@@ -184,8 +184,8 @@ def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, hint, write):
         assert caught.value.hint.startswith(hint)
 
 
-def test_a_broken_file_does_not_keep_help_from_being_read(write):
-    write("nonsense")
+def test_a_broken_file_does_not_keep_help_from_being_read(write_defaults):
+    write_defaults("nonsense")
     for arguments in (["--help"], ["predict", "--help"], ["models", "--help"], ["schema"]):
         assert CliRunner().invoke(app, arguments).exit_code == 0
 
@@ -200,8 +200,10 @@ def test_a_broken_file_does_not_keep_help_from_being_read(write):
         ("device = 'cuda:99'", "", "--device is from FILE"),
     ],
 )
-def test_an_error_about_a_default_names_its_origin(text, variable, says, write, monkeypatch):
-    path = write(text)
+def test_an_error_about_a_default_names_its_origin(
+    text, variable, says, write_defaults, monkeypatch
+):
+    path = write_defaults(text)
     monkeypatch.setenv("DETCLI_DEVICE", variable)
     result = CliRunner().invoke(app, ["predict", "a.jpg", "-m", "codes"])
     assert result.exit_code == (5 if "cuda" in text else 2)
@@ -236,8 +238,8 @@ def test_a_file_that_is_named_must_exist(tmp_path, monkeypatch):
         given("a.jpg")
 
 
-def test_a_default_without_what_it_needs_is_for_other_runs(write):
-    write('blur-with = "fill"\nformat = "csv"')
+def test_a_default_without_what_it_needs_is_for_other_runs(write_defaults):
+    write_defaults('blur-with = "fill"\nformat = "csv"')
     assert given("a.jpg")["blur_with"] == "blur"
     assert given("a.jpg", "--blur", "person", "--read")["blur_with"] == "fill"
     assert given("a.jpg")["format"] == "csv"
@@ -245,15 +247,15 @@ def test_a_default_without_what_it_needs_is_for_other_runs(write):
     for typed in ("fill", "blur"):
         with pytest.raises(UsageError, match="--blur-with needs --blur"):
             given("a.jpg", "--blur-with", typed)
-    write('blur = "person"\nblur-with = "fill"\nquiet = true')
+    write_defaults('blur = "person"\nblur-with = "fill"\nquiet = true')
     assert given("a.jpg")["blur"] == []
     assert given("a.jpg")["blur_with"] == "blur"
     assert given("a.jpg", "--show")["blur_with"] == "fill"
     assert given("a.jpg", "-v")["quiet"] is False
-    write('save-coco = "coco.json"')
+    write_defaults('save-coco = "coco.json"')
     with pytest.raises(UsageError, match="this run only") as caught:
         given("a.jpg", "--resume", "j")
-    assert caught.value.hint.endswith(f"(--save-coco is from {write.path})")
+    assert caught.value.hint.endswith(f"(--save-coco is from {write_defaults.path})")
 
 
 @pytest.mark.parametrize(
@@ -272,14 +274,16 @@ def test_a_default_without_what_it_needs_is_for_other_runs(write):
         ("report-link = true", "--report p --blur person", False),
     ],
 )
-def test_a_default_gives_way_to_what_contradicts_it_on_the_line(write, default, line, left):
-    write(default)
+def test_a_default_gives_way_to_what_contradicts_it_on_the_line(
+    write_defaults, default, line, left
+):
+    write_defaults(default)
     name = default.partition(" ")[0].replace("-", "_")
     assert given("a.jpg", *line.split())[name] == left
 
 
-def test_what_a_default_hides_is_never_shown(write):
-    write('blur = "person"')
+def test_what_a_default_hides_is_never_shown(write_defaults):
+    write_defaults('blur = "person"')
     with pytest.raises(UsageError, match="would hide nothing"):
         given("a.jpg", "--report", "p", "--report-link")
 
@@ -329,38 +333,38 @@ def origins_of(*arguments):
     return told[0]
 
 
-def test_the_origin_of_a_value_that_was_typed_is_the_command_line(write, monkeypatch):
-    write("device = 'cpu'")
+def test_the_origin_of_a_value_that_was_typed_is_the_command_line(write_defaults, monkeypatch):
+    write_defaults("device = 'cpu'")
     monkeypatch.setenv("DETCLI_DEVICE", "openvino")
     assert origins_of("a.jpg", "--device", "cuda")["device"] == LINE
 
 
-def test_the_origin_of_a_variable_is_its_name(write, monkeypatch):
-    write("device = 'cpu'")
+def test_the_origin_of_a_variable_is_its_name(write_defaults, monkeypatch):
+    write_defaults("device = 'cpu'")
     monkeypatch.setenv("DETCLI_DEVICE", "openvino")
     assert origins_of("a.jpg")["device"] == "DETCLI_DEVICE"
 
 
-def test_the_origin_of_an_entry_of_the_file_is_its_path(write):
-    path = write("device = 'cpu'\nconf = 0.5")
+def test_the_origin_of_an_entry_of_the_file_is_its_path(write_defaults):
+    path = write_defaults("device = 'cpu'\nconf = 0.5")
     origins = origins_of("a.jpg")
     assert origins["device"] == str(path)
     assert origins["conf"] == str(path)
 
 
-def test_an_empty_variable_is_no_origin(write, monkeypatch):
-    path = write("device = 'cpu'")
+def test_an_empty_variable_is_no_origin(write_defaults, monkeypatch):
+    path = write_defaults("device = 'cpu'")
     monkeypatch.setenv("DETCLI_DEVICE", "")
     assert origins_of("a.jpg")["device"] == str(path)
 
 
-def test_what_nobody_gave_has_no_origin(write):
-    write("")
+def test_what_nobody_gave_has_no_origin(write_defaults):
+    write_defaults("")
     assert origins_of("a.jpg") == {"source": LINE}
 
 
-def test_a_value_of_the_file_that_is_false_or_zero_has_its_origin(write):
-    path = write("recursive = false\nblur-margin = 0.0\nblur = '0'")
+def test_a_value_of_the_file_that_is_false_or_zero_has_its_origin(write_defaults):
+    path = write_defaults("recursive = false\nblur-margin = 0.0\nblur = '0'")
     origins = origins_of("a.jpg", "--save", "out")
     assert origins["recursive"] == str(path)
     assert origins["blur_margin"] == str(path)
@@ -379,9 +383,9 @@ def test_a_value_of_the_file_that_is_false_or_zero_has_its_origin(write):
     ],
 )
 def test_an_error_names_the_origin_that_won_and_no_other(
-    text, variable, typed, origin, write, monkeypatch
+    text, variable, typed, origin, write_defaults, monkeypatch
 ):
-    path = write(text)
+    path = write_defaults(text)
     monkeypatch.setenv("DETCLI_DEVICE", variable)
     result = CliRunner().invoke(app, ["predict", "a.jpg", "-m", "codes", *typed])
     assert result.exit_code == 2

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from cli.test_options import given, write  # noqa: F401 - a fixture
+from cli.test_options import given, write_defaults  # noqa: F401 - a fixture
 from typer.testing import CliRunner
 
 from detcli.cli.app import COMMANDS, _load, app
@@ -143,18 +143,18 @@ def test_verbose_counts():
         ('fail-if = ["any>3", "car>0"]', "fail_if", ["any>3", "car>0"]),
     ],
 )
-def test_a_list_in_the_file_adds_up(text, name, expected, write):  # noqa: F811
-    write(text)
+def test_a_list_in_the_file_adds_up(text, name, expected, write_defaults):  # noqa: F811
+    write_defaults(text)
     assert given("x.jpg")[name] == expected
 
 
-def test_a_list_in_the_file_hides_all_of_it(write):  # noqa: F811
-    write('blur = ["dog", "car"]')
+def test_a_list_in_the_file_hides_all_of_it(write_defaults):  # noqa: F811
+    write_defaults('blur = ["dog", "car"]')
     assert given("x.jpg", "--save", "out")["blur"] == ["dog", "car"]
 
 
-def test_the_command_line_replaces_the_list_of_the_file(write):  # noqa: F811
-    write('classes = ["person", "car"]')
+def test_the_command_line_replaces_the_list_of_the_file(write_defaults):  # noqa: F811
+    write_defaults('classes = ["person", "car"]')
     assert given("x.jpg", "--classes", "dog", "--classes", "cat")["classes"] == ["dog", "cat"]
 
 
@@ -171,8 +171,8 @@ def test_the_command_line_replaces_the_list_of_the_file(write):  # noqa: F811
         ("conf = 0.3\nconf = 0.5", "Cannot overwrite a value"),
     ],
 )
-def test_what_cannot_add_up_in_the_file_is_refused(text, message, write):  # noqa: F811
-    write(text)
+def test_what_cannot_add_up_in_the_file_is_refused(text, message, write_defaults):  # noqa: F811
+    write_defaults(text)
     with pytest.raises(UsageError, match=message):
         given("x.jpg")
 
