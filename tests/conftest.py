@@ -289,7 +289,7 @@ def detcli() -> Callable[..., subprocess.CompletedProcess[str]]:
         options = {"capture_output": True, "text": True, "timeout": 60} | options
         if isinstance(options.get("input"), bytes):
             options["text"] = False
-        return subprocess.run(command, check=False, **options)
+        return subprocess.run(command, check=False, **options)  # type: ignore[call-overload]
 
     return run
 

@@ -22,7 +22,7 @@ def conversion(*, metadata=None, contract=False, **options):
     settings = Settings(**{name: options[name] for name in options.keys() - own})
     entries = [*(metadata or {}).items(), *[("", "")] * contract]
     own = {name: options[name] for name in options.keys() & own}
-    return ConversionOptions(Config(settings=settings), metadata=tuple(entries), **own)
+    return ConversionOptions(Config(settings=settings), metadata=tuple(entries), **own)  # type: ignore[arg-type]
 
 
 def converted(path, output, item=ITEM, pictures=None, **options):

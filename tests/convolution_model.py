@@ -24,7 +24,7 @@ def build(tail="body", scale=1.0, **options):
         graph.initializer.append(numpy_helper.from_array(kernel.astype(dtype), f"{name}_kernel"))
         strides = {"strides": [8, 8]} if name == "layer1" else {}
         inputs = [before, f"{name}_kernel"]
-        nodes.append(helper.make_node("Conv", inputs, [name], name=f"node {name}", **strides))
+        nodes.append(helper.make_node("Conv", inputs, [name], name=f"node {name}", **strides))  # type: ignore[arg-type]
         before = name
     pool = graph.node[0]
     assert pool.op_type == "AveragePool"

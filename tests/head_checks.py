@@ -35,7 +35,7 @@ def run(model, inputs):
             fed[value.name] = np.array([[WIDTH, HEIGHT]])
         else:  # a scale, or height and width
             ones = "scale" in value.doc_string or "scale_factor" in value.name
-            fed[value.name] = np.array([[1, 1] if ones else [HEIGHT, WIDTH]], kinds[1])
+            fed[value.name] = np.array([[1, 1] if ones else [HEIGHT, WIDTH]], kinds[1])  # type: ignore[index]
     return session.run(None, fed)
 
 

@@ -133,7 +133,7 @@ class Environment:
             "--clear",
             folder,
         ]  # pip is for doctor's fixes
-        subprocess.run(command, check=True)
+        subprocess.run(command, check=True)  # type: ignore[arg-type]
         self.environment = {name: os.environ[name] for name in os.environ if "PYTHON" not in name}
         self.environment |= {"VIRTUAL_ENV": str(folder), "DETCLI_CONFIG": "/dev/null"}
         self.environment["PATH"] = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"

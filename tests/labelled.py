@@ -27,7 +27,7 @@ class Scene:
         """Squares that are all labelled."""
         labels = [(colour, CELL * column, CELL * row, CELL, CELL)
                   for colour, column, row, _ in squares]  # fmt: skip
-        return cls(list(squares), labels)
+        return cls(list(squares), labels)  # type: ignore[arg-type]
 
     def write(self, path):
         image = np.zeros((SIDE, SIDE, 3), np.uint8)

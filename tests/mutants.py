@@ -59,9 +59,9 @@ def variants(node, parent):
     match node:
         case ast.Compare(ops=ops):
             for at, op in enumerate(ops):
-                yield but(ops=[*ops[:at], OTHER[type(op)](), *ops[at + 1 :]])
+                yield but(ops=[*ops[:at], OTHER[type(op)](), *ops[at + 1 :]])  # type: ignore[operator]
         case ast.BoolOp(op=op) | ast.BinOp(op=op) if type(op) in OTHER:
-            yield but(op=OTHER[type(op)]())
+            yield but(op=OTHER[type(op)]())  # type: ignore[operator]
         case ast.UnaryOp(op=ast.Not()):
             yield node.operand
         case ast.Constant(value=bool(value)):

@@ -178,7 +178,7 @@ def _constants(classes, attention, keep, side):
         "weights": weights,
         "bias": bias,
         "zeros": np.zeros((3, 4), np.float32),
-        "falling": np.arange(QUERIES, 0, -1, np.float32)[np.newaxis],
+        "falling": np.arange(QUERIES, 0, -1, np.float32)[np.newaxis],  # type: ignore[call-overload]
         "all": np.array([QUERIES]),
         "colour_shape": np.array([1, 1, 3]),
         "picks": np.eye(8, 4, -4, np.float32),

@@ -95,7 +95,7 @@ def check(outcome):
 
 
 @pytest.fixture
-def folder():
+def memory_folder():
     """A folder in memory, where syncing is quick."""
     memory = Path("/dev/shm")  # noqa: S108 - the folder has a name of its own
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
@@ -117,15 +117,15 @@ The second shows that the first are the states that kills leave: some kinds of w
 
 
 @both_ways
-def test_a_resumed_run_that_saves(scenario, folder, kill_every, tmp_path):
+def test_a_resumed_run_that_saves(scenario, memory_folder, kill_every, tmp_path):
     begun = tmp_path / "begun"
     begun.write_text(FAILED)  # which is written anew first
     resumed = scenario("--resume", JOURNAL, *SAVING, files={JOURNAL: begun}, journals=[JOURNAL])
-    check(kills.examine(resumed, folder, kill_every))
+    check(kills.examine(resumed, memory_folder, kill_every))
 
 
 @both_ways
-def test_a_resumed_run_over_a_video(scenario, folder, kill_every, tmp_path):
+def test_a_resumed_run_over_a_video(scenario, memory_folder, kill_every, tmp_path):
     command = ["predict", "clip.mp4", "-m", "m.onnx", "--resume", JOURNAL, "--save", "out"]
     path = str(tmp_path / "clip.mp4")
     video = cv2.VideoWriter(path, cv2.VideoWriter.fourcc(*"mp4v"), 10, (64, 64))
@@ -133,7 +133,7 @@ def test_a_resumed_run_over_a_video(scenario, folder, kill_every, tmp_path):
         video.write(np.zeros((64, 64, 3), np.uint8))
     video.release()
     resumed = scenario(*command, files={"clip.mp4": path}, journals=[JOURNAL], code=0)
-    check(kills.examine(resumed, folder, kill_every))
+    check(kills.examine(resumed, memory_folder, kill_every))
 
 
 def page_state(folder):
@@ -161,38 +161,38 @@ def unreadable(before, after, here):  # noqa: ARG001 - as for `torn`
 
 
 @both_ways
-def test_a_resumed_run_with_a_page(scenario, folder, kill_every):
+def test_a_resumed_run_with_a_page(scenario, memory_folder, kill_every):
     resumed = scenario("--resume", JOURNAL, "--report", "page")
     resumed = replace(resumed, state=page_state, torn=unreadable)
-    check(kills.examine(resumed, folder, kill_every))
+    check(kills.examine(resumed, memory_folder, kill_every))
 
 
 @pytest.mark.parametrize("command", ["-o r.jsonl", "-o r.json", "--save-coco r.json"])
-def test_a_file_of_records(scenario, folder, command, tmp_path):
+def test_a_file_of_records(scenario, memory_folder, command, tmp_path):
     old = tmp_path / "old"
     old.write_text("of an earlier run")
     option, name = command.split()
-    check(kills.examine(scenario(option, name, files={name: old}), folder))
+    check(kills.examine(scenario(option, name, files={name: old}), memory_folder))
 
 
-def test_a_converted_model(scenario, folder):
+def test_a_converted_model(scenario, memory_folder):
     converted = scenario("convert", "m.onnx", "-o", "new.onnx", "--batch", "2", "--force", code=0)
-    check(kills.examine(converted, folder))
+    check(kills.examine(converted, memory_folder))
 
 
-def test_the_cache_of_prepared_models(scenario, folder, make_model):
+def test_the_cache_of_prepared_models(scenario, memory_folder, make_model):
     files = {"m.onnx": make_model("two-stage.onnx", "ultralytics")}  # whose graph is cut
     cold = scenario("-q", files=files, DETCLI_CACHE_DIR="cache")
-    outcome = kills.examine(cold, folder)
+    outcome = kills.examine(cold, memory_folder)
     check(outcome)
     assert any(".graph" in point or "prepared" in point for point in outcome.points)
 
 
 @both_ways
-def test_the_cache_of_compiled_networks(scenario, folder, kill_every):
+def test_the_cache_of_compiled_networks(scenario, memory_folder, kill_every):
     optional.require("openvino")
     cold = scenario("-q", "-o", "r.jsonl", "--device", "openvino", DETCLI_CACHE_DIR="cache")
-    outcome = kills.examine(cold, folder, kill_every)
+    outcome = kills.examine(cold, memory_folder, kill_every)
     check(outcome)
     assert any(".openvino" in point for point in outcome.points)
 
@@ -209,15 +209,17 @@ def torn_model(_, after, here):
 
 
 @both_ways
-def test_a_fetched_model(scenario, folder, kill_every, hub, make_model):
+def test_a_fetched_model(scenario, memory_folder, kill_every, hub, make_model):
     hub.add("yolov10s", make_model().read_bytes())
     pull = scenario("models", "pull", "yolov10s", code=0, HF_HOME="hub")
-    check(kills.examine(replace(pull, state=fetched, torn=torn_model), folder, kill_every))
+    check(kills.examine(replace(pull, state=fetched, torn=torn_model), memory_folder, kill_every))
 
 
-def test_every_file_is_synced_before_it_has_its_name(scenario, folder):
+def test_every_file_is_synced_before_it_has_its_name(scenario, memory_folder):
     """The order of the calls: a power cut cannot be tried here."""
-    points = kills.examine(scenario("-o", "r.jsonl", *SAVING), folder, kill_every=1000).points
+    points = kills.examine(
+        scenario("-o", "r.jsonl", *SAVING), memory_folder, kill_every=1000
+    ).points
     calls = [point.split()[1:] for point in points if point.startswith("after")]
     renamed = 0
     for place, (name, path) in enumerate(calls):
@@ -246,7 +248,7 @@ def forget_names():
     ("sabotage", "noticed"),
     [(write_in_place, "is torn"), (forget_names, "instead of")],
 )
-def test_broken_promises_are_noticed(scenario, folder, sabotage, noticed):
+def test_broken_promises_are_noticed(scenario, memory_folder, sabotage, noticed):
     run = scenario("--resume", JOURNAL, "--save-txt", "labels", journals=[JOURNAL])
-    outcome = kills.examine(replace(run, sabotage=sabotage), folder, points_between=1)
+    outcome = kills.examine(replace(run, sabotage=sabotage), memory_folder, points_between=1)
     assert any(noticed in problem for problem in outcome.problems)

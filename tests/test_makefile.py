@@ -177,7 +177,7 @@ def test_training_is_added_to_either_extra_once(make):
 
 def test_the_lowest_versions_are_of_all_libraries():
     command = ["make", "-n", "-f", MAKEFILE, "test-lowest"]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # type: ignore[arg-type]
     (install,) = [line for line in printed.splitlines() if "lowest-direct" in line]
     assert install.endswith('--editable ".[dev-all]"')
 

@@ -151,5 +151,5 @@ def test_what_crosses_a_line_is_what_was_counted_by_eye(clip, shared):
     _, line, counted = CLIPS[clip]
     video, model = shared(f"data/videos/{clip}.mp4"), shared(f"models/{SINGLE[3]}.onnx")
     watched = {tracker: ours(tracker, line) for tracker in Tracker}
-    _, crossed = follow(video, model, watched, Inputs(vid_stride=2))
+    _, crossed = follow(video, model, watched, Inputs(vid_stride=2))  # type: ignore[arg-type]
     assert crossed == dict.fromkeys(Tracker, counted)

@@ -89,7 +89,7 @@ def opencv(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
 
 def detcli(stack: ExitStack, model: str) -> Reader:
     """`detcli predict --read`, without the files."""
-    config = build(Config, {"model": model, "device": (Device("cpu"),), "read": True})
+    config = build(Config, {"model": model, "device": (Device("cpu"),), "read": True})  # type: ignore[arg-type]
     run = stack.enter_context(open_run(config))
     watcher = run.watcher()
 
@@ -168,7 +168,7 @@ def main() -> None:
                 pixels = cv2.imread(str(path), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
                 for name, reader in known.items():
                     begun = time.process_time()
-                    found = reader(pixels)
+                    found = reader(pixels)  # type: ignore[arg-type]
                     seconds[name] += time.process_time() - begun
                     counts[name] += judge(symbols, found)
             checked = any(one.text for _, symbols in pictures for one in symbols)

@@ -63,7 +63,7 @@ def plain_loop(model: Path, paths: list[Path], precision: str) -> Callable[[], i
         heads.clear()
         for path in paths:
             image = cv2.imread(str(path))
-            canvas = letterbox_image(image, Letterbox.fit(image.shape[:2], (640, 640)))
+            canvas = letterbox_image(image, Letterbox.fit(image.shape[:2], (640, 640)))  # type: ignore[arg-type]
             tensor = np.empty((1, 3, 640, 640), np.float32)
             to_tensor(canvas, tensor[0])
             queue.start_async(tensor)

@@ -79,7 +79,7 @@ def main():
     for title, head in heads.items():
         for confidence in (0.0, 0.25):
             expected = by_order(stable_argsort, head, confidence)
-            ready = {name: partial(run, head, confidence) for name, run in selections.items()}
+            ready = {name: partial(run, head, confidence) for name, run in selections.items()}  # type: ignore[arg-type, operator]
             for run in ready.values():
                 np.testing.assert_array_equal(run(), expected)
             ready["class maximum alone"] = partial(head[4:].max, axis=0)

@@ -38,7 +38,7 @@ def plain_loop(model: Path, paths: list[Path]) -> Callable[[], int]:
         for path in paths:
             image = cv2.imread(str(path))
             box = Letterbox.fit(image.shape[:2], (height, width))
-            canvas = letterbox_image(image, box)
+            canvas = letterbox_image(image, box)  # type: ignore[arg-type]
             tensor = canvas[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / 255
             session.run(None, {given.name: np.ascontiguousarray(tensor)})
         return len(paths)

@@ -140,13 +140,13 @@ def main() -> None:
         ours = {name: Ours(options.model, name, options.tile) for name in options.device}
         sides = {**ours, "SAHI": theirs}
         for side in sides.values():
-            side(made[0][0])  # warm
+            side(made[0][0])  # type: ignore[operator]  # warm
         known = sum(len(rows) for _, rows in made)
         seconds: dict[str, list[float]] = defaultdict(list)
         counts: dict[str, tuple[int, int]] = {}
         for turn in range(options.rounds):
             for name in sorted(sides, reverse=bool(turn % 2)):
-                taken, found = zip(*(sides[name](path) for path, _ in made), strict=True)
+                taken, found = zip(*(sides[name](path) for path, _ in made), strict=True)  # type: ignore[operator]
                 seconds[name].append(sum(taken))
                 right = sum(map(hits, found, (rows for _, rows in made)))
                 counts[name] = right, sum(map(len, found))

@@ -76,7 +76,7 @@ def follow(
                     tracks[name][record.origin.frame + 1][number] = box
             for sides in () if found.crossed is None else found.crossed:
                 crossed[name].update(side for _, side in sides)
-    return tracks, crossed
+    return tracks, crossed  # type: ignore[return-value]
 
 
 def detections(clip: Path, model: Path, inputs: Inputs) -> Iterator[Record]:
@@ -106,7 +106,7 @@ def theirs(kind: str) -> Follow:
     def watch(record: Record) -> Detections:
         found = record.detections
         columns = [found.xyxy, found.score[:, None], found.class_id[:, None]]
-        boxes = Boxes(np.hstack(columns).astype(np.float32), record.picture.size)
+        boxes = Boxes(np.hstack(columns).astype(np.float32), record.picture.size)  # type: ignore[arg-type]
         rows = tracker.update(boxes, record.picture.pixels).reshape(-1, 8)
         numbers = np.full(len(found), -1)
         numbers[rows[:, 7].astype(int)] = rows[:, 4]
@@ -120,7 +120,7 @@ def read_mot(path: Path) -> dict[int, dict[int, np.ndarray]]:
     boxes = defaultdict(dict)
     for frame, number, *sides in np.loadtxt(path, delimiter=",", usecols=range(6)):
         left, top, width, height = sides
-        box = np.float32([left - 1, top - 1, left - 1 + width, top - 1 + height])
+        box = np.float32([left - 1, top - 1, left - 1 + width, top - 1 + height])  # type: ignore[arg-type]
         boxes[int(frame)][int(number)] = box
     return boxes
 

@@ -90,7 +90,7 @@ def test_a_pictures_report():
     (missing,), (extra,) = report.missing, report.extra
     assert missing["class_name"] == "person"
     assert missing["score"] == 0.5
-    assert box_of(missing) == (100, 0, 140, 40)
+    assert box_of(missing) == (100, 0, 140, 40)  # type: ignore[arg-type]
     assert extra["class_id"] == 0
     assert extra["score"] == 0.4
     assert not report.agrees
@@ -104,7 +104,7 @@ def test_severity_is_boxes_first_then_distance():
         ([(0, 0.9)], []),
         ([(0, 0.9), (1, 0.8)], []),
     ]
-    found = [report_on(*pair).severity(TOLERANCE) for pair in pairs]
+    found = [report_on(*pair).severity(TOLERANCE) for pair in pairs]  # type: ignore[arg-type]
     assert found == sorted(found)
     assert found[0] == (0, 0)
 

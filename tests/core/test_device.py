@@ -20,7 +20,7 @@ def test_a_limit_that_is_too_small_is_refused(limit):
 @pytest.mark.parametrize("name", ["workers", "cores"])
 def test_a_detector_needs_a_core(name):
     with pytest.raises(UsageError, match=f"{name} is 0"):
-        DeviceOptions(**{name: 0})
+        DeviceOptions(**{name: 0})  # type: ignore[arg-type]
 
 
 def test_the_smallest_limit():

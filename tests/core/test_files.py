@@ -81,7 +81,7 @@ def test_a_partial_write_on_a_full_disk_is_undone(tmp_path, binary):
         file.write(data[:9])
     with pytest.warns(DetcliWarning, match="not complete"):
         file.commit()
-    assert path.read_bytes() == line.encode() + (data[:9] if binary else data[:9].encode())
+    assert path.read_bytes() == line.encode() + (data[:9] if binary else data[:9].encode())  # type: ignore[operator, union-attr]
     assert list(tmp_path.iterdir()) == [path]
 
 

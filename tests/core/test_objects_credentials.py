@@ -20,7 +20,7 @@ def listed(scheme="s3", name="photos"):
 
 
 @pytest.fixture
-def files(s3, tmp_path, monkeypatch):
+def credential_files(s3, tmp_path, monkeypatch):
     """The two files of the aws command, and no variables."""
     s3.put("a.jpg")
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION", "ENDPOINT_URL"):
@@ -50,7 +50,7 @@ def test_an_endpoint_has_several_variables(s3, monkeypatch):
             assert listed() == ["a.jpg"]
 
 
-@pytest.mark.usefixtures("files")
+@pytest.mark.usefixtures("credential_files")
 def test_a_profile_is_used_and_nothing_secret_logged(monkeypatch, caplog):
     monkeypatch.setenv("AWS_PROFILE", "lab")
     caplog.set_level(logging.DEBUG)
@@ -64,13 +64,13 @@ def test_a_profile_is_used_and_nothing_secret_logged(monkeypatch, caplog):
     assert "AKIALAB" not in caplog.text
 
 
-def test_a_command_that_prints_credentials_is_used(files, monkeypatch, tmp_path, s3):
+def test_a_command_that_prints_credentials_is_used(credential_files, monkeypatch, tmp_path, s3):
     printed = tmp_path / "printed.json"
     printed.write_text(f'{{"Version": 1, "AccessKeyId": "AKIACMD", "SecretAccessKey": "{SECRET}"}}')
-    files[0].write_text(
+    credential_files[0].write_text(
         f"[profile lab]\ncredential_process = cat {printed}\nendpoint_url = {s3.url}\n"
     )
-    files[1].write_text("")
+    credential_files[1].write_text("")
     monkeypatch.setenv("AWS_PROFILE", "lab")
     assert listed() == ["a.jpg"]
     assert Bucket("s3", "photos").store.credential_provider()["access_key_id"] == "AKIACMD"
@@ -80,8 +80,8 @@ def test_a_command_that_prints_credentials_is_used(files, monkeypatch, tmp_path,
     ("profile", "reason"),
     [("gone", "no credentials: .*gone.* could not be found"), ("", "no credentials found")],
 )
-def test_without_credentials_it_says_how_to_sign_in(files, monkeypatch, profile, reason):
-    files[1].write_text("")
+def test_without_credentials_it_says_how_to_sign_in(credential_files, monkeypatch, profile, reason):
+    credential_files[1].write_text("")
     if profile:
         monkeypatch.setenv("AWS_PROFILE", profile)
     with pytest.raises(ObjectError, match=reason) as caught:
@@ -89,14 +89,14 @@ def test_without_credentials_it_says_how_to_sign_in(files, monkeypatch, profile,
     assert "AWS_PROFILE" in caught.value.hint
 
 
-@pytest.mark.usefixtures("files")
+@pytest.mark.usefixtures("credential_files")
 def test_a_public_bucket_needs_none(monkeypatch, s3):
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
     assert listed() == ["a.jpg"]
 
 
-@pytest.mark.usefixtures("files")
+@pytest.mark.usefixtures("credential_files")
 @pytest.mark.parametrize("library", ["obstore", "botocore"])
 def test_a_missing_library_is_named(monkeypatch, library):
     for name in [name for name in sys.modules if name.partition(".")[0] == library]:

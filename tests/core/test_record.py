@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """A record as JSON."""
 
 import json

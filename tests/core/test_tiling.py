@@ -252,7 +252,7 @@ def plain_merge(found, areas):  # noqa: C901 - three steps
         merged.append((-score, members[0], (*map(float, box), round(score, 4), first[3])))
     kept = []
     for *_, row in sorted(merged):
-        if not any(row[5] == one[5] and is_twice(row[:4], one[:4]) for one in kept):
+        if not any(row[5] == one[5] and is_twice(row[:4], one[:4]) for one in kept):  # type: ignore[index]
             kept.append(row)
     return kept
 

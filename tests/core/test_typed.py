@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """Values of settings as their types say: refused where they are made, or taken."""
 
 import math

@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """Zones and lines as users write them, and where objects stand."""
 
 import numpy as np

@@ -71,7 +71,7 @@ def until_ctrl_c(script, sign):
     ) as process:
         said = b""
         while not re.search(sign, plain(said.decode(errors="ignore"))):
-            more = process.stdout.read1()
+            more = process.stdout.read1()  # type: ignore[attr-defined]
             assert more, said
             said += more
         process.stdin.write(b"\x03")

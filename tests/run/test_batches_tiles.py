@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """A detector that looks at tiles."""
 
 import threading

@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """Counts, what is said of them, and conditions of --fail-if."""
 
 from collections import Counter
@@ -207,4 +208,4 @@ def test_errors_are_kept_without_what_was_read():
         load_bytes(b"", DecodeOptions())
     counts = Counts()
     counts.add(replace(failure(), error=caught.value))
-    assert counts.messages[0][1].__traceback__ is None
+    assert counts.messages[0][1].__traceback__ is None  # type: ignore[union-attr]

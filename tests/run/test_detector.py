@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """Detector, the entry point of the library."""
 
 import os

@@ -31,7 +31,7 @@ def with_node(model, operator, constant, attributes=None):
 
 
 @pytest.fixture
-def save(tmp_path):
+def save_model(tmp_path):
     def write(model, name="model.onnx"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -81,8 +81,8 @@ def test_what_does_not_go_together(make_model, settings, problem):
         Detector(make_model(), "cpu", Settings(preprocess="none"))
 
 
-def test_values_that_nothing_settles_are_asked_for(save):
-    model = save(with_node(colour_model.build(metadata=NAMES), "Div", np.float32(2)))
+def test_values_that_nothing_settles_are_asked_for(save_model):
+    model = save_model(with_node(colour_model.build(metadata=NAMES), "Div", np.float32(2)))
     with pytest.raises(ModelError, match=r"how pictures are prepared .* unknown: values") as caught:
         found(model, picture())
     assert "pass preprocess, for example" in caught.value.hint

@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """One record per input, in order, whatever happens."""
 
 import itertools
@@ -143,7 +144,7 @@ def test_each_detector_runs_on_its_own_thread():
 
 
 def test_an_item_that_cannot_be_loaded_becomes_an_error_record():
-    torn, bug = SourceError("torn", "mend it"), Item(Origin("bug"), lambda: 1 / 0)
+    torn, bug = SourceError("torn", "mend it"), Item(Origin("bug"), lambda: 1 / 0)  # type: ignore[return-value]
     source = [*items([3]), failed("torn", torn), *items([4]), bug, *items([5])]
     records = list(Pipeline(Double(), 2).run(source))
     assert counts(records) == [3, None, 4, None, 5]
@@ -241,7 +242,7 @@ def test_a_device_that_is_busy_with_many_tiles_is_waited_for(monkeypatch):
 @pytest.mark.usefixtures("_impatient")
 def test_a_load_that_hangs_is_not_the_fault_of_the_device():
     released = threading.Event()
-    hang = Item(Origin("hang"), lambda: released.wait(60) and shade(1))
+    hang = Item(Origin("hang"), lambda: released.wait(60) and shade(1))  # type: ignore[return-value]
     source = [*items([3]), hang, *items([4])]
     records = list(Pipeline(Double(), 1, input_timeout_s=0.5).run(source))
     released.set()

@@ -281,7 +281,7 @@ def test_labels_in_pictures_say_it():
     )
     for style, same in ((Style(), False), (Style(label_parts=frozenset()), True)):
         drawn = [annotate(pixels, found, style) for found in (record.detections, plain)]
-        assert np.array_equal(*drawn) == same
+        assert np.array_equal(*drawn) == same  # type: ignore[arg-type]
 
 
 def test_a_hidden_symbol_says_nothing():

@@ -1,3 +1,4 @@
+# mypy: disable-error-code=arg-type
 """Crossings of lines, against supervision."""
 
 from dataclasses import replace

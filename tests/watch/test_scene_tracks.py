@@ -97,7 +97,7 @@ def test_objects_in_streams_keep_their_numbers(tracker, gaps):
     rng, follow = np.random.default_rng(0), watch(tracker)
     film = Film("rtsp://a", 0.0, live=True)
     records, time_s = [], 100.0
-    for number, gap in enumerate(np.geomspace(*gaps, FRAMES)):
+    for number, gap in enumerate(np.geomspace(*gaps, FRAMES)):  # type: ignore[call-overload]
         # Lost for a minute, after which everybody is somebody else.
         time_s += gap * rng.uniform(0.4, 1.6) + 60 * (number == 10)
         record = seen(number, rng, film=film, missed=0)
@@ -244,7 +244,7 @@ def test_a_low_score_begins_no_track_and_goes_on_with_one_but_in_ocsort(tracker,
     rng, follow = np.random.default_rng(0), watch(tracker, conf=0.9)
     for number in range(8):
         record = seen(number, rng, missed=0, count=1)
-        score = np.float32([0.95 if 2 <= number < 4 else 0.4])
+        score = np.float32([0.95 if 2 <= number < 4 else 0.4])  # type: ignore[arg-type]
         record = follow(replace(record, detections=replace(record.detections, score=score)))
         assert record.detections.track_id.tolist() == [1 if 3 <= number < end else -1], number
 

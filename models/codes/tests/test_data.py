@@ -84,7 +84,7 @@ def test_a_batch_that_cannot_be_divided():
 def test_boxes_stay_on_their_objects(swap, flip):
     picture = np.zeros((20, 30, 3), np.uint8)
     picture[3:8, 10:16] = 255
-    scene = Scene(picture, np.array([1]), np.float32([[10, 3, 16, 8]]))
+    scene = Scene(picture, np.array([1]), np.float32([[10, 3, 16, 8]]))  # type: ignore[arg-type]
     other = turned(scene, swap=swap, flip=flip)
     x0, y0, x1, y1 = other.boxes[0].astype(int)
     assert other.picture[y0:y1, x0:x1].all()

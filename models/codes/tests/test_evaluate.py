@@ -161,7 +161,7 @@ def test_a_model_agrees_with_itself_or_not():
     """One that finds what is bright, but scores it 0.9 where it is wide, else 0.4."""
     picture = np.zeros((400, 600, 3), np.uint8)
     picture[50:150, 100:400] = 255
-    scene = Scene(picture, np.array([2]), np.float32([[100, 50, 400, 150]]))
+    scene = Scene(picture, np.array([2]), np.float32([[100, 50, 400, 150]]))  # type: ignore[arg-type]
 
     def predict(pictures):
         bright = (pictures[0, 0] > 0.9).astype(np.uint8)

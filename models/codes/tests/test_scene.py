@@ -130,9 +130,9 @@ def test_a_dimmed_picture_keeps_5_to_25_levels_of_each_symbol():
     random = np.random.default_rng(0)
     picture = np.full((80, 120, 3), 200, np.uint8)
     picture[10:50, 10:50] = 255 - enlarged(random.integers(0, 2, (10, 10), np.uint8), 4)[..., None]
-    box = np.float32([[10, 10, 50, 50]])
+    box = np.float32([[10, 10, 50, 50]])  # type: ignore[arg-type]
     for _ in range(20):
-        assert 4 <= np.ptp(camera.dimmed(random, picture, box)[10:50, 10:50]) <= 30
+        assert 4 <= np.ptp(camera.dimmed(random, picture, box)[10:50, 10:50]) <= 30  # type: ignore[arg-type]
 
 
 def test_surfaces_lean_by_10_to_25_degrees_and_are_seen_from_the_side():

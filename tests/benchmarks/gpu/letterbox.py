@@ -84,7 +84,7 @@ def ours(gpu, pictures, letterboxes, dtype, scope, *, upload=True) -> Way:
         for memory in (tensor, staging, device):
             scope.callback(memory.close)
         recorder = _Recorder()
-        staged.enqueue(recorder, staging, device, tensor.address)
+        staged.enqueue(recorder, staging, device, tensor.address)  # type: ignore[arg-type]
         gpu.copy(*recorder.copied)
         recorders.append((recorder, tensor))
 

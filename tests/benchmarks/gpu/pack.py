@@ -74,7 +74,7 @@ def write(
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tar:
         archive = [shutil.which("git") or "git", "-C", ROOT, "archive", "--prefix=detcli/", "HEAD"]
-        commit = subprocess.run(archive, capture_output=True, check=True)
+        commit = subprocess.run(archive, capture_output=True, check=True)  # type: ignore[arg-type]
         with tarfile.open(fileobj=io.BytesIO(commit.stdout)) as tracked:
             for member in tracked:
                 tar.addfile(member, tracked.extractfile(member))

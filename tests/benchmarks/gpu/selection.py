@@ -146,7 +146,7 @@ def ours(gpu, head, heads, options, scope, *, cxcywh=False) -> Way:
         return [found for found, _ in selection.read(download.array)]
 
     twin = Watched(gpu)
-    workspace = SelectionKernels(twin, shape, options)
+    workspace = SelectionKernels(twin, shape, options)  # type: ignore[arg-type]
     scope.callback(workspace.close)
     workspace.enqueue(inputs[0].address, download.address)
     return Way(enqueue, fetch, kernels=twin.again())

@@ -79,7 +79,7 @@ def _ours(gpu, arrays, scope) -> Way:
     best = tuple(topk._empty(gpu, shape, np.dtype(kind)) for kind in (np.float32, np.int64))  # noqa: SLF001
 
     def enqueue(number):
-        topk._enqueue(gpu, inputs[number], best, descending=True)  # noqa: SLF001
+        topk._enqueue(gpu, inputs[number], best, descending=True)  # type: ignore[arg-type]  # noqa: SLF001
 
     download = downloader(gpu, [(one.address, one.shape, one.dtype) for one in best], scope)
     return Way(enqueue, lambda _: download())
@@ -146,7 +146,7 @@ def _onnxruntime(gpu, arrays, scope) -> Way:
         raise DisagreementError(f"ONNX Runtime did not take {provider}")
     shape = (arrays[0].shape[0], KEEP)
     results = [(gpu.allocate(4 * shape[0] * KEEP), np.float32)]
-    results.append((gpu.allocate(8 * shape[0] * KEEP), np.int64))
+    results.append((gpu.allocate(8 * shape[0] * KEEP), np.int64))  # type: ignore[arg-type]
     inputs = [upload(gpu, array) for array in arrays]
     for memory in (*inputs, *(memory for memory, _ in results)):
         scope.callback(memory.close)

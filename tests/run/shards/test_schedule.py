@@ -70,7 +70,7 @@ class Game:
         names = self.names(task)
         places = Counter(dict.fromkeys([("door", name) for name in names], 1))
         messages = [(name, "odd") for name in names]
-        counts = Counts(len(names), found=Counter(names), places=places, messages=messages)
+        counts = Counts(len(names), found=Counter(names), places=places, messages=messages)  # type: ignore[arg-type]
         with PartWriter(task.shard) as writer:
             for name in names:
                 writer.add(picture(name).to_json())

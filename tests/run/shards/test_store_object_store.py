@@ -13,7 +13,7 @@ from detcli.run.shards.store import ObjectFolder, open_store
 
 
 @pytest.fixture
-def store(s3):
+def object_store(s3):
     s3.put("first")  # makes the bucket
     return open_store("s3://photos/a b/boxes/")
 
@@ -34,27 +34,27 @@ def winners(store):
     return won
 
 
-def test_of_many_writers_one_wins(s3, store):
-    assert winners(store) == [s3.get("a b/boxes/part")]
+def test_of_many_writers_one_wins(s3, object_store):
+    assert winners(object_store) == [s3.get("a b/boxes/part")]
 
 
-def test_notes_are_written_anew_and_removed(s3, store):
+def test_notes_are_written_anew_and_removed(s3, object_store):
     for content in (b"[1]", b"[2]", b""):
-        store.note("_working-1.json", content)
+        object_store.note("_working-1.json", content)
         assert [s3.get(key) for key in s3.keys("a b/")] == [content] * bool(content)
-    assert store.publish("part", io.BytesIO(b"1"))
-    store.note("_working-1.json", b"[1]")
-    assert [*store.times("_work")] == ["_working-1.json"]
+    assert object_store.publish("part", io.BytesIO(b"1"))
+    object_store.note("_working-1.json", b"[1]")
+    assert [*object_store.times("_work")] == ["_working-1.json"]
     s3.faults.status = ("403 Forbidden", "AccessDenied")
-    store.note("_working-1.json")
+    object_store.note("_working-1.json")
 
 
-def test_what_a_torn_answer_brought_is_not_used(s3, store):
+def test_what_a_torn_answer_brought_is_not_used(s3, object_store):
     content = bytes(range(256)) * 1000
-    assert store.publish("part", io.BytesIO(content))
+    assert object_store.publish("part", io.BytesIO(content))
     s3.faults.refuse_each, s3.faults.cut_each = 3, 2
     for _ in range(5):
-        with store.open("part") as file:
+        with object_store.open("part") as file:
             assert file.read() == content
 
 
