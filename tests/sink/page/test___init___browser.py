@@ -409,7 +409,9 @@ def test_names_are_never_markup(browser, tmp_path):
     tables = [Table(HOSTILE[0], HOSTILE[:3], [[HOSTILE[0], 1, None]])]
     curves = [
         Curves(
-            HOSTILE[0], HOSTILE[:2], [(HOSTILE[0], 1, 1, [0.5, 1]), (HOSTILE[1], 1, 1, [0.5, 1])]
+            HOSTILE[0],
+            (HOSTILE[0], HOSTILE[1]),
+            [(HOSTILE[0], 1, 1, [0.5, 1]), (HOSTILE[1], 1, 1, [0.5, 1])],
         )
     ]
     ended = Conclusion(HOSTILE[:3], tables, curves)
