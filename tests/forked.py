@@ -30,13 +30,27 @@ READ_AT_THE_START = ("LD_LIBRARY_PATH", "OPENCV_IO_MAX_IMAGE_PIXELS", "PYTHONPAT
 """Variables that change nothing in a process that runs already."""
 
 
-def start(arguments, *, stdin=os.devnull, stdout=os.devnull, stderr=os.devnull, cwd=None, env=None):
-    """Start `python -m detcli ARGUMENTS`, its streams being files, as a multiprocessing.Process."""
+def start(
+    arguments,
+    *,
+    stdin=os.devnull,
+    stdout=os.devnull,
+    stderr=os.devnull,
+    closed_streams=(),
+    cwd=None,
+    env=None,
+):
+    """Start `python -m detcli ARGUMENTS`, its streams being files, as a multiprocessing.Process.
+
+    Args:
+        closed_streams: Descriptors of 0 to 2 that the command does not have.
+    """
     environment = dict(os.environ if env is None else env)
     assert all(environment.get(name) == os.environ.get(name) for name in READ_AT_THE_START)
     command = ["detcli", *map(str, arguments)]
     process = CONTEXT.Process(
-        target=_child, args=(command, (stdin, stdout, stderr), cwd or Path.cwd(), environment)
+        target=_child,
+        args=(command, (stdin, stdout, stderr), closed_streams, cwd or Path.cwd(), environment),
     )
     process.start()
     return process
@@ -58,25 +72,31 @@ def run(arguments, *, input=None, text=True, timeout=60, **options):  # noqa: A0
     return subprocess.CompletedProcess(arguments, process.exitcode, *printed)
 
 
-def _child(argv, streams, cwd, environment):
+def _child(argv, streams, closed_streams, cwd, environment):
     writing = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     for descriptor, (path, flags) in enumerate(
         zip(streams, (os.O_RDONLY, writing, writing), strict=True)
     ):
         os.dup2(os.open(path, flags), descriptor)
-    become(argv, cwd, environment)
+    for descriptor in closed_streams:
+        os.close(descriptor)
+    become(argv, cwd, environment, closed_streams)
 
 
-def become(argv, cwd, environment):
-    """Run the command line in this process, with its first three descriptors, and end it."""
+def become(argv, cwd, environment, closed_streams=()):
+    """Run the command line in this process, with its first three descriptors, and end it.
+
+    Args:
+        closed_streams: Those of the three that are closed.
+    """
     os.fsync = os.fstat  # nothing waits for the disk, as in conftest.py
     sampling.MAX_WARM_UP_S = sampling.MIN_WARM_UP_S  # times are not stable where other tests run
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stdin = _open_stream(0, "r", closed_streams)
+    sys.stdout = _open_stream(1, "w", closed_streams)
+    sys.stderr = _open_stream(2, "w", closed_streams, errors="backslashreplace")
     sys.argv = argv
     code = 0
     try:
@@ -84,5 +104,13 @@ def become(argv, cwd, environment):
     except SystemExit as end:
         code = end.code or 0
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        if stream is not None:
+            stream.flush()
     os._exit(code)
+
+
+def _open_stream(descriptor, mode, closed_streams, errors=None):
+    """Open a standard stream; a closed one is None, as where Python starts without it."""
+    if descriptor in closed_streams:
+        return None
+    return open(descriptor, mode, errors=errors, closefd=False)

@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 
+import forked
 import pytest
+import thinning
 from colour_model import NAMES
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="shells of Windows close no streams")
@@ -14,7 +16,16 @@ ALL = (0, 1, 2)
 
 
 def closed(*arguments, streams=(1,), cwd=None, **options):
-    """Run the command line without these descriptors."""
+    """Run the command line without these descriptors, in CI as a shell does, at home in a fork."""
+    if thinning.RUNS_WHOLE:
+        return closed_from_the_start(*arguments, streams=streams, cwd=cwd, **options)
+    thinning.note("processes that start without a standard stream", 0, 1)
+    options = {"timeout": 120} | options
+    return forked.run(arguments, closed_streams=streams, cwd=cwd, **options)
+
+
+def closed_from_the_start(*arguments, streams, cwd, **options):
+    """Run the command line in a process that Python starts without these descriptors."""
 
     def close():
         for descriptor in streams:
@@ -33,9 +44,9 @@ def folder_with_model(tmp_path, make_model, make_picture):
     return tmp_path
 
 
-def predict(place, *options, **more):
+def predict(folder_with_model, *options, **more):
     command = ("predict", "a.png", "-m", "model.onnx", "--conf", 0.9)
-    return closed(*command, *options, cwd=place, **more)
+    return closed(*command, *options, cwd=folder_with_model, **more)
 
 
 def classes(file):
@@ -48,7 +59,8 @@ def classes(file):
 
 @pytest.mark.parametrize("streams", [(1,), (2,), (0,), (1, 2), ALL])
 def test_records_go_to_a_file(folder_with_model, streams):
-    done = predict(folder_with_model, "-o", "a.jsonl", streams=streams)
+    command = ("predict", "a.png", "-m", "model.onnx", "--conf", 0.9, "-o", "a.jsonl")
+    done = closed_from_the_start(*command, streams=streams, cwd=folder_with_model)
     assert done.returncode == 0
     assert done.stdout == ""
     assert classes(folder_with_model / "a.jsonl") == ["red"]
@@ -83,7 +95,9 @@ def test_records_without_a_file_need_standard_output(folder_with_model):
     [("/dev/stdout", 1), ("/dev/fd/1", 1), ("/proc/self/fd/1", 1), ("/dev/stderr", 2)],
 )
 def test_the_name_of_a_closed_stream_is_no_file(folder_with_model, name, stream):
-    done = predict(folder_with_model, "-o", name, streams=(stream,))
+    """Which streams are there is asked when Python starts, so that a fork would not do."""
+    command = ("predict", "a.png", "-m", "model.onnx", "--conf", 0.9, "-o", name)
+    done = closed_from_the_start(*command, streams=(stream,), cwd=folder_with_model)
     assert done.returncode == 1
     if stream == 1:
         assert f"cannot write {name}: standard output is closed" in done.stderr
