@@ -1,5 +1,6 @@
 """What all tests share: a cache of their own, small models, and the real ones where they are."""
 
+import functools
 import gc
 import logging
 import os
@@ -143,6 +144,24 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
         patch.setenv("DETCLI_DEVICE", "cpu")  # what is tested, unless a test says otherwise
         patch.setenv("DETCLI_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session")
+def _answers_to_doctor() -> Callable[..., object]:
+    """What `detcli doctor` asks processes about this machine, each question once."""
+    from detcli.commands.doctor import examine
+
+    return functools.cache(examine.ask)
+
+
+@pytest.fixture
+def doctor_asks_once(
+    _answers_to_doctor: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Questions that take a process each are asked once for all tests that use this."""
+    from detcli.commands.doctor import examine
+
+    monkeypatch.setattr(examine, "ask", _answers_to_doctor)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 import optional
 import pytest
 import stream_server
+import thinning
 import typer
 
 from detcli import Detector, predict
@@ -66,6 +67,7 @@ def values_of(words, command):
 
 
 PARAMETERS = parameters()
+TRIED = thinning.thin("options whose value holds a secret", PARAMETERS, count=54)
 
 
 @pytest.fixture
@@ -78,11 +80,11 @@ def folder_with_inputs(tmp_path, monkeypatch, make_model, make_picture):
     return tmp_path
 
 
-def require_no_secret(result, folder):
+def require_no_secret(result, folder_with_inputs):
     """Nothing that was printed and no file has the secret, in its name or content."""
     assert SECRET not in result.stdout
     assert SECRET not in result.stderr
-    for root, subfolders, files in os.walk(folder):
+    for root, subfolders, files in os.walk(folder_with_inputs):
         for name in (*subfolders, *files):
             assert SECRET not in name
         for name in files:
@@ -107,7 +109,7 @@ def test_every_command_is_tried():
     assert len(PARAMETERS) > 100
 
 
-@pytest.mark.parametrize(("words", "parameter"), PARAMETERS)
+@pytest.mark.parametrize(("words", "parameter"), TRIED)
 def test_no_option_of_any_command_shows_a_secret(detcli, folder_with_inputs, words, parameter):
     result = detcli(*command_line(words, parameter, ADDRESS))
     require_no_secret(result, folder_with_inputs)
@@ -159,20 +161,56 @@ def test_an_address_that_cannot_be_written_to_is_refused(
     assert {*folder_with_inputs.iterdir()} == before
 
 
-@pytest.mark.parametrize("variable", ["DETCLI_MODEL", "DETCLI_CONFIG", "DETCLI_CACHE_DIR"])
-@pytest.mark.parametrize("command", [("predict", "a.png", "-vv"), ("doctor",)])
-def test_no_variable_shows_a_secret(detcli, folder_with_inputs, variable, command):
-    model = ("-m", "colours.onnx") if command[0] == "predict" and "MODEL" not in variable else ()
-    result = detcli(*command, *model, env={**os.environ, variable: ADDRESS})
+VARIABLES = ["DETCLI_MODEL", "DETCLI_CONFIG", "DETCLI_CACHE_DIR"]
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_predict_shows_no_secret_of_a_variable(detcli, folder_with_inputs, variable):
+    command = ["predict", "a.png", "-vv"]
+    if variable != "DETCLI_MODEL":
+        command += ["-m", "colours.onnx"]
+    result = detcli(*command, env={**os.environ, variable: ADDRESS})
     require_no_secret(result, folder_with_inputs)
 
 
-def test_the_file_of_defaults_shows_no_secret(detcli, folder_with_inputs):
+@pytest.fixture
+def doctor(request, monkeypatch):
+    """Run doctor with a variable; at home the processes that it asks are those of other tests."""
+    if thinning.RUNS_WHOLE:
+        detcli = request.getfixturevalue("detcli")
+        return lambda variable, value: detcli("doctor", env={**os.environ, variable: value})
+    thinning.note("runs of doctor whose processes see a secret", 0, 1)
+    request.getfixturevalue("doctor_asks_once")
+    invoke = request.getfixturevalue("invoke")
+
+    def run(variable, value):
+        monkeypatch.setenv(variable, value)
+        return invoke("doctor")
+
+    return run
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_doctor_shows_no_secret_of_a_variable(doctor, folder_with_inputs, variable):
+    require_no_secret(doctor(variable, ADDRESS), folder_with_inputs)
+
+
+@pytest.fixture
+def defaults(folder_with_inputs):
+    """A file of defaults whose model has a secret."""
     (folder_with_inputs / "detcli.toml").write_text(f'model = "{ADDRESS}"\n')
-    environment = {**os.environ, "DETCLI_CONFIG": "detcli.toml"}
-    for command in (("predict", "a.png", "-vv"), ("doctor",)):
-        result = detcli(*command, env=environment)
-        assert SECRET not in result.stdout + result.stderr
+    return "detcli.toml"
+
+
+def test_predict_shows_no_secret_of_the_file_of_defaults(detcli, defaults):
+    result = detcli("predict", "a.png", "-vv", env={**os.environ, "DETCLI_CONFIG": defaults})
+    assert SECRET not in result.stdout + result.stderr
+
+
+def test_doctor_shows_no_secret_of_the_file_of_defaults(doctor, defaults):
+    result = doctor("DETCLI_CONFIG", defaults)
+    assert result.stdout
+    assert SECRET not in result.stdout + result.stderr
 
 
 @pytest.fixture

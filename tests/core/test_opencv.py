@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import thinning
 from installed import install_metadata
 
 from detcli.core.opencv import cv2, open_streams_in_parallel, silence_opencv
@@ -29,21 +30,25 @@ def environment(
     return {**os.environ, "PYTHONPATH": str(package.parent)}
 
 
+BROKEN = [
+    (f"raise ImportError({REASON!r})\n", "", f"opencv-python does not load: {REASON}",
+     f'{OVER}"opencv-python-headless>=5.0"; or install what it needs (Debian, Ubuntu: apt-get'),
+    # Two builds over each other, and one was removed: a folder is left, which can be imported.
+    ("", "", "", f'{OVER}"opencv-python>=5.0"\n'),
+    (OLD, "opencv-contrib-python 4.10.0.84",
+     "opencv-contrib-python brings OpenCV 4.10.0, and detcli needs 5.0 or later",
+     f'{OVER}"opencv-python>=5.0"\n'),
+    (OLD, "opencv-python-headless 4.10.0.84",
+     "opencv-python-headless brings OpenCV 4.10.0, and detcli needs 5.0 or later",
+     f'{OVER}"opencv-python-headless>=5.0"\n'),
+]  # fmt: skip
+"""The code of a package of OpenCV, one that is installed over it, the reason and the remedy."""
+
+
 @pytest.mark.parametrize(
     ("code", "over", "reason", "remedy"),
-    [
-        (f"raise ImportError({REASON!r})\n", "", f"opencv-python does not load: {REASON}",
-         f'{OVER}"opencv-python-headless>=5.0"; or install what it needs (Debian, Ubuntu: apt-get'),
-        # Two builds over each other, and one was removed: a folder is left, which can be imported.
-        ("", "", "", f'{OVER}"opencv-python>=5.0"\n'),
-        (OLD, "opencv-contrib-python 4.10.0.84",
-         "opencv-contrib-python brings OpenCV 4.10.0, and detcli needs 5.0 or later",
-         f'{OVER}"opencv-python>=5.0"\n'),
-        (OLD, "opencv-python-headless 4.10.0.84",
-         "opencv-python-headless brings OpenCV 4.10.0, and detcli needs 5.0 or later",
-         f'{OVER}"opencv-python-headless>=5.0"\n'),
-    ],
-)  # fmt: skip
+    thinning.thin("installations of OpenCV that are broken", BROKEN, count=1),
+)
 def test_the_error_names_the_package_and_the_command(
     detcli, make_picture, tmp_path, code, over, reason, remedy
 ):
@@ -60,7 +65,13 @@ def test_the_error_names_the_package_and_the_command(
     assert problem["command"] == remedy.partition(";")[0].strip()
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["schema"], ["predict", "--help"]])
+NO_PICTURES = [["predict", "--help"], ["--version"], ["schema"]]
+"""Commands that need no OpenCV, the help first, which lists most options."""
+
+
+@pytest.mark.parametrize(
+    "arguments", thinning.thin("commands that work without OpenCV", NO_PICTURES, count=1)
+)
 def test_commands_without_pictures_work_without_opencv(detcli, tmp_path, arguments):
     finished = detcli(*arguments, env=environment(tmp_path))
     assert finished.returncode == 0

@@ -1,13 +1,14 @@
 """`detcli doctor` as a command, with libraries that are really broken."""
 
-import functools
 import getpass
+import importlib.util
 import json
 import os
 import re
 import sys
 from dataclasses import replace
 
+import forked
 import optional
 import pytest
 from rich.console import Console
@@ -36,32 +37,43 @@ def report_of(done, code=0):
 
 
 @pytest.fixture(scope="module")
-def _asked_once():
-    """Questions that take a process each are asked once for all tests that use this."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(examine, "ask", functools.cache(examine.ask))
-        yield
+def run_in_a_pipe(tmp_path_factory):
+    """A run whose output goes to a pipe, and the cache folder that it could have made."""
+    cache = tmp_path_factory.mktemp("doctor") / "cache"
+    device = "openvino" if importlib.util.find_spec("openvino") else "cpu"
+    environment = {**os.environ, "DETCLI_CACHE_DIR": str(cache)}
+    return forked.run(["doctor", "--device", device], env=environment), cache
 
 
-def test_a_pipe_gets_json_the_cpu_is_usable_and_nothing_is_written(detcli, cache):
-    done = detcli("doctor", "--device", "cpu")
-    report = json.loads(done.stdout)
+def test_a_pipe_gets_json(run_in_a_pipe):
+    done, _ = run_in_a_pipe
     assert done.returncode == 0
     assert done.stderr == ""
+    assert json.loads(done.stdout)["detcli"]
+
+
+def test_the_cpu_is_usable(run_in_a_pipe):
+    done, _ = run_in_a_pipe
+    report = json.loads(done.stdout)
+    assert report["devices"][0]["name"] == "cpu"
     assert report["devices"][0]["usable"] is True
-    assert report["cache"]["cleared_bytes"] is None
+
+
+def test_nothing_is_written(run_in_a_pipe):
+    done, cache = run_in_a_pipe
+    assert json.loads(done.stdout)["cache"]["cleared_bytes"] is None
     assert not cache.exists()
 
 
 @optional.needs("openvino")
-def test_a_working_openvino_is_usable(detcli):
-    done = detcli("doctor", "--device", "openvino")
+def test_a_working_openvino_is_usable(run_in_a_pipe):
+    done, _ = run_in_a_pipe
     device = report_of(done)["devices"]["openvino:CPU"]
     assert device["usable"] is True
     assert device["problems"] == []
 
 
-@pytest.mark.usefixtures("_asked_once")
+@pytest.mark.usefixtures("doctor_asks_once")
 @pytest.mark.parametrize(
     ("model", "shown"),
     [
@@ -89,7 +101,7 @@ def test_defaults_are_shown_with_their_origin(invoke, tmp_path, monkeypatch, mod
     assert [one["option"] for one in report_of(invoke("doctor"))["defaults"]] == ["model", "device"]
 
 
-@pytest.mark.usefixtures("_asked_once")
+@pytest.mark.usefixtures("doctor_asks_once")
 def test_defaults_that_cannot_be_used_are_a_problem(invoke, tmp_path, monkeypatch):
     (tmp_path / "detcli.toml").write_text("modle = 3")
     monkeypatch.setenv("DETCLI_CONFIG", str(tmp_path / "detcli.toml"))
@@ -174,7 +186,7 @@ def test_the_required_device_is_found_by_its_ordinal(invoke, monkeypatch):
     assert "cuda:1 cannot be used: there is no GPU number 1" in done.stderr
 
 
-@pytest.mark.usefixtures("_asked_once")
+@pytest.mark.usefixtures("doctor_asks_once")
 def test_clearing_the_cache(invoke, cache, make_model, make_picture):
     invoke("predict", make_picture("a.png"), "-m", make_model(tail="authors"), "--device", "cpu")
     size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())

@@ -11,6 +11,7 @@ import forked
 import poison
 import psutil
 import pytest
+import thinning
 from shard_runs import errors_of, kill_and_go_on, merged, parts_in
 
 from detcli.run.shards.workers import _cause, _Process
@@ -36,12 +37,20 @@ def test_the_parts_are_what_one_run_prints(make_pictures, one_run, tmp_path, on)
     assert merged(tmp_path / "boxes") == expected
 
 
-def test_chaos(make_pictures, one_run, tmp_path):
+CHAOS = [(112, 4, (9, 18)), (400, 8, (15, 32))]
+"""Pictures, how many a part has, and after which parts the driver is killed."""
+
+
+@pytest.mark.parametrize(
+    ("count", "shard_size", "drivers_end"),
+    thinning.thin("runs whose workers and driver are killed", CHAOS, count=1),
+)
+def test_chaos(make_pictures, one_run, tmp_path, count, shard_size, drivers_end):
     """Workers and the driver are killed again and again; every picture has its record once."""
-    command, expected = one_run(make_pictures(400))
+    command, expected = one_run(make_pictures(count))
     boxes = tmp_path / "boxes"
-    command += ["-o", f"{boxes}/", "--on", "local:2", "--shard-size", 8]
-    killed = kill_and_go_on(command, boxes, children_of, (15, 32))
+    command += ["-o", f"{boxes}/", "--on", "local:2", "--shard-size", shard_size]
+    killed = kill_and_go_on(command, boxes, children_of, drivers_end)
     assert killed >= 3
     assert merged(boxes) == expected
 
@@ -106,7 +115,12 @@ ENDS = ("os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(0)")
 """How a worker ends: by a signal, or without a failure, as with a library that calls exit(0)."""
 
 
-@pytest.mark.parametrize(("end", "cause"), [(ENDS[0], "SIGSEGV"), (ENDS[1], "exit code 0")])
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    thinning.thin(
+        "ways in which a worker ends", [(ENDS[0], "SIGSEGV"), (ENDS[1], "exit code 0")], count=1
+    ),
+)
 def test_a_picture_that_kills_its_worker_is_an_error_record(
     make_pictures, one_run, detcli, tmp_path, end, cause
 ):
