@@ -10,7 +10,10 @@ import pytest
 import thinning
 from colour_model import NAMES
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="shells of Windows close no streams")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name != "posix", reason="shells of Windows close no streams"),
+]
 
 ALL = (0, 1, 2)
 

@@ -11,6 +11,8 @@ from installed import install_metadata
 
 from detcli.core.opencv import cv2, open_streams_in_parallel, silence_opencv
 
+pytestmark = pytest.mark.slow
+
 REASON = "libGL.so.1: cannot open shared object file: No such file or directory"
 
 
