@@ -15,6 +15,8 @@ from PIL import Image
 
 from detcli.sink.image import GREY
 
+pytestmark = pytest.mark.slow
+
 DEMO = Path(__file__).parents[3] / "models/codes/demo.jpg"
 READ = f"{DEMO} -m codes --device cpu --read"
 

@@ -14,6 +14,8 @@ from documentation.shells import blocks, page, skip_without_jq
 from documentation.shells import run as bash
 from json_lines import lines
 
+pytestmark = pytest.mark.slow
+
 PAGE = page("recipes")
 
 if os.name != "posix":
