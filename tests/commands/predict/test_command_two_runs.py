@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import cv2
+import forked
 import numpy as np
 import optional
 import pytest
@@ -33,23 +33,69 @@ def two_folders(make_model, tmp_path):
     return tmp_path
 
 
-def start(folder, *arguments, **options):
-    """Start a run in a process of its own."""
-    command = [sys.executable, "-m", "detcli", "predict", *map(str, arguments), *MODEL]
-    return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, **options)
+class Run:
+    """A run in a process of its own.
+
+    Args:
+        waits: Whether its standard input stays open until `finish`; else it is empty.
+    """
+
+    def __init__(self, folder, *arguments, waits=False):
+        self._streams = tempfile.TemporaryDirectory()
+        self._stderr = Path(self._streams.name, "stderr")
+        self._input = None
+        stdin = Path(os.devnull)
+        if waits:
+            stdin = Path(self._streams.name, "stdin")
+            os.mkfifo(stdin)
+        self._process = forked.start(
+            ["predict", *arguments, *MODEL], stdin=stdin, stderr=self._stderr, cwd=folder
+        )
+        if waits:
+            self._input = os.open(stdin, os.O_WRONLY)
+
+    def has_ended(self):
+        return self._process.exitcode is not None
+
+    def close_input(self):
+        """Let a run that waits go on."""
+        if self._input is not None:
+            os.close(self._input)
+            self._input = None
+
+    def finish(self):
+        """Let the run end; returns its exit code and message."""
+        self.close_input()
+        self._process.join(120)
+        assert self.has_ended()
+        message = self._stderr.read_text()
+        self._streams.cleanup()
+        return self._process.exitcode, message
 
 
 def both(folder, *arguments):
     """Run both folders at once; returns exit codes and messages."""
-    runs = [start(folder, name, *arguments) for name in ("red", "blue")]
-    messages = [run.communicate(timeout=120)[1] for run in runs]
-    return [run.returncode for run in runs], messages
+    runs = [Run(folder, name, *arguments) for name in ("red", "blue")]
+    return finish_both(runs)
+
+
+def finish_both(runs):
+    """Let two runs end at once; returns exit codes and messages."""
+    for run in runs:
+        run.close_input()
+    codes, messages = [], []
+    for run in runs:
+        code, message = run.finish()
+        codes.append(code)
+        messages.append(message)
+    return codes, messages
 
 
 def sources_in(path):
     """Sources of the rows of a file."""
     if path.suffix == ".csv":
-        return {line.split(",")[0] for line in path.read_text().splitlines()[1:]}
+        rows = path.read_text().splitlines()[1:]
+        return {row.split(",")[0].removeprefix("'") for row in rows}  # no formula for a spreadsheet
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
@@ -69,28 +115,32 @@ ALL = {f"{colour}/{number:02}.png" for colour in ("red", "blue") for number in r
     "suffix", [".jsonl", ".csv", ".json", pytest.param(".parquet", marks=optional.needs("pyarrow"))]
 )
 def test_rows_of_the_run_that_ends_later_are_beside_the_file(two_folders, suffix):
-    codes, messages = both(two_folders, "-o", f"all{suffix}")
-    assert sorted(codes) == [0, 1]
+    name = f"all{suffix}"
+    runs = [Run(two_folders, colour, "-", "-o", name, waits=True) for colour in ("red", "blue")]
+    wait_for_outputs(two_folders, runs)
+    codes, messages = finish_both(runs)
+    assert sorted(codes) == [1, 3]  # nothing was on standard input
     message = messages[codes.index(1)]
     assert f"all{suffix} was written by somebody else while this run went on" in message
     assert f"is in all-2{suffix}" in message
-    first, second = (sources_in(two_folders / f"all{end}{suffix}") for end in ("", "-2"))
+    first = sources_in(two_folders / name) - {"-"}
+    second = sources_in(two_folders / f"all-2{suffix}") - {"-"}
     assert len(first) == len(second) == PICTURES
     assert first | second == ALL
 
 
+def wait_for_outputs(folder, runs):
+    """Wait until runs have opened a file each."""
+    while len([*folder.glob(".detcli-*.part")]) < len(runs):
+        assert not any(run.has_ended() for run in runs)
+        time.sleep(0.01)
+
+
 def waiting_run(folder, *arguments):
     """A run that has opened its outputs, and waits for standard input."""
-    run = start(folder, "-", *arguments, stdin=subprocess.PIPE)
-    while not [*folder.glob(".detcli-*.part")]:
-        assert run.poll() is None
-        time.sleep(0.01)
+    run = Run(folder, "-", *arguments, waits=True)
+    wait_for_outputs(folder, [run])
     return run
-
-
-def end(run):
-    """Let a waiting run end; returns its message."""
-    return run.communicate(timeout=120)[1]
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -101,8 +151,8 @@ def test_the_run_that_began_first_may_end_last(two_folders, predict, is_there):
     run = waiting_run(two_folders, "-o", "all.jsonl", "--save-coco", "coco.json")
     predict("red -o all.jsonl --save-coco coco.json -q")
     written = path.read_bytes()
-    message = end(run)
-    assert run.returncode == 1
+    code, message = run.finish()
+    assert code == 1
     assert "was written by somebody else" in message
     assert path.read_bytes() == written
     assert (two_folders / "all-2.jsonl").exists()
@@ -115,8 +165,8 @@ def test_a_file_that_is_gone_is_written_all_the_same(two_folders):
     path.write_text("of a run last week\n")
     run = waiting_run(two_folders, "-o", "all.jsonl")
     path.unlink()
-    end(run)
-    assert run.returncode == 3  # nothing was on standard input
+    code, _ = run.finish()
+    assert code == 3  # nothing was on standard input
     assert path.exists()
     assert not (two_folders / "all-2.jsonl").exists()
 
@@ -141,9 +191,9 @@ def test_a_journal_takes_one_run_at_a_time(two_folders):
 
 def at_work(folder, *arguments):
     """A run over the red pictures that has written their files, and waits for standard input."""
-    run = start(folder, "red", "-", *arguments, "-o", os.devnull, stdin=subprocess.PIPE)
+    run = Run(folder, "red", "-", *arguments, "-o", os.devnull, waits=True)
     while len(written(folder / "out")) < PICTURES:
-        assert run.poll() is None
+        assert not run.has_ended()
         time.sleep(0.01)
     return run
 
@@ -157,7 +207,7 @@ def written(folder):
 def test_runs_at_work_share_the_names_of_a_folder(two_folders, predict, option):
     run = at_work(two_folders, option, "out")
     predict(f"blue {option} out -q --conf 0.9")
-    end(run)
+    run.finish()
     assert len(written(two_folders / "out")) == 2 * PICTURES
     predict(f"blue {option} out -q --conf 0.9")  # nobody is at work: it has its usual names
     names = {path.stem for path in written(two_folders / "out")}
@@ -167,7 +217,7 @@ def test_runs_at_work_share_the_names_of_a_folder(two_folders, predict, option):
 def test_two_runs_over_the_same_pictures_write_the_same_files(two_folders, predict):
     run = at_work(two_folders, "--save", "out")
     predict("red --save out -q --conf 0.9")
-    end(run)
+    run.finish()
     assert len(written(two_folders / "out")) == PICTURES
 
 
@@ -217,15 +267,15 @@ def test_names_are_not_chosen_while_another_run_writes(two_folders, predict, mon
     def write_late(path: Path, data: bytes) -> None:
         if path.suffix == ".txt" and not other.is_set():
             other.set()
-            runs.append(start(two_folders, "blue", "-o", os.devnull, "--save-dataset", "set"))
-            time.sleep(3)  # in which it reaches the same picture, and has to wait
+            runs.append(Run(two_folders, "blue", "-o", os.devnull, "--save-dataset", "set"))
+            time.sleep(1)  # in which it reaches the same picture, and has to wait
         write_file(path, data)
 
-    runs: list[subprocess.Popen[str]] = []
+    runs: list[Run] = []
     monkeypatch.setattr(labels, "write_file", write_late)
     predict("red -q --conf 0.9 --save-dataset set")
-    assert runs[0].wait(60) == 0, runs[0].communicate()
-    runs[0].communicate()
+    code, message = runs[0].finish()
+    assert code == 0, message
     require_whole(two_folders / "set")
 
 
@@ -241,9 +291,9 @@ def test_a_description_that_another_run_has_written_is_compared(two_folders, pre
         monkeypatch.undo()
         monkeypatch.chdir(two_folders)
         monkeypatch.setenv("DETCLI_DEVICE", "cpu")
-        run = start(two_folders, "red", "-o", os.devnull, "--save-dataset", "set")
-        assert run.wait(60) == 0
-        run.communicate()
+        run = Run(two_folders, "red", "-o", os.devnull, "--save-dataset", "set")
+        code, message = run.finish()
+        assert code == 0, message
 
     monkeypatch.setattr(labels.DatasetSink, "__init__", begin_late)
     says = "data.yaml does not list the classes of this model"
