@@ -5,6 +5,7 @@ import re
 import numpy as np
 import onnx
 import pytest
+import thinning
 from colour_model import build
 from damaged_graphs import (
     bypassed,
@@ -121,31 +122,47 @@ def test_a_difference_that_one_of_two_branches_hides(bisected, monkeypatch, size
     assert bisected(left, right, size=(8, 8)).node.name == "n0"
 
 
-def test_the_three_damaged_copies_of_a_real_model(bisected, shared):
-    """Faults of real ports: a missing Transpose, a swapped subtraction, a float16 overflow."""
+def without_a_transpose(load):
+    model = load("yolov10n-raw.onnx")
+    attention = "/model.10/attn/Transpose_output_0"
+    return model, without_transpose(model, attention, [1, 2, 400, 32])
+
+
+def with_a_swapped_subtraction(load):
+    model = load("yolov10n-raw.onnx")
+    return model, swapped(model, "/model.23/Sub_output_0")
+
+
+def with_a_float16_overflow(load):
+    scaled = "/model.4/cv1/act/Mul_output_0"
+    return (
+        scaled_and_back(load("yolov10n-raw.onnx"), scaled, 2.0**15),
+        scaled_and_back(load("yolov10n-raw-fp16.onnx"), scaled, 2.0**15, np.float16),
+    )
+
+
+DAMAGED = [
+    (with_a_swapped_subtraction, 0.001, ("Sub", "/model.23/Sub"), ""),
+    (without_a_transpose, 0.001, ("Transpose", "/model.10/attn/Transpose"), ""),
+    (with_a_float16_overflow, 0.1, ("Mul", "up"), "the float16 limit is 65504"),
+]
+"""Faults of real ports: what makes two graphs, their tolerance, the node and what is said of it."""
+
+
+@pytest.mark.parametrize(
+    ("damage", "limit", "node", "says"),
+    thinning.thin("damaged copies of a real model", DAMAGED, count=1),
+)
+def test_damaged_copies_of_a_real_model(bisected, shared, damage, limit, node, says):
     import cv2
 
-    image = Picture.whole(cv2.imread(str(shared("data/images/bus.jpg"))))  # type: ignore[arg-type]
-    model, half = (onnx.load(shared(f"models/yolov10n-raw{kind}.onnx")) for kind in ("", "-fp16"))
-    attention = "/model.10/attn/Transpose_output_0"
-    cases = [
-        (model, without_transpose(model, attention, [1, 2, 400, 32]), 0.001),
-        (model, swapped(model, "/model.23/Sub_output_0"), 0.001),
-        (
-            scaled_and_back(model, "/model.4/cv1/act/Mul_output_0", 2.0**15),
-            scaled_and_back(half, "/model.4/cv1/act/Mul_output_0", 2.0**15, np.float16),
-            0.1,
-        ),
-    ]
-    found = [bisected(a, b, image, (640, 640), limit) for a, b, limit in cases]
-    assert [(report.node.operator, report.node.name) for report in found] == [
-        ("Transpose", "/model.10/attn/Transpose"),
-        ("Sub", "/model.23/Sub"),
-        ("Mul", "up"),
-    ]
-    assert "the float16 limit is 65504" in found[2].finding
-    assert all(tensor.agrees for report in found for tensor in report.inputs)
-    assert max(report.rounds for report in found) < 8
+    image = Picture.whole(cv2.imread(str(shared("data/images/bus.jpg"))))
+    model, damaged = damage(lambda name: onnx.load(shared(f"models/{name}")))
+    report = bisected(model, damaged, image, (640, 640), limit)
+    assert (report.node.operator, report.node.name) == node
+    assert says in report.finding
+    assert all(tensor.agrees for tensor in report.inputs)
+    assert report.rounds < 8
 
 
 def test_a_search_that_takes_too_long_says_how_far_it_came(bisected, monkeypatch):
