@@ -15,6 +15,7 @@ from collections import Counter
 import cv2
 import forked
 import pytest
+import thinning
 from json_lines import lines
 
 from detcli.core.config import Config, Writing
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_pictures, tmp_path):
-    """A run killed at 6 moments, while it writes, ends with one good record per input."""
+    """A run killed at some moments, while it writes, ends with one good record per input."""
     folder, journal = make_pictures(150), tmp_path / "run.jsonl"
     command = ["predict", folder, "-m", make_model(), "-q", "--resume", journal]
     assert forked.run(command).returncode == 0
@@ -34,7 +35,8 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
     complete = Counter(record["source"] for record in lines(journal.read_text()))
     moments = rng.Random(0)  # noqa: S311 - no secret
     killed = 0
-    for number in range(6):
+    turns = thinning.thin("moments of a killed run", range(6), count=3)
+    for number in turns:
         if number % 3 == 0:
             journal.write_bytes(b"")
         wanted = journal.stat().st_size + moments.randrange(whole // 5)
@@ -44,7 +46,7 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
         process.kill()
         process.join()
         killed += process.exitcode == -signal.SIGKILL
-    assert killed > 3
+    assert killed > len(turns) / 2
     assert forked.run(command).returncode == 0
     records = lines(journal.read_text())
     assert Counter(record["source"] for record in records) == complete
@@ -52,12 +54,13 @@ def test_a_killed_run_is_resumed_with_every_record_once(make_model, make_picture
 
 
 def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_pictures, tmp_path):
-    """A run killed at 6 moments: each picture has labels at any time, and in the end, once."""
+    """A run killed at some moments: each picture has labels at any time, and in the end, once."""
     folder, dataset = make_pictures(60), tmp_path / "dataset"
     command = ["predict", folder, "-m", make_model(), "-q"]
     command += ["--resume", tmp_path / "run.jsonl", "--save-dataset", dataset]
     killed = 0
-    for wanted in range(2, 60, 10):
+    counts = thinning.thin("sizes of a dataset whose run is killed", range(2, 60, 10), count=3)
+    for wanted in counts:
         process = forked.start(command)
         while len([*dataset.glob("images/[!.]*")]) < wanted and process.is_alive():
             time.sleep(0.001)
@@ -67,7 +70,7 @@ def test_a_killed_run_leaves_a_dataset_and_is_resumed(make_model, make_pictures,
         pictures = {path.stem for path in dataset.glob("images/[!.]*")}
         assert pictures <= {path.stem for path in dataset.glob("labels/[!.]*")}
         assert (dataset / "data.yaml").exists()
-    assert killed > 3
+    assert killed > len(counts) / 2
     assert forked.run(command).returncode == 0
     names = {path.name for path in folder.iterdir()}
     assert {path.name for path in dataset.glob("images/[!.]*")} == names
@@ -115,12 +118,16 @@ def test_an_interrupted_video_is_playable(signals, warm_detcli, make_model, long
     assert [path.name for path in (tmp_path / "out").glob("[!.]*")] == ["clip.mp4"]
 
 
-@pytest.mark.parametrize("side", [64, 1280])
-def test_a_closed_pipe_ends_the_run_quietly(make_model, make_pictures, side):
+BATCHES = thinning.thin("batches of a run whose reader leaves", [(1280, 8), (1280, 30)], count=1)
+
+
+@pytest.mark.parametrize(("side", "batch"), [(64, 30), *BATCHES])
+def test_a_closed_pipe_ends_the_run_quietly(make_model, make_pictures, side, batch):
     """A thread inside a native library must not abort the process at its end."""
     metadata = {"imgsz": f"[{side}, {side}]", "stride": "8"}
     model = make_model(size=None, batch=None, metadata=metadata)
-    command = f"{sys.executable} -m detcli predict {make_pictures(90)} -m {model} -q --batch 30"
+    command = f"{sys.executable} -m detcli predict {make_pictures(3 * batch)} -m {model}"
+    command += f" -q --batch {batch}"
     finished = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} | head -1"],  # noqa: S607
         check=False,
