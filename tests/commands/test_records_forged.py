@@ -65,9 +65,10 @@ def test_every_reader_of_a_file_refuses_them(command, refuse, files_to_forge):
         assert (files_to_forge / "forged.jsonl").read_text() == text
 
 
+@pytest.mark.usefixtures("shards_here")
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", optional.PARQUET])
-def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files_to_forge, detcli):
-    detcli(*IN_SHARDS, cwd=files_to_forge)
+def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files_to_forge, invoke):
+    assert invoke(*IN_SHARDS, cwd=files_to_forge).returncode == 0
     store = open_store(f"{files_to_forge / 'boxes'}/")
     (shard,) = Manifest(store)
     for fields in FORGED:
@@ -81,9 +82,10 @@ def test_every_reader_of_a_run_in_shards_refuses_them(suffix, refuse, files_to_f
             assert says in refuse(command, 6), fields
 
 
+@pytest.mark.usefixtures("shards_here")
 @pytest.mark.parametrize("fields", [{"settings": None}, {"inputs": 3}, {"shard_size": "9"}])
-def test_a_manifest_of_other_fields_is_damaged(fields, refuse, files_to_forge, detcli):
-    detcli(*IN_SHARDS, cwd=files_to_forge)
+def test_a_manifest_of_other_fields_is_damaged(fields, refuse, files_to_forge, invoke):
+    assert invoke(*IN_SHARDS, cwd=files_to_forge).returncode == 0
     path = files_to_forge / "boxes/_manifest.jsonl"
     header, rest = path.read_text().split("\n", 1)
     path.write_text(json.dumps(json.loads(header) | fields) + "\n" + rest)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import forked
 import optional
 import pytest
+import thinning
 from rich.console import Console
 
 from detcli.backend.nvidia import GpuFacts
@@ -112,20 +113,24 @@ def test_defaults_that_cannot_be_used_are_a_problem(invoke, tmp_path, monkeypatc
     assert problem["advice"].startswith("did you mean model?")
 
 
+BROKEN = [
+    # The other libraries load NumPy, and do not load either.
+    ("numpy.py", "raise ImportError('libodd.so.1: file too short')",
+     "does not load: libodd.so.1: file too short", "pip "),
+    pytest.param("cv2.py", "import os\nos.kill(os.getpid(), 11)",
+                 "does not load: crashed with SIGSEGV", "pip ",
+                 marks=pytest.mark.skipif(sys.platform == "win32", reason="no such signal")),
+    # The empty folder of a removed package can be imported, but has no attributes.
+    ("onnxruntime/__init__.py", "", "has no attribute",
+     "pip install --force-reinstall --no-deps "),
+]  # fmt: skip
+"""A file that hides a library, its code, what the problem says, and how its command begins."""
+
+
 @pytest.mark.parametrize(
     ("file", "code", "said", "command"),
-    [
-        # The other libraries load NumPy, and do not load either.
-        ("numpy.py", "raise ImportError('libodd.so.1: file too short')",
-         "does not load: libodd.so.1: file too short", "pip "),
-        pytest.param("cv2.py", "import os\nos.kill(os.getpid(), 11)",
-                     "does not load: crashed with SIGSEGV", "pip ",
-                     marks=pytest.mark.skipif(sys.platform == "win32", reason="no such signal")),
-        # The empty folder of a removed package can be imported, but has no attributes.
-        ("onnxruntime/__init__.py", "", "has no attribute",
-         "pip install --force-reinstall --no-deps "),
-    ],
-)  # fmt: skip
+    thinning.thin("libraries that do not load", BROKEN, count=2),
+)
 def test_a_library_that_does_not_load_is_reported_once(detcli, tmp_path, file, code, said, command):
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(code)

@@ -100,7 +100,7 @@ def test_detections_are_where_viewers_show_them(predict, tmp_path, make_picture)
 
 
 def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
-    detcli, make_model, make_picture
+    invoke, make_model, make_picture
 ):
     folder = make_picture("pics/a.png", ("red", 2, 3)).parent
     for name in ("pics/a.jpg", "pics/a-0123abcd.png", "pics/more/b.png"):
@@ -108,7 +108,7 @@ def test_annotated_copies_among_the_inputs_are_no_inputs_of_the_next_run(
     named = [str(folder / name) for name in ("a-0123abcd.png", "a.jpg", "a.png", "more/b.png")]
 
     def run(*words):
-        done = detcli("predict", *words, "-m", make_model())
+        done = invoke("predict", *words, "-m", make_model())
         return [record["source"] for record in lines(done.stdout)], done.stderr
 
     for _ in range(3):

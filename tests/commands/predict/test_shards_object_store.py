@@ -12,13 +12,13 @@ pytestmark = pytest.mark.slow
 
 
 def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_path):
-    folder = stored(60)
+    folder = stored(30)
     model, local, merged = make_model(), tmp_path / "local.jsonl", tmp_path / "merged.jsonl"
     assert detcli("predict", folder, "--model", model, "-o", local).returncode == 0
     s3.faults.refuse_each, s3.faults.cut_each = 10, 20
     command = (
         *("predict", "s3://photos/pics/", "--model", model, "-o", "s3://photos/boxes/"),
-        *("--shard-size", 10, "--on", "local:2"),
+        *("--shard-size", 5, "--on", "local:2"),
     )
     killed = forked.start(command)
     while killed.is_alive() and len(s3.keys("boxes/")) < 3:
@@ -39,15 +39,15 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_
     s3.requests.clear()
     assert detcli("merge", "s3://photos/boxes/", "-o", merged).returncode == 6
     assert detcli(*command).returncode == 0
-    assert len({path for _, path in s3.requests if ".png" in path}) == 10
+    assert len({path for _, path in s3.requests if ".png" in path}) == 5
     assert detcli("merge", "s3://photos/boxes/", "-o", "s3://photos/all.jsonl").returncode == 0
     assert s3.get("all.jsonl") == merged.read_bytes()
     found = json.loads(detcli("status", "s3://photos/boxes/").stdout)
     assert found["done"] == 6
-    assert found["inputs"] == 60
+    assert found["inputs"] == 30
     assert (found["last_s"] < 600) is True
     finished = detcli("report", "s3://photos/boxes/", "-o", tmp_path / "page")
-    assert "wrote a page of 60 records" in finished.stderr
+    assert "wrote a page of 30 records" in finished.stderr
 
 
 def test_what_cannot_be_listed_now_is_not_written_down(s3, stored, detcli, make_model):
