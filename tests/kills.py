@@ -312,6 +312,8 @@ def examine(scenario, folder, kill_every=None, points_between=POINTS_BETWEEN):
         thinning.note(
             "points of a kill", len(outcome.points) // points_between, len(outcome.points)
         )
+    if kill_every is not None and not thinning.RUNS_WHOLE:
+        thinning.note("points of a real kill", outcome.killed, len(outcome.points) // 31 + 1)
     return outcome
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import optional
 import pages
 import pytest
+import thinning
 
 import detcli.sink.folder
 from detcli.core.files import LEFTOVER
@@ -109,7 +110,8 @@ FAILED = (
     f'{{"schema_version": 1, "source": "x/a.png", "index": 0, "error": {ERROR}}}\n{{"schema_ver'
 )
 
-both_ways = pytest.mark.parametrize("kill_every", [None, 31], ids=["states", "kills"])
+KILL_EVERY = 31 if thinning.RUNS_WHOLE else 93
+both_ways = pytest.mark.parametrize("kill_every", [None, KILL_EVERY], ids=["states", "kills"])
 """Every state that a kill could leave, and at some points a process that is killed in fact.
 
 The second shows that the first are the states that kills leave: some kinds of writing are enough.

@@ -11,10 +11,10 @@ from detcli.run.shards.store import NOTE
 pytestmark = pytest.mark.slow
 
 
-def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_path):
+def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, invoke, make_model, tmp_path):
     folder = stored(30)
     model, local, merged = make_model(), tmp_path / "local.jsonl", tmp_path / "merged.jsonl"
-    assert detcli("predict", folder, "--model", model, "-o", local).returncode == 0
+    assert invoke("predict", folder, "--model", model, "-o", local).returncode == 0
     s3.faults.refuse_each, s3.faults.cut_each = 10, 20
     command = (
         *("predict", "s3://photos/pics/", "--model", model, "-o", "s3://photos/boxes/"),
@@ -27,7 +27,7 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_
     killed.join()
     finished = detcli(*command)
     assert finished.returncode == 0, finished.stderr
-    finished = detcli("merge", "s3://photos/boxes/", "-o", merged)
+    finished = invoke("merge", "s3://photos/boxes/", "-o", merged)
     assert finished.returncode == 0, finished.stderr
     assert merged.read_text().replace("s3://photos/pics", str(folder)) == local.read_text()
     assert [key for key in s3.keys("boxes/") if NOTE not in key] == [
@@ -37,20 +37,20 @@ def test_merged_parts_equal_a_run_on_a_disk(s3, stored, detcli, make_model, tmp_
     # What is lost is worked again, and nothing else.
     s3.client.delete_object(Bucket="photos", Key="boxes/part-00003.jsonl")
     s3.requests.clear()
-    assert detcli("merge", "s3://photos/boxes/", "-o", merged).returncode == 6
+    assert invoke("merge", "s3://photos/boxes/", "-o", merged).returncode == 6
     assert detcli(*command).returncode == 0
     assert len({path for _, path in s3.requests if ".png" in path}) == 5
-    assert detcli("merge", "s3://photos/boxes/", "-o", "s3://photos/all.jsonl").returncode == 0
+    assert invoke("merge", "s3://photos/boxes/", "-o", "s3://photos/all.jsonl").returncode == 0
     assert s3.get("all.jsonl") == merged.read_bytes()
-    found = json.loads(detcli("status", "s3://photos/boxes/").stdout)
+    found = json.loads(invoke("status", "s3://photos/boxes/").stdout)
     assert found["done"] == 6
     assert found["inputs"] == 30
     assert (found["last_s"] < 600) is True
-    finished = detcli("report", "s3://photos/boxes/", "-o", tmp_path / "page")
+    finished = invoke("report", "s3://photos/boxes/", "-o", tmp_path / "page")
     assert "wrote a page of 30 records" in finished.stderr
 
 
-def test_what_cannot_be_listed_now_is_not_written_down(s3, stored, detcli, make_model):
+def test_what_cannot_be_listed_now_is_not_written_down(s3, stored, invoke, make_model):
     """A plain run has the error as its record; here it would stay in the manifest."""
     stored(1)
     model = make_model()
@@ -59,7 +59,7 @@ def test_what_cannot_be_listed_now_is_not_written_down(s3, stored, detcli, make_
         ("s3://gone/", ()),
     ):
         s3.faults.status = status
-        done = detcli("predict", source, "-m", model, "-o", "s3://photos/boxes/")
+        done = invoke("predict", source, "-m", model, "-o", "s3://photos/boxes/")
         assert done.returncode == 5
         assert f"{source}: cannot be listed: " in done.stderr
         s3.faults.status = ()
