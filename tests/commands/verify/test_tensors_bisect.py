@@ -156,7 +156,7 @@ DAMAGED = [
 def test_damaged_copies_of_a_real_model(bisected, shared, damage, limit, node, says):
     import cv2
 
-    image = Picture.whole(cv2.imread(str(shared("data/images/bus.jpg"))))
+    image = Picture.whole(cv2.imread(str(shared("data/images/bus.jpg"))))  # type: ignore[arg-type]
     model, damaged = damage(lambda name: onnx.load(shared(f"models/{name}")))
     report = bisected(model, damaged, image, (640, 640), limit)
     assert (report.node.operator, report.node.name) == node
