@@ -117,9 +117,15 @@ def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None
         terminalreporter.write_line(line)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection() -> None:
     """Keep the garbage collector from looking through all modules and tests again and again."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """From here on it looks through what the tests make, and through nothing that was there."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

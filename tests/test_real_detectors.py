@@ -12,6 +12,7 @@ import pytest
 from conftest import SHARED
 from families import described, overlap
 from head_checks import read
+from thinning import thin
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,7 @@ def trained_detectors():
         if name in NOT_READ_YET:
             marks.append(pytest.mark.xfail(reason=NOT_READ_YET[name], strict=True))
         parameters.append(pytest.param(name, marks=marks))
-    return parameters
+    return thin("trained detectors of strangers", parameters, 12)
 
 
 @pytest.mark.parametrize("name", trained_detectors())

@@ -19,6 +19,8 @@ import numpy as np
 import optional
 import pytest
 
+pytestmark = pytest.mark.slow
+
 FEW = ("--device", "cpu", "--format", "jsonl")
 
 

@@ -11,6 +11,7 @@ import onnx.parser
 import onnxruntime
 import optional
 import pytest
+import thinning
 from backend.cuda.doubles import open_on_host, skip_without_network_on_gpu
 from colour_model import cell_box, picture
 
@@ -29,6 +30,7 @@ BACKENDS = [
     "host",
     pytest.param("cuda:0", marks=pytest.mark.gpu),
 ]
+SIZES_AND_DTYPES = [(64, np.float32), (64, np.float16), (None, np.float16), (None, np.float32)]
 WANTED = SelectionOptions(confidence=0.6, max_det=300, class_ids=None, nms_iou=None)
 LOGIT_OPTIONS = [
     SelectionOptions(confidence=0.0, max_det=20, class_ids=None, nms_iou=None),
@@ -88,8 +90,9 @@ def as_rows(detections):
 
 
 @pytest.mark.parametrize("tail", colour_model.TAILS)
-@pytest.mark.parametrize("size", [64, None])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("size", "dtype"), thinning.thin("sizes and dtypes of each layout", SIZES_AND_DTYPES, 2)
+)
 def test_every_layout_gives_the_same_detections(tail, size, dtype, make_model, detect_once):
     model = make_model(tail=tail, size=size, dtype=dtype)
     wanted = WANTED if tail != "one-to-many" else SelectionOptions(0.6, 300, None, nms_iou=0.5)

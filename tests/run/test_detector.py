@@ -14,6 +14,7 @@ import optional
 import pytest
 from colour_model import NAMES, cell_box, picture
 from PIL import Image
+from thinning import thin
 
 from detcli import (
     DetcliWarning,
@@ -405,9 +406,10 @@ def test_threads_share_a_detector(make_model, random, device, tile):
     with Detector(make_model(), device, settings, DeviceOptions(workers=2)) as detector:
         expected = [detector(image).to_dict() for image in images]
         assert len({str(one) for one in expected}) == len(images)
+        rounds = len(thin("rounds of pictures in threads", range(8), 2))
         with ThreadPoolExecutor(8) as threads:
-            found = [*threads.map(detector, [*images] * 8)]
-    assert [one.to_dict() for one in found] == expected * 8
+            found = [*threads.map(detector, [*images] * rounds)]
+    assert [one.to_dict() for one in found] == expected * rounds
 
 
 def test_predict_yields_what_the_command_prints(make_model, make_picture, tmp_path, invoke):

@@ -7,6 +7,9 @@ import sys
 
 import number_video
 import pytest
+from thinning import thin
+
+pytestmark = pytest.mark.slow
 
 OPEN = """
 import gc, itertools, os, signal, sys, threading
@@ -67,7 +70,7 @@ def assert_quiet(finished, code=0):
     assert finished.returncode == code
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", thin("videos that are left early", ENDINGS, 4))
 def test_a_video_that_is_left_early_does_not_abort_the_process(run_script, film, ending):
     assert_quiet(run_script(ENDINGS[ending], film))
 

@@ -5,6 +5,7 @@ import logging
 import pytest
 from annotated import annotate
 from made_videos import play, record_film, watch
+from thinning import thin
 
 from detcli.core.config import Inputs
 
@@ -25,24 +26,26 @@ def make(tmp_path):
     return run
 
 
+SOUNDS = [
+    ("mp4", "aac", {}, "aac"),
+    ("mp4", "aac", {"layout": "stereo", "rate": 44100}, "aac"),
+    ("ts", "aac", {}, "aac"),
+    ("mp4", "libmp3lame", {"rate": 44100}, "mp3"),
+    ("avi", "libmp3lame", {"codec": "mpeg4", "ticks": 25, "rate": 44100}, "mp3"),
+    ("mkv", "libmp3lame", {"rate": 8000}, "aac"),
+    ("mkv", "libopus", {}, "opus"),
+    ("webm", "libopus", {"codec": "libvpx", "layout": "stereo"}, "opus"),
+    ("mkv", "flac", {}, "flac"),
+    ("mkv", "ac3", {"layout": "stereo"}, "aac"),
+    ("ts", "mp2", {"layout": "stereo"}, "aac"),
+    ("mov", "pcm_s16le", {}, "aac"),
+    ("avi", "pcm_u8", {"codec": "mpeg4", "ticks": 25, "rate": 11025}, "aac"),
+    ("mkv", "pcm_s16le", {"rate": 37000}, "aac"),
+]
+
+
 @pytest.mark.parametrize(
-    ("suffix", "sound", "film", "expected"),
-    [
-        ("mp4", "aac", {}, "aac"),
-        ("mp4", "aac", {"layout": "stereo", "rate": 44100}, "aac"),
-        ("ts", "aac", {}, "aac"),
-        ("mp4", "libmp3lame", {"rate": 44100}, "mp3"),
-        ("avi", "libmp3lame", {"codec": "mpeg4", "ticks": 25, "rate": 44100}, "mp3"),
-        ("mkv", "libmp3lame", {"rate": 8000}, "aac"),
-        ("mkv", "libopus", {}, "opus"),
-        ("webm", "libopus", {"codec": "libvpx", "layout": "stereo"}, "opus"),
-        ("mkv", "flac", {}, "flac"),
-        ("mkv", "ac3", {"layout": "stereo"}, "aac"),
-        ("ts", "mp2", {"layout": "stereo"}, "aac"),
-        ("mov", "pcm_s16le", {}, "aac"),
-        ("avi", "pcm_u8", {"codec": "mpeg4", "ticks": 25, "rate": 11025}, "aac"),
-        ("mkv", "pcm_s16le", {"rate": 37000}, "aac"),
-    ],
+    ("suffix", "sound", "film", "expected"), thin("sounds of videos", SOUNDS, 7)
 )
 def test_it_is_heard_when_it_is_seen(make, suffix, sound, film, expected):
     source, written = make(suffix, sound, film=film)
@@ -144,9 +147,10 @@ film.play();
 """
 
 
-@pytest.mark.parametrize(
-    ("suffix", "sound"), [("mp4", "aac"), ("mkv", "libopus"), ("mov", "pcm_s16le")]
-)
+PLAYED = [("mp4", "aac"), ("mkv", "libopus"), ("mov", "pcm_s16le")]
+
+
+@pytest.mark.parametrize(("suffix", "sound"), thin("sounds in a browser", PLAYED, 1))
 def test_it_plays(chromium, tmp_path, suffix, sound):
     source = record_film(tmp_path / f"a.{suffix}", UNEVEN, sound=sound, layout="stereo")
     out = annotate(source, tmp_path / "out").parent

@@ -21,6 +21,8 @@ from detcli.sink.draw import annotate
 from detcli.sink.protocol import Stopped
 from detcli.sink.window import WindowSink
 
+pytestmark = pytest.mark.slow
+
 NOTHING = -1  # no key was pressed
 
 

@@ -1,5 +1,6 @@
 """Which track of a video is read, and whether its end is missing."""
 
+import itertools
 import shutil
 import struct
 from functools import partial
@@ -12,6 +13,7 @@ import pytest
 import stream_server
 from made_videos import add_cover, record_sizes, rotate
 from source_items import error_of
+from thinning import thin
 
 from detcli.core.config import Inputs
 from detcli.source import containers
@@ -19,6 +21,8 @@ from detcli.source.containers import PartFile, choose_track, declared_length, fi
 from detcli.source.sources import Sources
 
 SMALL, LARGE = (48, 64), (96, 128)
+pytestmark = pytest.mark.slow
+
 CODECS = {"avi": "mpeg4", "wmv": "wmv2", "webm": "libvpx"}
 FRAGMENTS = {"movflags": "frag_keyframe+empty_moov"}
 
@@ -41,8 +45,10 @@ def cover():
     return cv2.imencode(".jpg", np.full((32, 32, 3), 200, np.uint8))[1].tobytes()
 
 
-@pytest.mark.parametrize("suffix", ["mp4", "mov", "mkv", "webm", "avi", "wmv"])
-@pytest.mark.parametrize("large_first", [False, True])
+TWO_TRACKS = list(itertools.product(["mp4", "mov", "mkv", "webm", "avi", "wmv"], [False, True]))
+
+
+@pytest.mark.parametrize(("suffix", "large_first"), thin("files of two tracks", TWO_TRACKS, 5))
 def test_of_several_tracks_the_largest_is_read_and_that_is_said(
     tmp_path, caplog, suffix, large_first
 ):
@@ -133,8 +139,10 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("suffix", ENDS)
-@pytest.mark.parametrize("share", [0.66, 0.94])
+@pytest.mark.parametrize(
+    ("suffix", "share"),
+    thin("files without their end", itertools.product(ENDS, [0.66, 0.94]), 7),
+)
 def test_a_file_without_its_end_breaks_off_however_short_that_is(tmp_path, suffix, share):
     codec, options = ENDS[suffix]
     path = tmp_path / f"short.{suffix}"

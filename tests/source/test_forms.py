@@ -20,6 +20,8 @@ from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError
 from detcli.source.decode import DecodeOptions, load_bytes
 
+pytestmark = pytest.mark.slow
+
 
 def with_its_library(kind):
     """A kind of forms; imagecodecs is what tifffile compresses and packs bits with, too."""

@@ -1,5 +1,6 @@
 """What containers say: frames as viewers show them, and how long a file is."""
 
+import itertools
 import math
 import shutil
 import struct
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import stream_server
 from made_videos import record_film, remux, rotate
+from thinning import thin
 
 from detcli.source.sources import Sources
 from detcli.source.video import MAX_BOXES, is_mirrored, is_whole
@@ -48,8 +50,10 @@ NO_FFMPEG = pytest.mark.skipif(not shutil.which("ffmpeg"), reason="no ffmpeg pro
 
 
 @pytest.mark.parametrize("yardstick", [by_the_standard, pytest.param(by_ffmpeg, marks=NO_FFMPEG)])
-@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
-@pytest.mark.parametrize("matrix", EIGHT)
+@pytest.mark.parametrize(
+    ("matrix", "suffix"),
+    thin("turned videos", itertools.product(EIGHT, [".mp4", ".mkv"]), 9),
+)
 def test_frames_are_as_they_are_to_be_shown(video, yardstick, suffix, matrix):
     path = video(frames=9)
     stored = frame_of(path)

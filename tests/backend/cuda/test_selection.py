@@ -38,6 +38,7 @@ SCORES = {
     ),
 }
 SCORES_OF_LARGE_HEADS = {"three levels", "like a detector"}
+SCORES_AND_ANCHORS = list(itertools.product(SCORES, (1, 33, 1025)))
 
 
 def make_head(random, batch, classes, anchors, scores="noise"):
@@ -75,7 +76,7 @@ def assert_as_specified(found, heads, options, *, cxcywh=False, logits=False):
             assert rows[1] == np.count_nonzero(np.isnan(head[4:][classes]))
 
 
-@pytest.mark.parametrize("anchors", ANCHORS)
+@pytest.mark.parametrize("anchors", thin("anchor counts of heads", ANCHORS, 5))
 def test_any_shape(gpu, random, anchors):
     """All N, nearly all C, each K twice; dtypes, layouts, box formats, one picture and two."""
     combinations = list(itertools.product((False, True), repeat=3))
@@ -96,7 +97,7 @@ def test_any_shape(gpu, random, anchors):
 
 def test_logits(gpu, random):
     """Among them -0, infinities, NaN, and some of which the sigmoid makes equal scores."""
-    for scores, anchors in itertools.product(SCORES, (1, 33, 1025)):
+    for scores, anchors in thin("heads of logits", SCORES_AND_ANCHORS, 8):
         heads = make_head(random, 2, 5, anchors, scores)
         heads[:, 4:] = heads[:, 4:] * np.float32(60) - np.float32(30)
         for confidence, classes, nms_iou, unique in (
@@ -116,8 +117,8 @@ CLASS_CONFIDENCES = np.array([0.5, 0.0, 0.9, 0.25, 0.75], np.float32)
 
 def test_confidences_of_classes(gpu, random):
     """Of five classes and some of them; with all that may follow; scores and logits."""
-    shapes = itertools.product(SCORES, (1, 33, 1025))
-    for number, (scores, anchors) in enumerate(shapes):
+    shapes = list(enumerate(SCORES_AND_ANCHORS))
+    for number, (scores, anchors) in thin("heads with confidences of classes", shapes, 7):
         heads = make_head(random, 2, 5, anchors, scores)
         heads[:, :4] *= np.float32(0.5)
         if number % 2:
@@ -163,7 +164,8 @@ def test_confidences_of_classes(gpu, random):
 )
 def test_options(gpu, random, size, wanted):
     """Where there are several runs, they share a workspace."""
-    for ((batch, classes), anchors), scores in itertools.product(size, SCORES):
+    heads_of_all_scores = itertools.product(size, thin("scores of heads", SCORES, 3))
+    for ((batch, classes), anchors), scores in heads_of_all_scores:
         heads = make_head(random, batch, classes, anchors, scores)
         runs = 3 if anchors in (0, 1025) else 1
         for options in wanted:
@@ -178,9 +180,13 @@ def test_a_negative_confidence_keeps_negative_scores(gpu, random):
     assert_as_specified(found, heads, options)
 
 
+SUPPRESSIONS = list(itertools.product([1, 63, 64, 65, 1025], [1, 65, 300, 10**9]))
+SUPPRESSIONS += [(2100, 10**9), (8400, 300)]
+"""How many anchors, and of how many rows."""
+
+
 @pytest.mark.parametrize(
-    ("anchors", "max_det"),
-    [*itertools.product([1, 63, 64, 65, 1025], [1, 65, 300, 10**9]), (2100, 10**9), (8400, 300)],
+    ("anchors", "max_det"), thin("heads to suppress boxes of", SUPPRESSIONS, 8)
 )
 def test_non_maximum_suppression(gpu, random, anchors, max_det):
     if anchors < 1000:

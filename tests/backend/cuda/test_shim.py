@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from backend.cuda.shim import Shim, ShimError, need_compiler
 from forked import CONTEXT
+from thinning import thin
 
 pytestmark = pytest.mark.slow
 
@@ -18,17 +19,18 @@ def build(tmp_path_factory):
     return lambda text: Shim({"test.cu": text}, folder)
 
 
-@pytest.mark.parametrize(
-    ("body", "complaint"),
-    [
-        ("if (threadIdx.x == 40) return; __syncthreads();", "thread 32 is at __syncthreads test"),
-        ("if (threadIdx.x >= 32) return; __syncthreads();", "thread 32 at its end"),
-        ("if (threadIdx.x != 3) __syncwarp();", "thread 0 is at __syncwarp test.cu:1, thread 3"),
-        ("if (threadIdx.x < 7)\n__syncwarp(); else __syncthreads();", "thread 7 at __syncthreads"),
-        ("if (threadIdx.x < 32)\n__syncthreads(); else\n__syncthreads();", "test.cu:2, thread 32"),
-        ("__ballot_sync(0xff, 1);", "only the full mask"),
-    ],
-)
+DIVERGENCES = [
+    ("if (threadIdx.x == 40) return; __syncthreads();", "thread 32 is at __syncthreads test"),
+    ("if (threadIdx.x >= 32) return; __syncthreads();", "thread 32 at its end"),
+    ("if (threadIdx.x != 3) __syncwarp();", "thread 0 is at __syncwarp test.cu:1, thread 3"),
+    ("if (threadIdx.x < 7)\n__syncwarp(); else __syncthreads();", "thread 7 at __syncthreads"),
+    ("if (threadIdx.x < 32)\n__syncthreads(); else\n__syncthreads();", "test.cu:2, thread 32"),
+    ("__ballot_sync(0xff, 1);", "only the full mask"),
+]
+"""Kernels whose threads part, and what is said of them."""
+
+
+@pytest.mark.parametrize(("body", "complaint"), thin("divergences", DIVERGENCES, 3))
 def test_divergence_is_an_error_and_the_next_launch_works(build, body, complaint):
     shim = build(
         f'extern "C" __global__ void test() {{ {body} }}\n'

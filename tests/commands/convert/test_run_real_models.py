@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 from conversions import converted as convert
+from thinning import thin
 
 from detcli.commands.convert.run import load_pictures
 from detcli.core.record import Origin
@@ -16,6 +17,14 @@ pytestmark = pytest.mark.slow
 
 CUT = {"cut": True}
 END_TO_END = {"end_to_end": True, "max_det": 100}
+CONVERSIONS = [
+    ("thu", CUT),
+    ("ultralytics-dynamic", CUT),
+    ("ultralytics-dynamic", END_TO_END),
+    ("raw", END_TO_END),
+]
+HALVES = [("ultralytics-dynamic", True), ("thu", False)]
+"""Exports, and whether their inputs and outputs stay in float32."""
 
 
 @pytest.fixture
@@ -30,13 +39,7 @@ def converted(shared, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("export", "options"),
-    [
-        ("thu", CUT),
-        ("ultralytics-dynamic", CUT),
-        ("ultralytics-dynamic", END_TO_END),
-        ("raw", END_TO_END),
-    ],
+    ("export", "options"), thin("conversions that change nothing", CONVERSIONS, 2)
 )
 def test_conversions_that_change_nothing(converted, export, options):
     report = converted(export, **options)
@@ -49,7 +52,7 @@ def test_conversions_that_change_nothing(converted, export, options):
     assert found.largest_corner <= 0.01
 
 
-@pytest.mark.parametrize(("export", "keep_io"), [("thu", False), ("ultralytics-dynamic", True)])
+@pytest.mark.parametrize(("export", "keep_io"), thin("conversions to half precision", HALVES, 1))
 def test_half(converted, export, keep_io):
     """Half the size; with inputs and outputs in float32, boxes within a tenth of a pixel."""
     report = converted(export, half=True, keep_io=keep_io)

@@ -91,7 +91,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "classes", "size"), CASES)
+@pytest.mark.parametrize(
+    ("name", "classes", "size"), thin("class counts and sizes of cells", CASES, 50)
+)
 def test_cells_are_read_as_their_family_reads_them(name, classes, size):
     model, roles = made(name, classes, size)
     outputs = dict(zip(roles, run(model, image_of(size)), strict=True))
@@ -132,7 +134,7 @@ CHANGED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "change"), thin("changed files of cells", CHANGED, 45))
+@pytest.mark.parametrize(("name", "change"), thin("changed files of cells", CHANGED, 30))
 def test_a_changed_file_is_read_as_it_was(name, change):
     export = EXPORTS[name]
     size, classes = export.sizes[0], export.classes[0]
@@ -142,11 +144,15 @@ def test_a_changed_file_is_read_as_it_was(name, change):
     check(name, change(copy), size, wanted_of(name, size, outputs))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name for name, export in EXPORTS.items() if export.sizes[0] == SIZE and export.frees],
-)
-@pytest.mark.parametrize("batch", [1, "batch"])
+FREE_IN_SIZE = [
+    (name, batch)
+    for batch in (1, "batch")
+    for name, export in EXPORTS.items()
+    if export.sizes[0] == SIZE and export.frees
+]
+
+
+@pytest.mark.parametrize(("name", "batch"), thin("cells of any size", FREE_IN_SIZE, 16))
 def test_a_file_of_any_size_is_read_as_one_of_that_size(name, batch):
     """Its cells are counted at a size that is supposed."""
     export = EXPORTS[name]

@@ -224,6 +224,7 @@ def test_the_pipeline_of_the_page(make_pictures, make_model, tmp_path):
     assert not rows
 
 
+@thinning.only_whole
 def test_pictures_in_a_bucket(s3, make_model, tmp_path, monkeypatch):
     """On a cluster of its own, whose workers have the variables of this process."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -252,6 +253,7 @@ def test_a_ray_of_its_own(make_pictures, one_run, tmp_path, monkeypatch):
     assert merged(tmp_path / "boxes") == expected
 
 
+@thinning.only_whole
 @pytest.mark.usefixtures("cluster")
 def test_a_cluster_without_room(make_model, make_picture, tmp_path):
     command = ["predict", make_picture("a.png"), "-m", make_model(), "-o", f"{tmp_path / 'boxes'}/"]
