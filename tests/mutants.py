@@ -3,169 +3,222 @@
     python tests/mutants.py [--seed N] [--sample N] [MODULE ...]
 
 A sample is drawn of all mutants, which depends on the seed alone. Those that no test kills are
-printed, and the score last. Slow tests are left out, but for heads. Kept tools do not serve: mutmut
-changes nothing outside functions, where the constants are, and cosmic-ray drops no statement.
+printed, and the score last. Slow tests are left out, but for heads. Existing tools do not serve:
+mutmut changes nothing outside functions, where the constants are, and cosmic-ray drops no
+statement.
 """
 
 import argparse
 import ast
-import multiprocessing
-import os
+import queue
 import random
-import resource
-import shutil
-import signal
-import sys
 import tempfile
-import time
-from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
+import mutant_runs
+
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = """
-backend/postprocess core/files core/geometry core/tiling core/topk model/heads/decode
-model/heads/tensors run/counts run/shards/manifest run/shards/parts run/shards/schedule
-run/shards/work sink/image sink/journal
-""".split()  # where a defect loses results or shows what is hidden
-HEADS = """
-heads test_adapt.py test_recognise.py test_recognise_heads.py test_recognise_refusals.py
-""".split()
-MORE = {
-    "heads": [f"tests/model/{name}" for name in HEADS],
-    "parts": ["tests/commands/test_records_merge.py"],
-}  # tests of modules beside those of their names
-
-MEMORY = 8 << 30  # bytes: some mutants never stop allocating
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["cv2", "numpy", "onnx", "onnxruntime"])  # once for all runs
-
-PAIRS = [
-    *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot)),
-    *((ast.In, ast.NotIn), (ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)),
-    *((ast.FloorDiv, ast.Mod), (ast.BitAnd, ast.BitOr), (ast.LShift, ast.RShift)),
-    *(("min", "max"), ("floor", "ceil"), ("any", "all"), ("minimum", "maximum")),
+MODULES = [
+    "backend/postprocess",
+    "core/files",
+    "core/geometry",
+    "core/tiling",
+    "core/topk",
+    "model/heads/decode",
+    "model/heads/tensors",
+    "run/counts",
+    "run/shards/manifest",
+    "run/shards/parts",
+    "run/shards/schedule",
+    "run/shards/work",
+    "sink/image",
+    "sink/journal",
 ]
-OTHER = {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
-UNSEEN = {"annotation", "returns", "decorator_list"}  # what checkers see, such as frozen=True
-STATEMENTS = ast.AugAssign | ast.Break | ast.Continue | ast.Delete | ast.Raise
+"""Modules where a defect loses results or shows what is hidden."""
+
+PROCESSES = 2
+"""How many modules are tested at a time."""
+
+OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE,
+    ast.Gt: ast.GtE,
+    ast.Eq: ast.NotEq,
+    ast.Is: ast.IsNot,
+    ast.In: ast.NotIn,
+    ast.And: ast.Or,
+    ast.Add: ast.Sub,
+    ast.Mult: ast.Div,
+    ast.FloorDiv: ast.Mod,
+    ast.BitAnd: ast.BitOr,
+    ast.LShift: ast.RShift,
+}
+OPERATORS |= {second: first for first, second in OPERATORS.items()}
+"""The operator that replaces another."""
+
+FUNCTIONS = {"min": "max", "floor": "ceil", "any": "all", "minimum": "maximum"}
+FUNCTIONS |= {second: first for first, second in FUNCTIONS.items()}
+"""The function that replaces another, by its last name."""
+
+UNSEEN_FIELDS = {"annotation", "returns", "decorator_list"}
+"""Parts of the syntax that are left alone: type checkers see them, or they are as frozen=True."""
+
+REMOVABLE = ast.AugAssign | ast.Break | ast.Continue | ast.Delete | ast.Raise
+"""Statements that are dropped."""
 
 
-def variants(node, parent):
+@dataclass(frozen=True, order=True)
+class Mutant:
+    """A module in which the bytes from `start` to `end` are replaced by a text."""
+
+    module: str
+    start: int
+    end: int
+    text: str
+
+
+def replacements(node: ast.AST, parent: ast.AST | None) -> Iterator[ast.AST | None]:
     """What may be in place of a node: other nodes, or None for nothing."""
-
-    def but(**changed):
-        return type(node)(**{**vars(node), **changed})
-
     match node:
-        case ast.Compare(ops=ops):
-            for at, op in enumerate(ops):
-                yield but(ops=[*ops[:at], OTHER[type(op)](), *ops[at + 1 :]])  # type: ignore[operator]
-        case ast.BoolOp(op=op) | ast.BinOp(op=op) if type(op) in OTHER:
-            yield but(op=OTHER[type(op)]())  # type: ignore[operator]
+        case ast.Compare():
+            for position, operator in enumerate(node.ops):
+                operators = list(node.ops)
+                operators[position] = OPERATORS[type(operator)]()
+                yield ast.Compare(node.left, operators, node.comparators)
+        case ast.BoolOp():
+            yield ast.BoolOp(OPERATORS[type(node.op)](), node.values)
+        case ast.BinOp() if type(node.op) in OPERATORS:
+            yield ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right)
         case ast.UnaryOp(op=ast.Not()):
             yield node.operand
-        case ast.Constant(value=bool(value)):
-            yield but(value=not value)
-        case ast.Constant(value=int(value)):
-            yield from (but(value=value + 1), but(value=value - 1))
-        case ast.Constant(value=float(value)):
-            yield from (but(value=value * 1.1 or 1.0), but(value=value * 0.9 or -1.0))
-        case ast.Name(id=name, ctx=ast.Load()) if name in OTHER:
-            yield but(id=OTHER[name])
-        case ast.Attribute(attr=name, ctx=ast.Load()) if name in OTHER:
-            yield but(attr=OTHER[name])
-        case ast.Expr(value=ast.Call()) | ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+        case ast.Constant():
+            yield from (ast.Constant(value) for value in neighbours(node.value))
+        case ast.Name(ctx=ast.Load()) if node.id in FUNCTIONS:
+            yield ast.Name(FUNCTIONS[node.id], node.ctx)
+        case ast.Attribute(ctx=ast.Load()) if node.attr in FUNCTIONS:
+            yield ast.Attribute(node.value, FUNCTIONS[node.attr], node.ctx)
+        case _ if is_removable(node, parent):
             yield None
-        case ast.Return() if not isinstance(parent, ast.FunctionDef):  # one that comes early
-            yield None
-        case _ if isinstance(node, STATEMENTS):
-            yield None
-    if node is getattr(parent, "test", None) and not isinstance(node, ast.Compare | ast.UnaryOp):
+    is_test = node is getattr(parent, "test", None)
+    if is_test and not isinstance(node, ast.Compare | ast.UnaryOp):
         yield ast.UnaryOp(ast.Not(), node)
 
 
-def mutants(module):
-    """The source of a module, and its mutants: the module, two places in bytes, another text."""
-    source = (ROOT / "detcli" / f"{module}.py").read_bytes()
-    lines = source.splitlines(keepends=True)
+def neighbours(value: object) -> list[bool | int | float]:
+    """The values that replace a constant: those next to a number; none for other types."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [value + 1, value - 1]
+    if isinstance(value, float):
+        return [value * 1.1 or 1.0, value * 0.9 or -1.0]
+    return []
 
-    def visit(node, parent):
-        if isinstance(node, ast.JoinedStr):  # whose parts have no places in Python 3.11
+
+def is_removable(node: ast.AST, parent: ast.AST | None) -> bool:
+    """Whether a statement is dropped: calls, assignments to what others see, and early exits."""
+    match node:
+        case ast.Expr(value=ast.Call()):
+            return True
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+            return True
+        case ast.Return():
+            return not isinstance(parent, ast.FunctionDef)  # at the end of one it is no early exit
+    return isinstance(node, REMOVABLE)
+
+
+def mutants_of(module: str) -> list[Mutant]:
+    """All mutants of a module, in the order of its syntax tree."""
+    source = read_source(module)
+    line_starts = [0]
+    for line in source.splitlines(keepends=True):
+        line_starts.append(line_starts[-1] + len(line))
+    mutants: list[Mutant] = []
+
+    def visit(node: ast.AST, parent: ast.AST | None) -> None:
+        if isinstance(node, ast.JoinedStr):  # whose parts have no positions in Python 3.11
             return
-        for other in variants(node, parent):
-            start = len(b"".join(lines[: node.lineno - 1])) + node.col_offset
-            end = len(b"".join(lines[: node.end_lineno - 1])) + node.end_col_offset
-            yield module, start, end, f"({ast.unparse(other)})" if other else "pass"
-        for name, value in ast.iter_fields(node):
-            for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST) and name not in UNSEEN:
-                    yield from visit(child, node)
+        for replacement in replacements(node, parent):
+            start = line_starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
+            end = line_starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+            text = "pass" if replacement is None else f"({ast.unparse(replacement)})"
+            mutants.append(Mutant(module, start, end, text))
+        for field, value in ast.iter_fields(node):
+            if field in UNSEEN_FIELDS:
+                continue
+            children = value if isinstance(value, list) else [value]
+            for child in children:
+                if isinstance(child, ast.AST):
+                    visit(child, node)
 
-    return source, [*visit(ast.parse(source), None)]
-
-
-def run_tests(room, module):
-    """In a process of its own: end as pytest does."""
-    os.setsid()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    os.chdir(room)
-    sys.path.insert(0, str(room))
-    os.environ |= {"PYTHONPATH": str(room), "CI": "1"}  # which tries the same examples each time
-    sys.dont_write_bytecode = True
-    for stream in (1, 2):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-    import pytest
-
-    name, folder = Path(module).name, Path("tests", module).parent
-    tests = [*folder.glob(f"test_{name}.py"), *folder.glob(f"test_{name}_*.py")]
-    tests += (test for part, more in MORE.items() if part in module for test in more)
-    options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
-    options += ["-m", "not slow"] * ("heads" not in module)
-    os._exit(pytest.main([*options, *map(str, tests)]))
+    visit(ast.parse(source), None)
+    return mutants
 
 
-def passes(room, module, limit_s):
-    """Whether a module's tests pass within a time."""
-    process = CONTEXT.Process(target=run_tests, args=(room, module))
-    process.start()
-    process.join(limit_s)
-    if process.exitcode is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.join()
-    return process.exitcode == 0
+def read_source(module: str) -> bytes:
+    """The source of a module of the package."""
+    return (ROOT / "detcli" / f"{module}.py").read_bytes()
 
 
-def main():
+def draw(modules: list[str], *, seed: int, count: int) -> tuple[list[Mutant], int]:
+    """A sample of the mutants of some modules, and how many there are of all."""
+    mutants: list[Mutant] = []
+    for module in modules:
+        mutants += mutants_of(module)
+    count = min(count, len(mutants))
+    return random.Random(seed).sample(mutants, count), len(mutants)  # noqa: S311
+
+
+def describe(mutant: Mutant) -> str:
+    """A line that says where a mutant is, and what it changes."""
+    source = read_source(mutant.module)
+    line = source[: mutant.start].count(b"\n") + 1
+    original = " ".join(source[mutant.start : mutant.end].decode().split())
+    return f"detcli/{mutant.module}.py:{line}: {original} -> {mutant.text}"
+
+
+def test_module(rooms: "queue.Queue[mutant_runs.Room]", module: str, mutants: list[Mutant]) -> int:
+    """Run the tests of a module on its mutants, print those that live, and count the others."""
+    source = read_source(module)
+    room = rooms.get()
+    survivors = []
+    with mutant_runs.ModuleTests(room, module, source) as tests:
+        for mutant in sorted(mutants):
+            change = mutant_runs.Change(mutant.start, mutant.end, mutant.text)
+            if not tests.kill(change):
+                survivors.append(mutant)
+    rooms.put(room)
+    for mutant in survivors:
+        print(describe(mutant), flush=True)
+    killed = len(mutants) - len(survivors)
+    print(f"{module}: {killed} of {len(mutants)}", flush=True)
+    return killed
+
+
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("modules", nargs="*", metavar="MODULE", default=MODULES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sample", type=int, default=200)
-    asked = parser.parse_args()
-    found = {module: mutants(module) for module in asked.modules}
-    every = [mutant for _, some in found.values() for mutant in some]
-    sample = random.Random(asked.seed).sample(every, min(asked.sample, len(every)))  # noqa: S311
-    limits, killed, tried = {}, Counter(), Counter(module for module, *_ in sample)
+    arguments = parser.parse_args()
+    sample, total = draw(arguments.modules, seed=arguments.seed, count=arguments.sample)
+    by_module: dict[str, list[Mutant]] = {}
+    for mutant in sample:
+        by_module.setdefault(mutant.module, []).append(mutant)
+    longest_first = sorted(by_module.items(), key=lambda item: -len(item[1]))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        room = Path(folder, "copy")
-        shutil.copytree(ROOT, room, ignore=shutil.ignore_patterns(".*", "build", "dist"))
-        Path(folder, "shared").symlink_to(ROOT.parent / "shared")
-        for module, start, end, text in sorted(sample):
-            if module not in limits:
-                began = time.monotonic()
-                if not passes(room, module, 600):
-                    sys.exit(f"the tests of {module} fail as it is")
-                limits[module] = 20 + 5 * (time.monotonic() - began)
-            source, file = found[module][0], room / "detcli" / f"{module}.py"
-            file.write_bytes(source[:start] + text.encode() + source[end:])
-            if passes(room, module, limits[module]):
-                line, old = source[:start].count(b"\n") + 1, source[start:end].decode()
-                print(f"detcli/{module}.py:{line}: {' '.join(old.split())} -> {text}", flush=True)
-            else:
-                killed[module] += 1
-            file.write_bytes(source)
-    for module, number in sorted(tried.items()):
-        print(f"{module}: {killed[module]} of {number}")
-    print(f"killed: {killed.total()} of {len(sample)} (of {len(every)} mutants, seed {asked.seed})")
+        rooms: queue.Queue[mutant_runs.Room] = queue.Queue()
+        for number in range(PROCESSES):
+            rooms.put(mutant_runs.Room(ROOT, Path(folder).resolve() / str(number)))
+        with ThreadPoolExecutor(PROCESSES) as pool:
+            counts = [
+                pool.submit(test_module, rooms, module, mutants)
+                for module, mutants in longest_first
+            ]
+            killed = sum(count.result() for count in counts)
+    print(f"killed: {killed} of {len(sample)} (of {total} mutants, seed {arguments.seed})")
 
 
 if __name__ == "__main__":
