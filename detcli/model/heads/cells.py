@@ -181,7 +181,7 @@ def _held(
         span = range(start, start + (width * each or place.channels - known))
         points = part is CellPart.POINTS and place.anchors == 1
         tensor = _maker(starts, span, points=points)
-        if tensor is None or len(span) % each:
+        if tensor is None:
             return {}
         if not _may_be(index, tensor, row, (part, width), place):
             return {}

@@ -91,6 +91,35 @@ def test_boxes_that_a_graph_decodes_in_no_known_way_are_not_those_of_a_family(op
     assert family_of(*ultraface_of(lambda graph, boxes: graph(operator, boxes))) is None
 
 
+def test_boxes_that_a_graph_decodes_around_cells_are_not_those_of_a_family_of_anchors():
+    """A centre by a sigmoid and a size by an exponential: two outputs of another detector."""
+
+    def decode(graph, boxes):
+        centre = graph("Sigmoid", graph.cut(boxes, 0, 2, 2))
+        size = graph("Exp", graph.cut(boxes, 2, 4, 2))
+        return graph("Concat", centre, size, axis=2)
+
+    assert family_of(*ultraface_of(decode)) == "SSD"
+
+
+def blazeface_of(*point_widths):
+    """Faces in one output [1, N, 17], whose landmarks come from layers of these widths."""
+    graph = Graph(size=(128, 128))
+    scales = []
+    for stride, anchors in ((8, 2), (16, 6)):
+        parts = [
+            in_rows(graph, layer(graph, width * anchors, stride), width)
+            for width in (4, *point_widths, 1)
+        ]
+        scales.append(graph("Concat", *parts, axis=2))
+    return [graph("Concat", *scales, axis=1)], graph
+
+
+@pytest.mark.parametrize(("point_widths", "family"), [((12,), "BlazeFace"), ((6, 6), None)])
+def test_landmarks_are_of_one_layer(point_widths, family):
+    assert family_of(*blazeface_of(*point_widths)) == family
+
+
 @pytest.mark.parametrize(
     "dims", [[1, "a", "b", 384, 4], [8], [], [1, "N", 4], [1, 3, "H", "W"], [1, 3, 16, "W"]]
 )

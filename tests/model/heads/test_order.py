@@ -138,3 +138,16 @@ def test_a_reshape_across_the_axes_of_a_map_mixes_them(shape, is_mixed):
     reshaped_map = graph("Reshape", graph.convolution(6, 8), shape)
     index = GraphIndex(infer_shapes(graph.model([reshaped_map])).graph)
     assert mixes_channels(index, [reshaped_map]) == is_mixed
+
+
+def test_what_a_backbone_reshapes_is_not_looked_at():
+    """Before the last layer channels and cells may mix, as where a network moves windows."""
+    graph = Graph()
+    mixed = graph("Reshape", graph.convolution(8, 8), [1, 96, 8])
+    maps = graph("Reshape", mixed, [1, 8, 8, 12])
+    weights = graph.weights(6, 8, 1, 1)
+    last_layer = graph("Conv", maps, weights, kernel_shape=[1, 1])
+    head = graph.flat(last_layer, 6)
+    index = GraphIndex(infer_shapes(graph.model([head, mixed])).graph)
+    assert not mixes_channels(index, [head])
+    assert mixes_channels(index, [mixed])

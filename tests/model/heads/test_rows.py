@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
-from detcli.model.heads.rows import is_integral, selected_rows, usual_rows
+from detcli.model.heads.rows import _trail, is_integral, selected_rows, usual_rows
 
 
 def read(graph, *outputs):
@@ -45,3 +45,46 @@ def test_whole_numbers_that_are_shifted_are_whole(operator):
     index = read(graph, shifted, shifted_scores)
     assert is_integral(index, shifted)
     assert not is_integral(index, shifted_scores)
+
+
+def rows_and_parts(graph, label_of=None):
+    """Rows [1, 24, 6] of boxes, scores and class ids, and their scores [1, 24]."""
+    features = graph.queries()
+    boxes = graph("Sigmoid", graph.linear(features, 8, 4))
+    scores = graph("Sigmoid", graph.linear(features, 8, 3))
+    best = graph("ReduceMax", scores, axes=[2], keepdims=1)
+    labels = graph("ArgMax", scores, axis=2, keepdims=1)
+    if label_of is not None:
+        labels = label_of(graph, labels)
+    labels = graph("Cast", labels, to=TensorProto.FLOAT)
+    return graph("Concat", boxes, best, labels, axis=2), graph("Squeeze", best, [2])
+
+
+def test_scores_that_are_an_output_as_well_do_not_hide_those_of_the_rows():
+    graph = Graph()
+    rows, scores = rows_and_parts(graph)
+    head = selected_rows(read(graph, rows, scores))
+    assert head.scores[0].tensor == rows
+    assert head.labels.tensor == rows
+
+
+@pytest.mark.parametrize(
+    ("label_of", "classes"),
+    [
+        (lambda graph, labels: graph("Add", labels, np.int64(1)), 4),
+        (lambda graph, labels: graph("Add", labels, labels), None),
+        (lambda graph, labels: graph("Add", labels, np.zeros((1, 24, 1), np.int64)), None),
+    ],
+    ids=["a number", "what is computed", "a number for each row"],
+)
+def test_only_a_number_that_is_added_to_class_ids_tells_how_many_there_are(label_of, classes):
+    graph = Graph()
+    rows, _ = rows_and_parts(graph, label_of)
+    assert selected_rows(read(graph, rows)).class_count == classes
+
+
+def test_a_trail_ends_at_what_makes_elements():
+    graph = Graph()
+    sums = graph("Add", graph.queries(), np.float32(1))
+    moved = graph.swapped(sums)
+    assert list(_trail(read(graph, moved), moved)) == [moved, sums]
