@@ -17,6 +17,7 @@ from detcli.model.heads.decode import (
     centre_and_size,
     columns,
     cut_along,
+    from_corners,
     is_linear,
     layers_of,
     moved_inputs,
@@ -313,3 +314,44 @@ def test_a_transpose_without_an_order_tells_no_columns():
     parts = [graph.flat(graph.convolution(n, 8), n) for n in (2, 3)]
     turned = graph("Transpose", graph("Concat", *parts, axis=1))
     assert columns(read(graph, turned), turned, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("points", "are_corners"),
+    [
+        (np.arange(96, dtype=np.float32), True),
+        (np.arange(96, dtype=np.float32) + 0.5, False),
+        (np.float32(0), False),
+        (np.zeros(1, np.float32), False),
+    ],
+    ids=["corners", "centres", "a number", "a number in a list"],
+)
+def test_distances_from_corners_begin_at_a_list_of_points_with_0(points, are_corners):
+    graph = Graph()
+    distances = graph.flat(graph.convolution(4, 8), 4)
+    sides = graph("Sub", points, distances)
+    assert from_corners(read(graph, sides), sides) == are_corners
+
+
+def test_halves_that_are_cut_out_together_are_centre_and_size_in_their_order():
+    graph = Graph()
+    centre = graph("Sigmoid", graph.flat(graph.convolution(2, 8), 2))
+    size = graph("Exp", graph.flat(graph.convolution(2, 8), 2))
+    scores = graph("Sigmoid", graph.flat(graph.convolution(3, 8), 3))
+    joined = graph("Concat", centre, size, scores, axis=1)
+    boxes = graph.cut(joined, 0, 4, 1)
+    decoded = boxes_of(read(graph, boxes), boxes)
+    assert decoded.how is BoxDecode.GRID
+
+
+@pytest.mark.parametrize("sums_up", [True, False])
+def test_a_centre_is_half_the_sum_of_two_corners(sums_up):
+    graph = Graph()
+    points = np.arange(96, dtype=np.float32) + 0.5
+    low = graph("Sub", points, graph.flat(graph.convolution(2, 8), 2))
+    high = graph("Add", points, graph.flat(graph.convolution(2, 8), 2))
+    doubled = graph("Add", low, high) if sums_up else low
+    centre = graph("Div", doubled, np.float32(2))
+    boxes = graph("Concat", centre, graph("Sub", high, low), axis=1)
+    decoded = boxes_of(read(graph, boxes), boxes)
+    assert (decoded is not None) == sums_up

@@ -11,8 +11,12 @@ from detcli.model.heads.tensors import (
     _task_of,
     best_class,
     end_to_end,
+    has_patches,
     pair,
+    plugin,
     queries,
+    score_rows,
+    single_tensor,
 )
 
 
@@ -94,3 +98,98 @@ def test_what_is_suppressed_is_not_read_before_its_top_k(suppresses):
         outputs.append(graph("NonMaxSuppression", chosen, by_class, np.array([5])))
     head = queries(index_of(graph, *outputs))
     assert (head is None) == suppresses
+
+
+def top_k_of(graph, scores):
+    """The best five of some scores [B, 24, C], as YOLOv10 chooses them."""
+    best = graph("ReduceMax", scores, axes=[2], keepdims=0)
+    values, _ = graph.all("TopK", best, [5], outputs=2, axis=1)
+    return values
+
+
+def rows_of_seven(graph):
+    """Boxes and three scores of 24 queries, [B, 24, 7]."""
+    return graph("Concat", *boxes_and_scores(graph), axis=2)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "is_head"), [(4, 7, True), (4, 99, True), (4, 6, False), (3, 7, False)]
+)
+def test_scores_are_all_columns_behind_the_box(start, stop, is_head):
+    graph = Graph()
+    scores = graph.cut(rows_of_seven(graph), start, stop, 2)
+    head = end_to_end(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
+    assert (head is not None) == is_head
+
+
+def split_in_three(graph):
+    """What the best are chosen of, in rows of a box, three scores and two more columns."""
+    boxes, scores = boxes_and_scores(graph)
+    rows = graph("Concat", boxes, scores, graph.linear(graph.queries(), 8, 2), axis=2)
+    parts = graph.all("Split", rows, np.array([4, 3, 2]), outputs=3, axis=2)
+    return top_k_of(graph, parts[1])
+
+
+def test_columns_behind_the_scores_are_refused():
+    graph = Graph()
+    index = index_of(graph, split_in_three(graph))
+    with pytest.raises(Unrecognised, match="it finds poses: 2 numbers"):
+        end_to_end(index, boxes_only=False)
+
+
+def test_columns_behind_the_scores_are_left_out_where_boxes_are_enough():
+    graph = Graph()
+    index = index_of(graph, split_in_three(graph))
+    head = end_to_end(index, boxes_only=True)
+    assert head.class_count == 3
+    assert head.left_out
+
+
+@pytest.mark.parametrize(("rows", "is_head"), [(24, True), (7, False)])
+def test_of_as_many_rows_as_columns_neither_is_taken_for_channels(rows, is_head):
+    graph = Graph()
+    queries = graph.cut(graph.queries(), 0, rows, 1)
+    head = graph("Relu", graph.linear(queries, 8, 7))
+    index = index_of(graph, head)
+    names = ["red", "green", "blue"]
+    assert (single_tensor(index, names, boxes_only=False) is not None) == is_head
+
+
+def test_three_parts_behind_a_box_are_no_objectness_and_classes():
+    graph = Graph()
+    centre = graph("Sigmoid", graph.maps(2))
+    size = graph("Exp", graph.maps(2))
+    scores = [graph("Sigmoid", graph.maps(count)) for count in (1, 3, 5)]
+    index = index_of(graph, graph("Concat", centre, size, *scores, axis=1))
+    with pytest.raises(Unrecognised, match="8 numbers of keypoints"):
+        single_tensor(index, None, boxes_only=False)
+
+
+def test_the_scores_of_a_head_are_what_it_joins_to_the_boxes():
+    graph = Graph()
+    boxes, scores = boxes_and_scores(graph)
+    rows = graph("Concat", boxes, scores, axis=2)
+    index = index_of(graph, rows, graph("Relu", rows))
+    assert score_rows(index, rows) == scores
+    assert score_rows(index, scores) == scores
+
+
+def test_boxes_and_scores_are_the_first_two_inputs_of_a_plugin():
+    """Anchors are its third, where it has one."""
+    graph = Graph()
+    boxes, scores = boxes_and_scores(graph)
+    anchors = graph.constant(graph.weights(1, 24, 4))
+    outputs = graph.all("EfficientNMS_TRT", boxes, scores, anchors, outputs=4, domain="TRT")
+    head = plugin(index_of(graph, *outputs))
+    assert head.boxes[0].tensor == boxes
+    assert head.scores[0].tensor == scores
+
+
+@pytest.mark.parametrize(
+    ("kernel", "are_patches"), [((8, 8), True), ((7, 7), False), ((16, 4), False)]
+)
+def test_patches_have_eight_pixels_a_side_or_more(kernel, are_patches):
+    graph = Graph(size=(112, 112))
+    weights = graph.weights(8, 3, *kernel)
+    maps = graph("Conv", "images", weights, kernel_shape=[*kernel], strides=[*kernel])
+    assert has_patches(index_of(graph, maps)) == are_patches
