@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_disk import small_disk
@@ -24,6 +25,7 @@ from detcli.core.files import (
     Folder,
     OutputState,
     StandardOutput,
+    lock,
     locked,
     make_folder,
     open_output,
@@ -364,7 +366,14 @@ def test_permissions_follow_the_umask(tmp_path, umask, mode):
 
 @pytest.mark.parametrize(
     ("most", "says"),
-    [((1 << 20) - 1, "larger than 1 MiB"), ((2 << 30) - 1, "larger than 2 GiB"), (2 << 30, "")],
+    [
+        ((1 << 20) - 1, "larger than 1 MiB"),
+        ((512 << 20) - 1, "larger than 512 MiB"),
+        ((1023 << 20) - 1, "larger than 1023 MiB"),
+        ((1 << 30) - 1, "larger than 1 GiB"),
+        ((2 << 30) - 1, "larger than 2 GiB"),
+        (2 << 30, ""),
+    ],
 )
 def test_only_regular_files_are_opened_up_to_a_size(tmp_path, most, says):
     path = tmp_path / "a.json"
@@ -590,3 +599,60 @@ def test_the_lock_of_a_folder_is_for_one_at_a_time(tmp_path, monkeypatch):
 def test_the_lock_of_a_folder_that_cannot_be_opened_is_an_error(tmp_path):
     with pytest.raises(OutputError, match="cannot write"), locked(tmp_path / "absent"):
         pass
+
+
+def test_in_windows_files_are_written_by_their_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    write_file(tmp_path / "a.jpg", b"old")
+    write_file(tmp_path / "a.jpg", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jpg"]
+    assert (tmp_path / "a.jpg").read_bytes() == b"new"
+
+
+def test_in_windows_no_open_file_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    output = AtomicFile(tmp_path / "a.jpg")
+    unlink = os.unlink
+    were_closed = []
+
+    def note_and_unlink(path, **options):
+        were_closed.append(output.file.closed)
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "unlink", note_and_unlink)
+    output.discard()
+    assert were_closed == [True]
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_in_windows_a_byte_is_locked_that_no_file_has(tmp_path, monkeypatch):
+    """Its locks keep others from reading what they cover; and text is added where a file begins."""
+    positions = []
+
+    def note_position(descriptor, _mode, _length):
+        positions.append(os.lseek(descriptor, 0, os.SEEK_CUR))
+
+    windows_locks = SimpleNamespace(LK_NBLCK=2, locking=note_position)
+    monkeypatch.setitem(sys.modules, "msvcrt", windows_locks)
+    monkeypatch.setattr(sys, "platform", "win32")
+    with (tmp_path / "a.jsonl").open("wb", buffering=0) as file:
+        assert lock(file)
+        assert file.tell() == 0
+    assert positions == [2**31 - 2]
+
+
+def test_a_folder_that_cannot_be_listed_is_not_followed_if_it_is_a_link(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "folder").symlink_to("elsewhere")
+    open_file = os.open
+    refused = []
+
+    def refuse_once(path, *arguments, **options):
+        if not refused:
+            refused.append(path)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return open_file(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse_once)
+    with pytest.raises(OSError, match="folder"):
+        Folder(tmp_path / "folder")

@@ -198,6 +198,12 @@ def test_greedy_and_by_class(boxes, data, threshold, limit):
     assert kept.tolist() == plain_nms(boxes, class_id, threshold, limit)
 
 
+def test_boxes_that_reach_above_the_best_overlap_by_what_they_share():
+    """Half of each, which is an IoU of 1/3; the best has its left side and its top far apart."""
+    boxes = np.array([[0, 50, 10, 60], [0, 45, 10, 55]], np.float32)
+    assert non_maximum_suppression(boxes, np.zeros(2, np.int64), 0.4, 9).tolist() == [0, 1]
+
+
 def test_overlap_at_the_threshold_stays():
     boxes = np.array([[0, 0, 4, 1], [2, 0, 6, 1]], np.float32)  # IoU 1/3
     both = np.zeros(2, np.int64)

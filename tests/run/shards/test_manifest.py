@@ -49,6 +49,16 @@ def test_further_names_are_further_shards(store):
         Manifest(store)
 
 
+def test_a_name_that_an_extension_has_again_counts_where_it_is_last(store):
+    """Its file has changed since the first time."""
+    manifest = written(store, ["a", "b", "c"], 2)
+    publish(store, manifest.next_file, manifest.header, ["b", "d"], len(manifest))
+    manifest = Manifest(store)
+    assert manifest.renewed() == {hash_of("b"): 2}
+    assert [*manifest.last_names()] == ["a", "c", "b", "d"]
+    assert len(manifest.hashes(hash_of)) == 4
+
+
 def test_a_manifest_is_written_once(store):
     written(store, NAMES, 4)
     assert not publish(store, FIRST, header(1), ["other"])
