@@ -3,6 +3,7 @@
 
 import itertools
 import math
+import warnings
 from dataclasses import replace
 
 import colour_model
@@ -578,3 +579,22 @@ def test_no_rows_and_rows_of_centre_and_size(recwarn):
     chosen = select_rows(rows, ANY, CLASSES, cxcywh=True)
     np.testing.assert_array_equal(chosen.boxes, [[8, 17, 12, 23]])
     assert not recwarn
+
+
+def warnings_of_boxes(farthest):
+    """What is said of a model in pixels whose only box reaches so far."""
+    boxes = np.array([[0, 0, 1, farthest]], np.float32)
+    selection = SelectedRows(boxes, np.ones(1, np.float32), np.zeros(1, np.int64))
+    letterbox = Letterbox.fit((640, 640), (640, 640))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        to_detections(selection, letterbox, CONTRACT)
+    return [str(warning.message) for warning in caught]
+
+
+def test_boxes_up_to_a_pixel_and_a_half_look_like_fractions():
+    assert "fractions" in " ".join(warnings_of_boxes(1.5))
+
+
+def test_boxes_beyond_a_pixel_and_a_half_are_in_pixels():
+    assert warnings_of_boxes(1.51) == []

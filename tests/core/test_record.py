@@ -22,6 +22,7 @@ from detcli.core.record import (
     Origin,
     Record,
     box_of,
+    finite,
     name_of,
     to_marks,
     to_record,
@@ -192,3 +193,36 @@ def test_names_have_the_same_slashes_on_every_system(monkeypatch):
     found = [record(detections(), origin=one, saved=saved).to_json() for one in origins]
     assert [one["source"] for one in found] == ["pics/a.jpg", "C:/a.mp4", "s3://bucket/a\\b.jpg"]
     assert found[0]["saved"] == ["out/a.jpg"]
+
+
+def changed_row(**fields):
+    """A record as JSON, of whose only detection some fields are others."""
+    read = read_back(record(detections((1, 2, 3.5, 4.25, 0.9, 1))))
+    read["detections"][0] |= fields
+    return read
+
+
+@pytest.mark.parametrize("class_id", [0, 999_999])
+def test_a_class_id_below_a_million_is_read(class_id):
+    read = to_record(changed_row(class_id=class_id))
+    assert read["detections"][0]["class_id"] == class_id
+
+
+@pytest.mark.parametrize("class_id", [-1, 1_000_000])
+def test_another_class_id_is_refused(class_id):
+    with pytest.raises(ValueError, match="class_id"):
+        to_record(changed_row(class_id=class_id))
+
+
+@pytest.mark.parametrize("side", [-999_999_999_999_999, 999_999_999_999_999])
+def test_a_number_below_10_to_the_15_is_read(side):
+    assert to_record(changed_row(x1=side))["detections"][0]["x1"] == side
+    assert finite(str(side)) == side
+
+
+@pytest.mark.parametrize("side", [-1e15, 1e15])
+def test_a_number_of_10_to_the_15_is_refused(side):
+    with pytest.raises(ValueError, match="x1"):
+        to_record(changed_row(x1=side))
+    with pytest.raises(ValueError, match="out of range"):
+        finite(side)

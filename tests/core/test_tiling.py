@@ -360,3 +360,12 @@ def test_many_rows_are_merged_in_reasonable_memory(random):
     merged = merge(seen, areas)
     assert 5_000 < len(merged) <= 1522 * 5
     assert (np.diff(merged.score) <= 0).all()
+
+
+@pytest.mark.parametrize(("right", "objects"), [(25, 1), (24, 2)])
+def test_rows_of_two_areas_with_an_overlap_of_a_half_are_one_object(right, objects):
+    """Of 300 pixels the other has 150, or 140; neither is near a seam."""
+    of_tile = found((10, 10, 40, 20, 0.9))
+    of_picture = found((10, 10, right, 20, 0.8))
+    merged = merge([of_tile, found(), of_picture], PAIR)
+    assert len(merged) == objects

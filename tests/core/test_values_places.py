@@ -122,3 +122,14 @@ def test_bottom_centres(box, point):
     points = bottom_centres(np.array([box], np.float32), (50, 100))
     np.testing.assert_array_equal(points, np.array([point], np.float32))
     assert bottom_centres(np.empty((0, 4), np.float32), (50, 100)).shape == (0, 2)
+
+
+@pytest.mark.parametrize(("x", "is_read"), [(1_000_000, True), (1_000_001, False)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_point_may_be_a_million_pixels_away(x, is_read, sign):
+    text = f"gate=0,0,{sign * x},2"
+    if is_read:
+        assert Shape.line(text).points[1] == (sign * x, 2)
+    else:
+        with pytest.raises(UsageError, match="no picture has such a point"):
+            Shape.line(text)

@@ -19,7 +19,8 @@ from detcli.core.errors import ModelError
 from detcli.core.values import BoxFormat
 from detcli.model.contract import Layout
 from detcli.model.editing import cut, infer_shapes
-from detcli.model.recognise import read_graph
+from detcli.model.heads import Columns, Head, Unrecognised
+from detcli.model.recognise import _class_count, read_graph
 
 EXPECTED = {
     "body": (Layout.BODY, "head", False, BoxFormat.XYXY),
@@ -365,3 +366,35 @@ def test_a_graph_that_lists_the_detections_of_several_pictures_is_refused():
     label = graph("Gather", triples, np.array(1), axis=1)
     with pytest.raises(ModelError, match="takes 4 pictures at once"):
         contract_of(graph.model([chosen, score, label]))
+
+
+@pytest.mark.parametrize(
+    ("count", "dropped", "classes"),
+    [
+        (1, False, 1),
+        (2, True, 1),
+        (100_000, False, 100_000),
+        (100_001, True, 100_000),
+    ],
+)
+def test_a_model_may_have_1_to_100_000_classes(count, dropped, classes):
+    assert _class_count(head_of_classes(count), None, dropped=dropped) == classes
+
+
+@pytest.mark.parametrize(
+    ("count", "dropped"), [(0, False), (1, True), (100_001, False), (100_002, True), (None, False)]
+)
+def test_another_number_of_classes_is_unclear(count, dropped):
+    with pytest.raises(Unrecognised, match="the number of its classes is unclear"):
+        _class_count(head_of_classes(count), None, dropped=dropped)
+
+
+def head_of_classes(count):
+    return Head(
+        Layout.BODY,
+        (Columns("head", 0, 4),),
+        (Columns("head", 4),),
+        class_count=count,
+        anchors_first=False,
+        decoded=None,
+    )

@@ -17,8 +17,18 @@ from detcli.core.detections import Detections, Symbol
 from detcli.core.geometry import Picture
 from detcli.core.record import Origin
 from detcli.core.values import Hiding
+from detcli.sink import image as image_module
 from detcli.sink.folder import OutputFolder
-from detcli.sink.image import GREY, SAMPLES, WAYS, Anonymizer, CropSink, OnlyDetections, hidden
+from detcli.sink.image import (
+    GREY,
+    SAMPLES,
+    WAYS,
+    Anonymizer,
+    CropSink,
+    HiddenTracks,
+    OnlyDetections,
+    hidden,
+)
 from detcli.sink.labels import DatasetSink
 
 TEXT = "https://example.org/0123456789"
@@ -290,3 +300,19 @@ def test_no_file_is_handed_on_whatever_was_found(begins):
     record = picture(count=0)
     record = replace(record, picture=replace(record.picture, file=begins))
     assert Anonymizer([0], "blur")(record).picture.file is None
+
+
+@pytest.mark.parametrize(("others", "is_hidden"), [(2, True), (3, False)])
+def test_as_many_hidden_tracks_are_known_as_there_is_room_for(monkeypatch, others, is_hidden):
+    monkeypatch.setattr(image_module, "REMEMBERED_TRACKS", 3)
+    tracks = HiddenTracks()
+    for number in range(1, 2 + others):
+        tracks.add([number], [True])
+    assert tracks.add([1], [False]).tolist() == [is_hidden]
+
+
+def test_ten_thousand_hidden_tracks_are_known():
+    tracks = HiddenTracks()
+    numbers = range(1, 10_002)
+    tracks.add(numbers, [True] * len(numbers))
+    assert tracks.add([1, 2], [False, False]).tolist() == [False, True]

@@ -16,7 +16,7 @@ from detcli.backend.preprocess import letterbox_image
 from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError
 from detcli.core.geometry import Letterbox
-from detcli.source.decode import DecodeOptions, load_bytes, read_header
+from detcli.source.decode import DecodeOptions, check_scans, load_bytes, read_header
 
 SAMPLINGS = {"411": 0x411111, "420": 0x221111, "422": 0x211111, "440": 0x121111, "444": 0x111111}
 SIZES = [(1, 1), (7, 5), (8, 8), (17, 33), (64, 48), (16, 1), (1, 200), (131, 97)]
@@ -313,3 +313,15 @@ def test_simplejpeg_is_imported_for_a_jpeg_only():
     code = "import sys, detcli.source.decode; print('simplejpeg' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert finished.stdout.strip() == b"False"
+
+
+@pytest.mark.parametrize(("scans", "is_read"), [(500, True), (501, False)])
+def test_a_jpeg_may_have_500_scans(scans, is_read):
+    jpeg = encode(picture(), PROGRESSIVE=1).removesuffix(END)
+    last = SCAN + jpeg.rpartition(SCAN)[2]
+    jpeg += last * (scans - jpeg.count(SCAN)) + END
+    if is_read:
+        check_scans(jpeg)
+    else:
+        with pytest.raises(DecodeError, match="501 scans, more than the 500 allowed"):
+            check_scans(jpeg)

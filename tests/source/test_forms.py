@@ -479,3 +479,17 @@ def test_planes_in_jpeg_keep_the_tables_that_they_share(tmp_path):
         assert "JPEGTables" in file.pages[0].tags  # type: ignore[union-attr]
     difference = np.abs(pixels_of(target.read_bytes()).astype(int) - colours_of_grey(GREY))
     assert difference.max() < 12
+
+
+@pytest.mark.parametrize(("count", "reason"), [(4096, "damaged"), (4097, "with 4097 fields")])
+def test_a_tiff_may_have_4096_fields(count, reason):
+    """Fields of zeros say nothing, so it is damaged; of more, none is looked at."""
+    data = struct.pack("<2sHIH", b"II", 42, 8, count) + bytes(12 * count + 4)
+    with pytest.raises(DecodeError, match=reason):
+        load_bytes(data)
+
+
+def test_a_number_of_a_pnm_may_have_nine_digits():
+    assert load_bytes(b"P2 1 1 1023 000001023").pixels.tolist() == [[[255, 255, 255]]]
+    with pytest.raises(DecodeError, match="more than 9 digits"):
+        load_bytes(b"P2 1 1 1023 0000001023")

@@ -129,3 +129,9 @@ def test_the_file_that_ffmpeg_cut_has_the_frames_it_shows(shared, detcli):
     finished = detcli("predict", path, "-m", model, "--device", "cpu", "-q")
     assert finished.returncode == 0
     assert len(finished.stdout.splitlines()) == 30
+
+
+@pytest.mark.parametrize(("boxes", "seen"), [(999, 999), (1000, 1000), (1001, 1000)])
+def test_a_thousand_boxes_of_a_file_are_looked_at(boxes, seen):
+    data = b"\0\0\0\x08ftyp" + b"\0\0\0\x08free" * (boxes - 1)
+    assert len([*top_boxes(lambda start, size: data[start : start + size])]) == seen

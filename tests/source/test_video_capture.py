@@ -119,3 +119,28 @@ def test_a_frame_that_cannot_be_decoded_is_none():
     assert capture.retrieve(found) is frame
     found.retrieve.side_effect = [(False, None), (True, None), (True, frame[..., 0]), cv2.error("")]
     assert [capture.retrieve(found) for _ in range(4)] == [None] * 4
+
+
+@pytest.mark.parametrize(("count", "is_told"), [(999_999_999, True), (1_000_000_000, False)])
+def test_a_number_of_frames_below_a_billion_is_plausible(count, is_told):
+    found = capture.frame_count(SimpleNamespace(get=lambda _: float(count)))
+    assert found == (count if is_told else None)
+
+
+@pytest.mark.parametrize(
+    ("declared", "aspect"),
+    [
+        ((100, 1), (100, 1)),
+        ((101, 1), (1, 1)),
+        ((1, 100), (1, 100)),
+        ((1, 101), (1, 1)),
+        ((0, 0), (1, 1)),
+    ],
+)
+def test_a_pixel_may_be_a_hundred_times_as_wide_as_high(declared, aspect):
+    properties = {
+        cv2.CAP_PROP_SAR_NUM: declared[0],
+        cv2.CAP_PROP_SAR_DEN: declared[1],
+        cv2.CAP_PROP_ORIENTATION_META: 0,
+    }
+    assert capture.pixel_aspect(SimpleNamespace(get=properties.get)) == aspect

@@ -236,3 +236,12 @@ def test_a_name_is_the_cause_after_its_third_death(make):
     deaths = iter([True] * (DEATHS - 1))
     game.play(lambda _: next(deaths, False))
     assert not any("error" in record for record in game.records())
+
+
+@pytest.mark.parametrize(("deaths", "fails"), [(2, False), (3, True)])
+def test_a_name_fails_at_its_third_death(make, deaths, fails):
+    game = make(names=1, size=1, workers=1)
+    kills = iter([True] * deaths)
+    game.play(lambda _: next(kills, False))
+    (read,) = game.records()
+    assert ("error" in read) == fails
