@@ -94,6 +94,16 @@ def test_a_line_has_a_limit(short_lines):  # noqa: ARG001
         next(reading)
 
 
+@pytest.mark.parametrize(("excess", "is_read"), [(0, True), (1, False)])
+def test_a_line_may_be_as_long_as_the_limit(short_lines, excess, is_read):  # noqa: ARG001
+    line = b" " * ((1 << 20) + excess)
+    if is_read:
+        assert [*bounded_lines(io.BytesIO(line))] == [line]
+    else:
+        with pytest.raises(ValueError, match="longer than 1 MiB"):
+            next(bounded_lines(io.BytesIO(line)))
+
+
 def test_what_is_read_at_once_has_a_limit():
     with pytest.raises(ValueError, match="larger than 1 MiB"):
         read_bounded(io.BytesIO(bytes(2_000_000)), (1 << 20) - 1)

@@ -218,3 +218,10 @@ def test_a_class_folder_that_becomes_a_link_is_refused(tmp_path):
     with pytest.raises(OutputError, match="out/cat"):
         sink.write(found(BOX, source="b.png"))
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["a_0.png"]
+
+
+@pytest.mark.parametrize("field", ["picture", "detections"])
+def test_a_record_without_picture_or_detections_has_no_crops(tmp_path, field):
+    record = replace(sample_records.picture("a", "a"), **{field: None})
+    feed(CropSink(OutputFolder(tmp_path / "out")), record)
+    assert [*tmp_path.rglob("*.jpg")] == []

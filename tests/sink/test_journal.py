@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -515,3 +516,28 @@ def test_with_tracks_a_run_that_goes_on_begins_no_other(path, settings):
         journal.write(picture(name))
         journal.close()
     assert settings_of(path) == [TRACKED, None if settings == TRACKED else settings]
+
+
+def stamped(stamp):
+    """A picture of a file that had this stamp."""
+    return replace(picture("a"), origin=Origin("a", file_stamp=stamp))
+
+
+def test_an_unchanged_file_is_skipped(path):
+    write(path, stamped("old"))
+    journal = Journal(path)
+    assert journal.skip(Origin("a", file_stamp="old"))
+    journal.close()
+
+
+def test_a_changed_file_has_a_record_that_replaces_the_earlier_one(path):
+    write(path, stamped("old"))
+    journal = Journal(path)
+    assert not journal.skip(Origin("a", file_stamp="new"))
+    journal.write(stamped("new"))
+    last = json.loads(path.read_text().splitlines()[-1])
+    assert last["file_stamp"] == "new"
+    assert last["replaces"] == "old"
+    journal._file.close()  # noqa: SLF001 - as a kill would
+    Journal(path).close()
+    assert sources(path) == ["a"]
