@@ -65,14 +65,16 @@ class Request(NamedTuple):
     """What a run does.
 
     Attributes:
-        tests: Their names, in this order; None for all.
+        tests: Their names, in this order.
         limit_s: After this time the run is killed.
+        runs_others: Whether all other tests follow.
         function: Name and first line of a function that gets its code of the file on disk.
         notes_lines: Whether the run notes what each test executes.
     """
 
-    tests: list[str] | None
+    tests: list[str]
     limit_s: float
+    runs_others: bool = False
     function: tuple[str, int] | None = None
     notes_lines: bool = False
 
@@ -219,9 +221,10 @@ class Server:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         if request.function is not None:
             replace_function(self.module_path, *request.function)
-        if request.tests is not None:
-            items = {item.nodeid: item for item in session.items}
-            session.items = [items[test] for test in request.tests]
+        positions = {test: position for position, test in enumerate(request.tests)}
+        if not request.runs_others:
+            session.items = [item for item in session.items if item.nodeid in positions]
+        session.items.sort(key=lambda item: positions.get(item.nodeid, len(positions)))
         if request.notes_lines:
             self.recorder.start()
 
@@ -378,7 +381,7 @@ class ModuleTests:
         self.source = source
         self.tree = ast.parse(source)
         self.collection = Collection(room, module)
-        request = Request(tests=None, limit_s=MEASUREMENT_LIMIT_S, notes_lines=True)
+        request = Request([], MEASUREMENT_LIMIT_S, runs_others=True, notes_lines=True)
         answer = self.collection.run(request)
         if not answer.passed or answer.notes is None:
             self.collection.close()
@@ -408,7 +411,8 @@ class ModuleTests:
             request = Request(tests, limit_s, function=(function.name, first_line(function)))
             answer = self.collection.run(request)
         else:
-            answer = self.run_collected_anew(Request(tests, limit_s))
+            # Names of tests may follow from what was changed, so all are run that there are now.
+            answer = self.run_collected_anew(Request(tests, limit_s, runs_others=True))
         self.room.write(self.module, self.source)
         if answer.failed_test is not None:
             self.note_killer(answer.failed_test)
