@@ -625,6 +625,43 @@ def test_in_windows_no_open_file_is_removed(tmp_path, monkeypatch):
     assert [*tmp_path.iterdir()] == []
 
 
+def test_in_windows_no_open_file_is_moved(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    output = AtomicFile(tmp_path / "a.jpg")
+    replace = os.replace
+    were_closed = []
+
+    def note_and_replace(*names, **options):
+        were_closed.append(output.file.closed)
+        replace(*names, **options)
+
+    monkeypatch.setattr(os, "replace", note_and_replace)
+    output.commit()
+    assert were_closed == [True]
+
+
+@pytest.mark.parametrize(
+    ("stream", "path", "says"),
+    [
+        ("__stdout__", "/dev/stdout", "standard output is closed"),
+        ("__stderr__", "/dev/stderr", "standard error is closed"),
+    ],
+)
+def test_a_closed_stream_is_not_written_by_its_name(monkeypatch, stream, path, says):
+    """Another file may have its descriptor."""
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(OutputError, match=says):
+        open_output(Path(path))
+
+
+def test_of_a_first_line_65536_bytes_are_looked_at(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"x" * 70_000 + b"\n")
+    output = AppendedFile(path)
+    output.commit()
+    assert len(output.first_line) == 65536
+
+
 def test_in_windows_a_byte_is_locked_that_no_file_has(tmp_path, monkeypatch):
     """Its locks keep others from reading what they cover; and text is added where a file begins."""
     positions = []

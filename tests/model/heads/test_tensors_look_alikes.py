@@ -193,3 +193,15 @@ def test_patches_have_eight_pixels_a_side_or_more(kernel, are_patches):
     weights = graph.weights(8, 3, *kernel)
     maps = graph("Conv", "images", weights, kernel_shape=[*kernel], strides=[*kernel])
     assert has_patches(index_of(graph, maps)) == are_patches
+
+
+def test_scores_that_an_objectness_was_multiplied_into_have_none_left():
+    """One layer makes boxes and scores, and what joined them is cut in two again."""
+    graph = Graph()
+    numbers = graph("Sigmoid", graph.linear(graph.queries(), 8, 8))
+    scores = graph("Mul", graph.cut(numbers, 5, 8, 2), graph.cut(numbers, 4, 5, 2))
+    joined = graph("Concat", graph.cut(numbers, 0, 4, 2), scores, axis=2)
+    boxes = graph.cut(joined, 0, 4, 2)
+    head = pair(index_of(graph, boxes, graph.cut(joined, 4, 7, 2)))
+    assert not head.objectness
+    assert head.class_count == 3
