@@ -17,6 +17,7 @@ from detcli import DetcliWarning
 from detcli.backend.postprocess import (
     SelectedRows,
     SelectionOptions,
+    as_selection,
     logit_threshold,
     select,
     select_rows,
@@ -598,3 +599,18 @@ def test_boxes_up_to_a_pixel_and_a_half_look_like_fractions():
 
 def test_boxes_beyond_a_pixel_and_a_half_are_in_pixels():
     assert warnings_of_boxes(1.51) == []
+
+
+@pytest.mark.parametrize(("score", "is_warned"), [(2.0, False), (2.01, True)])
+def test_scores_up_to_2_may_come_from_rounding(score, is_warned):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        select(head_of([[score, 0.5]]), options(nms_iou=None))
+    assert bool(caught) == is_warned
+
+
+def test_rows_are_split_into_box_score_and_class():
+    selection = as_selection(np.array([[1, 2, 3, 4, 0.5, 7]], np.float32))
+    assert selection.boxes.tolist() == [[1, 2, 3, 4]]
+    assert selection.score.tolist() == [0.5]
+    assert selection.class_id.tolist() == [7]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sample_records import failure, numbered, picture
 from small_disk import small_disk
 
-from detcli.core.errors import OutputError, UsageError
+from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.core.record import Origin
 from detcli.sink.journal import Journal
 
@@ -541,3 +541,20 @@ def test_a_changed_file_has_a_record_that_replaces_the_earlier_one(path):
     journal._file.close()  # noqa: SLF001 - as a kill would
     Journal(path).close()
     assert sources(path) == ["a"]
+
+
+def test_a_run_says_which_files_had_changed(path):
+    write(path, stamped("old"))
+    journal = Journal(path)
+    journal.skip(Origin("a", file_stamp="new"))
+    journal.write(stamped("new"))
+    with pytest.warns(DetcliWarning, match="1 input worked again, as their files have changed: a"):
+        journal.close()
+
+
+def test_a_file_without_a_stamp_is_skipped_with_a_warning(path):
+    write(path, picture("a"))
+    journal = Journal(path)
+    assert journal.skip(Origin("a", file_stamp="new"))
+    with pytest.warns(DetcliWarning, match="1 input skipped unseen"):
+        journal.close()
