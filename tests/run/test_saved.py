@@ -27,5 +27,6 @@ def test_a_mark_is_of_a_box_within_the_rounding_of_both(tmp_path, difference, fi
     mark = {"source": "a.jpg", "mark": "drop", "class_name": "red", "box": box}
     path = tmp_path / "marks.json"
     path.write_text(json.dumps([mark]))
-    left = Marks(path).kept({"source": "a.jpg", "detections": [ROW]})
+    record = {"schema_version": 2, "source": "a.jpg", "index": 0, "detections": [ROW]}
+    left = Marks(path).kept(record)
     assert (left == []) == fits
