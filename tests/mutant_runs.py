@@ -149,7 +149,7 @@ class Recorder:
     def stop(self) -> None:
         self.is_active = False
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
 
     def enter(self, test: str) -> None:
         """From now on, lines are those of another test."""

@@ -85,12 +85,12 @@ def replacements(node: ast.AST, parent: ast.AST | None) -> Iterator[ast.AST | No
         case ast.Compare():
             for position, operator in enumerate(node.ops):
                 operators = list(node.ops)
-                operators[position] = OPERATORS[type(operator)]()
+                operators[position] = OPERATORS[type(operator)]()  # type: ignore[call-overload]
                 yield ast.Compare(node.left, operators, node.comparators)
         case ast.BoolOp():
-            yield ast.BoolOp(OPERATORS[type(node.op)](), node.values)
+            yield ast.BoolOp(OPERATORS[type(node.op)](), node.values)  # type: ignore[arg-type]
         case ast.BinOp() if type(node.op) in OPERATORS:
-            yield ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right)
+            yield ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right)  # type: ignore[arg-type]
         case ast.UnaryOp(op=ast.Not()):
             yield node.operand
         case ast.Constant():
@@ -103,7 +103,7 @@ def replacements(node: ast.AST, parent: ast.AST | None) -> Iterator[ast.AST | No
             yield None
     is_test = node is getattr(parent, "test", None)
     if is_test and not isinstance(node, ast.Compare | ast.UnaryOp):
-        yield ast.UnaryOp(ast.Not(), node)
+        yield ast.UnaryOp(ast.Not(), node)  # type: ignore[arg-type]
 
 
 def neighbours(value: object) -> list[bool | int | float]:
