@@ -20,28 +20,28 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from typing import Any
 
-    from detcli.core.config import Inputs, Settings, Watched
-    from detcli.core.detections import Detections
-    from detcli.core.device import DeviceOptions
+    from detcli.config.config import Inputs, Settings, Watched
+    from detcli.config.device import DeviceOptions
+    from detcli.config.values import Tiling
     from detcli.core.errors import DetcliError, DetcliWarning
-    from detcli.core.record import Record
-    from detcli.core.topk import top_k
-    from detcli.core.values import Tiling
+    from detcli.data.detections import Detections
+    from detcli.data.record import Record
+    from detcli.data.topk import top_k
     from detcli.run.detector import Detector, predict
 
 _MODULES = {
-    "Detections": "detcli.core.detections",
+    "Detections": "detcli.data.detections",
     "Detector": "detcli.run.detector",
-    "DeviceOptions": "detcli.core.device",
+    "DeviceOptions": "detcli.config.device",
     "DetcliError": "detcli.core.errors",
     "DetcliWarning": "detcli.core.errors",
-    "Inputs": "detcli.core.config",
-    "Record": "detcli.core.record",
-    "Settings": "detcli.core.config",
-    "Tiling": "detcli.core.values",
-    "Watched": "detcli.core.config",
+    "Inputs": "detcli.config.config",
+    "Record": "detcli.data.record",
+    "Settings": "detcli.config.config",
+    "Tiling": "detcli.config.values",
+    "Watched": "detcli.config.config",
     "predict": "detcli.run.detector",
-    "top_k": "detcli.core.topk",
+    "top_k": "detcli.data.topk",
 }
 
 __all__ = [

@@ -52,7 +52,7 @@ def main() -> None:
     interrupts.install()
     import threading
 
-    from detcli.cli.messages import protect_stderr
+    from detcli.cli.console import protect_stderr
     from detcli.core.opencv import MAX_PIXELS, PIXEL_LIMIT
 
     protect_stderr()

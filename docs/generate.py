@@ -37,7 +37,7 @@ HEADER = """
 TESTS = DOCS.parent / "tests"
 HOLDING = {
     "model/test_recognise_heads.py": ("head_graphs", "anchor_graphs", "query_graphs"),
-    "model/heads/test_cells.py": ("cell_graphs",),
+    "model/heads/test_raw_outputs.py": ("cell_graphs",),
     "model/test_families.py": ("model/test_families",),
     "model/test_adapt.py": ("model/test_adapt",),
 }

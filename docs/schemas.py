@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from detcli.commands.eval.labels import Kind
 from detcli.commands.eval.report import EvalReport
-from detcli.core.record import SCHEMA_VERSION, RecordJson
+from detcli.data.record import SCHEMA_VERSION, RecordJson
 
 REPORTS: dict[str, Any] = {
     "eval": EvalReport,

@@ -2,8 +2,8 @@
 
 from sample_records import picture
 
-from detcli.core.config import Inputs
-from detcli.core.record import Record
+from detcli.config.config import Inputs
+from detcli.data.record import Record
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import VideoSink
 from detcli.source.sources import Sources

@@ -174,7 +174,7 @@ def doctor_asks_once(
 def allocated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Heights and widths of the pictures that the CPU's backend makes arrays for."""
     from detcli.backend.cpu import CpuBackend
-    from detcli.core.geometry import new_image
+    from detcli.data.geometry import new_image
 
     sizes = []
     note = lambda _, size: sizes.append(size) or new_image(size)  # noqa: E731
@@ -261,7 +261,7 @@ def s3(_s3: "s3_server.S3", monkeypatch: pytest.MonkeyPatch) -> "Iterator[s3_ser
 
     for name, value in s3_server.environment(_s3).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("detcli.core.objects.FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("detcli.storage.objects.FIRST_WAIT_S", 0.01)
     _s3.reset()
     yield _s3
     _s3.reset()

@@ -6,9 +6,9 @@ import colour_model
 
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.run import convert
-from detcli.core.config import Config, Settings
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin
+from detcli.config.config import Config, Settings
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
 from detcli.model.zoo import find
 from detcli.source.loading import Item
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from detcli.core.comparison import (
+from detcli.compare.detections import (
     DetectionsReport,
     PictureReport,
     Rules,
@@ -11,8 +11,8 @@ from detcli.core.comparison import (
     compare,
     picture_report,
 )
-from detcli.core.detections import Detections
-from detcli.core.record import Origin
+from detcli.data.detections import Detections
+from detcli.data.record import Origin
 
 TOLERANCE = Tolerance(score=0.02, corner=1.0, boxes=0.0, tensor=0.1)
 RULES = Rules(conf=0.25, least_iou=0.5, max_det=300, tolerance=TOLERANCE)

@@ -23,12 +23,12 @@ import mutant_runs
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = [
     "backend/postprocess",
-    "core/files",
-    "core/geometry",
-    "core/tiling",
-    "core/topk",
+    "storage/files",
+    "data/geometry",
+    "data/tiling",
+    "data/topk",
     "model/heads/decode",
-    "model/heads/tensors",
+    "model/heads/joined",
     "run/counts",
     "run/shards/manifest",
     "run/shards/parts",

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import sample_records
 
-from detcli.core.record import BOX
-from detcli.sink.page import About, Conclusion, Page, Shown
+from detcli.data.record import BOX
+from detcli.page.page import About, Conclusion, Page, Shown
 
 CLASSES = ("person", "car", "dog")
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detcli.core.detections import Detections
 from detcli.core.errors import DecodeError, InferenceError
-from detcli.core.geometry import Picture
-from detcli.core.record import Clip, Origin, Record
+from detcli.data.detections import Detections
+from detcli.data.geometry import Picture
+from detcli.data.record import Clip, Origin, Record
 
 
 class Film(NamedTuple):

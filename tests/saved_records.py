@@ -2,7 +2,7 @@
 
 import json
 
-from detcli.core.record import box_of, name_of
+from detcli.data.record import box_of, name_of
 
 SHA = "ab" * 32
 SETTINGS = {"model": "m", "model_sha256": SHA, "conf": 0.25, "max_det": 300, "tile": None}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import InputError, SourceError
-from detcli.core.record import Origin
+from detcli.data.record import Origin
 from detcli.source.sources import Sources
 
 

@@ -17,8 +17,8 @@ import thinning
 from benchmarks.tracking import CLIPS, follow, ours
 
 from detcli import Detector, Inputs, Settings
+from detcli.config.values import Tracker
 from detcli.core.errors import DetcliWarning
-from detcli.core.values import Tracker
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from detcli.commands.verify.pictures import open_results
 from detcli.commands.verify.request import VerifyRequest
 from detcli.commands.verify.running import compare_running, plan_running
 from detcli.commands.verify.tensors import Probe
-from detcli.core.device import Device, DeviceOptions
+from detcli.config.device import Device, DeviceOptions
 from detcli.model.file import ModelFile
 
 

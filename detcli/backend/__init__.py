@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from detcli.core.device import Device, DeviceKind, DeviceOptions, has_openvino
+from detcli.config.device import Device, DeviceKind, DeviceOptions, has_openvino
 from detcli.core.errors import DependencyError, DetcliError, DetcliWarning, DeviceError
 
 if TYPE_CHECKING:

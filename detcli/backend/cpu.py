@@ -6,9 +6,9 @@ from detcli.backend.postprocess import HeadArray, SelectionOptions, detect_all, 
 from detcli.backend.preprocess import in_batches
 from detcli.backend.protocol import HostBackend, Pending
 from detcli.backend.session import CPU, TensorSession
-from detcli.core.device import Device, DeviceOptions, available_cores
-from detcli.core.geometry import Letterbox
+from detcli.config.device import Device, DeviceOptions, available_cores
 from detcli.core.timing import Stage
+from detcli.data.geometry import Letterbox
 from detcli.model.file import PreparedModel
 
 

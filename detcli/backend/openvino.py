@@ -35,14 +35,14 @@ from detcli.backend.protocol import (
     run_error,
     run_with_timeout,
 )
-from detcli.core.cache import cached
-from detcli.core.detections import Detections
-from detcli.core.device import Device, DeviceOptions, available_cores, visible_cores
+from detcli.config.device import Device, DeviceOptions, available_cores, visible_cores
 from detcli.core.errors import DetcliError, DeviceError, InferenceError, ModelError, loading
-from detcli.core.geometry import Letterbox
 from detcli.core.timing import Stage
+from detcli.data.detections import Detections
+from detcli.data.geometry import Letterbox
 from detcli.model.contract import Contract, Layout
 from detcli.model.file import PreparedModel
+from detcli.storage.cache import cached
 
 if TYPE_CHECKING:
     from detcli.backend.libraries import Placement

@@ -5,7 +5,7 @@ class; N anchors. It is never transposed in memory: a `(N, 4 + C)` head is passe
 axes swapped.
 
 `select` is `v10postprocess` of the YOLOv10 authors (https://github.com/THU-MIG/yolov10) with ties
-settled as in `detcli.core.topk`, so that its rows and their order are fully determined:
+settled as in `detcli.data.topk`, so that its rows and their order are fully determined:
 
 1. The score of an anchor for a class counts only if it is strictly above the confidence of that
    class. Anchor score = maximum of its scores that count; an anchor without any is left out.
@@ -39,12 +39,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from detcli.config.values import BoxFormat
 from detcli.core import frozen
-from detcli.core.detections import Detections
 from detcli.core.errors import DetcliWarning, ModelError
-from detcli.core.geometry import Letterbox, clipped, non_maximum_suppression
-from detcli.core.topk import top_k
-from detcli.core.values import BoxFormat
+from detcli.data.detections import Detections
+from detcli.data.geometry import Letterbox, clipped, non_maximum_suppression
+from detcli.data.topk import top_k
 from detcli.model.contract import Contract, Layout, ScoreForm
 
 Floats = npt.NDArray[np.float32]

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detcli.core.geometry import Image, Letterbox, Picture, Size
 from detcli.core.opencv import cv2
+from detcli.data.geometry import Image, Letterbox, Picture, Size
 from detcli.model.contract import Contract, Interpolation, Preprocessing, Resize
 
 Doubles = npt.NDArray[np.float64]

@@ -5,11 +5,11 @@ from typing import Any, Protocol, TypeVar
 
 from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import Tensor, to_tensors
-from detcli.core.detections import Detections
-from detcli.core.device import Device, DeviceOptions
+from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DeviceMemoryError, InferenceError, ModelError
-from detcli.core.geometry import Image, Letterbox, Size, new_image
 from detcli.core.timing import LateError, Stage, within
+from detcli.data.detections import Detections
+from detcli.data.geometry import Image, Letterbox, Size, new_image
 from detcli.model.contract import Contract
 from detcli.model.file import PreparedModel
 

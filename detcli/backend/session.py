@@ -31,8 +31,7 @@ from detcli.backend.protocol import (
     run_error,
     run_with_timeout,
 )
-from detcli.core.cache import cache_folder, is_cache_trusted, make_cache_folders
-from detcli.core.device import Device, DeviceOptions
+from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import (
     DependencyError,
     DetcliError,
@@ -43,6 +42,7 @@ from detcli.core.errors import (
 )
 from detcli.model.contract import Resize
 from detcli.model.file import PreparedModel
+from detcli.storage.cache import cache_folder, is_cache_trusted, make_cache_folders
 
 # ONNX Runtime 1.31 keeps a device id and a database of telemetry in the user's cache folder. Only
 # this variable, set before the import, keeps it from doing so; a value that is set already stays.

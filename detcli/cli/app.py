@@ -17,12 +17,12 @@ import typer
 
 from detcli import __version__
 from detcli.cli.completion import words_of_bash
-from detcli.cli.groups import MOVED, Group
-from detcli.cli.messages import report
+from detcli.cli.console import report
+from detcli.cli.help import MOVED, Group
 from detcli.core.errors import DetcliError, OutputError, UsageError, as_error
-from detcli.core.files import StandardOutput, unwritable
 from detcli.core.interrupts import interrupts
 from detcli.core.text import closest, public_name, public_text, remember_typed, shell_line
+from detcli.storage.files import StandardOutput, unwritable
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +107,8 @@ class Commands(Group):
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
-            from detcli.core.config import Config  # only errors need them
-            from detcli.core.options import rows
+            from detcli.config.config import Config  # only errors need them
+            from detcli.config.option import rows
 
             unknown = getattr(error, "option_name", None)
             known = any(unknown in row.names for row in rows(Config).values())
@@ -165,7 +165,7 @@ def _load(name: str) -> Any:  # noqa: ANN401 - private to Typer
     module, _, function = PLACES.get(name, f"{name}.{name}").partition(".")
     found = getattr(importlib.import_module(f"detcli.commands.{module}"), function)
     if not isinstance(found, typer.Typer):
-        from detcli.cli.options import Command  # loads what options may hold
+        from detcli.cli.command import Command  # loads what options may hold
 
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         alone.command(name, cls=Command, epilog=found.examples)(found)

@@ -16,7 +16,7 @@ VARIABLE = "_DETCLI_COMPLETE"
 def complete_device(incomplete: str) -> list[str]:
     """The devices of this machine, whether they work or not, and the same after a comma."""
     from detcli.backend.nvidia import count_gpus
-    from detcli.core.device import Device, DeviceKind, has_openvino
+    from detcli.config.device import Device, DeviceKind, has_openvino
 
     try:
         gpus = range(count_gpus())

@@ -19,8 +19,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
-from detcli.core.config import OUTPUT
-from detcli.core.options import option
+from detcli.config.config import OUTPUT
+from detcli.config.option import option
 from detcli.core.text import is_terminal, printable
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def require_output(other_results: Sequence[object]) -> None:
     Raises:
         OutputError: The report would be the only result, and goes nowhere.
     """
-    from detcli.core.files import StandardOutput
+    from detcli.storage.files import StandardOutput
 
     if not any(other_results):
         StandardOutput()
@@ -81,7 +81,7 @@ def write_report(
 
     Where standard output is closed, it is left out if the command has other results.
     """
-    from detcli.core.files import StandardOutput
+    from detcli.storage.files import StandardOutput
 
     if sys.stdout is None and any(other_results):
         return

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from detcli.cli.groups import Group
-from detcli.cli.messages import fetching, say, set_verbosity
-from detcli.cli.options import Command, command
+from detcli.cli.command import Command, command
+from detcli.cli.console import fetching, say, set_verbosity
+from detcli.cli.help import Group
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
+from detcli.config.config import Config, Messages
+from detcli.config.option import REQUIRED, option
 from detcli.core import frozen
-from detcli.core.config import Config, Messages
 from detcli.core.errors import ModelError, UsageError
-from detcli.core.files import StandardOutput
-from detcli.core.options import REQUIRED, option
 from detcli.model import zoo
+from detcli.storage.files import StandardOutput
 
 if TYPE_CHECKING:
     from rich.table import Table

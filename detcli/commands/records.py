@@ -9,30 +9,30 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detcli.cli.messages import progress, say, set_verbosity
-from detcli.cli.options import adapted, command
+from detcli.cli.command import adapted, command
+from detcli.cli.console import progress, say, set_verbosity
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
+from detcli.config.config import INPUT, OUTPUT, Config, Messages
+from detcli.config.option import REQUIRED, option
+from detcli.config.values import is_folder, parse_writable, read_target
 from detcli.core import frozen
-from detcli.core.config import INPUT, OUTPUT, Config, Messages
 from detcli.core.errors import CheckError, InputError, UsageError
-from detcli.core.files import StandardOutput
 from detcli.core.interrupts import interrupts
-from detcli.core.options import REQUIRED, option
 from detcli.core.text import count, printable, public_name
-from detcli.core.values import is_folder, parse_writable, read_target
+from detcli.storage.files import StandardOutput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.text import Text
 
-    from detcli.core.record import RecordJson
+    from detcli.data.record import RecordJson
+    from detcli.page.page import Page
     from detcli.run.hidden import HiddenClasses
     from detcli.run.saved import Finder, Marks
     from detcli.run.shards.manifest import Manifest
     from detcli.run.shards.parts import Merge
     from detcli.run.shards.store import Store
-    from detcli.sink.page import Page
     from detcli.sink.protocol import RecordSink
 
 PAGES = {
@@ -70,7 +70,7 @@ def merge(
     records are errors.
     """
     set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
-    from detcli.core.record import OPTIONAL_FIELDS  # these load NumPy, which --help does not need
+    from detcli.data.record import OPTIONAL_FIELDS  # these load NumPy, which --help does not need
     from detcli.run.shards.manifest import NAME, PART, Manifest
     from detcli.run.shards.parts import Merge, shown
     from detcli.run.shards.store import open_store
@@ -275,10 +275,10 @@ def report(
     """
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
+    from detcli.page.page import About, Page, settings_facts, settings_places
     from detcli.run import set_up_process  # these load OpenCV
     from detcli.run.hidden import HiddenClasses
     from detcli.run.saved import Finder, Marks, read_records
-    from detcli.sink.page import About, Page, settings_facts, settings_places
 
     set_up_process()
     if images is not None and not images.is_dir():

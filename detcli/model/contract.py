@@ -25,13 +25,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from detcli.config.config import USUAL_CONF
+from detcli.config.values import BoxFormat, Tiling
 from detcli.core import Fields, frozen
-from detcli.core.config import USUAL_CONF
-from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import UsageError
-from detcli.core.files import LFS_HINT, LFS_REASON, is_lfs_pointer, read_text
 from detcli.core.text import closest
-from detcli.core.values import BoxFormat, Tiling
+from detcli.data.detections import COCO, COCO_IDS
+from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer, read_text
 
 Size = tuple[int, int]  # height and width, in pixels
 

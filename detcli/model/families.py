@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from detcli.config.values import BoxFormat
 from detcli.core import frozen
-from detcli.core.values import BoxFormat
 from detcli.model.contract import (
     FOLLOWING,
     Interpolation,

@@ -17,10 +17,13 @@ from io import BufferedReader
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Self
 
+from detcli.config.values import BoxFormat
 from detcli.core import frozen
-from detcli.core.cache import cached
 from detcli.core.errors import DetcliError, ModelError
-from detcli.core.files import (
+from detcli.model.contract import Contract
+from detcli.model.preprocessing import Sidecar, overridden
+from detcli.storage.cache import cached
+from detcli.storage.files import (
     LFS_HINT,
     LFS_POINTER,
     LFS_REASON,
@@ -28,9 +31,6 @@ from detcli.core.files import (
     is_lfs_pointer,
     open_regular,
 )
-from detcli.core.values import BoxFormat
-from detcli.model.contract import Contract
-from detcli.model.preprocessing import Sidecar, overridden
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto

@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 
 from detcli import __version__
 from detcli.core import frozen
-from detcli.core.cache import cache_folder, warn_once, why_untrusted
 from detcli.core.errors import ModelError, OutputError, system_reason
-from detcli.core.files import sha256
+from detcli.storage.cache import cache_folder, warn_once, why_untrusted
+from detcli.storage.files import sha256
 
 COMMIT, SHA_256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
 MAX_REF = 1000  # characters that are read of a file that names a commit

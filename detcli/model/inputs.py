@@ -24,7 +24,7 @@ from detcli.model.graph import (
 )
 from detcli.model.heads import Unrecognised
 from detcli.model.heads.decode import moved_inputs
-from detcli.model.heads.rows import INTEGERS
+from detcli.model.heads.selected_in_graph import INTEGERS
 from detcli.model.preprocessing import (
     IMAGENET_MEAN,
     METADATA_KEY,

@@ -12,7 +12,6 @@ from typing import Self
 
 from detcli.core import Fields, frozen
 from detcli.core.errors import ModelError, UsageError
-from detcli.core.files import LFS_HINT, LFS_REASON, is_lfs_pointer, open_regular
 from detcli.model.contract import (
     FOLLOWING,
     Contract,
@@ -21,6 +20,7 @@ from detcli.model.contract import (
     Resize,
     Size,
 )
+from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer, open_regular
 
 METADATA_KEY = "detcli.preprocess"
 """The metadata entry that holds a preprocessing; it says what the file itself is fed."""

@@ -12,10 +12,10 @@ from functools import partial
 import onnx
 from onnx import NodeProto
 
+from detcli.config.config import Settings
+from detcli.config.values import BoxFormat, Tiling, parse_confidence
 from detcli.core import frozen
-from detcli.core.config import Settings
 from detcli.core.errors import ModelError, UsageError
-from detcli.core.values import BoxFormat, Tiling, parse_confidence
 from detcli.model.adapt import HEAD, Adaptation, adapt, with_one_input
 from detcli.model.contract import (
     BOXES_OF_MORE,
@@ -41,11 +41,8 @@ from detcli.model.heads import (
     Head,
     Unrecognised,
 )
-from detcli.model.heads.cells import cell_heads, shapes_at
 from detcli.model.heads.decode import makers, moved_inputs, shares_of
-from detcli.model.heads.order import mixes_channels
-from detcli.model.heads.rows import box_columns, row_corners, rows_head, selected_rows, usual_rows
-from detcli.model.heads.tensors import (
+from detcli.model.heads.joined import (
     best_class,
     end_to_end,
     has_patches,
@@ -54,6 +51,15 @@ from detcli.model.heads.tensors import (
     queries,
     queries_of,
     single_tensor,
+)
+from detcli.model.heads.order import mixes_channels
+from detcli.model.heads.raw_outputs import cell_heads, shapes_at
+from detcli.model.heads.selected_in_graph import (
+    box_columns,
+    row_corners,
+    rows_head,
+    selected_rows,
+    usual_rows,
 )
 from detcli.model.inputs import (
     MAX_INPUT,

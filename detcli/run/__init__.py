@@ -23,15 +23,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, cast
 
+from detcli.analytics import Watcher
+from detcli.config.config import Config, Watched
+from detcli.config.device import Device, available_cores
+from detcli.config.option import flat, rows
+from detcli.config.values import Tiling
 from detcli.core import frozen
-from detcli.core.config import Config, Watched
-from detcli.core.device import Device, available_cores
 from detcli.core.errors import DetcliNote, ModelError
 from detcli.core.opencv import open_streams_in_parallel, silence_opencv
-from detcli.core.options import flat, rows
-from detcli.core.record import SettingsJson
 from detcli.core.text import legible, public_name
-from detcli.core.values import Tiling
+from detcli.data.record import SettingsJson
 from detcli.model.contract import class_ids
 from detcli.model.file import ModelFile
 from detcli.model.hub import Show
@@ -43,7 +44,6 @@ from detcli.source.decode import DecodeOptions
 from detcli.source.loading import STDIN
 from detcli.source.names import is_archive, is_video
 from detcli.source.sources import Sources, is_missing
-from detcli.watch import Watcher
 
 log = logging.getLogger(__name__)
 

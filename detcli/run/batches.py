@@ -19,14 +19,14 @@ from detcli.backend import Device, DeviceOptions, open_backend
 from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import place
 from detcli.backend.protocol import Backend, Observer, Pending
-from detcli.core.config import Settings
-from detcli.core.detections import Detections, concatenated
+from detcli.config.config import Settings
+from detcli.config.values import Area, Tiling
 from detcli.core.errors import DetcliWarning, InferenceError, ModelError, UsageError
-from detcli.core.geometry import Image, Letterbox, Picture, Size
 from detcli.core.threads import BackgroundThread
-from detcli.core.tiling import merge
 from detcli.core.timing import Stage, StageTimes
-from detcli.core.values import Area, Tiling
+from detcli.data.detections import Detections, concatenated
+from detcli.data.geometry import Image, Letterbox, Picture, Size
+from detcli.data.tiling import merge
 from detcli.model.contract import (
     BOXES_OF_MORE,
     Layout,

@@ -8,9 +8,9 @@ from operator import eq, ge, gt, le, lt, ne
 
 from detcli.core import frozen
 from detcli.core.errors import CheckError, DetcliError, InputError, UsageError
-from detcli.core.record import Record
 from detcli.core.text import count
 from detcli.core.timing import Stage, StageTimes
+from detcli.data.record import Record
 
 OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
 GRAMMAR = r"\s*(?P<name>.+?)\s*(?P<sign>>=|<=|==|!=|>|<)\s*(?P<count>\d+)\s*"

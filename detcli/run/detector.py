@@ -13,15 +13,15 @@ from typing import Any, Protocol, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from detcli.core.config import Config, Inputs, Settings, Watched
-from detcli.core.detections import Detections
-from detcli.core.device import Device, DeviceOptions
+from detcli.config.config import Config, Inputs, Settings, Watched
+from detcli.config.device import Device, DeviceOptions
+from detcli.config.option import rows
+from detcli.config.typed import shortened
 from detcli.core.errors import DetcliError, InputError, UsageError
-from detcli.core.geometry import Letterbox, Picture, Size
-from detcli.core.options import rows
-from detcli.core.record import Origin, Record
 from detcli.core.text import closest
-from detcli.core.typed import shortened
+from detcli.data.detections import Detections
+from detcli.data.geometry import Letterbox, Picture, Size
+from detcli.data.record import Origin, Record
 from detcli.run import Run
 from detcli.run.batches import BatchDetector
 from detcli.source.fetch import load_file

@@ -10,17 +10,17 @@ from typing import cast
 
 import numpy as np
 
-from detcli.core.config import Writing
-from detcli.core.detections import COCO
+from detcli.config.config import Writing
 from detcli.core.errors import ModelError, UsageError
-from detcli.core.files import temporary, temporary_file_errors
-from detcli.core.geometry import Boxes, Image
-from detcli.core.record import OPTIONAL_FIELDS, DetectionJson, RecordJson, box_of
 from detcli.core.text import closest
+from detcli.data.detections import COCO
+from detcli.data.geometry import Boxes, Image
+from detcli.data.record import OPTIONAL_FIELDS, DetectionJson, RecordJson, box_of
 from detcli.model.contract import class_ids
 from detcli.model.file import prepare
 from detcli.model.zoo import MODELS, find
 from detcli.sink.image import hidden, is_covered
+from detcli.storage.files import temporary, temporary_file_errors
 
 OF_SYMBOL = frozenset(name for name, setting in OPTIONAL_FIELDS.items() if setting == "read")
 """What a detection says of its symbol, of which only a text of null is left."""

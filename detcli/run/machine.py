@@ -15,12 +15,12 @@ from pathlib import Path
 
 from detcli import __version__
 from detcli.backend.nvidia import ask_driver, driver_version
-from detcli.core.device import Device, available_cores
-from detcli.core.files import sha256
-from detcli.core.geometry import Picture
-from detcli.core.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
+from detcli.config.device import Device, available_cores
 from detcli.core.text import count
+from detcli.data.geometry import Picture
+from detcli.data.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
 from detcli.source.loading import STDIN
+from detcli.storage.files import sha256
 
 
 def describe_run(devices: Iterable[Device], precision: str | None) -> ProvenanceJson:

@@ -22,8 +22,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from detcli.backend.protocol import Pending
+from detcli.config.device import available_cores
 from detcli.core import frozen
-from detcli.core.device import available_cores
 from detcli.core.errors import (
     DependencyError,
     DetcliError,
@@ -33,16 +33,16 @@ from detcli.core.errors import (
     ModelError,
     as_error,
 )
-from detcli.core.record import Record
 from detcli.core.threads import BackgroundThread, join_all
 from detcli.core.timing import Stage, StageTimes
+from detcli.data.record import Record
 from detcli.run.batches import BatchDetector
 from detcli.source.decode import TIMEOUT_S
 from detcli.source.fetch import Ahead
 from detcli.source.loading import Item, Loaders
 
 if TYPE_CHECKING:
-    from detcli.core.detections import Detections
+    from detcli.data.detections import Detections
 
 log = logging.getLogger(__name__)
 

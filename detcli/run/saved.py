@@ -13,12 +13,12 @@ from functools import cached_property, partial
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import CheckError, InputError, SourceError, UsageError, system_reason
-from detcli.core.files import open_lines, read_json, sha256
-from detcli.core.geometry import Image, Picture
 from detcli.core.lines import bounded_lines, utf8_file
-from detcli.core.record import (
+from detcli.core.text import count, is_object, printable
+from detcli.data.geometry import Image, Picture
+from detcli.data.record import (
     DetectionJson,
     MarkJson,
     Origin,
@@ -29,13 +29,13 @@ from detcli.core.record import (
     parse_record,
     to_marks,
 )
-from detcli.core.text import count, is_object, printable
-from detcli.sink.page import Shown
+from detcli.page.page import Shown
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import load_file
 from detcli.source.loading import STDIN, Item, load_in_time
 from detcli.source.names import is_address, is_camera
 from detcli.source.sources import Sources
+from detcli.storage.files import open_lines, read_json, sha256
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".ndjson.gz", ".json.gz")
 """Suffixes of saved records; a model's file never has them."""

@@ -23,10 +23,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detcli.config.config import Config
+from detcli.config.values import SUFFIXES, Format, Target
 from detcli.core import frozen
-from detcli.core.config import Config
 from detcli.core.errors import DetcliWarning, UsageError
-from detcli.core.files import (
+from detcli.core.interrupts import interrupts
+from detcli.core.text import is_pipe, is_terminal
+from detcli.data.record import OPTIONAL_FIELDS, SettingsJson
+from detcli.model.contract import class_ids
+from detcli.sink.protocol import Output, RecordSink, Sink
+from detcli.source.loading import Item
+from detcli.source.names import has_inputs, is_live
+from detcli.storage.files import (
     AppendedFile,
     AtomicFile,
     DirectFile,
@@ -34,14 +42,6 @@ from detcli.core.files import (
     StandardOutput,
     open_output,
 )
-from detcli.core.interrupts import interrupts
-from detcli.core.record import OPTIONAL_FIELDS, SettingsJson
-from detcli.core.text import is_pipe, is_terminal
-from detcli.core.values import SUFFIXES, Format, Target
-from detcli.model.contract import class_ids
-from detcli.sink.protocol import Output, RecordSink, Sink
-from detcli.source.loading import Item
-from detcli.source.names import has_inputs, is_live
 
 if TYPE_CHECKING:
     from detcli.sink.folder import OutputFolder
@@ -177,7 +177,7 @@ def open_sinks(
     """
     writing = config.writing
     if writing.report is not None:
-        from detcli.sink.page.folder import require_apart
+        from detcli.page.folder import require_apart
 
         written = (path for path in writing.files if isinstance(path, Path))
         require_apart(writing.report, (*written, *writing.folders))
@@ -306,7 +306,7 @@ def _open(  # noqa: C901, PLR0915 - one branch an option
 
         sinks.append(keeper(DatasetSink(writing.save_dataset, class_names)))
     if writing.report is not None:
-        from detcli.sink.page import About, Page, PageSink, about_run
+        from detcli.page.page import About, Page, PageSink, about_run
 
         about = About("predict") if settings is None else about_run(settings)
         resumed = writing.resume is not None
@@ -362,7 +362,7 @@ def open_target(target: Target, before: OutputState | None = None) -> AtomicFile
     """
     if isinstance(target, Path):
         return open_output(target, before)
-    from detcli.core.objects import ObjectFile
+    from detcli.storage.objects import ObjectFile
 
     return ObjectFile(target)
 

@@ -8,8 +8,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from detcli.core.errors import DetcliWarning
-from detcli.core.files import write_file
 from detcli.source.names import is_media
+from detcli.storage.files import write_file
 
 NOTE = ".detcli-blurred"
 """The file of a folder that names the classes that are hidden in all pictures in it."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from detcli.core.files import NO_LINK, NO_WAIT, locked
+from detcli.storage.files import NO_LINK, NO_WAIT, locked
 
 
 class Claims:

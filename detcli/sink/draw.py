@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core import frozen
-from detcli.core.detections import Detections, Symbol
-from detcli.core.geometry import Boxes, Image, Points, area, common
 from detcli.core.opencv import cv2
-from detcli.core.record import Scene
 from detcli.core.text import printable
+from detcli.data.detections import Detections, Symbol
+from detcli.data.geometry import Boxes, Image, Points, area, common
+from detcli.data.record import Scene
 
 Colour = tuple[int, int, int]
 

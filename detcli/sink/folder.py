@@ -15,10 +15,10 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Generic, TypeVar
 
-from detcli.core.files import LEFTOVER, AtomicFile, locked, make_folder, write_file, writing
-from detcli.core.record import Origin, Record
+from detcli.data.record import Origin, Record
 from detcli.sink.claims import Claims
 from detcli.source.names import MARK, name_mark
+from detcli.storage.files import LEFTOVER, AtomicFile, locked, make_folder, write_file, writing
 
 State = TypeVar("State")
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from detcli.core.errors import DependencyError, loading, system_reason
-from detcli.core.files import write_all
-from detcli.core.geometry import Image
 from detcli.core.text import public_name
+from detcli.data.geometry import Image
 from detcli.sink.protocol import Stream
+from detcli.storage.files import write_all
 
 INSTALL = 'pip install "detcli[video]"'
 

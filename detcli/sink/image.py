@@ -8,12 +8,12 @@ from pathlib import PurePath
 import numpy as np
 import numpy.typing as npt
 
-from detcli.core.detections import Detections
+from detcli.config.values import BLUR_MARGIN
 from detcli.core.errors import OutputError
-from detcli.core.geometry import Boxes, Image, Letterbox, clipped, shown
 from detcli.core.opencv import cv2
-from detcli.core.record import Record
-from detcli.core.values import BLUR_MARGIN
+from detcli.data.detections import Detections
+from detcli.data.geometry import Boxes, Image, Letterbox, clipped, shown
+from detcli.data.record import Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import FolderSink, OutputFolder, PerClip, UniqueNames, safe
 from detcli.sink.protocol import Sink

@@ -27,15 +27,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
+from detcli.config.config import differences
 from detcli.core import Fields
-from detcli.core.config import differences
 from detcli.core.errors import DetcliWarning, OutputError, UsageError
-from detcli.core.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
 from detcli.core.lines import bounded_lines
-from detcli.core.record import Origin, Record, SettingsJson, name_of, parse_record
 from detcli.core.text import count, legible, printable
+from detcli.data.record import Origin, Record, SettingsJson, name_of, parse_record
 from detcli.sink.text import encode
 from detcli.source.fetch import present_stamp
+from detcli.storage.files import NO_WAIT, AtomicFile, Folder, lock, sync, unwritable, write_all
 
 START = b'{"schema_version"'  # start of every record, and of a torn line as far as it goes
 

@@ -22,18 +22,18 @@ from typing import Any
 
 import numpy as np
 
-from detcli.core.detections import Detections, coco_category
 from detcli.core.errors import DetcliWarning, OutputError, UsageError, system_reason
-from detcli.core.files import AtomicFile, locked, make_folder, read_json, read_text, write_file
-from detcli.core.geometry import Picture, Size, shown
-from detcli.core.record import Record, box_of
 from detcli.core.text import printable
+from detcli.data.detections import Detections, coco_category
+from detcli.data.geometry import Picture, Size, shown
+from detcli.data.record import Record, box_of
 from detcli.model.contract import parse_names
 from detcli.sink.folder import FolderSink, OutputFolder, PerClip, UniqueNames, safe, stem
 from detcli.sink.image import SUFFIXES, encode
 from detcli.sink.protocol import Encodable, Output
 from detcli.sink.text import JsonArray
 from detcli.sink.text import encode as encode_json
+from detcli.storage.files import AtomicFile, locked, make_folder, read_json, read_text, write_file
 
 
 class LabelSink(FolderSink):

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from detcli.core import Fields
 from detcli.core.errors import loading
-from detcli.core.record import (
+from detcli.data.record import (
     BOX,
     OPTIONAL_FIELDS,
     SCHEMA_VERSION,

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from detcli.core.errors import OutputError
-from detcli.core.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
-from detcli.core.record import Record, RecordJson
+from detcli.data.record import Record, RecordJson
+from detcli.storage.files import AppendedFile, AtomicFile, DirectFile, StandardOutput
 
 Output = AppendedFile | AtomicFile | DirectFile | StandardOutput  # target of a text format
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from detcli.core import Fields
 from detcli.core.errors import UsageError
-from detcli.core.files import AppendedFile
-from detcli.core.record import BOX, RecordJson, box_of
 from detcli.core.text import printable, wrapped
+from detcli.data.record import BOX, RecordJson, box_of
 from detcli.sink.protocol import Encodable, Output, TextSink
+from detcli.storage.files import AppendedFile
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from detcli.core.cache import warn_once
 from detcli.core.errors import DependencyError, OutputError
-from detcli.core.files import AtomicFile, writing
-from detcli.core.geometry import Image
 from detcli.core.opencv import cv2
-from detcli.core.record import Clip, Origin, Record
+from detcli.data.geometry import Image
+from detcli.data.record import Clip, Origin, Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
 from detcli.sink.folder import OutputFolder, PerClip
+from detcli.storage.cache import warn_once
+from detcli.storage.files import AtomicFile, writing
 
 if TYPE_CHECKING:
     from detcli.sink.h264 import H264Encoder

@@ -10,9 +10,9 @@ from ctypes.util import find_library
 import numpy as np
 
 from detcli.core.errors import OutputError
-from detcli.core.geometry import Image, Letterbox
 from detcli.core.opencv import cv2
-from detcli.core.record import Record
+from detcli.data.geometry import Image, Letterbox
+from detcli.data.record import Record
 from detcli.sink.draw import BLACK, DEFAULT_STYLE, MIN_TEXT, Style, annotate, draw_label
 from detcli.sink.protocol import Stopped
 

@@ -12,7 +12,7 @@ from typing import BinaryIO, cast
 
 from detcli.core.errors import DecodeError, DetcliError
 from detcli.core.lines import ChunkReader
-from detcli.core.record import Origin
+from detcli.data.record import Origin
 from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.loading import Item, SourceProgress, failed
 from detcli.source.names import PARQUET

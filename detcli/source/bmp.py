@@ -10,7 +10,7 @@ import numpy as np
 
 from detcli.core import frozen
 from detcli.core.errors import DecodeError
-from detcli.core.geometry import Image, Size
+from detcli.data.geometry import Image, Size
 from detcli.source.limits import FETCH_AGAIN, RESAVE, check_size, require_bytes
 
 BLOCK_PIXELS = 1 << 18

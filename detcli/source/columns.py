@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from detcli.core.errors import DecodeError, DeviceError, SourceError, loading, system_reason
-from detcli.core.files import temporary
 from detcli.source.limits import LARGER
+from detcli.storage.files import temporary
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 
 from detcli.core import frozen
-from detcli.core.geometry import Size
+from detcli.data.geometry import Size
 from detcli.source.mp4 import Movie, Part, read_movie, top_boxes
 
 MAX_HEADER = 1 << 20  # bytes with the descriptions of all tracks, but for MP4

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from detcli.core.errors import DecodeError
-from detcli.core.geometry import Image
+from detcli.data.geometry import Image
 
 FILL = 0xA5
 """The byte of memory that nothing was written to."""

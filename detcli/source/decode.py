@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from detcli.config.config import Inputs
 from detcli.core import frozen
-from detcli.core.config import Inputs
 from detcli.core.errors import DecodeError, SourceError, loading
-from detcli.core.files import LFS_HINT, LFS_REASON, is_lfs_pointer
-from detcli.core.geometry import Allocate, Image, Letterbox, Picture, Size, new_image
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
 from detcli.core.text import count
+from detcli.data.geometry import Allocate, Image, Letterbox, Picture, Size, new_image
 from detcli.source.cut_jpeg import check_cut, describe_cut, without_room
 from detcli.source.forms import read_odd_form
 from detcli.source.gif import count_frames
@@ -39,6 +38,7 @@ from detcli.source.segments import (
 )
 from detcli.source.tiff import BIG, CLASSIC, damaged_tiff, has_second_page, tiff_fields
 from detcli.source.values import to_colours, to_eight_bits, turn_upright
+from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer
 
 # The picture that is part of detcli.
 BUILT_IN = Path(__file__).parents[1] / "pictures" / "street.jpg"

@@ -22,13 +22,11 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from detcli.core.errors import AlteredError, DecodeError, PlaceError, SourceError, system_reason
-from detcli.core.files import NO_WAIT
-from detcli.core.geometry import Picture
-from detcli.core.objects import Address, Bucket, ObjectChangedError, ObjectError
-from detcli.core.record import Origin
 from detcli.core.text import public_name
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import POLL_S, RunningTime
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
 from detcli.source.decode import (
     DEFAULTS,
     DecodeOptions,
@@ -40,6 +38,8 @@ from detcli.source.decode import (
 from detcli.source.limits import LARGER
 from detcli.source.loading import Item
 from detcli.source.segments import JPEG
+from detcli.storage.files import NO_WAIT
+from detcli.storage.objects import Address, Bucket, ObjectChangedError, ObjectError
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse

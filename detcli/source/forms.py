@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable
 
 from detcli.core.errors import DecodeError
-from detcli.core.geometry import Image
+from detcli.data.geometry import Image
 from detcli.source.bmp import read_bmp
 from detcli.source.limits import RESAVE
 from detcli.source.pnm import read_pnm

@@ -1,7 +1,7 @@
 """How large a picture may be, and what to do about one that cannot be read."""
 
 from detcli.core.errors import DecodeError
-from detcli.core.geometry import Size
+from detcli.data.geometry import Size
 
 LARGER = "raise --max-pixels if it is meant to be that large"
 RESAVE = "open it in an image viewer and save it again"

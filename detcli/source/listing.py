@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core.errors import InputError, SourceError, UsageError
-from detcli.core.files import temporary, temporary_file_errors
 from detcli.core.text import public_name
 from detcli.source.fetch import Stamped, stamp_of
 from detcli.source.loading import Item, failed
 from detcli.source.names import ListedInput
 from detcli.source.sources import SourceEntry
+from detcli.storage.files import temporary, temporary_file_errors
 
 LOT = 1000  # number of names in a line of the temporary file
 

@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Self
 
+from detcli.config.config import Inputs
 from detcli.core import frozen
-from detcli.core.config import Inputs
 from detcli.core.errors import InputError, SourceError
-from detcli.core.geometry import Picture
 from detcli.core.opencv import cv2
-from detcli.core.record import Clip, Origin
 from detcli.core.text import public_name
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import POLL_S
+from detcli.data.geometry import Picture
+from detcli.data.record import Clip, Origin
 from detcli.source.limits import check_size
 from detcli.source.loading import Item, SourceProgress, failed
 from detcli.source.names import camera_number, check_address, is_camera

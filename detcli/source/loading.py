@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from detcli.core.errors import DetcliError, InputError, PlaceError, SourceError, as_error
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import POLL_S, LateError, RunningTime, within
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
 from detcli.source.decode import TIMEOUT_S, too_slow
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core import frozen
-from detcli.core.geometry import Size
+from detcli.data.geometry import Size
 
 # Reads up to a number of bytes of a file from an offset; none if it cannot be read.
 Part = Callable[[int, int], bytes]

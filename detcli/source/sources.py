@@ -20,8 +20,8 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from detcli.core.config import Inputs
-from detcli.core.device import available_cores
+from detcli.config.config import Inputs
+from detcli.config.device import available_cores
 from detcli.core.errors import (
     DecodeError,
     DetcliError,
@@ -31,10 +31,9 @@ from detcli.core.errors import (
     StoreError,
     UsageError,
 )
-from detcli.core.geometry import Picture
-from detcli.core.objects import Address, require_obstore
-from detcli.core.record import Origin
 from detcli.core.text import is_object, public_name
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
 from detcli.source.decode import DecodeOptions, load_bytes
 from detcli.source.fetch import (
     Fetches,
@@ -78,6 +77,7 @@ from detcli.source.names import (
     search,
     without_copies,
 )
+from detcli.storage.objects import Address, require_obstore
 
 if TYPE_CHECKING:
     from cv2 import VideoCapture

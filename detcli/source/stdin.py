@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 
 from detcli.core.errors import DecodeError, InputError, SourceError, system_reason
-from detcli.core.record import Origin
+from detcli.data.record import Origin
 from detcli.source.decode import DecodeOptions, format_of, load_bytes
 from detcli.source.fetch import gather, stdin_chunks
 from detcli.source.loading import STDIN, Item, SourceProgress, failed

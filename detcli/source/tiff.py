@@ -15,8 +15,8 @@ import numpy as np
 
 from detcli.core import frozen
 from detcli.core.errors import DecodeError
-from detcli.core.geometry import Image, Size
 from detcli.core.opencv import cv2
+from detcli.data.geometry import Image, Size
 from detcli.source.limits import RESAVE, check_size, require_bytes
 from detcli.source.values import to_colours, to_eight_bits, turn_upright
 

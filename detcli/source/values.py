@@ -3,8 +3,8 @@
 import numpy as np
 
 from detcli.core.errors import DecodeError
-from detcli.core.geometry import Allocate, Image, new_image
 from detcli.core.opencv import cv2
+from detcli.data.geometry import Allocate, Image, new_image
 
 # EXIF orientation -> code of cv2.flip; from 5 on, the picture is transposed first.
 _FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}

@@ -14,13 +14,12 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
+from detcli.config.config import EPSILON_S, Inputs
 from detcli.core import frozen
-from detcli.core.config import EPSILON_S, Inputs
 from detcli.core.errors import DecodeError, InputError, PlaceError, SourceError
-from detcli.core.files import LFS_HINT, LFS_REASON, is_lfs_pointer
-from detcli.core.geometry import Image, Picture, Size
 from detcli.core.opencv import cv2
-from detcli.core.record import Clip, Origin
+from detcli.data.geometry import Image, Picture, Size
+from detcli.data.record import Clip, Origin
 from detcli.source.containers import (
     PartFile,
     TrackChoice,
@@ -35,6 +34,7 @@ from detcli.source.limits import check_size
 from detcli.source.loading import Item, SourceProgress, failed
 from detcli.source.mp4 import Part, Track, fragment_samples, read_movie
 from detcli.source.names import is_address
+from detcli.storage.files import LFS_HINT, LFS_REASON, is_lfs_pointer
 
 OPEN_TIMEOUT_MS = 10_000
 READ_TIMEOUT_MS = 5_000

@@ -18,9 +18,9 @@ from colour_model import cell_box, picture
 from detcli import DetcliWarning, Detector, Settings
 from detcli.backend import open_backend
 from detcli.backend.postprocess import SelectionOptions, logit_threshold, sigmoid
+from detcli.config.values import Shape, Tiling
 from detcli.core.errors import DeviceError, InferenceError
-from detcli.core.geometry import Letterbox
-from detcli.core.values import Shape, Tiling
+from detcli.data.geometry import Letterbox
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.file import PreparedModel, prepare
 

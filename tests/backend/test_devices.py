@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from detcli.backend import cuda, libraries, nvidia, open_backend, open_tensors, openvino
-from detcli.core.device import Device, DeviceKind, DeviceOptions
+from detcli.config.device import Device, DeviceKind, DeviceOptions
 from detcli.core.errors import (
     DependencyError,
     DetcliWarning,

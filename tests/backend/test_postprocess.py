@@ -24,7 +24,7 @@ from detcli.backend.postprocess import (
     sigmoid,
     to_detections,
 )
-from detcli.core.geometry import Letterbox
+from detcli.data.geometry import Letterbox
 from detcli.model.recognise import read_graph
 
 CONTRACT = read_graph(colour_model.build(), "colours").contract

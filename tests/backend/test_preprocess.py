@@ -19,7 +19,7 @@ from detcli.backend.preprocess import (
     to_tensor,
     values,
 )
-from detcli.core.geometry import Letterbox, Picture
+from detcli.data.geometry import Letterbox, Picture
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 
 SIZES = [(480, 640), (1080, 810), (720, 1280), (33, 31), (1, 1), (1, 5000), (5000, 1), (640, 640)]

@@ -25,7 +25,7 @@ from detcli.backend.session import (
     simplified,
 )
 from detcli.commands.convert.passes import to_half
-from detcli.core.device import DeviceOptions
+from detcli.config.device import DeviceOptions
 from detcli.core.errors import DeviceError, DeviceMemoryError, InferenceError, ModelError
 
 ON_CUDA = ((CUDA, {"device_id": "0"}),)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from detcli.backend.session import CUDA, TENSORRT, cuda_provider, profile_of, tensorrt_provider
-from detcli.core.device import DeviceOptions
+from detcli.config.device import DeviceOptions
 from detcli.model.contract import Resize
 from detcli.model.file import PreparedModel, prepare
 

@@ -30,11 +30,11 @@ import numpy as np
 import numpy.typing as npt
 import zxingcpp
 
-from detcli.core.config import Config
-from detcli.core.device import Device
-from detcli.core.geometry import Picture
-from detcli.core.options import build
-from detcli.core.record import Origin, Record
+from detcli.config.config import Config
+from detcli.config.device import Device
+from detcli.config.option import build
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin, Record
 from detcli.run import open_run
 
 Points = npt.NDArray[np.float64]

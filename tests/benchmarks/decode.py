@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from in_turns import take_turns
 
-from detcli.core.config import Settings
+from detcli.config.config import Settings
 from detcli.run import keep_freed_memory
 from detcli.run.batches import BatchDetector
 from detcli.source.decode import DecodeOptions, load_bytes

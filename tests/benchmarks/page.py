@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import browser as browsers
 import pages
 
-from detcli.sink.page import Page, Shown
+from detcli.page.page import Page, Shown
 
 SCROLL = """
 const [pixels, done] = arguments, frames = [];

@@ -23,9 +23,9 @@ from in_turns import take_turns
 
 from detcli import DeviceOptions
 from detcli.backend.preprocess import letterbox_image, to_tensor
-from detcli.core.device import available_cores
+from detcli.config.device import available_cores
 from detcli.core.errors import DeviceError
-from detcli.core.geometry import Letterbox
+from detcli.data.geometry import Letterbox
 from detcli.run import keep_freed_memory
 from detcli.run.batches import BatchDetector
 from detcli.run.pipeline import Pipeline

@@ -15,7 +15,7 @@ import numpy as np
 from in_turns import argpartition, detector_head, stable_argsort, take_turns
 
 from detcli.backend.postprocess import SelectionOptions, select
-from detcli.core.topk import top_k
+from detcli.data.topk import top_k
 
 CLASSES, ANCHORS, KEEP = 80, 8400, 300
 ROWS = (8400, 33_600, 1_000_000)

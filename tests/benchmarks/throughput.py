@@ -21,8 +21,8 @@ from in_turns import take_turns
 
 from detcli import Detector, DeviceOptions, predict
 from detcli.backend.preprocess import letterbox_image, to_tensor
-from detcli.core.device import available_cores
-from detcli.core.geometry import Letterbox
+from detcli.config.device import available_cores
+from detcli.data.geometry import Letterbox
 from detcli.run import keep_freed_memory
 from detcli.run.batches import BatchDetector
 from detcli.source.fetch import load_file

@@ -24,7 +24,7 @@ import cv2
 import numpy as np
 
 from detcli import Detector, DeviceOptions, Settings, Tiling
-from detcli.core.device import available_cores
+from detcli.config.device import available_cores
 
 COLUMNS, ROWS, CELL = 8, 4, 640
 CONF, IOU = 0.25, 0.5

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/tracking.py MODEL CLIPS
 
-CLIPS has the clips whose objects tests/watch/truth/ knows. HOTA, MOTA and IDF1 are TrackEval's, in
+CLIPS has the clips whose objects tests/analytics/truth/ knows. HOTA, MOTA and IDF1 are TrackEval's, in
 all frames that are labelled. Needs `pip install "detcli[track]" trackeval`; where Ultralytics is
 installed (`pip install ultralytics lap`), its trackers run as it configures them.
 
@@ -21,10 +21,10 @@ from types import SimpleNamespace
 import numpy as np
 
 from detcli import Detections, Detector, Inputs, Record, Settings, predict
-from detcli.core.config import Watched
-from detcli.core.geometry import overlap
-from detcli.core.values import Shape, Tracker, Tracking
-from detcli.watch import Watcher
+from detcli.analytics import Watcher
+from detcli.config.config import Watched
+from detcli.config.values import Shape, Tracker, Tracking
+from detcli.data.geometry import overlap
 
 TRUTH = Path(__file__).parents[1] / "watch/truth"
 

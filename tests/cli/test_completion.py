@@ -28,7 +28,7 @@ def bash(*words):
 def _gpus(monkeypatch):
     """Two GPUs, without the engines of extras."""
     monkeypatch.setattr("detcli.backend.nvidia.count_gpus", lambda: 2)
-    monkeypatch.setattr("detcli.core.device.has_openvino", lambda: False)
+    monkeypatch.setattr("detcli.config.device.has_openvino", lambda: False)
     monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: None)
 
 
@@ -88,7 +88,7 @@ def test_devices_are_those_of_this_machine(monkeypatch):
     assert complete_device("") == ["auto", "cpu", "cuda", "cuda:0", "cuda:1"]
     monkeypatch.setattr(devices.importlib.util, "find_spec", lambda _: object())
     assert complete_device("cpu,")[-3:] == ["cpu,tensorrt", "cpu,tensorrt:0", "cpu,tensorrt:1"]
-    monkeypatch.setattr("detcli.core.device.has_openvino", lambda: True)
+    monkeypatch.setattr("detcli.config.device.has_openvino", lambda: True)
     assert complete_device("")[-1] == "openvino"
 
 

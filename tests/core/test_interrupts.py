@@ -191,7 +191,7 @@ def test_an_interrupt_while_a_temporary_file_is_made_leaves_none(tmp_path):
     finished = run(
         """
         from pathlib import Path
-        from detcli.core.files import AtomicFile
+        from detcli.storage.files import AtomicFile
         make = os.open
         def make_and_send(*details, **more):
             descriptor = make(*details, **more)

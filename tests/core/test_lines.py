@@ -13,9 +13,9 @@ from saved_records import box, record
 
 from detcli.core import lines as lines_module
 from detcli.core.errors import SourceError, UsageError
-from detcli.core.files import open_lines, read_json, read_text
 from detcli.core.lines import bounded_lines, decoded, read_bounded, utf8_chunks, utf8_file
 from detcli.run.saved import read_records
+from detcli.storage.files import open_lines, read_json, read_text
 
 MARKED = {
     "utf-8": codecs.BOM_UTF8,

@@ -12,8 +12,8 @@ from detcli.backend import libraries
 from detcli.backend.libraries import CUDA, not_built_in
 from detcli.commands.bench.run import predict_command
 from detcli.commands.doctor.examine import evaluate
+from detcli.config.config import Config
 from detcli.core import packages
-from detcli.core.config import Config
 from detcli.core.errors import DependencyError
 from detcli.core.opencv import cv2
 from detcli.core.packages import AGAIN, explain, find_mixture, owners

@@ -19,8 +19,8 @@ from documentation.shells import ROOT, blocks, page, run, skip_without_jq, works
 from thinning import thin
 
 from detcli import Detector, Settings
-from detcli.core.geometry import overlap
-from detcli.core.values import Tiling
+from detcli.config.values import Tiling
+from detcli.data.geometry import overlap
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from detcli.config.values import BoxFormat
 from detcli.core.errors import UsageError
-from detcli.core.values import BoxFormat
 from detcli.model.contract import (
     UNKNOWN_CLASSES,
     Contract,

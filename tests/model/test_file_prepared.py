@@ -15,11 +15,11 @@ import pytest
 from colour_model import save_external
 from onnx import TensorProto
 
+from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
-from detcli.core.files import sha256
-from detcli.core.values import BoxFormat
 from detcli.model.contract import Interpolation, Layout, Preprocessing, Resize
 from detcli.model.file import ExternalFile, ModelFile, prepare
+from detcli.storage.files import sha256
 
 pytestmark = pytest.mark.slow
 

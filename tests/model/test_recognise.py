@@ -14,9 +14,9 @@ from head_graphs import model_of, suppressed
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, contract_of, parsed
 
-from detcli.core.detections import COCO, COCO_IDS
+from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
-from detcli.core.values import BoxFormat
+from detcli.data.detections import COCO, COCO_IDS
 from detcli.model.contract import Layout
 from detcli.model.editing import cut, infer_shapes
 from detcli.model.heads import Columns, Head, Unrecognised

@@ -11,9 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from text_model import DECODE, IMAGES, contract_of, parsed
 
-from detcli.core.detections import COCO
+from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
-from detcli.core.values import BoxFormat
+from detcli.data.detections import COCO
 from detcli.model.heads import BOXES_ONLY, DETECTORS
 from detcli.model.recognise import TASKS, read_graph
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import cv2
 import onnx
 
-from detcli.core.config import Settings
-from detcli.core.values import Tiling
+from detcli.config.config import Settings
+from detcli.config.values import Tiling
 from detcli.model.contract import Layout
 from detcli.model.recognise import read_graph
 from detcli.run.detector import Detector

@@ -1,8 +1,8 @@
 """A run, opened."""
 
-from detcli.core.config import Config
-from detcli.core.options import rows
-from detcli.core.record import SettingsJson
+from detcli.config.config import Config
+from detcli.config.option import rows
+from detcli.data.record import SettingsJson
 
 UNNOTED = {
     *("start", "end", "max_pixels", "strict", "lenient"),  # a manifest has them

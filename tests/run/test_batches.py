@@ -10,7 +10,7 @@ from colour_model import picture
 
 from detcli import Settings
 from detcli.core.errors import UsageError
-from detcli.core.geometry import Picture
+from detcli.data.geometry import Picture
 from detcli.model.contract import Layout
 from detcli.model.families import FAMILIES
 from detcli.model.file import prepare

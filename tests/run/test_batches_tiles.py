@@ -7,9 +7,9 @@ import pytest
 from colour_model import cell_box, picture
 
 from detcli import DeviceOptions, Settings
+from detcli.config.values import Tiling
 from detcli.core.errors import InferenceError, UsageError
-from detcli.core.geometry import Picture
-from detcli.core.values import Tiling
+from detcli.data.geometry import Picture
 from detcli.run.batches import BatchDetector
 
 TILES = Tiling(64, 0.25)

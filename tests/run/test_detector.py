@@ -28,7 +28,7 @@ from detcli import (
     predict,
 )
 from detcli.core.errors import DecodeError, InferenceError, SourceError, UsageError
-from detcli.core.geometry import Picture
+from detcli.data.geometry import Picture
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.file import prepare
 from detcli.run import detector as module

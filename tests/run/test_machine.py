@@ -1,8 +1,8 @@
 import pytest
 
 from detcli.backend.nvidia import DriverFacts, GpuFacts
-from detcli.core.device import Device
-from detcli.core.record import Origin
+from detcli.config.device import Device
+from detcli.data.record import Origin
 from detcli.run import machine as module
 from detcli.run.machine import FileHashes, describe_run
 

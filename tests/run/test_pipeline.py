@@ -8,11 +8,11 @@ import time
 import numpy as np
 import pytest
 
-from detcli.core.detections import Detections
 from detcli.core.errors import DeviceError, DeviceMemoryError, InferenceError, SourceError
-from detcli.core.geometry import Picture
-from detcli.core.record import Clip, Origin
 from detcli.core.timing import StageTimes
+from detcli.data.detections import Detections
+from detcli.data.geometry import Picture
+from detcli.data.record import Clip, Origin
 from detcli.run import pipeline as module
 from detcli.run.pipeline import Pipeline
 from detcli.source.loading import Item, failed

@@ -15,8 +15,8 @@ from sample_records import damaged, failed_frame, failure, feed, frame, picture
 from small_disk import small_disk
 
 from detcli.core.errors import DetcliWarning, OutputError
-from detcli.core.files import AtomicFile
-from detcli.core.geometry import Picture
+from detcli.data.geometry import Picture
+from detcli.page.page import About, Page, PageSink
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import CropSink, ImageSink
 from detcli.sink.labels import (
@@ -27,10 +27,10 @@ from detcli.sink.labels import (
     LabelStudioSink,
     MotSink,
 )
-from detcli.sink.page import About, Page, PageSink
 from detcli.sink.protocol import Stream
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink, JsonSink, TableSink
 from detcli.sink.video import VideoSink
+from detcli.storage.files import AtomicFile
 
 FILES = {
     "json": JsonSink,

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from detcli.core.config import Config, Inputs, Writing
+from detcli.config.config import Config, Inputs, Writing
+from detcli.config.values import Format
 from detcli.core.errors import UsageError
-from detcli.core.values import Format
 from detcli.sink import Destination, choose_destination
 
 OUTPUT = Path("boxes")

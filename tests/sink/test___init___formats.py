@@ -7,10 +7,10 @@ import optional
 import pytest
 from sample_records import picture
 
+from detcli.config.values import Format
 from detcli.core.errors import UsageError
-from detcli.core.files import open_output
-from detcli.core.values import Format
 from detcli.sink import choose_format, open_record_sink, require_file
+from detcli.storage.files import open_output
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.core.detections import Detections
-from detcli.core.record import Scene
+from detcli.data.detections import Detections
+from detcli.data.record import Scene
 from detcli.sink import draw
 from detcli.sink.draw import Style, annotate, colour_of, ink
 
@@ -170,7 +170,7 @@ def test_odd_names_do_not_stop_drawing():
     """Nor do they end the process, as OpenCV does for half of a surrogate pair."""
     code = """if True:
         import numpy as np
-        from detcli.core.detections import Detections
+        from detcli.data.detections import Detections
         from detcli.sink.draw import annotate
         half = np.full(1, 0.5, np.float32)
         for name in ("", "\\n", "\\t", "\\0", "\\x1b[1m", "\\U0001f600", "x" * 1000, "\\udcff"):

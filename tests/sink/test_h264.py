@@ -12,8 +12,8 @@ from annotated import annotate
 from made_videos import DOOR, film, live, play, record_film, rotate, watch
 from sample_records import Film, failed_frame, feed, frame
 
-from detcli.core.config import Inputs
-from detcli.core.geometry import Picture
+from detcli.config.config import Inputs
+from detcli.data.geometry import Picture
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, VideoSink
 

@@ -7,7 +7,7 @@ from annotated import annotate
 from made_videos import play, record_film, watch
 from thinning import thin
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 
 pytestmark = pytest.mark.slow
 

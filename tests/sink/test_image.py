@@ -11,9 +11,9 @@ import sample_records
 from nasty_names import NASTY
 from sample_records import failed_frame, feed, frame, numbered
 
-from detcli.core.detections import Detections
 from detcli.core.errors import OutputError
-from detcli.core.geometry import Picture
+from detcli.data.detections import Detections
+from detcli.data.geometry import Picture
 from detcli.sink.draw import annotate
 from detcli.sink.folder import MARK, OutputFolder
 from detcli.sink.image import SUFFIXES, CropSink, ImageSink, crop, encode

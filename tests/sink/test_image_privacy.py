@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from sample_records import failed_frame, failure, feed, frame, picture
 
 from detcli import Detector
-from detcli.core.detections import Detections, Symbol
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin
-from detcli.core.values import Hiding
+from detcli.config.values import Hiding
+from detcli.data.detections import Detections, Symbol
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
 from detcli.sink import image as image_module
 from detcli.sink.folder import OutputFolder
 from detcli.sink.image import (

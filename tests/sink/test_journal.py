@@ -19,7 +19,7 @@ from sample_records import failure, numbered, picture
 from small_disk import small_disk
 
 from detcli.core.errors import DetcliWarning, OutputError, UsageError
-from detcli.core.record import Origin
+from detcli.data.record import Origin
 from detcli.sink.journal import Journal
 
 

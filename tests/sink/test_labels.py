@@ -12,10 +12,9 @@ from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
 from sample_records import Film, detected, failed_frame, failure, feed, frame, picture
 
-from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import DetcliWarning, UsageError
-from detcli.core.files import AtomicFile, StandardOutput
-from detcli.core.geometry import Picture
+from detcli.data.detections import COCO, COCO_IDS
+from detcli.data.geometry import Picture
 from detcli.model.contract import class_names
 from detcli.sink.folder import OutputFolder
 from detcli.sink.labels import (
@@ -25,6 +24,7 @@ from detcli.sink.labels import (
     LabelStudioSink,
     MotSink,
 )
+from detcli.storage.files import AtomicFile, StandardOutput
 
 SIZE = 40, 60  # height, width
 

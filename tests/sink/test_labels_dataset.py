@@ -12,8 +12,8 @@ from nasty_names import anything
 from sample_records import Film, failed_frame, failure, feed, frame, numbered, picture
 
 from detcli.core.errors import OutputError, UsageError
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
 from detcli.sink import labels as module
 from detcli.sink.labels import DatasetSink
 

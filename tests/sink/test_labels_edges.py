@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sample_records import detected, feed, picture
 
-from detcli.core.files import AtomicFile
-from detcli.core.geometry import Picture
+from detcli.data.geometry import Picture
 from detcli.sink.labels import CocoIds, LabelStudioSink, label_text
+from detcli.storage.files import AtomicFile
 
 SIDES = st.integers(1, 20_000)
 CORNERS = st.floats(-30, 20_030, width=32)

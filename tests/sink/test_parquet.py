@@ -11,9 +11,9 @@ import pytest
 import sample_records
 from sample_records import failed_frame, failure, feed, frame
 
-from detcli.core.files import AtomicFile
-from detcli.core.record import DetectionJson, Origin, RecordJson
+from detcli.data.record import DetectionJson, Origin, RecordJson
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink
+from detcli.storage.files import AtomicFile
 
 pq = optional.require("pyarrow.parquet")
 

@@ -11,9 +11,9 @@ import terminals
 from report_schemas import validator
 from sample_records import damaged, failed_frame, failure, feed, frame, picture
 
-from detcli.core.files import AtomicFile, StandardOutput
-from detcli.core.record import name_of
+from detcli.data.record import name_of
 from detcli.sink.text import COLUMNS, CsvSink, JsonLinesSink, JsonSink, TableSink
+from detcli.storage.files import AtomicFile, StandardOutput
 
 NAMES = [
     *("a,b", "q\"uo'te", "猫 é 😀", " padded ", "", "semi;colon", "\\udcff", "a=b", "'quoted'"),

@@ -14,11 +14,11 @@ from sample_records import Film, failed_frame, failure, feed, frame, numbered, p
 from thinning import thin
 
 import detcli.sink
-from detcli.core.cache import warn_once
-from detcli.core.geometry import Picture
+from detcli.data.geometry import Picture
 from detcli.sink.draw import annotate
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import LIVE_RATE, VideoSink
+from detcli.storage.cache import warn_once
 
 TOLERANCE = 6  # shades that the codec is wrong by
 

@@ -17,7 +17,7 @@ from sample_records import feed, frame
 from small_disk import small_disk
 
 from detcli.core.errors import OutputError
-from detcli.core.geometry import Picture
+from detcli.data.geometry import Picture
 from detcli.sink import h264, video
 from detcli.sink.folder import OutputFolder
 from detcli.sink.video import VideoSink

@@ -15,7 +15,7 @@ import pytest
 from sample_records import Film, failed_frame, failure, frame, picture
 
 from detcli.core.errors import OutputError
-from detcli.core.geometry import Picture
+from detcli.data.geometry import Picture
 from detcli.sink import window
 from detcli.sink.draw import annotate
 from detcli.sink.protocol import Stopped

@@ -22,7 +22,7 @@ import numpy as np
 from made_jpegs import encode as encode_jpeg
 from made_jpegs import insert, picture, segment
 
-from detcli.core.geometry import Image
+from detcli.data.geometry import Image
 
 MAX_PIXELS = 1_000_000
 MAX_ADDRESSES = 8 << 30
@@ -198,7 +198,7 @@ def _videos() -> Iterator[tuple[str, bytes]]:
 
 def read(path: Path) -> str:
     """Read all items of a file, and tell what came out."""
-    from detcli.core.config import Inputs
+    from detcli.config.config import Inputs
     from detcli.core.errors import InputError
     from detcli.source.sources import Sources
 

@@ -7,7 +7,7 @@ import tarfile
 import optional
 import pytest
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.source.archives import read_archive
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import SourceProgress

@@ -15,7 +15,7 @@ from made_videos import add_cover, record_sizes, rotate
 from source_items import error_of
 from thinning import thin
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.source import containers
 from detcli.source.containers import PartFile, choose_track, declared_length, file_length
 from detcli.source.sources import Sources

@@ -6,7 +6,7 @@ import pytest
 from json_lines import lines
 from made_jpegs import encode, exif, insert, orientation
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, UsageError
 from detcli.source.decode import DecodeOptions, load_bytes
 

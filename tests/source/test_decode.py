@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from made_jpegs import exif, insert, orientation, segment
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, SourceError
 from detcli.core.opencv import PIXEL_LIMIT
 from detcli.source.decode import DecodeOptions, load_bytes
@@ -275,7 +275,7 @@ def test_a_picture_with_too_many_pixels_is_refused(request, suffix):
 LOAD = """
 import sys
 from detcli.core.errors import DecodeError
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import load_file
 try: print(load_file(sys.argv[1], DecodeOptions(Inputs(max_pixels=int(sys.argv[2])))).size)

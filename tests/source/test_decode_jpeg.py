@@ -13,9 +13,9 @@ from made_jpegs import encode, exif, insert, orientation, picture, segment, with
 from thinning import thin
 
 from detcli.backend.preprocess import letterbox_image
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError
-from detcli.core.geometry import Letterbox
+from detcli.data.geometry import Letterbox
 from detcli.source.decode import DecodeOptions, check_scans, load_bytes, read_header
 
 SAMPLINGS = {"411": 0x411111, "420": 0x221111, "422": 0x211111, "440": 0x121111, "444": 0x111111}

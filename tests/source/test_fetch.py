@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import stream_server
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, SourceError
-from detcli.core.record import Origin
+from detcli.data.record import Origin
 from detcli.source import fetch as module
 from detcli.source.decode import DecodeOptions
 from detcli.source.fetch import Ahead, Fetch, Fetches, http_request

@@ -6,10 +6,10 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, DeviceError, SourceError
-from detcli.core.objects import ObjectKeyError
 from detcli.source.sources import Sources
+from detcli.storage.objects import ObjectKeyError
 
 PNG = cv2.imencode(".png", np.full((24, 32, 3), 50, np.uint8))[1].tobytes()
 

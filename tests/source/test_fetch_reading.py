@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, SourceError
 from detcli.source import fetch as module
 from detcli.source.decode import DecodeOptions

@@ -16,7 +16,7 @@ from PIL import Image, ImageCms
 from source import picture_forms
 from source.picture_forms import GREY, RGB, PictureForm, bmp, colours_of_grey, pam, tiff
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError
 from detcli.source.decode import DecodeOptions, load_bytes
 

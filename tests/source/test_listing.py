@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from detcli.core.errors import SourceError
-from detcli.core.record import Origin
+from detcli.data.record import Origin
 from detcli.source.listing import (
     Names,
     Unusable,

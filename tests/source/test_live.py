@@ -15,9 +15,9 @@ import pytest
 import stream_server
 from source_items import error_of
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import SourceError
-from detcli.core.record import Clip
+from detcli.data.record import Clip
 from detcli.source import live
 from detcli.source import video as capture
 from detcli.source.live import LiveSource, watch

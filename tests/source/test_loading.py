@@ -9,8 +9,8 @@ import pytest
 from source_items import error_of
 
 from detcli.core.errors import InferenceError, PlaceError, SourceError
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
 from detcli.source import loading as module
 from detcli.source.loading import Item, Loaders, SourceProgress, load_in_time, read_in_time
 

@@ -6,7 +6,7 @@ import pytest
 from made_videos import edit_list, record_film, watch
 from source_items import error_of
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.source.mp4 import read_movie, top_boxes
 from detcli.source.sources import Sources
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from source_items import touch
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import SourceError, UsageError
 from detcli.source import fetch
 from detcli.source.loading import Item
@@ -297,7 +297,7 @@ def test_a_list_may_come_from_standard_input_if_there_is_one(monkeypatch, tmp_pa
 
 PEAK_MEMORY = """
 import sys, tracemalloc
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.source.sources import Sources
 
 items = Sources([], Inputs(files_from=sys.argv[1]))

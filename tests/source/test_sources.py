@@ -12,11 +12,11 @@ import number_video
 import pytest
 from source_items import failure, found, frames, touch
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import InputError, SourceError, UsageError
-from detcli.core.objects import Address
 from detcli.source.names import IMAGE_SUFFIXES
 from detcli.source.sources import InputGuard, Sources
+from detcli.storage.objects import Address
 
 TREE = [
     *("in/b.jpg", "in/a.PNG", "in/c.jpg", "in/C.webp", "in/notes.txt", "in/jpg", "in/.jpg"),
@@ -69,7 +69,7 @@ def test_what_is_not_there_is_an_error(reason):
 def test_pictures_load_nothing_that_other_sources_need(make_picture):
     code = """
 import sys
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.source.sources import Sources
 for item in Sources(sys.argv[1:]):
     item.load()

@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 import pytest
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import DecodeError, SourceError
-from detcli.core.record import Origin
+from detcli.data.record import Origin
 from detcli.source import fetch as reading
 from detcli.source import stdin as module
 from detcli.source.decode import DecodeOptions

@@ -12,9 +12,9 @@ from made_videos import record_film
 from number_video import CODES
 from source_items import error_of
 
-from detcli.core.config import Inputs
+from detcli.config.config import Inputs
 from detcli.core.errors import InputError
-from detcli.core.record import Clip
+from detcli.data.record import Clip
 from detcli.source.loading import SourceProgress
 from detcli.source.sources import Sources
 from detcli.source.video import VideoSource, open_file, read_part, read_video

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from detcli.backend.cuda.backend import CudaBackend
 from detcli.backend.cuda.topk import DeviceArray, top_k
-from detcli.core.device import Device, DeviceOptions
+from detcli.config.device import Device, DeviceOptions
 from detcli.model.file import PreparedModel
 
 if TYPE_CHECKING:

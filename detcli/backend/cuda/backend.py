@@ -23,12 +23,12 @@ from detcli.backend.postprocess import (
     to_detections,
 )
 from detcli.backend.protocol import BATCHES, Observer, Pending, closed_error, out_of_memory
+from detcli.config.values import BoxFormat
 from detcli.core import frozen
-from detcli.core.detections import Detections
 from detcli.core.errors import DetcliWarning, InferenceError
-from detcli.core.geometry import Image, Letterbox, Size
 from detcli.core.timing import Stage
-from detcli.core.values import BoxFormat
+from detcli.data.detections import Detections
+from detcli.data.geometry import Image, Letterbox, Size
 from detcli.model.contract import Contract, Layout, ScoreForm
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.backend.nvidia import count_gpus, cuda_command
-from detcli.core.cache import cached
-from detcli.core.device import available_cores
+from detcli.config.device import available_cores
 from detcli.core.errors import DependencyError, DeviceError, InferenceError, loading
+from detcli.storage.cache import cached
 
 with loading("cuda-core", cuda_command()):
     from cuda.bindings import driver

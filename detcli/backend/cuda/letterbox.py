@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from detcli.backend.cuda.memory import is_page_locked
 from detcli.backend.preprocess import DEFAULT, resize, values
-from detcli.core.geometry import Image, Letterbox
+from detcli.data.geometry import Image, Letterbox
 from detcli.model.contract import Interpolation, Preprocessing
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import psutil
 
-from detcli.core.geometry import Image, Size, new_image
+from detcli.data.geometry import Image, Size, new_image
 
 if TYPE_CHECKING:
     from detcli.backend.cuda.driver import DeviceMemory, Event, Gpu, PinnedMemory

@@ -37,7 +37,7 @@ from detcli.backend.session import (
     reason,
     tensorrt_provider,
 )
-from detcli.core.device import Device, DeviceOptions
+from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, ModelError
 from detcli.model.contract import Contract, Layout
 from detcli.model.file import PreparedModel

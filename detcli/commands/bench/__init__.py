@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from detcli.cli.messages import say, set_verbosity
-from detcli.cli.options import adapted, command
+from detcli.cli.command import adapted, command
+from detcli.cli.console import say, set_verbosity
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
-from detcli.core.config import OUTPUT, Config, Messages, Running
+from detcli.config.config import OUTPUT, Config, Messages, Running
+from detcli.config.option import option
+from detcli.config.values import BenchMode, parse_writable
 from detcli.core.errors import DetcliWarning, UsageError
-from detcli.core.options import option
-from detcli.core.values import BenchMode, parse_writable
 
 
 @command(
@@ -83,9 +83,9 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
     # What follows loads NumPy, OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.bench.report import Baseline, compare, render_run
     from detcli.commands.bench.run import measure
-    from detcli.core.files import open_output
     from detcli.run import set_up_process
     from detcli.source.sources import InputGuard
+    from detcli.storage.files import open_output
 
     set_up_process()
     limit = parse_percentage(max_regress)

@@ -17,8 +17,8 @@ from detcli import __version__
 from detcli.backend.nvidia import gpu_uuid
 from detcli.commands.bench.report import BenchMachine, Noise, Software
 from detcli.commands.bench.sampling import Summary
+from detcli.config.device import Device, available_cores
 from detcli.core import frozen
-from detcli.core.device import Device, available_cores
 from detcli.core.errors import DependencyError, DeviceError, system_reason
 from detcli.run.machine import package_version, processor_name
 

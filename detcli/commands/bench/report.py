@@ -31,11 +31,11 @@ from detcli.commands.bench.sampling import (
     WarmUp,
     interval,
 )
+from detcli.config.values import BenchMode
 from detcli.core import frozen
 from detcli.core.errors import CheckError, DetcliWarning, UsageError
-from detcli.core.files import read_text, write_output
 from detcli.core.text import printable
-from detcli.core.values import BenchMode
+from detcli.storage.files import read_text, write_output
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

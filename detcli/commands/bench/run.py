@@ -24,8 +24,8 @@ from typing import IO, TypeVar, cast
 import numpy as np
 
 from detcli.backend.protocol import RUN_TIMEOUT_S, Observer, timeout_error
-from detcli.cli.messages import fetching, process_error
-from detcli.cli.options import FILE_VARIABLE
+from detcli.cli.command import FILE_VARIABLE
+from detcli.cli.console import fetching, process_error
 from detcli.commands.bench import sampling
 from detcli.commands.bench.machine import (
     GpuWatch,
@@ -48,16 +48,16 @@ from detcli.commands.bench.report import (
     identity_of,
 )
 from detcli.commands.bench.sampling import WALL, Interval, Samples, StageClock, Summary, WarmUp
-from detcli.core.config import Config
-from detcli.core.device import available_cores
+from detcli.config.config import Config
+from detcli.config.device import available_cores
+from detcli.config.option import words
+from detcli.config.values import BenchMode
 from detcli.core.errors import DetcliError, DetcliWarning, InputError, UsageError
-from detcli.core.geometry import Picture
-from detcli.core.options import words
 from detcli.core.packages import own_python
-from detcli.core.record import Record
 from detcli.core.text import public_name
 from detcli.core.timing import POLL_S, RunningTime, Stage, StageTimes
-from detcli.core.values import BenchMode
+from detcli.data.geometry import Picture
+from detcli.data.record import Record
 from detcli.model.file import ChangedError
 from detcli.run import locate, open_run
 from detcli.run.batches import BatchDetector, prepare_for

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from detcli.cli.messages import fetching, progress, set_verbosity
-from detcli.cli.options import MODEL_ARGUMENT, adapted, command
+from detcli.cli.command import MODEL_ARGUMENT, adapted, command
+from detcli.cli.console import fetching, progress, set_verbosity
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts, write_report
 from detcli.commands.convert.options import ConversionOptions
-from detcli.core.config import Config, Messages
+from detcli.config.config import Config, Messages
 from detcli.core.errors import CheckError
 from detcli.core.text import printable
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Literal
 
+from detcli.config.config import INPUT, OUTPUT, Config
+from detcli.config.option import REQUIRED, option
+from detcli.config.values import parse_tolerance, parse_writable
 from detcli.core import frozen
-from detcli.core.config import INPUT, OUTPUT, Config
 from detcli.core.errors import UsageError
-from detcli.core.options import REQUIRED, option
-from detcli.core.values import parse_tolerance, parse_writable
 
 TWICE = "convert twice, into two files"
 

@@ -33,7 +33,7 @@ from detcli.model.graph import (
     known_size,
     shape,
 )
-from detcli.model.heads.tensors import box_rows, score_rows
+from detcli.model.heads.joined import box_rows, score_rows
 from detcli.model.inputs import find_inputs
 
 del onnxruntime  # loaded first, so that detcli decides how it is loaded

@@ -13,8 +13,7 @@ from onnx import ModelProto
 from detcli.backend import open_tensors
 from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.steps import Pictures, Step, Steps, Tensor, serialised, tensor_of
-from detcli.core import frozen
-from detcli.core.comparison import (
+from detcli.compare.detections import (
     DetectionsReport,
     Rules,
     Totals,
@@ -22,22 +21,23 @@ from detcli.core.comparison import (
     picture_report,
     tolerance_for,
 )
-from detcli.core.config import USUAL_CONF, Settings
-from detcli.core.detections import Detections
+from detcli.compare.sides import COLUMNS, DetectorSide, GraphSide, precision_of, rows_of
+from detcli.config.config import USUAL_CONF, Settings
+from detcli.config.values import Tolerance
+from detcli.core import frozen
 from detcli.core.errors import DetcliWarning, InputError, UsageError
-from detcli.core.files import AtomicFile, DirectFile, open_output, write_output
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin
-from detcli.core.values import Tolerance
+from detcli.data.detections import Detections
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
 from detcli.model.editing import names_entry, set_metadata
 from detcli.model.file import ModelFile, damage_reported
 from detcli.model.preprocessing import METADATA_KEY, written
 from detcli.model.recognise import BOX_FORMAT_KEY, FAMILY_KEY, read_graph
 from detcli.run.batches import BatchDetector
-from detcli.run.sides import COLUMNS, DetectorSide, GraphSide, precision_of, rows_of
 from detcli.source.decode import BUILT_IN
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item, load_in_time
+from detcli.storage.files import AtomicFile, DirectFile, open_output, write_output
 
 MAX_PICTURES = 512  # used for calibration; more would hardly widen the ranges
 # Detections above the first are compared, or above the next where neither model finds any.

@@ -13,13 +13,13 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper
 
+from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
-from detcli.core.values import BoxFormat
 from detcli.model.contract import Contract, Layout, ScoreForm
 from detcli.model.editing import add_constant, cut, opset, tensor_names
 from detcli.model.graph import GraphIndex, shape
 from detcli.model.heads import BOX_ROWS
-from detcli.model.heads.tensors import swaps_last_axes
+from detcli.model.heads.joined import swaps_last_axes
 
 OUTPUT = "detections"
 PREFIX = "selection/"

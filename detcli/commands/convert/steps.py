@@ -19,8 +19,8 @@ from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.selection import append_selection
 from detcli.core import frozen
 from detcli.core.errors import ModelError, SourceError, UsageError
-from detcli.core.geometry import Picture
 from detcli.core.text import count
+from detcli.data.geometry import Picture
 from detcli.model.contract import Contract, Layout, read_names
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
 from detcli.model.graph import GraphIndex, bare_transposes, is_half, is_quantised, shape

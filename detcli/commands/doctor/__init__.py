@@ -7,7 +7,7 @@ installation.py knows what can be wrong with the driver, packages and libraries,
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from detcli.cli.options import command
+from detcli.cli.command import command
 from detcli.cli.report import (
     REPORT_FORMAT,
     UNITS,
@@ -17,9 +17,9 @@ from detcli.cli.report import (
     rows,
     write_report,
 )
-from detcli.core.device import DEVICE_NAMES, Device
+from detcli.config.device import DEVICE_NAMES, Device
+from detcli.config.option import option
 from detcli.core.errors import CheckError, DeviceError, UsageError
-from detcli.core.options import option
 from detcli.core.text import printable
 
 if TYPE_CHECKING:

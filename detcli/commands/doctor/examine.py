@@ -23,21 +23,21 @@ from typing import TYPE_CHECKING, Any
 
 from detcli import __version__
 from detcli.backend.nvidia import GpuFacts, ask_driver, driver_version
-from detcli.cli.options import TUNED, defaults_file, read_defaults
+from detcli.cli.command import TUNED, defaults_file, read_defaults
 from detcli.cli.report import shown
 from detcli.commands.doctor import installation
 from detcli.commands.doctor.installation import CUDA, DoctorProblem
+from detcli.config.config import Config
+from detcli.config.device import PROVIDERS, Device, DeviceKind, has_openvino
+from detcli.config.option import rows
 from detcli.core import frozen
-from detcli.core.cache import cache_folder, why_untrusted
-from detcli.core.config import Config
-from detcli.core.device import PROVIDERS, Device, DeviceKind, has_openvino
 from detcli.core.errors import DetcliError, OutputError, UsageError
-from detcli.core.options import rows
 from detcli.core.packages import explain, find_mixture, own_python
 from detcli.core.text import public_name, public_text
+from detcli.storage.cache import cache_folder, why_untrusted
 
 if TYPE_CHECKING:
-    from detcli.core.detections import Detections
+    from detcli.data.detections import Detections
 
 Problems = tuple[DoctorProblem, ...]
 
@@ -343,8 +343,8 @@ def _detect(device: str) -> "Detections":
 
     from detcli.backend import open_backend
     from detcli.backend.postprocess import SelectionOptions
-    from detcli.core.geometry import Letterbox
-    from detcli.core.values import BoxFormat
+    from detcli.config.values import BoxFormat
+    from detcli.data.geometry import Letterbox
     from detcli.model.file import PreparedModel
     from detcli.model.recognise import read_graph
 

@@ -20,8 +20,8 @@ from detcli.backend.nvidia import (
     has_gpu,
     lacking_code,
 )
+from detcli.config.device import Device
 from detcli.core import frozen
-from detcli.core.device import Device
 
 if TYPE_CHECKING:
     from detcli.backend.libraries import Unloadable

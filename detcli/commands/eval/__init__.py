@@ -13,8 +13,8 @@ from pathlib import Path
 
 import typer
 
-from detcli.cli.messages import say, set_verbosity, tell, tell_rest
-from detcli.cli.options import MODEL_ARGUMENT, adapted, command
+from detcli.cli.command import MODEL_ARGUMENT, adapted, command
+from detcli.cli.console import say, set_verbosity, tell, tell_rest
 from detcli.cli.report import (
     REPORT_FORMAT,
     ReportFormat,
@@ -22,11 +22,11 @@ from detcli.cli.report import (
     require_output,
     write_report,
 )
+from detcli.config.config import INPUT, OUTPUT, Config, Messages, Running, Settings
+from detcli.config.option import REQUIRED, option
+from detcli.config.values import parse_writable
 from detcli.core import frozen
-from detcli.core.config import INPUT, OUTPUT, Config, Messages, Running, Settings
 from detcli.core.errors import InputError
-from detcli.core.options import REQUIRED, option
-from detcli.core.values import parse_writable
 
 
 @frozen
@@ -106,7 +106,7 @@ def evaluate(
     other_results = (config.writing.report, config.writing.save_coco, request.plots)
     require_output(other_results)
     # These load OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.cli.messages import fetching, progress
+    from detcli.cli.console import fetching, progress
     from detcli.commands.eval.labels import open_dataset
     from detcli.commands.eval.report import render
     from detcli.commands.eval.run import open_evaluation

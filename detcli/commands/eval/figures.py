@@ -15,10 +15,9 @@ from detcli.commands.eval.evaluator import FALSE, IOU, Evaluator, Score, figure_
 from detcli.commands.eval.labels import ClassMapping
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core import Fields
-from detcli.core.files import make_folder, write_file
-from detcli.core.record import Record, RecordJson
 from detcli.core.text import plot_text, printable
-from detcli.sink.page import (
+from detcli.data.record import Record, RecordJson
+from detcli.page.page import (
     About,
     BoxKind,
     Conclusion,
@@ -29,6 +28,7 @@ from detcli.sink.page import (
     Table,
     versions,
 )
+from detcli.storage.files import make_folder, write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -30,14 +30,14 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core import frozen
-from detcli.core.detections import COCO, COCO_IDS
 from detcli.core.errors import SourceError, UsageError
-from detcli.core.files import read_json, read_text
-from detcli.core.record import MAX_CLASS, finite, read_fields, sides
+from detcli.data.detections import COCO, COCO_IDS
+from detcli.data.record import MAX_CLASS, finite, read_fields, sides
 from detcli.model.contract import UNKNOWN_CLASSES, parse_names
 from detcli.sink.labels import coco_path
 from detcli.source.loading import Item
 from detcli.source.names import is_video, read_list, search
+from detcli.storage.files import read_json, read_text
 
 MAX_EXAMPLES = 5
 

@@ -36,18 +36,18 @@ from detcli.commands.eval.report import (
     EvalReport,
     UnevaluatedPicture,
 )
-from detcli.core.config import USUAL_CONF, Config
+from detcli.config.config import USUAL_CONF, Config
 from detcli.core.errors import loading
-from detcli.core.files import make_folder, open_output
-from detcli.core.record import Origin, Record
 from detcli.core.timing import Stage, StageTimes
+from detcli.data.record import Origin, Record
 from detcli.model.file import ModelFile
+from detcli.page.folder import require_apart
 from detcli.run import Run, open_run
 from detcli.sink.labels import CocoIds, CocoSink
-from detcli.sink.page.folder import require_apart
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item
 from detcli.source.sources import InputGuard
+from detcli.storage.files import make_folder, open_output
 
 TOLERANCE = 1.0  # pixels that a box may extend beyond its picture, as rounding makes it
 MAX_CONFIDENCE = 0.01  # a higher one cuts off too much of the precision-recall curve

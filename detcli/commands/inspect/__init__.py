@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from detcli.cli.messages import fetching, set_verbosity
-from detcli.cli.options import MODEL_ARGUMENT, command
+from detcli.cli.command import MODEL_ARGUMENT, command
+from detcli.cli.console import fetching, set_verbosity
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts, write_report
-from detcli.core.config import Config, Messages
+from detcli.config.config import Config, Messages
 from detcli.core.errors import ModelError
 from detcli.core.text import printable
 

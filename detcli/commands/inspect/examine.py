@@ -22,9 +22,9 @@ from detcli.commands.inspect.advice import (
     advise_on_graph,
     advise_on_rounding,
 )
+from detcli.config.config import Settings
+from detcli.config.values import BoxFormat
 from detcli.core import frozen
-from detcli.core.config import Settings
-from detcli.core.values import BoxFormat
 from detcli.model.contract import BOXES_OF_MORE, Layout, ScoreForm, read_names
 from detcli.model.editing import infer_shapes
 from detcli.model.file import ExternalFile, ModelFile, damage_reported

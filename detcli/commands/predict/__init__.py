@@ -5,9 +5,9 @@ from typing import Any
 
 import typer
 
-from detcli.cli.messages import set_verbosity
-from detcli.cli.options import command, defaults_file
-from detcli.core.config import (
+from detcli.cli.command import command, defaults_file
+from detcli.cli.console import set_verbosity
+from detcli.config.config import (
     Config,
     Inputs,
     Messages,
@@ -18,8 +18,8 @@ from detcli.core.config import (
     Writing,
 )
 from detcli.core.errors import InputError, UsageError
-from detcli.core.files import output_states
 from detcli.core.opencv import limit_pixels
+from detcli.storage.files import output_states
 
 
 @command(
@@ -55,7 +55,7 @@ def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]
         raise UsageError("--fps is the rate of frames on standard input, no input here", hint)
     set_up_process()
     if config.watched.track is not None:
-        from detcli.watch.scene import load_trackers
+        from detcli.analytics.scene import load_trackers
 
         load_trackers()
     if in_shards:

@@ -11,17 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from detcli.cli.messages import fetching, progress, say, tell, tell_rest
-from detcli.cli.options import DECIDING, TUNED, defaults_file
-from detcli.core import options
-from detcli.core.config import Config
+from detcli.cli.command import DECIDING, TUNED, defaults_file
+from detcli.cli.console import fetching, progress, say, tell, tell_rest
+from detcli.config import option as options
+from detcli.config.config import Config
+from detcli.config.values import Format
 from detcli.core.errors import ModelError, UsageError
-from detcli.core.files import OutputState
 from detcli.core.interrupts import interrupts
-from detcli.core.record import AddedJson, Record, SettingsJson
 from detcli.core.text import count, shell_line
 from detcli.core.timing import Stage, StageTimes
-from detcli.core.values import Format
+from detcli.data.record import AddedJson, Record, SettingsJson
 from detcli.model.contract import class_ids
 from detcli.model.zoo import find
 from detcli.run import Run, is_one_picture, locate, open_run
@@ -40,6 +39,7 @@ from detcli.sink.protocol import Sink, Stopped
 from detcli.source.loading import Item
 from detcli.source.names import is_live
 from detcli.source.sources import InputGuard, Sources
+from detcli.storage.files import OutputState
 
 log = logging.getLogger(__name__)
 
@@ -309,9 +309,9 @@ class _Summary:
 
 def _provenance(run: Run, path: Path, settings: SettingsJson | None) -> Callable[[Record], Record]:
     """The provenance that records carry: what made them."""
+    from detcli.compare.sides import precision_in  # loads onnx
     from detcli.model.file import ModelFile
     from detcli.run.machine import Provenance, describe_run
-    from detcli.run.sides import precision_in  # loads onnx
 
     config = run.config
     file = ModelFile.read(path, config.settings.box_format, config.settings.preprocess)

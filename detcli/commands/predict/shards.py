@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from detcli import __version__
-from detcli.cli.messages import (
+from detcli.cli.console import (
     fetching,
     progress,
     protect_stderr,
@@ -20,11 +20,11 @@ from detcli.cli.messages import (
     tell,
     tell_rest,
 )
+from detcli.config.config import Config
+from detcli.config.values import Format, Share
 from detcli.core import frozen
-from detcli.core.config import Config
 from detcli.core.errors import StoreError, UsageError
 from detcli.core.text import count
-from detcli.core.values import Format, Share
 from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts
 from detcli.run.shards import open_engine

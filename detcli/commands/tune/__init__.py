@@ -8,13 +8,13 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from detcli.cli.messages import fetching, progress, say, set_verbosity
-from detcli.cli.options import DECIDING, MODEL_ARGUMENT, adapted, command, gather, read_defaults
+from detcli.cli.command import DECIDING, MODEL_ARGUMENT, adapted, command, gather, read_defaults
+from detcli.cli.console import fetching, progress, say, set_verbosity
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
-from detcli.core.config import INPUT, OUTPUT, Config, Messages
+from detcli.config.config import INPUT, OUTPUT, Config, Messages
+from detcli.config.option import option, rows
+from detcli.config.values import parse_duration, parse_tolerance, parse_writable
 from detcli.core.errors import CheckError, DetcliWarning, loading
-from detcli.core.options import option, rows
-from detcli.core.values import parse_duration, parse_tolerance, parse_writable
 
 
 @command(
@@ -98,11 +98,11 @@ def tune(
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.tune.report import draw, render, writable_defaults, write_defaults
     from detcli.commands.tune.run import LATE, MORE_TIME, Tuning
-    from detcli.core.files import open_output
     from detcli.core.opencv import silence_opencv
+    from detcli.page.folder import PageFolder, require_apart
     from detcli.run import locate
-    from detcli.sink.page.folder import PageFolder, require_apart
     from detcli.source.sources import InputGuard
+    from detcli.storage.files import open_output
 
     silence_opencv()
     page = config.writing.report

@@ -13,13 +13,13 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
-from detcli.cli.options import FILE_VARIABLE, TUNED, defaults_file
+from detcli.cli.command import FILE_VARIABLE, TUNED, defaults_file
 from detcli.cli.report import line, shown, table
+from detcli.config.values import Tolerance
 from detcli.core import frozen
 from detcli.core.errors import OutputError, UsageError
-from detcli.core.files import make_folder, open_output, read_text, write_output
 from detcli.core.text import plot_text, printable
-from detcli.core.values import Tolerance
+from detcli.storage.files import make_folder, open_output, read_text, write_output
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
-from detcli.cli.messages import process_error
-from detcli.cli.options import FILE_VARIABLE
+from detcli.cli.command import FILE_VARIABLE
+from detcli.cli.console import process_error
 from detcli.commands.tune.report import (
     KINDS,
     REACH,
@@ -30,19 +30,19 @@ from detcli.commands.tune.report import (
     contenders,
     equals,
 )
-from detcli.core.cache import cache_folder, make_cache_folders
-from detcli.core.comparison import COARSE
-from detcli.core.config import Config
-from detcli.core.device import Device, DeviceKind, available_cores
+from detcli.compare.detections import COARSE
+from detcli.config.config import Config
+from detcli.config.device import Device, DeviceKind, available_cores
+from detcli.config.option import words
 from detcli.core.errors import CheckError, DetcliError, DeviceError, InputError, UsageError
-from detcli.core.files import sha256, write_file
-from detcli.core.options import words
 from detcli.core.packages import own_python
 from detcli.core.text import public_name, shell_line
 from detcli.model.file import ModelFile
 from detcli.run.batches import prepare_for
 from detcli.run.machine import machine_name
 from detcli.source.decode import BUILT_IN
+from detcli.storage.cache import cache_folder, make_cache_folders
+from detcli.storage.files import sha256, write_file
 
 log = logging.getLogger(__name__)
 

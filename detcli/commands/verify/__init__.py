@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from detcli.cli.messages import report as report_error
-from detcli.cli.messages import say, set_verbosity
-from detcli.cli.options import LINE, adapted, command
+from detcli.cli.command import LINE, adapted, command
+from detcli.cli.console import report as report_error
+from detcli.cli.console import say, set_verbosity
 from detcli.cli.report import (
     ReportFormat,
     choose_report_format,
@@ -23,8 +23,8 @@ from detcli.commands.verify.request import (
     complete_side,
     read_certificate,
 )
-from detcli.core.config import Config, Messages
-from detcli.core.device import Device
+from detcli.config.config import Config, Messages
+from detcli.config.device import Device
 from detcli.core.errors import (
     CheckError,
     DetcliError,
@@ -33,7 +33,7 @@ from detcli.core.errors import (
     SourceError,
     UsageError,
 )
-from detcli.core.files import open_output
+from detcli.storage.files import open_output
 
 if TYPE_CHECKING:
     from detcli.commands.verify.report import Certificate, VerifyReport
@@ -139,7 +139,7 @@ def _require_only_check(origins: Mapping[str, str]) -> None:
 
 def _compare(request: VerifyRequest) -> "Certificate":
     """Compare two sides that run, or that were saved, and write the certificate."""
-    from detcli.sink.page.folder import require_apart
+    from detcli.page.folder import require_apart
     from detcli.source.sources import InputGuard
 
     certificate, config = request.certificate, request.config

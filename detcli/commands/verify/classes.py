@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from detcli.core.detections import Detections
 from detcli.core.errors import DetcliWarning
 from detcli.core.text import printable
+from detcli.data.detections import Detections
 
 MAX_EXAMPLES = 5  # names that a warning lists
 

@@ -22,7 +22,7 @@ from detcli.commands.verify.report import (
     side_text,
 )
 from detcli.commands.verify.request import VerifyRequest
-from detcli.core.comparison import (
+from detcli.compare.detections import (
     Comparison,
     Match,
     PictureReport,
@@ -31,12 +31,11 @@ from detcli.core.comparison import (
     compare,
     picture_report,
 )
-from detcli.core.detections import Detections
 from detcli.core.errors import InputError
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin, Record, RecordJson, iso_time, name_of
-from detcli.run.machine import FileHashes
-from detcli.sink.page import (
+from detcli.data.detections import Detections
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin, Record, RecordJson, iso_time, name_of
+from detcli.page.page import (
     About,
     BoxKind,
     Conclusion,
@@ -46,6 +45,7 @@ from detcli.sink.page import (
     Table,
     versions,
 )
+from detcli.run.machine import FileHashes
 
 BOTH, MOVED, MISSING, EXTRA = range(4)
 

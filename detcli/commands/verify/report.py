@@ -13,15 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from detcli.cli.report import EMPTY, facts, to_json
-from detcli.core import frozen
-from detcli.core.comparison import (
+from detcli.compare.detections import (
     DetectionsReport,
     PictureReport,
     Precision,
     tolerance_for,
 )
+from detcli.config.values import Tolerance
+from detcli.core import frozen
 from detcli.core.text import printable
-from detcli.core.values import Tolerance
 
 WORST = 10  # pictures that a table has, and that are kept of two saved runs though they agree
 MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full

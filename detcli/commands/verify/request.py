@@ -8,15 +8,15 @@ from typing import Any, Self
 
 from detcli.cli.completion import complete_device, complete_files
 from detcli.cli.report import REPORT_FORMAT, ReportFormat
+from detcli.config.config import DEVICES, INPUT, OUTPUT, Config
+from detcli.config.option import build, flat, option, placed, rows
+from detcli.config.values import parse_tolerance, parse_writable
 from detcli.core import frozen
-from detcli.core.config import DEVICES, INPUT, OUTPUT, Config
 from detcli.core.errors import UsageError
-from detcli.core.files import GZIP, read_json
 from detcli.core.lines import mark_of
-from detcli.core.options import build, flat, option, placed, rows
 from detcli.core.text import public_name
-from detcli.core.values import parse_tolerance, parse_writable
 from detcli.run.saved import SUFFIXES
+from detcli.storage.files import GZIP, read_json
 
 SELECTION = ("half", "conf", "nms", "imgsz", "box_format", "preprocess")  # of both sides that run
 ABOUT_DETECTIONS = (

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from detcli.backend import open_backend, open_tensors
-from detcli.cli.messages import fetching, progress
+from detcli.cli.console import fetching, progress
 from detcli.commands.verify.classes import ClassPairs, pair_classes, warn_about
 from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
@@ -24,21 +24,21 @@ from detcli.commands.verify.report import (
 )
 from detcli.commands.verify.request import VerifyRequest
 from detcli.commands.verify.tensors import OutputComparison, Probe, bisect, image_input
-from detcli.core.comparison import Rules
-from detcli.core.config import Settings
-from detcli.core.device import Device, DeviceOptions
+from detcli.compare.detections import Rules
+from detcli.compare.sides import DetectorSide, GraphSide, precision_in, rows_of
+from detcli.config.config import Settings
+from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, InputError, ModelError, UsageError
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin, Record
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin, Record
 from detcli.model.contract import METADATA
 from detcli.model.file import ChangedError, ModelFile
 from detcli.model.graph import known_size, shape
 from detcli.model.preprocessing import written
 from detcli.model.zoo import find
+from detcli.page.page import Shown
 from detcli.run.batches import BatchDetector, prepare_for
 from detcli.run.machine import describe_run
-from detcli.run.sides import DetectorSide, GraphSide, precision_in, rows_of
-from detcli.sink.page import Shown
 from detcli.source.decode import DecodeOptions
 from detcli.source.loading import Item, load_in_time
 from detcli.source.sources import InputGuard, Sources

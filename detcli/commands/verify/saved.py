@@ -22,7 +22,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from detcli.cli.messages import progress
+from detcli.cli.console import progress
 from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
     Certificate,
@@ -32,12 +32,13 @@ from detcli.commands.verify.report import (
     tolerance_of,
 )
 from detcli.commands.verify.request import VerifyRequest
-from detcli.core.comparison import Precision, Rules
-from detcli.core.config import USUAL_CONF, Settings
-from detcli.core.detections import COCO, COCO_ID_OF, COCO_IDS, Detections
+from detcli.compare.detections import Precision, Rules
+from detcli.config.config import USUAL_CONF, Settings
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
-from detcli.core.files import NO_WAIT, open_lines, read_json, sha256
-from detcli.core.record import (
+from detcli.core.text import count
+from detcli.core.timing import POLL_S
+from detcli.data.detections import COCO, COCO_ID_OF, COCO_IDS, Detections
+from detcli.data.record import (
     BOX,
     MAX_CLASS,
     MAX_NUMBER,
@@ -51,11 +52,10 @@ from detcli.core.record import (
     read_fields,
     sides,
 )
-from detcli.core.text import count
-from detcli.core.timing import POLL_S
 from detcli.run.saved import Finder, is_folder, read_records
 from detcli.sink.labels import CocoIds
 from detcli.source.sources import InputGuard
+from detcli.storage.files import NO_WAIT, open_lines, read_json, sha256
 
 WRITER_TIMEOUT_S = 2.0  # within which somebody begins to write to a pipe
 MAX_NOTED = 100  # settings of one run that are remembered

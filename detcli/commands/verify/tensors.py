@@ -26,16 +26,16 @@ from detcli.backend import open_tensors
 from detcli.backend.preprocess import DEFAULT, place, to_batch
 from detcli.backend.protocol import Tensors
 from detcli.commands.verify.report import BisectReport, NodeReport, TensorReport, TensorSide
-from detcli.core.comparison import Precision
-from detcli.core.device import Device, DeviceOptions
+from detcli.compare.detections import Precision
+from detcli.compare.sides import precision_of
+from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, ModelError
-from detcli.core.geometry import Picture
+from detcli.data.geometry import Picture
 from detcli.model.editing import copied
 from detcli.model.file import ModelFile
 from detcli.model.graph import PASSED_THROUGH, GraphIndex, known_size, reads, shape
 from detcli.model.heads import BOX_ROWS
 from detcli.model.inputs import DTYPES
-from detcli.run.sides import precision_of
 
 Tensor = npt.NDArray[Any]
 Nodes = Sequence[NodeProto]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from detcli.config.values import BoxFormat
 from detcli.core import frozen
-from detcli.core.values import BoxFormat
 from detcli.model.contract import Layout, Size
 from detcli.model.graph import PRODUCTS
 

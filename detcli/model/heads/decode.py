@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from onnx import NodeProto
 
-from detcli.core.values import BoxFormat
+from detcli.config.values import BoxFormat
 from detcli.model.graph import (
     CONVOLUTIONS,
     MAX_STEPS,

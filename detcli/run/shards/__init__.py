@@ -15,7 +15,7 @@ elsewhere; whatever dies, each part is published once.
 
 from typing import TYPE_CHECKING
 
-from detcli.core.values import ShardEngine
+from detcli.config.values import ShardEngine
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

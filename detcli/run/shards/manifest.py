@@ -23,14 +23,14 @@ from typing import Any, BinaryIO, TypedDict, cast
 
 import numpy as np
 
+from detcli.config.config import differences
 from detcli.core import frozen
-from detcli.core.config import differences
 from detcli.core.errors import StoreError, UsageError, system_reason
-from detcli.core.files import temporary, temporary_file_errors
 from detcli.core.lines import LineTooLongError, bounded_line, require_within_limit
-from detcli.core.record import SettingsJson
+from detcli.data.record import SettingsJson
 from detcli.run.shards.store import Store
 from detcli.source.listing import HASH, Hashes, HashOf, Name, from_json, hash_of, source_of, to_json
+from detcli.storage.files import temporary, temporary_file_errors
 
 FIRST = "_manifest.jsonl"
 NAME = re.compile(r"_?manifest(?:-([0-9]{5,18}))?\.jsonl")

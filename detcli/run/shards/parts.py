@@ -18,15 +18,15 @@ from typing import Any, BinaryIO, cast
 
 from detcli.core import frozen
 from detcli.core.errors import CheckError, StoreError, system_reason
-from detcli.core.files import temporary, temporary_file_errors
 from detcli.core.lines import bounded_lines
-from detcli.core.record import OPTIONAL_FIELDS, PartJson, RecordJson, name_of, set_source, to_record
 from detcli.core.text import count, kind_of, shown_kinds
+from detcli.data.record import OPTIONAL_FIELDS, PartJson, RecordJson, name_of, set_source, to_record
 from detcli.run.shards.manifest import Manifest, Shard, shortened
 from detcli.run.shards.store import Store
 from detcli.sink.text import encode
 from detcli.source.listing import Name, address_of, as_it_is, hash_of, meta_of, source_of
 from detcli.source.names import is_address, is_archive, is_video, path_of
+from detcli.storage.files import temporary, temporary_file_errors
 
 PARQUET = ".parquet"
 

@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from detcli import __version__
-from detcli.core.cache import cache_folder, make_cache_folders
 from detcli.core.errors import DetcliError, DeviceError, UsageError
-from detcli.core.files import make_folder, sha256, write_file
 from detcli.core.opencv import PIXEL_LIMIT
 from detcli.core.text import public_name, public_text
 from detcli.model.file import ModelFile
 from detcli.run.shards.work import Task, WorkRequest
 from detcli.run.shards.workers import Ended, Tell, Workers, serve
+from detcli.storage.cache import cache_folder, make_cache_folders
+from detcli.storage.files import make_folder, sha256, write_file
 
 log = logging.getLogger(__name__)
 

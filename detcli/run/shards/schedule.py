@@ -14,7 +14,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Mapping
 
 from detcli.core.errors import InferenceError
-from detcli.core.record import Origin, Record
+from detcli.data.record import Origin, Record
 from detcli.run.counts import Counts
 from detcli.run.shards.manifest import Manifest, Shard
 from detcli.run.shards.parts import PartWriter

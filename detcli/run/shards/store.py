@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from detcli.core.errors import OutputError, StoreError, UsageError, system_reason
-from detcli.core.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder, write_file
 from detcli.core.lines import read_bounded
-from detcli.core.objects import Address, Bucket, ObjectError, ObjectExistsError, checked
 from detcli.core.text import is_object, public_name
+from detcli.storage.files import LEFTOVER, NO_WAIT, AtomicFile, make_folder, write_file
+from detcli.storage.objects import Address, Bucket, ObjectError, ObjectExistsError, checked
 
 CHUNK = 1 << 20
 

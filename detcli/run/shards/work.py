@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from detcli import __version__
+from detcli.config.config import Config
+from detcli.config.device import Device
 from detcli.core import frozen
-from detcli.core.config import Config
-from detcli.core.device import Device
 from detcli.core.errors import DetcliError, OutputError, PlaceError, StoreError
-from detcli.core.record import Record, RecordJson, SettingsJson
+from detcli.data.record import Record, RecordJson, SettingsJson
 from detcli.model.file import ModelFile
 from detcli.run import open_run
 from detcli.run.counts import Counts

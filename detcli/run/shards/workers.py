@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol, Self, cast
 
+from detcli.config.device import available_cores
 from detcli.core import frozen
-from detcli.core.device import available_cores
 from detcli.core.errors import DetcliError, DetcliWarning, StoreError, UsageError, as_error
 from detcli.core.interrupts import interrupts
 from detcli.core.timing import POLL_S, RunningTime

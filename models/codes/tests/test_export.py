@@ -22,7 +22,7 @@ from codes.export import (
 from codes.network import PRIOR, STRIDES, C2f, Network, Plan, decode_boxes, square
 from codes.symbols import NAMES
 
-from detcli.core.values import BoxFormat
+from detcli.config.values import BoxFormat
 from detcli.model.contract import Layout, Preprocessing
 from detcli.model.recognise import read_graph
 

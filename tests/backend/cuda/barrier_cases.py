@@ -18,7 +18,7 @@ from detcli.backend.cuda.selection import HeadShape, SelectionKernels
 from detcli.backend.cuda.topk import top_k, upload
 from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import letterbox_image, to_tensor
-from detcli.core.geometry import Letterbox
+from detcli.data.geometry import Letterbox
 
 
 def first_wrong(driver: FakeDriver, kind: str = "") -> str:

@@ -20,7 +20,7 @@ from detcli.backend.cuda.memory import Ring
 from detcli.backend.cuda.topk import top_k
 from detcli.backend.postprocess import SelectionOptions
 from detcli.core.errors import DeviceMemoryError, InferenceError
-from detcli.core.geometry import Letterbox
+from detcli.data.geometry import Letterbox
 from detcli.model.contract import Layout
 from detcli.model.file import PreparedModel, prepare
 from detcli.run.batches import BatchDetector

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from detcli.backend.cuda.letterbox import ALIGNMENT, LetterboxBatch
 from detcli.backend.cuda.memory import PictureMemory
 from detcli.backend.preprocess import DEFAULT, letterbox_image, place, to_tensor
-from detcli.core.geometry import Letterbox
+from detcli.data.geometry import Letterbox
 from detcli.model.contract import Interpolation, Preprocessing, Resize
 
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16)]

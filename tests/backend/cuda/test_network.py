@@ -10,7 +10,7 @@ import pytest
 from detcli.backend.cuda import network as module
 from detcli.backend.cuda.network import MAX_BINDINGS, MAX_GRAPHS, Network, open_network
 from detcli.backend.session import CPU, CUDA, TENSORRT, OptionRefusedError, open_session
-from detcli.core.device import Device, DeviceOptions
+from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DetcliWarning, DeviceMemoryError, InferenceError, ModelError
 from detcli.model.file import prepare
 

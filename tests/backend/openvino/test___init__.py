@@ -13,10 +13,10 @@ from detcli import DetcliWarning
 from detcli.backend import open_backend, openvino, survey
 from detcli.backend.openvino import place
 from detcli.backend.postprocess import SelectionOptions
-from detcli.core.device import DeviceOptions
+from detcli.config.device import DeviceOptions
 from detcli.core.errors import DeviceError, InferenceError, ModelError
-from detcli.core.geometry import Letterbox
 from detcli.core.timing import Stage
+from detcli.data.geometry import Letterbox
 from detcli.model.file import prepare
 
 pytestmark = optional.needs("openvino")

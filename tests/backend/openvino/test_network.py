@@ -22,7 +22,7 @@ from detcli.backend.openvino import (
     reason,
     scheduling,
 )
-from detcli.core.device import Device, DeviceOptions
+from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import DeviceError, InferenceError, ModelError
 from detcli.model.file import prepare
 

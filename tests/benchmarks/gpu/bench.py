@@ -24,10 +24,10 @@ from benchmarks.gpu.clock import GpuClock
 from benchmarks.gpu.measure import Plan, failures, measure
 from detcli.backend.session import cuda_provider
 from detcli.commands.bench.run import measure as measure_model
-from detcli.core.config import Config, Inputs, Running
-from detcli.core.device import Device
+from detcli.config.config import Config, Inputs, Running
+from detcli.config.device import Device
+from detcli.config.values import BenchMode
 from detcli.core.errors import DetcliError
-from detcli.core.values import BenchMode
 
 KERNELS = {"selection": selection, "top_k": top_k, "letterbox": letterbox, "nms": nms}
 SECTIONS = (*KERNELS, "network")

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from detcli.commands.bench.machine import GpuWatch, describe_machine, describe_software
-from detcli.core.device import Device
+from detcli.config.device import Device
 from detcli.core.errors import DetcliError
 from detcli.run.machine import package_version
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.gpu import DONE
-from detcli.core.device import DeviceOptions
-from detcli.core.geometry import Picture
+from detcli.config.device import DeviceOptions
+from detcli.data.geometry import Picture
 from detcli.run.batches import BatchDetector
 from detcli.source.sources import Sources
 

@@ -23,7 +23,7 @@ from benchmarks.gpu.selection import ours as select
 from detcli.backend import postprocess
 from detcli.backend.cuda.topk import top_k
 from detcli.backend.postprocess import SelectionOptions
-from detcli.core.geometry import Letterbox
+from detcli.data.geometry import Letterbox
 
 HEADS = ((1, 1, 1, 1), (3, 33, 20, 300), (1, 1025, 3, 300), (1, 3000, 20, 300), (1, 3000, 5, 2100))
 ROWS = ((1, 1, 1), (3, 33, 300), (2, 1025, 300), (1, 5000, 300), (1, 17000, 10), (1, 9000, 2500))

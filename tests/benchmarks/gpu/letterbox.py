@@ -7,7 +7,7 @@ from benchmarks.gpu.peers import DisagreementError, torch_on
 from detcli.backend.cuda.letterbox import LetterboxBatch
 from detcli.backend.cuda.topk import download
 from detcli.backend.preprocess import letterbox_image, to_tensor
-from detcli.core.geometry import Letterbox
+from detcli.data.geometry import Letterbox
 
 INPUTS = 2
 FULL_HD = (1080, 1920)

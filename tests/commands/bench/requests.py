@@ -1,8 +1,8 @@
 """What bench is told, as the command reads its options, and measurements that are soon over."""
 
 from detcli.commands.bench import run, sampling
-from detcli.core.config import Config
-from detcli.core.options import build, rows
+from detcli.config.config import Config
+from detcli.config.option import build, rows
 
 
 def shorten(monkeypatch):

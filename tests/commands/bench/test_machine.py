@@ -20,7 +20,7 @@ from detcli.commands.bench.machine import (
     peak_memory,
 )
 from detcli.commands.bench.sampling import Summary
-from detcli.core.device import Device
+from detcli.config.device import Device
 from detcli.core.errors import DependencyError, DeviceError
 
 

@@ -10,9 +10,9 @@ from commands.bench.requests import bench_config
 from made_jpegs import encode, picture
 
 from detcli.commands.bench import run
+from detcli.config.values import BenchMode
 from detcli.core.errors import ModelError, SourceError, UsageError
-from detcli.core.record import Origin
-from detcli.core.values import BenchMode
+from detcli.data.record import Origin
 from detcli.run.batches import BatchDetector
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item

@@ -11,8 +11,8 @@ from detcli.cli.app import app
 from detcli.commands.bench import run as module
 from detcli.commands.bench.report import ColdStart
 from detcli.commands.bench.run import measure_cold_start, predict_command
+from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
-from detcli.core.values import BoxFormat
 
 pytestmark = pytest.mark.slow
 

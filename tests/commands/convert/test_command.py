@@ -14,7 +14,7 @@ from terminals import printed
 from detcli.commands.convert import render
 from detcli.commands.convert.run import Conversion, Difference, File
 from detcli.commands.convert.steps import Step
-from detcli.core.record import box_of
+from detcli.data.record import box_of
 
 NAMES = {"names": "['red', 'green', 'blue']", "stride": "8"}
 

@@ -25,8 +25,8 @@ from detcli.commands.convert.passes import (
     to_half,
     to_int8,
 )
+from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
-from detcli.core.values import BoxFormat
 from detcli.model.contract import Layout
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex, bare_transposes, is_half, is_quantised

@@ -14,8 +14,8 @@ from small_disk import small_disk
 from detcli.commands.convert import run as module
 from detcli.commands.convert.run import load_pictures
 from detcli.core.errors import DecodeError, DetcliWarning, OutputError, UsageError
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
 from detcli.source.loading import Item, failed
 
 

@@ -16,8 +16,8 @@ from detcli.commands.convert.passes import set_batch, set_image_size
 from detcli.commands.convert.run import built_in, compare_models
 from detcli.commands.convert.selection import append_selection
 from detcli.core.errors import SourceError, UsageError
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
 from detcli.model.editing import infer_shapes
 from detcli.model.file import ModelFile
 from detcli.model.graph import GraphIndex

@@ -8,7 +8,7 @@ import query_model
 from conversions import SQUARES
 from conversions import converted as convert
 
-from detcli.core.config import Settings
+from detcli.config.config import Settings
 from detcli.core.errors import ModelError
 from detcli.model.contract import Layout
 from detcli.model.file import ModelFile

@@ -7,7 +7,7 @@ from conversions import converted as convert
 from thinning import thin
 
 from detcli.commands.convert.run import load_pictures
-from detcli.core.record import Origin
+from detcli.data.record import Origin
 from detcli.run.detector import Detector
 from detcli.source.fetch import load_file
 from detcli.source.loading import Item

@@ -15,8 +15,8 @@ from onnx import TensorProto
 
 from detcli.backend.postprocess import SelectionOptions, select
 from detcli.commands.convert.selection import append_selection
+from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError
-from detcli.core.values import BoxFormat
 from detcli.model.contract import Contract, Layout, Preprocessing, Resize, ScoreForm
 from detcli.model.editing import infer_shapes
 from detcli.model.recognise import read_graph

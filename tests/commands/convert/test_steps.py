@@ -18,7 +18,7 @@ from detcli.commands.convert.steps import (
     tensor_of,
 )
 from detcli.core.errors import ModelError, SourceError, UsageError
-from detcli.core.geometry import Picture
+from detcli.data.geometry import Picture
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.recognise import read_graph

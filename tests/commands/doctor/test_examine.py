@@ -12,7 +12,7 @@ from backend.cuda.doubles import open_on_host
 from commands.doctor.fakes import compile_library, fake_driver
 
 import detcli.backend
-import detcli.core.device
+import detcli.config.device
 from detcli.backend import libraries
 from detcli.backend.libraries import CUDA, Unloadable
 from detcli.backend.nvidia import DriverFacts, GpuFacts
@@ -20,10 +20,10 @@ from detcli.backend.session import onnxruntime
 from detcli.commands.doctor import examine, installation
 from detcli.commands.doctor.examine import Outcome, ask, evaluate, load
 from detcli.commands.doctor.installation import DoctorProblem
-from detcli.core.detections import Detections
-from detcli.core.device import Device, DeviceKind
+from detcli.config.device import Device, DeviceKind
 from detcli.core.errors import DeviceError
 from detcli.core.packages import owners
+from detcli.data.detections import Detections
 
 pytestmark = pytest.mark.slow
 

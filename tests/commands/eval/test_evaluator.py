@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from detcli.commands.eval.evaluator import CORRECT, FALSE, MISSED, Curve, Evaluator, advise, decimal
 from detcli.commands.eval.labels import ClassMapping
-from detcli.core.values import parse_confidence
+from detcli.config.values import parse_confidence
 from detcli.model.contract import class_thresholds
 
 BOX = (10.0, 10.0, 20.0, 20.0)

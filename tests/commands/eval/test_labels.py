@@ -290,7 +290,7 @@ def test_names_are_text_but_no_numbers(text, names, named, tmp_path):
 
 
 def test_cocos_80_names_have_cocos_ids(tmp_path):
-    from detcli.core.detections import COCO
+    from detcli.data.detections import COCO
 
     path = write_yolo(tmp_path, [])
     (tmp_path / "images/val").mkdir(parents=True)

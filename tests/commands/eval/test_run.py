@@ -12,10 +12,10 @@ from detcli.commands.eval.labels import (
     Sample,
 )
 from detcli.commands.eval.run import Evaluation
-from detcli.core.detections import Detections
 from detcli.core.errors import DecodeError
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin, Record
+from detcli.data.detections import Detections
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin, Record
 
 PICTURE = Picture.whole(np.zeros((40, 60, 3), np.uint8))
 

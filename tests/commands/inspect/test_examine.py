@@ -33,9 +33,9 @@ from detcli.commands.inspect.examine import (
     dynamic_axes,
     examine,
 )
-from detcli.core.config import Settings
+from detcli.config.config import Settings
+from detcli.config.values import BoxFormat
 from detcli.core.errors import ModelError, UsageError
-from detcli.core.values import BoxFormat
 from detcli.model.contract import Layout, ScoreForm
 from detcli.model.editing import infer_shapes
 from detcli.model.file import ExternalFile

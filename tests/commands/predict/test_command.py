@@ -23,7 +23,7 @@ from head_checks import shuffled, with_constant_nodes, with_fed_constants
 from json_lines import lines
 from report_schemas import validator
 
-from detcli.core.record import BOX, box_of
+from detcli.data.record import BOX, box_of
 
 
 def classes(done):

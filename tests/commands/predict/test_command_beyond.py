@@ -10,7 +10,7 @@ import pytest
 import query_model
 from pycocotools.coco import COCO
 
-from detcli.core.record import box_of
+from detcli.data.record import box_of
 
 SIDE = 12  # pixels of each box, around a cell of 8
 CORNERS = {(-2.0, -2.0, 10.0, 10.0), (54.0, 54.0, 66.0, 66.0)}

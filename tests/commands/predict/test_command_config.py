@@ -8,8 +8,8 @@ import pytest
 from colour_model import cell_box
 from shard_engine import open_here
 
-from detcli.core.config import Config
-from detcli.core.options import rows
+from detcli.config.config import Config
+from detcli.config.option import rows
 from detcli.run.counts import Counts
 
 pytestmark = pytest.mark.slow

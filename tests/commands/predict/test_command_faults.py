@@ -18,8 +18,8 @@ import pytest
 import thinning
 from json_lines import lines
 
-from detcli.core.config import Config, Writing
-from detcli.core.record import Clip, Origin
+from detcli.config.config import Config, Writing
+from detcli.data.record import Clip, Origin
 from detcli.sink import choose_destination, open_sinks
 from detcli.source.loading import Item
 

@@ -11,7 +11,7 @@ import stream_server
 from json_lines import lines
 from PIL import Image
 
-from detcli.core.record import box_of
+from detcli.data.record import box_of
 
 HANGS = "not read and decoded after 1 s"
 

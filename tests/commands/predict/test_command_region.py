@@ -7,8 +7,8 @@ import numpy as np
 import optional
 import pytest
 
-from detcli.core.detections import CORNERS
-from detcli.core.record import box_of
+from detcli.data.detections import CORNERS
+from detcli.data.record import box_of
 
 DEMO = Path(__file__).parents[3] / "models/codes/demo.jpg"
 

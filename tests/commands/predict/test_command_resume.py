@@ -8,7 +8,7 @@ from json_lines import lines
 from report_schemas import validator
 
 from detcli.backend import open_backend
-from detcli.core.files import sha256
+from detcli.storage.files import sha256
 
 ZONE = "--zone left=0,0,0.5,0,0.5,1,0,1"
 

@@ -15,8 +15,8 @@ from json_lines import lines
 from report_schemas import validator
 from saved_records import of_version_1
 
-from detcli.core.record import box_of
 from detcli.core.text import legible
+from detcli.data.record import box_of
 
 
 @pytest.mark.parametrize(

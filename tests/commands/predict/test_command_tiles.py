@@ -4,7 +4,7 @@ import cv2
 import pytest
 from colour_model import cell_box, picture
 
-from detcli.core.record import box_of
+from detcli.data.record import box_of
 
 SQUARES = [("red", 2, 3), ("blue", 6, 6), ("green", 7, 3), ("red", 19, 13)]
 TILE = "--tile 64,overlap=0.25"

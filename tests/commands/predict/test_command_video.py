@@ -9,8 +9,8 @@ from colour_model import picture
 from json_lines import lines
 from made_videos import record_film, rotate, watch
 
-from detcli.core.cache import warn_once
-from detcli.core.record import box_of
+from detcli.data.record import box_of
+from detcli.storage.cache import warn_once
 
 TIMES = (*(number / 25 for number in range(30)), 2.0, 2.5)
 

@@ -10,9 +10,9 @@ import pytest
 from sample_records import Film, failure, frame, picture
 
 from detcli.commands.predict.run import _Summary
-from detcli.core.config import Config
+from detcli.config.config import Config
+from detcli.config.values import Format
 from detcli.core.timing import StageTimes
-from detcli.core.values import Format
 from detcli.sink import Destination
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

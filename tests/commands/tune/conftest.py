@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from detcli.cli.messages import process_error
+from detcli.cli.console import process_error
 from detcli.commands.tune.run import FAILED, Tuning
 
 SPREAD = 0.01  # of a made interval

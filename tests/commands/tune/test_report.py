@@ -20,7 +20,7 @@ from detcli.commands.tune.report import (
     render,
     write_defaults,
 )
-from detcli.core.comparison import COARSE
+from detcli.compare.detections import COARSE
 from detcli.core.errors import OutputError
 
 SHA256, MACHINE = "ab" * 32, 'Processor "X", 2 cores'

@@ -7,7 +7,7 @@ from saved_records import report_of
 from verify_requests import probe
 
 from detcli.commands.verify.tensors import OutputComparison, bisect
-from detcli.core.geometry import Picture
+from detcli.data.geometry import Picture
 from detcli.model.file import ModelFile
 
 RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))

@@ -200,7 +200,7 @@ def test_real_half_precision_stays_within_its_tolerance(reports, shared):
 
 
 def test_the_tolerances_on_the_page():
-    from detcli.core.comparison import COARSE, EXACT, REDUCED, Tolerance
+    from detcli.compare.detections import COARSE, EXACT, REDUCED, Tolerance
 
     cell = r" ([\d.]+%?) \|"
     rows = re.findall(rf"^\| (\w+) \|{3 * cell}", PAGE.read_text(), re.MULTILINE)

@@ -15,10 +15,10 @@ from verify_requests import plan_of
 from detcli.backend import cuda, nvidia
 from detcli.commands.verify import running as module
 from detcli.commands.verify.running import random_item
-from detcli.core.comparison import COARSE, EXACT, REDUCED, Order
+from detcli.compare.detections import COARSE, EXACT, REDUCED, Order
 from detcli.core.errors import DetcliWarning, DeviceError, ModelError, UsageError
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
 from detcli.model.editing import cut, infer_shapes
 from detcli.run.batches import BatchDetector
 from detcli.source.loading import Item

@@ -11,8 +11,8 @@ from colour_model import picture
 from damaged_graphs import maker
 
 from detcli.commands.verify.report import SelectedBy
-from detcli.core.geometry import Picture
-from detcli.core.record import Origin
+from detcli.data.geometry import Picture
+from detcli.data.record import Origin
 from detcli.source.loading import Item
 
 SQUARES = Picture.whole(picture(("red", 2, 2), ("blue", 5, 5)))

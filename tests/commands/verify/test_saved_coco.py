@@ -6,7 +6,7 @@ import json
 import pytest
 from saved_records import box, error, record, report_of
 
-from detcli.core.detections import COCO
+from detcli.data.detections import COCO
 
 
 @pytest.fixture

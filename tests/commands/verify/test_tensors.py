@@ -7,7 +7,7 @@ from verify_requests import probe
 
 from detcli.commands.verify.tensors import OutputComparison, compare_tensors, rank
 from detcli.core.errors import DetcliWarning, ModelError
-from detcli.core.geometry import Picture
+from detcli.data.geometry import Picture
 
 LIMIT = 0.01
 nan, inf = np.nan, np.inf

@@ -20,7 +20,7 @@ from verify_requests import parsed, probe
 
 from detcli.commands.verify import tensors as module
 from detcli.commands.verify.tensors import OutputComparison, bisect
-from detcli.core.geometry import Picture
+from detcli.data.geometry import Picture
 
 pytestmark = pytest.mark.slow
 

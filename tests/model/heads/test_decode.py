@@ -6,7 +6,7 @@ from anchor_graphs import scores
 from graph_builder import Graph
 from onnx import TensorProto, helper
 
-from detcli.core.values import BoxFormat
+from detcli.config.values import BoxFormat
 from detcli.model.editing import infer_shapes
 from detcli.model.graph import GraphIndex
 from detcli.model.heads import Activation, BoxDecode, Decoded

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shard_headers import written
 
 from detcli.core.errors import CheckError, StoreError
-from detcli.core.record import RecordJson, name_of, set_source
+from detcli.data.record import RecordJson, name_of, set_source
 from detcli.run.shards.manifest import Shard
 from detcli.run.shards.parts import Merge, PartWriter, TornError, read, survey
 from detcli.run.shards.store import LocalFolder
@@ -139,7 +139,7 @@ def test_a_part_that_cannot_be_read_is_another_error(tmp_path):
 
 @pytest.mark.parametrize("name", EACH_NAME)
 def test_many_records_go_to_the_disk(tmp_path, monkeypatch, name):
-    monkeypatch.setattr("detcli.core.files.IN_MEMORY", 1000)
+    monkeypatch.setattr("detcli.storage.files.IN_MEMORY", 1000)
     records = [record(f"{number}.jpg") for number in range(100)]
     store = published(tmp_path, records, name)
     assert len([*read(store, name, SHARD)]) == 100

@@ -25,10 +25,10 @@ from json_lines import lines
 from shard_runs import errors_of, kill_and_go_on, merged
 
 from detcli import __version__
-from detcli.core.files import Folder
 from detcli.model.file import ModelFile
 from detcli.run.shards.ray import _actor, _unpacked
 from detcli.run.shards.schedule import STARTS
+from detcli.storage.files import Folder
 
 # Not imported here: that takes a second, and every worker of the suite reads this file.
 pytestmark = [

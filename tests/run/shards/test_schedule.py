@@ -8,7 +8,7 @@ from sample_records import picture
 from shard_headers import written
 
 from detcli.core.errors import InferenceError
-from detcli.core.record import Origin, Record
+from detcli.data.record import Origin, Record
 from detcli.run.counts import Counts
 from detcli.run.shards.parts import Merge, PartWriter
 from detcli.run.shards.schedule import DEATHS, FRUITLESS, Schedule

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from detcli.core import files
 from detcli.core.errors import OutputError, StoreError
 from detcli.run.shards.store import LocalFolder, open_store
+from detcli.storage import files
 
 CONTEXT = multiprocessing.get_context("fork")
 

@@ -10,8 +10,8 @@ from colour_model import NAMES, picture
 from shard_headers import written
 
 from detcli import __version__
-from detcli.core.config import Config, Inputs, Running, Settings, Writing
-from detcli.core.device import Device, DeviceOptions
+from detcli.config.config import Config, Inputs, Running, Settings, Writing
+from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import OutputError, PlaceError
 from detcli.model.zoo import find
 from detcli.run import open_run

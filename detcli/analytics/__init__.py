@@ -1,0 +1,57 @@
+"""Watching: records get what boxes alone do not say: texts, tracks, zones, lines.
+
+    detector -> records -> watch -> sinks
+
+A run has one `Watcher`, which gets its records in order.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.config.config import Settings, Watched
+from detcli.data.detections import Detections
+from detcli.data.geometry import Picture
+from detcli.data.record import Record
+
+# Adds to a record, given its picture and detections.
+WatchStep = Callable[[Record, Picture, Detections], Record]
+
+
+class Watcher:
+    """Adds to records what is asked for; without any, records pass as they are."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        settings: Settings | None = None,
+        confidence: npt.NDArray[np.float32] | None = None,
+    ) -> None:
+        """Begin; detections that reach the confidence of their class, `(C,)`, need not be read."""
+        self._steps: list[WatchStep] = []
+        if watched.read:
+            from detcli.analytics.codes import Codes, TrackTexts
+
+            self._steps.append(Codes(settings or Settings(), confidence).add)
+        if watched.track is not None:
+            from detcli.analytics.scene import Tracks
+
+            self._steps.append(Tracks(watched.track).add)
+            if watched.read:
+                self._steps.append(TrackTexts().add)
+        if watched.line:
+            from detcli.analytics.scene import CrossedLines
+
+            self._steps.append(CrossedLines(watched.line).add)
+        if watched.zone:
+            from detcli.analytics.scene import Zones
+
+            self._steps.append(Zones(watched.zone).add)
+
+    def __call__(self, record: Record) -> Record:
+        """The record with what was found out; one of an input that failed as it is."""
+        for add in self._steps:
+            if record.picture is not None and record.detections is not None:
+                record = add(record, record.picture, record.detections)
+        return record

@@ -1,0 +1,350 @@
+"""Scenes: what boxes tell in a video or at a place: tracks, lines that they cross, and zones.
+
+The same object has the same number in all frames of a video. Roboflow's `trackers` do the work, one
+tracker for each video or stream. They are told the time of each frame, so a rate that varies and
+frames that are left out or cannot be decoded do no harm.
+"""
+
+import itertools
+import math
+import statistics
+import warnings
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.config.values import Shape, Tracking
+from detcli.core.errors import DependencyError, DetcliWarning, InferenceError, loading
+from detcli.core.opencv import cv2
+from detcli.data.detections import Detections
+from detcli.data.geometry import (
+    Picture,
+    Points,
+    bottom_centres,
+    clipped,
+    non_maximum_suppression,
+    overlap,
+)
+from detcli.data.record import Record
+from detcli.data.tiling import TWICE
+from detcli.sink.folder import PerClip
+
+INSTALL = 'pip install "detcli[track]"'
+
+# What trackers calls its classes; a test holds the keys beside `Tracker`.
+CLASSES = {"bytetrack": "ByteTrackTracker", "botsort": "BoTSORTTracker", "ocsort": "OCSORTTracker"}
+LOST_S = 1.0  # how long an object may be out of sight and still get its number back
+
+LOST_FRAMES = 5  # the least number of frames for that, where they are far apart
+
+RATE = 30.0  # frames in a second of the clock that trackers are told, whose filters suit that rate
+
+GAPS = 5  # how many times between frames tell how long that usually takes
+
+# Bounds of that, and of the frames by which the clock goes on, for times that stand still.
+LEAST_GAP_S, LEAST_STEP = 0.001, 0.1
+LEAST_SIDE = 0.1  # pixels of a side; what is smaller has no track
+
+TWINS = 0.7  # intersection over union of two tracks of one object
+YOUNG = 30  # frames for which a track may turn out to be of an object that has one
+
+TRAIL = 30  # frames that a trail goes back
+
+
+def load_trackers() -> Any:  # noqa: ANN401 - the module
+    """Import the library, which takes a second."""
+    with loading("trackers", INSTALL):
+        import supervision  # noqa: F401 - fails here, not at the first frame
+        import trackers
+    return trackers
+
+
+class Tracks:
+    """Numbers the detections in frames; pictures that are in no video pass as they are."""
+
+    def __init__(self, options: Tracking) -> None:
+        if not hasattr(load_trackers(), CLASSES[options.tracker]):
+            raise DependencyError(f"this version of trackers has no {options.tracker}", INSTALL)
+        self._clips = PerClip(lambda record: ClipTracks(options, record))
+
+    def add(self, record: Record, picture: Picture, found: Detections) -> Record:
+        if record.origin.frame is None:
+            return record
+        clip = self._clips.of(record)
+        track_id = clip.number(picture, found, record.origin.time_s)
+        track_class, trails = clip.follow(track_id, found, picture.size)
+        return replace(
+            record,
+            detections=replace(found, track_id=track_id, track_class=track_class),
+            scene=replace(record.scene, trails=trails),
+        )
+
+
+@dataclass(eq=False, slots=True)
+class Known:
+    """What is known of a track."""
+
+    # where it stood, the newest last
+    places: deque[npt.NDArray[np.float32]] = field(default_factory=lambda: deque(maxlen=TRAIL))
+    classes: Counter[str] = field(default_factory=Counter)  # in how many frames it had each
+
+
+class ClipTracks:
+    """The tracks of one video or stream; their numbers begin at 1."""
+
+    def __init__(self, options: Tracking, first: Record) -> None:
+        clip = first.origin.clip
+        self._options = options
+        self._size: tuple[int, int] | None = None  # of the frames, height and width
+        self._last_s = first.origin.time_s or 0.0
+        self._clock_s = 0.0  # of the tracker
+        rate = 0.0 if clip is None else clip.frames_per_second
+        self._gaps = deque([1 / rate] if rate else [], GAPS)  # in seconds
+        self._before = self._highest = 0  # numbers that earlier trackers gave; the highest so far
+        self._known: dict[int, Known] = {}  # by number
+        self._tentative: dict[Any, Known] = {}  # by the library's tracks, that have no number yet
+
+    def number(
+        self, picture: Picture, found: Detections, time_s: float | None
+    ) -> npt.NDArray[np.int64]:
+        """The number of each detection; -1 where it has none yet."""
+        if picture.size != self._size:  # another camera behind the same address, so other objects
+            self._size, self._before = picture.size, self._highest
+            self._tracker = self._open()
+        boxes = clipped(found.xyxy, picture.size)  # trackers fail on endless or empty ones
+        import supervision
+
+        usable = np.flatnonzero((boxes[:, 2:] - boxes[:, :2] >= LEAST_SIDE).all(axis=1))
+        any_class = np.zeros(len(usable), np.int64)
+        usable = usable[non_maximum_suppression(boxes[usable], any_class, TWICE, len(usable))]
+        given = supervision.Detections(
+            xyxy=boxes[usable], confidence=found.score[usable], class_id=usable
+        )
+        frame = picture.pixels if self._options.tracker == "botsort" else None
+        try:
+            with np.errstate(all="ignore"):
+                out = self._tracker.update(given, frame=frame, timestamp=self._tick(time_s))
+        except Exception as error:
+            raise InferenceError(
+                f"{self._options.tracker} failed: {error}", "try another tracker, or report it"
+            ) from error
+        older = self._merge_twins()
+        numbers = np.full(len(found), -1, np.int64)
+        for row, number in zip(out.class_id.tolist(), out.tracker_id.tolist(), strict=True):
+            if number >= 0:
+                numbers[row] = older.get(number, number) + 1 + self._before
+        self._highest = max(self._highest, numbers.max(initial=0))
+        self._follow_tentative(picture.size)
+        return numbers
+
+    def _merge_twins(self) -> dict[int, int]:
+        """Of two tracks that claim one object keep the older number; gives it by the new one.
+
+        The new track began with a second box of the object, so it is young.
+        """
+        tracks, older = self._tracker.tracks, {}
+        sure = sorted(
+            (one for one in tracks if one.tracker_id >= 0), key=lambda one: one.tracker_id
+        )
+        lost = [one for one in sure if one.time_since_update]
+        young = [one for one in sure if not one.time_since_update and one.age <= YOUNG]
+        for new, old in itertools.product(young, lost):
+            alike = overlap(new.get_state_bbox(), old.get_state_bbox()) > TWINS
+            if alike and old in tracks and old.tracker_id < new.tracker_id:
+                tracks.remove(old)
+                older[new.tracker_id] = old.tracker_id
+                new.tracker_id = old.tracker_id
+        return older
+
+    def _follow_tentative(self, size: tuple[int, int]) -> None:
+        """Let the trail of a track begin where it stood before the tracker was sure of it.
+
+        Only OC-SORT keeps tracks that were seen once and then lost.
+        """
+        tracks = self._tracker.tracks
+        tracks[:] = [one for one in tracks if one.tracker_id >= 0 or not one.time_since_update]
+        tentative = {}
+        for track in tracks:
+            if track.tracker_id < 0:
+                box = np.array([track.get_state_bbox()], np.float32)
+                tentative[track] = Known(deque(bottom_centres(box, size), TRAIL))
+            elif track in self._tentative:
+                number = track.tracker_id + 1 + self._before
+                self._known.setdefault(number, self._tentative[track])
+        self._tentative = tentative
+
+    def follow(
+        self, numbers: npt.NDArray[np.int64], found: Detections, size: tuple[int, int]
+    ) -> tuple[npt.NDArray[np.object_], dict[int, npt.NDArray[np.float32]]]:
+        """The class of the track of each detection, and the trail of each track in this frame."""
+        seen: dict[int, Known] = {}
+        points = bottom_centres(found.xyxy, size)
+        for number, point, (*_, name) in zip(numbers.tolist(), points, found, strict=True):
+            if number > 0:
+                known = seen[number] = self._known.pop(number, Known())
+                known.places.append(point)
+                known.classes[name] += 1
+        self._known |= seen
+        while len(self._known) > TRAIL * max(1, len(seen)):  # those not seen for long come first
+            del self._known[next(iter(self._known))]
+        classes = (
+            seen[one].classes.most_common(1)[0][0] if one > 0 else None for one in numbers.tolist()
+        )
+        trails = {number: np.stack(known.places) for number, known in seen.items()}
+        return np.fromiter(classes, np.object_), trails
+
+    def _tick(self, time_s: float | None) -> float | None:
+        """The time of a frame on the tracker's clock, on which frames usually come at one rate.
+
+        Their own rate may be unknown, and changes: streams that share a detector have less of it
+        with each that joins them.
+        """
+        if time_s is None:
+            return None
+        gap, self._last_s = time_s - self._last_s, time_s
+        if gap > 0:
+            self._gaps.append(gap)
+        usual_s = max(statistics.median_low(self._gaps or [0.0]), LEAST_GAP_S)
+        self._clock_s += max(gap / usual_s, LEAST_STEP) / RATE
+        self._tracker.maximum_time_without_update = max(LOST_S / usual_s, LOST_FRAMES) / RATE
+        return self._clock_s
+
+    def _open(self) -> Any:  # noqa: ANN401 - they have no common base that is public
+        options = self._options
+        settings = {"frame_rate": RATE, "lost_track_buffer": round(LOST_S * RATE)}
+        if options.tracker == "ocsort":
+            settings["minimum_consecutive_frames"] = 1  # after its first, as the others do
+        if options.conf is not None:
+            settings["high_conf_det_threshold"] = options.conf
+            if options.tracker != "ocsort":  # which has one threshold
+                settings["track_activation_threshold"] = options.conf
+        return getattr(load_trackers(), CLASSES[options.tracker])(**settings)
+
+
+LEFT, RIGHT = "left", "right"
+
+# Tracks whose places are known, those that were seen last; a stream may never end.
+REMEMBERED = 10_000
+
+
+class CrossedLines:
+    """Tells for each detection which lines its track has crossed since it was last seen."""
+
+    def __init__(self, lines: Sequence[Shape]) -> None:
+        self._lines = lines
+        self._clips = PerClip(lambda _: [Crossings() for _ in lines])
+
+    def add(self, record: Record, picture: Picture, found: Detections) -> Record:
+        if record.origin.frame is None or found.track_id is None:
+            return record
+        counts, trails = self._clips.of(record), record.scene.trails
+        crossed: list[tuple[tuple[str, str], ...]] = [()] * len(found)
+        shown = []
+        for line, crossings in zip(self._lines, counts, strict=True):
+            ends = line.pixels(picture.size)
+            for row, number in enumerate(found.track_id.tolist()):
+                if number > 0 and (side := crossings.side(ends, number, trails[number])):
+                    crossed[row] += ((line.name, side),)
+            caption = f"{line.name} {crossings.count[LEFT]} left, {crossings.count[RIGHT]} right"
+            shown.append((caption, ends))
+        return replace(
+            record,
+            detections=replace(found, crossed=np.fromiter(crossed, np.object_)),
+            scene=replace(record.scene, lines=tuple(shown)),
+        )
+
+
+class Crossings:
+    """Who crosses one line in one video."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+        self._seen: dict[int, npt.NDArray[np.float64]] = {}  # where each track last stood beside it
+
+    def side(self, ends: Points, number: int, trail: Points) -> str | None:
+        """The side to which a track has crossed the line since it was last seen.
+
+        Left and right are as seen on the way from the line's first end to the second. A track that
+        stands on the line, by the last point of its trail `(K, 2)`, has not crossed it yet. A new
+        track comes from the first point, where it stood before it had a number.
+        """
+        (first, now), (start, end) = trail[[0, -1]].astype(np.float64), ends.astype(np.float64)
+        off = _turn(start, end, now)
+        if off == 0 or np.isnan(off):
+            return None
+        before = self._seen.pop(number, first)
+        self._seen[number] = now
+        if len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        if not _turn(start, end, before) * off < 0:  # the same side, or not beside the line
+            return None
+        if _turn(before, now, start) * _turn(before, now, end) > 0:  # beyond an end of the line
+            return None
+        side = RIGHT if off > 0 else LEFT  # y points down
+        self.count[side] += 1
+        return side
+
+
+def _turn(
+    start: npt.NDArray[np.float64], end: npt.NDArray[np.float64], point: npt.NDArray[np.float64]
+) -> float:
+    """Positive for a point to the right of the way from start to end, with y pointing down."""
+    along, aside = end - start, point - start
+    return float(along[0] * aside[1] - along[1] * aside[0])
+
+
+class Zones:
+    """Tells for each detection in which polygons the middle of its lower side is."""
+
+    def __init__(self, zones: Sequence[Shape]) -> None:
+        self._zones = zones
+        self._told: set[str] = set()  # zones that were said to be outside
+
+    def add(self, record: Record, picture: Picture, found: Detections) -> Record:
+        points = bottom_centres(found.xyxy, picture.size)
+        names = [zone.name for zone in self._zones]
+        polygons = [zone.pixels(picture.size) for zone in self._zones]
+        self._tell_outside(record, picture.size, polygons)
+        within = np.array([inside(points, polygon) for polygon in polygons])  # (zones, N)
+        zones = (tuple(itertools.compress(names, holds)) for holds in within.T)
+        captions = [f"{name} {held.sum()}" for name, held in zip(names, within, strict=True)]
+        shown = tuple(zip(captions, polygons, strict=True))
+        return replace(
+            record,
+            detections=replace(found, zones=np.fromiter(zones, np.object_)),
+            scene=replace(record.scene, zones=shown),
+        )
+
+    def _tell_outside(
+        self, record: Record, size: tuple[int, int], polygons: Sequence[Points]
+    ) -> None:
+        """Warn once of each zone that has no part of a picture: pixels of another size, perhaps."""
+        height, width = size
+        for zone, polygon in zip(self._zones, polygons, strict=True):
+            near, far = polygon.min(0), polygon.max(0)
+            if zone.name not in self._told and ((far <= 0) | (near >= (width, height))).any():
+                self._told.add(zone.name)
+                warnings.warn(
+                    f"the zone {zone.name} is outside of {record.origin.source}, which has "
+                    f"{width}x{height} pixels",
+                    DetcliWarning,
+                    stacklevel=2,
+                )
+
+
+def inside(points: Points, polygon: Points) -> npt.NDArray[np.bool_]:
+    """Tell which points `(N, 2)` lie in a polygon `(K, 2)` or on its edge; those with NaN never do.
+
+    What edges that cross each other enclose twice is outside (the even-odd rule).
+    """
+    return np.array(
+        [
+            not math.isnan(x) and cv2.pointPolygonTest(polygon, (x, y), measureDist=False) >= 0
+            for x, y in points.tolist()
+        ],
+        bool,
+    )

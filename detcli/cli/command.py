@@ -1,0 +1,501 @@
+"""Commands from rows: a Typer signature, its help, and how a Config is made of what was given.
+
+    @command(Running, adapted("conf", default=0.001), "tile")
+    def evaluate(config: Config, data: Path = option(REQUIRED, "--data DATA", "...")):
+
+Typer only cuts the line into texts: rows read them, as they read the same values from variables,
+from the user's file and from JSON.
+"""
+
+import inspect
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import Field, fields, is_dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, cast
+
+import typer
+from typer.core import TyperCommand
+
+from detcli.cli.completion import complete_device, complete_model
+from detcli.cli.console import say
+from detcli.cli.help import MOVED, Help
+from detcli.config.config import PANELS, Config
+from detcli.config.option import REQUIRED, Option, build, placed, require_partners, rows
+from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError, system_reason
+from detcli.core.text import closest
+from detcli.storage.cache import CACHE_VARIABLE
+from detcli.storage.files import read_text
+
+LINE = "the command line"
+FILE_VARIABLE = "DETCLI_CONFIG"
+
+TUNED = "tuned"
+"""The tables of the user's file that `detcli tune` writes: what is the fastest, by model."""
+
+DECIDING = ("device", "half", "cuda_graph", "gpu_mem_limit")
+"""Where one of these is given, what was measured without it says nothing."""
+
+GIVEN = "detcli.given"
+"""What a command was given, in a context's `meta`: rows, and what is not read yet."""
+
+SECTIONS = ("Arguments", *PANELS, "Options")
+"""Of the help, in its order."""
+
+WORTH_LEAVING_OUT = 10
+"""From this many unusual options on, -h leaves them out."""
+
+
+def complete_classes(ctx: Any, incomplete: str) -> list[str]:
+    """The classes of the model in the line, or of the usual one, if its file is here."""
+    from detcli.model.file import prepare
+    from detcli.model.zoo import find
+
+    if ctx.params.get("names"):  # of others
+        return []
+    logging.disable()  # which would be printed into the line
+    row, before = rows(Config)["model"], incomplete[: incomplete.rfind(",") + 1]
+    try:
+        given = gather({"model": row}, ctx.params, read_defaults()).get("model")
+        file = find(given.value if given else row.default, fetch=False)
+        names = prepare(file.path).contract.names
+    except DetcliError:
+        return []
+    finally:
+        logging.disable(logging.NOTSET)
+    return [one for one in (f"{before}{name}" for name in names) if one.startswith(incomplete)]
+
+
+COMPLETE: Mapping[str, Callable[..., Iterable[str]]] = {
+    "blur": complete_classes,
+    "classes": complete_classes,
+    "device": complete_device,
+    "model": complete_model,
+}
+"""Candidates for values of rows, whose own rooms are below those that know them."""
+
+
+class Given(NamedTuple):
+    """What an option was given, not yet read, and where."""
+
+    value: Any
+    origin: str
+
+
+Adapted = tuple[str, Mapping[str, Any]]
+"""A row that a command takes with changes, and these."""
+
+
+def adapted(name: str, **changes: Any) -> Adapted:
+    """An option for `command`, with another default, help or spelling than in Config."""
+    return name, changes
+
+
+MODEL_ARGUMENT = adapted("model", spelled="MODEL", default=REQUIRED)
+
+
+def command(
+    *takes: type | str | Adapted,
+    without: str = "",
+    whole_file: bool = False,
+    from_file: str = "",
+    examples: str = "",
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function, whose parameters are options of its own.
+
+    It takes groups of options of Config, `without` some, and single ones. Its parameter `config`,
+    if it has one, gets the Config, `origins` where the values come from that somebody gave, by
+    name, and `tuned` the tables of the user's file that tune wrote. Of many options it may make a
+    dataclass with a field `config`, and name it as the type of a parameter. With `whole_file`, all
+    entries of the user's file hold, not only the shared ones and those named by `from_file`.
+    `examples` end the help.
+    """
+    changes = dict(one for one in takes if isinstance(one, tuple))
+    wanted = {one[0] if isinstance(one, tuple) else one for one in takes}
+    taken = {
+        name: replace(row, **changes.get(name, {}))
+        for name, row in rows(Config).items()
+        if name not in without.split() and {row.group, name} & wanted
+    }
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        given = inspect.signature(function, eval_str=True).parameters
+        own = {
+            name: placed(one.default, name, one.annotation)
+            for name, one in given.items()
+            if isinstance(one.default, Field)
+        }
+        groups: dict[str, Any] = {
+            name: one.annotation
+            for name, one in given.items()
+            if is_dataclass(one.annotation) and one.annotation is not Config
+        }
+        for group in groups.values():
+            own |= {one.name: placed(one, one.name, one.type) for one in _options(group)}
+        options = {name: row for name, row in (taken | own).items() if row.spelled}
+        shared = {name for name, row in taken.items() if whole_file or row.shared}
+        shared |= {*from_file.split()}
+        shared -= own.keys()
+
+        def run(context: typer.Context, **typed: Any) -> None:
+            entries = read_defaults() if shared else {}
+            if shared and not typed.get("quiet"):
+                _report_stray_variables()
+            found = gather(options, typed, {key: entries[key] for key in shared & entries.keys()})
+            is_sharp = "report" in found and "blur" in entries and "blur" not in options
+            if is_sharp and not typed.get("quiet"):
+                _report_sharp_page(context.command_path)
+            context.meta[GIVEN] = [(options[name], one) for name, one in found.items()]
+            hint = f"see: {context.command_path} --help"
+            values = {name: row.default for name, row in (taken | own).items()}
+            for name, row in options.items():
+                if name in found:
+                    value = found[name].value
+                    try:
+                        values |= row.spread(str(value)) if row.spread else {name: row.read(value)}
+                    except UsageError as error:
+                        error.hint = error.hint or MOVED.get(str(value), hint)
+                        raise
+                elif row.default is REQUIRED:
+                    what = f"option '{row.flag}'" if row.names else f"argument '{row.spelled}'"
+                    raise UsageError(f"missing {what}", hint)
+            of_config = {name: value for name, value in values.items() if name not in own}
+            made: dict[str, Any] = {"config": build(Config, of_config)}
+            made["origins"] = {name: one.origin for name, one in found.items()}
+            made["tuned"] = entries.get(TUNED, {})
+            # Also an option that was given its default needs another one.
+            require_partners(options, [name for name in found if values[name] is not False])
+            for name, group in groups.items():
+                parts = {one.name: values[one.name] for one in _options(group)}
+                made[name] = group(config=made["config"], **parts)
+            function(**{name: made[name] if name in made else values[name] for name in given})
+
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        parameters = [
+            _parameter("context", typer.Context, inspect.Parameter.empty),
+            *(_typed(row, undone=whole_file) for row in options.values()),
+        ]
+        signature = inspect.Signature(parameters)
+        vars(run).update(__signature__=signature, rows=options, examples=examples)
+        return run
+
+    return decorate
+
+
+def _options(group: Any) -> list[Field[Any]]:
+    return [one for one in fields(group) if "option" in one.metadata]
+
+
+def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, annotation=annotation, default=default)
+
+
+def _typed(row: Option, *, undone: bool) -> inspect.Parameter:
+    """What Typer knows of a row: its names, and that it is a text, a list of texts, or a flag."""
+    about: dict[str, Any] = {"help": row.text, "show_default": False, "rich_help_panel": row.panel}
+    complete = row.complete or COMPLETE.get(row.name)
+    if complete or row.choices:
+        about["autocompletion"] = complete or (
+            lambda incomplete: [one for one in row.choices if one.startswith(incomplete)]
+        )
+    if not row.names:
+        kind = cast("Any", list[str] | None if row.many else str | None)
+        return _parameter(row.name, Annotated[kind, typer.Argument(metavar=row.spelled, **about)])
+    names = row.names
+    kind = cast("Any", list[str] | None)  # all that is typed for it, see `Option.combine`
+    if row.kind is bool:
+        kind = bool | None
+        if undone or row.default is None:  # the file sets it, or something happens without it
+            names = [*names[:-1], f"{row.flag}/--no-{row.flag[2:]}"]
+    elif not row.metavar:
+        about["count"], kind = True, int | None
+    made = typer.Option(*names, metavar=row.metavar or None, **about)
+    return _parameter(row.name, Annotated[kind, made])
+
+
+# The layers: the command line, variables, the user's file
+
+
+def gather(
+    taken: Mapping[str, Option], typed: Mapping[str, Any], entries: Mapping[str, Any]
+) -> dict[str, Given]:
+    """What a command's options are given: on the line, else in a variable, else in the file.
+
+    What is not on the line goes where it needs an option that is not given, and so is for other
+    runs, or where what is on the line contradicts it.
+    """
+    file, found = str(defaults_file()), dict[str, Given]()
+    for name, row in taken.items():
+        variable = os.environ.get(row.variable) or None
+        on_line = _combined(row, typed.get(name))
+        layers = ((on_line, LINE), (variable, row.variable), (entries.get(name), file))
+        for value, origin in layers:
+            if value not in (None, (), []):
+                found[name] = Given(value, origin)
+                break
+    typed = {name: one.value for name, one in found.items() if one.origin == LINE}
+    for name, one in [*found.items()]:  # in the order of rows: what one needs comes before it
+        row = taken[name]
+        if one.origin != LINE and (row.unmet(found) or row.gives_way(typed)):
+            del found[name]
+    return found
+
+
+def _report_sharp_page(command_path: str) -> None:
+    """Say that the user's default of --blur does not hold for the page of a comparison."""
+    say(f"the page of {command_path} shows pictures as they are")
+    say(f"  hint: blur in {defaults_file()} holds for detcli predict and detcli report", prefix="")
+
+
+def _combined(row: Option, typed: Any) -> Any:
+    """What was typed for an option, of which Typer lists all values, as one value."""
+    if typed and row.names and isinstance(typed, list | tuple):
+        return row.combine(typed)
+    return typed
+
+
+def _report_stray_variables() -> None:
+    """Say which variables look like defaults, and are none."""
+    known = [row.variable for row in rows(Config).values() if row.variable]
+    known += [FILE_VARIABLE, CACHE_VARIABLE]
+    for name in sorted(os.environ):
+        if name.startswith("DETCLI_") and name not in known:
+            say(f"the variable {name} sets nothing; those that do are {', '.join(known)}")
+            say("  hint: detcli.toml has the defaults of the other options", prefix="")
+
+
+def blame(error: DetcliError, given: Iterable[tuple[Option, Given]]) -> str:
+    """Where the values that an error mentions come from, if they are the user's defaults."""
+    return "; ".join(
+        f"{row.flag} is from {one.origin}"
+        for row, one in given
+        if one.origin != LINE
+        and (row.flag in f"{error} {error.hint}" or str(one.value) in str(error))
+    )
+
+
+def defaults_file() -> Path | None:
+    """The user's file of defaults, existing or not; None without a home folder."""
+    if named := os.environ.get(FILE_VARIABLE):
+        return Path(named)
+    import platformdirs
+
+    try:
+        folder = platformdirs.user_config_path("detcli", appauthor=False)
+    except RuntimeError:
+        return None
+    return folder / "detcli.toml" if folder.is_absolute() else None
+
+
+def read_defaults() -> dict[str, Any]:
+    """The entries of the user's file, by row; a file that does not exist has none."""
+    path = defaults_file()
+    if path is None or {str(path).lower(), path.as_posix()} & {os.devnull, "/dev/null"}:
+        return {}
+    try:
+        text = read_text(path)
+    except FileNotFoundError:
+        if FILE_VARIABLE in os.environ:
+            raise UsageError(
+                f"{path} does not exist", f"it is named by {FILE_VARIABLE}: unset it"
+            ) from None
+        return {}
+    except (OSError, ValueError) as error:
+        raise _unusable(path, system_reason(error)) from error
+    import tomllib  # most users have no such file
+
+    try:
+        entries = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unusable(path, f"not TOML: {error}") from error
+    return dict(_checked(path, entries))
+
+
+def _checked(path: Path, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Check the entries of a file one after the other."""
+    known = {row.flag[2:]: row for row in rows(Config).values() if row.names}
+    for name, value in entries.items():
+        if name == TUNED and isinstance(value, dict):
+            yield name, value
+            continue
+        row = known.get(name)
+        if row is not None:
+            yield row.name, _as_typed(path, row, value)
+            continue
+        hint = f"remove the line [{name}]; the file has no sections"
+        if not isinstance(value, dict):
+            close = closest(name, known)
+            guess = f"did you mean {close}? " if close else ""
+            hint = f"{guess}the names are those of predict's options, as in max-det = 100"
+        raise UsageError(f"{path}: predict has no option '{name}'", hint)
+
+
+TOML: Mapping[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    Path: ((str,), "a text"),
+}
+"""Types of values in the file for those of rows."""
+
+
+def _as_typed(path: Path, row: Option, value: Any) -> Any:
+    """A value as the command line would give it."""
+    name, hint = row.flag[2:], "correct the file"
+    if row.many and not row.separator:
+        if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+            return value
+        if isinstance(value, str):
+            hint = f"write {name} = [{value!r}]"
+        raise UsageError(f"{path}: {name} must be a list of texts, not {value!r}", hint)
+    if row.separator and isinstance(value, list):
+        return _entries_as_typed(path, row, value)
+    kind = None if row.spread or (row.parse and row.kind in {int, float}) else row.kind
+    types, title = TOML.get(
+        Path if row.choices else kind, ((str, int, float), "a text or a number")
+    )
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise UsageError(f"{path}: {name} must be {title}, not {value!r}", hint)
+    if isinstance(value, str) and value.startswith("~/"):  # which a shell would expand
+        return str(Path(value).expanduser())
+    return str(value) if row.many else value
+
+
+def _entries_as_typed(path: Path, row: Option, entries: list[Any]) -> str | None:
+    """A list in the file as the command line would give it: one text; None for an empty one."""
+    for entry in entries:
+        if isinstance(entry, bool) or not isinstance(entry, str | int | float):
+            raise UsageError(
+                f"{path}: {row.flag[2:]} must be a list of texts or numbers, not {entries!r}",
+                "correct the file",
+            )
+    if not entries:
+        return None
+    texts = [str(entry) for entry in entries]
+    return str(row.combine(texts))
+
+
+def _unusable(path: Path, reason: str) -> UsageError:
+    return UsageError(
+        f"the defaults in {path} cannot be used: {reason}",
+        'correct or remove the file; it has lines such as model = "yolov10s" and conf = 0.4',
+    )
+
+
+LEAST_ADDRESSES = 1 << 30
+"""Bytes of address space with which a small model runs; with less, libraries end the process."""
+
+
+def _require_addresses() -> None:
+    """Refuse a limit of the address space within which no model runs."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:
+        raise DeviceMemoryError(
+            f"out of memory: the address space is limited to {limit >> 20} MiB",
+            "raise the limit, to 2 GiB or more: ulimit -v 2097152",
+        )
+
+
+class Command(Help, TyperCommand):
+    """A command whose --help shows its options in panels; its epilog is a list of examples.
+
+    -h shows the usual options alone: those that the table marks, and the command's own.
+    """
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._is_brief = False
+        self.rows: dict[str, Option] = getattr(self.callback, "rows", {})
+        for param in self.params:
+            if param.name in self.rows:  # rows read texts; Typer from 0.29 on would load pydantic
+                vars(param)["process_value"] = lambda _, value: value
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run; an error names the option, and where its value comes from if it was not typed."""
+        try:
+            if "model" in self.rows:
+                _require_addresses()
+            return super().invoke(ctx)
+        except DetcliError as error:
+            given = ctx.meta.get(GIVEN, ())
+            for row, _ in given:  # the library names its setting: max_det is 0
+                error.args = (re.sub(f"^{row.name} is ", f"{row.flag} is ", str(error)),)
+            if origin := blame(error, given):
+                error.hint = f"{error.hint} ({origin})".strip()
+            raise
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """What follows the command's name."""
+        words = (
+            row.spelled if row.default is REQUIRED else f"[{row.spelled}]"
+            for row in self.rows.values()
+            if not row.names
+        )
+        return ["[OPTIONS]", *words]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Note which help is asked for, if any."""
+        self._is_brief = "--help" not in args
+        return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Candidates for a word; an option that takes one value and has it is not among them."""
+        complete_names: set[str] = set()
+        for name, row in self.rows.items():
+            if ctx.params.get(name) and row.metavar and not row.adds_up:
+                complete_names.update(row.names)
+        candidates = super().shell_complete(ctx, incomplete)
+        return [item for item in candidates if item.value not in complete_names]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help: all of it, or with -h what fits on a screen."""
+        unusual = [name for name, row in self.rows.items() if row.names and not row.is_usual]
+        if not self._is_brief or len(unusual) < WORTH_LEAVING_OUT:
+            super().format_help(ctx, formatter)
+            return
+        self.format_usage(ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write_text(self.get_short_help_str())
+        self.format_epilog(ctx, formatter)
+        arguments, *panels = self._sections(ctx, unusual)
+        for title, found in (("Arguments", arguments), ("Options", chain(*panels))):
+            with formatter.section(title):
+                formatter.write_dl([(name, re.sub("[.;] .*", ".", text)) for name, text in found])
+        formatter.write_paragraph()
+        formatter.write_text(f"{ctx.command_path} --help shows {len(unusual)} more options.")
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, the panels, and the options without a panel."""
+        for title, found in zip(SECTIONS, self._sections(ctx), strict=True):
+            if found:
+                with formatter.section(title):
+                    formatter.write_dl(found)
+
+    def _sections(self, ctx: Any, left_out: Collection[str] = ()) -> list[list[tuple[str, str]]]:
+        """Options and what they do, by SECTIONS."""
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
+        for param in self.get_params(ctx):
+            row = self.rows.get(param.name or "")
+            if row is None:
+                sections["Options"].append(param.get_help_record(ctx) or ("", ""))
+            elif row.name not in left_out:
+                spelled = row.spelled
+                if param.secondary_opts and not left_out:
+                    spelled = spelled.replace("--", "--[no-]")
+                sections[row.panel if row.names else "Arguments"].append((spelled, row.text))
+        return [*sections.values()]
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write the examples."""
+        if self.epilog:
+            with formatter.section("Examples"):
+                formatter.write_text(f"\b\n{inspect.cleandoc(self.epilog)}")  # \b: keep the lines

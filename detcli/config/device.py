@@ -1,0 +1,223 @@
+"""Device and DeviceOptions: where to run and how, parsed and checked once, then frozen.
+
+Nothing else takes a device's name apart. This imports nothing heavy, so `--help` can use it.
+"""
+
+import importlib.util
+import math
+import os
+import re
+from enum import StrEnum
+from pathlib import Path
+
+from detcli.config.typed import settle_fields, shortened
+from detcli.core import frozen
+from detcli.core.errors import UsageError
+
+DEVICE_NAMES = (
+    "cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:CPU, openvino:GPU or openvino:NPU"
+)
+"""What `--device` accepts besides auto."""
+
+NAME = r"(auto|cpu)|(cuda|tensorrt)(?::([0-9]+))?|(openvino)(?::(CPU|NPU|GPU(?:\.[0-9]+)?))?"
+"""OpenVINO's names of its devices are in capitals; of several GPUs of Intel, GPU.N is one."""
+
+MAX_CORES = 1 << 16  # no machine has more; a library's thread count has an end
+MIN_MEMORY, MAX_MEMORY = 1 << 20, 1 << 50  # bytes; others were meant in another unit
+
+
+class DeviceKind(StrEnum):
+    """What runs the network; AUTO is decided when a model is opened."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+    TENSORRT = "tensorrt"
+    OPENVINO = "openvino"
+
+
+PROVIDERS = {
+    DeviceKind.CPU: "CPUExecutionProvider",
+    DeviceKind.CUDA: "CUDAExecutionProvider",
+    DeviceKind.TENSORRT: "TensorrtExecutionProvider",
+}
+"""ONNX Runtime's execution provider for each kind that it runs."""
+
+
+@frozen
+class Device:
+    """A device as `--device` names it; `str` gives the name that backends and records use.
+
+    Examples:
+        >>> str(Device.parse("cuda"))
+        'cuda:0'
+    """
+
+    kind: DeviceKind  # what runs the network
+    ordinal: int | None = None  # CUDA's number of the GPU; None for kinds without one
+    # OpenVINO's name of its device, as in "CPU" or "GPU"; None for other kinds
+    unit: str | None = None
+
+    @classmethod
+    def parse(cls, name: "str | Device") -> "Device":
+        """Parse "auto" or one of DEVICE_NAMES; "openvino" is "openvino:CPU"."""
+        if isinstance(name, Device):
+            return name
+        if not isinstance(name, str):
+            raise UsageError(
+                f"device is {shortened(name)}",
+                f"use one of the texts auto, {DEVICE_NAMES}, as in cuda:0",
+            )
+        if found := re.fullmatch(NAME, name):
+            plain, gpu, ordinal, openvino, unit = found.groups()
+            kind = DeviceKind(plain or gpu or openvino)
+            return cls(kind, int(ordinal or 0) if gpu else None, openvino and (unit or "CPU"))
+        if "," in name:
+            raise UsageError(f"'{name}' names several devices", "name one of them here")
+        raise UsageError(f"unknown device '{name}'", f"use auto, {DEVICE_NAMES}")
+
+    def __str__(self) -> str:
+        part = self.ordinal if self.unit is None else self.unit
+        return f"{self.kind}" if part is None else f"{self.kind}:{part}"
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the device is still to be chosen."""
+        return self.kind is DeviceKind.AUTO
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is one of NVIDIA's GPUs."""
+        return self.kind in {DeviceKind.CUDA, DeviceKind.TENSORRT}
+
+    @property
+    def uses_tensorrt(self) -> bool:
+        """Whether TensorRT runs the network."""
+        return self.kind is DeviceKind.TENSORRT
+
+    @property
+    def computes_half(self) -> bool:
+        """Whether it runs a float32 model in half precision by itself, see `DeviceOptions.half`."""
+        return self.kind in {DeviceKind.TENSORRT, DeviceKind.OPENVINO}
+
+    @property
+    def half_type(self) -> str:
+        """The number type that `--half` means where the device converts by itself."""
+        on_processor = self.kind is DeviceKind.OPENVINO and self.unit == "CPU"
+        return "bfloat16" if on_processor else "float16"
+
+    @property
+    def provider(self) -> str:
+        """ONNX Runtime's execution provider for it; `auto` and OpenVINO have none."""
+        return PROVIDERS[self.kind]
+
+
+AUTO = Device(DeviceKind.AUTO)
+
+
+@frozen
+class DeviceOptions:
+    """How to use the device, and how many detectors share the CPU.
+
+    Attributes:
+        cuda_graph: Capture the network into CUDA graphs and replay them, one for each shape. None
+            means where the axes are static, and where not, shapes that repeat, as full batches do.
+        gpu_mem_limit: Bytes that the network may take on the GPU; None means no limit. The
+            pictures and the boxes come on top, and so does CUDA itself.
+        half: TensorRT builds its engine in float16; OpenVINO computes in bfloat16 on a processor
+            and in float16 elsewhere; on other devices, a named model is taken in float16.
+        workers: How many detectors share the CPU's cores, each with its part of them. A GPU
+            runs one detector; OpenVINO runs one too, with at most this many streams.
+        cores: How many of the CPU's cores are for this process, where several processes share a
+            machine; None for all that are available.
+
+    Raises:
+        UsageError: A value is out of range.
+    """
+
+    cuda_graph: bool | None = None
+    gpu_mem_limit: int | None = None
+    half: bool = False
+    workers: int = 1
+    cores: int | None = None
+
+    def __post_init__(self) -> None:
+        settle_fields(self)
+        for name, count in (("workers", self.workers), ("cores", self.cores)):
+            if count is not None and not 1 <= count <= MAX_CORES:
+                raise UsageError(f"{name} is {count}", f"give 1 to {MAX_CORES}")
+        if self.gpu_mem_limit is not None and not MIN_MEMORY <= self.gpu_mem_limit <= MAX_MEMORY:
+            raise UsageError(
+                f"gpu_mem_limit is {self.gpu_mem_limit} bytes",
+                "give 1 MiB or more: 2GiB on the command line, and 2 << 30 in Python",
+            )
+
+    def wants_half_file(self, device: Device) -> bool:
+        """Whether to take a model's float16 file."""
+        return self.half and not device.computes_half
+
+    def check(self, device: Device) -> None:
+        """Refuse what a device cannot do, and let pass what does not concern it.
+
+        So one command line serves machines with and without a GPU: `--no-cuda-graph` and
+        `--gpu-mem-limit` always hold on the CPU.
+        """
+        if self.half and not device.computes_half:
+            raise UsageError(
+                f"--half has no effect with --device {device.kind}",
+                "use --device tensorrt or openvino, a model that was exported in float16, or one "
+                "by its name",
+            )
+        if self.cuda_graph and device.kind in {DeviceKind.CPU, DeviceKind.OPENVINO}:
+            raise UsageError(
+                "--cuda-graph needs one of NVIDIA's GPUs", "use --device cuda, or leave it out"
+            )
+        if self.cuda_graph and device.uses_tensorrt:
+            raise UsageError(
+                "--cuda-graph does not work with --device tensorrt: ONNX Runtime's TensorRT "
+                "provider replays one graph whatever the addresses are",
+                "use --device cuda, or leave it out",
+            )
+
+
+def has_openvino() -> bool:
+    """Whether OpenVINO is installed, without importing it."""
+    return importlib.util.find_spec("openvino") is not None
+
+
+def available_cores() -> int:
+    """CPU cores that this process may use; a container may have fewer than the machine."""
+    return math.ceil(min(visible_cores(), cpu_quota()))
+
+
+def visible_cores() -> int:
+    """CPU cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_quota(root: Path = Path("/")) -> float:
+    """The cores' worth of time that Linux control groups grant this process; infinity for no limit.
+
+    `docker run --cpus 2` leaves all cores visible, and stops a process that uses more than two.
+    """
+    try:
+        groups = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        groups = []
+    own = Path(next((line for line in groups if line.startswith("0::/")), "0::/")[4:])
+    folder = root / "sys/fs/cgroup"
+    # Version 2, where each level may have a limit; then version 1, as a container sees it.
+    shares = [_share(folder / level / "cpu.max") for level in (own, *own.parents)]
+    shares.append(_share(*(folder / f"cpu/cpu.cfs_{part}_us" for part in ("quota", "period"))))
+    return min(shares)
+
+
+def _share(*files: Path) -> float:
+    """Quota by period, from files that hold both; infinity if there is none ("max", or -1)."""
+    try:
+        quota, period = map(int, " ".join(file.read_text() for file in files).split())
+        return quota / period if quota > 0 else math.inf
+    except (OSError, ValueError, ZeroDivisionError):
+        return math.inf

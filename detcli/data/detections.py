@@ -1,0 +1,311 @@
+"""Detections: what was found in one picture, as parallel arrays."""
+
+import base64
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from detcli.core import Fields
+from detcli.core.errors import loading
+from detcli.core.text import legible
+from detcli.data.geometry import Size, clipped, shown
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+CORNERS = ("x1", "y1", "x2", "y2")  # names of a box's sides, in the order of `Detections.xyxy`
+
+PER_OBJECT = ("track_id", "track_class", "zones", "crossed", "symbols")
+"""Arrays that `Detections` may have besides."""
+
+ARRAYS = ("xyxy", "score", "class_id", *PER_OBJECT)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Symbol:
+    """Where a symbol is, and what it says."""
+
+    text: str | None  # the decoded text; None if the content is binary, or could not be read
+    # as in "QR Code" and "EAN-13"; of a marker its dictionary in OpenCV; empty if it was not read
+    symbology: str
+    content: bytes  # its bytes; empty for a marker
+    # `(4, 2)` float64 x and y in pixels of the picture: top left, top right, bottom right and
+    # bottom left of the symbol, were it upright; `(0, 2)` where they are not known
+    corners: npt.NDArray[np.float64]
+    class_name: str  # its class in the words of the bundled model
+    confirmed: bool = False  # whether it was detected by being read only
+    earlier: bool = False  # whether it was read in an earlier frame of its track, not in this one
+
+    @property
+    def doubt(self) -> bool:
+        """Whether nothing in its symbology tells a wrong text from the right one."""
+        return self.symbology in UNCHECKED
+
+
+UNCHECKED = {"Codabar", "Code 39", "Code 39 Extended", "Code 39 Standard", "ITF"}
+"""Symbologies that need neither a check digit nor error correction, in zxing-cpp's words."""
+
+
+# The 80 classes of COCO 2017, in the order of YOLO models.
+COCO = tuple(
+    "person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, "
+    "fire hydrant, stop sign, parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, "
+    "bear, zebra, giraffe, backpack, umbrella, handbag, tie, suitcase, frisbee, skis, snowboard, "
+    "sports ball, kite, baseball bat, baseball glove, skateboard, surfboard, tennis racket, "
+    "bottle, wine glass, cup, fork, knife, spoon, bowl, banana, apple, sandwich, orange, "
+    "broccoli, carrot, hot dog, pizza, donut, cake, chair, couch, potted plant, bed, "
+    "dining table, toilet, tv, laptop, mouse, remote, keyboard, cell phone, microwave, oven, "
+    "toaster, sink, refrigerator, book, clock, vase, scissors, teddy bear, hair drier, "
+    "toothbrush".split(", ")
+)
+
+# COCO numbers these classes from 1 to 90; ten numbers are unused.
+UNUSED = frozenset({12, 26, 29, 30, 45, 66, 68, 69, 71, 83})
+COCO_IDS = tuple(number for number in range(1, 91) if number not in UNUSED)
+COCO_ID_OF = dict(zip(COCO, COCO_IDS, strict=True))
+
+
+def coco_category(class_id: int, names: tuple[str, ...]) -> int | None:
+    """COCO's id of a class if all of COCO's 80 are among the names, else its own.
+
+    None for a class that COCO does not have.
+    """
+    if names == COCO:
+        return COCO_IDS[class_id]
+    if not COCO_ID_OF.keys() <= set(names):
+        return class_id
+    return COCO_ID_OF.get(names[class_id])  # None for numbers that COCO does not use
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Detections:
+    """What was found in one picture; row i of every array describes the same object.
+
+    The arrays are read-only, views of those that it was made of.
+
+    Attributes:
+        xyxy: `(N, 4)` float32, the corners x1, y1, x2, y2 in pixels of the upright picture, from
+            its top left corner.
+        score: `(N,)` float32 confidence from 0 to 1, descending.
+        class_id: `(N,)` int64, an index into `names`.
+        names: The names of all classes of the model, by class id.
+        track_id: `(N,)` int64, the number of the object in its video, from 1; -1 where it has none
+            yet. None where nothing is tracked.
+        track_class: `(N,)` objects, each the name of the class that its track had most often so
+            far; None where it has no track yet. None where nothing is tracked.
+        zones: `(N,)` objects, each the tuple of the names of the zones that it is in; None without
+            zones.
+        crossed: `(N,)` objects, each a tuple of the lines that it has crossed since the
+            frame before, with "left" or "right"; None without lines.
+        symbols: `(N,)` objects, each a `Symbol`, or None where it was neither read nor located;
+            None where nothing is read.
+        selected: `(M,)` float32 scores of all that was selected, also of boxes without an area,
+            which are dropped; None where they are not known.
+
+    Raises:
+        ValueError: The arrays have wrong shapes, or a class id has no name.
+
+    Indexing with a boolean mask, a slice, an index or a list of indices gives `Detections` again:
+
+        >>> found = Detections.empty(names=("person", "car"))
+        >>> len(found[(found.score > 0.5) & (found.class_name == "person")])
+        0
+    """
+
+    xyxy: npt.NDArray[np.float32]
+    score: npt.NDArray[np.float32]
+    class_id: npt.NDArray[np.int64]
+    names: tuple[str, ...]
+    track_id: npt.NDArray[np.int64] | None = None
+    track_class: npt.NDArray[np.object_] | None = None
+    zones: npt.NDArray[np.object_] | None = None
+    crossed: npt.NDArray[np.object_] | None = None
+    symbols: npt.NDArray[np.object_] | None = None
+    selected: npt.NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        count = len(self.score)
+        shapes = (self.xyxy.shape, self.score.shape, self.class_id.shape)
+        if shapes != ((count, 4), (count,), (count,)):
+            raise ValueError(f"xyxy, score, class_id must be (N, 4), (N,), (N,), got {shapes}")
+        if count and not 0 <= self.class_id.min() <= self.class_id.max() < len(self.names):
+            raise ValueError(f"class_id must lie in 0..{len(self.names) - 1}, an index into names")
+        for name in (*ARRAYS, "selected"):
+            if (array := getattr(self, name)) is not None:
+                if name in PER_OBJECT and array.shape != (count,):
+                    raise ValueError(f"{name} must be (N,), got {array.shape}")
+                view = array.view()
+                view.flags.writeable = False
+                object.__setattr__(self, name, view)
+
+    @classmethod
+    def empty(cls, names: tuple[str, ...]) -> Self:
+        """No detections."""
+        return cls(
+            np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int64), names
+        )
+
+    @property
+    def class_name(self) -> npt.NDArray[np.str_]:
+        """The class name of each detection, `(N,)`."""
+        return np.array(self._names(), np.str_)
+
+    def _names(self) -> list[str]:
+        return [self.names[index] for index in self.class_id]
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        """Yield the name of each zone that a detection is in, and of its class.
+
+        And of each line that it has crossed, with the side, "gate left", and of its track's class.
+        """
+        if self.zones is not None:
+            for name, zones in zip(self._names(), self.zones, strict=True):
+                yield from ((zone, name) for zone in zones)
+        if self.crossed is not None:
+            names = self._names() if self.track_class is None else self.track_class
+            for name, crossed in zip(names, self.crossed, strict=True):
+                yield from ((f"{line} {side}", name) for line, side in crossed)
+
+    def within(self, size: Size) -> Self:
+        """Those that show in a picture of (height, width), cut off at its edges."""
+        found = self[shown(self.xyxy, size)]
+        return replace(found, xyxy=clipped(found.xyxy, size))
+
+    def to_supervision(self) -> Any:  # noqa: ANN401 - of a library that is not required
+        """The same as `supervision.Detections`, with class names under "class_name".
+
+        Raises:
+            DependencyError: supervision is not installed.
+        """
+        with loading("supervision", "pip install supervision"):
+            import supervision
+
+        return supervision.Detections(  # which changes its arrays in place
+            xyxy=self.xyxy.copy(),
+            confidence=self.score.copy(),
+            class_id=self.class_id.copy(),
+            data={"class_name": self.class_name},
+            tracker_id=None if self.track_id is None else self.track_id.copy(),
+        )
+
+    def to_dict(self) -> list[Fields]:
+        """The detections of a record: one dictionary of plain numbers and texts for each.
+
+        Corners are rounded to 1/100 pixel, scores to 6 decimals.
+        """
+        rows = []
+        for number, (box, score, class_id, name) in enumerate(self):
+            sides = (round(side, 2) for side in box.tolist())
+            row: Fields = {"class_id": class_id, "class_name": legible(name)}
+            row |= {"score": round(score, 6), **dict(zip(CORNERS, sides, strict=True))}
+            if self.track_id is not None and self.track_id[number] > 0:
+                row["track_id"] = int(self.track_id[number])
+            if self.track_class is not None and self.track_class[number] is not None:
+                row["track_class"] = legible(self.track_class[number])
+            if self.zones is not None:
+                row["zones"] = legible([*self.zones[number]])
+            if self.crossed is not None:
+                row["crossed"] = [
+                    {"line": legible(line), "to": side} for line, side in self.crossed[number]
+                ]
+            if self.symbols is not None:
+                row |= _symbol_fields(self.symbols[number])
+            rows.append(row)
+        return rows
+
+    def to_coco(
+        self,
+        image_id: int,
+        category_id: Callable[[int, tuple[str, ...]], int | None] = coco_category,
+    ) -> list[Fields]:
+        """COCO results: `{"image_id", "category_id", "bbox": [x, y, width, height], "score"}`.
+
+        Args:
+            image_id: The picture's id in `instances.json`.
+            category_id: The category of a class id, given all names, or None to leave the class
+                out; by default COCO's where all of its 80 classes are among the names, else the
+                class id.
+        """
+        rows = []
+        for box, score, class_id, _ in self:
+            left, top, right, bottom = box.tolist()
+            if (category := category_id(class_id, self.names)) is not None:
+                rows.append({
+                    "image_id": image_id,
+                    "category_id": category,
+                    "bbox": [left, top, right - left, bottom - top],
+                    "score": score,  # all digits: figures of an evaluation depend on them
+                })  # fmt: skip
+        return rows
+
+    def to_pandas(self) -> "DataFrame":
+        """A row for each detection: class_id, class_name, score, x1, y1, x2, y2.
+
+        And `track_id`, `track_class`, `zones`, `crossed` and `symbols`, if they have them.
+
+        Raises:
+            DependencyError: pandas is not installed.
+        """
+        with loading("pandas", "pip install pandas"):
+            import pandas as pd
+
+        columns: Fields = {"class_id": self.class_id, "class_name": self._names()}
+        columns |= {"score": self.score, **dict(zip(CORNERS, self.xyxy.T, strict=True))}
+        columns |= {name: getattr(self, name) for name in PER_OBJECT}
+        return pd.DataFrame({name: one for name, one in columns.items() if one is not None})
+
+    def __repr__(self) -> str:
+        counts = Counter(self._names()).items()
+        return f"Detections({', '.join(f'{number} {name}' for name, number in counts)})"
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    def __iter__(self) -> Iterator[tuple[npt.NDArray[np.float32], float, int, str]]:
+        """Yield the box, score, class id and class name of each detection."""
+        yield from zip(
+            self.xyxy, self.score.tolist(), self.class_id.tolist(), self._names(), strict=True
+        )
+
+    def __getitem__(self, index: int | slice | npt.NDArray[Any] | list[int] | list[bool]) -> Self:
+        if isinstance(index, np.ndarray) and not index.ndim:
+            index = index[()]
+        if isinstance(index, bool | np.bool_):
+            raise TypeError("a mask must have a bool for each detection, got a single one")
+        if isinstance(index, int | np.integer):
+            index = [int(index)]  # a single detection is Detections, too
+        kept = {name: one[index] for name in ARRAYS if (one := getattr(self, name)) is not None}
+        return replace(self, **kept)
+
+
+def concatenated(first: Detections, second: Detections) -> Detections:
+    """The rows of both, as a detector gives them: before they have tracks, zones or symbols."""
+    selected = None
+    if first.selected is not None and second.selected is not None:
+        selected = np.concatenate([first.selected, second.selected])
+    return Detections(
+        np.concatenate([first.xyxy, second.xyxy]),
+        np.concatenate([first.score, second.score]),
+        np.concatenate([first.class_id, second.class_id]),
+        first.names,
+        selected=selected,
+    )
+
+
+def _symbol_fields(symbol: Symbol | None) -> Fields:
+    """What a detection says of its symbol."""
+    if symbol is None:
+        return {"text": None}
+    fields: dict[str, Any] = {"text": symbol.text}
+    if symbol.symbology:
+        fields["symbology"] = symbol.symbology
+        if symbol.text is None:
+            fields["bytes"] = base64.b64encode(symbol.content).decode("ascii")
+    fields |= {name: True for name in ("confirmed", "doubt", "earlier") if getattr(symbol, name)}
+    if len(symbol.corners):
+        fields["corners"] = np.round(symbol.corners, 1).tolist()
+    return fields

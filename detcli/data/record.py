@@ -1,0 +1,525 @@
+"""Record: the result for one input, detections or an error; what every sink writes."""
+
+import base64
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import (
+    Any,
+    NotRequired,
+    TypedDict,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from detcli.core import Fields, frozen
+from detcli.core.errors import DetcliError
+from detcli.core.text import legible
+from detcli.data.detections import Detections
+from detcli.data.geometry import Picture, Points
+
+SCHEMA_VERSION = 2
+
+BOX = ("x1", "y1", "x2", "y2")  # fields of a detection that are its box
+
+
+@frozen
+class Clip:
+    """What the frames of one video have in common."""
+
+    frames_per_second: float  # rate of the frames that are used; 0 if unknown
+    live: bool = False  # whether it is a camera or a network stream, which may never end
+    # where it can be opened again, for its sound: a file's absolute path, or a URL with its
+    # credentials, which is never shown
+    address: str | None = field(default=None, repr=False, compare=False)
+    pixel_aspect: tuple[int, int] = (1, 1)  # width and height of a pixel as it is shown
+
+
+@frozen
+class Origin:
+    """Where a picture comes from."""
+
+    source: str  # the input as its user named it, without credentials
+    path: Path | None = None  # the file, for a picture in a file
+    frame: int | None = None  # number of the frame in its video, from 0
+    time_s: float | None = None  # seconds from the start of the video
+    clip: Clip | None = None  # the video that the frame belongs to
+    time: datetime | None = None  # when it came, for a live source
+    input: int = 0  # number of the input, from 0, which the frames of a video share
+    meta: str | None = None  # what a list in JSON Lines says of it, as JSON
+    # size and time of its video or archive when that was opened, or the ETag of an object when its
+    # folder was listed; a picture that has a file of its own gets these when it is read
+    file_stamp: str | None = None
+
+    def __post_init__(self) -> None:
+        if os.sep != "/" and "://" not in self.source:  # records are the same on every system
+            object.__setattr__(self, "source", self.source.replace(os.sep, "/"))
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it is another input in every run: standard input, or a live source."""
+        if self.clip is not None and self.clip.live:
+            return True
+        return self.path is None and (self.source == "-" or self.source.startswith("-:"))
+
+
+class CrossingJson(TypedDict):
+    """A line that was crossed."""
+
+    line: str  # its name
+    to: str  # the side, left or right as one goes from its first point to its second
+
+
+class DetectionJson(TypedDict):
+    """A detection."""
+
+    class_id: int
+    class_name: str
+    score: float  # to 6 decimals
+    x1: float  # its left side in pixels of the upright picture, to 2 decimals
+    y1: float  # its upper side
+    x2: float  # its right side
+    y2: float  # its lower side
+    # number of the object in its video; with --track, once the tracker is sure
+    track_id: NotRequired[int]
+    # name of the class that this track had most often so far; with track_id
+    track_class: NotRequired[str]
+    # names of the zones that the middle of its lower side is in; with --zone
+    zones: NotRequired[list[str]]
+    # lines that it has crossed since the frame before; with --line
+    crossed: NotRequired[list[CrossingJson]]
+    # the decoded text; null if the symbol could not be read or is binary; with --read
+    text: NotRequired[str | None]
+    # of a symbol that was read: QR Code, EAN-13; of a marker its dictionary
+    symbology: NotRequired[str]
+    bytes: NotRequired[str]  # binary content, in base64
+    # true where only what was read makes it a detection, whose score is 1 then
+    confirmed: NotRequired[bool]
+    # true where nothing in the symbology tells a wrong text from the right one: no check digit, no
+    # error correction
+    doubt: NotRequired[bool]
+    # true where the text was read in an earlier frame of this track, not in this one; with --track
+    earlier: NotRequired[bool]
+    # x and y of the symbol's corners in pixels, to 1 decimal: top left, top right, bottom right and
+    # bottom left, were it upright; of one that was not read too, where something located it
+    corners: NotRequired[list[list[float]]]
+
+
+OPTIONAL_FIELDS = {
+    **dict.fromkeys(("track_id", "track_class"), "track"),
+    "zones": "zones",
+    "crossed": "lines",
+    **dict.fromkeys(
+        ("text", "symbology", "bytes", "confirmed", "doubt", "earlier", "corners"), "read"
+    ),
+}
+"""Fields of a detection that only an option adds, and the setting that this option makes."""
+
+
+class FailureJson(TypedDict):
+    """Why an input has no detections."""
+
+    type: str  # SourceError, PlaceError, AlteredError, DecodeError, InferenceError or another
+    message: str
+    hint: str  # what to do next; may be empty
+
+
+class SettingsJson(TypedDict):
+    """What the detections of a run depend on."""
+
+    model: str
+    # of the model's file, with external weights and what was read beside it where there are any
+    model_sha256: str
+    conf: float  # scores are above it
+    class_conf: dict[str, float]  # confidences of single classes, by class id
+    max_det: int
+    classes: list[int]  # ids of the classes that are kept; empty for all
+    nms: float | None  # IoU of the non-maximum suppression; null without one
+    # whether each anchor gives one detection at most: asked for, or as the suppression has it
+    unique: bool
+    imgsz: int | None  # side of the network's input that was asked for; null for the model's own
+    rect: bool  # whether the input is as small as the picture allows
+    box_format: str | None  # format of the boxes that was asked for; null for the model's own
+    preprocess: str  # how pictures became the network's input
+    names: list[str] | None  # names of the classes that replace the model's own; null without
+    half: bool  # whether the float16 file was asked for
+    fast_decode: bool  # whether large JPEGs are decoded at reduced size
+    vid_stride: int  # every which frame of a video is used
+    every: float | None  # seconds between the frames of a video that are used; null for all
+    # the column of Parquet files that was asked for; null for the only one
+    column: str | None
+    # the rectangle of pictures that was looked at, as in `0,0.5,1,1`; null for all of them
+    region: str | None
+    # side of the tiles and their overlap, as in `640,overlap=0.2`; null without tiles
+    tile: str | None
+    zones: list[str] | None  # named polygons; null without
+    lines: list[str] | None  # named lines; null without
+    track: str | None  # how objects are followed; null if they are not
+    read: bool  # whether symbols were read
+    # ids of the classes whose texts are hidden; absent unless symbols were read and some are
+    blur: NotRequired[list[int]]
+
+
+class ProvenanceJson(TypedDict):
+    """What a run was made with; null is unknown, or was not used."""
+
+    begun: str  # when the run began, UTC in ISO 8601 with milliseconds
+    detcli: str  # its version
+    python: str  # its version
+    system: str  # the operating system, its release and the architecture
+    processor: str | None  # name of the CPU
+    onnxruntime: str | None  # version of ONNX Runtime
+    runtime_cuda: str | None  # the CUDA that this ONNX Runtime was built for
+    openvino: str | None  # version of OpenVINO, where it ran the network
+    opencv: str | None  # version of OpenCV
+    numpy: str | None  # version of NumPy
+    gpu: str | None  # names of the GPUs that ran the network
+    driver: str | None  # version of NVIDIA's driver
+    driver_cuda: str | None  # the newest CUDA that the driver supports
+    precision: str | None  # the lowest precision that the network computes in
+
+
+class AddedJson(TypedDict, total=False):
+    """Fields of a record that --provenance adds, see `RecordJson`."""
+
+    sha256: str
+    file_stamp: str
+    settings: SettingsJson
+    provenance: ProvenanceJson
+
+
+class PartJson(TypedDict):
+    """By which a part of a run in shards is known to be whole."""
+
+    shard: int  # its number
+    run: str  # the hash of the manifest that it belongs to
+    records: int  # how many it has
+    sha256: str  # of its lines, without this field
+    failed: NotRequired[dict[str, int]]  # how many records have an error, by its kind
+    made_by: NotRequired[str]  # the version, model and settings that made it
+
+
+class RecordJson(TypedDict):
+    """What one input gave: detections, or an error."""
+
+    schema_version: int
+    # the input as its user named it, with bytes that are not UTF-8 as in \\xe9; - is standard input
+    source: str
+    index: int  # number of the record, from 0
+    # number of the input, from 0, which the frames of a video share; absent from records of
+    # version 1 that a later run has taken over
+    input: NotRequired[int]
+    source_bytes: NotRequired[str]  # the bytes of a name that is not UTF-8, in base64
+    meta: NotRequired[Any]  # what the list in JSON Lines said of the input
+    frame: NotRequired[int]  # the number of the frame in its video, from 0
+    time_s: NotRequired[float]  # seconds from the start of the video
+    # when the frame of a camera or stream came, UTC in ISO 8601 with milliseconds
+    time: NotRequired[str]
+    width: NotRequired[int]  # of the upright picture, in pixels
+    height: NotRequired[int]  # of the upright picture, in pixels
+    detections: NotRequired[list[DetectionJson]]  # best first
+    model: NotRequired[str]  # the model's name
+    device: NotRequired[str]  # where it ran, as --device names it
+    precision: NotRequired[str]  # what the network computed in, where the device chooses that
+    warnings: NotRequired[list[str]]  # what is wrong with the input, although there are detections
+    error: NotRequired[FailureJson]  # why the input failed
+    saved: NotRequired[list[str]]  # files that were made for it: pictures, videos, labels, crops
+    sha256: NotRequired[str]  # of the file of the picture or video; with --provenance
+    # size in bytes and time of the last change, in microseconds since 1970, of the file that was
+    # read, as in 163-1764351309123456, or the ETag of an object; with --resume or --provenance
+    file_stamp: NotRequired[str]
+    # the file_stamp of the records of this input that this one replaces; with --resume, until the
+    # run has ended and they are gone
+    replaces: NotRequired[str]
+    # what the detections depend on; in the first record of a run with --resume or --provenance
+    settings: NotRequired[SettingsJson]
+    # what the run was made with; in the first record of a run with --provenance
+    provenance: NotRequired[ProvenanceJson]
+    # what the part is; in the last record of each part of a run in shards
+    part: NotRequired[PartJson]
+
+
+class MarkJson(TypedDict):
+    """What somebody says of a picture on a page, or of one of its boxes."""
+
+    mark: str  # keep or drop
+    source: str  # of the record, printable; so is the class
+    frame: NotRequired[int]
+    time: NotRequired[str]
+    # which of the record's detections it was, if the page shows those; then only for boxes:
+    detection: NotRequired[int]
+    class_name: NotRequired[str]
+    box: NotRequired[list[float]]  # x1, y1, x2, y2 in pixels, to 1 decimal
+
+
+@frozen
+class Scene:
+    """What pictures show besides boxes, in pixels of the picture."""
+
+    zones: tuple[tuple[str, Points], ...] = ()  # a caption and the `(K, 2)` corners of each
+    lines: tuple[tuple[str, Points], ...] = ()  # a caption and the `(2, 2)` ends of each
+    # where each track was, `(K, 2)`, the newest last, by its number
+    trails: dict[int, Points] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Record:
+    """The result for one input."""
+
+    origin: Origin
+    index: int  # number of the record, from 0
+    model: str  # name of the model
+    device: str  # where it ran
+    picture: Picture | None = None  # like detections, None in case of an error
+    detections: Detections | None = None
+    error: DetcliError | None = None  # why the input failed
+    # files that were made for it; each sink that makes some adds them
+    saved: list[Path] = field(default_factory=list)
+    scene: Scene = field(default_factory=Scene)  # what pictures show besides its detections
+    added: AddedJson = field(default_factory=AddedJson)  # fields that say what made it
+    precision: str = ""  # what the network computed in, where the device chooses that
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the picture, although it could be decoded."""
+        return () if self.picture is None else self.picture.warnings
+
+    @property
+    def file_stamp(self) -> str | None:
+        """What the file was when it was read, see `Origin`; None for what has no file."""
+        if self.picture is not None and self.picture.file_stamp is not None:
+            return self.picture.file_stamp
+        return self.origin.file_stamp
+
+    def to_json(self) -> RecordJson:
+        """JSON-ready form; boxes are rounded to 1/100 pixel, scores to 6 decimals."""
+        record: RecordJson = {
+            "schema_version": SCHEMA_VERSION,
+            "source": "",
+            "index": self.index,
+            "input": self.origin.input,
+        }
+        set_source(record, self.origin.source)
+        if self.origin.meta is not None:
+            record["meta"] = json.loads(self.origin.meta)
+        if self.origin.frame is not None:
+            record["frame"] = self.origin.frame
+        if self.origin.time_s is not None:
+            record["time_s"] = round(self.origin.time_s, 3)
+        if self.origin.time is not None:
+            record["time"] = iso_time(self.origin.time)
+        if self.picture is None or self.detections is None:
+            error = self.error or DetcliError("no result")
+            kind, message = type(error).__name__, legible(str(error))
+            record["error"] = {"type": kind, "message": message, "hint": legible(error.hint)}
+        else:
+            record["width"], record["height"] = self.picture.size[::-1]
+            record["detections"] = cast("list[DetectionJson]", self.detections.to_dict())
+            record["model"], record["device"] = legible(self.model), self.device
+            if self.precision:
+                record["precision"] = self.precision
+            if self.warnings:
+                record["warnings"] = legible([*self.warnings])
+            if self.saved:
+                record["saved"] = legible([path.as_posix() for path in self.saved])
+        return {**record, **self.added}
+
+
+def iso_time(time: datetime) -> str:
+    """A moment in ISO 8601, UTC, with milliseconds."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def set_source(record: RecordJson, source: str) -> None:
+    """Name the input of a record."""
+    record["source"] = legible(source)
+    if record["source"] != source:
+        with suppress(UnicodeEncodeError):  # no file has such a name
+            record["source_bytes"] = base64.b64encode(os.fsencode(source)).decode("ascii")
+
+
+def box_of(fields: DetectionJson) -> tuple[float, float, float, float]:
+    """The box of a detection."""
+    return fields["x1"], fields["y1"], fields["x2"], fields["y2"]
+
+
+def name_of(fields: RecordJson | Fields) -> str:
+    """The name of a record's input, by which its file can be opened."""
+    if "source_bytes" in fields:
+        return os.fsdecode(base64.b64decode(fields["source_bytes"]))
+    return str(fields["source"])
+
+
+# What is read back may be damaged, or come from a stranger.
+
+MAX_CLASS = 1_000_000  # class ids must be below this; no real model has a million classes
+MAX_NUMBER = 1e15  # scores and corners must be below this, which float32 holds
+MAX_SHOWN = 40  # characters of a value that an error shows
+
+UNREAD = {"meta", "part"}  # fields that are checked where they are read
+HELD = {"settings", "provenance"}  # objects whose fields differ by version
+
+
+BASE64 = re.compile("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+
+CHECKS: dict[str, Callable[[Any], object]] = {
+    "schema_version": lambda number: number == SCHEMA_VERSION,
+    "class_id": lambda number: number < MAX_CLASS,
+    "width": bool,
+    "height": bool,
+    "corners": lambda corners: all(len(corner) == 2 for corner in corners),
+    "box": lambda box: len(box) == len(BOX),
+    "mark": lambda mark: mark in {"keep", "drop"},
+    **dict.fromkeys(("confirmed", "doubt", "earlier"), bool),
+    "source_bytes": BASE64.fullmatch,
+}
+"""What a field of the right type has to be besides."""
+
+
+@cache
+def _types(kind: Any) -> Fields:  # noqa: ANN401 - a TypedDict
+    types = get_type_hints(kind).items()
+    return {name: dict if name in HELD else one for name, one in types if name not in UNREAD}
+
+
+@cache
+def _shape(kind: Any) -> tuple[Any, Any]:  # noqa: ANN401
+    """What a value of a type is an instance of, and of what its elements are, or it may be."""
+    return dict if is_typeddict(kind) else get_origin(kind) or kind, get_args(kind)
+
+
+def _fault(value: Any, kind: Any, required: Collection[str] = ()) -> str:  # noqa: ANN401
+    """What is wrong with a value of JSON that should have a type; empty if nothing is.
+
+    It begins with the path from the value on, as in `[3].score is null`. Whole numbers are natural,
+    others finite. Of an object, the fields of its TypedDict are required, or only some.
+    """
+    shape, inner = _shape(kind)
+    if kind is float:
+        right = type(value) in {int, float} and abs(value) < MAX_NUMBER  # NaN is not
+    elif kind is int:
+        right = type(value) is int and 0 <= value < 1 << 53
+    elif inner and shape is not list:
+        right = not all(_fault(value, one) for one in inner)
+    else:
+        right = isinstance(value, shape)
+    if not right:
+        return _is(value)
+    if shape is dict and kind is not dict:
+        faults = _faults(value, kind, required or kind.__required_keys__)
+    elif shape is list:
+        faults = ((f"[{at}]", _fault(one, inner[0])) for at, one in enumerate(value))
+    else:
+        return ""
+    return next((f"{path}{fault}" for path, fault in faults if fault), "")
+
+
+def _faults(fields: Fields, kind: Any, required: Collection[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
+    """What is wrong with each field of a TypedDict."""
+    for name, one in _types(kind).items():
+        if name not in fields:
+            yield f".{name}", " is missing" * (name in required)
+        elif fault := _fault(fields[name], one):
+            yield f".{name}", fault
+        elif name in CHECKS and not CHECKS[name](fields[name]):
+            yield f".{name}", _is(fields[name])
+
+
+def _is(value: Any) -> str:  # noqa: ANN401 - perhaps of a damaged Parquet file
+    return f" is {json.dumps(value, default=str)[:MAX_SHOWN]}"
+
+
+def read_fields(where: str, given: Any, **kinds: Callable[[Any], Any]) -> list[Any]:  # noqa: ANN401
+    """Fields of an object in JSON that others wrote, as functions by their names read them.
+
+    Raises ValueError, as in `images[3].id is null`, where one is missing or cannot be read.
+    """
+    if not isinstance(given, dict):
+        raise ValueError(f"{where}{_is(given)}")  # noqa: TRY004 - as all that is wrong with it
+    found = []
+    for name, read in kinds.items():
+        try:
+            found.append(read(given[name]))
+        except (LookupError, TypeError, ValueError, OverflowError):
+            what = _is(given[name]) if name in given else " is missing"
+            raise ValueError(f"{where}.{name}{what}") from None
+    return found
+
+
+def finite(value: Any) -> float:  # noqa: ANN401 - text or JSON
+    """A number below MAX_NUMBER; raises ValueError for others, as NaN."""
+    if not abs(found := float(value)) < MAX_NUMBER:
+        raise ValueError(f"{found:g} is out of range")
+    return found
+
+
+def sides(value: Any) -> tuple[float, float, float, float]:  # noqa: ANN401 - JSON
+    """Left, top, width and height of a box in COCO's form."""
+    left, top, width, height = map(finite, value)
+    return left, top, width, height
+
+
+def to_record(fields: Any) -> RecordJson:  # noqa: ANN401 - JSON
+    """A record that was read, of any version up to this.
+
+    Only the fields that readers use are there for sure, and have the right types.
+
+    Raises:
+        ValueError: It is something else, as the message says.
+    """
+    if not isinstance(fields, dict):
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - as all that is wrong with it
+    if fields.get("schema_version") == 1:
+        fields = _lifted(fields)
+    match fields:
+        case {"error": {"hint": None}}:
+            fields["error"]["hint"] = ""
+    found = ("error",) if "error" in fields else ("width", "height", "detections")
+    if fault := _fault(fields, RecordJson, ("schema_version", "source", *found)):
+        raise ValueError(fault[1:])
+    return cast("RecordJson", fields)
+
+
+def parse_record(line: bytes) -> RecordJson:
+    """The record of a line of JSON; raises RecursionError too, else as `to_record` does."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        fields = None
+    return to_record(fields)
+
+
+def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON
+    """Marks that were read; raises ValueError as `to_record` does."""
+    if fault := _fault(value, list[MarkJson]):
+        raise ValueError(f"marks{fault}")
+    return cast("list[MarkJson]", value)
+
+
+def _lifted(fields: Fields) -> Fields:
+    """A record of version 1 in the form of version 2, as far as it is one; without `input`."""
+    lifted: Fields = legible({**fields, "schema_version": SCHEMA_VERSION})
+    if isinstance(source := fields.get("source"), str):
+        set_source(cast("RecordJson", lifted), source)
+    if found := re.fullmatch(r"(.+) \((\w+)\)", str(fields.get("device"))):
+        lifted["device"], lifted["precision"] = found.groups()
+    if isinstance(rows := lifted.get("detections"), list):
+        lifted["detections"] = [*map(_lifted_detection, rows)]
+    return lifted
+
+
+def _lifted_detection(fields: Any) -> Any:  # noqa: ANN401 - JSON
+    box: Any = fields.get("box") if isinstance(fields, dict) else None
+    if _fault(box, list[float]) or len(box) != len(BOX):
+        return fields
+    first = {name: fields.pop(name, None) for name in ("class_id", "class_name", "score")}
+    return first | dict(zip(BOX, fields.pop("box"), strict=True)) | fields

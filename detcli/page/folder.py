@@ -1,0 +1,214 @@
+"""PageFolder: the folder of a result page, which can be opened while it grows.
+
+    index.html, files/         what shows any run
+    data/runs.js               what made the records; written anew as a chunk begins, and at the end
+    data/0.js, data/1.js       chunks: one line a record, added whole
+    pictures/0/0/12.jpg        of run 0, a thousand to a folder
+    thumbnails/0/0/12.jpg      the same, small
+
+Data are scripts, as a page from a disk may load those and nothing else.
+"""
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
+from importlib import resources
+from io import FileIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from detcli.core.errors import OutputError, UsageError
+from detcli.sink.folder import claim
+from detcli.storage.files import (
+    NO_LINK,
+    NO_WAIT,
+    AppendedFile,
+    lock,
+    make_folder,
+    write_file,
+    writing,
+)
+
+MARK = ".detcli-page"  # the file by which a folder is known to be ours; locked while a run writes
+FORMAT = 1
+CHUNK_RECORDS, CHUNK_BYTES = 500, 1 << 20
+FOLDERS = ("data", "files", "pictures", "thumbnails")
+
+_OURS = re.compile(r"data/\d+\.js|(pictures|thumbnails)/\d+/\d+/\d+\.jpg", re.ASCII)
+_PICTURE_FOLDER = re.compile(r"\d+", re.ASCII)
+
+
+class PageFolder:
+    """A folder that holds one page."""
+
+    def __init__(self, path: Path, inputs: Container[Path] = (), *, resumed: bool = False) -> None:
+        self.path = path
+        self._real = make_folder(path)
+        mark = self._real / MARK
+        if not claim(self._real, MARK):
+            raise UsageError(
+                f"{path} has other files in it, and is not a page of detcli",
+                "name an empty folder, or one that does not exist",
+            )
+        flags = os.O_RDWR | NO_WAIT | NO_LINK
+        with writing(mark):
+            self._lock = FileIO(os.open(mark, flags), "r+")
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._lock.close)
+            if lock(self._lock) is False:
+                raise UsageError(f"another run is writing to {path}", "wait until it ends")
+            for name in FOLDERS:
+                if (self._real / name).is_symlink():
+                    raise OutputError(f"{path / name} is a link out of the page", "remove it")
+            self._runs = self._earlier() if resumed else []
+            for file in () if self._runs else self._pages_files():
+                if file in inputs:
+                    raise UsageError(f"{file} is one of the inputs", "name another folder")
+            stack.pop_all()
+        self._chunks = sum(run["chunks"] for run in self._runs)
+        self.run = len(self._runs)
+        self._chunk: AppendedFile | None = None
+        self._records = self._bytes = 0  # in it
+
+    def begin(self) -> None:
+        """Make the folder ready for records; until then, what was there stays as it was."""
+        for name in FOLDERS:
+            make_folder(self._real / name)
+        if self._runs:
+            self._repair()
+        else:
+            self._clear()
+        for file in resources.files(__package__).joinpath("files").iterdir():
+            place = self._real if file.name == "index.html" else self._real / "files"
+            write_file(place / file.name, file.read_bytes())
+        self._runs.append({"chunks": 0})
+
+    def describe(self, run: Mapping[str, Any]) -> None:
+        """Write what made the records of this run, in place of what was written before."""
+        self._runs[-1] = {**run, "chunks": self._runs[-1]["chunks"]}
+        write_file(self._real / "data/runs.js", _call("runs", FORMAT, self._runs))
+
+    def add(self, entry: Mapping[str, Any]) -> bool:
+        """Add a line to a chunk; returns whether it begins one, which the runs do not have yet."""
+        line = _call("add", entry).decode()
+        begins = self._chunk is None
+        if self._chunk is None:
+            self._chunk = AppendedFile(self._real / f"data/{self._chunks}.js")
+            self._records = self._bytes = 0
+            self._chunks += 1
+            self._runs[-1]["chunks"] += 1
+        self._chunk.write(line)
+        self._records += 1
+        self._bytes += len(line)
+        if self._records == CHUNK_RECORDS or self._bytes >= CHUNK_BYTES:
+            self._end_chunk()
+        return begins
+
+    def write_picture(self, number: int, *sizes: bytes) -> str:
+        """Write a picture of this run: a copy, if there is one, and then the thumbnail.
+
+        Returns its name, for `remove_picture` and the page.
+        """
+        name = f"{self.run}/{number // 1000}/{number}"
+        for kind, data in zip(("pictures", "thumbnails")[-len(sizes) :], sizes, strict=True):
+            path = self._real / kind / f"{name}.jpg"
+            if not path.parent.exists():
+                make_folder(path.parent)
+            write_file(path, data)
+        return name
+
+    def address_of(self, path: Path) -> str:
+        """The address that a file elsewhere has on the page: relative, but for another drive's."""
+        try:
+            relative = os.path.relpath(path.resolve(), self._real)
+        except ValueError:
+            return path.resolve().as_uri()
+        return quote(os.fsencode(relative.replace(os.sep, "/")))
+
+    def remove_picture(self, name: str) -> None:
+        """Remove a picture that the page shows no more."""
+        for kind in ("pictures", "thumbnails"):
+            with contextlib.suppress(OSError):
+                (self._real / kind / f"{name}.jpg").unlink()
+
+    def close(self) -> None:
+        try:
+            self._end_chunk()
+        finally:
+            with writing(self.path):
+                self._lock.close()
+
+    def _end_chunk(self) -> None:
+        if self._chunk is not None:
+            chunk, self._chunk = self._chunk, None
+            chunk.commit()
+
+    def _earlier(self) -> list[dict[str, Any]]:
+        path = self._real / "data/runs.js"
+        with writing(path):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                return []
+        try:
+            known, runs = json.loads(data.replace(b"runs(", b"[", 1).replace(b");\n", b"]"))
+            if known == FORMAT and all(isinstance(run["chunks"], int) for run in runs):
+                return list(runs)
+        except (ValueError, TypeError, LookupError, RecursionError):
+            pass
+        raise UsageError(
+            f"{self.path} was not written by this version of detcli",
+            "name another folder; detcli report makes a page of all records of a file",
+        )
+
+    def _repair(self) -> None:
+        """Cut off what a kill or a power cut has left behind the last whole line."""
+        path = self._real / f"data/{self._chunks - 1}.js"
+        if self._chunks and path.exists():
+            lines = path.read_bytes().splitlines(keepends=True)
+            whole = [one for one in lines if one.startswith(b"add(") and one.endswith(b");\n")]
+            if whole != lines:
+                write_file(path, b"".join(whole))
+        (self._real / f"data/{self._chunks}.js").unlink(missing_ok=True)  # begun, never counted
+
+    def _clear(self) -> None:
+        """Remove the page of an earlier run: what has names of ours, and nothing else."""
+        write_file(self._real / "data/runs.js", _call("runs", FORMAT, []))
+        for path in self._pages_files():
+            path.unlink()
+        for kind in ("pictures", "thumbnails"):
+            for folder, _, _ in os.walk(self._real / kind, topdown=False):
+                if _PICTURE_FOLDER.fullmatch(Path(folder).name):
+                    with contextlib.suppress(OSError):  # something else is in it
+                        Path(folder).rmdir()
+
+    def _pages_files(self) -> Iterator[Path]:
+        for kind in ("data", "pictures", "thumbnails"):
+            for folder, _, names in os.walk(self._real / kind):
+                for name in names:
+                    path = Path(folder, name)
+                    if _OURS.fullmatch(path.relative_to(self._real).as_posix()):
+                        yield path
+
+
+def require_apart(page: Path | None, outputs: Iterable[Path | None]) -> None:
+    """Refuse to write anything else into the folder of a page; None stands for no output."""
+    if page is None:
+        return
+    folder = os.path.realpath(page)  # which takes links that lead nowhere
+    for path in outputs:
+        if path is not None and Path(os.path.realpath(path)).is_relative_to(folder):
+            raise UsageError(
+                f"cannot write {path}: {page} is the folder of the page, which holds nothing else",
+                "write to another folder",
+            )
+
+
+def _call(function: str, *arguments: object) -> bytes:
+    """A line of script: only ASCII, and nothing that could end a script or begin a tag."""
+    text = ", ".join(json.dumps(one, allow_nan=False, separators=(",", ":")) for one in arguments)
+    text = text.replace("<", "\\u003c")
+    return f"{function}({text});\n".encode("ascii")

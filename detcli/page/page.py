@@ -1,0 +1,448 @@
+"""Page: records become entries of a result page, with pictures, thumbnails, and what made it."""
+
+import contextlib
+import logging
+import platform
+import sys
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from detcli import __version__
+from detcli.config.values import Shape
+from detcli.core import Fields, frozen
+from detcli.core.errors import OutputError, UsageError
+from detcli.core.opencv import cv2
+from detcli.core.text import printable
+from detcli.data.geometry import Image, Letterbox
+from detcli.data.record import (
+    DetectionJson,
+    Record,
+    RecordJson,
+    SettingsJson,
+    box_of,
+    iso_time,
+    name_of,
+)
+from detcli.page.folder import PageFolder
+from detcli.sink.draw import BLACK, PALETTE, ZONE_COLOURS, Colour, colour_of, ink
+from detcli.source.decode import browser_shows
+
+log = logging.getLogger(__name__)
+
+# Pixels of the longer side, at most, and quality of the JPEG; smaller pictures keep their size.
+PICTURE, THUMBNAIL = (1280, 85), (320, 75)
+VIDEO_PICTURES = 200  # the most that are kept of one video; beyond it, every other one is dropped
+MAX_FACTS = 100
+MADE_BY = ("model", "device", "precision")
+COPIED = {"width", "height", "frame", "time_s", "time"}  # as the record has them
+
+
+class Shown(NamedTuple):
+    """An upright picture, which the page shows as a copy, or where it is."""
+
+    pixels: Image
+    file: Path | None = None  # which has them, as they are
+
+
+def render(pixels: Image, sizes: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    """Make a JPEG of each size; `sizes` have the longer side, at most, and the quality.
+
+    Raises:
+        OutputError: It cannot be encoded.
+    """
+    for side, quality in sizes:
+        size = pixels.shape[0], pixels.shape[1]
+        smaller = Letterbox.fit(size, (side, side), enlarge=1).resized
+        if smaller != size:
+            pixels = cv2.resize(pixels, smaller[::-1], interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
+        encoded, data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
+        if not encoded:
+            raise OutputError("cannot encode a picture of the page", "leave out --report")
+        yield data.tobytes()
+
+
+@frozen
+class BoxKind:
+    """What a comparison says of a box: that it is missing, for instance."""
+
+    name: str  # as it is shown
+    colour: Colour  # of its boxes, BGR
+    dashed: bool = False  # whether its boxes are
+    wrong: bool = True  # whether pictures with such boxes come first
+    side: int | None = None  # the only side that has such boxes, 0 or 1; None for both
+
+
+class Row(NamedTuple):
+    """A box on a picture."""
+
+    class_id: int  # of the model
+    class_name: str  # any text
+    score: float | None  # from 0 to 1; None for an object of a label
+    box: Sequence[float]  # x1, y1, x2, y2 in pixels of the upright picture
+    kind: int | None = None  # its number among the run's kinds; None for a run without any
+    # score and box of the counterpart on another side
+    other: tuple[float | None, Sequence[float]] | None = None
+
+
+class Table(NamedTuple):
+    """A table on the page: its title, its columns and its rows."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | int | float | None]]
+    pictures: Sequence[Sequence[int]] = ()  # for each row, the records that it is about
+
+
+class Curves(NamedTuple):
+    """A diagram whose axes go from 0 to 1: a line for each class, and a last one for all."""
+
+    title: str
+    axes: tuple[str, str]
+    # of each line its name, boxes, the figure beside the name, and heights in equal steps
+    lines: Sequence[tuple[str, int, float, Sequence[float]]]
+    marked: float | None = None  # a place on the first axis
+
+
+class Conclusion(NamedTuple):
+    """What a comparison found."""
+
+    summary: Sequence[str] = ()  # a sentence for each thing
+    tables: Sequence[Table] = ()
+    curves: Sequence[Curves] = ()
+    agree: bool | None = None  # the verdict, if there is one
+
+
+NOTHING = Conclusion()
+
+
+@frozen
+class About:
+    """What the page says of a run."""
+
+    command: str  # predict, report, verify or eval
+    facts: Sequence[tuple[str, str]] = ()  # name and value of whatever the detections depend on
+    kinds: Sequence[BoxKind] = ()  # what a comparison may say of boxes
+    sides: Sequence[str] = ()  # names of the two that are compared
+    floor: float = 0.0  # detections score above it
+    places: Sequence[Shape] = ()  # zones and lines, which are drawn on each picture
+
+
+@dataclass(slots=True)
+class _Video:
+    """A video whose frames are being added."""
+
+    number: int  # among the videos of the run
+    stride: int = 1  # the picture of every stride-th frame is kept
+    frames: int = 0  # how many there were
+    last: int = -1  # number of the last one
+    # place among the frames, and name, of each picture
+    kept: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Page:
+    """A page to which records are added, one by one.
+
+    It can be opened at any moment, and shows what was added until then. Memory does not grow with
+    the number of records. The files of `inputs` are never removed. If `resumed`, records are added
+    to those of the page that is there. If `linked`, it shows picture files where they are, wherever
+    browsers show them alike, and a warning says how many pictures are copies.
+
+    Raises:
+        UsageError: The folder has something else in it, or another run is writing to it.
+        OutputError: It cannot be written to.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        about: About,
+        inputs: Container[Path] = (),
+        *,
+        resumed: bool = False,
+        linked: bool = False,
+    ) -> None:
+        self._folder = PageFolder(path, inputs, resumed=resumed)
+        self._linked = linked
+        self._about = about
+        self._begun = iso_time(datetime.now(UTC))
+        self._classes: dict[tuple[int, str], int] = {}
+        self._videos: dict[str, _Video] = {}  # by source; of files only the one that is read
+        self._video_count = self._pictures = self._records = self._copies = 0
+        self._facts: dict[tuple[str, str], None] = {}  # what made the records, of few kinds
+        self._has_begun = False
+
+    def add(
+        self,
+        fields: RecordJson,
+        picture: Callable[[], Shown | None] | Fields | None,
+        rows: Sequence[Row] | None = None,
+        film: Path | None = None,
+    ) -> int:
+        """Add a record; returns its number.
+
+        Args:
+            fields: The record.
+            picture: Gets its picture, if one is kept; or what `store` has returned; None if there
+                is none.
+            rows: Its boxes; None for its detections.
+            film: The annotated video that has this frame.
+        """
+        self._begin()
+        entry: Fields = {"source": printable(fields["source"])}
+        entry |= {name: value for name, value in fields.items() if name in COPIED}
+        if error := fields.get("error"):
+            entry["error"] = [printable(error[name]) for name in ("type", "message", "hint")]
+        if warnings := fields.get("warnings"):
+            entry["warnings"] = [printable(one) for one in warnings]
+        if "detections" in fields:
+            if len(self._facts) < MAX_FACTS:
+                made_by = ((name, str(fields.get(name, ""))) for name in MADE_BY)
+                self._facts |= {(name, value): None for name, value in made_by if value}
+            if rows is None:
+                found = fields["detections"]
+                rows = [Row(x["class_id"], x["class_name"], x["score"], box_of(x)) for x in found]
+                entry |= _watched(found)
+            self._add_rows(entry, rows)
+        gone = self._add_picture(entry, fields, picture, film)
+        if self._folder.add(entry):
+            self._describe("running")
+        for name in gone:
+            self._folder.remove_picture(name)
+        self._records += 1
+        return self._records - 1
+
+    def close(self, conclusion: Conclusion = NOTHING) -> None:
+        """Say how the run ended: early, if an exception is on its way.
+
+        A run that fails before its first record leaves the page that was there.
+        """
+        failed = sys.exception() is not None
+        try:
+            if self._has_begun or not failed:
+                self._begin()
+                self._describe("stopped" if failed else "complete", conclusion)
+        finally:
+            self._folder.close()
+        if self._linked and self._copies:
+            log.warning(
+                "%d of %d pictures of the page are copies: they are in no file of their own, or in "
+                "one that a browser may show otherwise",
+                *(self._copies, self._pictures),
+            )
+
+    def store(self, picture: Callable[[], Shown | None]) -> Fields:
+        """Write a picture whose record comes later, and return what the record then says of it."""
+        self._begin()
+        shown = picture()
+        if shown is None:
+            return {}
+        self._pictures += 1
+        if self._linked and shown.file is not None and browser_shows(shown.file):
+            where, sizes = {"original": self._folder.address_of(shown.file)}, [THUMBNAIL]
+        else:
+            where, sizes = {}, [PICTURE, THUMBNAIL]
+            self._copies += 1
+        name = self._folder.write_picture(self._pictures - 1, *render(shown.pixels, sizes))
+        return {"picture": name, **where}
+
+    def describe(self, about: About) -> None:
+        """Say more of the run than was known when it began."""
+        self._about = about
+
+    def discard(self) -> None:
+        """Give the page up before it has begun: what was there stays."""
+        self._folder.close()
+
+    def _begin(self) -> None:
+        """Begin with the first record: until then, the run may be refused for another reason."""
+        if not self._has_begun:
+            self._folder.begin()
+            self._has_begun = True
+            self._describe("running")
+
+    def _describe(self, state: str, conclusion: Conclusion = NOTHING) -> None:
+        about = self._about
+        facts = [*self._facts, *about.facts, ("detcli", __version__)]
+        said = {
+            "command": about.command,
+            "state": state,
+            "begun": self._begun,
+            "ended": None if state == "running" else iso_time(datetime.now(UTC)),
+            "facts": [*dict.fromkeys(facts)],
+            "kinds": [
+                [one.name, *_hex(one.colour), one.dashed, one.wrong, one.side]
+                for one in about.kinds
+            ],
+            "palette": [_hex(colour_of(number)) for number in range(len(PALETTE))],  # of tracks
+            "sides": about.sides,
+            "floor": about.floor,
+            "places": [  # colours, whether they are fractions, and points
+                [one.name, *_hex(colour_of(number)), one.fractions, [*chain(*one.points)]]
+                for number, one in enumerate(about.places, start=ZONE_COLOURS)
+            ],
+            **conclusion._asdict(),
+        }
+        self._folder.describe({name: _legible(value) for name, value in said.items()})
+
+    def _add_rows(self, entry: Fields, rows: Sequence[Row]) -> None:
+        found, new = [], []
+        for row in rows:
+            key = row.class_id, row.class_name
+            if key not in self._classes:
+                self._classes[key] = len(self._classes)
+                colours = _hex(colour_of(row.class_id))
+                new.append([row.class_id, printable(row.class_name), *colours])
+            box = [self._classes[key], row.score, *(round(side, 1) for side in row.box)]
+            if row.kind is not None:
+                box.append(row.kind)
+            if row.other is not None:
+                score, sides = row.other
+                box += [score, *(round(side, 1) for side in sides)]
+            found.append(box)
+        entry["found"] = found
+        if new:
+            entry["classes"] = new
+
+    def _add_picture(
+        self,
+        entry: Fields,
+        fields: RecordJson,
+        picture: Callable[[], Shown | None] | Fields | None,
+        film: Path | None,
+    ) -> list[str]:
+        """Write a record's picture, if one is kept; returns those that are kept no more."""
+        video = self._video(entry, fields)
+        if video is None or video.frames % video.stride == 0:
+            if not callable(picture):
+                entry |= picture or {}
+            elif "detections" in fields:
+                entry |= self.store(picture)
+        if video is None:
+            return []
+        if film is not None and not video.frames:
+            entry["film"] = self._folder.address_of(film)
+        if "picture" in entry:
+            video.kept.append((video.frames, entry["picture"]))
+        video.frames += 1
+        if len(video.kept) <= VIDEO_PICTURES:
+            return []
+        video.stride *= 2
+        entry["stride"] = video.stride
+        gone = [name for place, name in video.kept if place % video.stride]
+        video.kept = [one for one in video.kept if one[0] % video.stride == 0]
+        return gone
+
+    def _video(self, entry: Fields, fields: RecordJson) -> _Video | None:
+        """The video that a frame belongs to; a new one where frames start over."""
+        if "frame" not in fields:
+            return None
+        source, live = name_of(fields), "time" in fields
+        video = self._videos.get(source)
+        if video is None or (not live and fields["frame"] <= video.last):
+            if not live:
+                self._videos = {name: one for name, one in self._videos.items() if one.last < 0}
+            video = self._videos[source] = _Video(self._video_count)
+            self._video_count += 1
+        if not live:
+            video.last = fields["frame"]
+        entry["video"] = video.number
+        return video
+
+
+class PageSink:
+    """Adds each record to a page; with `only_detections`, other records have no picture on it."""
+
+    def __init__(self, page: Page, *, only_detections: bool = False) -> None:
+        self._page, self._only_detections = page, only_detections
+
+    def write(self, record: Record) -> None:
+        def picture() -> Shown | None:
+            if record.picture is None or (self._only_detections and not record.detections):
+                return None
+            return Shown(record.picture.pixels, record.origin.path)
+
+        films = [path for path in record.saved if path.suffix == ".mp4"]
+        # One without the other frames has other times.
+        film = films[0] if films and not self._only_detections else None
+        self._page.add(record.to_json(), picture, film=film)
+
+    def close(self) -> None:
+        self._page.close()
+
+
+def _watched(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
+    """What is known of detections besides their boxes: lists beside them, where there is any."""
+    columns: dict[str, list[Any]] = {
+        "tracks": [one.get("track_id", 0) for one in detections],
+        "zones": [[*map(printable, one.get("zones", []))] for one in detections],
+        "crossed": [
+            [[printable(each["line"]), printable(each["to"])] for each in one.get("crossed", [])]
+            for one in detections
+        ],
+        "texts": [printable(one.get("text") or "") for one in detections],
+        "corners": [one.get("corners", []) for one in detections],
+    }
+    return {name: column for name, column in columns.items() if any(column)}
+
+
+def _hex(colour: Colour) -> tuple[str, str]:
+    """A colour and that of text on it, as CSS has them."""
+    blue, green, red = colour
+    return f"#{red:02x}{green:02x}{blue:02x}", "#000" if ink(colour) == BLACK else "#fff"
+
+
+def _legible(value: object) -> object:
+    """A value for JSON whose texts show nothing but characters; a named tuple is a list."""
+    if isinstance(value, str):
+        return printable(value)
+    return [*map(_legible, value)] if isinstance(value, Sequence) else value
+
+
+UNSAID: tuple[object, ...] = (None, False, "", [], {})  # values of settings that change nothing
+
+
+def about_run(settings: SettingsJson) -> About:
+    """What a run's page says of it."""
+    facts = [*settings_facts(settings), *versions()]
+    floor = min(settings["conf"], *settings["class_conf"].values(), 1)
+    return About("predict", facts, floor=floor, places=[*settings_places(settings)])
+
+
+def settings_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Names and values of the settings that change something."""
+    for name, value in settings.items():
+        if name == "names":
+            continue  # of classes, of which the page has those that were found
+        if value not in UNSAID:
+            yield name.replace("_", " "), _text(value)
+
+
+def settings_places(settings: Mapping[str, object]) -> Iterator[Shape]:
+    """The zones and lines of settings; whatever else stands in their place is left out."""
+    for name, read in (("zones", Shape.zone), ("lines", Shape.line)):
+        texts = settings.get(name)
+        for text in texts if isinstance(texts, list) else ():
+            with contextlib.suppress(UsageError):
+                yield read(str(text))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {one}" for name, one in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def versions() -> Iterator[tuple[str, str]]:
+    """Versions of what computes detections."""
+    import cv2
+    import numpy as np
+    import onnxruntime
+
+    yield "Python", platform.python_version()
+    yield "ONNX Runtime", onnxruntime.__version__
+    yield "OpenCV", cv2.__version__
+    yield "NumPy", np.__version__

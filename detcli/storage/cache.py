@@ -1,0 +1,145 @@
+"""The cache: where it is, what it holds, and whether others may have written to it."""
+
+import functools
+import logging
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from detcli.core.errors import OutputError
+from detcli.core.text import looks_like_address
+from detcli.storage.files import make_folder, write_file
+
+CACHE_VARIABLE = "DETCLI_CACHE_DIR"
+
+log = logging.getLogger(__name__)
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for detcli; CACHE_VARIABLE moves it."""
+    if moved := os.environ.get(CACHE_VARIABLE):
+        if looks_like_address(moved):
+            raise OutputError(
+                f"{CACHE_VARIABLE} is {moved}, and the cache cannot be at an address",
+                "set it to a folder on a disk",
+            )
+        return Path(moved)
+    import platformdirs  # 15 ms that the variable saves
+
+    try:
+        folder = platformdirs.user_cache_path("detcli", appauthor=False)
+    except RuntimeError:
+        folder = Path()
+    if not folder.is_absolute():  # older platformdirs return an unresolved `~`
+        raise OutputError("no home folder for the cache", f"set {CACHE_VARIABLE}")
+    return folder
+
+
+def cached(name: str, build: Callable[[], bytes]) -> bytes:
+    """Read an entry of the cache, or build and store it.
+
+    Each entry begins with the SHA-256 of the rest; a damaged one is built again. Without a writable
+    cache, or with one that others can write to, an entry is built each time.
+    """
+    import hashlib  # `--help` needs none
+
+    try:
+        folder = cache_folder()
+    except OutputError as error:
+        log.info("no cache: %s", error)
+        return build()
+    path = folder / name
+    if not is_cache_trusted(folder, path.parent, path):
+        return build()
+    try:
+        with path.open("rb") as file:
+            digest, entry = file.read(hashlib.sha256().digest_size), file.read()
+    except OSError:
+        log.info("%s is not in the cache: building it", name)
+    else:
+        if hashlib.sha256(entry).digest() == digest:
+            return entry
+        log.info("%s is damaged: building it again", name)
+    entry = build()
+    try:
+        make_cache_folders(folder, path.parent)
+        write_file(make_folder(path.parent) / path.name, hashlib.sha256(entry).digest() + entry)
+        path.chmod(0o600)
+    except (OutputError, OSError) as error:
+        log.info("cannot cache %s: %s", name, error)
+    return entry
+
+
+def is_cache_trusted(*paths: Path) -> bool:
+    """True if only the user can write to these parts of the cache; if not, a warning says so."""
+    reason = next(filter(None, map(why_untrusted, paths)), "")
+    if reason:
+        warn_once(
+            f"the cache is not used, since {reason}; "
+            "fix it with chmod -R go-w, or move the cache with DETCLI_CACHE_DIR"
+        )
+    return not reason
+
+
+def make_cache_folders(*folders: Path) -> None:
+    """Make folders that only the user can write to, the outer ones first."""
+    for new in folders:
+        make_folder(new.parent)
+        new.mkdir(mode=0o700, exist_ok=True)
+
+
+def why_untrusted(path: Path) -> str:
+    """Why a file or folder is not trusted: others can write to it; empty if only its owner can.
+
+    It must belong to the user or to root, and its group or others must not be able to write to it.
+    The user's private group may: where every user has one, files are made group-writable. A path
+    that does not exist, or is neither a file nor a folder, is trusted.
+    """
+    if sys.platform == "win32":
+        return ""
+    try:
+        status = path.stat()
+    except OSError:
+        return ""
+    mode, problem = status.st_mode, ""
+    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        pass
+    elif status.st_uid not in {0, os.geteuid()}:
+        problem = f"{path} belongs to another user"
+    elif mode & stat.S_IWOTH:
+        problem = f"others can write to {path}"
+    elif mode & stat.S_IWGRP and (_has_acl(path) or not _is_private_group(status.st_gid)):
+        problem = f"its group can write to {path}"
+    return problem
+
+
+def _has_acl(path: Path) -> bool:
+    """True if an access control list names further users, whose rights the group's bits limit."""
+    if sys.platform != "linux":
+        return False
+    try:
+        return "system.posix_acl_access" in os.listxattr(path)
+    except OSError:  # not on this file system
+        return False
+
+
+def _is_private_group(gid: int) -> bool:
+    """True if a group is the user's own: it has the user's name and no other member."""
+    if sys.platform == "win32":
+        return True
+    import grp
+    import pwd
+
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return (group.gr_name, gid) == (user.pw_name, user.pw_gid) and {*group.gr_mem} <= {user.pw_name}
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Log a warning, unless the process has logged the same one before."""
+    log.warning("%s", message)

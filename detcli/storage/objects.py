@@ -1,0 +1,566 @@
+"""Objects in stores, `s3://`, `gs://` and `az://`, through obstore: plain runs import nothing.
+
+Nothing that a store or a library says is passed on whole: it may hold signed addresses and keys.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Generator, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from detcli.core import Fields, frozen
+from detcli.core.errors import DeviceError, OutputError, loading
+from detcli.core.text import printable, public_text
+from detcli.storage.files import AtomicFile
+
+CHUNK = 1 << 20  # bytes that a read yields at once
+UPLOAD_CHUNK = 8 << 20  # a larger object is sent in parts of this size, two at a time
+PAGE = 1000  # Keys per page of a listing, the most that stores return
+ATTEMPTS = 5  # requests for a page of a listing that breaks off
+RETRY_S = 30  # for how long a request is repeated after failures that pass, such as 503
+FIRST_WAIT_S = 0.1  # the first wait before a request is repeated; each further one is twice as long
+
+UNLIMITED_S = 24 * 3600
+
+CREDENTIALS_S = 15 * 60
+"""Credentials are used for this long before the library that found them is asked again."""
+
+INSTALL = 'pip install "detcli[cloud]"'
+
+PREFIXES = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}  # of the variables of each kind of store
+
+AZURE_SECRETS = (
+    "AZURE_STORAGE_KEY AZURE_STORAGE_ACCOUNT_KEY AZURE_STORAGE_ACCESS_KEY AZURE_STORAGE_SAS_KEY "
+    "AZURE_STORAGE_SAS_TOKEN AZURE_STORAGE_CONNECTION_STRING AZURE_CLIENT_SECRET "
+    "AZURE_STORAGE_CLIENT_SECRET AZURE_FEDERATED_TOKEN_FILE AZURE_STORAGE_TOKEN "
+    "AZURE_SKIP_SIGNATURE AZURE_MSI_ENDPOINT"
+).split()
+"""Variables with which nobody has to be asked who is signed in."""
+
+SIGN_IN = {
+    "s3": "sign in as for the aws command (aws configure, AWS_PROFILE, AWS_ACCESS_KEY_ID), "
+    "or set AWS_SKIP_SIGNATURE=true for a public bucket",
+    "gs": "sign in with gcloud auth application-default login or GOOGLE_APPLICATION_CREDENTIALS, "
+    "or set GOOGLE_SKIP_SIGNATURE=true for a public bucket",
+    "az": "sign in with az login or AZURE_STORAGE_KEY, "
+    "or set AZURE_SKIP_SIGNATURE=true for a public container",
+}
+
+# Codes of stores.
+WRONG_CREDENTIALS = frozenset(
+    "AuthenticationFailed ExpiredToken InvalidAccessKeyId InvalidToken RequestTimeTooSkewed "
+    "SignatureDoesNotMatch TokenRefreshRequired".split()
+)
+WRONG_REGION = frozenset(
+    "AuthorizationHeaderMalformed IllegalLocationConstraintException PermanentRedirect".split()
+)
+BUSY = frozenset(["ConditionalRequestConflict", "OperationAborted"])
+"""Others write at the same moment; obstore takes these codes for an existing object."""
+
+NO_CREDENTIALS = re.compile(
+    r"token request|https?://(169\.254\.169\.254|metadata\.google\.internal)/|OpenCredentials"
+    r"|DecodeCredentials|Invalid Access Key|az account get-access-token"
+)
+"""Words of obstore where it asked the machine for its identity, or could not read a key."""
+
+CHECK_HOST = "check the network, and the variables for the endpoint and the proxy"
+
+REASONS = {
+    "dns error": ("the name of its host is not known", CHECK_HOST),
+    "ConnectionRefused": ("its host refuses connections", CHECK_HOST),
+    "certificate": ("the certificate of its host is not trusted", CHECK_HOST),
+    "kind: Timeout": ("the store does not answer", CHECK_HOST),
+    "TimedOut": ("the store does not answer", CHECK_HOST),
+    "kind: Connect": ("its host cannot be reached", CHECK_HOST),
+    "BadScheme": ("its endpoint is not encrypted", "begin it with https://"),
+    "MissingAccount": ("no storage account is named", "set AZURE_STORAGE_ACCOUNT"),
+    "edirect": ("the bucket is in another region", "set AWS_REGION to the bucket's"),
+}
+"""Words of obstore: what they mean, and what to do."""
+
+
+class ObjectError(Exception):
+    """A store could not be reached, or refused a request."""
+
+    of_place = True  # else it concerns one object alone
+
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(reason)
+        self.hint = hint
+
+
+class ObjectDeniedError(ObjectError):
+    """These credentials may not do this."""
+
+
+class ObjectMissingError(ObjectError):
+    """The object does not exist."""
+
+    of_place = False
+
+
+class BucketMissingError(ObjectMissingError):
+    """Its bucket does not exist."""
+
+    of_place = True
+
+
+class ObjectExistsError(ObjectError):
+    """An object that was to be made is there already."""
+
+
+class ObjectChangedError(ObjectError):
+    """An object has another ETag."""
+
+
+class ObjectTornError(ObjectError):
+    """An answer ended before its end."""
+
+
+CONDITIONS = {
+    "AlreadyExistsError": (ObjectExistsError, "it exists already", "name another"),
+    "PreconditionError": (ObjectChangedError, "it has changed", "list it again"),
+}
+"""What obstore raises for an object that is not as it was asked for."""
+
+
+class AddressError(ObjectError):
+    """An address is not valid."""
+
+    of_place = False
+
+
+class ObjectKeyError(AddressError):
+    """A key is one that obstore does not take."""
+
+    def __init__(self, key: str = "its key") -> None:
+        super().__init__(
+            f"{key} has an empty part, . or .., or a control code", "copy it to another key"
+        )
+
+
+Listed = list[tuple[str, str, float]]
+"""Keys, ETags, and when the objects were made, in seconds since 1970."""
+
+
+@frozen
+class Address:
+    """Where an object is, or where the names of some begin."""
+
+    scheme: str
+    bucket: str
+    key: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Take an address apart; its key is used as it is, with `?`, `#` and `%`.
+
+        Examples:
+            >>> Address.parse("s3://photos/2024/a b#1.jpg")
+            Address(scheme='s3', bucket='photos', key='2024/a b#1.jpg')
+        """
+        scheme, _, rest = text.partition("://")
+        bucket, _, key = rest.partition("/")
+        scheme = scheme.lower()
+        if not re.fullmatch(r"[\w.-]+", bucket):
+            raise AddressError("not a valid address", f"write it as in {scheme}://bucket/pics/")
+        return cls(scheme, bucket, key)
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of its last part, with its dot; empty if there is none."""
+        return PurePosixPath(self.key).suffix
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.key}"
+
+
+def require_obstore() -> None:
+    """Require the library for object stores, or raise a DeviceError."""
+    with loading("obstore", INSTALL, DeviceError):
+        import obstore  # noqa: F401
+
+
+class Bucket:
+    """A bucket, or a container of Azure's.
+
+    Requests that fail for a passing reason are repeated with back-off for half a minute. May be
+    used from several threads. Every method raises ObjectError.
+    """
+
+    def __init__(self, scheme: str, name: str, timeout_s: float = 0) -> None:
+        """Open it, and find credentials; `timeout_s` is for one request, 0 for no limit."""
+        require_obstore()
+        import obstore
+        from obstore import store
+
+        self._obstore, self._scheme = obstore, scheme
+        found = {"s3": _aws, "gs": _google, "az": _azure}[scheme]()
+        self._name, self._found = name, found
+        kinds: Fields = {"s3": store.S3Store, "gs": store.GCSStore, "az": store.AzureStore}
+        endpoint = found.get("endpoint") or found.get("base_url") or ""
+        if endpoint and not re.fullmatch(r"https?://[\w.:\[\]-]+(/\S*)?", endpoint):
+            raise ObjectError("its endpoint is not an address", "set it as in https://host:9000")
+        allow_http = endpoint.startswith("http://") or _is_set(f"{PREFIXES[scheme]}_ALLOW_HTTP")
+        client = {
+            "allow_http": allow_http,
+            "connect_timeout": timedelta(seconds=5),
+            "read_timeout": timedelta(seconds=20),
+            "timeout": timedelta(seconds=timeout_s or UNLIMITED_S),
+        }
+        wait = timedelta(seconds=FIRST_WAIT_S)
+        retry = {
+            "max_retries": 12,
+            "backoff": {"init_backoff": wait, "max_backoff": timedelta(seconds=5), "base": 2},
+            "retry_timeout": timedelta(seconds=RETRY_S),
+        }
+        with self._told():
+            self.store = kinds[scheme](name, **found, client_options=client, retry_config=retry)
+
+    def list(self, folder: str) -> Iterator[Listed]:
+        """Yield pages of keys in the order of the store, which is that of their bytes.
+
+        What the keys begin with ends with `/`, or is empty. S3 lists all keys; of other stores, one
+        that obstore does not take is an ObjectKeyError.
+        """
+        last, failures = None, 0
+        while True:
+            try:
+                with self._told():
+                    for page in self._obstore.list(
+                        self.store, folder or None, offset=last, chunk_size=PAGE
+                    ):
+                        yield [
+                            (one["path"], one["e_tag"] or "", one["last_modified"].timestamp())
+                            for one in page
+                        ]
+                        last, failures = page[-1]["path"], 0
+            except ObjectTornError:  # which obstore does not repeat
+                failures += 1
+                if failures == ATTEMPTS:
+                    raise
+            except ObjectKeyError:  # and not one of its page
+                if self._scheme != "s3":
+                    raise
+                yield from self._list_any(folder, last or "")
+                return
+            else:
+                return
+
+    def _list_any(self, folder: str, last: str) -> Iterator[Listed]:
+        """Yield pages of the keys after `last`, as botocore lists them, whatever is in them."""
+        session = _botocore_session()
+        from botocore import UNSIGNED
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        signature = UNSIGNED if _is_set("AWS_SKIP_SIGNATURE") else None
+        try:
+            client = session.create_client(
+                "s3",
+                region_name=self._found.get("region"),
+                endpoint_url=self._found.get("endpoint"),
+                config=Config(signature_version=signature, connect_timeout=5, read_timeout=20),
+            )
+            for page in client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._name, Prefix=folder, StartAfter=last
+            ):
+                yield [
+                    (entry["Key"], entry["ETag"], entry["LastModified"].timestamp())
+                    for entry in page.get("Contents", ())
+                ]
+        except ClientError as error:
+            status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+            raise _answered(status, "", error.response["Error"]["Code"], "s3") from None
+        except BotoCoreError:  # whose text holds addresses
+            raise ObjectError("the store does not answer", CHECK_HOST) from None
+
+    def require(self) -> None:
+        """Require that the bucket can be reached, as far as these credentials may tell."""
+        with contextlib.suppress(ObjectDeniedError):  # writing may be allowed without listing
+            next(self.list("detcli-asks-for-nothing/"), None)
+
+    def read(self, key: str, last: int = 0, tag: str | None = None) -> tuple[int, Generator[bytes]]:
+        """The size of an object, and its bytes as they come, which may raise ObjectError, too.
+
+        Or only of its last bytes, where the store knows that; and only if it has this ETag.
+        """
+        options: Any = {"if_match": tag} if tag else {}
+        if last and self._scheme != "az":
+            options["range"] = {"suffix": last}
+        with self._told():
+            result = self._obstore.get(self.store, checked(key), options=options)
+            size = result.range[1] - result.range[0]
+        return size, self._chunks(result, size)
+
+    def _chunks(self, result: Any, size: int) -> Generator[bytes]:  # noqa: ANN401 - of obstore
+        received = 0
+        with self._told():
+            for chunk in result.stream(min_chunk_size=CHUNK):
+                received += len(chunk)
+                yield bytes(chunk)
+        if received != size:
+            raise ObjectError(f"{received} of {size} bytes came", "try it again")
+
+    def exists(self, key: str) -> bool:
+        """True if there is such an object."""
+        try:
+            with self._told():
+                self._obstore.head(self.store, checked(key))
+        except ObjectMissingError:
+            return False
+        return True
+
+    def tag(self, key: str) -> str | None:
+        """The ETag of an object; None if there is none, empty if the store does not tell."""
+        try:
+            with self._told():
+                meta = self._obstore.head(self.store, checked(key))
+        except ObjectMissingError:
+            return None
+        except ObjectError:
+            return ""
+        return meta["e_tag"] or ""
+
+    def write(self, key: str, content: bytes | BinaryIO, *, replace: bool = True) -> None:
+        """Make an object, all of it or nothing; a file is read from where it stands.
+
+        With `replace` off, an object of that name is an ObjectExistsError, and 5 GB are the limit.
+        """
+        with self._told():
+            self._obstore.put(
+                self.store,
+                checked(key),
+                content,
+                mode="overwrite" if replace else "create",
+                chunk_size=UPLOAD_CHUNK,
+                max_concurrency=2,
+            )
+
+    def delete(self, key: str) -> None:
+        """Remove an object, if there is one."""
+        with self._told():
+            self._obstore.delete(self.store, checked(key))
+
+    def sign(self, key: str) -> str:
+        """An HTTP address from which an object can be read for a day by whoever has it."""
+        with self._told():
+            signed: str = self._obstore.sign(self.store, "GET", checked(key), timedelta(days=1))
+        return signed
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn what obstore raises into an ObjectError."""
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except (BaseError, ValueError, OSError) as error:
+            # The cause holds signed addresses.
+            raise _key_error(str(error)) or _explained(error, self._scheme) from None
+
+
+def checked(key: str) -> str:
+    """A key that obstore takes as it is: it drops slashes at the ends."""
+    if not {"", ".", ".."}.isdisjoint(key.split("/")):
+        raise ObjectKeyError
+    return key
+
+
+class ObjectFile(AtomicFile):
+    """A file for temporary use that becomes an object when it is complete.
+
+    If it cannot become one, or somebody else has made this object meanwhile, it stays where it is,
+    and the error names it.
+    """
+
+    def __init__(self, address: Address) -> None:
+        try:
+            self._bucket = Bucket(address.scheme, address.bucket)
+            self._bucket.require()
+        except ObjectError as error:
+            raise OutputError(f"cannot write {address}: {error}", error.hint) from None
+        self._address = address
+        self._tag_before = self._bucket.tag(address.key)
+        name = f"detcli-{os.urandom(8).hex()}{address.suffix}"
+        super().__init__(Path(tempfile.gettempdir(), name), named=str(address))
+        if sys.platform != "win32":
+            os.fchmod(self.file.fileno(), 0o600)  # others have no business in it
+
+    def commit(self) -> None:
+        """Make the object; on an OutputError the file stays."""
+        super().commit()
+        if self._was_replaced():
+            raise OutputError(
+                f"{self._address} was written by somebody else while this run went on; what this "
+                f"run would have written there is in {self.path}",
+                "let each run write to an object of its own",
+            )
+        try:
+            with self.path.open("rb") as file:
+                self._bucket.write(self._address.key, file)
+        except ObjectError as error:
+            reason = f"cannot write {self._address}: {error}; what it would hold is in {self.path}"
+            raise OutputError(reason, error.hint) from None
+        self.path.unlink()
+
+    def _was_replaced(self) -> bool:
+        """Whether somebody else has made the object since this file was opened."""
+        if self._tag_before == "":
+            return False
+        tag = self._bucket.tag(self._address.key)
+        return bool(tag) and tag != self._tag_before
+
+
+def _aws() -> Fields:
+    """Region, endpoint and credentials as the aws command would have them.
+
+    botocore, which takes longer to import than all of detcli, is asked only where there is more to
+    look at than variables.
+    """
+    known = os.environ
+    files = (
+        known.get("AWS_CONFIG_FILE", "~/.aws/config"),
+        known.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+    )
+    complete = _is_set("AWS_SKIP_SIGNATURE") or "AWS_SECRET_ACCESS_KEY" in known
+    if complete and not any(map(os.path.isfile, map(os.path.expanduser, files))):
+        found = {
+            "region": known.get("AWS_REGION") or known.get("AWS_DEFAULT_REGION"),
+            "endpoint": known.get("AWS_ENDPOINT_URL_S3") or known.get("AWS_ENDPOINT_URL"),
+        }
+    else:
+        found = _aws_of_botocore()
+    found["endpoint"] = found["endpoint"] or known.get("AWS_ENDPOINT")
+    return {name: value for name, value in found.items() if value}
+
+
+def _botocore_session() -> Any:  # noqa: ANN401 - of botocore
+    with loading("botocore", INSTALL, DeviceError):
+        from botocore.session import Session
+
+    for name in ("botocore", "urllib3"):  # what they log may hold credentials
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return Session()
+
+
+def _aws_of_botocore() -> Fields:
+    session = _botocore_session()
+    from botocore.configprovider import ConfiguredEndpointProvider
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        endpoint = ConfiguredEndpointProvider(
+            full_config=session.full_config,
+            scoped_config=session.get_scoped_config(),
+            client_name="s3",
+        ).provide()
+        region = os.environ.get("AWS_REGION") or session.get_config_variable("region")
+        found = {"region": region, "endpoint": endpoint}
+        if not _is_set("AWS_SKIP_SIGNATURE"):
+            credentials = session.get_credentials()
+            if credentials is None:
+                raise ObjectError("no credentials found", SIGN_IN["s3"])
+            credentials.get_frozen_credentials()  # raises where they have expired
+            found["credential_provider"] = partial(_renewed, credentials)
+    except BotoCoreError as error:
+        # Its texts name profiles and files. What a service answered is not among them.
+        raise ObjectError(f"no credentials: {error}", SIGN_IN["s3"]) from None
+    return found
+
+
+def _renewed(credentials: Any) -> Fields:  # noqa: ANN401 - of botocore
+    """Credentials that botocore finds now, in a file or on the network, as obstore takes them."""
+    frozen = credentials.get_frozen_credentials()
+    return {
+        "access_key_id": frozen.access_key,
+        "secret_access_key": frozen.secret_key,
+        "token": frozen.token,
+        "expires_at": datetime.now(UTC) + timedelta(seconds=CREDENTIALS_S),
+    }
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in {"1", "true", "yes"}
+
+
+def _google() -> Fields:
+    """Settings from the variables of Google's libraries; obstore reads the credentials itself."""
+    if host := os.environ.get("STORAGE_EMULATOR_HOST"):
+        address = host if "://" in host else f"http://{host}"
+        # An emulator takes any token. With `skip_signature`, obstore would ask for one to write.
+        token = {"token": "none", "expires_at": None}
+        return {"base_url": address, "credential_provider": lambda: token}
+    return {}
+
+
+def _azure() -> Fields:
+    """Settings from the variables of the az command; obstore reads its own."""
+    import shutil
+
+    known = os.environ
+    parts = dict(
+        part.partition("=")[::2]
+        for part in known.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
+    )
+    found = {
+        "account_name": known.get("AZURE_STORAGE_ACCOUNT") or parts.get("AccountName"),
+        "account_key": known.get("AZURE_STORAGE_KEY") or parts.get("AccountKey"),
+        "sas_key": parts.get("SharedAccessSignature"),
+        "endpoint": parts.get("BlobEndpoint") or known.get("AZURE_STORAGE_ENDPOINT"),
+        "use_azure_cli": not any(map(known.get, AZURE_SECRETS)) and bool(shutil.which("az")),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _key_error(text: str) -> ObjectKeyError | None:
+    """The error of a key, one of a listing if it is there called a path that is invalid."""
+    if listed := re.search(r'invalid path: .*?[Pp]ath "(.*?)"', text):
+        return ObjectKeyError(f"the key {printable(listed[1])}")
+    return ObjectKeyError() if "Could not parse path" in text else None
+
+
+def _explained(error: Exception, scheme: str) -> ObjectError:
+    """An error of obstore as one that may be printed."""
+    text = str(error)
+    code = match[1] if (match := re.search(r"<Code>(\w+)</Code>", text)) else ""
+    if type(error).__name__ in CONDITIONS and code not in BUSY:
+        kind, reason, hint = CONDITIONS[type(error).__name__]
+        return kind(reason, hint)
+    if NO_CREDENTIALS.search(text):
+        return ObjectError("no credentials found", SIGN_IN[scheme])
+    if answer := re.search(r"status code: (\d{3})(?: ([\w ]+))?", text):
+        return _answered(int(answer[1]), answer[2] or "", code, scheme)
+    text = re.sub(r"https?://\S+", "", text)  # a key may hold any word
+    for sign, (reason, hint) in REASONS.items():
+        if sign in text:
+            return ObjectError(reason, hint)
+    if any(sign in text for sign in ("IncompleteBody", "kind: Interrupted", "kind: Decode")):
+        return ObjectTornError("the connection broke off", "try it again later")
+    first = public_text(text.partition("\n")[0])
+    return ObjectError(first[:300], "check the address and the settings of the store")
+
+
+def _answered(status: int, phrase: str, code: str, scheme: str) -> ObjectError:
+    """The meaning of an answer's status and the store's own code."""
+    said = " ".join(filter(None, (str(status), phrase.strip(), code)))
+    if code in WRONG_CREDENTIALS or status == 401:
+        return ObjectError(f"the store does not take the credentials: {said}", SIGN_IN[scheme])
+    if status == 404:
+        if code in {"NoSuchBucket", "ContainerNotFound"}:
+            return BucketMissingError("there is no such bucket", "check its name")
+        return ObjectMissingError("there is no such object", "check its name")
+    if status == 403:
+        hint = "check the name, and what these credentials may do there"
+        return ObjectDeniedError(f"access denied: {said}", hint)
+    if scheme == "s3" and (code in WRONG_REGION or status in {301, 302, 307, 308}):
+        hint = "set AWS_REGION to the bucket's region"
+        return ObjectError(f"the bucket is in another region: {said}", hint)
+    return ObjectError(f"the store answers {said}", "try it again later")

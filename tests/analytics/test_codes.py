@@ -1,0 +1,546 @@
+"""What symbols say, held against what was written into them."""
+
+import base64
+import json
+from dataclasses import replace
+from itertools import islice
+
+import cv2
+import numpy as np
+import optional
+import pytest
+import zxingcpp
+from sample_records import failure, feed, picture
+
+from detcli.analytics import Watcher, codes
+from detcli.config.config import Settings, Watched
+from detcli.data.detections import Detections
+from detcli.data.geometry import Picture
+from detcli.data.record import Record
+from detcli.sink.draw import Style, annotate
+from detcli.sink.image import Anonymizer
+from detcli.sink.text import CsvSink
+from detcli.storage.files import AtomicFile
+
+NAMES = ("qr_code", "micro_qr", "data_matrix", "barcode", "pdf417", "aruco", "aztec")
+WAYS = {
+    "QRCode": ("qr_code", "QR Code"),
+    "MicroQRCode": ("micro_qr", "Micro QR Code"),
+    "DataMatrix": ("data_matrix", "Data Matrix"),
+    "Aztec": ("aztec", "Aztec"),
+    "PDF417": ("pdf417", "PDF417"),
+    "Code128": ("barcode", "Code 128"),
+}
+OPTIONAL = ["text", "symbology", "bytes", "doubt", "earlier", "corners"]
+
+
+def symbol(content, way="QRCode", module=4):
+    """A symbol, black on white, without a quiet zone."""
+    made = zxingcpp.create_barcode(content, getattr(zxingcpp.BarcodeFormat, way))
+    cells = np.array(zxingcpp.write_barcode_to_image(made, scale=1, add_quiet_zones=False))
+    if cells.shape[0] < 8:  # a bar code is drawn as one line
+        cells = np.repeat(cells[:1], 30, 0)
+    return np.kron(cells, np.ones((module, module), np.uint8))
+
+
+def marker(dictionary, number, side=60):
+    """A marker with a white border."""
+    known = cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, dictionary))
+    return cv2.aruco.generateImageMarker(known, number, side)
+
+
+def put(canvas, drawn, left, top):
+    """Draw a symbol, with white around it; returns its box."""
+    height, width = drawn.shape
+    canvas[max(0, top - 20) : top + height + 20, max(0, left - 20) : left + width + 20] = 255
+    canvas[top : top + height, left : left + width] = drawn[:, :, None]
+    return [left, top, left + width, top + height]
+
+
+def canvas(height=400, width=600):
+    """A grey picture to put symbols on."""
+    return np.full((height, width, 3), 170, np.uint8)
+
+
+def seen(pixels, boxes=(), classes=(), names=NAMES):
+    """A record of a picture in which something was detected."""
+    found = Detections(
+        np.array(boxes, np.float32).reshape(-1, 4),
+        np.linspace(0.9, 0.5, len(boxes), dtype=np.float32),
+        np.array([names.index(name) for name in classes], np.int64),
+        names,
+    )
+    return replace(picture(), picture=Picture.whole(pixels), detections=found)
+
+
+def read(record, settings=None):
+    """The record with symbols."""
+    return Watcher(Watched(read=True), settings)(record)
+
+
+def rows(record):
+    return record.to_json()["detections"]
+
+
+def texts(record):
+    """What the detections say."""
+    return [row["text"] for row in rows(record)]
+
+
+def one_of(content, class_name="qr_code", drawn=None):
+    """A picture with one symbol that was detected, and its corners."""
+    pixels = canvas()
+    left, top, right, bottom = box = put(
+        pixels, symbol(content) if drawn is None else drawn, 100, 120
+    )
+    corners = np.array([[left, top], [right, top], [right, bottom], [left, bottom]])
+    return seen(pixels, [box], [class_name]), corners
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_kind_is_read(way):
+    class_name, symbology = WAYS[way]
+    record, wanted = one_of("", class_name, symbol("12345", way))
+    (row,) = rows(read(record))
+    assert row["text"] == "12345"
+    assert row["symbology"] == symbology
+    assert row["class_name"] == class_name
+    assert "bytes" not in row
+    tolerance = [12, 60] if way == "Code128" else 6  # of bars, one line is the position
+    assert (np.abs(np.array(row["corners"]) - wanted) <= tolerance).all()
+
+
+def test_each_detection_gets_its_own_text():
+    pixels = canvas(400, 900)
+    boxes = [put(pixels, symbol(f"{n}"), 60 + 260 * n, 100) for n in range(3)]
+    assert texts(read(seen(pixels, boxes[::-1], ["qr_code"] * 3))) == ["2", "1", "0"]
+
+
+def test_what_only_reading_finds_is_a_detection_too():
+    pixels = canvas(400, 900)
+    known, unknown = (put(pixels, symbol(f"{n}"), 60 + 400 * n, 100) for n in range(2))
+    record = read(seen(pixels, [known], ["qr_code"]))
+    assert texts(record) == ["1", "0"]
+    assert record.detections.score.tolist() == pytest.approx([1, 0.9])
+    assert np.abs(record.detections.xyxy[0] - unknown).max() <= 6
+    assert texts(read(seen(pixels, [[0, 0, 9, 9]], ["cat"], names=("cat",)))) == [None]
+
+
+@pytest.mark.parametrize(
+    ("settings", "boxes", "left"),
+    [
+        (Settings(classes=("aztec",)), 1, ["0", "2"]),
+        (Settings(classes=(0, "aztec")), 1, ["0", "1", "2"]),
+        (Settings(max_det=1), 1, ["0"]),
+        (Settings(max_det=2), 1, ["0", "1"]),
+        (Settings(max_det=2), 3, ["0", "1", "2", None, None]),  # of tiles, each may have two
+    ],
+)
+def test_what_only_reading_finds_obeys_the_settings(settings, boxes, left):
+    pixels = canvas(400, 1200)
+    ways = ("QRCode", "QRCode", "Aztec")
+    known, *_ = (put(pixels, symbol(f"{n}", ways[n]), 60 + 400 * n, 100) for n in range(3))
+    empty = [[0, 9 * n, 9, 9 * n + 9] for n in range(boxes - 1)]
+    record = seen(pixels, [known, *empty], ["qr_code"] * boxes)
+    assert sorted(texts(read(record, settings)), key=str) == left
+
+
+def test_nothing_is_read_where_nothing_is():
+    record = read(seen(canvas(), [[10, 10, 200, 200], [590, 390, 700, 500]], ["qr_code", "aruco"]))
+    assert rows(record)[0] == {
+        "class_id": 0,
+        "class_name": "qr_code",
+        "score": 0.9,
+        "x1": 10,
+        "y1": 10,
+        "x2": 200,
+        "y2": 200,
+        "text": None,
+    }
+    assert texts(record) == [None, None]
+    torn = failure()
+    assert read(torn) is torn
+    assert texts(read(seen(canvas()))) == []
+
+
+def test_a_tilted_bar_code_is_turned_upright():
+    pixels = canvas(700, 700)
+    put(pixels, symbol("AB-4711", "Code128", 2), 250, 320)
+    turn = cv2.getRotationMatrix2D((350, 350), 31, 1)
+    tilted = cv2.warpAffine(pixels, turn, (700, 700), borderValue=(170, 170, 170))
+    assert zxingcpp.read_barcodes(tilted) == []
+    (row,) = rows(read(seen(tilted, [[230, 220, 470, 480]], ["barcode"])))
+    assert row["text"] == "AB-4711"
+    ends = np.array(row["corners"])
+    slope = np.degrees(np.arctan2(*(ends[1] - ends[0])[::-1]))
+    assert abs((slope + 31 + 90) % 180 - 90) < 3
+
+
+def test_a_small_symbol_in_a_large_picture_is_enlarged():
+    pixels = canvas(1500, 2000)
+    large = np.pad(symbol("small", module=8), 80, constant_values=255)
+    small = cv2.resize(large, None, fx=0.17, fy=0.17, interpolation=cv2.INTER_AREA)
+    small = cv2.GaussianBlur(small, (0, 0), 0.55)
+    height, width = small.shape
+    pixels[801 : 801 + height, 1203 : 1203 + width] = small[:, :, None]
+    assert zxingcpp.read_barcodes(pixels) == []
+    box = [1203 + 13, 801 + 13, 1203 + width - 13, 801 + height - 13]
+    (row,) = rows(read(seen(pixels, [box], ["qr_code"])))
+    assert row["text"] == "small"
+    assert np.abs(np.array(row["corners"])[0] - box[:2]).max() < 2
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        *((7, "4X4_50"), (60, "4X4_100"), (200, "5X5_250"), (999, "6X6_1000")),
+        *((580, "APRILTAG_36h11"), (29, "APRILTAG_16h5"), (1000, "ARUCO_ORIGINAL")),
+    ],
+)
+def test_markers_are_numbers_of_a_dictionary(number, said):
+    larger = {"4X4_100": "4X4_1000"}.get(said, said)  # it is said which is the smallest
+    record, wanted = one_of("", "aruco", marker(f"DICT_{larger}", number))
+    inverse = Picture.whole(255 - record.picture.pixels)
+    for one in (record, replace(record, picture=inverse)):
+        (row,) = rows(read(one))
+        assert row["text"] == str(number)
+        assert row["symbology"] == f"DICT_{said}"
+        assert np.abs(np.array(row["corners"]) - wanted).max() < 2
+
+
+def test_a_dictionary_is_the_smallest_that_has_the_marker():
+    """OpenCV's dictionaries of a kind begin with the same markers."""
+    for cells in (4, 5, 6, 7):
+        kinds = [f"DICT_{cells}X{cells}_{size}" for size in codes.SIZES]
+        known = [
+            cv2.aruco.getPredefinedDictionary(getattr(cv2.aruco, kind)).bytesList for kind in kinds
+        ]
+        for smaller, size in zip(known, codes.SIZES, strict=True):
+            assert len(smaller) == size
+            assert np.array_equal(smaller, known[-1][:size])
+
+
+@pytest.mark.parametrize("way", ["QRCode", "PDF417", "DataMatrix"])
+def test_separators_do_not_make_a_text_binary(way):
+    content = "@\n\x1e\rANSI \x1f 62é\x1dEnd\x1e\x04"
+    record, _ = one_of("", WAYS[way][0], symbol(content.encode(), way))
+    (row,) = rows(read(record))
+    assert row["text"] == content
+    assert ("bytes" in row) is False
+    assert json.loads(json.dumps(row)) == row
+
+
+@pytest.mark.parametrize("content", [bytes(range(128, 160)), b"abc\0", b"\x1b[2J"])
+def test_content_that_is_no_text_is_in_base64(content):
+    (row,) = rows(read(one_of(content)[0]))
+    assert row["text"] is None
+    assert base64.b64decode(row["bytes"]) == content
+
+
+HOSTILE = "=1+1\u202e\n<script>alert(1)</script>"
+
+
+def test_hostile_text_is_harmless(tmp_path):
+    pixels = canvas()
+    box = put(pixels, symbol(HOSTILE), 100, 120)
+    record = read(seen(pixels, [box, [0, 0, 50, 50]], ["qr_code"] * 2))
+    assert texts(record) == [HOSTILE, None]
+    assert json.loads(json.dumps(rows(record)))[0]["text"] == HOSTILE
+    feed(CsvSink(AtomicFile(tmp_path / "a.csv"), OPTIONAL), record)
+    head, first, second = (tmp_path / "a.csv").read_text().splitlines()
+    assert head.endswith(",text,symbology,bytes,doubt,earlier,corners")
+    assert "'=1+1\\u202e\\n<script>alert(1)</script>,QR Code,," in first
+    assert second.endswith(",,,,,,")
+
+
+@optional.needs("pyarrow")
+def test_parquet_tells_what_was_not_read_from_what_was_not_asked(tmp_path):
+    from detcli.sink import parquet
+
+    pixels = canvas(500, 900)
+    boxes = [
+        put(pixels, symbol("text"), 60, 100),
+        put(pixels, symbol(b"\xff\xfe\x80" * 4), 500, 100),
+    ]
+    record = read(seen(pixels, [*boxes, [0, 300, 50, 350]], ["qr_code"] * 3))
+    assert texts(record) == ["text", None, None]
+    for watched, kept in ((OPTIONAL, record), ([], seen(pixels))):
+        feed(parquet.ParquetSink(AtomicFile(tmp_path / "a"), watched), kept)
+        with (tmp_path / "a").open("rb") as file:
+            (stored,) = parquet.read_records(file)[0]
+        assert stored == kept.to_json()
+
+
+def test_labels_in_pictures_say_it():
+    record = read(one_of("on the label")[0])
+    pixels, plain = (
+        record.picture.pixels,
+        replace(
+            record.detections, symbols=np.array([replace(record.detections.symbols[0], text=None)])
+        ),
+    )
+    for style, same in ((Style(), False), (Style(label_parts=frozenset()), True)):
+        drawn = [annotate(pixels, found, style) for found in (record.detections, plain)]
+        assert np.array_equal(*drawn) == same  # type: ignore[arg-type]
+
+
+def test_a_hidden_symbol_says_nothing():
+    pixels = canvas(400, 900)
+    boxes = [put(pixels, symbol("hidden"), 60, 100), put(pixels, symbol("open", "Aztec"), 500, 100)]
+    record = read(seen(pixels, boxes, ["qr_code", "aztec"]))
+    assert texts(Anonymizer([0], "fill")(record)) == [None, "open"]
+    assert texts(record) == ["hidden", "open"]
+
+
+def test_records_without_reading_are_as_they_were():
+    record = seen(canvas(), [[1, 2, 30, 40]], ["qr_code"])
+    assert isinstance(record, Record)
+    assert "text" not in rows(record)[0]
+    assert Watcher(Watched())(record) is record
+
+
+def watch(record, least=0.5):
+    """The rows that reading leaves where detections must exceed a confidence."""
+    step = Watcher(Watched(read=True), confidence=np.full(len(NAMES), least, np.float32))
+    return rows(step(record))
+
+
+def test_below_the_confidence_only_what_is_read_counts():
+    pixels = canvas(400, 900)
+    boxes = [put(pixels, symbol(str(n)), 60 + 260 * n, 100) for n in range(2)]
+    record = seen(pixels, [*boxes, [600, 100, 800, 300]], ["qr_code"] * 3)
+    low, plain = watch(record, 0.95), watch(record, 0.1)
+    assert [(row["text"], row["score"], row["confirmed"]) for row in low] == [
+        *(("0", 1, True), ("1", 1, True))
+    ]
+    assert [low[0][side] for side in ("x1", "y1")] == boxes[0][:2]  # of the detector
+    assert [row["text"] for row in plain] == ["0", "1", None]
+    assert not any("confirmed" in row for row in plain)
+    mistaken = seen(pixels, boxes, ["aztec"] * 2)
+    assert {row["class_name"] for row in watch(mistaken, 0.95)} == {"qr_code"}
+
+
+def test_a_symbol_in_a_spot_of_light_is_read():
+    """Exposed so that its light and dark differ by less than its own shading."""
+    pixels = canvas(500, 500)
+    box = put(pixels, symbol("uneven", module=6), 150, 150)
+    shade = np.linspace(60, 230, 500)[None, :, None] - np.linspace(0, 40, 500)[:, None, None]
+    faint = (shade + (pixels.astype(float) - 128) / 128 * 7).clip(0, 255).astype(np.uint8)
+    assert zxingcpp.read_barcodes(faint) == []
+    assert texts(read(seen(faint, [box], ["qr_code"]))) == ["uneven"]
+
+
+def test_markers_of_a_board_that_were_not_detected_are_added():
+    pixels = canvas(400, 900)
+    boxes = [put(pixels, marker("DICT_5X5_1000", n), 60 + 160 * n, 100) for n in range(5)]
+    found = rows(read(seen(pixels, boxes[:1], ["aruco"])))
+    assert sorted(row["text"] for row in found) == ["0", "1", "2", "3", "4"]
+    assert sum(row.get("confirmed", False) for row in found) == 4
+
+
+@pytest.mark.parametrize(
+    ("dictionary", "side", "added"),
+    [("4X4_50", 6, 1), ("4X4_50", 5.9, 0), ("ARUCO_ORIGINAL", 6.9, 0), ("ARUCO_ORIGINAL", 7, 1)],
+)
+def test_no_marker_of_fewer_pixels_than_modules_is_added(dictionary, side, added, monkeypatch):
+    corners = np.array([[0, 0], [side, 0], [side, side], [0, side]]) + 50
+    small = codes.Symbol("23", f"DICT_{dictionary}", b"", corners, "aruco")
+    monkeypatch.setattr(codes, "markers", lambda *_: iter([small]))
+    found = rows(read(seen(canvas(), [[200, 200, 300, 300]], ["aruco"])))
+    assert sum(row.get("confirmed", False) for row in found) == added
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted"), [((b"1", b"1"), b"1"), ((b"1", b"2"), None), ((b"1",), None)]
+)
+def test_bars_below_the_confidence_are_read_twice(said, wanted, monkeypatch):
+    answers = iter(said)
+
+    def once(*_):
+        at = np.full((4, 2), 50.0)
+        return [codes.Symbol("", "ITF", one, at, "barcode") for one in islice(answers, 1)]
+
+    monkeypatch.setattr(codes, "read", once)
+    box, effort = np.array([0, 0, 100, 100], np.float32), codes.Effort(codes.EFFORT)
+    symbol = codes.read_in(np.zeros((100, 100), np.uint8), box, effort, sure=False, bars=True)
+    assert (symbol and symbol.content) == wanted
+
+
+@pytest.mark.parametrize(
+    ("way", "content", "doubt"),
+    [("Code39", "AB12", True), ("ITF", "123456", True), ("Codabar", "A1234B", True),
+     ("EAN13", "4006381333931", False), ("Code128", "AB12", False), ("QRCode", "AB12", False)],
+)  # fmt: skip
+def test_readings_that_nothing_checks_are_in_doubt(way, content, doubt):
+    class_name = "qr_code" if way == "QRCode" else "barcode"
+    (row,) = rows(read(one_of("", class_name, symbol(content, way, 3))[0]))
+    assert row["text"] is not None
+    assert row.get("doubt", False) == doubt
+
+
+def spoilt(way):
+    """A symbol of a class that is there but cannot be read."""
+    random = np.random.default_rng(3)
+    if way == "aruco":
+        cells = np.pad(random.integers(0, 2, (4, 4), np.uint8) * 255, 1)
+        return np.kron(cells, np.ones((12, 12), np.uint8))
+    if way == "barcode":
+        bars = np.repeat(symbol("4006381333931", "Code128", 2)[:1], 100, 0)
+        return cv2.GaussianBlur(np.pad(bars, 20, constant_values=255), (0, 0), 2.4)[20:-20, 20:-20]
+    drawn = symbol("12345", module=6)
+    drawn[8 * 6 :, 7 * 6 : 14 * 6] = 255
+    return drawn
+
+
+@pytest.mark.parametrize(("way", "near"), [("qr_code", 8), ("barcode", 28), ("aruco", 8)])
+def test_what_cannot_be_read_has_corners_where_it_is_located(way, near):
+    record, wanted = one_of("", way, spoilt(way))
+    (row,) = rows(read(record))
+    assert row["text"] is None
+    assert ("symbology" in row) is False
+    distances = np.linalg.norm(np.array(row["corners"])[:, None] - wanted, axis=2)
+    assert distances.min(0).max() < near
+    assert way == "aruco" or distances.trace() < 4 * near  # in their order
+    assert "corners" not in rows(read(replace(record, picture=Picture.whole(canvas()))))[0]
+
+
+def test_bars_that_a_closer_look_contradicts_do_not_count(monkeypatch):
+    record, _ = one_of("", "barcode", symbol("4006381333931", "EAN13", 3))
+    said, right = [], codes.read
+
+    def wrong_at_first(*arguments, **options):
+        for one in right(*arguments, **options):
+            said.append(one)
+            yield replace(one, text="0", content=b"0") if len(said) == 1 else one
+
+    monkeypatch.setattr(codes, "read", wrong_at_first)
+    assert texts(read(record)) == ["4006381333931"]
+
+
+def test_a_track_keeps_its_text():
+    frames = [one_of("on a track")[0], seen(canvas(), [[100, 120, 200, 220]], ["qr_code"])]
+    step, found = codes.TrackTexts(), []
+    for number, track in enumerate((7, 7, 8, -1)):
+        record = read(frames[min(number, 1)])
+        record = replace(
+            record,
+            origin=replace(record.origin, frame=number),
+            detections=replace(record.detections, track_id=np.array([track])),
+        )
+        found += rows(step.add(record, record.picture, record.detections))
+    assert [row["text"] for row in found] == ["on a track"] * 2 + [None] * 2
+    assert [row.get("earlier") for row in found] == [None, True, None, None]
+    assert "corners" not in found[1]
+
+
+def tracked(record, number, *tracks):
+    """The record as a frame of a video, whose detections have these tracks."""
+    return replace(
+        record,
+        origin=replace(record.origin, frame=number),
+        detections=replace(record.detections, track_id=np.array(tracks)),
+    )
+
+
+def blank(classes=1):
+    """A picture with detections in which nothing can be read."""
+    boxes = [[100 + 110 * place, 120, 200 + 110 * place, 220] for place in range(classes)]
+    return seen(canvas(), boxes, ["qr_code"] * classes)
+
+
+def texts_of_frames(step, *frames):
+    """What the symbols of frames say, each frame a list."""
+    return [texts(step.add(one, one.picture, one.detections)) for one in frames]
+
+
+def test_a_symbol_without_a_track_never_gets_the_text_of_another():
+    without_track = -1
+    first = tracked(read(one_of("of the first")[0]), 0, without_track)
+    second = tracked(read(blank()), 1, without_track)
+    assert texts_of_frames(codes.TrackTexts(), first, second) == [["of the first"], [None]]
+
+
+def test_two_symbols_without_a_track_in_a_frame_keep_to_themselves():
+    pixels = canvas()
+    boxes = [put(pixels, symbol("readable"), 60, 100), [400, 100, 500, 200]]
+    frame = tracked(read(seen(pixels, boxes, ["qr_code"] * 2)), 0, -1, -1)
+    assert texts_of_frames(codes.TrackTexts(), frame) == [["readable", None]]
+
+
+def test_a_track_gets_its_own_text_in_whichever_order_its_boxes_come():
+    pixels = canvas(400, 900)
+    boxes = [put(pixels, symbol(text), left, 100) for text, left in (("one", 60), ("two", 500))]
+    first = tracked(read(seen(pixels, boxes, ["qr_code"] * 2)), 0, 4, 9)
+    second = tracked(read(blank(3)), 1, 9, -1, 4)
+    assert texts_of_frames(codes.TrackTexts(), first, second)[1] == ["two", None, "one"]
+
+
+def test_a_track_says_what_it_said_last():
+    frames = [tracked(read(one_of(text)[0]), at, 7) for at, text in enumerate(("old", "new"))]
+    last = tracked(read(blank()), 2, 7)
+    assert texts_of_frames(codes.TrackTexts(), *frames, last)[2] == ["new"]
+
+
+def test_a_track_keeps_its_text_for_more_than_one_frame():
+    first = tracked(read(one_of("lasting")[0]), 0, 7)
+    later = [tracked(read(blank()), number, 7) for number in range(1, 4)]
+    assert texts_of_frames(codes.TrackTexts(), first, *later) == [["lasting"]] * 4
+
+
+def test_a_symbol_that_is_only_located_does_not_make_its_track_forget():
+    spoilt_record, _ = one_of("", "qr_code", spoilt("qr_code"))
+    frames = [read(one_of("known")[0]), read(spoilt_record), read(blank())]
+    assert frames[1].detections.symbols[0] is not None
+    frames = [tracked(record, number, 7) for number, record in enumerate(frames)]
+    assert texts_of_frames(codes.TrackTexts(), *frames) == [["known"]] * 3
+
+
+def test_a_picture_that_is_no_frame_has_no_track_to_ask():
+    record = tracked(read(one_of("a photo")[0]), None, 7)
+    step = codes.TrackTexts()
+    assert step.add(record, record.picture, record.detections) is record
+
+
+@pytest.mark.parametrize(("others", "text"), [(1, "remembered"), (2, None)])
+def test_as_many_texts_are_remembered_as_there_is_room_for(monkeypatch, others, text):
+    monkeypatch.setattr(codes, "REMEMBERED", 2)
+    first = tracked(read(one_of("remembered")[0]), 0, 1)
+    between = [tracked(read(one_of("other")[0]), at, 1 + at) for at in range(1, 1 + others)]
+    last = tracked(read(blank()), 9, 1)
+    assert texts_of_frames(codes.TrackTexts(), first, *between, last)[-1] == [text]
+
+
+@pytest.mark.parametrize(
+    ("number", "size"),
+    [(0, 50), (49, 50), (50, 100), (99, 100), (100, 250), (249, 250), (250, 1000), (999, 1000)],
+)
+def test_a_marker_at_the_end_of_a_dictionary_belongs_to_it(number, size):
+    """A dictionary of 50 has the numbers 0 to 49."""
+    record, _ = one_of("", "aruco", marker("DICT_5X5_1000", number))
+    (row,) = rows(read(record))
+    assert row["text"] == str(number)
+    assert row["symbology"] == f"DICT_5X5_{size}"
+
+
+@pytest.mark.parametrize("number", [50, 100, 250])
+def test_a_marker_is_of_the_smallest_dictionary_of_opencv_that_draws_it(number):
+    """OpenCV refuses to draw a marker that a dictionary has not."""
+    _, _, size = codes._smallest("DICT_4X4_1000", number).rpartition("_")  # noqa: SLF001
+    drawable = []
+    for candidate in codes.SIZES:
+        try:
+            marker(f"DICT_4X4_{candidate}", number)
+        except cv2.error:
+            continue
+        drawable.append(candidate)
+    assert int(size) == min(drawable)
+
+
+def test_corners_are_drawn():
+    record = read(one_of("drawn")[0])
+    turned = replace(record.detections.symbols[0], corners=np.array(
+        [[300, 50], [350, 100], [300, 150], [250, 100]], np.float64))  # fmt: skip
+    moved = replace(record.detections, symbols=np.array([turned]))
+    drawn = annotate(canvas(), moved, Style(label_parts=frozenset()))
+    assert (drawn[75, 325] != 170).any()
+    assert (drawn[100, 300] == 170).all()

@@ -1,0 +1,124 @@
+# mypy: disable-error-code=arg-type
+"""Crossings of lines, against supervision."""
+
+from dataclasses import replace
+
+import numpy as np
+import optional
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sample_records import FILM, Film, detected, frame, picture
+
+from detcli.analytics import Watcher, scene
+from detcli.analytics.scene import Crossings
+from detcli.config.config import Config, Watched
+from detcli.config.values import Shape, Tracker, Tracking
+from detcli.core.errors import UsageError
+
+LINE = np.float32([(10, 50), (90, 50)])  # from left to right, so left is above
+
+
+def walk(*points, ends=LINE):
+    """The sides to which one track crosses a line."""
+    crossings = Crossings()
+    return [crossings.side(ends, 1, np.float32([point])) for point in points]
+
+
+def test_crossings():
+    for points, *sides in (
+        ([(50, 90), (50, 10)], "left"),
+        ([(50, 10), (50, 90)], "right"),
+        ([(50, 90), (50, 50), (50, 10)], None, "left"),  # a stop on the line
+        ([(50, 90), (50, 50), (50, 90)], None, None),  # and back
+        ([(50, 90), (50, 10), (50, 90)], "left", "right"),
+        ([(95, 90), (95, 10)], None),  # past its end
+        ([(5, 60), (5, 40), (50, 40), (50, 60)], None, None, "right"),
+        ([(50, 90), (np.nan, np.nan), (50, 10)], None, "left"),
+        ([(50, 50), (50, 10)], None),  # it began on the line
+    ):
+        assert walk(*points) == [None, *sides], points
+
+
+def test_tracks_are_told_apart():
+    crossings = Crossings()
+    for track, y in ((1, 90), (2, 10), (1, 10), (2, 90), (3, 90)):
+        crossings.side(LINE, track, np.float32([(50, y)]))
+    assert crossings.count == {"left": 1, "right": 1}
+
+
+def test_a_new_track_comes_from_where_it_stood_first():
+    for trail, side in (
+        ([(50, 90), (50, 60), (50, 10)], "left"),
+        ([(50, 50), (50, 10)], None),  # it began on the line
+        ([(np.nan, np.nan), (50, 10)], None),
+        ([(95, 90), (95, 10)], None),  # past its end
+    ):
+        assert Crossings().side(LINE, 1, np.float32(trail)) == side, trail
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+def test_a_stride_loses_no_crossing(tracker):
+    """Who crosses before the tracker is sure of him is counted in the frame where it is."""
+    optional.require("trackers")
+    gate = (Shape.line("gate=0,0.5,1,0.5"),)
+    watch = Watcher(Watched(line=gate, track=Tracking(tracker, 0.25)))
+    film, crossed = Film(FILM.source, FILM.frames_per_second / 3), []
+    for number in range(0, 30, 3):
+        # One is there from the first frame on, one comes later; each crosses in its second frame.
+        bottoms = 190 + 5 * number, 100 + 5 * number
+        there = [(x, y - 90, x + 40, y, 0.9, 0) for x, y in zip((20, 200), bottoms, strict=True)]
+        found = detected(*there[: 1 if number < 18 else 2])
+        record = frame(number, film, size=(400, 400))
+        watched = watch(replace(record, detections=found)).detections
+        crossed += [at for each in watched.crossed for at in each]
+    assert crossed == [("gate", "right")] * 2
+
+
+step = st.tuples(st.integers(20, 80), st.integers(0, 200).filter(lambda y: y % 100 > 3))
+
+
+@settings(max_examples=60)
+@given(st.lists(step, min_size=2, max_size=20))
+def test_random_walks_cross_as_supervision_counts_them(points):
+    supervision = optional.require("supervision")
+    ends = np.float32([(0, 100), (100, 100)])
+    line = supervision.LineZone(
+        start=supervision.Point(0, 100),
+        end=supervision.Point(100, 100),
+        triggering_anchors=[supervision.Position.BOTTOM_CENTER],
+    )
+    theirs = []
+    for x, y in points:
+        box = np.array([[x - 5, y - 9, x + 5, y]], np.float32)
+        found = supervision.Detections(xyxy=box, tracker_id=np.array([1]), class_id=np.array([0]))
+        came_in, went_out = line.trigger(found)
+        theirs.append("left" if came_in[0] else "right" if went_out[0] else None)
+    assert walk(*points, ends=ends) == theirs
+
+
+@optional.needs("trackers")
+def test_a_frame_without_detections_still_shows_its_lines():
+    gate = (Shape.line("gate=0,0.5,1,0.5"),)
+    watch = Watcher(Watched(line=gate, track=Tracking.parse("ocsort,conf=0.25")))
+    for number in range(3):
+        record = watch(frame(number))
+        assert [caption for caption, _ in record.scene.lines] == ["gate 0 left, 0 right"]
+    assert watch(picture()).scene.lines == ()  # a photo has no tracks
+
+
+def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):
+    monkeypatch.setattr(scene, "REMEMBERED", 3)
+    crossings = Crossings()
+    for number in range(1, 20):
+        crossings.side(LINE, number, np.float32([(50, 90)]))
+        assert crossings.side(LINE, number, np.float32([(50, 10)])) == "left"
+    assert len(crossings._seen) == 3  # noqa: SLF001
+
+
+def test_a_line_needs_tracks():
+    gate = (Shape.line("gate=0,0,1,1"),)
+    with pytest.raises(UsageError, match="--line needs --track"):
+        Config(watched=Watched(line=gate))
+    with pytest.raises(UsageError, match="gate is given twice"):
+        Watched(zone=(Shape.zone("gate=0,0,1,0,1,1"),), line=gate)

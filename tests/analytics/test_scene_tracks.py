@@ -1,0 +1,304 @@
+"""Tracks of objects whose identities are known, judged by motmetrics."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import optional
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sample_records import Film, detected, failed_frame, frame, picture
+
+from detcli.analytics import Watcher, scene
+from detcli.config.config import Watched
+from detcli.config.values import Shape, Tracker, Tracking
+from detcli.core.errors import DependencyError, UsageError
+
+# Not imported here: that takes a second, and every worker of the suite reads this file.
+pytestmark = [
+    pytest.mark.slow,
+    optional.needs("motmetrics"),
+    optional.needs("supervision"),
+    optional.needs("trackers"),
+]
+
+SIZE = (480, 640)
+FILM = Film("in/film.avi", 10.0)
+COUNT, FRAMES = 6, 80
+
+# Objects that walk past each other in rows, half of them to the left.
+BEGIN = np.array([(20.0 if n % 2 else 560.0, 20 + 70 * n) for n in range(COUNT)])
+SPEED = np.array([(6.5 if n % 2 else -6.5, 0.3 * (n - 3)) for n in range(COUNT)])
+
+
+def boxes(number):
+    """`(COUNT, 4)`: where all objects are in a frame."""
+    corner = BEGIN + SPEED * number
+    return np.hstack([corner, corner + np.array([45, 60])]).astype(np.float32)
+
+
+def seen(number, rng, *, film=FILM, missed=0.05, count=COUNT):
+    """A frame with most objects, in a random order, a little off."""
+    rows = rng.permutation(np.flatnonzero(rng.random(count) >= missed))
+    found = boxes(number)[:count][rows] + rng.normal(0, 1, (len(rows), 4)).astype(np.float32)
+    record = frame(number, film, count=len(rows))
+    scores = np.sort(rng.uniform(0.3, 0.95, len(rows)).astype(np.float32))[::-1]
+    detections = replace(record.detections, xyxy=found, score=scores)
+    return replace(record, detections=detections, picture=replace(record.picture, size=SIZE))
+
+
+def watch(tracker=Tracker.BYTETRACK, conf=0.25):
+    return Watcher(Watched(track=Tracking(tracker, conf)))
+
+
+def judge(records):
+    """Figures of motmetrics for records of which the identities are known."""
+    import motmetrics
+    import supervision
+
+    judged = motmetrics.MOTAccumulator(auto_id=True)
+    for record in records:
+        truth, found = boxes(record.origin.frame), record.detections
+        sure = found.track_id > 0
+        overlap = supervision.box_iou_batch(truth, found.xyxy[sure])
+        distances = np.where(overlap >= 0.5, 1 - overlap, np.nan)
+        judged.update(range(len(truth)), found.track_id[sure], distances)
+    names = ["num_switches", "idf1", "mota"]
+    return motmetrics.metrics.create().compute(judged, metrics=names).iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("tracker", "stride"),
+    [
+        *((tracker, stride) for tracker in Tracker for stride in (1, 2)),
+        (Tracker.BYTETRACK, 3),  # by nearly half of a box's width
+        (Tracker.OCSORT, 3),
+    ],
+)
+def test_objects_keep_their_numbers(tracker, stride):
+    rng, follow = np.random.default_rng(stride), watch(tracker)
+    film = Film(FILM.source, FILM.frames_per_second / stride)
+    frames = range(0, FRAMES, stride)
+    records = [
+        follow(seen(number, rng, film=film, missed=0.03 if stride == 1 else 0)) for number in frames
+    ]
+    figures = judge(records)
+    assert figures.num_switches == 0
+    assert figures.idf1 > 0.9
+    numbers = {n for record in records for n in record.detections.track_id.tolist()} - {-1}
+    assert numbers == set(range(1, COUNT + 1))
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+@pytest.mark.parametrize("gaps", [(0.016, 0.016), (0.3, 0.3), (6.0, 6.0), (0.05, 2.0)])
+def test_objects_in_streams_keep_their_numbers(tracker, gaps):
+    """However many streams share a detector, and so however far apart the frames of each are."""
+    rng, follow = np.random.default_rng(0), watch(tracker)
+    film = Film("rtsp://a", 0.0, live=True)
+    records, time_s = [], 100.0
+    for number, gap in enumerate(np.geomspace(*gaps, FRAMES)):  # type: ignore[call-overload]
+        # Lost for a minute, after which everybody is somebody else.
+        time_s += gap * rng.uniform(0.4, 1.6) + 60 * (number == 10)
+        record = seen(number, rng, film=film, missed=0)
+        records.append(follow(replace(record, origin=replace(record.origin, time_s=time_s))))
+    figures = judge(records[10:])
+    assert figures.num_switches == 0
+    assert figures.idf1 > 0.9
+
+
+def test_rows_stay_in_their_order():
+    rng, follow = np.random.default_rng(0), watch()
+    for number in range(10):
+        record = seen(number, rng)
+        found = follow(record).detections
+        np.testing.assert_array_equal(found.xyxy, record.detections.xyxy)
+        np.testing.assert_array_equal(found.score, record.detections.score)
+
+
+def test_a_frame_that_failed_does_no_harm():
+    rng, follow = np.random.default_rng(0), watch()
+    records = []
+    for number in range(40):
+        if number % 7 == 3:
+            torn = failed_frame(number, FILM)
+            assert follow(torn) is torn
+        else:
+            records.append(follow(seen(number, rng, missed=0)))
+    assert judge(records).num_switches == 0
+
+
+def test_each_source_has_numbers_of_its_own():
+    """Files come one after the other, streams at the same time."""
+    rng, follow = np.random.default_rng(0), watch()
+    one, other = Film("rtsp://a", 0.0, live=True), Film("rtsp://b", 0.0, live=True)
+    for number in range(6):
+        for film, count in ((one, 2), (other, 3)):
+            record = follow(seen(number, rng, film=film, missed=0, count=count))
+    assert sorted(record.detections.track_id.tolist()) == [1, 2, 3]
+    for film in (FILM, Film("in/second.avi", 10.0), FILM):
+        first = follow(seen(0, rng, film=film, missed=0))
+        assert set(first.detections.track_id.tolist()) == {-1}
+        again = follow(seen(1, rng, film=film, missed=0))
+        assert sorted(again.detections.track_id.tolist()) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_stream_that_changes_its_size_has_new_objects():
+    rng, follow = np.random.default_rng(0), watch()
+    for number in range(3):
+        follow(seen(number, rng, missed=0))
+    for number in range(3, 6):
+        record = seen(number, rng, missed=0)
+        record = follow(replace(record, picture=replace(record.picture, size=(960, 1280))))
+    assert sorted(record.detections.track_id.tolist()) == [7, 8, 9, 10, 11, 12]
+
+
+def test_trails_end_where_objects_stand():
+    rng, follow = np.random.default_rng(0), watch()
+    for number in range(50):
+        record = follow(seen(number, rng, missed=0))
+    trails = record.scene.trails
+    assert sorted(trails) == sorted(record.detections.track_id.tolist())
+    for number, box in zip(
+        record.detections.track_id.tolist(), record.detections.xyxy, strict=True
+    ):
+        assert trails[number].shape == (scene.TRAIL, 2)
+        np.testing.assert_allclose(trails[number][-1], ((box[0] + box[2]) / 2, box[3]), rtol=1e-4)
+
+
+def test_json_has_the_number_once_it_is_sure():
+    rng, follow, photo = np.random.default_rng(0), watch(), picture()
+    assert follow(photo) is photo
+    first, second = (follow(seen(number, rng, missed=0)) for number in range(2))
+    assert all("track_id" not in one for one in first.to_json()["detections"])
+    assert {one["track_id"] for one in second.to_json()["detections"]} == {1, 2, 3, 4, 5, 6}
+
+
+def numbers_of(tracker, frames):
+    """The numbers of the rows of x1, y1, x2, y2, score and class of each frame."""
+    follow = watch(tracker)
+    for number, rows in enumerate(frames):
+        record = frame(number, FILM, size=SIZE)
+        watched = follow(replace(record, detections=detected(*rows)))
+        yield watched.detections.track_id.tolist()
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+def test_a_box_that_is_there_twice_has_one_track(tracker):
+    """Whatever its classes, and the other is a detection all the same."""
+    twice = [
+        (100, 100, 200, 300, 0.9, 0),
+        (101, 100, 200, 300, 0.8, 0),
+        (100, 100, 200, 300, 0.7, 1),
+    ]
+    *_, last = numbers_of(tracker, [twice] * 6)
+    assert last == [1, -1, -1]
+
+
+def test_a_track_has_the_class_that_it_had_most_often():
+    """And what crosses a line counts for that class."""
+    gate = (Shape.line("gate=0,0.6,1,0.6"),)
+    follow = Watcher(Watched(track=Tracking(Tracker.BYTETRACK, 0.25), line=gate))
+    seen, places = [], []
+    for number, class_id in enumerate([1, 1, 0, 0, 1, 1, 1, 0]):
+        box = (100, 100, 200, 268 + 3 * number, 0.9, class_id)
+        record = frame(number, FILM, size=SIZE)
+        faint = (400, 9, 450, 99, 0.2, 0)  # begins no track
+        record = follow(replace(record, detections=detected(box, faint)))
+        one, other = record.to_json()["detections"]
+        assert "track_class" not in other
+        seen.append(one.get("track_class"))
+        places += record.detections.places()
+    assert seen == [None, "car", "car", "person", *["car"] * 4]
+    assert places == [("gate right", "car")]
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+def test_the_older_of_two_tracks_of_an_object_stays(tracker):
+    one, other = (100, 100, 200, 300, 0.9, 0), (100, 115, 200, 315, 0.8, 0)
+    frames = [[one]] * 6 + [[one, other]] * 6 + [[other]] * 6
+    assert [*numbers_of(tracker, frames)][9:] == [[1, 2]] * 3 + [[1]] * 6
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+def test_an_object_has_its_number_in_the_second_frame_and_at_once_when_it_is_back(tracker):
+    one, other = (100, 100, 200, 300, 0.9, 0), (400, 100, 500, 300, 0.8, 0)
+    frames = [[one]] * 6 + [[one, other]] * 2 + [[one]] * 2 + [[other, one]]
+    assert [*numbers_of(tracker, frames)][6:] == [[1, -1], [1, 2], [1], [1], [2, 1]]
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+def test_who_passes_in_front_of_another_keeps_the_number(tracker):
+    frames = []
+    for number in range(80):
+        x, y = 5.0 * number, 400.0 - 5 * number
+        behind = [] if abs(x - y) < 60 else [(x, 100, x + 100, 300, 0.8, 0)]
+        frames.append([(y, 105, y + 100, 305, 0.9, 0)] * (number > 2) + behind)
+    before, after = [*numbers_of(tracker, frames)][20], [*numbers_of(tracker, frames)][-1]
+    assert before == [2, 1]
+    assert after[0] == 2
+
+
+@pytest.mark.parametrize(("tracker", "end"), [("bytetrack", 8), ("botsort", 8), ("ocsort", 4)])
+def test_a_low_score_begins_no_track_and_goes_on_with_one_but_in_ocsort(tracker, end):
+    rng, follow = np.random.default_rng(0), watch(tracker, conf=0.9)
+    for number in range(8):
+        record = seen(number, rng, missed=0, count=1)
+        score = np.float32([0.95 if 2 <= number < 4 else 0.4])  # type: ignore[arg-type]
+        record = follow(replace(record, detections=replace(record.detections, score=score)))
+        assert record.detections.track_id.tolist() == [1 if 3 <= number < end else -1], number
+
+
+number = st.one_of(st.floats(-1e4, 1e4, width=32), st.sampled_from([0.0, 3e38, -3e38, 1e-30]))
+odd = st.lists(st.lists(st.tuples(number, number, number, number), max_size=4), max_size=6)
+
+
+@pytest.mark.parametrize("tracker", Tracker)
+@pytest.mark.filterwarnings("ignore:overflow")
+@settings(max_examples=40)
+@given(frames=odd)
+def test_no_box_ends_the_run(tracker, frames):
+    follow = watch(tracker)
+    for number, rows in enumerate(frames):
+        record = frame(number, FILM, count=len(rows), time_s=[0.0, None, 5.0][number % 3])
+        table = np.array(rows, np.float32).reshape(-1, 4)
+        found = replace(record.detections, xyxy=table)
+        got = follow(replace(record, detections=found)).detections
+        sure = got.track_id[got.track_id > 0].tolist()
+        assert len(set(sure)) == len(sure)
+
+
+def test_the_library_may_be_old_or_missing(monkeypatch):
+    assert {*scene.CLASSES} == {*Tracker}
+    monkeypatch.delattr("trackers.BoTSORTTracker")
+    with pytest.raises(DependencyError, match="no botsort") as caught:
+        watch(Tracker.BOTSORT)
+    assert "detcli[track]" in caught.value.hint
+    monkeypatch.setitem(sys.modules, "trackers", None)
+    with pytest.raises(DependencyError, match="trackers does not load") as caught:
+        watch()
+    assert "detcli[track]" in caught.value.hint
+
+
+def test_options():
+    for text, parsed in (
+        ("bytetrack", Tracking(Tracker.BYTETRACK)),
+        ("ocsort, conf=0.5", Tracking(Tracker.OCSORT, 0.5)),
+        ("botsort,conf=1", Tracking(Tracker.BOTSORT, 1)),
+    ):
+        assert Tracking.parse(text) == Tracking.parse(str(parsed)) == parsed
+    for text in (
+        *("", "sort", "ByteTrack", "bytetrack,", "bytetrack,0.5", "bytetrack,conf=2"),
+        *("ocsort,conf=nan", "bytetrack,conf=x", "bytetrack,conf=0.5,lost=2"),
+    ):
+        with pytest.raises(UsageError, match="--track"):
+            Tracking.parse(text)
+
+
+def test_a_detection_without_a_track_has_no_class_and_no_trail_of_one():
+    clip = scene.ClipTracks(Tracking(Tracker.BYTETRACK, 0.25), frame(0))
+    found = detected((0, 0, 10, 10, 0.9, 0), (50, 50, 60, 60, 0.8, 1), (80, 0, 90, 9, 0.7, 1))
+    classes, trails = clip.follow(np.array([-1, 3, -1]), found, SIZE)
+    assert classes.tolist() == [None, "car", None]
+    assert [*trails] == [3]
+    assert trails[3].tolist() == [[55, 60]]

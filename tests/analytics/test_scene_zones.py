@@ -1,0 +1,129 @@
+"""Zones, against shapely and supervision."""
+
+from dataclasses import replace
+
+import numpy as np
+import optional
+import pytest
+import shapely
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from sample_records import failure, picture
+
+from detcli.analytics import Watcher
+from detcli.analytics.scene import inside
+from detcli.config.config import Watched
+from detcli.config.values import Shape
+from detcli.core.errors import DetcliWarning, UsageError
+
+SIZE = 100
+
+coordinate = st.integers(0, SIZE * 4).map(lambda number: number / 4)
+# No corner twice: of an outline drawn twice, which encloses nothing by our rule, shapely keeps one.
+corners = st.lists(st.tuples(coordinate, coordinate), min_size=3, max_size=9, unique=True)
+
+
+def polygon(points):
+    return np.array(points, np.float32)
+
+
+SQUARE = polygon([(10, 10), (30, 10), (30, 30), (10, 30)])
+
+
+def test_edges_belong_to_a_zone():
+    points = [(20, 20), (10, 20), (30, 30), (9.99, 20), (20, 30.01), (np.nan, np.nan)]
+    assert inside(polygon(points), SQUARE).tolist() == [True] * 3 + [False] * 3
+    assert inside(np.empty((0, 2), np.float32), SQUARE).shape == (0,)
+
+
+@given(corners, st.lists(st.tuples(coordinate, coordinate), min_size=1, max_size=20))
+def test_points_in_random_polygons_are_where_shapely_has_them(points, where):
+    """Also where edges cross: shapely mends such a polygon by the even-odd rule."""
+    area = shapely.Polygon(points)
+    edge = shapely.LinearRing(points)
+    area = area if area.is_valid else shapely.make_valid(area)
+    assume(area.area > 0)
+    found = inside(polygon(where), polygon(points))
+    for point, held in zip(where, found, strict=True):
+        at = shapely.Point(point)
+        if edge.distance(at) > 1e-3:
+            assert held == area.covers(at), point
+
+
+@settings(max_examples=50)
+@given(st.randoms(use_true_random=False))
+def test_random_boxes_are_in_the_zones_that_supervision_finds(random):
+    """supervision looks a whole pixel up in a mask, so boxes end amid pixels, far from edges."""
+    supervision = optional.require("supervision")
+    points = [(random.randrange(SIZE), random.randrange(SIZE)) for _ in range(random.randint(3, 7))]
+    edge = shapely.LinearRing(points)
+    assume(edge.is_simple and shapely.Polygon(points).area > 0)
+    boxes = []
+    while len(boxes) < 20:
+        x1, x2 = sorted(random.sample(range(SIZE), 2))
+        y1, y2 = sorted(random.sample(range(SIZE), 2))
+        if edge.distance(shapely.Point((x1 + x2) / 2, y2)) > 1.5:
+            boxes.append((x1, y1, x2, y2))
+    table = np.array(boxes, np.float32)
+    theirs = supervision.PolygonZone(np.array(points)).trigger(supervision.Detections(xyxy=table))
+    text = "zone=" + ",".join(str(side) for point in points for side in point)
+    record = watched(table, text)
+    assert [zones == ("zone",) for zones in record.detections.zones] == theirs.tolist()
+
+
+def zoned(*texts):
+    return Watched(zone=tuple(map(Shape.zone, texts)))
+
+
+def watched(boxes, *zones):
+    record = picture(count=len(boxes))
+    found = replace(record.detections, xyxy=np.array(boxes, np.float32).reshape(-1, 4))
+    pixels = replace(record.picture, size=(SIZE, SIZE))
+    watch = Watcher(zoned(*zones))
+    return watch(replace(record, picture=pixels, detections=found))
+
+
+ZONES = ("left=0,0,0.5,0,0.5,1,0,1", "low=0,50,100,50,100,100,0,100")
+
+
+def test_each_detection_has_its_zones():
+    record = watched([(0, 0, 20, 30), (0, 0, 20, 90), (80, 0, 90, 100), (80, 0, 90, 9)], *ZONES)
+    zones = [one["zones"] for one in record.to_json()["detections"]]
+    assert zones == [["left"], ["left", "low"], ["low"], []]
+    assert [caption for caption, _ in record.scene.zones] == ["left 2", "low 2"]
+    assert [*record.detections[1:].places()] == [("left", "cat"), ("low", "cat"), ("low", "cat")]
+    assert record.detections.within((SIZE, SIZE)).zones.tolist() == [
+        ("left",), ("left", "low"), ("low",), ()
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("points", ["100,0,200,0,200,50", "0,100,50,100,50,180"])
+def test_a_zone_outside_of_the_picture_is_warned_of_once(points):
+    watch = Watcher(zoned(f"away={points}", "edge=50,50,180,50,180,180"))
+    records = [picture(source) for source in ("a.jpg", "b.jpg")]
+    pixels = replace(records[0].picture, size=(SIZE, SIZE))
+    with pytest.warns(DetcliWarning) as told:
+        [*map(watch, (replace(record, picture=pixels) for record in records))]
+    assert [str(one.message) for one in told] == [
+        "the zone away is outside of a.jpg, which has 100x100 pixels"
+    ]
+
+
+def test_a_picture_without_detections_still_shows_its_zones():
+    record = watched([], *ZONES)
+    assert record.to_json()["detections"] == []
+    assert [caption for caption, _ in record.scene.zones] == ["left 0", "low 0"]
+
+
+def test_without_zones_records_pass_as_they_are():
+    record = picture()
+    assert Watcher(Watched())(record) is record
+    assert "zones" not in record.to_json()["detections"][0]
+    torn = failure()
+    assert Watcher(zoned(*ZONES))(torn) is torn
+
+
+def test_two_zones_of_a_name_are_a_usage_error():
+    with pytest.raises(UsageError, match="left is given twice"):
+        zoned(ZONES[0], ZONES[0])
+    assert Shape.zone(ZONES[1]).name == "low"

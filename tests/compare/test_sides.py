@@ -1,0 +1,93 @@
+import numpy as np
+import onnx
+import pytest
+from colour_model import cell_box, picture
+from damaged_graphs import maker
+
+from detcli.compare.detections import Precision
+from detcli.compare.sides import DetectorSide, GraphSide, precision_of, rows_of
+from detcli.config.config import Settings
+from detcli.core.errors import DetcliWarning, ModelError
+from detcli.data.geometry import Picture
+from detcli.model.file import ModelFile
+from detcli.run.batches import BatchDetector
+
+RED = Picture.whole(picture(("red", 1, 1), ("blue", 6, 3)))
+GREY = Picture.whole(picture())
+STRICT = Settings(conf=0.9)
+
+
+def graph_side(path, settings):
+    return GraphSide(ModelFile.read(path), settings)
+
+
+def summary(found):
+    return [(name, score, box.tolist()) for box, score, _, name in found]
+
+
+EXPECTED = [("red", 1.0, cell_box(1, 1)), ("blue", 1.0, cell_box(6, 3))]
+
+
+@pytest.mark.parametrize("tail", ["ultralytics", "authors"])
+@pytest.mark.parametrize("batch", [1, 2, None])
+def test_a_graphs_own_selection(make_model, tail, batch):
+    side = graph_side(make_model(tail=tail, batch=batch), STRICT)
+    red, grey = side.detect([RED, GREY])
+    assert sorted(summary(red)) == sorted(EXPECTED)
+    assert len(grey) == 0
+
+
+def test_its_rows_come_back_into_the_picture(make_model):
+    large = Picture.whole(np.kron(RED.pixels, np.ones((4, 2, 1), np.uint8)))  # 256 x 128
+    (found,) = graph_side(make_model(tail="authors"), Settings(conf=0.6)).detect([large])
+    with BatchDetector(make_model(tail="authors"), "cpu", Settings(conf=0.6)) as detector:
+        (own,) = DetectorSide(detector).detect([large])
+    assert len(own)
+    assert summary(found) == summary(own)
+
+
+def test_float16_rows(make_model):
+    side = graph_side(make_model(tail="authors", dtype=np.float16), STRICT)
+    (found,) = side.detect([RED])
+    assert found.score.dtype == np.float32
+    assert sorted(summary(found)) == sorted(EXPECTED)
+
+
+def test_any_number_of_pictures_with_our_own_selection(make_model):
+    with BatchDetector(make_model(batch=2), "cpu", STRICT) as detector:
+        side = DetectorSide(detector)
+        assert side.chunk == 2
+        assert [len(found) for found in side.detect([RED, GREY, RED])] == [2, 0, 2]
+
+
+def test_rows_of_unknown_classes(make_model, tmp_path):
+    """A tail that divides where it should take the rest makes such classes."""
+    model = onnx.load(make_model(tail="authors"))
+    maker(model, "class_float").input[0] = "second_index"
+    (tmp_path / "broken.onnx").write_bytes(model.SerializeToString())
+    side = graph_side(tmp_path / "broken.onnx", STRICT)
+    with pytest.warns(DetcliWarning, match="1 rows have an unknown class id, such as"):
+        (found,) = side.detect([RED])
+    assert len(found) == 1
+
+
+def test_a_tail_that_ends_in_something_else(make_model, tmp_path):
+    model = onnx.load(make_model(tail="authors"))
+    maker(model, "detections").input.pop()
+    (tmp_path / "five.onnx").write_bytes(model.SerializeToString())
+    model.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 5
+    (tmp_path / "five.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="does not end in rows of boxes, scores and class ids"):
+        graph_side(tmp_path / "five.onnx", STRICT).detect([RED])
+
+
+def test_how_many_rows_there_are(make_model):
+    assert rows_of(ModelFile.read(make_model(tail="authors", keep=9))) == 9
+
+
+def test_precision(make_model):
+    assert precision_of(onnx.load(make_model())) is Precision.FLOAT32
+    assert precision_of(onnx.load(make_model(dtype=np.float16))) is Precision.FLOAT16
+    model = onnx.load(make_model())
+    model.graph.node[0].op_type = "QLinearConv"
+    assert precision_of(model) is Precision.INT8

@@ -1,0 +1,211 @@
+"""The table of options: what each row promises."""
+
+import pickle
+
+import pytest
+
+from detcli.config.config import Config, Inputs, differences
+from detcli.config.option import build, flat, panel, rows
+from detcli.config.values import Format
+from detcli.core.errors import UsageError
+
+ROWS = rows(Config)
+TYPED = {name: row for name, row in ROWS.items() if row.names}
+TEXTS = {
+    "conf": "0.75",
+    "nms": "none",
+    "region": "0,0.5,1,1",
+    "tile": "640,overlap=0.123456789",
+    "gpu_mem_limit": "2GiB",
+    "device": "cpu,cuda:1",
+    "zone": "a=0,0,1,0,1,0.123456789",
+    "line": "b=0,0,1,1",
+    "track": "ocsort,conf=0.123456789",
+    "labels": "score",
+    "on": "ray",
+    "actors": "2..3",
+    "shards": "2/3",
+    "format": "jsonl",
+    "output": "boxes/",
+}
+BY_KIND = {bool: True, int: 7, float: 0.75}
+NEEDED = {
+    **dict.fromkeys(
+        ("on", "shards", "shard_size", "extend", "worker_timeout", "retry_failed"), ("output",)
+    ),
+    "actors": ("output", "on"),
+}
+
+
+def needed(name):
+    """What an option needs, and what that needs."""
+    first = [one.split()[0] for one in ROWS[name].needs]
+    return [*NEEDED.get(name, ()), *first, *(one for other in first for one in needed(other))]
+
+
+def other(name):
+    """A value of an option that is not its default."""
+    row = ROWS[name]
+    if name == "class_conf":
+        return (("person", 0.5), (3, 0.25))
+    text = (
+        TEXTS.get(name) or BY_KIND.get(row.kind) or str([*row.choices, name][len(row.choices) // 2])
+    )
+    return row.read(text)
+
+
+def made(name, **more):
+    """A Config with another value of an option, and what that needs."""
+    return build(Config, {one: other(one) for one in (*needed(name), name)} | more)
+
+
+def test_a_group_without_a_word_on_boxes_is_an_error():
+    with pytest.raises(TypeError, match="boxes"):
+        panel(Inputs(), "Input")  # type: ignore[call-arg]
+
+
+def test_one_name_for_all():
+    assert all(row.names[-1] == row.flag for row in TYPED.values())
+    names = [name for row in TYPED.values() for name in row.names]
+    assert len(names) == len({*names})
+    assert {*ROWS} - {*TYPED} == {"source", "class_conf"}
+    assert 10 <= sum(row.common for row in ROWS.values()) <= 14
+
+
+def test_rules_name_options():
+    for row in ROWS.values():
+        wanted = [name for names in row.needs for name in names.split()]
+        assert {*wanted, *row.excludes, *row.yields} <= {*ROWS}, row.name
+        chained = [one for one in wanted if ROWS[one].needs]  # which `gather` drops in this order
+        assert all([*ROWS].index(one) < [*ROWS].index(row.name) for one in chained), row.name
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_value_survives_its_way_to_another_process(name):
+    config = made(name)
+    assert flat(config)[name] != flat(Config())[name]
+    there = pickle.loads(pickle.dumps(config))  # noqa: S301 - its own
+    assert there == config
+    assert hash(there) == hash(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "says"),
+    [
+        ("max_det", "3.5", "--max-det: '3.5' is not a valid int"),
+        ("max_det", True, "--max-det: 'True' is not a valid int"),
+        ("max_det", [3], "is not a valid int"),
+        ("vid_stride", "0", "--vid-stride: 0 is not in the range x>=1"),
+        ("every", "0s", "--every: 0.0 is not in the range 0.001<=x<=3600"),
+        ("every", "1x", "--every: '1x' is not a time"),
+        ("shard_size", "1000000001", "not in the range 1<=x<=1000000000"),
+        ("start", "nan", "--start: 'nan' is not a valid float"),
+        ("start", "-1", "--start: -1.0 is not in the range x>=0"),
+        ("end", "inf", "is not a valid float"),
+        ("strict", "maybe", "is not a valid bool"),
+        ("blur_with", "fog", "--blur-with: 'fog' is not one of 'blur', 'pixelate', 'fill'"),
+        ("classes", " , ", "--classes: ' , ' is an empty list"),
+        ("device", "banana", "unknown device 'banana'"),
+        ("save", "-", "--save cannot write to standard output"),
+        ("report", "s3:/bucket/a", "--report cannot write to an object store"),
+        ("actors", "3..2", "--actors 3..2 is not a number of actors"),
+        ("shards", "4/3", "--shards 4/3 is not a share"),
+        ("on", "local:0", "--on local:0 names nothing to run on"),
+    ],
+)
+def test_what_is_no_value_is_refused(name, given, says):
+    with pytest.raises(UsageError) as caught:
+        ROWS[name].read(given)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"max_det": 3.5},
+        {"vid_stride": 0},
+        {"source": "a.jpg"},
+        {"save": "-"},
+        {"gpu_mem_limit": 5},
+        {"device": "cpu"},
+    ],
+)
+def test_python_cannot_make_what_the_line_cannot(values):
+    with pytest.raises((UsageError, AttributeError)):
+        build(Config, values)
+
+
+PAIRS = [
+    (name, other_name, verb)
+    for name, row in ROWS.items()
+    for verb, others in (("needs", row.needs), ("excludes", row.excludes))
+    for other_names in others
+    for other_name in other_names.split()
+]
+
+
+@pytest.mark.parametrize(("name", "second", "verb"), PAIRS)
+def test_rules_hold_wherever_a_config_is_made(name, second, verb):
+    values = {name: other(name)}
+    if verb == "excludes":
+        needs = {one: other(one) for one in (*needed(name), *needed(second))}
+        values |= {second: other(second) if second != "output" else "boxes.jsonl"} | needs
+    with pytest.raises(UsageError) as caught:
+        build(Config, values)
+    assert ROWS[name].flag in str(caught.value)
+    assert ROWS[second].flag in str(caught.value)
+    assert caught.value.hint
+    if verb == "needs":
+        assert made(name, **{second: other(second)})
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if not row.sharded])
+def test_what_a_run_in_shards_cannot_have(name):
+    with pytest.raises(UsageError, match="does not go with a run in shards"):
+        made(name, output="boxes/")
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"extend": True}, "are for runs in shards"),
+        ({"output": "a/", "format": Format.CSV}, "parts are jsonl or parquet"),
+        ({"output": "a/", "actors": other("actors")}, "--actors without Ray"),
+        ({"resume": other("resume"), "format": Format.CSV}, "writes JSON Lines"),
+        ({"save_coco": other("save"), "output": "./save"}, "is given twice"),
+        ({"output": "s3://bucket"}, "names no object"),
+    ],
+)
+def test_rules_that_no_pair_of_rows_can_say(values, says):
+    with pytest.raises(UsageError, match=says):
+        build(Config, values)
+    assert build(Config, {"output": "s3://bucket/"}).writing.in_shards
+
+
+@pytest.mark.parametrize(
+    "name", ["read", "show", "save", "save_crops", "save_dataset", "report", "save_txt"]
+)
+def test_full_pixels_are_decoded_where_they_are_needed(name):
+    assert made(name, fast_decode=True).decodes_fast is (name == "save_txt")
+    assert not made(name).decodes_fast
+
+
+BEFORE = {"model": "a", "model_sha256": "0" * 64, "conf": 0.25, "classes": [], "max_det": 300}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"conf": 0.5}, ["conf 0.25 instead of 0.5"]),
+        ({"model_sha256": "1" * 64}, ["another file of the model"]),
+        ({"classes": [*range(50)]}, ["another classes"]),
+        ({"model": "x", "conf": 1}, ['model "a" instead of "x"', "conf 0.25 instead of 1"]),
+        ({"vid_stride": 1}, []),  # which an earlier version did not have
+        ({"vid_stride": 2}, ["vid_stride 1 instead of 2"]),
+        ({"preprocess": "stretch"}, []),  # nor this, which has no default
+    ],
+)
+def test_differences_are_named(changes, expected):
+    assert differences(BEFORE, BEFORE | changes) == expected
+    assert differences({"half": True, "track": "ocsort"}, {}) == ["half true instead of false"]

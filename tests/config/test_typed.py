@@ -1,0 +1,264 @@
+# mypy: disable-error-code=arg-type
+"""Values of settings as their types say: refused where they are made, or taken."""
+
+import math
+from dataclasses import fields
+from decimal import Decimal
+from pathlib import Path
+from typing import get_origin
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detcli import DeviceOptions, Inputs, Settings, Tiling, Watched
+from detcli.config.typed import UnfitError, convert, describe
+from detcli.config.values import BoxFormat, Shape, Tracker, Tracking
+from detcli.core.errors import UsageError
+
+DOOR = "door=0,0,1,0,1,1"
+YARD = "yard=0,0,1,0,1,1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        (Settings, "conf", "0.4"),
+        (Settings, "conf", True),
+        (Settings, "conf", [0.4]),
+        (Settings, "conf", np.array([0.4])),
+        (Settings, "conf", Decimal("0.4")),
+        (Settings, "conf", 10**400),
+        (Settings, "max_det", "3"),
+        (Settings, "max_det", 3.0),
+        (Settings, "max_det", True),
+        (Settings, "max_det", None),
+        (Settings, "classes", 0),
+        (Settings, "classes", "person"),
+        (Settings, "classes", b"person"),
+        (Settings, "classes", None),
+        (Settings, "classes", (None,)),
+        (Settings, "classes", (True,)),
+        (Settings, "classes", (1.5,)),
+        (Settings, "classes", {"person": 1}),
+        (Settings, "class_conf", "person=0.5"),
+        (Settings, "class_conf", ("person", 0.5)),
+        (Settings, "class_conf", (("person",),)),
+        (Settings, "class_conf", {"person": "0.5"}),
+        (Settings, "nms", "0.5"),
+        (Settings, "nms", "None"),
+        (Settings, "nms", False),
+        (Settings, "imgsz", (640, 640)),
+        (Settings, "imgsz", "640"),
+        (Settings, "imgsz", 640.0),
+        (Settings, "names", 3),
+        (Settings, "names", ("person", "car")),
+        (Settings, "box_format", "yxyx"),
+        (Settings, "box_format", 1),
+        (Settings, "unique", "yes"),
+        (Settings, "unique", 1),
+        (Settings, "rect", None),
+        (Settings, "preprocess", 5),
+        (Settings, "region", "lower half"),
+        (Settings, "region", (0, 0, 1)),
+        (Settings, "region", {}),
+        (Settings, "region", True),
+        (Settings, "tile", "large"),
+        (Settings, "tile", 0),
+        (Settings, "tile", 640.5),
+        (Settings, "tile", True),
+        (Settings, "tile", ()),
+        (Inputs, "vid_stride", 0),
+        (Inputs, "vid_stride", -1),
+        (Inputs, "vid_stride", "2"),
+        (Inputs, "vid_stride", 2.5),
+        (Inputs, "vid_stride", True),
+        (Inputs, "vid_stride", None),
+        (Inputs, "every", 0),
+        (Inputs, "every", "1s"),
+        (Inputs, "every", math.nan),
+        (Inputs, "every", 1e9),
+        (Inputs, "start", -1),
+        (Inputs, "start", None),
+        (Inputs, "end", math.inf),
+        (Inputs, "fps", 0),
+        (Inputs, "max_pixels", 0),
+        (Inputs, "input_timeout", "5s"),
+        (Inputs, "recursive", "yes"),
+        (Inputs, "source", "a.jpg"),
+        (Inputs, "source", (3,)),
+        (Inputs, "files_from", ["a.jpg"]),
+        (Watched, "zone", "door"),
+        (Watched, "zone", 5),
+        (Watched, "zone", (DOOR, 5)),
+        (Watched, "zone", {"door": 1}),
+        (Watched, "zone", b"door"),
+        (Watched, "line", "gate=0,0"),
+        (Watched, "track", "sort"),
+        (Watched, "track", True),
+        (Watched, "read", "yes"),
+        (DeviceOptions, "workers", "2"),
+        (DeviceOptions, "workers", 0),
+        (DeviceOptions, "cores", 1.5),
+        (DeviceOptions, "gpu_mem_limit", "2GiB"),
+        (DeviceOptions, "half", "yes"),
+        (DeviceOptions, "cuda_graph", 1),
+        (Tiling, "size", "640"),
+        (Tiling, "size", 640.5),
+    ],
+)
+def test_a_value_of_another_type_is_refused_where_it_is_made(kind, name, value):
+    with pytest.raises(UsageError, match=f"^{name}[ :]") as caught:
+        kind(**{name: value})
+    assert caught.value.hint
+    assert "--" not in f"{caught.value} {caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "expected"),
+    [
+        (Settings, "conf", 1, 1.0),
+        (Settings, "conf", np.float32(0.5), 0.5),
+        (Settings, "conf", np.array(0.5), 0.5),
+        (Settings, "conf", None, None),
+        (Settings, "max_det", np.int64(3), 3),
+        (Settings, "classes", ["person", 0], ("person", 0)),
+        (Settings, "classes", iter(["person", 0]), ("person", 0)),
+        (Settings, "classes", (name for name in ["person"]), ("person",)),
+        (Settings, "classes", {"person"}, ("person",)),
+        (Settings, "classes", {"person": 1}.keys(), ("person",)),
+        (Settings, "classes", range(2), (0, 1)),
+        (Settings, "classes", np.array([0, 2]), (0, 2)),
+        (Settings, "classes", [], ()),
+        (Settings, "class_conf", {}, ()),
+        (Settings, "class_conf", {"person": 1, 2: 0.5}, (("person", 1.0), (2, 0.5))),
+        (Settings, "class_conf", [["person", 0.5]], (("person", 0.5),)),
+        (Settings, "nms", 1, 1.0),
+        (Settings, "nms", "none", "none"),
+        (Settings, "names", "names.txt", "names.txt"),
+        (Settings, "names", Path("names.txt"), Path("names.txt")),
+        (Settings, "box_format", "cxcywh", BoxFormat.CXCYWH),
+        (Settings, "rect", np.True_, True),
+        (Settings, "region", "0,0.5,1,1", Shape.region("0,0.5,1,1")),
+        (Settings, "region", (0, 0.5, 1, 1), Shape.region("0,0.5,1,1")),
+        (Settings, "region", np.array([0, 0, 640, 480]), Shape.region("0,0,640,480")),
+        (Settings, "tile", 640, Tiling(640)),
+        (Settings, "tile", "640,crowd=10", Tiling(640, crowd=10)),
+        (Settings, "tile", "none", "none"),
+        (Settings, "tile", Tiling(32), Tiling(32)),
+        (Inputs, "start", 2, 2.0),
+        (Inputs, "every", 1, 1.0),
+        (Inputs, "source", [Path("a.jpg"), "b.jpg"], ("a.jpg", "b.jpg")),
+        (Inputs, "files_from", Path("names.txt"), "names.txt"),
+        (Watched, "zone", DOOR, (Shape.zone(DOOR),)),
+        (Watched, "zone", [DOOR, Shape.zone(YARD)], (Shape.zone(DOOR), Shape.zone(YARD))),
+        (Watched, "zone", Shape.zone(DOOR), (Shape.zone(DOOR),)),
+        (Watched, "zone", iter([DOOR]), (Shape.zone(DOOR),)),
+        (Watched, "line", "gate=0,0,1,1", (Shape.line("gate=0,0,1,1"),)),
+        (Watched, "track", "ocsort,conf=0.5", Tracking(Tracker.OCSORT, 0.5)),
+        (Watched, "track", Tracker.OCSORT, Tracking(Tracker.OCSORT)),
+        (Tiling, "size", np.int32(640), 640),
+    ],
+)
+def test_what_is_natural_is_taken(kind, name, value, expected):
+    settled = getattr(kind(**{name: value}), name)
+    assert settled == expected
+    assert type(settled) is type(expected)
+
+
+def test_a_file_of_zones_is_read(tmp_path):
+    path = tmp_path / "zones.txt"
+    path.write_text(f"{DOOR}\n{YARD}\n")
+    assert Watched(zone=f"@{path}").zone == (Shape.zone(DOOR), Shape.zone(YARD))
+    with pytest.raises(UsageError, match="door is given twice"):
+        Watched(zone=(DOOR, f"@{path}"))
+
+
+def test_a_text_with_a_comma_is_one_class():
+    assert Settings(classes=("person, sitting",)).classes == ("person, sitting",)
+
+
+ODD = [
+    None,
+    True,
+    0,
+    -1,
+    7,
+    0.5,
+    math.nan,
+    math.inf,
+    "",
+    "x",
+    "0.4",
+    b"x",
+    (),
+    [],
+    {},
+    set(),
+    {1: 2},
+]
+ODD += [("x",), [1, 2], object(), int, np.float32(0.5), np.zeros(0), np.zeros((2, 2)), Path("x")]
+PUBLIC = [(kind, field) for kind in (Settings, Inputs, Watched) for field in fields(kind)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), PUBLIC, ids=[f"{kind.__name__}.{field.name}" for kind, field in PUBLIC]
+)
+def test_whatever_is_given_is_settled_or_refused(kind, field):
+    for value in ODD:
+        refused = None
+        try:
+            settled = getattr(kind(**{field.name: value}), field.name)
+        except UsageError as error:
+            refused = error
+        if refused is not None:
+            assert refused.hint
+            continue
+        assert convert(settled, field.type) == settled
+        if get_origin(field.type) is tuple:
+            assert type(settled) is tuple
+
+
+numbers = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+
+
+@given(numbers | st.lists(numbers) | st.dictionaries(st.text(), numbers))
+def test_a_conversion_ends_with_a_value_of_the_type_or_an_error(value):
+    for kind in (bool, int, float, str, float | None, tuple[int | str, ...]):
+        try:
+            converted = convert(value, kind)
+        except UnfitError:
+            continue
+        assert convert(converted, kind) == converted or converted != converted  # noqa: PLR0124 - NaN
+        if isinstance(kind, type) and get_origin(kind) is None:
+            assert type(converted) is kind
+
+
+def test_types_are_described():
+    types = {field.name: describe(field.type) for kind, field in PUBLIC}
+    assert types["conf"] == "a number or None"
+    assert types["classes"] == "a tuple, each of whose entries is a whole number or a text"
+    assert types["nms"] == "'none' or a number or None"
+    assert types["class_conf"].startswith("a mapping from a text or a whole number to a number")
+    assert types["box_format"] == "one of 'xyxy', 'cxcywh' or None"
+    assert types["region"] == "a Shape or its text or None"
+    assert describe(tuple[int, str]) == "a tuple of a whole number, a text"
+
+
+def test_a_whole_number_of_any_size_is_in_range_or_not():
+    huge = 10**400
+    assert Inputs(vid_stride=huge, max_pixels=huge).vid_stride == huge
+    for change in ({"fps": huge}, {"vid_stride": -huge}):
+        with pytest.raises(UsageError):
+            Inputs(**change)
+    with pytest.raises(UsageError, match="cores is 1000"):
+        DeviceOptions(cores=huge)
+
+
+@pytest.mark.parametrize("value", [b"a", bytearray(b"a"), memoryview(b"a")])
+def test_bytes_are_no_list_of_class_ids(value):
+    with pytest.raises(UsageError, match="classes is"):
+        Settings(classes=value)
+    with pytest.raises(UsageError, match="tile is"):
+        Settings(tile=value)

@@ -1,0 +1,135 @@
+# mypy: disable-error-code=arg-type
+"""Zones and lines as users write them, and where objects stand."""
+
+import numpy as np
+import pytest
+
+from detcli.config.values import Shape, read_places
+from detcli.core.errors import UsageError
+from detcli.data.geometry import bottom_centres
+
+
+def test_fractions_are_of_the_picture_and_other_numbers_are_pixels():
+    zone = Shape.zone("door=0.1,0.4, 0.5,0.4,1,1")
+    np.testing.assert_allclose(zone.pixels((100, 200)), [(20, 40), (100, 40), (200, 100)])
+    pixels = Shape.zone("door=0,0,50,0,50,25.5")
+    np.testing.assert_array_equal(pixels.pixels((100, 200)), [(0, 0), (50, 0), (50, 25.5)])
+    assert zone.name == "door"
+    assert str(zone) == "door=0.1,0.4,0.5,0.4,1,1"
+
+
+@pytest.mark.parametrize("name", ["a", "Tür_3", "入口", "gate-2", "7"])
+def test_names(name):
+    assert Shape.line(f"{name}=0,0,1,1").name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "begin with a name"),
+        ("0,0,1,0,1,1", "begin with a name"),
+        ("=0,0,1,0,1,1", "begin with a name"),
+        ("a b=0,0,1,0,1,1", "begin with a name"),
+        ("a.b=0,0,1,0,1,1", "begin with a name"),
+        ("-a=0,0,1,0,1,1", "begin with a name"),
+        ("\x1b=0,0,1,0,1,1", "begin with a name"),
+        ("a=", "list of numbers"),
+        ("a=0,0,1,0,1", "x without y"),
+        ("a=0,0,1,0,1,1,", "list of numbers"),
+        ("a=0,0;1,0;1,1", "list of numbers"),
+        ("a=0,0,1,1", "enclose nothing"),
+        ("a=0,0,1,1,0.5,0.5", "enclose nothing"),
+        ("a=5,5,5,5,5,5", "enclose nothing"),
+        ("a=0,0,nan,0,1,1", "no picture"),
+        ("a=0,0,inf,0,1,1", "no picture"),
+        ("a=0,0,1e300,0,1,1", "no picture"),
+        ("a=-0.1,0,1,0,1,1", "neither all fractions nor all pixels"),
+        ("a=0,0,1.2,0,1,1", "neither all fractions nor all pixels"),
+        ("a=0.5,0,405,0,405,1080", "neither all fractions nor all pixels"),
+    ],
+)
+def test_what_is_no_zone_is_a_usage_error(text, says):
+    with pytest.raises(UsageError, match=says) as caught:
+        Shape.zone(text)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["a=0,0", "a=0,0,1,1,1,0", "a=3,4,3,4", "a=0,0,1", "a=9,9,1,0.5"])
+def test_what_is_no_line_is_a_usage_error(text):
+    with pytest.raises(UsageError):
+        Shape.line(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0,0,1",
+        "0,0,0,1",
+        "0,0,1,1,1,0",
+        "9,0,3,5",
+        "0,-3,5,5",
+        "a=0,0,1,1",
+        "nan,0,1,1",
+        "0,0,1.5,1",
+        "0.5,0,405,1080",
+    ],
+)
+def test_what_is_no_region_is_a_usage_error(text):
+    with pytest.raises(UsageError, match="--region '") as caught:
+        Shape.region(text)
+    assert caught.value.hint
+
+
+def test_a_file_has_one_a_line(tmp_path):
+    file = tmp_path / "zones.txt"
+    file.write_text("# of camera 3\n\n  door=0,0,1,0,1,1\nroad=0,0,1,0,1,1\r\n")
+    assert read_places(str, "--zone", "a=1") == ["a=1"]
+    lines = ["door=0,0,1,0,1,1", "road=0,0,1,0,1,1"]
+    assert read_places(str, "--zone", f"@{file}") == lines
+    assert read_places(Shape.zone, "--zone", f"@{file}") == [*map(Shape.zone, lines)]
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    file = tmp_path / "zones.txt"
+    file.write_text("door=0,0,1,0,1,1\n", encoding="utf-8-sig")
+    assert read_places(str, "--zone", f"@{file}") == ["door=0,0,1,0,1,1"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"# none\n", b"\xff\xfe", b"folder"])
+def test_a_file_without_zones_is_a_usage_error(tmp_path, content):
+    file = tmp_path / "zones.txt"
+    if content == b"folder":
+        file.mkdir()
+    elif content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UsageError, match=r"--zone @.*zones\.txt"):
+        read_places(str, "--zone", f"@{file}")
+
+
+@pytest.mark.parametrize(
+    ("box", "point"),
+    [
+        ((10, 20, 30, 40), (20, 40)),
+        ((10, 20, 30, 80), (20, 50)),  # cut off at the lower edge, where the picture ends
+        ((80, 20, 160, 40), (90, 40)),
+        ((-20, -20, 40, -5), (np.nan, np.nan)),  # outside
+        ((100, 20, 130, 40), (np.nan, np.nan)),
+        ((-3e38, -3e38, 3e38, 3e38), (50, 50)),
+    ],
+)
+def test_bottom_centres(box, point):
+    points = bottom_centres(np.array([box], np.float32), (50, 100))
+    np.testing.assert_array_equal(points, np.array([point], np.float32))
+    assert bottom_centres(np.empty((0, 4), np.float32), (50, 100)).shape == (0, 2)
+
+
+@pytest.mark.parametrize(("x", "is_read"), [(1_000_000, True), (1_000_001, False)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_point_may_be_a_million_pixels_away(x, is_read, sign):
+    text = f"gate=0,0,{sign * x},2"
+    if is_read:
+        assert Shape.line(text).points[1] == (sign * x, 2)
+    else:
+        with pytest.raises(UsageError, match="no picture has such a point"):
+            Shape.line(text)

@@ -1,0 +1,214 @@
+"""Letterbox arithmetic, on the way in and on the way out."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from detcli.data.geometry import (
+    Letterbox,
+    Picture,
+    area,
+    clipped,
+    common,
+    new_image,
+    non_maximum_suppression,
+    overlap,
+    shown,
+)
+
+SIDES = st.integers(1, 5000)
+
+
+def test_a_picture_has_three_channels():
+    picture = Picture.whole(new_image((2, 5)))
+    assert picture.size == (2, 5)
+    assert picture.pixels.shape == (2, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("picture", "canvas", "longest", "resized", "top", "left"),
+    [
+        ((640, 640), (640, 640), None, (640, 640), 0, 0),
+        ((1080, 810), (640, 640), None, (640, 480), 0, 80),
+        ((720, 1280), (640, 640), None, (360, 640), 140, 0),
+        ((720, 1280), (384, 640), None, (360, 640), 12, 0),
+        ((427, 640), (640, 640), None, (427, 640), 106, 0),  # 106 rows above, 107 below
+        ((1, 5000), (640, 640), None, (1, 640), 319, 0),
+        ((5000, 1), (640, 640), None, (640, 1), 0, 319),
+        ((1, 1), (640, 640), None, (640, 640), 0, 0),
+        ((480, 640), (640, 640), 636, (477, 636), 81, 2),  # as YOLO-NAS's processing places it
+        ((640, 480), (640, 640), 636, (636, 477), 2, 81),
+        ((100, 100), (640, 640), 636, (636, 636), 2, 2),
+        ((100, 100), (640, 640), 700, (640, 640), 0, 0),
+    ],
+)
+def test_placement(picture, canvas, longest, resized, top, left):
+    letterbox = Letterbox.fit(picture, canvas, longest)
+    assert letterbox.resized == resized
+    assert letterbox.top == top
+    assert letterbox.left == left
+
+
+@given(SIDES, SIDES, st.sampled_from([(640, 640), (384, 640), (32, 32)]))
+def test_the_picture_fits_on_the_canvas(height, width, canvas):
+    letterbox = Letterbox.fit((height, width), canvas)
+    for axis, offset in enumerate((letterbox.top, letterbox.left)):
+        assert letterbox.resized[axis] >= 1
+        assert offset >= 0
+        assert offset + letterbox.resized[axis] <= canvas[axis]
+
+
+@given(st.integers(50, 5000), st.integers(50, 5000))
+def test_the_placed_picture_maps_back_to_the_whole_picture(height, width):
+    letterbox = Letterbox.fit((height, width), (640, 640))
+    box = [
+        *(letterbox.left, letterbox.top),
+        *(letterbox.left + letterbox.resized[1], letterbox.top + letterbox.resized[0]),
+    ]
+    mapped = letterbox.to_picture(np.array([box], np.float32))
+    # rounding to whole canvas pixels is worth up to half of one
+    np.testing.assert_allclose(mapped, [[0, 0, width, height]], atol=0.51 / letterbox.gains[0])
+
+
+def test_boxes_are_clipped_to_the_picture():
+    letterbox = Letterbox.fit((100, 200), (64, 64))
+    outside = np.array([[-50, -50, 900, 900], [0, 0, 1, 1]], np.float32)
+    np.testing.assert_array_equal(
+        clipped(letterbox.to_picture(outside), (100, 200)),
+        [[0, 0, 200, 100], [0, 0, np.float32(1 / 0.32), 0]],
+    )
+    none = letterbox.to_picture(np.empty((0, 4), np.float32))
+    assert none.shape == (0, 4)
+    assert none.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("shows", "boxes"),
+    [
+        (True, [(-50, -50, 900, 900), (-5, 10, 0.01, 20), (0, 10, 0, 20), (200, 10, 200, 20)]),
+        (True, [(30, 10, 30, 10), (-np.inf, 0, np.inf, 1)]),
+        (False, [(-5, 10, 0, 20), (-5, 10, -1, 20), (200, 10, 210, 20), (10, -9, 20, -1)]),
+        (False, [(10, 100, 20, 101), (30, 10, 20, 20)]),
+    ],
+)
+def test_what_shows_of_a_box(shows, boxes):
+    assert shown(np.array(boxes, np.float32), (100, 200)).tolist() == [shows] * len(boxes)
+
+
+def test_in_the_corner_sides_are_rounded_down():
+    letterbox = Letterbox.fit((427, 640), (416, 416), corner=True)
+    assert letterbox.resized == (277, 416)  # of 277.55
+    assert letterbox.top == 0
+    assert letterbox.left == 0
+    assert letterbox.gains == (0.65, 0.65)
+    assert Letterbox.fit((1, 5000), (640, 640), corner=True).resized == (1, 640)
+
+
+def test_a_stretched_picture_maps_back_along_each_axis():
+    letterbox = Letterbox.stretched((480, 640), (320, 320))
+    mapped = letterbox.to_picture(np.array([[0, 0, 320, 320], [160, 80, 240, 160]], np.float32))
+    np.testing.assert_allclose(mapped, [[0, 0, 640, 480], [320, 120, 480, 240]], rtol=1e-6)
+
+
+def plain_shortest_edge(height, width, size, max_size):
+    """What `get_size_with_aspect_ratio` of Hugging Face's Transformers is documented to do."""
+    raw = None
+    if max(height, width) / min(height, width) * size > max_size:
+        raw = max_size * min(height, width) / max(height, width)
+        size = round(raw)
+    if min(height, width) == size:
+        return height, width
+    if width < height:
+        return int((raw or size) * height / width), size
+    return size, int((raw or size) * width / height)
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.sampled_from([(800, 1333), (256, 427)]))
+def test_by_shortest_edge(height, width, edges):
+    expected = plain_shortest_edge(height, width, *edges)
+    letterbox = Letterbox.by_shortest_edge((height, width), *edges)
+    assert letterbox.canvas == letterbox.resized == tuple(max(1, side) for side in expected)
+    rounded = Letterbox.by_shortest_edge((height, width), *edges, multiple=16)
+    assert rounded.canvas == tuple(max(16, side - side % 16) for side in expected)
+
+
+def test_by_shortest_edge_as_published():
+    """Transformers' documentation of DETR shows this picture as `[1, 3, 800, 1066]`."""
+    assert Letterbox.by_shortest_edge((480, 640), 800, 1333).canvas == (800, 1066)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared", "iou"),
+    [
+        ((10, 10, 50, 50), (12, 9, 50, 50), (12, 10, 50, 50), 38 * 40 / (1600 + 38 * 41 - 38 * 40)),
+        ((0, 0, 4, 4), (4, 0, 8, 4), (4, 0, 4, 4), 0),  # they touch
+        ((0, 0, 4, 4), (6, 7, 8, 9), (6, 7, 6, 7), 0),
+        ((0, 5, 0, 9), (0, 5, 0, 9), (0, 5, 0, 9), 0),  # without an area
+        ((4, 4, 0, 0), (0, 0, 4, 4), (4, 4, 4, 4), 0),  # swapped corners
+    ],
+)
+def test_what_two_boxes_share(one, other, shared, iou):
+    left, right = (np.array(box, np.float32) for box in (one, other))
+    assert common(left, right).tolist() == [*shared]
+    assert overlap(left, right) == overlap(right, left) == pytest.approx(iou)
+    rows = overlap(np.stack([left, right])[:, None], right)
+    assert rows.shape == (2, 1)
+    assert rows.dtype == np.float32
+    assert area(common(left, right)) <= area(left)
+    assert area(np.array([[4, 4, 0, 0], [0, 0, 4, 4]])).tolist() == [0, 16]
+
+
+# ---------------------------------------------------------------- suppression
+
+
+def plain_iou(one, other):
+    width = max(min(one[2], other[2]) - max(one[0], other[0]), np.float32(0))
+    height = max(min(one[3], other[3]) - max(one[1], other[1]), np.float32(0))
+    areas = [
+        max(box[2] - box[0], np.float32(0)) * max(box[3] - box[1], np.float32(0))
+        for box in (one, other)
+    ]
+    union = areas[0] + areas[1] - width * height
+    return width * height / union if union > 0 else np.float32(0)
+
+
+def plain_nms(boxes, class_id, threshold, limit):
+    kept = []
+    for index in range(len(boxes)):
+        if len(kept) < limit and not any(
+            class_id[index] == class_id[better]
+            and plain_iou(boxes[better], boxes[index]) > np.float32(threshold)
+            for better in kept
+        ):
+            kept.append(index)
+    return kept
+
+
+BOXES = st_numpy.arrays(
+    np.float32, st.tuples(st.integers(0, 12), st.just(4)), elements=st.integers(0, 6)
+)
+
+
+@given(BOXES, st.data(), st.sampled_from([0.1, 0.5, 1 / 3, 1.0]), st.integers(1, 14))
+def test_greedy_and_by_class(boxes, data, threshold, limit):
+    class_id = data.draw(st_numpy.arrays(np.int64, len(boxes), elements=st.integers(0, 1)))
+    kept = non_maximum_suppression(boxes, class_id, threshold, limit)
+    assert kept.tolist() == plain_nms(boxes, class_id, threshold, limit)
+
+
+def test_boxes_that_reach_above_the_best_overlap_by_what_they_share():
+    """Half of each, which is an IoU of 1/3; the best has its left side and its top far apart."""
+    boxes = np.array([[0, 50, 10, 60], [0, 45, 10, 55]], np.float32)
+    assert non_maximum_suppression(boxes, np.zeros(2, np.int64), 0.4, 9).tolist() == [0, 1]
+
+
+def test_overlap_at_the_threshold_stays():
+    boxes = np.array([[0, 0, 4, 1], [2, 0, 6, 1]], np.float32)  # IoU 1/3
+    both = np.zeros(2, np.int64)
+    assert non_maximum_suppression(boxes, both, 1 / 3, 9).tolist() == [0, 1]
+    assert non_maximum_suppression(boxes, both, 0.33, 9).tolist() == [0]
+    assert len(non_maximum_suppression(boxes[[0] * 4], both[[0] * 4], 1.0, 9)) == 4
+    unit = np.array([[0, 0, 1, 1], [0, 0, 1, 1], [3, 3, 4, 4]], np.float32)
+    assert non_maximum_suppression(unit, np.zeros(3, np.int64), 0.0, 9).tolist() == [0, 2]

@@ -1,0 +1,228 @@
+# mypy: disable-error-code=arg-type
+"""A record as JSON."""
+
+import json
+import os
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path, PureWindowsPath
+
+import jsonschema
+import numpy as np
+import pytest
+from report_schemas import validator
+from sample_records import detected as detections
+
+from detcli.core.errors import DecodeError, InferenceError, SourceError
+from detcli.data.detections import Detections
+from detcli.data.geometry import Picture
+from detcli.data.record import (
+    BOX,
+    SCHEMA_VERSION,
+    Origin,
+    Record,
+    box_of,
+    finite,
+    name_of,
+    to_marks,
+    to_record,
+)
+
+
+def record(found, height=40, width=60, origin=Origin("a.jpg"), **fields):  # noqa: B008 - frozen
+    return Record(
+        origin,
+        **{"index": 3, "model": "m", "device": "cpu"} | fields,
+        picture=Picture(np.zeros((2, 3, 3), np.uint8), (height, width)),
+        detections=found,
+    )
+
+
+def box(*sides):
+    return dict(zip(BOX, sides, strict=True))
+
+
+def read_back(one):
+    """The fields after a round trip through JSON, checked against the schema."""
+    fields = json.loads(json.dumps(one.to_json(), allow_nan=False))
+    validator("predict", strict=True).validate(fields)
+    return fields
+
+
+def test_a_record_with_detections_matches_the_schema():
+    found = detections((1, 2, 3.5, 4.25, 0.9, 1), (0, 0, 60, 40, 0.5, 0))
+    assert read_back(record(found)) == {
+        "schema_version": SCHEMA_VERSION,
+        "source": "a.jpg",
+        "index": 3,
+        "input": 0,
+        "width": 60,
+        "height": 40,
+        "detections": [
+            {"class_id": 1, "class_name": "car", "score": 0.9, **box(1, 2, 3.5, 4.25)},
+            {"class_id": 0, "class_name": "person", "score": 0.5, **box(0, 0, 60, 40)},
+        ],
+        "model": "m",
+        "device": "cpu",
+    }
+
+
+def test_a_frame_has_its_number_and_time_and_a_live_one_when_it_came():
+    fields = read_back(record(detections(), origin=Origin("a.mp4", frame=7, time_s=0.28034)))
+    assert fields["frame"] == 7
+    assert fields["time_s"] == 0.28
+    here = timezone(timedelta(hours=2))
+    origin = Origin("camera:0", frame=7, time=datetime(2026, 1, 1, 0, 30, 5, 123_999, here))
+    assert read_back(record(detections(), origin=origin))["time"] == "2025-12-31T22:30:05.123Z"
+    assert not {"frame", "time"} & read_back(record(detections())).keys()
+
+
+def test_damage_is_a_warning():
+    one = record(detections())
+    damaged = replace(one, picture=replace(one.picture, warnings=("damaged: torn",)))
+    assert read_back(damaged)["warnings"] == ["damaged: torn"]
+    assert "warnings" not in read_back(one)
+
+
+def test_a_picture_without_detections_has_an_empty_list():
+    assert read_back(record(Detections.empty(("person",))))["detections"] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"), [(SourceError, ""), (DecodeError, "try again"), (InferenceError, "")]
+)
+def test_a_record_with_an_error_matches_the_schema(error, hint):
+    one = Record(Origin("a.jpg"), 3, "m", "cpu", error=error("it is torn", hint))
+    assert read_back(one) == {
+        "schema_version": SCHEMA_VERSION,
+        "source": "a.jpg",
+        "index": 3,
+        "input": 0,
+        "error": {"type": error.__name__, "message": "it is torn", "hint": hint},
+    }
+
+
+def test_scores_have_six_decimals_and_boxes_two():
+    """Boxes may lie beyond the picture."""
+    for score, expected in ((0.1234564, 0.123456), (0.1234566, 0.123457), (1.0, 1.0)):
+        fields = read_back(record(detections((-2, 0.006, 1 / 3, 1279.996, score, 0))))
+        (found,) = fields["detections"]
+        assert found["score"] == expected
+        assert box_of(found) == (-2.0, 0.01, 0.33, 1280.0)
+
+
+def test_any_name_survives_json():
+    for source in ("-", "a,b", 'q"uote', "new\nline", "猫.jpg", "猫\udcff.jpg", "a\0b", "\ud800"):
+        one = record(detections(), origin=Origin(source))
+        fields = json.loads(json.dumps(one.to_json(), ensure_ascii=False).encode())
+        assert fields["source"] == source.replace("\udcff", r"\xff").replace("\ud800", r"\ud800")
+        assert ("source_bytes" in fields) == ("\udcff" in source)
+        assert name_of(fields) == source.replace("\ud800", r"\ud800")  # which no file is called
+
+
+def test_all_texts_are_unicode():
+    odd = detections((1, 2, 3, 4, 0.5, 0), names=("\udcff",))
+    for one in (
+        replace(record(odd, model="\udcff"), saved=[Path("\udcff")]),
+        Record(Origin("a"), 0, "m", "cpu", error=SourceError("\udcff", "\udcff")),
+    ):
+        json.dumps(one.to_json(), ensure_ascii=False).encode()
+
+
+def test_the_schema_rejects_an_invalid_row():
+    fields = record(detections((1, 2, 3, 4, 0.9, 1))).to_json()
+    fields["detections"][0]["score"] = 1.5
+    with pytest.raises(jsonschema.ValidationError):
+        validator("predict").validate(fields)
+
+
+OLD = {
+    "schema_version": 1,
+    "source": "caf\udce9.jpg",
+    "index": 3,
+    "width": 60,
+    "height": 40,
+    "detections": [
+        {"class_id": 1, "class_name": "car", "score": 0.9, "box": [1, 2, 3.5, 4.25], "track_id": 7}
+    ],
+    "model": "m",
+    "device": "openvino:CPU (bf16)",
+}
+
+
+def test_a_record_of_version_1_is_read():
+    fields = to_record(json.loads(json.dumps(OLD)))
+    assert fields["source"] == "caf\\xe9.jpg"
+    assert name_of(fields) == OLD["source"]
+    assert fields["device"] == "openvino:CPU"
+    assert fields["precision"] == "bf16"
+    assert fields["detections"] == [
+        {"class_id": 1, "class_name": "car", "score": 0.9, **box(1, 2, 3.5, 4.25), "track_id": 7}
+    ]
+    validator("predict", strict=True).validate(fields)
+    assert to_record(json.loads(json.dumps(fields))) == fields
+
+
+@pytest.mark.parametrize(
+    "field", [{"detections": [{"box": [1, 2, 3]}]}, {"detections": [5]}, {"source": 3}]
+)
+def test_what_is_no_record_of_version_1_is_none_of_version_2(field):
+    for fields in (OLD | field, {**OLD, "schema_version": 2}):
+        with pytest.raises(ValueError, match=r"^(detections\[0\]|source)"):
+            to_record(fields)
+
+
+def test_a_mark_that_is_none_is_named():
+    with pytest.raises(ValueError, match=r'^marks\[1\]\.mark is "odd"$'):
+        to_marks([{"source": "a", "mark": mark} for mark in ("drop", "odd")])
+
+
+def test_an_error_may_have_no_hint():
+    fields = record(None, error=DecodeError("it is torn")).to_json()
+    fields["error"]["hint"] = None
+    assert to_record(fields)["error"]["hint"] == ""
+    del fields["error"]["message"]
+    with pytest.raises(ValueError, match=r"^error\.message is missing$"):
+        to_record(fields)
+
+
+def test_names_have_the_same_slashes_on_every_system(monkeypatch):
+    monkeypatch.setattr(os, "sep", "\\")
+    origins = [Origin(name) for name in ("pics\\a.jpg", "C:\\a.mp4", "s3://bucket/a\\b.jpg")]
+    saved = [PureWindowsPath("out/a.jpg")]
+    found = [record(detections(), origin=one, saved=saved).to_json() for one in origins]
+    assert [one["source"] for one in found] == ["pics/a.jpg", "C:/a.mp4", "s3://bucket/a\\b.jpg"]
+    assert found[0]["saved"] == ["out/a.jpg"]
+
+
+def changed_row(**fields):
+    """A record as JSON, of whose only detection some fields are others."""
+    read = read_back(record(detections((1, 2, 3.5, 4.25, 0.9, 1))))
+    read["detections"][0] |= fields
+    return read
+
+
+@pytest.mark.parametrize("class_id", [0, 999_999])
+def test_a_class_id_below_a_million_is_read(class_id):
+    read = to_record(changed_row(class_id=class_id))
+    assert read["detections"][0]["class_id"] == class_id
+
+
+@pytest.mark.parametrize("class_id", [-1, 1_000_000])
+def test_another_class_id_is_refused(class_id):
+    with pytest.raises(ValueError, match="class_id"):
+        to_record(changed_row(class_id=class_id))
+
+
+@pytest.mark.parametrize("side", [-999_999_999_999_999, 999_999_999_999_999])
+def test_a_number_below_10_to_the_15_is_read(side):
+    assert to_record(changed_row(x1=side))["detections"][0]["x1"] == side
+    assert finite(str(side)) == side
+
+
+@pytest.mark.parametrize("side", [-1e15, 1e15])
+def test_a_number_of_10_to_the_15_is_refused(side):
+    with pytest.raises(ValueError, match="x1"):
+        to_record(changed_row(x1=side))
+    with pytest.raises(ValueError, match="out of range"):
+        finite(side)

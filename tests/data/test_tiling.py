@@ -1,0 +1,371 @@
+"""Tiles cover a picture, and what several of them show is one object."""
+
+from itertools import chain, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sample_records import detected
+
+from detcli.config.values import Tiling
+from detcli.core.errors import UsageError
+from detcli.data.tiling import merge
+
+
+def found(*rows):
+    """Rows x1, y1, x2, y2, score and maybe a class, in pixels of an area."""
+    return detected(*sorted(((*row, 0)[:6] for row in rows), key=lambda row: -row[4]))
+
+
+def rows(detections):
+    return [
+        (*(round(float(side), 2) for side in box), round(score, 4), class_id)
+        for box, score, class_id, _ in detections
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "tiling"),
+    [
+        *(("640", Tiling(640, 0.2)), ("640,overlap=0.5", Tiling(640, 0.5))),
+        *((" 320 , overlap = .25 ", Tiling(320, 0.25)), ("1,overlap=0", Tiling(1, 0.0))),
+        ("640,overlap=0.9", Tiling(640, 0.9)),
+        *(("640,crowd=9", Tiling(640, 0.2, 9)), ("64, overlap=0, crowd = 1", Tiling(64, 0, 1))),
+    ],
+)
+def test_the_option_is_read_and_written(text, tiling):
+    assert Tiling.parse(text) == tiling
+    assert Tiling.parse(str(tiling)) == tiling
+
+
+@pytest.mark.parametrize(
+    ("says", "texts"),
+    [
+        ("is not", ["", "0", "-640", "640x480", "640.5", "640,0.2", "٦٤٠", "9" * 400]),
+        (
+            "is not",
+            ["640,overlap=", "640,overlap=nan", "640,crowd=-1", "640,crowd=2,overlap=0.1"],
+        ),
+        ("between 0 and 0.9", ["640,overlap=0.91", "640,overlap=1", "640,overlap=-0.1"]),
+    ],
+)
+def test_what_is_no_tiling_is_refused_with_what_to_write(says, texts):
+    for text in texts:
+        with pytest.raises(UsageError, match=says) as refused:
+            Tiling.parse(text)
+        assert "640" in refused.value.hint or "overlap=0.2" in refused.value.hint
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.integers(32, 700), st.floats(0, 0.9))
+def test_tiles_cover_the_picture_and_overlap(height, width, size, overlap):
+    *tiles, whole = Tiling(size, overlap).areas((height, width))
+    assert whole == (0, 0, width, height)
+    assert bool(tiles) == (max(height, width) > size)
+    for axis, length in ((0, width), (1, height)):
+        starts = sorted({area[axis] for area in tiles})
+        ends = sorted({area[axis + 2] for area in tiles})
+        if tiles:
+            assert starts[0] == 0
+            assert ends[-1] == length
+        for end, start in zip(ends, starts[1:], strict=False):
+            assert end - start >= int(overlap * size) - 1
+        distances = [after - before for before, after in pairwise(starts)]
+        assert not distances or max(distances) - min(distances) <= 1
+        assert {end - start for start, end in zip(starts, ends, strict=True)} <= {min(size, length)}
+
+
+# Two tiles of 100 pixels that share 20 columns, and the whole.
+PAIR = Tiling(100, 0.2).areas((100, 180))
+LEFT, RIGHT, WHOLE = PAIR
+
+
+def test_one_area_stays_as_it_is_but_for_what_is_there_twice():
+    assert PAIR == [(0, 0, 100, 100), (80, 0, 180, 100), (0, 0, 180, 100)]
+    best, alike, of_another_class = (
+        (-5, 0, 10, 20, 0.6),
+        (-5, 0, 10, 18, 0.5),
+        (-5, 0, 10, 19, 0.4, 1),
+    )
+    kept = rows(merge([found(best, alike, of_another_class)], [(0, 0, 50, 50)]))
+    assert kept == [(*best, 0), (*alike, 0), of_another_class]  # 0.9 is not above 0.9
+    kept = rows(merge([found(best, (-5, 0, 10, 18.5, 0.5))], [(0, 0, 50, 50)]))
+    assert kept == [(*best, 0)]
+
+
+MERGED = {
+    "nothing": ([], [], [], []),
+    "rows are moved to where their area is": (
+        [(10, 20, 30, 40, 0.5)], [(50, 20, 70, 40, 0.6)], [],
+        [(130, 20, 150, 40, 0.6), (10, 20, 30, 40, 0.5)]),
+    "an object that several show whole is the best of their rows": (
+        [(82, 20, 96, 40, 0.5)], [(3, 20, 16, 40, 0.9)], [(82, 21, 97, 41, 0.7)],
+        [(83, 20, 96, 40, 0.9)]),
+    "other classes are other objects": (
+        [(82, 20, 96, 40, 0.5, 1)], [], [(82, 20, 96, 40, 0.7)],
+        [(82, 20, 96, 40, 0.7), (82, 20, 96, 40, 0.5, 1)]),
+    "an area shows an object once, so these are two people close together": (
+        [(20, 20, 40, 60, 0.9), (24, 20, 44, 60, 0.8)], [],
+        [(20, 20, 40, 60, 0.7), (24, 20, 44, 60, 0.6)],
+        [(20, 20, 40, 60, 0.9), (24, 20, 44, 60, 0.8)]),
+    "a row cut at a seam is a piece of the object that another area shows": (
+        [(60, 20, 100, 60, 0.9)], [(0, 20, 30, 60, 0.3)], [(60, 20, 110, 60, 0.5)],
+        [(60, 20, 110, 60, 0.9)]),
+    "a piece within an object is part of it, as a head is of a person": (
+        [(85, 20, 100, 30, 0.9)], [], [(60, 18, 120, 90, 0.5)], [(60, 18, 120, 90, 0.9)]),
+    "a small object before a large one is not a piece": (
+        [(70, 20, 85, 30, 0.4)], [], [(60, 18, 120, 90, 0.5)],
+        [(60, 18, 120, 90, 0.5), (70, 20, 85, 30, 0.4)]),
+    "pieces on both sides of a seam are one object": (
+        [(40, 20, 100, 60, 0.6)], [(0, 20, 60, 61, 0.7)], [], [(40, 20, 140, 61, 0.7)]),
+    "pieces that differ where both areas see are two objects": (
+        [(40, 20, 100, 50, 0.6)], [(0, 60, 60, 90, 0.7)], [],
+        [(80, 60, 140, 90, 0.7), (40, 20, 100, 50, 0.6)]),
+    "the edge of the picture is no seam": (
+        [(0, 0, 30, 30, 0.9)], [], [(4, 2, 90, 90, 0.5)],
+        [(0, 0, 30, 30, 0.9), (4, 2, 90, 90, 0.5)]),
+    "half in common is one object": (
+        [(10, 20, 50, 40, 0.5)], [], [(10, 20, 30, 40, 0.7)], [(10, 20, 30, 40, 0.7)]),
+    "less than half in common are two": (
+        [(10, 20, 50, 41, 0.5)], [], [(10, 20, 30, 40, 0.7)],
+        [(10, 20, 30, 40, 0.7), (10, 20, 50, 41, 0.5)]),
+    "seven tenths of a piece within an object is a part of it": (
+        [(80, 20, 100, 30, 0.9)], [], [(86, 9, 120, 90, 0.5)], [(86, 9, 120, 90, 0.9)]),
+    "less of a piece is an object": (
+        [(79, 20, 100, 30, 0.9)], [], [(86, 9, 120, 90, 0.5)],
+        [(79, 20, 100, 30, 0.9), (86, 9, 120, 90, 0.5)]),
+    "a hundredth of a tile before a seam a row may be cut": (
+        [(85, 20, 99, 30, 0.9)], [], [(60, 18, 120, 90, 0.5)], [(60, 18, 120, 90, 0.9)]),
+    "farther away it is not": (
+        [(85, 20, 98.95, 30, 0.9)], [], [(60, 18, 120, 90, 0.5)],
+        [(85, 20, 98.95, 30, 0.9), (60, 18, 120, 90, 0.5)]),
+    "of equals, the lower tile and the lower row come first": (
+        [(10, 20, 30, 40, 0.5), (40, 20, 60, 40, 0.5)], [(50, 20, 70, 40, 0.5)], [],
+        [(10, 20, 30, 40, 0.5), (40, 20, 60, 40, 0.5), (130, 20, 150, 40, 0.5)]),
+    "what one area shows twice is one object": (
+        [(20, 20, 40, 60, 0.7), (20, 20, 40, 58, 0.6)], [],
+        [(20, 20, 40, 60, 0.69), (21, 20, 40, 60, 0.59)],
+        [(20, 20, 40, 60, 0.7)]),
+    "boxes end with their area": (
+        [(-9, 20, 30, 40, 0.9), (-9, 20, -2, 40, 0.8)], [], [], [(0, 20, 30, 40, 0.9)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "right", "whole", "merged"), MERGED.values(), ids=MERGED)
+def test_what_several_areas_show(left, right, whole, merged):
+    seen = rows(merge([found(*left), found(*right), found(*whole)], PAIR))
+    assert seen == [(*row, 0)[:6] for row in merged]
+
+
+@pytest.mark.parametrize("scores", [(0.9, 0.5, 0.7), (0.5, 0.9, 0.7), (0.7, 0.5, 0.9)])
+def test_pieces_in_a_row_are_one_object(scores):
+    areas = Tiling(100, 0.2).areas((100, 260))
+    assert [area[0] for area in areas] == [0, 80, 160, 0]
+    first, middle, last = scores
+    merged = merge(
+        [
+            found((50, 20, 100, 60, first)),
+            found((0, 20, 100, 60, middle)),
+            found((0, 20, 70, 60, last)),
+            found(),
+        ],
+        areas,
+    )
+    assert rows(merged) == [(50, 20, 230, 60, 0.9, 0)]
+
+
+def test_what_is_no_larger_than_the_overlap_counts_where_a_tile_shows_it_whole():
+    large, piece = (40, 0, 61, 8, 0.5, 1), (90, 20, 100, 40, 0.9, 1)
+    small, in_the_whole = (5, 20, 20, 40, 0.6), (40, 50, 60, 70, 0.9)
+    areas = [found(large, piece), found(small), found((41, 0, 62, 8, 0.4, 1), in_the_whole)]
+    expected = [(85, 20, 100, 40, 0.6, 0), large]
+    assert rows(merge(areas, PAIR, 20)) == expected
+    assert len(rows(merge(areas, PAIR))) == 4
+    assert rows(merge([found(), found(), areas[2]], PAIR, 20)) == [(41, 0, 62, 8, 0.4, 1)]
+
+
+def test_without_overlap_the_whole_joins():
+    areas = Tiling(100, 0).areas((100, 200))
+    pieces = [found((50, 20, 100, 60, 0.9)), found((0, 20, 50, 60, 0.8))]
+    assert len(merge([*pieces, found()], areas)) == 2
+    assert rows(merge([*pieces, found((50, 20, 150, 60, 0.3))], areas)) == [
+        (50, 20, 150, 60, 0.9, 0)
+    ]
+
+
+def plain_merge(found, areas):  # noqa: C901 - three steps
+    """The three steps of `merge`, one pair of rows at a time."""
+    sides = [max(side) for side in zip(*areas, strict=True)][2:]
+    rows = []  # (area, box, score, class id, whether it is cut)
+    for area, seen in zip(areas, found, strict=True):
+        size = area[2] - area[0], area[3] - area[1]
+        for box, score, class_id, _ in seen:
+            ends = [min(max(side, 0), size[n % 2]) + area[n % 2] for n, side in enumerate(box)]
+            if ends[0] < ends[2] and ends[1] < ends[3]:
+                near = [100 * abs(end - area[n]) <= size[n % 2] for n, end in enumerate(ends)]
+                seams = [area[n] != [0, 0, *sides][n] for n in range(4)]
+                cut = any(a and b for a, b in zip(near, seams, strict=True))
+                rows.append((area, ends, score, class_id, cut))
+
+    def alike(one, other):
+        """How much two rows have in common, if they may be one object, else 0."""
+        (area, box, _, class_id, cut), (its, its_box, _, its_class, its_cut) = (
+            rows[one],
+            rows[other],
+        )
+        shared, piece = size_of(box, its_box), size_of(box if cut else its_box)
+        if area == its or class_id != its_class or not shared:
+            return 0
+        if cut or its_cut:
+            box, its_box = both(box, area, its), both(its_box, area, its)
+        ratio = size_of(box, its_box) / (size_of(box) + size_of(its_box) - size_of(box, its_box))
+        return ratio if ratio >= 0.5 or (cut != its_cut and 10 * shared >= 7 * piece) else 0
+
+    def partners(row, *, cut, among):
+        """The most alike row of each other area, best first."""
+        best = {}
+        for other in sorted(among, key=lambda other: (-alike(row, other), other)):
+            if rows[other][4] == cut and alike(row, other):
+                best.setdefault(rows[other][0], other)
+        return [*best.values()]
+
+    objects = []  # lists of rows, whose first is the object
+    for row in sorted(range(len(rows)), key=lambda n: (rows[n][4], -rows[n][2], n)):
+        taken = {member for one in objects for member in one}
+        if not rows[row][4]:
+            if row not in taken:
+                free = {*range(len(rows))} - taken
+                objects.append([row, *partners(row, cut=False, among=free)])
+        elif whole := partners(row, cut=False, among=range(len(rows))):
+            next(one for one in objects if whole[0] in one).append(row)
+        else:
+            put_together = {m for one in objects for m in one if all(rows[n][4] for n in one)}
+            joined = {*partners(row, cut=True, among=put_together)}
+            of_it = sorted(one for one in objects if joined & {*one})
+            objects = [one for one in objects if one not in of_it]
+            objects.append([*chain.from_iterable(of_it), row])
+    merged = []
+    for members in objects:
+        first, score = rows[members[0]], max(rows[member][2] for member in members)
+        boxes = np.array([rows[n][1] for n in (members if first[4] else members[:1])])
+        box = [*boxes[:, :2].min(axis=0), *boxes[:, 2:].max(axis=0)]
+        merged.append((-score, members[0], (*map(float, box), round(score, 4), first[3])))
+    kept = []
+    for *_, row in sorted(merged):
+        if not any(row[5] == one[5] and is_twice(row[:4], one[:4]) for one in kept):  # type: ignore[index]
+            kept.append(row)
+    return kept
+
+
+def is_twice(box, other):
+    shared = size_of(box, other)
+    return 10 * shared > 9 * (size_of(box) + size_of(other) - shared)
+
+
+def both(*boxes):
+    sides = [*zip(*boxes, strict=True)]
+    return [*map(max, sides[:2]), *map(min, sides[2:])]
+
+
+def size_of(*boxes):
+    left, top, right, bottom = both(*boxes)
+    return max(0, right - left) * max(0, bottom - top)
+
+
+@st.composite
+def crowds(draw):
+    """Objects that overlap and touch seams, and what a poor detector finds of them in each tile."""
+    tiling = Tiling(100, draw(st.sampled_from([0, 0.2, 0.5])))
+    areas = tiling.areas((draw(st.sampled_from([60, 100, 180, 200])), draw(st.integers(101, 260))))
+    count = draw(st.integers(1, 8))
+    random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    objects = []
+    for _ in range(count):  # around a seam, or close to an earlier one, as often as not
+        corner = random.choice([0, 20, 50, 70, 79, 80, 81, 98, 99, 100, 150], 2)
+        box = [*corner, *(corner + random.choice([10, 20, 30, 40, 60, 120], 2))]
+        near = objects and random.random() < 0.4
+        objects.append(objects[-1] + random.choice([-5, 3, 8]) if near else np.array(box))
+    seen = []
+    for left, top, right, bottom in areas:
+        inside = []
+        for box in objects:
+            moved = box + random.choice([0, 0, 0, 0, -10, -1, 1, 2, 5, 10], 4)
+            moved = both(moved, (left, top, right, bottom)) - np.array([left, top, left, top])
+            if random.random() < 0.8 and size_of(moved):
+                inside.append(
+                    (*moved, random.choice([0.25, 0.5, 0.75]), int(random.random() < 0.2))
+                )
+        seen.append(found(*inside))
+    return seen, areas
+
+
+@settings(max_examples=200)
+@given(crowds())
+def test_a_crowd_is_merged_as_the_three_steps_say(crowd):
+    assert rows(merge(*crowd)) == plain_merge(*crowd)
+
+
+@st.composite
+def scenes(draw):
+    """Objects of a picture, and what an exact detector finds of them in each tile."""
+    size = draw(st.integers(100, 400)), draw(st.integers(100, 400))
+    tiling = Tiling(100, draw(st.sampled_from([0.2, 0.3, 0.5])))
+    cells = draw(
+        st.lists(
+            st.tuples(st.integers(0, size[1] // 50 - 1), st.integers(0, size[0] // 50 - 1)),
+            unique=True,
+            max_size=12,
+        )
+    )
+    objects = []
+    for column, row in cells:  # one in each cell, none over another
+        left, top = (draw(st.integers(2, 20)) for _ in range(2))
+        width, height = (draw(st.integers(12, 26)) for _ in range(2))
+        x, y = 50 * column + left, 50 * row + top
+        score = draw(st.sampled_from([0.3, 0.5, 0.5, 0.9]))
+        objects.append((x, y, x + width, y + height, score, draw(st.integers(0, 1))))
+    return size, tiling, objects
+
+
+@given(scenes(), st.booleans())
+def test_an_exact_detector_finds_each_object_once(scene, seen_whole):
+    size, tiling, objects = scene
+    areas = tiling.areas(size)
+    seen = []
+    for number, (left, top, right, bottom) in enumerate(areas):
+        inside = []
+        for x1, y1, x2, y2, score, class_id in objects:
+            box = max(x1, left), max(y1, top), min(x2, right), min(y2, bottom)
+            if box[0] < box[2] and box[1] < box[3] and (seen_whole or number < len(areas) - 1):
+                moved = np.subtract(box, [left, top, left, top])
+                inside.append((*moved, score, class_id))
+        seen.append(found(*inside))
+    if len(areas) == 1 and not seen_whole:
+        return
+    assert sorted(rows(merge(seen, areas))) == sorted(
+        (*map(float, box[:4]), *box[4:]) for box in objects
+    )
+
+
+def test_many_rows_are_merged_in_reasonable_memory(random):
+    """20,000 x 20,000 pixels: 1,521 tiles of 5 rows each."""
+    areas = Tiling(640).areas((20_000, 20_000))
+    assert len(areas) == 1522
+    seen = []
+    for _ in areas:
+        corners = random.uniform(10, 560, (5, 2))
+        seen.append(
+            found(*(np.concatenate([c, c + 30, random.uniform(0.3, 1, 1)]) for c in corners))
+        )
+    merged = merge(seen, areas)
+    assert 5_000 < len(merged) <= 1522 * 5
+    assert (np.diff(merged.score) <= 0).all()
+
+
+@pytest.mark.parametrize(("right", "objects"), [(25, 1), (24, 2)])
+def test_rows_of_two_areas_with_an_overlap_of_a_half_are_one_object(right, objects):
+    """Of 300 pixels the other has 150, or 140; neither is near a seam."""
+    of_tile = found((10, 10, 40, 20, 0.9))
+    of_picture = found((10, 10, right, 20, 0.8))
+    merged = merge([of_tile, found(), of_picture], PAIR)
+    assert len(merged) == objects

@@ -1,0 +1,207 @@
+"""Graphs that are nearly a head of boxes and scores, and are not read as one."""
+
+import numpy as np
+import pytest
+from graph_builder import Graph
+
+from detcli.model.editing import infer_shapes
+from detcli.model.graph import GraphIndex
+from detcli.model.heads import Unrecognised
+from detcli.model.heads.joined import (
+    _task_of,
+    best_class,
+    end_to_end,
+    has_patches,
+    pair,
+    plugin,
+    queries,
+    score_rows,
+    single_tensor,
+)
+
+
+def index_of(graph, *outputs):
+    return GraphIndex(infer_shapes(graph.model(list(outputs))).graph)
+
+
+def boxes_and_scores(graph):
+    """Of 24 queries: boxes [B, 24, 4] and scores of three classes [B, 24, 3]."""
+    features = graph.queries()
+    boxes = graph("Sigmoid", graph.linear(features, 8, 4))
+    scores = graph("Sigmoid", graph.linear(features, 8, 3))
+    return boxes, scores
+
+
+def test_a_top_k_of_scores_that_were_not_split_from_boxes_is_no_end_to_end_head():
+    """Of a batch of any size, a Sigmoid has as little a known size as a Split's output may."""
+    graph = Graph(batch="N")
+    boxes, scores = boxes_and_scores(graph)
+    best = graph("ReduceMax", scores, axes=[2], keepdims=0)
+    _, places = graph.all("TopK", best, [5], outputs=2, axis=1)
+    entries = graph("Tile", graph("Unsqueeze", places, [2]), [1, 1, 4])
+    detections = graph("GatherElements", boxes, entries, axis=1)
+    assert end_to_end(index_of(graph, detections), boxes_only=False) is None
+
+
+@pytest.mark.parametrize(
+    ("extra", "reason"),
+    [
+        (None, "masks, keypoints or angles follow"),
+        (1, "it finds oriented boxes"),
+        (2, "it finds poses: 2 numbers"),
+    ],
+)
+def test_a_task_is_not_guessed_where_the_number_of_columns_is_unknown(extra, reason):
+    graph = Graph()
+    boxes, _ = boxes_and_scores(graph)
+    assert reason in _task_of(index_of(graph, boxes), extra)
+
+
+def test_boxes_beside_two_outputs_of_scores_are_asked_about():
+    graph = Graph()
+    boxes, scores = boxes_and_scores(graph)
+    more_scores = graph("Sigmoid", graph.linear(graph.queries(), 8, 3))
+    with pytest.raises(Unrecognised, match="two of its outputs may be the boxes"):
+        pair(index_of(graph, boxes, scores, more_scores))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_output_with_fewer_axes_is_neither_boxes_nor_scores(place):
+    graph = Graph()
+    boxes, scores = boxes_and_scores(graph)
+    outputs = [boxes, scores]
+    outputs.insert(place, graph("ReduceMax", scores, axes=[2], keepdims=0))
+    head = pair(index_of(graph, *outputs))
+    assert head.boxes[0].tensor == boxes
+    assert head.scores[0].tensor == scores
+
+
+def test_a_best_class_that_no_output_tells_does_not_select():
+    graph = Graph()
+    boxes, scores = boxes_and_scores(graph)
+    labels = graph("ArgMax", scores, axis=2, keepdims=1)
+    assert best_class(index_of(graph, boxes, scores)) is None
+    assert best_class(index_of(graph, boxes, labels)).one_class
+
+
+@pytest.mark.parametrize("suppresses", [False, True])
+def test_what_is_suppressed_is_not_read_before_its_top_k(suppresses):
+    graph = Graph()
+    boxes, scores = boxes_and_scores(graph)
+    best, places = graph.all("TopK", graph("Flatten", scores, axis=1), [5], outputs=2, axis=1)
+    rows = graph("Unsqueeze", graph("Div", places, np.int64(3)), [2])
+    entries = graph("Tile", rows, [1, 1, 4])
+    chosen = graph("GatherElements", boxes, entries, axis=1)
+    outputs = [chosen, best]
+    if suppresses:
+        by_class = graph("Unsqueeze", best, [1])
+        outputs.append(graph("NonMaxSuppression", chosen, by_class, np.array([5])))
+    head = queries(index_of(graph, *outputs))
+    assert (head is None) == suppresses
+
+
+def top_k_of(graph, scores):
+    """The best five of some scores [B, 24, C], as YOLOv10 chooses them."""
+    best = graph("ReduceMax", scores, axes=[2], keepdims=0)
+    values, _ = graph.all("TopK", best, [5], outputs=2, axis=1)
+    return values
+
+
+def rows_of_seven(graph):
+    """Boxes and three scores of 24 queries, [B, 24, 7]."""
+    return graph("Concat", *boxes_and_scores(graph), axis=2)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "is_head"), [(4, 7, True), (4, 99, True), (4, 6, False), (3, 7, False)]
+)
+def test_scores_are_all_columns_behind_the_box(start, stop, is_head):
+    graph = Graph()
+    scores = graph.cut(rows_of_seven(graph), start, stop, 2)
+    head = end_to_end(index_of(graph, top_k_of(graph, scores)), boxes_only=False)
+    assert (head is not None) == is_head
+
+
+def split_in_three(graph):
+    """What the best are chosen of, in rows of a box, three scores and two more columns."""
+    boxes, scores = boxes_and_scores(graph)
+    rows = graph("Concat", boxes, scores, graph.linear(graph.queries(), 8, 2), axis=2)
+    parts = graph.all("Split", rows, np.array([4, 3, 2]), outputs=3, axis=2)
+    return top_k_of(graph, parts[1])
+
+
+def test_columns_behind_the_scores_are_refused():
+    graph = Graph()
+    index = index_of(graph, split_in_three(graph))
+    with pytest.raises(Unrecognised, match="it finds poses: 2 numbers"):
+        end_to_end(index, boxes_only=False)
+
+
+def test_columns_behind_the_scores_are_left_out_where_boxes_are_enough():
+    graph = Graph()
+    index = index_of(graph, split_in_three(graph))
+    head = end_to_end(index, boxes_only=True)
+    assert head.class_count == 3
+    assert head.left_out
+
+
+@pytest.mark.parametrize(("rows", "is_head"), [(24, True), (7, False)])
+def test_of_as_many_rows_as_columns_neither_is_taken_for_channels(rows, is_head):
+    graph = Graph()
+    queries = graph.cut(graph.queries(), 0, rows, 1)
+    head = graph("Relu", graph.linear(queries, 8, 7))
+    index = index_of(graph, head)
+    names = ["red", "green", "blue"]
+    assert (single_tensor(index, names, boxes_only=False) is not None) == is_head
+
+
+def test_three_parts_behind_a_box_are_no_objectness_and_classes():
+    graph = Graph()
+    centre = graph("Sigmoid", graph.maps(2))
+    size = graph("Exp", graph.maps(2))
+    scores = [graph("Sigmoid", graph.maps(count)) for count in (1, 3, 5)]
+    index = index_of(graph, graph("Concat", centre, size, *scores, axis=1))
+    with pytest.raises(Unrecognised, match="8 numbers of keypoints"):
+        single_tensor(index, None, boxes_only=False)
+
+
+def test_the_scores_of_a_head_are_what_it_joins_to_the_boxes():
+    graph = Graph()
+    boxes, scores = boxes_and_scores(graph)
+    rows = graph("Concat", boxes, scores, axis=2)
+    index = index_of(graph, rows, graph("Relu", rows))
+    assert score_rows(index, rows) == scores
+    assert score_rows(index, scores) == scores
+
+
+def test_boxes_and_scores_are_the_first_two_inputs_of_a_plugin():
+    """Anchors are its third, where it has one."""
+    graph = Graph()
+    boxes, scores = boxes_and_scores(graph)
+    anchors = graph.constant(graph.weights(1, 24, 4))
+    outputs = graph.all("EfficientNMS_TRT", boxes, scores, anchors, outputs=4, domain="TRT")
+    head = plugin(index_of(graph, *outputs))
+    assert head.boxes[0].tensor == boxes
+    assert head.scores[0].tensor == scores
+
+
+@pytest.mark.parametrize(
+    ("kernel", "are_patches"), [((8, 8), True), ((7, 7), False), ((16, 4), False)]
+)
+def test_patches_have_eight_pixels_a_side_or_more(kernel, are_patches):
+    graph = Graph(size=(112, 112))
+    weights = graph.weights(8, 3, *kernel)
+    maps = graph("Conv", "images", weights, kernel_shape=[*kernel], strides=[*kernel])
+    assert has_patches(index_of(graph, maps)) == are_patches
+
+
+def test_scores_that_an_objectness_was_multiplied_into_have_none_left():
+    """One layer makes boxes and scores, and what joined them is cut in two again."""
+    graph = Graph()
+    numbers = graph("Sigmoid", graph.linear(graph.queries(), 8, 8))
+    scores = graph("Mul", graph.cut(numbers, 5, 8, 2), graph.cut(numbers, 4, 5, 2))
+    joined = graph("Concat", graph.cut(numbers, 0, 4, 2), scores, axis=2)
+    boxes = graph.cut(joined, 0, 4, 2)
+    head = pair(index_of(graph, boxes, graph.cut(joined, 4, 7, 2)))
+    assert not head.objectness
+    assert head.class_count == 3

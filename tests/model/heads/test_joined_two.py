@@ -1,0 +1,117 @@
+"""Which two tensors are boxes and scores of the same anchors."""
+
+import numpy as np
+import pytest
+from graph_builder import Graph
+from onnx import helper
+
+from detcli.config.values import BoxFormat
+from detcli.model.editing import infer_shapes
+from detcli.model.graph import GraphIndex
+from detcli.model.heads import Activation, BoxDecode, Decoded
+from detcli.model.heads.joined import _class_axis, _flattened, _kept, _tells_apart, pair
+
+
+@pytest.mark.parametrize(
+    ("anchors", "scores", "first", "layer", "axis"),
+    [
+        *((24, [1, 24, 3], True, "Conv", 2), (24, [1, 3, 24], True, "Conv", 1)),
+        *((24, [1, 3, 24], False, "Conv", 1), (24, [1, 24, 3], False, "Conv", 2)),
+        # where the number of anchors is not known, there are more of them than classes
+        *(("N", [1, 3, 84], True, "Conv", 1), ("N", [1, 84, 3], True, "Conv", 2)),
+        *(("N", [1, 3, 84], False, "Conv", 1), ("N", [1, 84, 3], False, "Conv", 2)),
+        *(("N", [1, "N", 3], True, "Conv", 2), ("N", [1, 3, "N"], True, "Conv", 1)),
+        # of queries, there may be fewer
+        *(("N", [1, 3, 84], True, "MatMul", 2), (24, [1, 3, 24], True, "MatMul", None)),
+        *((24, [1, 25, 3], True, "Conv", None), ("N", [1, "A", "B"], True, "Conv", None)),
+    ],
+)
+def test_the_axis_of_the_classes(anchors, scores, first, layer, axis):
+    assert _class_axis(anchors, scores, first=first, layer=layer) == axis
+
+
+def ranked(graph, scores):
+    """Values and places of the best queries, as columns."""
+    best = graph("ReduceMax", scores, axes=[2], keepdims=0)
+    return [
+        graph("Unsqueeze", one, [-1]) for one in graph.all("TopK", best, [24], outputs=2, axis=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("chooses", "is_head"),
+    [("none", True), ("both", True), ("boxes", False), ("scores", False), ("certainty", True)],
+)
+def test_what_was_chosen_for_one_was_chosen_for_the_other(chooses, is_head):
+    graph = Graph()
+    features = graph.queries()
+    boxes = graph("Sigmoid", graph.linear(features, 8, 4))
+    scores = graph("Sigmoid", graph.linear(features, 8, 3))
+    values, places = ranked(graph, scores)
+    if chooses == "certainty":  # the values measure, and choose nothing
+        scores = graph("Mul", scores, graph("Sigmoid", values))
+    if chooses in {"both", "boxes"}:
+        boxes = graph("GatherElements", boxes, graph("Tile", places, [1, 1, 4]), axis=1)
+    if chooses in {"both", "scores"}:
+        scores = graph("GatherElements", scores, graph("Tile", places, [1, 1, 3]), axis=1)
+    index = GraphIndex(infer_shapes(graph.model([boxes, scores])).graph)
+    head = pair(index)
+    assert (head is not None) == is_head
+    if head is not None:
+        assert head.boxes[0].tensor == boxes
+        assert head.scores[0].tensor == scores
+        assert head.class_count == 3
+
+
+def test_what_is_made_of_scores_are_no_boxes():
+    graph = Graph()
+    scores = graph("Sigmoid", graph.linear(graph.queries(), 8, 5))
+    boxes = graph.cut(scores, 0, 4, 2)
+    assert pair(GraphIndex(infer_shapes(graph.model([boxes, scores])).graph)) is None
+
+
+@pytest.mark.parametrize(("count", "most"), [(np.array([24]), 24), (None, None)])
+def test_how_many_a_top_k_keeps(count, most):
+    graph = Graph()
+    features = graph.queries()
+    count = graph.cut(graph("Shape", features), 1, 2, 0) if count is None else count
+    best, _ = graph.all("TopK", features, count, outputs=2, axis=1)
+    index = GraphIndex(infer_shapes(graph.model([best])).graph)
+    assert _kept(index, index.producer(best)) == most
+    assert _kept(index, helper.make_node("TopK", ["x"], ["y", "z"], k=7)) == 7
+
+
+def test_what_was_flattened_for_a_top_k():
+    graph = Graph()
+    raw = graph.linear(graph.queries(), 8, 3)
+    final = graph("Sigmoid", raw)
+    cases = {
+        graph("Flatten", final, axis=1): raw,
+        graph("Reshape", graph("Unsqueeze", final, [0]), [1, -1]): raw,
+        graph("Reshape", graph("Squeeze", final, [0]), [-1]): final,
+        graph("Reshape", graph("Gather", final, np.int64(0), axis=0), [-1]): final,
+        graph("Reshape", graph("ReduceMax", final, axes=[2], keepdims=0), [-1]): "",
+        raw: "",
+    }
+    index = GraphIndex(infer_shapes(graph.model([*cases])).graph)
+    assert {name: _flattened(index, name) for name in cases} == cases
+
+
+@pytest.mark.parametrize(
+    ("how", "other", "scores_are", "layer", "apart"),
+    [
+        ("GRID", "SIGMOID", "SIGMOID", "Conv", True),
+        ("GRID", "GRID", "SIGMOID", "Conv", False),
+        ("LINEAR", None, "SOFTMAX", "MatMul", False),
+        ("SIGMOID", None, "SOFTMAX", "Conv", False),
+        ("SIGMOID", None, "SOFTMAX", "MatMul", True),
+        ("REFINED", "SIGMOID", "SIGMOID", "MatMul", True),
+        ("SIGMOID", "SIGMOID", "SIGMOID", "MatMul", False),
+        ("SIGMOID", "REFINED", "SIGMOID", "MatMul", False),
+    ],
+)
+def test_boxes_of_four_classes_are_told_by_what_makes_them(how, other, scores_are, layer, apart):
+    ours, theirs = (
+        Decoded(BoxDecode[one], BoxFormat.CXCYWH) if one else None for one in (how, other)
+    )
+    assert _tells_apart(ours, theirs, Activation[scores_are], layer) == apart

@@ -1,0 +1,248 @@
+"""Records as entries of a page."""
+
+import contextlib
+import tracemalloc
+from functools import partial
+
+import cv2
+import numpy as np
+import pages
+import pytest
+from sample_records import failed_frame, failure, feed, frame, picture
+
+from detcli.page import page as module
+from detcli.page.page import About, BoxKind, Conclusion, Curves, Page, PageSink, Row, Shown, Table
+
+
+def fields(source="a.jpg", **more):
+    return picture(source, bottom=4.56).to_json() | more
+
+
+def grey(shade=100, size=(40, 60)):
+    return lambda: Shown(np.full((*size, 3), shade, np.uint8))
+
+
+@pytest.fixture
+def page(tmp_path):
+    return tmp_path / "page"
+
+
+def save(path, *records, only_detections=False, **options):
+    """The entries of a page whose records come from a run."""
+    page = Page(path, About("predict"), **options)
+    feed(PageSink(page, only_detections=only_detections), *records)
+    return pages.entries(path)
+
+
+def make(path, *records, about=About("predict"), **options):  # noqa: B008 - frozen
+    page = Page(path, about, **options)
+    for record in records:
+        page.add(record, grey())
+    page.close()
+
+
+def test_a_record_becomes_an_entry_with_a_picture(page):
+    make(page, fields(warnings=["it is odd"]))
+    assert pages.entries(page) == [
+        {
+            "source": "a.jpg",
+            "width": 60,
+            "height": 40,
+            "warnings": ["it is odd"],
+            "found": [[0, 0.5, 1.0, 2.0, 3.0, 4.6]],
+            "picture": "0/0/0",
+            "classes": [[0, "cat", "#ee2244", "#fff"]],
+        }
+    ]
+    (run,) = pages.runs(page)
+    assert run["state"] == "complete"
+    assert ["model", "m"] in run["facts"]
+    assert ["device", "cpu"] in run["facts"]
+
+
+def test_a_class_is_introduced_once(page):
+    other = fields()["detections"][0] | {"class_id": 1}
+    make(page, fields(), fields(), fields(detections=[other]))
+    assert [len(entry.get("classes", [])) for entry in pages.entries(page)] == [1, 0, 1]
+    assert [entry["found"][0][0] for entry in pages.entries(page)] == [0, 0, 1]
+
+
+def test_an_input_that_failed_has_its_error_and_no_picture(page):
+    make(page, failure("\x1b[31m.jpg", "it is\x1b torn", hint="fetch it").to_json())
+    assert pages.entries(page) == [
+        {"source": "\\x1b[31m.jpg", "error": ["DecodeError", "it is\\x1b torn", "fetch it"]}
+    ]
+    assert pages.pictures(page) == []
+
+
+def test_what_is_known_of_detections_besides_boxes_is_beside_them(page):
+    more = {"track_id": 7, "zones": ["door\0"], "crossed": [{"line": "gate", "to": "left"}]}
+    ends = [[1.0, 2.0], [3.5, 2.0], [3.5, 9.0], [1.0, 9.0]]
+    says = {"text": "\u202eEX", "corners": ends}
+    one, other = fields()["detections"][0] | more, fields()["detections"][0] | says
+    make(page, fields(detections=[one, other]))
+    (entry,) = pages.entries(page)
+    assert {name: entry[name] for name in ("tracks", "zones", "crossed", "texts", "corners")} == {
+        "tracks": [7, 0],
+        "zones": [["door\\x00"], []],
+        "crossed": [[["gate", "left"]], []],
+        "texts": ["", "\\u202eEX"],
+        "corners": [[], ends],
+    }
+
+
+def test_pictures_are_made_smaller_and_never_larger():
+    for size, *expected in (
+        ((40, 60), (40, 60), (40, 60)),
+        ((1280, 1280), (1280, 1280), (320, 320)),
+        ((3000, 4000), (960, 1280), (240, 320)),
+        ((1, 70_000), (1, 1280), (1, 320)),
+    ):
+        made = [*module.render(np.zeros((*size, 3), np.uint8), [module.PICTURE, module.THUMBNAIL])]
+        shapes = [cv2.imdecode(np.frombuffer(data, np.uint8), 1).shape[:2] for data in made]
+        assert shapes == expected
+
+
+def frames(count, start=0, source="film.mp4", **more):
+    return [fields(source, frame=start + n, time_s=n / 10, **more) for n in range(count)]
+
+
+def test_a_long_video_keeps_pictures_of_frames_in_equal_steps(page, monkeypatch):
+    monkeypatch.setattr(module, "VIDEO_PICTURES", 8)
+    make(page, *frames(100))
+    entries = pages.entries(page)
+    assert len(entries) == 100
+    stride = max(entry.get("stride", 1) for entry in entries)
+    kept = [n for n, one in enumerate(entries) if "picture" in one and n % stride == 0]
+    assert kept == list(range(0, 100, stride))
+    assert 4 <= len(kept) <= 8
+    assert sorted(entries[n]["picture"] for n in kept) == pages.pictures(page)
+
+
+def test_frames_belong_to_videos_that_start_over_and_to_cameras_that_do_not(page):
+    make(page, *frames(2), *frames(1), *frames(1), *frames(2, source="other.mp4"))
+    assert [entry["video"] for entry in pages.entries(page)] == [0, 0, 1, 2, 3, 3]
+    time = "2026-01-01T00:00:00.000Z"
+    one, two = (frames(3, source=f"camera:{n}", time=time) for n in (0, 1))
+    make(page, *(frame for both in zip(one, two, strict=True) for frame in both))
+    assert [entry["video"] for entry in pages.entries(page)] == [0, 1, 0, 1, 0, 1]
+
+
+def test_many_videos_take_no_memory(page):
+    def peak(count):
+        made = Page(page, About("predict"))
+        tracemalloc.start()
+        for number in range(count):
+            for record in frames(2, source=f"{number}.mp4"):
+                made.add(record, lambda: None)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        made.close()
+        return peak
+
+    peak(10)
+    # Keeping the names of 900 more videos takes above 70,000 bytes.
+    assert peak(1000) < peak(100) + 40_000
+
+
+def test_a_comparison_has_kinds_counterparts_and_tables(page):
+    kinds = [BoxKind("missing", (0, 94, 213), dashed=True, side=0)]
+    about = About("verify", kinds=kinds, sides=("a", "b"), floor=0.25)
+    made = Page(page, about)
+    rows = [
+        Row(0, "cat", 0.9, [1, 2, 3, 4], 0, (0.8, [2, 3, 4, 5])),
+        Row(0, "cat", None, [1, 2, 3, 4], 0),
+    ]
+    made.add(fields(), grey(), rows)
+    table = Table("Classes", ["class", "AP"], [["c\0t", None], ["b", 1]], [[0], []])
+    curves = Curves("F1", ("confidence", "F1"), [("c\0t", 3, 0.5, [0, 0.5])], 0.25)
+    made.close(Conclusion(["1 box is missing"], [table], [curves], agree=False))
+    (entry,) = pages.entries(page)
+    assert entry["found"] == [[0, 0.9, 1, 2, 3, 4, 0, 0.8, 2, 3, 4, 5], [0, None, 1, 2, 3, 4, 0]]
+    (run,) = pages.runs(page)
+    assert run["kinds"] == [["missing", "#d55e00", "#000", True, True, 0]]
+    assert run["sides"] == ["a", "b"]
+    assert run["summary"] == ["1 box is missing"]
+    assert run["tables"] == [["Classes", ["class", "AP"], [["c\\x00t", None], ["b", 1]], [[0], []]]]
+    assert run["curves"] == [["F1", ["confidence", "F1"], [["c\\x00t", 3, 0.5, [0, 0.5]]], 0.25]]
+    assert run["agree"] is False
+
+
+def test_a_run_that_ends_early_says_so_but_before_its_first_record_leaves_the_page(page):
+    made = Page(page, About("predict"))
+    made.add(fields(), grey())
+    assert pages.runs(page)[0]["state"] == "running"
+    with pytest.raises(KeyboardInterrupt), contextlib.closing(made):
+        raise KeyboardInterrupt
+    assert pages.runs(page)[0]["state"] == "stopped"
+    make(page, fields())
+    with pytest.raises(KeyboardInterrupt), contextlib.closing(Page(page, About("predict"))):
+        raise KeyboardInterrupt
+    assert pages.runs(page)[0]["state"] == "complete"
+    assert len(pages.entries(page)) == 1
+    make(page)  # and the folder is free again
+
+
+def test_each_record_of_a_run_is_an_entry_in_its_order(page):
+    entries = save(page, picture("b.jpg"), failure("torn.jpg"), picture("a.jpg", count=0))
+    assert [entry["source"] for entry in entries] == ["b.jpg", "torn.jpg", "a.jpg"]
+    assert [len(entry.get("found", [])) for entry in entries] == [1, 0, 0]
+    assert pages.pictures(page) == ["0/0/0", "0/0/1"]
+    Page(page, About("predict")).discard()  # which leaves the page
+    resumed = save(page, picture("c.jpg"), resumed=True)
+    assert [entry["source"] for entry in resumed] == ["b.jpg", "torn.jpg", "a.jpg", "c.jpg"]
+    entries = save(page, picture("a.jpg"), picture("b.jpg", count=0), only_detections=True)
+    assert [one["source"] for one in entries] == ["a.jpg", "b.jpg"]
+    assert [one["source"] for one in entries if "picture" in one] == ["a.jpg"]
+    assert pages.pictures(page) == ["0/0/0"]
+
+
+def test_frames_belong_to_their_video_whether_they_failed_or_not(page):
+    entries = save(page, frame(0, shade=200), failed_frame(1), frame(2))
+    assert [entry["video"] for entry in entries] == [0, 0, 0]
+    assert [entry["time_s"] for entry in entries] == [0, 0.1, 0.2]
+    shown = cv2.imread(str(page / f"pictures/{entries[0]['picture']}.jpg"))
+    assert shown.shape == (40, 60, 3)
+    assert np.abs(shown.astype(int) - 200).max() < 3
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Files of one picture: as browsers show it, and turned or of a format that they may not."""
+    folder = tmp_path / "pics"
+    folder.mkdir()
+    pixels = np.full((40, 60, 3), 90, np.uint8)
+    for name in ("a.jpg", "b é#.png", "c.webp", "d.bmp", "e.tif", "f.ppm"):
+        cv2.imwrite(str(folder / name), pixels)
+    png = (folder / "b é#.png").read_bytes()
+    (folder / "turned.png").write_bytes(png[:33] + png[33:].replace(b"IDAT", b"eXIfIDAT"))
+    return folder
+
+
+def test_files_that_browsers_show_alike_are_linked_and_others_copied(page, files, caplog):
+    made, pixels = Page(page, About("predict"), linked=True), np.zeros((40, 60, 3), np.uint8)
+    for path in sorted(files.iterdir()):
+        made.add(fields(path.name), partial(Shown, pixels, path))
+    made.close()
+    originals = {one["source"]: one.get("original") for one in pages.entries(page)}
+    assert originals == {
+        "a.jpg": "../pics/a.jpg",
+        "b é#.png": "../pics/b%20%C3%A9%23.png",
+        "c.webp": "../pics/c.webp",
+        "d.bmp": "../pics/d.bmp",
+        **dict.fromkeys(("e.tif", "f.ppm", "turned.png")),
+    }
+    assert len([*(page / "pictures").rglob("*.jpg")]) == 3
+    assert len([*(page / "thumbnails").rglob("*.jpg")]) == 7
+    assert "3 of 7 pictures of the page are copies" in caplog.text
+
+
+def test_a_saved_film_is_named_once_unless_frames_are_left_out_of_it(page, tmp_path):
+    def films(**options):
+        records = [frame(0), frame(1)]
+        for one in records:
+            one.saved.append(tmp_path / "out" / "film.mp4")
+        return [entry.get("film") for entry in save(page, *records, **options)]
+
+    assert films() == ["../out/film.mp4", None]
+    assert films(only_detections=True) == [None, None]

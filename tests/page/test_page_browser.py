@@ -1,0 +1,581 @@
+"""The page in a browser: Chromium opens it from the disk."""
+
+import pytest
+from nasty_names import NASTY
+from pages import box, failure, grey, make, record
+from thinning import thin
+
+from detcli.config.values import Shape
+from detcli.page import page as module
+from detcli.page.page import About, BoxKind, Conclusion, Curves, Page, Row, Table
+from detcli.page import folder as folders
+from detcli.sink.draw import colour_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """400 pictures: a person on each, a car on every 4th, nothing on the first; two failures."""
+    records = [record("pics/000.jpg")]
+    for n in range(1, 400):
+        cars = [box(1, 0.9, (20, 20, 70, 50))] if n % 4 == 0 else []
+        warned = {"warnings": ["it is odd"]} if n == 7 else {}
+        records.append(record(f"pics/{n:03}.jpg", *cars, box(0, n / 500), **warned))
+    records += [failure("torn.jpg"), failure("gone.jpg", "no such file", "")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folders, "CHUNK_RECORDS", 150)
+        return make(tmp_path_factory.mktemp("many") / "page", records)
+
+
+def count(browser):
+    return browser.text("#count-pictures")
+
+
+def test_it_shows_what_was_found(browser, many):
+    browser.open(many)
+    assert browser.text("#title") == "400 pictures, 498 detections"
+    assert count(browser) == "400"
+    assert browser.names()[:3] == ["000.jpg", "001.jpg", "002.jpg"]
+    assert browser.text("#state") == ""
+    assert browser.texts("#classes .name") == ["person", "car"]
+    assert browser.texts("#classes .count") == ["399", "99"]
+    assert "Made by detcli predict" in browser.text("#foot")
+    assert "0.25" in browser.text("#foot")
+    assert browser.run("return document.querySelectorAll('.tile svg path').length") > 10
+    first = browser.find(".tile")
+    assert first.get_attribute("aria-posinset") == "1"
+    assert first.get_attribute("aria-setsize") == "400"
+    assert browser.text("#announce") == "400 pictures shown"
+    assert browser.find(".tile a").get_attribute("aria-label") == "000.jpg nothing found"
+
+
+def test_only_what_is_near_is_loaded(browser, many):
+    browser.open(many)
+    thumbnails = {name for name in browser.requests() if name.startswith("thumbnails/")}
+    assert 10 < len(thumbnails) < 60
+    assert len(browser.names()) < 60
+    browser.run("window.scrollTo(0, document.body.scrollHeight)")
+    browser.settle()
+    assert browser.wait(
+        "return [...document.querySelectorAll('.tile .name')]"
+        ".some((one) => one.textContent === '399.jpg')"
+    )
+    assert len(browser.names()) < 60
+    assert {name for name in browser.requests() if name.startswith("thumbnails/")} - thumbnails
+
+
+def test_filters_and_orders(browser, many):
+    browser.show(many)
+    browser.set("#least", "0.85")
+    assert browser.text("#least-shown") == "0.85"
+    assert browser.texts("#classes .count") == ["0", "99"]
+    browser.set("#least", "0.7")  # scores on the border stay
+    assert browser.texts("#classes .count") == ["50", "99"]
+    browser.set("#least", "0.85")
+    browser.set("#show", "some")
+    assert count(browser) == "99"
+    browser.click("#reset")
+    browser.settle()
+    assert count(browser) == "400"
+    browser.click("#classes input[value='1']")
+    assert count(browser) == "99"
+    assert browser.names()[:2] == ["004.jpg", "008.jpg"]
+    assert "1 car" in browser.texts(".tile")[0]
+    assert "person" not in browser.texts(".tile")[0]
+    browser.click("#classes input[value='0']")
+    assert count(browser) == "399"
+    browser.click("#reset")
+    browser.settle()
+    for order, first in (
+        ("most", ["004.jpg", "008.jpg"]),
+        ("fewest", ["000.jpg", "001.jpg"]),
+        ("lowest", ["001.jpg", "002.jpg"]),
+        ("name", ["000.jpg", "001.jpg"]),
+    ):
+        browser.set("#sort", order)
+        assert browser.names()[:2] == first
+    browser.set("#show", "none")
+    assert browser.names() == ["000.jpg"]
+    browser.set("#show", "warned")
+    assert browser.names() == ["007.jpg"]
+    browser.set("#show", "all")
+    browser.set("#search", "ICS/39")
+    assert count(browser) == "10"
+    browser.set("#search", "nothing like it")
+    assert browser.text("#shown") == "No picture passes the filter"
+
+
+def test_a_link_says_what_is_shown(browser, many):
+    browser.open(many, "#class=person&score=0..0.4&sort=name")
+    assert browser.texts("#classes .count") == ["199", "0"]  # 0.4 is not below 0.4
+    assert count(browser) == "199"
+    assert browser.find("#classes input[value='0']").is_selected()
+    assert browser.text("#below-shown") == "0.40"
+    assert browser.find("#sort").get_attribute("value") == "name"
+    browser.click("#reset")
+    assert count(browser) == "400"
+    browser.wait("return location.hash === ''")
+    browser.open(many, "#class=person&score=..0.4")  # its lowest is the run's
+    assert count(browser) == "199"
+
+
+ADDRESS = "find=39&score=0.1..0.95&class=car&show=some&sort=most&theme=dark"
+
+
+def test_what_is_chosen_is_in_the_address_and_comes_back(browser, many):
+    browser.open(many)
+    browser.set("#search", "39")
+    browser.set("#least", "0.1")
+    browser.set("#below", "0.95")
+    browser.set("#show", "some")
+    browser.set("#sort", "most")
+    browser.click("#classes input[value='1']")
+    browser.click("#theme")
+    browser.wait("return location.hash === arguments[0]", f"#{ADDRESS}")
+    assert browser.names() == ["392.jpg", "396.jpg"]
+    browser.click("nav [data-view='figures']")
+    assert browser.run("return location.hash") == f"#view=figures&{ADDRESS}"
+    assert "2 boxes" in browser.text("#view-figures")
+    browser.run("history.back()")
+    browser.wait("return location.hash === arguments[0]", f"#{ADDRESS}")
+    browser.settle()
+    browser.click(".tile a")
+    browser.click("#next")
+    browser.wait("return location.hash === arguments[0]", f"#picture=396&{ADDRESS}")
+    browser.driver.refresh()
+    browser.wait("return document.documentElement.dataset.ready === 'true'")
+    browser.settle()
+    assert browser.text("#viewer-name") == "396.jpg"
+    assert browser.text("#position") == "2 of 2"
+    assert browser.find("#show").get_attribute("value") == "some"
+    assert browser.run("return document.documentElement.dataset.theme") == "dark"
+    browser.click("#close")
+    browser.run("history.back()")  # to the grid that it was opened from
+    browser.settle()
+    assert browser.names() == ["392.jpg", "396.jpg"]
+    browser.click("#theme")  # what the system prefers needs no word
+    browser.wait("return !location.hash.includes('theme')")
+
+
+ODD_ADDRESSES = [
+    "view=x",
+    "score=b..a",
+    "score=0.9..0.1",
+    "sort=constructor",
+    "show=%ZZ&picture=-1",
+    'show="]',
+    "theme=1&picture=999999",
+    "__proto__=1",
+]
+
+
+@pytest.mark.parametrize("odd", thin("odd addresses of a page", ODD_ADDRESSES, count=2))
+def test_an_odd_address_shows_what_a_plain_one_does(browser, many, odd):
+    browser.open(many, f"#{odd}")
+    assert count(browser) == "400"
+    assert not browser.run("return document.getElementById('viewer').open")
+
+
+def test_the_skip_link_changes_nothing_else(browser, many):
+    browser.show(many, "#class=car")
+    browser.run("document.querySelector('.skip').click()")
+    assert browser.run("return document.activeElement.id") == "main"
+    assert browser.run("return location.hash") == "#class=car"
+    assert count(browser) == "99"
+
+
+def test_keys(browser, many):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.show(many)
+    focused = (
+        "return document.activeElement.getAttribute('aria-label') || document.activeElement.id"
+    )
+    browser.press("/")
+    assert browser.run(focused) == "search"
+    browser.press("3", "9", "9")
+    assert browser.names() == ["399.jpg"]
+    browser.press(*[Keys.BACKSPACE] * 3)
+    browser.press(Keys.ESCAPE)
+    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert browser.run(focused).startswith("002.jpg")
+    browser.press(Keys.ARROW_DOWN)
+    columns = browser.run("return grid.columns")
+    assert browser.run(focused).startswith(f"{2 + columns:03}.jpg")
+    browser.press(Keys.END)
+    assert browser.run(focused).startswith("399.jpg")
+    browser.press(Keys.ARROW_RIGHT)
+    assert browser.run(focused).startswith("399.jpg")
+    browser.press(Keys.HOME)
+    assert browser.run(focused).startswith("000.jpg")
+    browser.press("?")
+    assert browser.run("return document.getElementById('keys').open")
+    browser.press(Keys.ESCAPE)
+    assert not browser.run("return document.getElementById('keys').open")
+
+
+def test_a_picture_opens_with_its_boxes_and_closes(browser, many):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.show(many, "#picture=8")
+    assert browser.run("return document.getElementById('viewer').open")
+    assert browser.text("#viewer-name") == "008.jpg"
+    assert browser.texts("#viewer-found tbody tr") == [
+        "car 0.90 20, 20 to 70, 50",
+        "person 0.02 10, 10 to 50, 40",
+    ]
+    labels = "return [...document.querySelectorAll('#stage text')].map((e) => e.textContent)"
+    assert browser.run(labels) == ["car 0.90", "person 0.02"]
+    assert browser.wait("return document.querySelector('#stage img').naturalWidth") == 80
+    browser.press(Keys.ARROW_RIGHT)
+    assert browser.text("#viewer-name") == "009.jpg"
+    assert browser.text("#position") == "10 of 400"
+    browser.press(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+    assert browser.text("#viewer-warnings") == "it is odd"
+    browser.press("b")
+    assert browser.run("return document.querySelector('#stage svg')") is None
+    browser.press("f")
+    assert (
+        browser.wait("return document.fullscreenElement && document.fullscreenElement.id")
+        == "viewer-body"
+    )
+    browser.press("f")
+    browser.wait("return !document.fullscreenElement")
+    browser.press("b", Keys.ESCAPE)
+    browser.wait("return !document.getElementById('viewer').open")
+    assert browser.run("return document.activeElement.getAttribute('aria-label')").startswith("007")
+    browser.wait("return location.hash === ''")
+    browser.run("window.scrollTo(0, 0)")
+    browser.settle()
+    browser.click(".tile a[href='#picture=4']")
+    assert browser.text("#viewer-name") == "004.jpg"
+    browser.click("#next")
+    assert browser.text("#viewer-name") == "005.jpg"
+    browser.run("history.back()")
+    browser.wait("return !document.getElementById('viewer').open")
+    browser.settle()  # the tiles are drawn anew
+    browser.click(".tile a[href='#picture=4']")
+    browser.click("#close")
+    assert not browser.run("return document.getElementById('viewer').open")
+
+
+def test_boxes_lie_on_the_picture(browser, many):
+    """The corner of a box is where the picture has that pixel, though bars are beside it."""
+    for size in ({"width": 1200}, {"width": 390, "height": 800}):
+        browser.show(many, "#picture=8", **size)
+        browser.wait("return document.querySelector('#stage img').naturalWidth")
+        box, stage = browser.run("""
+            return ["#stage .box path", "#stage"].map((selector) => {
+              const area = document.querySelector(selector).getBoundingClientRect();
+              return [area.x, area.y, area.width, area.height];
+            });""")
+        scale = min(stage[2] / 80, stage[3] / 60)
+        left = stage[0] + (stage[2] - 80 * scale) / 2 + 10 * scale
+        top = stage[1] + (stage[3] - 60 * scale) / 2 + 10 * scale
+        assert box[0] == pytest.approx(left, abs=4)
+        assert box[1] == pytest.approx(top, abs=4)
+        assert box[2] == pytest.approx(40 * scale, abs=8)
+
+
+def test_problems_and_figures_have_views_of_their_own(browser, many):
+    browser.show(many)
+    assert browser.text("#count-problems") == "3"
+    browser.click("nav [data-view='problems']")
+    first, second, third = browser.texts(".problems li")
+    assert first.splitlines() == ["DecodeError", "torn.jpg", "it is torn", "fetch it again"]
+    assert "no such file" in second
+    assert "it is odd" in third
+    browser.click(".problems a")
+    assert browser.text("#viewer-name") == "007.jpg"
+    browser.go("#view=figures")
+    assert "498 boxes" in browser.text("#view-figures")
+    rows = "return [...document.querySelectorAll('.class-bars tbody tr')].map((e) => e.innerText)"
+    assert [row.split() for row in browser.run(rows)] == [["person", "399"], ["car", "99"]]
+    scores = """return [...document.querySelectorAll('#view-figures .bars')].map(
+        (bars) => [...bars.children].map((bar) => bar.title))"""
+    histogram, sizes = browser.run(scores)
+    assert histogram[0] == "from 0.00: 24 boxes"
+    assert histogram[18] == "from 0.90: 99 boxes"
+    assert sizes[4:6] == ["from 32: 498 boxes", "from 64: 0 boxes"]
+    browser.click("#classes input[value='1']")
+    assert "99 boxes" in browser.text("#view-figures")
+
+
+DAY = "2026-01-01T12:00:"
+
+
+def frames(count, source="in/film.mp4"):
+    return [
+        record(source, *[box(n // 20 % 2, 0.8)] * (n % 3), frame=n, time_s=n / 10)
+        for n in range(count)
+    ]
+
+
+def test_a_video_has_a_timeline(browser, tmp_path, monkeypatch):
+    from selenium.webdriver.common.keys import Keys
+
+    monkeypatch.setattr(module, "VIDEO_PICTURES", 16)
+    browser.open(make(tmp_path / "page", [*frames(100), record("a.jpg")]), "#view=timeline")
+    assert "100 frames, 99 boxes, at most 2 at once" in browser.text("#view-timeline figure")
+    assert browser.texts(".legend li") == ["person", "car"]
+    strip = browser.find(".strip input")
+    assert strip.aria_role == "slider"
+    browser.run("document.querySelector('.strip input').focus()")
+    browser.press(Keys.END)
+    assert strip.get_attribute("aria-valuetext").startswith("0:09.9: 0 boxes")
+    browser.press(Keys.ARROW_LEFT, Keys.ENTER)
+    assert browser.text("#viewer-name") == "film.mp4"
+    assert "frame 96 · 0:09.6" in browser.text("#viewer-facts")  # the nearest that was kept
+    browser.press(Keys.ESCAPE)
+    browser.show(tmp_path / "page")
+    assert browser.text("#title") == "1 picture and 100 frames, 99 detections"
+    assert count(browser) == "14"
+    browser.set("#search", "film")
+    assert count(browser) == "13"
+
+
+def test_streams_that_end_alike_can_be_told_apart(browser, tmp_path):
+    records = [
+        record(f"rtsp://camera{n}/live/stream", box(), frame=0, time_s=0.0, time=f"{DAY}0{n}Z")
+        for n in (1, 2)
+    ]
+    browser.open(make(tmp_path / "page", records))
+    assert browser.names() == [
+        "2026-01-01 12:00:01 UTC · camera1/live/stream",
+        "2026-01-01 12:00:02 UTC · camera2/live/stream",
+    ]
+    browser.show(tmp_path / "page", "#view=timeline")
+    assert browser.texts("#view-timeline h2") == ["camera1/live/stream", "camera2/live/stream"]
+
+
+def test_a_long_video_shows_no_picture_that_was_removed(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "VIDEO_PICTURES", 8)
+    browser.open(make(tmp_path / "page", frames(70)))
+    assert browser.names() == [f"0:0{n // 10}.{n % 10} · film.mp4" for n in range(0, 70, 16)]
+
+
+HOSTILE = [
+    "<img src=x onerror=alert(1)>.jpg", "</script><script>alert(2)</script>", "javascript:alert(3)",
+    '"><svg onload=alert(4)>', "{{7*7}}${alert(5)}", "__proto__", "constructor", "'\"`",
+    "&lt;b&gt;", "\u202egpj.exe", "a\u2028b", "%00%2e%2e/#picture-1?x=1",
+    *NASTY,
+]  # fmt: skip
+
+
+def test_tracks_zones_lines_and_texts_are_shown(browser, tmp_path):
+    tracked = {**box(0, 0.9), "track_id": 7, "zones": ["door", "yard"], "text": "EX-2048",
+               "crossed": [{"line": "gate", "to": "left"}]}  # fmt: skip
+    other = {**box(1, 0.8, (20, 20, 70, 50)), "zones": [], "text": None}
+    about = About(
+        "predict",
+        places=(
+            Shape.zone("door=0,0,0.5,0,0.5,1,0,1"),
+            Shape.zone("yard=10,10,70,10,70,50"),
+            Shape.line("gate=0.5,0,0.5,1"),
+        ),
+    )
+    browser.open(make(tmp_path / "page", [record("a.jpg", tracked, other)], about))
+    browser.go("#picture=0")
+    zones = "return [...document.querySelectorAll('#stage .place path:not(.casing)')]"
+    assert browser.run(f"{zones}.map((one) => one.getAttribute('d'))")[:2] == [
+        "M0 0L40 0L40 60L0 60Z",
+        "M10 10L70 10L70 50Z",
+    ]
+    assert browser.run(f"{zones}[2].getAttribute('d')").startswith("M40 0L40 60M")
+    captions = browser.texts("#stage .place text")
+    assert captions == ["door 1", "yard 1", "gate"]
+    drawn = "return [...document.querySelectorAll('#stage .box path:not(.casing)')]"
+    strokes = browser.run(f"{drawn}.map((one) => one.getAttribute('stroke'))")
+    blue, green, red = colour_of(6)
+    assert strokes == ["#888", f"#{red:02x}{green:02x}{blue:02x}"]  # the other has no number yet
+    assert browser.texts("#stage .label text")[0] == "#7 person 0.90 EX-2048"
+    rows = browser.texts("#viewer-found tbody tr")
+    assert "#7 person" in rows[0]
+    assert "door, yard, gate to the left" in rows[0]
+    assert "EX-2048" in rows[0]
+    assert rows[1] == "car 0.80 20, 20 to 70, 50"
+    browser.press("b")
+    assert browser.texts("#stage .place text") == []
+
+
+def test_names_are_never_markup(browser, tmp_path):
+    records = [
+        record(name, box(n, 0.5, name=name) | {"text": name, "zones": [name]}, warnings=[name])
+        for n, name in enumerate(HOSTILE)
+    ]
+    records += [failure(name, name, name) for name in HOSTILE]
+    about = About("predict", [(name, name) for name in HOSTILE[:5]])
+    tables = [Table(HOSTILE[0], HOSTILE[:3], [[HOSTILE[0], 1, None]])]
+    curves = [
+        Curves(
+            HOSTILE[0],
+            (HOSTILE[0], HOSTILE[1]),
+            [(HOSTILE[0], 1, 1, [0.5, 1]), (HOSTILE[1], 1, 1, [0.5, 1])],
+        )
+    ]
+    ended = Conclusion(HOSTILE[:3], tables, curves)
+    place = make(tmp_path / "page", records, about, conclusion=ended)
+    foreign = """return document.querySelectorAll(
+        'script:not([src^="files/"]), iframe, object, [onerror], [onload], img[src="x"], b'
+    ).length"""
+    browser.open(place)
+    for view in (
+        "#view=wall",
+        "#view=figures",
+        "#view=problems",
+        "#picture=0",
+        "#view=wall&group=text",
+    ):
+        browser.go(view)
+        assert browser.run(foreign) == 0
+        assert not browser.run("return Boolean(Object.prototype.polluted)")
+        text = browser.run("return document.body.textContent")
+        assert "<img src=x onerror=alert(1)>" in text
+    browser.show(place)
+    assert browser.names()[0] == HOSTILE[0]
+    assert browser.texts("#classes .name")[0] == HOSTILE[0]
+    browser.set("#search", "<IMG")
+    assert browser.names() == [HOSTILE[0]]
+
+
+ATTACKS = [
+    """const one = document.createElement('script'); one.textContent = 'window.hacked = 1';
+    document.body.append(one)""",
+    """document.body.insertAdjacentHTML(
+        'beforeend', '<img src=x onerror="window.hacked = 1">')""",
+    """const one = document.createElement('script'); one.src = 'https://example.org/x.js';
+    document.body.append(one)""",
+    "new Image().src = 'https://example.org/x.png'",
+    "fetch('https://example.org/').catch(() => {})",
+]
+
+
+def test_even_markup_could_do_nothing(chromium, many):
+    chromium.open(many)
+    for attack in ATTACKS:
+        chromium.run(attack)
+        chromium.settle()
+        assert not chromium.run("return window.hacked")
+        assert "Content Security Policy" in "".join(chromium.messages())
+
+
+def test_a_run_that_goes_on_or_was_cut_off_says_so(browser, tmp_path):
+    page = Page(tmp_path / "page", About("predict"))
+    page.add(record("a.jpg", box()), grey)
+    browser.open(tmp_path / "page")
+    assert browser.text("#title") == "1 picture, 1 detection"
+    assert browser.text("#state").startswith("The run is still going on, or was cut off")
+    page.close()
+    browser.open(tmp_path / "page")
+    assert browser.text("#state") == ""
+
+
+def test_what_is_damaged_is_said_and_the_rest_is_shown(chromium, tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "CHUNK_RECORDS", 2)
+    place = make(tmp_path / "page", [record(f"{n}.jpg") for n in range(6)])
+    (place / "data/0.js").write_text('add({"sour')
+    (place / "data/1.js").unlink()
+    (place / "thumbnails/0/0/4.jpg").unlink()
+    chromium.open(place)
+    assert chromium.names() == ["4.jpg", "5.jpg"]
+    assert chromium.text("#state") == "2 parts of the records cannot be read"
+    chromium.wait("return document.querySelector('.missing')")
+    assert chromium.text(".missing") == "The picture cannot be shown"
+
+
+def test_a_run_that_goes_on_replaces_what_failed_but_not_standard_input(browser, tmp_path):
+    records = [record("a.jpg", box()), failure("b.jpg"), record("a.jpg", box(1))]
+    make(tmp_path / "page", [*records, record("-", box())])
+    page = Page(tmp_path / "page", About("predict"), resumed=True)
+    for one in (record("b.jpg", box(2)), record("c.jpg", box(1)), record("-", box())):
+        page.add(one, grey)
+    page.close()
+    browser.open(tmp_path / "page")
+    assert browser.names() == ["a.jpg", "a.jpg", "-", "b.jpg", "c.jpg", "-"]
+    assert browser.text("#count-problems") == ""
+    assert browser.texts("#classes .name") == ["person", "car", "dog"]
+
+
+def test_a_comparison_shows_what_differs_first(browser, tmp_path):
+    kinds = [
+        BoxKind("agree", (99, 99, 99), wrong=False),
+        BoxKind("missing", (0, 94, 213), dashed=True),
+    ]
+    rows = [
+        [Row(0, "person", 0.9, (1, 1, 9, 9), 0)],
+        [Row(0, "person", 0.9, (1, 1, 9, 9), 0), Row(1, "car", None, (5, 5, 30, 30), 1)],
+        [Row(0, "person", 0.9, (1, 1, 9, 9), 1, (0.8, (2, 2, 9, 9)))],
+    ]
+    table = Table(
+        *("By class", ["class", "false positives", "AP"]),
+        [["person", 1200, 0.5], ["car", 0, None]],
+    )
+    place = make(
+        tmp_path / "page", [record(f"{n}.jpg") for n in "abc"], About("verify", kinds=kinds), rows,
+        conclusion=Conclusion(["2 boxes are missing"], [table]),
+    )  # fmt: skip
+    browser.open(place)
+    assert browser.names() == ["b.jpg", "c.jpg", "a.jpg"]
+    assert browser.text("#summary") == "2 boxes are missing"
+    assert browser.texts("#kinds .name") == ["agree", "missing"]
+    browser.click("#kinds input[value='1']")
+    assert browser.names() == ["b.jpg", "c.jpg"]
+    browser.set("#least", "0.95")
+    assert browser.names() == ["b.jpg"]  # whose box has no score
+    browser.click("#reset")
+    browser.settle()
+    assert browser.names() == ["b.jpg", "c.jpg", "a.jpg"]
+    browser.show(place, "#picture=2")
+    assert browser.texts("#viewer-found tbody tr") == ["person missing 0.90 → 0.80 1, 1 to 9, 9"]
+    assert browser.run("return document.querySelectorAll('#stage .other').length") == 1
+    browser.show(place, "#view=figures")
+    assert browser.texts("#view-figures table.figures tr") == [
+        "class false positives AP", "person 1,200 0.500", "car 0 -",
+    ]  # fmt: skip
+
+
+def test_it_is_dark_and_fits_on_a_phone(browser, many):
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    browser.show(many)
+    light = browser.run(ground)
+    browser.show(many, dark=True)
+    assert browser.run(ground) != light
+    browser.click("#theme")
+    assert browser.run(ground) == light
+    browser.show(many, width=360, height=740)
+    width = "return document.documentElement.scrollWidth"
+    assert browser.run(width) <= 360
+    assert not browser.find("#filters").is_displayed()
+    browser.click("#open-filters")
+    browser.click("#classes input[value='1']")
+    assert count(browser) == "99"
+    browser.show(many, width=360, height=740)
+    for view in ("#view=wall", "#view=figures", "#view=problems", "#view=timeline", "#picture=8"):
+        browser.go(view)
+        assert browser.run(width) <= 360
+
+
+NAMED = """
+const hidden = (one) => one.closest('[aria-hidden="true"], [hidden]') || !one.checkVisibility();
+return [...document.querySelectorAll('a, button, input, select, [role], img, svg, dialog')]
+  .filter((one) => !hidden(one))
+  .filter((one) => !(one.getAttribute('aria-label') || one.textContent.trim() || one.labels?.length
+    || one.alt === '' || one.alt || one.role === 'status' || one.role === 'list'))
+  .map((one) => one.outerHTML.slice(0, 200));
+"""
+
+
+def test_everything_has_a_name_for_a_screen_reader(browser, many):
+    browser.show(many)
+    wanted = {"link", "button", "slider", "checkbox", "combobox", "searchbox", "image", "dialog"}
+    for view in ("#view=pictures", "#view=wall", "#view=figures", "#view=problems", "#picture=8"):
+        browser.go(view)
+        assert browser.run(NAMED) == []
+        tree = browser.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        nameless = [
+            node["role"]["value"]
+            for node in tree
+            if not node["ignored"] and node["role"]["value"] in wanted and not node["name"]["value"]
+        ]
+        assert nameless == []

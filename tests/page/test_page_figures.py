@@ -1,0 +1,340 @@
+"""The page in a browser: figures of a comparison, paper, ten thousand pictures, and access."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from pages import box, failure, grey, make, record
+from thinning import RUNS_WHOLE, note, thin
+
+from detcli.config.values import Shape
+from detcli.page.page import About, BoxKind, Conclusion, Curves, Page, Row, Table
+
+pytestmark = pytest.mark.slow
+
+KINDS = [BoxKind("found", (1, 2, 3), wrong=False), BoxKind("missed", (0, 94, 213), side=1)]
+ABOUT = About("eval", kinds=KINDS, sides=("a.onnx", "labels"))
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """Three pictures, tables that lead to them, and curves of twelve classes."""
+    found, missed = Row(0, "person", 0.9, (1, 1, 9, 9), 0), Row(1, "car", None, (5, 5, 30, 30), 1)
+    rows = [["person", 10, 0.5], ["refrigerator", 9, None], ["car", 100, 0.25]]
+    tables = [
+        Table("By class", ["class", "boxes", "AP"], rows, [[0, 2], [], [1]]),  # type: ignore[arg-type]
+        Table("Not found as anything", ["class", "times"], [["hair drier", 1]], [[1]]),
+    ]
+    lines = [(f"class {n}", n, n / 20, [1, 0.5, 0]) for n in range(12)]
+    curves = [
+        Curves(
+            "Precision and recall", ("recall", "precision"), [*lines, ("all", 66, 0.5, [1, 1, 0])]
+        ),
+        Curves(
+            "F1", ("confidence", "F1"), [("car", 3, 1, [0, 1, 0]), ("all", 3, 1, [0, 1, 0])], 0.25
+        ),
+    ]
+    return make(
+        tmp_path_factory.mktemp("compared") / "page",
+        [record(f"{name}.jpg") for name in "abc"],
+        ABOUT,
+        [[found], [missed], [found, missed]],
+        Conclusion(["differs: 2 boxes", "left: a.onnx on cpu"], tables, curves, agree=False),
+    )
+
+
+def cells(browser):
+    return browser.run(
+        "return [...document.querySelector('table.figures').tBodies[0].rows]"
+        ".map((row) => row.cells[0].textContent)"
+    )
+
+
+def test_tables_sort_by_a_column_both_ways(browser, compared):
+    browser.show(compared, "#view=figures")
+    assert cells(browser) == ["person", "refrigerator", "car"]
+    head = "table.figures th:nth-child({}) button"
+    for column, first, other, title in (
+        (1, ["car", "person", "refrigerator"], ["refrigerator", "person", "car"], "ascending"),
+        (2, ["car", "person", "refrigerator"], ["refrigerator", "person", "car"], "descending"),
+        (3, ["person", "car", "refrigerator"], ["car", "person", "refrigerator"], "descending"),
+    ):
+        browser.click(head.format(column))
+        assert cells(browser) == first
+        assert browser.find(f"table.figures th:nth-child({column})").aria_role
+        assert browser.texts("table.figures th[aria-sort]") != []
+        sort = browser.find(f"table.figures th:nth-child({column})").get_attribute("aria-sort")
+        assert sort == title
+        browser.click(head.format(column))
+        assert cells(browser) == other
+
+
+def test_a_row_opens_its_pictures_one_after_the_other(browser, compared):
+    browser.show(compared, "#view=figures")
+    browser.click(".opener button")
+    assert browser.text("#viewer-name") == "c.jpg"
+    assert browser.text("#position") == "1 of 2"
+    browser.click("#next")
+    assert browser.text("#viewer-name") == "a.jpg"
+    assert browser.text("#position") == "2 of 2"
+    assert not browser.find("#next").is_enabled()
+    browser.click("#close")
+    browser.wait("return location.hash === '#view=figures&among=0.2'")
+    browser.click("nav [data-view='pictures']")
+    assert browser.names() == ["c.jpg", "a.jpg"]
+    assert browser.text("#shown") == "2 pictures of a table's row shown"
+    browser.click("#reset")
+    assert len(browser.names()) == 3
+    browser.click("nav [data-view='figures']")
+    assert len(browser.texts(".opener")) == 3  # one row has none
+
+
+def test_curves_are_of_the_classes_with_most_boxes_and_of_all(browser, compared):
+    browser.show(compared, "#view=figures")
+    lines = """return [...document.querySelectorAll('.curves')].map((svg) =>
+        [...svg.querySelectorAll('path')].filter((one) => one.querySelector('title'))
+        .map((one) => [one.textContent, one.getAttribute('class'), one.getAttribute('d')]))"""
+    precision, f1 = browser.run(lines)
+    assert [kind for _, kind, _ in precision].count("others") == 2
+    assert [name for name, kind, _ in precision if kind == "others"] == ["class 1", "class 0"]
+    assert precision[-11][:2] == ["all", "all"]
+    assert f1[0] == ["all", "all", "M0 100L50 0L100 100"]
+    marks = (
+        "return [...document.querySelectorAll('.curves .marked')].map((e) => e.getAttribute('d'))"
+    )
+    assert browser.run(marks) == ["M25 0V100"]
+    assert browser.texts("#view-figures figure .legend")[0].splitlines()[:2] == [
+        "all 0.500",
+        "class 11 0.550",
+    ]
+
+
+def test_a_verdict_is_red_or_green(browser, compared, tmp_path):
+    browser.show(compared)
+    assert browser.text("#summary").splitlines() == ["differs: 2 boxes", "left: a.onnx on cpu"]
+    colour = "return getComputedStyle(document.querySelector('#summary p')).color"
+    red = browser.run(colour)
+    place = make(
+        tmp_path / "page", [record("a.jpg")], ABOUT, [[]], Conclusion(["they agree"], agree=True)
+    )
+    browser.open(place)
+    assert browser.run(colour) != red
+    border = "return getComputedStyle(document.querySelector('#summary')).borderLeftColor"
+    agreed = browser.run(border)
+    browser.show(compared)
+    assert browser.run(border) not in {agreed, "rgb(221, 225, 230)"}
+
+
+BROKEN = """
+const broken = [];
+const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+  if (!node.parentElement.checkVisibility() || node.parentElement.closest(".unseen")) continue;
+  for (const { index, 0: word } of node.data.matchAll(/[A-Za-z]{2,16}/g)) {
+    const range = document.createRange();
+    range.setStart(node, index);
+    range.setEnd(node, index + word.length);
+    const lines = new Set([...range.getClientRects()].map((one) => Math.round(one.top)));
+    if (lines.size > 1) broken.push(word);
+  }
+}
+return broken;
+"""
+
+
+@pytest.fixture(scope="module")
+def long_words(tmp_path_factory):
+    """A comparison whose names and numbers are long, and an input that failed."""
+    kinds = [BoxKind("only yolo-nano.onnx", (1, 2, 3)), BoxKind("on both sides", (1, 2, 3))]
+    names = ["person", "refrigerator", "baseball glove", "dining table"]
+    rows = [
+        Row(n, name, 0.9, (1234.5, 1234.5, 1239.5, 1239.5), n % 2, (0.8, (1, 1, 9, 9)))
+        for n, name in enumerate(names)
+    ]
+    columns = ["picture", "pairs", "over", "score", "pixels", "order", "missing", "extra"]
+    worst = [
+        ["000000000196.jpg", 1, 1, 0.1, 2.5, "changed", "person 0.90, car 0.80", "toothbrush 0.31"]
+    ]
+    return make(
+        tmp_path_factory.mktemp("long") / "page",
+        [record("street.jpg"), failure("torn.jpg")],
+        About("verify", kinds=kinds, sides=("yolo-nano.onnx", "other.onnx")),
+        [rows, None],
+        Conclusion(tables=[Table("Worst pictures", columns, worst, [[0]])]),  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    "width", thin("widths at which no word is broken", [320, 390, 1024], count=1)
+)
+def test_no_word_is_broken_in_the_middle(browser, long_words, width):
+    for view in ("", "#view=figures", "#view=problems", "#picture=0"):
+        browser.show(long_words, view, width=width)
+        assert browser.run(BROKEN) == []
+        assert browser.run("return document.documentElement.scrollWidth") <= width
+
+
+def fill_paper(browser):
+    """How many pictures a print would have, and what it would say."""
+    browser.driver.execute_async_script("fillPaper().then(arguments[0])")
+    tiles = browser.run("return document.querySelectorAll('#paper .tile').length")
+    missing = "return [...document.querySelectorAll('#paper img')].some((one) => !one.naturalWidth)"
+    assert not browser.run(missing)
+    return tiles, browser.run("return document.querySelector('#paper p')?.textContent")
+
+
+def print_paper(browser):
+    """How many pages the print has that was filled, and its bytes."""
+    result = browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    data = base64.b64decode(result["data"])
+    assert browser.run("return document.querySelectorAll('#paper *').length") == 0  # afterwards
+    return len(re.findall(rb"/Type /Page\b", data)), data
+
+
+@pytest.fixture(scope="module")
+def ten_thousand(tmp_path_factory):
+    """10,000 pictures; the first 30 have a copy."""
+    place, shown = tmp_path_factory.mktemp("10000") / "page", grey()
+    page = Page(place, About("predict"))
+    for n in range(10_000):
+        one = record(f"{n:05}.jpg", *[box(n % 3, 0.5)] * (n % 4))
+        page.add(one, (lambda: shown) if n < 30 else None)
+    page.close()
+    return place
+
+
+def test_paper_has_all_pictures_of_the_filter(browser, ten_thousand):
+    browser.open(ten_thousand, "#find=0000")
+    tiles, left = fill_paper(browser)
+    assert tiles == 10
+    assert left is None
+    pages, _ = print_paper(browser)
+    assert pages == 2  # the second says what made them
+
+
+def test_paper_says_what_is_left_out(browser, ten_thousand):
+    """At home it is filled only: to print it takes two seconds."""
+    browser.show(ten_thousand)
+    tiles, left = fill_paper(browser)
+    assert tiles == 500
+    assert left == "The first 500 of 10,000 pictures; 9,500 are left out: a filter chooses others"
+    if RUNS_WHOLE:
+        pages, _ = print_paper(browser)
+        assert 500 / 12 <= pages <= 500 / 12 + 3  # none of them blank
+    else:
+        note("prints of a page", 0, 1)
+
+
+def test_paper_has_the_picture_that_is_open_and_nothing_behind_it(browser, ten_thousand):
+    browser.open(ten_thousand, "#picture=3")
+    tiles, _ = fill_paper(browser)
+    assert tiles == 0
+    pages, data = print_paper(browser)
+    assert pages == 1
+    assert len(re.findall(rb"/Subtype /Image", data)) == 1
+
+
+def test_ten_thousand_pictures_are_paged_through(browser, ten_thousand):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.show(ten_thousand)
+    assert browser.text("#shown") == "10,000 pictures shown"
+    assert len(browser.names()) < 60
+    browser.press(Keys.ARROW_RIGHT, Keys.END)
+    assert browser.names()[-1] == "09999.jpg"
+    assert len(browser.names()) < 60
+
+
+def axe():
+    """The script of axe-core, if npm has installed it."""
+    npm = shutil.which("npm")
+    root = npm and subprocess.run([npm, "root", "-g"], capture_output=True, text=True, check=False)
+    path = Path(root.stdout.strip() if root else "", "axe-core/axe.min.js")
+    if not path.is_file():
+        pytest.skip("axe-core is not installed: npm install --global axe-core")
+    return path.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """A page with something of each kind."""
+    tracked = [
+        record(
+            "film.mp4",
+            {**box(0, 0.9), "track_id": 1, "crossed": [{"line": "gate", "to": "left"}]},
+            *[box(1, 0.5)] * n,
+            frame=n,
+            time_s=n / 5,
+        )
+        for n in range(5)
+    ]
+    records = [record("a.jpg", box(), warnings=["it is odd"]), failure("torn.jpg"), *tracked]
+    about = About("predict", [("conf", "0.25")], places=(Shape.line("gate=0.5,0,0.5,1"),))
+    return make(tmp_path_factory.mktemp("everything") / "page", records, about)
+
+
+VIEWS = (
+    "",
+    "#view=wall",
+    "#view=timeline",
+    "#view=figures",
+    "#view=problems",
+    "#picture=0",
+    "#picture=3",
+)
+
+WINDOWS = thin(
+    "windows in which axe looks at the pages",
+    [(1200, True), (1200, False), (390, True), (390, False)],
+    count=1,
+)
+
+VIOLATIONS = """
+axe.run({ preload: false }).then(({ violations }) => arguments[0](JSON.stringify(
+    violations.map(({ id, nodes }) => [id, nodes.slice(0, 3).map((node) => node.html)]))))
+"""
+
+
+def violations(browser, view):
+    """What axe has to say of what is shown now, with the name of the view."""
+    result = browser.driver.execute_async_script(VIOLATIONS)
+    return [(view, *violation) for violation in json.loads(result)]
+
+
+@pytest.mark.parametrize(("width", "dark"), WINDOWS)
+def test_axe_has_nothing_to_say(browser, everything, compared, width, dark):
+    script = axe()
+    complaints = []
+    browser.open(everything, width=width, dark=dark)
+    browser.run(script)
+    for view in VIEWS:
+        browser.show(everything, view, width=width, dark=dark)
+        complaints += violations(browser, view)
+    browser.go("#")
+    browser.press("?")
+    complaints += violations(browser, "keys")
+    browser.click("#keys button")
+    browser.run("marks.set('0', 'drop'); marks.set('0.0', 'keep'); showMarks()")
+    browser.click("#open-marks")
+    complaints += violations(browser, "marks")
+    browser.open(compared, width=width, dark=dark)
+    browser.run(script)
+    for view in ("#view=figures&sides=pair", "#picture=2&sides=pair"):
+        browser.show(compared, view, width=width, dark=dark)
+        complaints += violations(browser, view)
+    assert complaints == [], "\n".join(map(str, complaints))
+
+
+def test_the_first_stop_of_the_keyboard_skips_to_the_results(browser, everything):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(everything, "#view=figures")
+    browser.press(Keys.TAB)
+    assert browser.run("return document.activeElement.className") == "skip"
+    browser.press(Keys.ENTER)
+    assert browser.run("return document.activeElement.id") == "main"
+    assert browser.run("return location.hash") == "#view=figures"

@@ -1,0 +1,229 @@
+"""The page in a browser: what is found by words, orders, figures and a wall of crops."""
+
+import cv2
+import numpy as np
+import pytest
+from pages import box, make, record
+
+from detcli.page.page import About, Page, Shown
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """Five pictures, whose classes and names are alike in part."""
+    light = box(1, 0.6, (10, 10, 20, 20), name="traffic light")
+    records = [
+        record("in/a.jpg", box(0, 0.9), light),
+        record("in/b.jpg", box(0, 0.45, (0, 0, 60, 60)), box(2, 0.8)),
+        record("in/person.jpg", box(2, 0.3)),
+        record("in/traffic.jpg"),
+        record("in/c.jpg", box(0, 0.2) | {"text": "EX-2048"}, light),
+    ]
+    return make(tmp_path_factory.mktemp("mixed") / "page", records)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("person", "a b c"),  # a class is no part of a name
+        ("Person dog", "b"),
+        ("person -dog", "a c"),
+        ('"traffic light"', "a c"),
+        ("traff", "a traffic c"),
+        ("person.jpg", "person"),
+        ("-person -traffic", "person"),
+        ('person -"traffic light"', "b"),
+        ("ex-20", "c"),
+        ('"', "a b person traffic c"),
+        ("person dog -", "b"),
+    ],
+)
+def test_words_find_classes_and_names(browser, mixed, words, names):
+    browser.show(mixed)
+    browser.set("#search", words)
+    assert browser.names() == [f"{name}.jpg" for name in names.split()]
+
+
+def test_words_ask_for_boxes_that_pass_but_of_any_class(browser, mixed):
+    browser.open(mixed, "#find=person+dog&class=person")
+    assert browser.names() == ["b.jpg"]
+    browser.show(mixed, "#find=person&score=0.3..")
+    assert browser.names() == ["a.jpg", "b.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        ("uncertain", "b a c person traffic"),  # 0.05, 0.1, 0.1 and 0.2 from 0.5
+        ("uncertain&near=0.24", "c person b a traffic"),
+        ("highest", "a b c person traffic"),
+        ("lowest", "c person b a traffic"),
+        ("largest", "b a person c traffic"),
+        ("smallest", "a c b person traffic"),
+        ("class", "b person a c traffic"),
+        ("most", "a b c person traffic"),
+    ],
+)
+def test_boxes_make_the_order(browser, mixed, order, names):
+    browser.show(mixed, f"#sort={order}")
+    assert browser.names() == [f"{name}.jpg" for name in names.split()]
+    assert browser.find("#near").is_displayed() == order.startswith("uncertain")
+
+
+def test_figures_lead_to_their_pictures(browser, mixed):
+    browser.show(mixed, "#view=figures&find=jpg")
+    browser.click(".bar-slot[title='from 0.45: 1 box']")
+    assert browser.names() == ["a.jpg", "b.jpg", "person.jpg", "traffic.jpg", "c.jpg"]
+    assert browser.run("return location.hash") == "#find=jpg&score=0.45..0.5"
+    assert browser.texts("#classes .count") == ["1", "0", "0"]
+    browser.show(mixed, "#view=figures")
+    browser.click(".bar-slot[title='from 32: 5 boxes']")
+    assert browser.names() == ["a.jpg", "b.jpg", "person.jpg", "c.jpg"]
+    assert browser.find("#smallest").get_attribute("value") == "32"
+    browser.set("#larger", "33")
+    assert browser.run("return location.hash") == "#size=32..33"
+    browser.set("#smallest", "")
+    assert browser.names() == ["a.jpg", "c.jpg"]
+    browser.show(mixed, "#view=figures")
+    browser.run("""
+        const cell = document.querySelector(".class-bars tr:nth-child(2) .number");
+        const area = cell.getBoundingClientRect();
+        document.elementFromPoint(area.x + 2, area.y + 2).click()""")  # anywhere in the row
+    browser.settle()
+    assert browser.names() == ["a.jpg", "c.jpg"]
+    assert browser.run("return location.hash") == "#class=traffic+light"
+
+
+def test_a_wall_has_each_box_by_class_and_score(browser, mixed):
+    browser.show(mixed, "#view=wall&sort=highest")
+    assert browser.text("#shown") == "7 crops of 5 pictures shown"
+    people = ["person", "0.90 person a.jpg", "0.45 person b.jpg", "0.20 person c.jpg"]
+    lights = ["traffic light", "0.60 traffic light a.jpg", "0.60 traffic light c.jpg"]
+    dogs = ["dog", "0.80 dog b.jpg", "0.30 dog person.jpg"]
+    assert browser.crops() == [*people, *lights, *dogs]
+    browser.set("#sort", "lowest")
+    assert browser.crops()[:4] == [people[0], *people[:0:-1]]
+    browser.set("#below", "0.5")
+    assert browser.crops() == [people[0], people[3], people[2], dogs[0], dogs[2]]
+    assert browser.texts("#group option") == ["Class", "Text"]
+    browser.set("#group", "text")
+    assert browser.crops() == ["EX-2048", people[3]]
+
+
+def test_a_wall_of_tracks_has_those_of_each_video(browser, tmp_path):
+    tracked = [
+        record(f"{name}.mp4", box(0, 0.9) | {"track_id": n}, box(1), frame=0, time_s=0.0)
+        for name, n in (("a", 1), ("b", 1), ("b", 2))
+    ]
+    browser.open(make(tmp_path / "page", tracked), "#view=wall&group=track")
+    assert browser.crops() == [
+        *(
+            "#1 · a.mp4",
+            "0.90 #1 person 0:00.0 · a.mp4",
+            "#1 · b.mp4",
+            "0.90 #1 person 0:00.0 · b.mp4",
+        ),
+        *("#2 · b.mp4", "0.90 #2 person 0:00.0 · b.mp4"),
+    ]
+
+
+def test_a_crop_shows_its_part_of_the_picture_and_leads_to_its_box(browser, tmp_path):
+    """Of the picture or, for a large box, of its thumbnail."""
+    pixels = np.full((900, 1200, 3), 255, np.uint8)
+    pixels[:, 600:] = (0, 0, 255)  # red in the right half
+    for top in (100, 300):
+        pixels[top : top + 40, 100:140] = (255, 0, 0)
+    sizes = {"width": 1200, "height": 900}
+    boxes = [box(0, 0.9, (100, 300, 140, 340)), box(1, 0.8, (700, 100, 1100, 500))]
+    page = Page(tmp_path / "page", About("predict"))
+    page.add(record("a.jpg", *boxes, **sizes), lambda: Shown(pixels))
+    page.close()
+    browser.open(tmp_path / "page", "#view=wall&sort=highest")
+    colours = []
+    for crop in browser.driver.find_elements("css selector", ".tile .frame"):
+        shot = cv2.imdecode(np.frombuffer(crop.screenshot_as_png, np.uint8), cv2.IMREAD_COLOR)
+        colours.append(shot[shot.shape[0] // 2, shot.shape[1] // 2].tolist())
+    assert np.abs(np.subtract(colours, [(255, 0, 0), (0, 0, 255)])).max() < 12
+    loaded = {name.split("/")[0] for name in browser.requests() if name.endswith(".jpg")}
+    assert loaded == {"pictures", "thumbnails"}
+    browser.click(".tile a")
+    assert browser.run("return location.hash") == "#view=wall&picture=0.0&sort=highest"
+    assert browser.texts("#viewer-found tr.chosen") == ["person 0.90 100, 300 to 140, 340"]
+    assert browser.text("#position") == "1 of 2"
+    browser.press("n")  # the next crop, of the same picture
+    assert browser.run("return location.hash") == "#view=wall&picture=0.1&sort=highest"
+    assert browser.texts("#viewer-found tr.chosen") == ["car 0.80 700, 100 to 1100, 500"]
+    assert browser.text("#position") == "2 of 2"
+    browser.press("x")
+    assert browser.run("return [...marks]") == [["0.1", "drop"]]
+    browser.press("x", "p")
+    browser.click("#close")
+    assert browser.run("return document.activeElement.title") == "person 0.90\na.jpg"
+    browser.click(".tile:nth-child(4) a")  # another of the same picture
+    browser.click("#close")
+    assert browser.run("return document.activeElement.title") == "car 0.80\na.jpg"
+    browser.go("#view=pictures")  # whose thumbnail is not the one that is cut
+    assert not browser.find(".tile img").get_attribute("style")
+
+
+def test_of_ten_thousand_crops_few_are_drawn(browser, tmp_path):
+    from selenium.webdriver.common.keys import Keys
+
+    wide = [box(n % 3, n % 89 / 100, (n, n, n + 9, n + 9)) for n in range(50)]
+    place = make(tmp_path / "page", [record(f"{n:03}.jpg", *wide) for n in range(200)])
+    browser.open(place, "#view=wall&sort=lowest")
+    assert browser.text("#shown") == "10,000 crops of 200 pictures shown"
+    drawn = "return document.querySelectorAll('#grid .frame').length"
+    assert 20 < browser.run(drawn) < 150
+    assert browser.crops()[:3] == ["person", "0.00 person 000.jpg", "0.00 person 001.jpg"]
+    browser.press(Keys.ARROW_DOWN, Keys.END)
+    assert browser.run(drawn) < 150
+    assert browser.run("return document.activeElement.title") == "dog 0.47\n199.jpg"
+
+
+@pytest.fixture(scope="module")
+def certain(tmp_path_factory):
+    """A picture with a box that scores exactly 1, and another with one that scores less."""
+    records = [record("certain.jpg", box(0, 1.0)), record("likely.jpg", box(1, 0.99))]
+    return make(tmp_path_factory.mktemp("certain") / "page", records)
+
+
+@pytest.mark.parametrize(
+    ("view", "persons", "cars"),
+    [
+        ("", "1", "1"),
+        ("#score=0..1", "1", "1"),
+        ("#score=0.995..1", "1", "0"),
+        ("#score=1..1", "1", "0"),
+        ("#score=0..0.99", "0", "0"),
+        ("#score=0..0.995", "0", "1"),
+    ],
+)
+def test_a_score_of_exactly_1_is_shown_unless_a_filter_ends_below_it(
+    browser, certain, view, persons, cars
+):
+    browser.show(certain, view)
+    assert browser.texts("#classes .count") == [persons, cars]
+
+
+@pytest.mark.parametrize("view", ["timeline", "figures", "wall"])
+def test_every_view_counts_a_score_of_exactly_1(browser, certain, view):
+    browser.show(certain, f"#view={view}")
+    assert browser.texts("#classes .count") == ["1", "1"]
+
+
+def test_the_wall_shows_a_score_of_exactly_1(browser, certain):
+    browser.show(certain, "#view=wall")
+    assert "1.00 person" in browser.names()
+
+
+@pytest.mark.parametrize(
+    ("view", "place"), [("", "in"), ("#score=1..1", "in"), ("#score=0..0.9", "out")]
+)
+def test_the_last_bar_of_the_slider_holds_a_score_of_exactly_1(browser, certain, view, place):
+    browser.show(certain, view)
+    last_bar = browser.find("#score-bars rect:last-child")
+    assert float(last_bar.get_attribute("height")) > 0
+    assert last_bar.get_attribute("class") == place

@@ -1,0 +1,502 @@
+"""The picture that is open, in a browser: zoom, labels, files in full size, sides and videos."""
+
+import cv2
+import numpy as np
+import pytest
+from pages import box, grey, make, record
+from thinning import thin
+
+from detcli.config.values import Shape
+from detcli.page import page as module
+from detcli.page.page import About, BoxKind, Page, Row, Shown
+from detcli.sink.draw import COVER
+
+pytestmark = pytest.mark.slow
+
+STAGE = "#stage .pane"
+PLACE = """
+const [pane, image] = ["#stage .pane", "#stage img"].map(
+  (one) => document.querySelector(one).getBoundingClientRect());
+const path = document.querySelector("#stage .box path").getBBox();
+const { scale } = lensSize();
+return {
+  zoom: lens.zoom, middle: [pane.x + pane.width / 2, pane.y + pane.height / 2],
+  image: [image.x, image.y, image.width, image.height], scale,
+};
+"""
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """A picture with a small box inside a large one, and one with nothing."""
+    boxes = box(0, 0.9, (0, 0, 80, 60)), box(1, 0.8, (60, 40, 68, 46))
+    return make(tmp_path_factory.mktemp("two") / "page", [record("a.jpg", *boxes), record("b.jpg")])
+
+
+def opened(browser, page, view="#picture=0", **more):
+    """Where the picture is that a view opens."""
+    browser.show(page, view, **more)
+    browser.wait("return document.querySelector('#stage img')?.complete")
+    return browser.run(PLACE)
+
+
+def on_screen(browser, x, y):
+    """Where a pixel of the picture is in the window."""
+    now = browser.run(PLACE)
+    return now["image"][0] + x * now["scale"], now["image"][1] + y * now["scale"]
+
+
+def test_the_wheel_zooms_and_what_is_under_the_pointer_stays(browser, two):
+    before = opened(browser, two)
+    x, y = on_screen(browser, 64, 43)
+    browser.mouse("wheel", x, y, deltaX=0, deltaY=-600)
+    after = browser.run(PLACE)
+    assert after["scale"] > 2 * before["scale"]
+    assert on_screen(browser, 64, 43) == pytest.approx((x, y), abs=1)
+    outline = browser.run(
+        "const one = [...document.querySelectorAll('#stage .box')].at(0).getBoundingClientRect();"
+        "return [one.x, one.y, one.right, one.bottom]"
+    )
+    corners = on_screen(browser, 60, 40), on_screen(browser, 68, 46)
+    assert outline == pytest.approx([*corners[0], *corners[1]], abs=4)
+    browser.mouse("wheel", x, y, deltaX=0, deltaY=6000)
+    assert browser.run(PLACE) == before
+
+
+def test_a_drag_moves_a_zoomed_picture_up_to_its_edge(browser, two):
+    opened(browser, two)
+    browser.press("+", "+", "+")
+    x, y = browser.run(PLACE)["middle"]
+    left = browser.run(PLACE)["image"][0]
+    browser.mouse("press", x, y, button="left", buttons=1, clickCount=1)
+    browser.mouse("move", x + 40, y + 10, button="left", buttons=1)
+    assert browser.run(PLACE)["image"][0] == pytest.approx(left + 40, abs=1)
+    browser.mouse("move", x + 4000, y, button="left", buttons=1)
+    browser.mouse("release", x + 4000, y, button="left", clickCount=1)
+    assert browser.run(PLACE)["image"][0] == pytest.approx(0, abs=1)
+    assert browser.run("return viewer.chosen") is None  # a drag is not a click
+
+
+def test_keys_zoom_and_arrows_then_move(browser, two):
+    from selenium.webdriver.common.keys import Keys
+
+    before = opened(browser, two)
+    browser.press("+", "+")
+    left, top, *_ = browser.run(PLACE)["image"]
+    browser.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    assert browser.run(PLACE)["image"][:2] == pytest.approx([left - 60, top - 60], abs=1)
+    browser.press("-")
+    assert browser.run(PLACE)["zoom"] == pytest.approx(1.5)
+    browser.press("n")
+    assert browser.text("#viewer-name") == "b.jpg"
+    assert browser.run("return lens.zoom") == 1
+    browser.press("p", "+", "0")
+    assert browser.run(PLACE) == before
+    browser.press(Keys.ARROW_RIGHT)
+    assert browser.text("#viewer-name") == "b.jpg"
+
+
+def test_a_double_click_shows_the_pictures_own_pixels_or_more(browser, two):
+    before = opened(browser, two)
+    zooms = []
+    for _ in range(2):
+        x, y = on_screen(browser, 20, 20)
+        for count in (1, 2):
+            for kind in ("press", "release"):
+                browser.mouse(kind, x, y, button="left", clickCount=count)
+        zooms.append(browser.run(PLACE)["zoom"])
+        assert on_screen(browser, 20, 20)[1] == pytest.approx(y, abs=60)
+    assert zooms == [2, 1]
+    browser.click("#zoom")
+    assert browser.run(PLACE)["zoom"] == 2
+    assert browser.text("#zoom") == f"{round(200 * before['scale'])} %"
+
+
+def test_two_fingers_pinch(browser, two):
+    before = opened(browser, two, width=390, height=800)
+    x, y = before["middle"]
+    browser.touch((x - 20, y), (x + 20, y))
+    browser.touch((x - 60, y), (x + 60, y))
+    browser.touch()
+    assert browser.run(PLACE)["zoom"] == pytest.approx(3, rel=0.05)
+    left = browser.run(PLACE)["image"][0]
+    browser.touch((x, y))
+    browser.touch((x - 30, y))
+    browser.touch()
+    assert browser.run(PLACE)["image"][0] == pytest.approx(left - 30, abs=1)
+
+
+def chosen(browser):
+    """The boxes and the rows that are lit."""
+    return browser.run("""
+        return ["#stage .box.chosen", "#viewer-found tr.chosen"].map((one) =>
+          [...document.querySelectorAll(one)].map((each) => Number(each.dataset.box)))""")
+
+
+def test_a_box_and_its_row_light_up_together(browser, two):
+    opened(browser, two)
+    assert chosen(browser) == [[], []]
+    browser.mouse("move", *on_screen(browser, 64, 43))
+    assert chosen(browser) == [[1], [1]]  # the smaller one, on top
+    browser.mouse("move", *on_screen(browser, 20, 20))
+    assert chosen(browser) == [[0], [0]]
+    x, y = on_screen(browser, 64, 43)
+    for kind in ("press", "release"):
+        browser.mouse(kind, x, y, button="left", clickCount=1)
+    row = browser.run(
+        "const one = document.querySelector('#viewer-found tbody tr').getBoundingClientRect();"
+        "return [one.x + 5, one.y + 5]"
+    )
+    browser.mouse("move", row[0] - 60, row[1] - 200)
+    assert chosen(browser) == [[1], [1]]  # it stays
+    browser.mouse("move", *row)
+    assert chosen(browser) == [[0], [0]]
+    assert browser.run(PLACE)["zoom"] == 1
+    browser.run("change({ class: ['person'] })")
+    browser.mouse("move", row[0] - 60, row[1] - 200)
+    browser.settle()
+    assert chosen(browser) == [[], []]  # what the filter hides does not stay
+    assert browser.run("return document.querySelector('#stage .dimmed')") is None
+    browser.run("change({ class: [] })")
+    browser.settle()
+    browser.click("#viewer-found tbody tr:nth-child(2) button")
+    left, top = on_screen(browser, 60, 40)
+    right, bottom = on_screen(browser, 68, 46)
+    middle = browser.run(PLACE)["middle"]
+    assert browser.run(PLACE)["zoom"] > 2
+    assert left < middle[0] < right
+    assert top < middle[1] < bottom
+
+
+def test_labels_are_off_and_boxes_stay_also_after_a_reload(browser, two):
+    opened(browser, two)
+    parts = """return [...document.querySelectorAll('#stage :is(.box, .label)')]
+        .map((one) => one.classList[0])"""
+    assert browser.run(parts).count("label") == 2
+    browser.press("l")
+    assert browser.run(parts) == ["box", "box"]
+    browser.wait("return location.hash.includes('labels=off')")
+    browser.driver.refresh()
+    browser.wait("return document.documentElement.dataset.ready && viewer.record")
+    browser.settle()
+    assert browser.run(parts) == ["box", "box"]
+    browser.mouse("move", *on_screen(browser, 64, 43))
+    assert browser.texts("#stage .extra text") == ["car 0.80"]  # of what is pointed at
+    browser.click("#labels")
+    assert browser.run(parts).count("label") == 2
+
+
+def crowd(count=40):
+    random = np.random.default_rng(3)
+    corners = random.uniform(0, 500, (count, 2))
+    sides = np.hstack([corners, corners + random.uniform(12, 90, (count, 2))])
+    return [box(n % 3, 0.9 - n / 100, row) for n, row in enumerate(sides.tolist())]
+
+
+COVERED = """
+const area = (one) => Math.max(0, one.right - one.left) * Math.max(0, one.bottom - one.top);
+const common = (a, b) => area({left: Math.max(a.left, b.left), right: Math.min(a.right, b.right),
+  top: Math.max(a.top, b.top), bottom: Math.min(a.bottom, b.bottom)});
+const { scale } = lensSize();
+const labels = [...document.querySelectorAll("#stage .label rect")].map((one) => one.getBBox())
+  .map(({x, y, width, height}) => ({left: x, top: y, right: x + width, bottom: y + height}));
+const covered = shownBoxes(viewer.record).map((box) => {
+  const [left, top, right, bottom] = inPicture(sidesOf(box), viewer.record);
+  const one = {left, top, right, bottom};
+  return labels.reduce((sum, label) => sum + common(label, one), 0) / area(one);
+});
+const over = labels.flatMap((one, at) => labels.slice(at + 1).map((other) => common(one, other)));
+return [labels.length, Math.max(...covered), Math.max(0, ...over)];
+"""
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory):
+    """A picture with forty boxes."""
+    crowded_record = record("a.jpg", *crowd()) | {"width": 600, "height": 600}
+    return make(tmp_path_factory.mktemp("crowded") / "page", [crowded_record])
+
+
+@pytest.mark.parametrize("width", thin("widths at which labels cover little", [390, 600], count=1))
+def test_labels_cover_as_little_of_a_box_as_saved_pictures_have_it(browser, crowded, width):
+    opened(browser, crowded, width=width)
+    count, covered, over = browser.run(COVERED)
+    assert 5 <= count < 40
+    assert covered <= COVER + 1e-6
+    assert over == 0
+    browser.run("zoomTo(8)")
+    assert browser.run(COVERED)[0] > count  # there is more room
+
+
+def test_thumbnails_have_thin_lines(browser, two):
+    browser.show(two)
+    width = """return ['.tile', '.tile .casing'].map((one) => getComputedStyle(
+        document.querySelector(one.includes('casing') ? one : `${one} path:not(.casing)`)
+    ).strokeWidth)"""
+    assert [float(one.removesuffix("px")) < 2.5 for one in browser.run(width)] == [True, True]
+    assert float(browser.run(width)[0].removesuffix("px")) < 1.5
+
+
+@pytest.fixture
+def photo(tmp_path):
+    """A JPEG that is red on the left and lies on its side: upright, red is above."""
+    (tmp_path / "pics").mkdir()
+    path = tmp_path / "pics" / "a #1 %20é.jpg"
+    pixels = np.full((1500, 2000, 3), 60, np.uint8)
+    pixels[:, :1000, 2] = 250
+    exif = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    data = cv2.imencode(".jpg", pixels)[1].tobytes()
+    head = b"Exif\0\0" + exif
+    path.write_bytes(data[:2] + b"\xff\xe1" + (len(head) + 2).to_bytes(2, "big") + head + data[2:])
+    return path
+
+
+def linked(place, photo):
+    upright = cv2.imread(str(photo))
+    page = Page(place, About("predict"), linked=True)
+    one = record(str(photo), box(), warnings=["it is odd"]) | {"width": 1500, "height": 2000}
+    page.add(one, lambda: Shown(upright, photo))  # type: ignore[arg-type]
+    page.close()
+    return place
+
+
+TOP = """
+const canvas = document.createElement("canvas");
+const image = document.querySelector("#stage img");
+[canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+return [image.naturalWidth, image.naturalHeight, decodeURI(image.src).split("/").at(-2)];
+"""
+
+
+def test_a_file_is_shown_where_it_is_in_full_size(browser, photo, tmp_path):
+    place = linked(tmp_path / "page", photo)
+    assert not [*(place / "pictures").rglob("*.jpg")]
+    opened(browser, place)
+    browser.wait("return document.querySelector('#stage img').naturalWidth")
+    assert browser.run(TOP) == [1500, 2000, "pics"]
+    assert "copy" not in browser.text("#viewer-facts")
+    assert browser.text("#viewer-warnings") == "it is odd"
+    requests = browser.requests()  # it is no file of the page's folder, as was asked for
+    assert any(name.startswith("file:") and "pics" in name for name in requests)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_file_that_is_no_more_is_a_thumbnail_and_a_sentence(chromium, photo, tmp_path, gone):
+    place = linked(tmp_path / "page", photo)
+    photo.unlink()
+    if not gone:
+        cv2.imwrite(str(photo), np.zeros((10, 10, 3), np.uint8))
+    opened(chromium, place)
+    said = "The file is not where it was" if gone else "The file is another one now"
+    chromium.wait("return document.querySelector('#viewer-warnings p:nth-child(2)')")
+    assert chromium.texts("#viewer-warnings p") == ["it is odd", said]
+    chromium.wait("return document.querySelector('#stage img').naturalWidth === 240")
+    assert "a copy of 240 \u00d7 320" in chromium.text("#viewer-facts")
+    chromium.messages(), chromium.requests()
+
+
+def test_a_smaller_copy_says_so(browser, tmp_path):
+    page = Page(tmp_path / "page", About("predict"))
+    page.add(record("a.jpg", box()) | {"width": 2000, "height": 1500}, lambda: grey((1500, 2000)))
+    page.close()
+    opened(browser, tmp_path / "page")
+    browser.wait("return document.querySelector('#stage img').naturalWidth")
+    browser.settle()
+    assert "a copy of 1280 \u00d7 960" in browser.text("#viewer-facts")
+
+
+SIDES = About(
+    "verify",
+    kinds=[
+        BoxKind("moved", (1, 2, 3)),
+        BoxKind("only a.onnx", (0, 94, 213), side=0),
+        BoxKind("only b.onnx", (178, 114, 0), side=1),
+    ],
+    sides=("a.onnx", "b.onnx"),
+)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """A box that both sides have, and one of each."""
+    rows = [
+        Row(0, "person", 0.9, (2, 2, 30, 30), 0, (0.7, (6, 6, 34, 34))),
+        Row(1, "car", 0.8, (40, 10, 60, 30), 1),
+        Row(1, "car", 0.6, (40, 35, 60, 55), 2),
+    ]
+    place = tmp_path_factory.mktemp("compared") / "page"
+    return make(place, [record("a.jpg"), record("b.jpg")], SIDES, [rows, rows[:1]])
+
+
+def drawn(browser):
+    """Of each drawing, its side and what its boxes are."""
+    return browser.run("""
+        return [...document.querySelectorAll("#stage svg")].map((svg) => [
+          svg.dataset.side ?? null,
+          [...svg.querySelectorAll(".label text")].map((one) => one.textContent).sort(),
+        ])""")
+
+
+LEFT, RIGHT = ["car 0.80", "person 0.90"], ["car 0.60", "person 0.70"]
+
+
+def test_two_sides_meet_at_a_border_that_moves(browser, compared):
+    opened(browser, compared, "#picture=0&sides=swipe")
+    assert drawn(browser) == [["0", LEFT], ["1", RIGHT]]
+    assert browser.texts(".side-name") == ["a.onnx", "b.onnx"]
+    clip = """return [...document.querySelectorAll('#stage svg')]
+        .map((one) => getComputedStyle(one).clipPath)"""
+    assert browser.run(clip) == ["inset(0px 50% 0px 0px)", "inset(0px 0px 0px 50%)"]
+    browser.set("#stage input", "80")  # and the middle of its knob is there
+    assert browser.run(clip)[1] == "inset(0px 0px 0px calc(80% - 4.8px))"
+    browser.press("n")
+    assert browser.run("return document.querySelector('#stage input').value") == "80"
+
+
+def test_two_sides_are_beside_each_other_and_zoom_together(browser, compared):
+    opened(browser, compared)
+    assert drawn(browser) == [[None, [*sorted([*LEFT, "car 0.60"])]]]
+    browser.press("s", "s")
+    assert drawn(browser) == [["0", LEFT], ["1", RIGHT]]
+    panes = "return panes().map((one) => one.textContent.includes('onnx'))"
+    assert browser.run(panes) == [True, True]
+    browser.press("+", "+")
+    shown = """return [...document.querySelectorAll('#stage svg')]
+        .map((one) => one.getAttribute('viewBox'))"""
+    left, right = browser.run(shown)
+    assert left == right
+    assert browser.run("return lens.zoom") > 2
+    browser.press("n")
+    assert drawn(browser) == [["0", ["person 0.90"]], ["1", ["person 0.70"]]]
+    browser.wait("return location.hash.includes('sides=pair')")
+
+
+def frames(count):
+    """A film: one object until frame 12, another from 6 on; the first crosses at 8."""
+    made = []
+    for n in range(count):
+        first = {**box(0, 0.9, (n, 10, n + 20, 40)), "track_id": 1} if n <= 12 else None
+        other = {**box(1, 0.8, (40, 20, 60, 50)), "track_id": 2} if n >= 6 else None
+        if first and n == 8:
+            first["crossed"] = [{"line": "gate", "to": "left"}]
+        found = [one for one in (first, other) if one is not None]
+        made.append(record("in/film.mp4", *found, frame=n, time_s=n / 10))
+    return made
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory):
+    about = About("predict", places=(Shape.line("gate=0.5,0,0.5,1"),))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "VIDEO_PICTURES", 16)
+        return make(tmp_path_factory.mktemp("film") / "page", frames(20), about)
+
+
+def test_each_track_has_a_row_with_its_crossings(browser, film):
+    browser.show(film, "#view=timeline")
+    assert browser.texts(".tracks li bdi") == ["#1 person", "#2 car"]
+    assert browser.texts("#view-timeline .legend")[1] == "gate to the left: 1"
+    titles = "return [...document.querySelectorAll('.lane a')].map((one) => one.title)"
+    assert browser.run(titles) == [
+        "#1 person, 0:00.0 to 0:01.2",
+        "#1 person crosses gate to the left, 0:00.8",
+        "#2 car, 0:00.6 to 0:01.9",
+    ]
+    places = """return [...document.querySelectorAll('.lane a')].map((one) => {
+        const [room, at] = [one.parentElement, one].map((each) => each.getBoundingClientRect());
+        return [at.left, at.right].map((x) => (x - room.left) / room.width);
+    })"""
+    life, crossing, later = browser.run(places)
+    assert life == pytest.approx([0, 12 / 19], abs=0.01)
+    assert sum(crossing) / 2 == pytest.approx(8 / 19, abs=0.01)
+    assert later == pytest.approx([6 / 19, 1], abs=0.01)
+    browser.click(".lane .crossing")
+    assert "frame 8" in browser.text("#viewer-facts")
+    browser.press("b")
+    browser.show(film, "#view=timeline&class=car")
+    assert browser.texts(".tracks li bdi") == ["#2 car"]
+
+
+def test_a_click_on_the_strip_opens_that_moment(browser, film):
+    browser.show(film, "#view=timeline")
+    x, y, width = browser.run("""
+        const { x, y, width } = document.querySelector('.strip').getBoundingClientRect();
+        return [x, y, width]""")
+    browser.mouse("move", x + 0.42 * width, y + 20)
+    assert browser.text(".moment") == "0:00.8: 2 boxes"
+    for kind in ("press", "release"):
+        browser.mouse(kind, x + 0.42 * width, y + 20, button="left", clickCount=1)
+    assert "frame 8 ·" in browser.text("#viewer-facts")
+
+
+def test_one_jumps_from_event_to_event(browser, film):
+    opened(browser, film)
+    assert browser.text("#moments") == "0:00.0: #1 person appears"
+    browser.press("]")
+    assert browser.text("#moments") == "0:00.6: #2 car appears"
+    browser.click("#after")
+    assert browser.text("#moments") == "0:00.8: #1 person crosses gate to the left"
+    browser.press("]")
+    assert "frame 8 ·" in browser.text("#viewer-facts")  # it was the last one
+    browser.press("[")
+    assert "frame 6 ·" in browser.text("#viewer-facts")
+    browser.show(film, "#picture=0&class=car")
+    assert browser.text("#moments") == ""
+    browser.press("]")
+    assert browser.text("#moments") == "0:00.6: #2 car appears"
+
+
+def test_frames_play_one_after_the_other_and_stop_where_one_says(browser, film):
+    opened(browser, film)
+    browser.run(
+        "window.seen = []; const before = openViewer;"
+        "openViewer = (record) => { seen.push(record.frame); before(record); }"
+    )
+    browser.press(" ")
+    browser.wait("return seen.length >= 3")
+    browser.press(" ")
+    at = browser.run("return viewer.record.frame")
+    browser.wait(f"return location.hash === '#picture={at}'")
+    assert browser.run("return seen")[:3] == [2, 4, 6]  # those that have a picture
+    assert browser.find("#play").get_attribute("aria-pressed") == "false"
+    browser.press(" ", "p")  # whoever steps plays no more
+    assert browser.find("#play").get_attribute("aria-pressed") == "false"
+    browser.click("#play")
+    browser.wait("return viewer.record.frame === 18 && !player.on")  # and at the end
+
+
+def test_a_saved_film_plays_from_the_frame_on(browser, tmp_path):
+    av = pytest.importorskip("av")
+    path = tmp_path / "saved" / "film 1.mp4"
+    path.parent.mkdir()
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("h264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 80, 60, "yuv420p"
+        for n in range(20):
+            picture = np.full((60, 80, 3), 10 * n, np.uint8)
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="bgr24")))
+        file.mux(stream.encode())
+    page, shown = Page(tmp_path / "page", About("predict")), grey()
+    for one in frames(20):
+        page.add(one, lambda: shown, film=path)
+    page.close()
+    opened(browser, tmp_path / "page", "#picture=10")
+    browser.click("#play")
+    browser.wait("return document.querySelector('#stage video')?.currentTime > 1.2")
+    assert browser.run("return document.querySelector('#stage video').videoWidth") == 80
+    browser.click("#play")
+    assert browser.run("return document.querySelector('#stage video')") is None
+    assert browser.run("return viewer.record.frame") >= 12
+    browser.requests()
+
+
+def test_a_film_that_is_gone_gives_way_to_the_frames(chromium, tmp_path):
+    page, shown = Page(tmp_path / "page", About("predict")), grey()
+    for one in frames(20):
+        page.add(one, lambda: shown, film=tmp_path / "gone.mp4")
+    page.close()
+    opened(chromium, tmp_path / "page")
+    chromium.click("#play")
+    chromium.wait("return viewer.record.frame > 1")
+    assert chromium.run("return document.querySelector('#stage video')") is None
+    chromium.messages(), chromium.requests()

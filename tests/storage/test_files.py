@@ -1,0 +1,695 @@
+"""Files appear whole or not at all."""
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from small_disk import small_disk
+
+from detcli.core.errors import DetcliWarning, OutputError
+from detcli.storage.files import (
+    AppendedFile,
+    AtomicFile,
+    DirectFile,
+    Folder,
+    OutputState,
+    StandardOutput,
+    lock,
+    locked,
+    make_folder,
+    open_output,
+    open_regular,
+    read_text,
+    unwritable,
+    write_file,
+    write_output,
+)
+
+
+@pytest.mark.parametrize("old", [None, "old"])
+@pytest.mark.parametrize("suffix", ["", ".mp4"])
+def test_a_file_has_its_name_from_its_commit_on(tmp_path, old, suffix):
+    """Written by us or, by its temporary name, by a library."""
+    path = tmp_path / "a"
+    if old:
+        path.write_text(old)
+    for commits in (False, True):
+        file = AtomicFile(path, suffix=suffix)
+        assert file.written.parent == tmp_path
+        assert file.written.name.endswith(f".part{suffix}")
+        if suffix:
+            file.written.write_text("half whole")
+        else:
+            file.write("half")
+            file.write(" whole")
+        assert [*map(Path.read_text, tmp_path.glob("a"))] == [old] * bool(old)
+        (file.commit if commits else file.discard)()
+        after = "half whole" if commits else old
+        assert [*map(Path.read_text, tmp_path.iterdir())] == [after] * bool(after)
+
+
+def test_a_failed_commit_leaves_no_file(tmp_path):
+    path = tmp_path / "a.json"
+    file = AtomicFile(path)
+    file.write("new")
+    path.mkdir()
+    with pytest.raises(OutputError, match=r"a\.json"):
+        file.commit()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_partial_write_on_a_full_disk_is_undone(tmp_path, binary):
+    path = tmp_path / "a.txt"
+    file = AtomicFile(path)
+    line = "é" * 299 + "\n"  # 599 bytes
+    data = line.encode() if binary else line
+    file.write(data)
+    for _ in range(2):
+        with small_disk(1000), pytest.raises(OutputError, match=r"a\.txt"):
+            file.write(data)
+    with small_disk(1000):
+        file.write(data[:9])
+    with pytest.warns(DetcliWarning, match="not complete"):
+        file.commit()
+    assert path.read_bytes() == line.encode() + (data[:9] if binary else data[:9].encode())  # type: ignore[operator, union-attr]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [(errno.EISDIR, "name a file"), (errno.ENOSPC, "free space"), (errno.EIO, "check the folder")],
+)
+def test_the_hint_says_what_to_do_about_the_systems_reason(code, remedy):
+    error = unwritable("a.json", OSError(code, os.strerror(code)), "; nothing is lost")
+    assert str(error) == f"cannot write a.json: {os.strerror(code)}"
+    assert remedy in error.hint
+    assert error.hint.endswith("; nothing is lost")
+
+
+def test_a_link_is_followed_and_stays_a_link(tmp_path):
+    target, link = tmp_path / "there" / "a.json", tmp_path / "link.json"
+    target.parent.mkdir()
+    link.symlink_to(target)
+    write_output(link, b"one")
+    write_output(link, b"two")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"two"
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_content_is_written_as_it_is(tmp_path):
+    for data in (b"\0\r\n\xff", b"", bytes(100_000)):
+        write_file(tmp_path / "a", data)
+        assert (tmp_path / "a").read_bytes() == data
+    file = AtomicFile(tmp_path / "a")
+    file.write("é\n\r\n\udcff")
+    file.commit()
+    assert (tmp_path / "a").read_bytes() == b"\xc3\xa9\n\r\n\\udcff"
+
+
+def test_a_named_pipe_is_written_directly(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    file = open_output(path)
+    assert os.get_blocking(file.file.fileno())  # a slow reader is waited for
+    file.write("at once")
+    assert os.read(reader, 100) == b"at once"
+    file.commit()
+    os.close(reader)
+    assert path.is_fifo()
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(OutputError, match="no process reads it"):
+        open_output(path)  # which would wait for one
+
+
+def test_in_the_file_of_standard_output_all_stays_that_is_written_to_it(tmp_path, monkeypatch):
+    path = tmp_path / "log"
+    with path.open("wb", buffering=0) as stdout:
+        monkeypatch.setattr("detcli.storage.files.STDOUT", stdout.fileno())
+        stdout.write(b"before\n")
+        file = open_output(path)
+        file.write("records\n")
+        file.commit()
+        stdout.write(b"after\n")
+    assert path.read_text() == "before\nrecords\nafter\n"
+
+
+def test_a_process_substitution_is_written_directly():
+    reader, writer = os.pipe()
+    write_output(Path(f"/dev/fd/{writer}"), b"all")
+    os.close(writer)
+    assert os.read(reader, 10) == b"all"
+    os.close(reader)
+
+
+def link(path):
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("planted", [link, os.mkfifo])
+def test_what_was_planted_is_replaced(tmp_path, planted):
+    (tmp_path / "elsewhere").write_text("kept")
+    path = tmp_path / "out" / "a.jpg"
+    path.parent.mkdir()
+    planted(path)
+    write_file(path, b"new")
+    assert stat.S_ISREG(path.lstat().st_mode)
+    assert path.read_bytes() == b"new"
+    assert (tmp_path / "elsewhere").read_text() == "kept"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "person").symlink_to("elsewhere")
+    with pytest.raises(OutputError, match="person"):
+        write_file(tmp_path / "person" / "a.jpg", b"new")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(tmp_path):
+    folder, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    file = AtomicFile(folder / "a.jpg")
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(elsewhere)
+    file.write(b"new")
+    file.commit()
+    assert (tmp_path / "moved" / "a.jpg").read_bytes() == b"new"
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_planted_mode_gives_no_rights(tmp_path):
+    path = tmp_path / "a.jpg"
+    path.touch()
+    path.chmod(0o4755)
+    write_file(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """A process that has opened no folder yet."""
+    monkeypatch.setattr(Folder, "_seen", set())
+
+
+@pytest.mark.usefixtures("fresh")
+def test_files_of_dead_processes_are_removed(tmp_path):
+    live = AtomicFile(tmp_path / "b.jpg", suffix=".mp4")
+    dead = [tmp_path / f".detcli-{'0123456789abcdef'}.part{suffix}" for suffix in ("", ".mp4")]
+    kept = [".detcli-abc.part", ".0123456789abcdef.part", ".detcli-0123456789abcdeg.part", "a.part"]
+    for path in (*dead, *(tmp_path / name for name in kept)):
+        path.touch()
+    Folder._seen.clear()  # noqa: SLF001 - another process
+    write_file(tmp_path / "a.jpg", b"")
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"a.jpg", live.written.name, *kept}
+    live.discard()
+    dead[0].touch()  # looked for once in a process: a folder may hold millions of files
+    write_file(tmp_path / "a.jpg", b"")
+    assert dead[0].exists()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_leftovers_that_are_no_files_are_left_alone(tmp_path):
+    names = [f".detcli-{number:016x}.part" for number in range(3)]
+    (tmp_path / names[0]).symlink_to(tmp_path / "kept")
+    os.mkfifo(tmp_path / names[1])
+    (tmp_path / names[2]).mkdir()
+    (tmp_path / "kept").touch()
+    write_file(tmp_path / "a.jpg", b"")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.jpg", "kept", *names}
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux's")
+def test_a_leftover_is_not_waited_for(tmp_path):
+    """Whoever has a lease, as file servers take them, is given 45 seconds to let go."""
+    leftover = tmp_path / f".detcli-{0:016x}.part"
+    handler = signal.signal(signal.SIGIO, signal.SIG_IGN)  # by which the kernel asks for it back
+    with leftover.open("w") as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        write_file(tmp_path / "a.jpg", b"")
+        assert leftover.exists()
+    signal.signal(signal.SIGIO, handler)
+
+
+def test_a_temporary_file_that_another_process_takes_for_a_leftover_is_made_again(
+    tmp_path, monkeypatch
+):
+    """Another process opens the folder between the making of the file and its lock."""
+    flock = fcntl.flock
+
+    def late(file, operation):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        Folder._seen.clear()  # noqa: SLF001 - another process
+        write_file(tmp_path / "b.jpg", b"")
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    write_file(tmp_path / "a.jpg", b"new")
+    assert (tmp_path / "a.jpg").read_bytes() == b"new"
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_afterwards(
+    tmp_path, monkeypatch
+):
+    """Whether it replaces or is new; and an interrupt waits for it."""
+    done = []
+    for name in ("fsync", "replace", "link"):
+        original = getattr(os, name)
+
+        def record(*arguments, name=name, original=original, **options):
+            done.append(name)
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(os, name, record)
+
+    @contextlib.contextmanager
+    def held():
+        done.append("held")
+        yield
+        done.append("free")
+
+    monkeypatch.setattr("detcli.storage.files.interrupts.held", held)
+    write_file(tmp_path / "a.jpg", b"new")
+    assert done == ["held", "free", "held", "fsync", "replace", "fsync", "free"]
+    done.clear()
+    assert AtomicFile(tmp_path / "b.jpg").commit_new()
+    assert not AtomicFile(tmp_path / "a.jpg").commit_new()
+    made = ["held", "free", "held", "fsync", "link"]
+    assert done == [*made, "fsync", "free", *made, "free"]
+    assert (tmp_path / "a.jpg").read_bytes() == b"new"
+    done.clear()
+    AppendedFile(tmp_path / "a.jpg").commit()
+    assert done == ["fsync"]
+
+
+def test_a_new_file_on_a_file_system_without_links(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    code = errno.EPERM
+    for data, made in ((b"new", True), (b"newer", False)):
+        file = AtomicFile(tmp_path / "a.jpg")
+        file.write(data)
+        assert file.commit_new() == made
+    assert (tmp_path / "a.jpg").read_bytes() == b"new"
+    code = errno.EIO
+    with pytest.raises(OutputError, match=r"a\.jpg: Input/output"):
+        AtomicFile(tmp_path / "a.jpg").commit_new()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jpg"]
+
+
+def test_a_disk_that_is_full_leaves_the_existing_file_alone(tmp_path, monkeypatch):
+    """As it turns out at a write, or when the data is sent to the disk."""
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"old")
+    with small_disk(), pytest.raises(OutputError, match=r"a\.jpg"):
+        write_file(path, bytes(5000))
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError, match="No space"):
+        write_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS, errno.ENOTSUP])
+def test_a_file_system_that_cannot_say_when_data_is_on_the_disk_will_do(
+    tmp_path, monkeypatch, code
+):
+    def refuse(_):
+        raise OSError(code, "Not supported")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    write_file(tmp_path / "a.jpg", b"new")
+    assert (tmp_path / "a.jpg").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("name", ["missing/a.json", "file/a.json", "folder", "x" * 300])
+def test_an_unwritable_place_is_an_output_error(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError) as caught:
+        AtomicFile(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_permissions_follow_the_umask(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        write_file(tmp_path / "a.json", b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == mode
+
+
+@pytest.mark.parametrize(
+    ("most", "says"),
+    [
+        ((1 << 20) - 1, "larger than 1 MiB"),
+        ((512 << 20) - 1, "larger than 512 MiB"),
+        ((1023 << 20) - 1, "larger than 1023 MiB"),
+        ((1 << 30) - 1, "larger than 1 GiB"),
+        ((2 << 30) - 1, "larger than 2 GiB"),
+        (2 << 30, ""),
+    ],
+)
+def test_only_regular_files_are_opened_up_to_a_size(tmp_path, most, says):
+    path = tmp_path / "a.json"
+    path.touch()
+    os.truncate(path, 2 << 30)
+    with pytest.raises(OSError, match=says) if says else open_regular(path, most):
+        open_regular(path, most).close()
+    os.mkfifo(tmp_path / "pipe")
+    for other, reason in ((tmp_path, "Is a directory"), (tmp_path / "pipe", "not a regular file")):
+        with pytest.raises(OSError, match=reason):
+            open_regular(other, most)
+
+
+def test_make_folder(tmp_path):
+    """It makes parents, accepts a folder, and refuses a file."""
+    folder = tmp_path / "a" / "b"
+    make_folder(folder)
+    (folder / "kept").write_text("kept")
+    make_folder(folder)
+    for path in (folder / "kept", folder / "kept" / "below"):
+        with pytest.raises(OutputError, match="kept"):
+            make_folder(path)
+    assert [path.read_text() for path in folder.iterdir()] == ["kept"]
+
+
+def test_standard_output_is_flushed_utf8_and_escapes():
+    code = """if True:
+        import os
+        from detcli.storage.files import StandardOutput
+        StandardOutput().write("é猫\\udcff\\n")
+        os._exit(0)  # unflushed text is lost"""
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    command = [sys.executable, "-c", code]
+    finished = subprocess.run(command, capture_output=True, check=True, env=environment)
+    assert finished.stdout == "é猫\\udcff\n".encode()
+
+
+def test_standard_output_that_takes_nothing(monkeypatch):
+    """On a full disk, closed as with `>&-`, or a pipe without a reader."""
+    with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:  # closing flushes
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(OutputError, match="standard output: No space left"):
+            StandardOutput().write("more")
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(OutputError, match="standard output"):
+        StandardOutput().write("more")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with contextlib.suppress(BrokenPipeError), open(writer, "w") as pipe:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", pipe)
+        with pytest.raises(BrokenPipeError):
+            StandardOutput().write("more")
+
+
+def test_what_is_added_is_whole(tmp_path):
+    """What does not fit on the disk is taken back, and the rest stays."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("earlier\ntorn")
+    one, other = AppendedFile(path), AppendedFile(path)
+    assert one.first_line == "earlier\n"
+    one.write("one é\udcff\n")
+    with small_disk(100), pytest.raises(OutputError, match=r"a\.jsonl: File too large"):
+        one.write("x" * 200 + "\n")
+    other.write("other\n")
+    one.write("one more\n")
+    for file in (one, other):
+        file.commit()
+    expected = ["earlier", "torn", "one é\\udcff", "other", "one more"]
+    assert path.read_text(encoding="utf-8").splitlines() == expected
+
+
+@pytest.mark.parametrize("kind", [AppendedFile, DirectFile])
+def test_a_file_that_cannot_be_closed_is_not_complete(kind, tmp_path, monkeypatch):
+    class Unclosed(io.FileIO):
+        def close(self):
+            super().close()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("detcli.storage.files.FileIO", Unclosed)
+    path = tmp_path / "a"
+    path.touch()
+    file = kind(path)
+    with pytest.raises(OutputError, match=r"cannot write .*a: Input/output error"):
+        file.commit()
+    file.file = None  # whose destructor would close it again
+
+
+def test_what_cannot_be_opened_is_named_and_what_can_is_read(tmp_path):
+    with pytest.raises(OutputError, match=r"cannot write .*gone/a"):
+        DirectFile(tmp_path / "gone" / "a")
+    (tmp_path / "names.txt").write_bytes("\ufeffpérson".encode())
+    assert read_text(tmp_path / "names.txt") == "pérson"
+
+
+def test_the_names_in_a_folder_are_put_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("detcli.storage.files.sync", synced.append)
+    with contextlib.closing(Folder(tmp_path)) as folder:
+        folder.sync()
+        assert [os.fstat(one).st_ino for one in synced] == [tmp_path.stat().st_ino]
+
+
+def test_lines_end_the_same_way_on_every_system(monkeypatch):
+    """Windows' standard output writes two bytes for a newline."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, newline="\r\n"))
+    StandardOutput().write("{}\n")
+    assert written.getvalue() == b"{}\n"
+
+
+def test_a_device_of_windows_is_written(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.delattr(os, "set_blocking")  # which its Python has not
+    target = open_output(
+        Path(os.devnull)
+    )  # as Windows says of NUL and CON, it is a character device
+    target.write("{}\n")
+    target.commit()
+    assert isinstance(target, DirectFile)
+
+
+@pytest.mark.parametrize("old", [None, "of last week"])
+def test_a_result_does_not_replace_what_another_process_has_written(tmp_path, old):
+    path = tmp_path / "all.jsonl"
+    if old is not None:
+        path.write_text(old)
+    for number in (2, 3):  # a number that is taken is left alone, too
+        first, second = open_output(path), open_output(path)
+        first.write(f"first {number}")
+        second.write(f"second {number}")
+        first.commit()
+        with pytest.raises(OutputError, match="was written by somebody else") as caught:
+            second.commit()
+        assert str(tmp_path / f"all-{number}.jsonl") in str(caught.value)
+        assert path.read_text() == f"first {number}"
+    texts = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert texts == {
+        "all.jsonl": "first 3",
+        "all-2.jsonl": "second 2",
+        "all-3.jsonl": "second 3",
+    }
+
+
+def test_a_result_is_compared_with_what_was_there_when_the_run_began(tmp_path):
+    path = tmp_path / "all.jsonl"
+    before = OutputState.of(path)
+    path.write_text("of a run that ended while this one loaded its model")
+    file = open_output(path, before)
+    file.write("of this run")
+    with pytest.raises(OutputError, match="all-2"):
+        file.commit()
+    assert (tmp_path / "all-2.jsonl").read_text() == "of this run"
+
+
+def test_a_result_replaces_what_was_there_and_what_is_gone(tmp_path):
+    path = tmp_path / "a"
+    for is_removed in (False, False, True):
+        file = open_output(path)
+        file.write("new")
+        if is_removed:
+            path.unlink()
+        file.commit()
+        assert path.read_text() == "new"
+    assert [one.name for one in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("old", [None, "old"])
+def test_two_commits_at_the_same_moment_wait_for_each_other(tmp_path, monkeypatch, old):
+    """The second one comes while the first has compared the file and not yet moved its own."""
+    path = tmp_path / "a"
+    if old is not None:
+        path.write_text(old)
+    first, second = open_output(path), open_output(path)
+    first.write("first")
+    second.write("second")
+    failures = []
+
+    def commit_second():
+        try:
+            second.commit()
+        except OutputError as error:
+            failures.append(str(error))
+
+    move = Folder.move
+    other = threading.Thread(target=commit_second)
+
+    def move_late(folder, old, new):
+        if not other.ident:
+            other.start()
+            other.join(0.3)
+        move(folder, old, new)
+
+    monkeypatch.setattr(Folder, "move", move_late)
+    first.commit()
+    other.join()
+    assert path.read_text() == "first"
+    assert len(failures) == 1
+    assert (tmp_path / "a-2").read_text() == "second"
+
+
+def test_the_lock_of_a_folder_is_for_one_at_a_time(tmp_path, monkeypatch):
+    steps = []
+
+    def step(name):
+        with locked(tmp_path):
+            steps.append(f"{name} in")
+            time.sleep(0.1)
+            steps.append(f"{name} out")
+
+    threads = [threading.Thread(target=step, args=[name]) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [one[0] for one in steps[::2]] == [one[0] for one in steps[1::2]]
+    assert [*tmp_path.iterdir()] == []
+    monkeypatch.setattr("detcli.storage.files.LOCK_TIMEOUT_S", 0.05)
+    says = "has been locked by another run"
+    with locked(tmp_path), pytest.raises(OutputError, match=says), locked(tmp_path):
+        pass
+
+
+def test_the_lock_of_a_folder_that_cannot_be_opened_is_an_error(tmp_path):
+    with pytest.raises(OutputError, match="cannot write"), locked(tmp_path / "absent"):
+        pass
+
+
+def test_in_windows_files_are_written_by_their_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    write_file(tmp_path / "a.jpg", b"old")
+    write_file(tmp_path / "a.jpg", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jpg"]
+    assert (tmp_path / "a.jpg").read_bytes() == b"new"
+
+
+def test_in_windows_no_open_file_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    output = AtomicFile(tmp_path / "a.jpg")
+    unlink = os.unlink
+    were_closed = []
+
+    def note_and_unlink(path, **options):
+        were_closed.append(output.file.closed)
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "unlink", note_and_unlink)
+    output.discard()
+    assert were_closed == [True]
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_in_windows_no_open_file_is_moved(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "win32")
+    output = AtomicFile(tmp_path / "a.jpg")
+    replace = os.replace
+    were_closed = []
+
+    def note_and_replace(*names, **options):
+        were_closed.append(output.file.closed)
+        replace(*names, **options)
+
+    monkeypatch.setattr(os, "replace", note_and_replace)
+    output.commit()
+    assert were_closed == [True]
+
+
+@pytest.mark.parametrize(
+    ("stream", "path", "says"),
+    [
+        ("__stdout__", "/dev/stdout", "standard output is closed"),
+        ("__stderr__", "/dev/stderr", "standard error is closed"),
+    ],
+)
+def test_a_closed_stream_is_not_written_by_its_name(monkeypatch, stream, path, says):
+    """Another file may have its descriptor."""
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(OutputError, match=says):
+        open_output(Path(path))
+
+
+def test_of_a_first_line_65536_bytes_are_looked_at(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"x" * 70_000 + b"\n")
+    output = AppendedFile(path)
+    output.commit()
+    assert len(output.first_line) == 65536
+
+
+def test_in_windows_a_byte_is_locked_that_no_file_has(tmp_path, monkeypatch):
+    """Its locks keep others from reading what they cover; and text is added where a file begins."""
+    positions = []
+
+    def note_position(descriptor, _mode, _length):
+        positions.append(os.lseek(descriptor, 0, os.SEEK_CUR))
+
+    windows_locks = SimpleNamespace(LK_NBLCK=2, locking=note_position)
+    monkeypatch.setitem(sys.modules, "msvcrt", windows_locks)
+    monkeypatch.setattr(sys, "platform", "win32")
+    with (tmp_path / "a.jsonl").open("wb", buffering=0) as file:
+        assert lock(file)
+        assert file.tell() == 0
+    assert positions == [2**31 - 2]
+
+
+def test_a_folder_that_cannot_be_listed_is_not_followed_if_it_is_a_link(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "folder").symlink_to("elsewhere")
+    open_file = os.open
+    refused = []
+
+    def refuse_once(path, *arguments, **options):
+        if not refused:
+            refused.append(path)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return open_file(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse_once)
+    with pytest.raises(OSError, match="folder"):
+        Folder(tmp_path / "folder")
