@@ -28,9 +28,9 @@ from detcli.config.config import Settings
 from detcli.core.opencv import cv2
 from detcli.data.detections import Detections, Symbol
 from detcli.data.geometry import Picture, overlap
+from detcli.data.per_video import PerClip
 from detcli.data.record import Record
 from detcli.model.contract import class_ids
-from detcli.sink.folder import PerClip
 
 Grey = npt.NDArray[np.uint8]
 Doubles = npt.NDArray[np.float64]

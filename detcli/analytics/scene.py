@@ -29,9 +29,9 @@ from detcli.data.geometry import (
     non_maximum_suppression,
     overlap,
 )
+from detcli.data.per_video import PerClip
 from detcli.data.record import Record
 from detcli.data.tiling import TWICE
-from detcli.sink.folder import PerClip
 
 INSTALL = 'pip install "detcli[track]"'
 

@@ -46,10 +46,6 @@ COMMANDS = {
 """The commands and the first sentence of their help, in the order in which help lists them."""
 
 PLACES = {
-    "merge": "records.merge",
-    "status": "records.status",
-    "report": "records.report",
-    "schema": "records.schema",
     "eval": "eval.evaluate",
     "models": "models.app",
 }

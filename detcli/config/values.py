@@ -19,7 +19,7 @@ from detcli.core.errors import SourceError, UsageError, system_reason
 from detcli.core.text import OBJECT_SCHEMES, looks_like_address, public_name
 
 if TYPE_CHECKING:
-    from detcli.data.geometry import Points, Size
+    from detcli.data.geometry import Area, Points, Size
     from detcli.storage.objects import Address
 
 
@@ -304,7 +304,6 @@ def parse_labels(text: str) -> str:
     return ",".join(sorted(parts))
 
 
-Area = tuple[int, int, int, int]  # left, top, right, bottom in whole pixels of the picture
 MAX_OVERLAP = 0.9
 
 
@@ -358,7 +357,7 @@ class Tiling:
             self.crowd
         )
 
-    def areas(self, size: "Size") -> list[Area]:
+    def areas(self, size: "Size") -> "list[Area]":
         """What is looked at in a picture of (height, width): its tiles row by row, then the whole.
 
         All tiles are equally large and the distances between them equal, to the pixel. A picture
@@ -467,7 +466,7 @@ class Shape:
         height, width = size if self.fractions else (1, 1)
         return np.array([(x * width, y * height) for x, y in self.points], np.float32)
 
-    def area(self, size: "Size") -> Area:
+    def area(self, size: "Size") -> "Area":
         """Left, top, right and bottom of a region in a picture of (height, width).
 
         In whole pixels, at least one along each side.

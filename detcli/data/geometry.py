@@ -16,6 +16,7 @@ Size = tuple[int, int]  # height and width in pixels
 Allocate = Callable[[Size], Image]
 """Makes an array for a picture of (height, width), with any content."""
 
+Area = tuple[int, int, int, int]  # left, top, right, bottom in whole pixels of the picture
 Boxes = npt.NDArray[np.float32]
 AnyBoxes = npt.NDArray[Any]  # of any floats
 Points = npt.NDArray[np.float32]  # `(N, 2)`, x and y in pixels of the upright picture

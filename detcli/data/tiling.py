@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from detcli.config.values import Area
 from detcli.data.detections import Detections
-from detcli.data.geometry import area, common, non_maximum_suppression, overlap
+from detcli.data.geometry import Area, area, common, non_maximum_suppression, overlap
 
 SAME = 0.5  # intersection over union from which two rows are the same object
 COVERED = 0.7  # part of a cut row within another from which it is a piece of that object

@@ -20,12 +20,12 @@ from detcli.backend.postprocess import SelectionOptions
 from detcli.backend.preprocess import place
 from detcli.backend.protocol import Backend, Observer, Pending
 from detcli.config.config import Settings
-from detcli.config.values import Area, Tiling
+from detcli.config.values import Tiling
 from detcli.core.errors import DetcliWarning, InferenceError, ModelError, UsageError
 from detcli.core.threads import BackgroundThread
 from detcli.core.timing import Stage, StageTimes
 from detcli.data.detections import Detections, concatenated
-from detcli.data.geometry import Image, Letterbox, Picture, Size
+from detcli.data.geometry import Area, Image, Letterbox, Picture, Size
 from detcli.data.tiling import merge
 from detcli.model.contract import (
     BOXES_OF_MORE,

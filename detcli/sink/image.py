@@ -13,9 +13,10 @@ from detcli.core.errors import OutputError
 from detcli.core.opencv import cv2
 from detcli.data.detections import Detections
 from detcli.data.geometry import Boxes, Image, Letterbox, clipped, shown
+from detcli.data.per_video import PerClip
 from detcli.data.record import Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
-from detcli.sink.folder import FolderSink, OutputFolder, PerClip, UniqueNames, safe
+from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames, safe
 from detcli.sink.protocol import Sink
 
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})

@@ -26,9 +26,10 @@ from detcli.core.errors import DetcliWarning, OutputError, UsageError, system_re
 from detcli.core.text import printable
 from detcli.data.detections import Detections, coco_category
 from detcli.data.geometry import Picture, Size, shown
+from detcli.data.per_video import PerClip
 from detcli.data.record import Record, box_of
 from detcli.model.contract import parse_names
-from detcli.sink.folder import FolderSink, OutputFolder, PerClip, UniqueNames, safe, stem
+from detcli.sink.folder import FolderSink, OutputFolder, UniqueNames, safe, stem
 from detcli.sink.image import SUFFIXES, encode
 from detcli.sink.protocol import Encodable, Output
 from detcli.sink.text import JsonArray

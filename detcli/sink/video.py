@@ -13,9 +13,10 @@ import numpy as np
 from detcli.core.errors import DependencyError, OutputError
 from detcli.core.opencv import cv2
 from detcli.data.geometry import Image
+from detcli.data.per_video import PerClip
 from detcli.data.record import Clip, Origin, Record
 from detcli.sink.draw import DEFAULT_STYLE, Style, annotate
-from detcli.sink.folder import OutputFolder, PerClip
+from detcli.sink.folder import OutputFolder
 from detcli.storage.cache import warn_once
 from detcli.storage.files import AtomicFile, writing
 

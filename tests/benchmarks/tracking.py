@@ -2,8 +2,8 @@
 
     python tests/benchmarks/tracking.py MODEL CLIPS
 
-CLIPS has the clips whose objects tests/analytics/truth/ knows. HOTA, MOTA and IDF1 are TrackEval's, in
-all frames that are labelled. Needs `pip install "detcli[track]" trackeval`; where Ultralytics is
+CLIPS has the clips whose objects tests/analytics/truth/ knows. HOTA, MOTA and IDF1 are TrackEval's,
+in all frames that are labelled. Needs `pip install "detcli[track]" trackeval`; where Ultralytics is
 installed (`pip install ultralytics lap`), its trackers run as it configures them.
 
 All get each frame's detections of a score above 0.1 and begin tracks from 0.25 on, which are the

@@ -10,7 +10,8 @@ import typer.main
 from typer.testing import CliRunner
 
 from detcli.cli.app import app
-from detcli.cli.command import LINE, Command, command, defaults_file, read_defaults
+from detcli.cli.command import Command, command
+from detcli.cli.defaults import LINE, defaults_file, read_defaults
 from detcli.config.config import Config, Running, Settings
 from detcli.config.option import flat, option, rows
 from detcli.core.errors import UsageError

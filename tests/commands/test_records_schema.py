@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from documentation.shells import ROOT
 
-from detcli.commands.records import PAGES
+from detcli.commands.schema import PAGES
 
 NAMES = sorted(
     folder.name

@@ -5,8 +5,8 @@ import pytest
 from small_disk import small_disk
 
 from detcli.core.errors import OutputError, UsageError
-from detcli.page.folder import PageFolder, require_apart
 from detcli.page import folder as folders
+from detcli.page.folder import PageFolder, require_apart
 
 
 @pytest.fixture

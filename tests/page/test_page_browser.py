@@ -6,9 +6,9 @@ from pages import box, failure, grey, make, record
 from thinning import thin
 
 from detcli.config.values import Shape
+from detcli.page import folder as folders
 from detcli.page import page as module
 from detcli.page.page import About, BoxKind, Conclusion, Curves, Page, Row, Table
-from detcli.page import folder as folders
 from detcli.sink.draw import colour_of
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from pages import box, make, record
 
 from detcli.page.page import About, BoxKind, Row
-from detcli.run.saved import Marks
+from detcli.run.marks import Marks
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,8 @@ from nasty_names import anything
 from sample_records import Film, frame, numbered, picture
 
 from detcli.core.errors import OutputError
-from detcli.sink.folder import MARK, OutputFolder, PerClip
+from detcli.data.per_video import PerClip
+from detcli.sink.folder import MARK, OutputFolder
 
 DOOR, YARD = Film("camera:0", 0, live=True), Film("camera:1", 0, live=True)
 

@@ -24,8 +24,8 @@ from typing import IO, TypeVar, cast
 import numpy as np
 
 from detcli.backend.protocol import RUN_TIMEOUT_S, Observer, timeout_error
-from detcli.cli.command import FILE_VARIABLE
 from detcli.cli.console import fetching, process_error
+from detcli.cli.defaults import FILE_VARIABLE
 from detcli.commands.bench import sampling
 from detcli.commands.bench.machine import (
     GpuWatch,

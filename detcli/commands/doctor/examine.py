@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcli import __version__
 from detcli.backend.nvidia import GpuFacts, ask_driver, driver_version
-from detcli.cli.command import TUNED, defaults_file, read_defaults
+from detcli.cli.defaults import TUNED, defaults_file, read_defaults
 from detcli.cli.report import shown
 from detcli.commands.doctor import installation
 from detcli.commands.doctor.installation import CUDA, DoctorProblem

@@ -5,8 +5,9 @@ from typing import Any
 
 import typer
 
-from detcli.cli.command import command, defaults_file
+from detcli.cli.command import command
 from detcli.cli.console import set_verbosity
+from detcli.cli.defaults import defaults_file
 from detcli.config.config import (
     Config,
     Inputs,

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from detcli.cli.command import DECIDING, TUNED, defaults_file
+from detcli.cli.command import DECIDING
 from detcli.cli.console import fetching, progress, say, tell, tell_rest
+from detcli.cli.defaults import TUNED, defaults_file
 from detcli.config import option as options
 from detcli.config.config import Config
 from detcli.config.values import Format
@@ -66,7 +67,7 @@ def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KN
     guard.refuse(writing.files)
     marks = None
     if writing.apply is not None:
-        from detcli.run.saved import Marks
+        from detcli.run.marks import Marks
 
         marks = Marks(writing.apply)
     with open_run(config, model) as run:

@@ -8,8 +8,9 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from detcli.cli.command import DECIDING, MODEL_ARGUMENT, adapted, command, gather, read_defaults
+from detcli.cli.command import DECIDING, MODEL_ARGUMENT, adapted, command
 from detcli.cli.console import fetching, progress, say, set_verbosity
+from detcli.cli.defaults import gather, read_defaults
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
 from detcli.config.config import INPUT, OUTPUT, Config, Messages
 from detcli.config.option import option, rows

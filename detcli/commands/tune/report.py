@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
-from detcli.cli.command import FILE_VARIABLE, TUNED, defaults_file
+from detcli.cli.defaults import FILE_VARIABLE, TUNED, defaults_file
 from detcli.cli.report import line, shown, table
 from detcli.config.values import Tolerance
 from detcli.core import frozen

@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
-from detcli.cli.command import FILE_VARIABLE
 from detcli.cli.console import process_error
+from detcli.cli.defaults import FILE_VARIABLE
 from detcli.commands.tune.report import (
     KINDS,
     REACH,

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from detcli.cli.command import LINE, adapted, command
+from detcli.cli.command import adapted, command
 from detcli.cli.console import report as report_error
 from detcli.cli.console import say, set_verbosity
+from detcli.cli.defaults import LINE
 from detcli.cli.report import (
     ReportFormat,
     choose_report_format,

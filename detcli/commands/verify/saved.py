@@ -52,7 +52,8 @@ from detcli.data.record import (
     read_fields,
     sides,
 )
-from detcli.run.saved import Finder, is_folder, read_records
+from detcli.page.find_images import Finder
+from detcli.run.saved import is_folder, read_records
 from detcli.sink.labels import CocoIds
 from detcli.source.sources import InputGuard
 from detcli.storage.files import NO_WAIT, open_lines, read_json, sha256

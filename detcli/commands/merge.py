@@ -1,0 +1,114 @@
+"""The command `merge`: the parts of a run in shards become one file."""
+
+from typing import TYPE_CHECKING
+
+from detcli.cli.command import command
+from detcli.cli.console import progress, say, set_verbosity
+from detcli.config.config import OUTPUT, Config, Messages
+from detcli.config.option import REQUIRED, option
+from detcli.config.values import is_folder, read_target
+from detcli.core.errors import CheckError, InputError, UsageError
+from detcli.core.interrupts import interrupts
+from detcli.core.text import count
+from detcli.storage.files import StandardOutput
+
+if TYPE_CHECKING:
+    from detcli.run.shards.manifest import Manifest
+    from detcli.run.shards.parts import Merge
+    from detcli.sink.protocol import RecordSink
+
+
+@command("format", Messages, examples="""
+detcli merge boxes/ -o all.jsonl
+detcli merge boxes/ --format csv | head
+""")  # fmt: skip
+def merge(
+    config: Config,
+    folder: str = option(REQUIRED, "FOLDER/", "What was given to predict --output."),
+    output: str | None = option(
+        None,
+        "-o, --output FILE",
+        "Write records to this file; - is standard output.",
+        panel=OUTPUT,
+    ),
+) -> None:
+    """Merge the parts of a sharded run.
+
+    The output is what one run on one machine writes. Each name of the run's manifest is there once;
+    what is missing or damaged is listed, nothing is written, and the exit code is 6. It is 3 if
+    records are errors.
+    """
+    set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
+    from detcli.data.record import OPTIONAL_FIELDS  # these load NumPy, which --help does not need
+    from detcli.run.shards.manifest import NAME, PART, Manifest
+    from detcli.run.shards.parts import Merge, shown
+    from detcli.run.shards.store import open_store
+    from detcli.sink import choose_format, open_record_sink, open_target, require_file
+
+    if not folder:
+        raise UsageError("no folder given", "name what was given to predict --output")
+    if is_folder(output):
+        raise UsageError(f"--output {output} is a folder", "name a file or an object")
+    target = read_target(output)
+    chosen = choose_format(config.writing.format, target)
+    require_file(chosen, target)
+    name = str(target).rpartition("/")[2]
+    if target is not None and any(one.fullmatch(name) for one in (NAME, PART)):
+        raise UsageError(
+            f"--output {target} has the name of a manifest or a part", "choose another name"
+        )
+    store = open_store(folder)
+    manifest = Manifest(store)
+    merging = Merge(store, manifest)
+    _require_whole(merging, manifest)
+    writing = StandardOutput() if target is None else open_target(target)
+    wanted = target is not None and not config.messages.quiet
+    try:
+        settings = manifest.header["settings"]
+        optional = [column for column, setting in OPTIONAL_FIELDS.items() if settings.get(setting)]
+        sink = open_record_sink(chosen, writing, optional)
+        _copy(merging, manifest, sink, shown=wanted)
+    except BaseException:
+        if not isinstance(writing, StandardOutput):
+            writing.discard()
+        raise
+    with interrupts.held():
+        sink.close()
+    if wanted:
+        say(f"wrote {count(merging.count, 'record')} of {count(len(manifest), 'part')} to {target}")
+    if merging.failed:
+        hint = "work them again with --retry-failed, added to the command that made the parts"
+        raise InputError(shown(merging.failed), hint)
+
+
+def _copy(merging: "Merge", manifest: "Manifest", sink: "RecordSink", *, shown: bool) -> None:
+    """Write all records, if all of them are there and none is damaged."""
+    from detcli.run.shards.parts import DAMAGE, Stored
+
+    error: Exception | None = None
+    with progress(lambda: manifest.names, wanted=shown) as advance:
+        for record in merging:
+            try:
+                if error is None:
+                    sink.write(Stored(record))
+            except DAMAGE as caught:  # its part may turn out to be changed
+                error = caught
+            advance(record["source"])
+    _require_whole(merging, manifest)
+    if error is not None:
+        raise error
+
+
+def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
+    """List the missing and damaged parts, if any, and raise."""
+    faults = merging.faults
+    for fault in faults:
+        say(f"{fault.part}: {fault.reason}")
+    if not faults:
+        return
+    hint = "run the command that made the parts again; it makes only the missing ones"
+    if not all(fault.missing for fault in faults):
+        hint = f"remove the damaged parts, then {hint}"
+    parts = f"{len(faults)} of {count(len(manifest), 'part')}"
+    names = count(sum(fault.names for fault in faults), "name")
+    raise CheckError(f"{parts}, with {names}, missing or damaged", hint)

@@ -1,0 +1,163 @@
+"""The command `report`: a page from the records of an earlier run."""
+
+from contextlib import closing
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detcli.cli.command import adapted, command
+from detcli.cli.console import progress, say, set_verbosity
+from detcli.config.config import INPUT, Config, Messages
+from detcli.config.option import REQUIRED, option
+from detcli.config.values import parse_writable
+from detcli.core.errors import UsageError
+from detcli.core.interrupts import interrupts
+from detcli.core.text import count, printable, public_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from detcli.data.record import RecordJson
+    from detcli.page.find_images import Finder
+    from detcli.page.page import Page
+    from detcli.run.hidden import HiddenClasses
+    from detcli.run.marks import Marks
+
+
+@command(
+    "max_pixels",
+    adapted("blur", help="Hide these classes in the pictures: person,car. Boxes stay."),
+    "blur_with",
+    "blur_margin",
+    adapted(
+        "report",
+        spelled="-o, --output DIR",
+        default=REQUIRED,
+        help="Write the page to this folder; open its index.html.",
+    ),
+    "apply",
+    "report_link",
+    Messages,
+    from_file="blur blur_with blur_margin",
+    examples="""
+detcli report boxes.jsonl --images pics -o page
+detcli predict pics | detcli report - -o page
+detcli report boxes.jsonl --apply marks.json -o corrected
+""",
+)
+def report(
+    config: Config,
+    records: str = option(
+        REQUIRED,
+        "RECORDS",
+        "JSON Lines of detcli predict or merge, or the folder of a run in shards; - is standard "
+        "input.",
+    ),
+    images: Path | None = option(
+        None,
+        "--images FOLDER",
+        "Where the pictures and videos are now; default: where the records say.",
+        panel=INPUT,
+        parse=parse_writable,
+    ),
+) -> None:
+    """Make a page to look at, from the records of an earlier run.
+
+    The page opens from the disk, without a server. Pictures that are not found are left out of it,
+    and their boxes stay.
+    """
+    quiet = config.messages.quiet
+    set_verbosity(quiet=quiet, verbose=config.messages.verbose)
+    from detcli.page.find_images import Finder
+    from detcli.page.page import About, Page, settings_facts, settings_places
+    from detcli.run import set_up_process  # these load OpenCV
+    from detcli.run.hidden import HiddenClasses
+    from detcli.run.marks import Marks
+    from detcli.run.saved import read_records
+
+    set_up_process()
+    if images is not None and not images.is_dir():
+        raise UsageError(f"--images {images} is not a folder", "name one, or leave the option out")
+    hidden = HiddenClasses(config.writing)
+    marks = None if config.writing.apply is None else Marks(config.writing.apply)
+    reading = hidden.checked(read_records(records))
+    first = [*islice(reading, 1)]  # before a page is begun
+    finder = Finder(images, config.inputs)
+    settings = first[0].get("settings", {}) if first else {}
+    conf = settings.get("conf")  # any JSON may stand there
+    source = "standard input" if records == "-" else public_name(records)
+    about = About(
+        "report",
+        [("records", source), *settings_facts(settings)],
+        floor=conf if isinstance(conf, float) and 0 <= conf <= 1 else 0.0,
+        places=[*settings_places(settings)],
+    )
+    output: Any = config.writing.report  # a required option
+    page = Page(output, about, linked=config.writing.report_link)
+    adding = _PageOfRecords(page, finder, hidden, marks)
+    try:
+        with closing(finder), progress(lambda: None, wanted=not quiet) as advance:
+            for record in chain(first, reading):
+                adding.add(record)
+                advance(record["source"])
+            if marks is not None:
+                marks.require_fit()
+    finally:
+        with interrupts.held():
+            page.close()
+    if hidden.unseen:
+        say(f"nothing to hide was found of {', '.join(map(printable, hidden.unseen))}")
+    if not quiet:
+        for line in adding.summary(output / "index.html"):
+            say(line)
+        if finder.lost:
+            say(f"{count(finder.lost, 'picture')} not found, or changed since", prefix="")
+            if images is None:
+                say("  hint: name their folder with --images", prefix="")
+
+
+class _PageOfRecords:
+    """Adds records to a page, without what marks drop, and with classes hidden."""
+
+    def __init__(
+        self, page: "Page", finder: "Finder", hidden: "HiddenClasses", marks: "Marks | None"
+    ) -> None:
+        self._page = page
+        self._finder = finder
+        self._hidden = hidden
+        self._marks = marks
+        self._records = 0
+        self._hidden_boxes_dropped = 0  # by marks
+
+    def add(self, record: "RecordJson") -> None:
+        """Add a record, unless a mark drops it; boxes that marks drop are hidden all the same."""
+        boxes = self._hidden.boxes(record)
+        if self._marks is not None:
+            corrected = self._marks.corrected(record)
+            if corrected is None:
+                return
+            record = corrected
+        edit = None
+        if self._hidden:
+            edit = partial(self._hidden.in_picture, boxes)
+            record = self._hidden.without_texts(record, boxes)
+        self._page.add(record, partial(self._finder.shown, record, edit))
+        self._records += 1
+        self._hidden_boxes_dropped += len(boxes) - len(self._hidden.boxes(record))
+
+    def summary(self, address: Path) -> "Iterator[str]":
+        """What was written, and what of it is hidden."""
+        without = ""
+        if self._marks is not None:
+            without = f", without what {count(self._marks.drops, 'mark')} dropped"
+        yield f"wrote a page of {count(self._records, 'record')}{without}: {address}"
+        if self._hidden_boxes_dropped:
+            detections = count(self._hidden_boxes_dropped, "detection")
+            yield f"{detections} dropped by marks, and blurred on the page all the same"
+        if self._hidden and self._finder.unproven:
+            pictures = count(self._finder.unproven, "picture")
+            yield (
+                f"{pictures} compared with the records by size only, as these have no hash; "
+                "predict --provenance writes one"
+            )

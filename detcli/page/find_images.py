@@ -1,0 +1,135 @@
+"""Finds the images and frames that records are about, for a page or a comparison."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path, PurePath
+
+from detcli.config.config import Inputs
+from detcli.core.errors import InputError
+from detcli.core.text import is_object
+from detcli.data.geometry import Image, Picture
+from detcli.data.record import (
+    Origin,
+    RecordJson,
+    name_of,
+)
+from detcli.page.page import Shown
+from detcli.source.decode import DecodeOptions
+from detcli.source.fetch import load_file
+from detcli.source.loading import STDIN, Item, load_in_time
+from detcli.source.names import is_address, is_camera
+from detcli.source.sources import Sources
+from detcli.storage.files import sha256
+
+
+@dataclass(slots=True)
+class Finder:
+    """Where pictures are now."""
+
+    folder: Path | None  # where to look first; None to look only where the records say
+    inputs: Inputs  # how pictures are read
+    lost: int = 0  # records whose picture was not found, or is another one
+    unproven: int = 0  # pictures that may be other ones of this size, as records have no hash
+    _video: "_FrameReader | None" = field(default=None, init=False)
+
+    def shown(
+        self, record: RecordJson, edit: Callable[[Image], Image] | None = None
+    ) -> Shown | None:
+        """The picture of a record, for a page; None, and counted, if it is lost.
+
+        `edit` makes another picture of it.
+        """
+        picture = self.picture(record)
+        if picture is None:
+            self.lost += 1
+            return None
+        pixels = picture.pixels if edit is None else edit(picture.pixels)
+        return Shown(pixels, None if "frame" in record else self.path_of(name_of(record)))
+
+    def close(self) -> None:
+        """Close the video that was read last."""
+        if self._video is not None:
+            self._video.close()
+            self._video = None
+
+    def picture(self, record: RecordJson) -> Picture | None:
+        """The picture of a record, as long as its file has the hash and the size of the record."""
+        path = self.path_of(name_of(record))
+        if path is None or {"frame", "time"} <= record.keys():
+            return None
+        try:
+            if "frame" in record:
+                video = self._video_of(path, record["frame"])
+                picture = video.at(record["frame"])
+            else:
+                video = None
+                load = partial(load_file, path, DecodeOptions(self.inputs, keep=True))
+                item = Item(Origin(name_of(record), path), load)
+                picture = load_in_time(item, self.inputs.input_timeout)
+        except InputError:
+            return None
+        if picture is None or picture.size != (record["height"], record["width"]):
+            return None
+        if "sha256" not in record:
+            self.unproven += 1
+            return picture
+        if video is not None:
+            digest = video.digest
+        else:
+            digest = hashlib.sha256(picture.file or b"").hexdigest()
+        return picture if record["sha256"] == digest else None
+
+    def _video_of(self, path: Path, number: int) -> "_FrameReader":
+        """The reader of a video, before some frame; those of a video are asked for in order."""
+        video = self._video
+        if video is None or video.path != path or video.number > number:
+            self.close()
+            self._video = video = _FrameReader(path, self.inputs)
+        return video
+
+    def path_of(self, source: str) -> Path | None:
+        """The file that an input is now; None if there is none.
+
+        In the folder that was named, a file has the name of the input, with as much of its path
+        before it as there is.
+        """
+        if source == STDIN or is_address(source) or is_camera(source) or is_object(source):
+            return None
+        places = [Path(source)]
+        if self.folder is not None:
+            parts = [part for part in PurePath(source).parts if part not in {"/", "\\", ".."}]
+            places[:0] = [self.folder.joinpath(*parts[start:]) for start in range(len(parts))]
+        return next(filter(os.path.isfile, places), None)
+
+
+class _FrameReader:
+    """The frames of a video, one after the other."""
+
+    def __init__(self, path: Path, inputs: Inputs) -> None:
+        self.path = path
+        self.number = -1  # of the frame read last
+        self._sources = Sources([str(path)], inputs)
+        self._items = iter(self._sources)
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of its file; empty if that cannot be read."""
+        try:
+            return sha256(self.path)
+        except OSError:
+            return ""
+
+    def at(self, number: int) -> Picture | None:
+        """The frame of this number; None if there is none; raises InputError."""
+        for item in self._items:
+            self.number = -1 if item.origin.frame is None else item.origin.frame
+            if self.number >= number or item.origin.frame is None:
+                return load_in_time(item) if self.number == number else None
+        return None
+
+    def close(self) -> None:
+        """Close the video."""
+        self._sources.close()
