@@ -43,7 +43,7 @@ def merge(
     from detcli.run.shards.manifest import NAME, PART, Manifest
     from detcli.run.shards.parts import Merge, shown
     from detcli.run.shards.store import open_store
-    from detcli.sink import choose_format, open_record_sink, open_target, require_file
+    from detcli.sink.formats import choose_format, open_record_sink, open_target, require_file
 
     if not folder:
         raise UsageError("no folder given", "name what was given to predict --output")

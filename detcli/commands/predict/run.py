@@ -27,15 +27,15 @@ from detcli.model.zoo import find
 from detcli.run import Run, is_one_picture, locate, open_run
 from detcli.run.batches import prepare_for
 from detcli.run.counts import Counts, check_conditions, parse_condition
-from detcli.sink import (
+from detcli.run.outputs import (
     NOTHING_KNOWN,
     Destination,
     Skip,
     choose_destination,
-    is_special,
     open_anonymizer,
     open_sinks,
 )
+from detcli.sink.formats import is_special
 from detcli.sink.protocol import Sink, Stopped
 from detcli.source.loading import Item
 from detcli.source.names import is_live

@@ -21,10 +21,10 @@ from detcli.data.record import Record, RecordJson, SettingsJson
 from detcli.model.file import ModelFile
 from detcli.run import open_run
 from detcli.run.counts import Counts
+from detcli.run.outputs import open_anonymizer
 from detcli.run.shards.manifest import FIRST, Shard
 from detcli.run.shards.parts import PARQUET, PartWriter
 from detcli.run.shards.store import Store, open_store
-from detcli.sink import open_anonymizer
 from detcli.source.listing import to_entry
 from detcli.source.loading import Item, of_input
 from detcli.source.sources import Sources

@@ -20,7 +20,7 @@ from json_lines import lines
 
 from detcli.config.config import Config, Writing
 from detcli.data.record import Clip, Origin
-from detcli.sink import choose_destination, open_sinks
+from detcli.run.outputs import choose_destination, open_sinks
 from detcli.source.loading import Item
 
 pytestmark = pytest.mark.slow

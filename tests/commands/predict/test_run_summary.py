@@ -13,7 +13,7 @@ from detcli.commands.predict.run import _Summary
 from detcli.config.config import Config
 from detcli.config.values import Format
 from detcli.core.timing import StageTimes
-from detcli.sink import Destination
+from detcli.run.outputs import Destination
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

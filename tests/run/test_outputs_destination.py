@@ -5,7 +5,7 @@ import pytest
 from detcli.config.config import Config, Inputs, Writing
 from detcli.config.values import Format
 from detcli.core.errors import UsageError
-from detcli.sink import Destination, choose_destination
+from detcli.run.outputs import Destination, choose_destination
 
 OUTPUT = Path("boxes")
 

@@ -9,7 +9,7 @@ from sample_records import picture
 
 from detcli.config.values import Format
 from detcli.core.errors import UsageError
-from detcli.sink import choose_format, open_record_sink, require_file
+from detcli.sink.formats import choose_format, open_record_sink, require_file
 from detcli.storage.files import open_output
 
 
