@@ -6,11 +6,17 @@ Importing the package is cheap: each name is imported on first use.
 
 commands/   one file or folder each
 cli/        options, messages, reports, exit codes
-run/        a Config opened: source -> detector -> watch -> sink; shards of a run
-source/     names to pictures; watch/ adds to detections; sink/ writes records and pictures
+run/        a Config opened: source -> detector -> analytics -> sink; shards of a run
+compare/    detections of two sides
+page/       the HTML report
+source/     names to images; sink/ writes records and images
+analytics/  adds tracks, zones, lines and texts to records
 backend/    preprocessing, network and postprocessing on a device
 model/      ONNX files: what they promise, and where they are kept
-core/       what all of them share: the Config, records, geometry, files, errors
+config/     all options, and the values that they hold
+data/       images, boxes, detections, records, and the algorithms on them
+storage/    files, objects in buckets, the cache
+core/       errors, interrupts, text, threads: what all of them share
 """
 
 TYPE_CHECKING = False  # not from `typing`: the command line handles signals only after this import

@@ -1,4 +1,4 @@
-"""The JSON Schemas of the commands; commands/test_records_schema.py shows that they are valid."""
+"""The JSON Schemas of the commands; commands/test_schema.py shows that they are valid."""
 
 import functools
 import json

@@ -35,17 +35,17 @@ class Watcher:
 
             self._steps.append(Codes(settings or Settings(), confidence).add)
         if watched.track is not None:
-            from detcli.analytics.scene import Tracks
+            from detcli.analytics.tracks import Tracks
 
             self._steps.append(Tracks(watched.track).add)
             if watched.read:
                 self._steps.append(TrackTexts().add)
         if watched.line:
-            from detcli.analytics.scene import CrossedLines
+            from detcli.analytics.zones import CrossedLines
 
             self._steps.append(CrossedLines(watched.line).add)
         if watched.zone:
-            from detcli.analytics.scene import Zones
+            from detcli.analytics.zones import Zones
 
             self._steps.append(Zones(watched.zone).add)
 

@@ -1,0 +1,1 @@
+"""Comparing detections, and the two sides that a comparison runs."""

@@ -1,0 +1,1 @@
+"""Options: what the user may ask for, and the Config that a run gets of it."""

@@ -1,12 +1,4 @@
-"""What all layers share; it imports nothing of detcli above it.
-
-the run      options.py: a row; values.py, device.py: what rows hold; config.py: all rows;
-             typed.py: values checked by the types of fields
-results      record.py, detections.py, geometry.py, comparison.py
-algorithms   topk.py, tiling.py
-files        files.py, lines.py, objects.py, cache.py
-the process  errors.py, text.py, timing.py, threads.py, interrupts.py, opencv.py, packages.py
-"""
+"""What all layers share; it imports nothing else of detcli."""
 
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, dataclass_transform

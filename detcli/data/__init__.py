@@ -1,0 +1,1 @@
+"""What a run works on: images, boxes, detections and records, and the algorithms on them."""

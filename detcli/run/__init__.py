@@ -5,9 +5,11 @@
 detector.py   the library's Detector, a front of batches.py
 batches.py    batches of pictures to detections, on any device
 pipeline.py   items to records, in order
-counts.py     counts of records, and --fail-if
-sides.py      the two sides of a comparison
+outputs.py    opens the sinks of a run
+counts.py     counts of records
+conditions.py what --fail-if says of them
 saved.py      records read back
+marks.py      marks of a page, applied to records
 hidden.py     classes that a page of saved records hides
 machine.py    what a run is made with
 shards/       a run in parts, each published once

@@ -1,0 +1,1 @@
+"""Files, objects in buckets, and the cache: written whole, or not at all."""

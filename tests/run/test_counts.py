@@ -10,12 +10,8 @@ from sample_records import damaged, failure, frame, picture
 
 from detcli.core.errors import CheckError, DecodeError, InputError, UsageError
 from detcli.core.timing import Stage
-from detcli.run.counts import (
-    Condition,
-    Counts,
-    check_conditions,
-    parse_condition,
-)
+from detcli.run.conditions import Condition, check_conditions, parse_condition
+from detcli.run.counts import Counts
 from detcli.source.decode import DecodeOptions, load_bytes
 
 NAMES = ("person", "traffic light", "a>b")

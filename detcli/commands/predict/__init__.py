@@ -56,7 +56,7 @@ def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]
         raise UsageError("--fps is the rate of frames on standard input, no input here", hint)
     set_up_process()
     if config.watched.track is not None:
-        from detcli.analytics.scene import load_trackers
+        from detcli.analytics.tracks import load_trackers
 
         load_trackers()
     if in_shards:

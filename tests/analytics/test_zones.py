@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sample_records import failure, picture
 
 from detcli.analytics import Watcher
-from detcli.analytics.scene import inside
+from detcli.analytics.zones import inside
 from detcli.config.config import Watched
 from detcli.config.values import Shape
 from detcli.core.errors import DetcliWarning, UsageError

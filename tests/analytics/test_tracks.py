@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_records import Film, detected, failed_frame, frame, picture
 
-from detcli.analytics import Watcher, scene
+from detcli.analytics import Watcher, tracks
 from detcli.config.config import Watched
 from detcli.config.values import Shape, Tracker, Tracking
 from detcli.core.errors import DependencyError, UsageError
@@ -162,7 +162,7 @@ def test_trails_end_where_objects_stand():
     for number, box in zip(
         record.detections.track_id.tolist(), record.detections.xyxy, strict=True
     ):
-        assert trails[number].shape == (scene.TRAIL, 2)
+        assert trails[number].shape == (tracks.TRAIL, 2)
         np.testing.assert_allclose(trails[number][-1], ((box[0] + box[2]) / 2, box[3]), rtol=1e-4)
 
 
@@ -269,7 +269,7 @@ def test_no_box_ends_the_run(tracker, frames):
 
 
 def test_the_library_may_be_old_or_missing(monkeypatch):
-    assert {*scene.CLASSES} == {*Tracker}
+    assert {*tracks.CLASSES} == {*Tracker}
     monkeypatch.delattr("trackers.BoTSORTTracker")
     with pytest.raises(DependencyError, match="no botsort") as caught:
         watch(Tracker.BOTSORT)
@@ -296,7 +296,7 @@ def test_options():
 
 
 def test_a_detection_without_a_track_has_no_class_and_no_trail_of_one():
-    clip = scene.ClipTracks(Tracking(Tracker.BYTETRACK, 0.25), frame(0))
+    clip = tracks.ClipTracks(Tracking(Tracker.BYTETRACK, 0.25), frame(0))
     found = detected((0, 0, 10, 10, 0.9, 0), (50, 50, 60, 60, 0.8, 1), (80, 0, 90, 9, 0.7, 1))
     classes, trails = clip.follow(np.array([-1, 3, -1]), found, SIZE)
     assert classes.tolist() == [None, "car", None]

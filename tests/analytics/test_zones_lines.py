@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_records import FILM, Film, detected, frame, picture
 
-from detcli.analytics import Watcher, scene
-from detcli.analytics.scene import Crossings
+from detcli.analytics import Watcher, zones
+from detcli.analytics.zones import Crossings
 from detcli.config.config import Config, Watched
 from detcli.config.values import Shape, Tracker, Tracking
 from detcli.core.errors import UsageError
@@ -108,7 +108,7 @@ def test_a_frame_without_detections_still_shows_its_lines():
 
 
 def test_memory_does_not_grow_with_the_tracks_of_a_stream(monkeypatch):
-    monkeypatch.setattr(scene, "REMEMBERED", 3)
+    monkeypatch.setattr(zones, "REMEMBERED", 3)
     crossings = Crossings()
     for number in range(1, 20):
         crossings.side(LINE, number, np.float32([(50, 90)]))
