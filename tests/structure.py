@@ -1,12 +1,15 @@
 """The package's structure as its imports show it.
 
     python -m tests.structure
+    python -m tests.structure --plain
 
-prints how much there is to read, and the rooms (folders and root modules) by layer.
+The first prints how much there is to read, and the rooms (folders and root modules) by layer; the
+second how plainly it is written, and which files are the worst.
 """
 
 import ast
 import io
+import sys
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
@@ -172,6 +175,15 @@ def weight() -> dict[str, float]:
     return dict(found)
 
 
+def print_plainness() -> None:
+    """Print how plainly the package and its tests are written."""
+    sys.path.insert(0, str(Path(__file__).parent))  # as pytest does
+    import plain_code
+
+    for folder in (PACKAGE, PACKAGE.parent / "tests"):
+        print("\n".join(plain_code.report(folder, files=5)))
+
+
 def main() -> None:
     """Print the structure."""
     for name, value in weight().items():
@@ -193,4 +205,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if "--plain" in sys.argv:
+        print_plainness()
+    else:
+        main()

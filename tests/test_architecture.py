@@ -6,6 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import optional
+import plain_code
 import pytest
 import structure
 from structure import PACKAGE, cycles, import_graph, imports, nodes, room_graph
@@ -244,6 +245,25 @@ def test_the_docstring_of_a_large_folder_lists_what_is_in_it(path):
 
 
 TESTS = Path(__file__).parent
+
+
+@pytest.mark.parametrize("folder", [PACKAGE, TESTS], ids=lambda folder: folder.name)
+def test_code_is_as_plain_as_was_agreed(folder):
+    """CONTRIBUTING.md has the rules, `python -m tests.structure --plain` the figures."""
+    assert plain_code.complaints(folder) == []
+
+
+def test_what_is_counted_is_what_readers_stumble_over():
+    source = "one = [*map(str, [n for n in range(3)])] if found else 0\n_ = detection = 1\n"
+    counts = plain_code.counted(source)
+    assert counts["names"] == 3
+    assert counts["vague names"] == 1
+    assert counts["conditional expressions"] == 1
+    assert counts["comprehensions"] == 1
+    assert counts["stars"] == 1
+    assert counts["functional calls"] == 1
+
+
 ASKED_FOR_BEFORE = TESTS / "s3_server.py"  # what it imports, by the fixture that imports it
 
 
