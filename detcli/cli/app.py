@@ -41,7 +41,7 @@ COMMANDS = {
     "tune": "Find the fastest way to run a model here that keeps its boxes.",
     "doctor": "Report which devices work here, and how to make the others work.",
     "schema": "Print the JSON Schema of a command's JSON output.",
-    "models": "List, fetch, locate and remove the models with names.",
+    "models": "List, fetch and locate the models with names.",
 }
 """The commands and the first sentence of their help, in the order in which help lists them."""
 

@@ -7,16 +7,23 @@ from typing import Any
 import typer
 from typer.core import TyperGroup, TyperOption
 
+from detcli.core.errors import UsageError
 from detcli.storage.files import StandardOutput
 
 MOVED = {
     "--data": "see: detcli eval --help",
     "--gpu-decode": "leave it out: the CPU decodes all pictures",
-    "--plot": "see: detcli tune --help",
+    "--plot": "leave it out: --format json has the figures",
     "--sweep": "see: detcli tune --help",
     "topk": "no command measures it any more",
 }
 """What to do in place of options that are gone, and of a value."""
+
+
+MOVED_COMMANDS = {
+    "remove": "remove its files with: hf cache rm model/onnx-community/NAME",
+}
+"""What to do in place of commands of a group that are gone."""
 
 
 class Help:
@@ -51,6 +58,13 @@ class Group(Help, TyperGroup):
         for param in found:
             vars(param).setdefault("process_value", _called(param))
         return found
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, or say what is in place of one that is gone."""
+        name = args[0]
+        if name in MOVED_COMMANDS and name not in self.commands and not ctx.resilient_parsing:
+            raise UsageError(f"no such command '{name}'", MOVED_COMMANDS[name])
+        return super().resolve_command(ctx, args)
 
 
 def _called(param: Any) -> Callable[[Any, Any], Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from detcli.cli.command import Command, command
-from detcli.cli.console import fetching, say, set_verbosity
+from detcli.cli.console import fetching, set_verbosity
 from detcli.cli.help import Group
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.config.config import Config, Messages
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Group,
-    help="List, fetch, locate and remove the models with names.",
+    help="List, fetch and locate the models with names.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -93,21 +93,6 @@ def print_path(
 ) -> None:
     """Print the path of a model's file."""
     StandardOutput().write(f"{zoo.model_path(name, half=half)}\n")
-
-
-@app.command(cls=Command)
-@command("quiet")
-def remove(config: Config, names: tuple[str, ...] = NAMES) -> None:
-    """Remove fetched models, including their float16 files.
-
-    Files of other programs in the Hugging Face cache are kept.
-    """
-    quiet = config.messages.quiet
-    set_verbosity(quiet=quiet, verbose=0)
-    for name in dict.fromkeys(names):
-        freed = zoo.remove(name)
-        if not quiet:
-            say(f"removed {name}, freed {freed / 1e6:.1f} MB")
 
 
 STYLES = {"bundled": "green", "fetched": "green", "to fetch": "", "missing": "red"}

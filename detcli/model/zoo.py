@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcli.core import frozen
-from detcli.core.errors import ModelError, UsageError
+from detcli.core.errors import ModelError
 from detcli.core.text import closest, looks_like_address, public_name
 from detcli.model.hub import HubFile, Show, is_intact
 
@@ -204,19 +204,6 @@ def pull(name: str, *, half: bool = False, show: Show | None = None) -> Path:
             raise
         log.warning("%s; using the cached file", error)
         return path
-
-
-def remove(name: str) -> int:
-    """Remove a model's files from the cache."""
-    model = by_name(name)
-    files = [file for half in (False, True) if (file := model.file(half=half))]
-    if not files:
-        raise UsageError(f"{name} is bundled with detcli", "only fetched models can be removed")
-    files += model.neighbours()
-    freed = sum(file.forget() for file in files)
-    if not freed:
-        raise ModelError(f"{name} has not been fetched", "see: detcli models list")
-    return freed
 
 
 def local_path(model: ZooModel, *, half: bool) -> Path | None:

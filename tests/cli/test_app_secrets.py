@@ -38,7 +38,6 @@ BASE = {
     "list": {},
     "pull": {"name": "codes"},
     "path": {"name": "codes"},
-    "remove": {"name": "codes"},
 }
 """What each command needs besides what is tried."""
 

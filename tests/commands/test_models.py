@@ -193,7 +193,7 @@ def test_models_of_a_licence(invoke):
 
 
 @pytest.mark.usefixtures("filled")
-def test_pull_path_and_remove(invoke, predict):
+def test_pull_and_path(invoke, predict):
     before = invoke("models", "path", "yolov10n")
     assert before.returncode == 4
     assert "detcli models pull yolov10n" in before.stderr
@@ -202,12 +202,6 @@ def test_pull_path_and_remove(invoke, predict):
     assert pulled.endswith("onnx/model.onnx\n")
     output = f"-m yolov10n --format jsonl -o {pulled.strip()}"
     predict(f"a.png {output}", code=2, says="is one of the inputs")
-    removed = invoke("models", "remove", "yolov10n")
-    assert removed.returncode == 0
-    assert removed.stdout == ""
-    assert removed.stderr == "detcli: removed yolov10n, freed 0.5 MB\n"
-    for command in ("path", "remove"):
-        assert invoke("models", command, "yolov10n").returncode == 4
 
 
 @pytest.mark.parametrize(
@@ -217,7 +211,7 @@ def test_pull_path_and_remove(invoke, predict):
         ("pull yolov10q", 4, "no model has that name"),
         ("path yolov10", 4, "did you mean yolov10"),
         ("pull yolov10n --half", 4, "the repository has no such file"),
-        ("remove codes", 2, "codes is bundled with detcli"),
+        ("remove yolov10n", 2, "hf cache rm model/onnx-community/NAME"),
         ("list --licence mit", 2, "no model has it"),
         ("fetch", 2, "no such command 'fetch'"),
     ],

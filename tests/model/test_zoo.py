@@ -7,12 +7,11 @@ import pytest
 import query_model
 from hub_server import COMMIT, NEWER
 
-from detcli.core.errors import ModelError, OutputError, UsageError
+from detcli.core.errors import ModelError
 from detcli.model import zoo
 from detcli.model.contract import Interpolation
 from detcli.model.file import WITHOUT_SIDECAR, ModelFile
-from detcli.model.hub import hub_folder
-from detcli.model.zoo import find, model_path, pull, remove
+from detcli.model.zoo import find, model_path, pull
 
 
 @pytest.fixture
@@ -100,16 +99,14 @@ def test_what_the_bundled_model_lacks_is_said(act, bundled):
     if act is not find:  # which takes what there is
         with pytest.raises(ModelError, match="codes has no float16 file"):
             act("codes", half=True)
-    with pytest.raises(UsageError, match="is bundled with detcli"):
-        remove("codes")
     bundled.unlink()
     with pytest.raises(ModelError, match=r"codes\.onnx is missing") as error:
         act("codes")
     assert "reinstall detcli" in error.value.hint
 
 
-@pytest.mark.parametrize("act", [pull, model_path, remove])
-def test_only_names_can_be_pulled_located_and_removed(act):
+@pytest.mark.parametrize("act", [pull, model_path])
+def test_only_names_can_be_pulled_and_located(act):
     with pytest.raises(ModelError, match=r"^'/etc/hosts': no model has that name") as error:
         act("/etc/hosts")  # which exists
     assert "path" not in error.value.hint
@@ -151,15 +148,6 @@ def test_pull_uses_the_cached_file_if_the_hub_is_down_but_no_damaged_one(hub, ca
         pull("yolov10n")
 
 
-def test_remove_takes_both_files():
-    pull("yolov10n")
-    pull("yolov10n", half=True)
-    assert remove("yolov10n") == len(b"nano" + b"na")
-    assert not list(hub_folder().glob("models--*"))
-    with pytest.raises(ModelError, match="yolov10n has not been fetched"):
-        remove("yolov10n")
-
-
 def test_a_cache_without_permission(monkeypatch):
     pull("yolov10n")
 
@@ -169,9 +157,6 @@ def test_a_cache_without_permission(monkeypatch):
     monkeypatch.setattr("detcli.model.hub.sha256", refuse)
     with pytest.raises(ModelError, match=r"model\.onnx: Permission denied"):
         pull("yolov10n")
-    monkeypatch.setattr("pathlib.Path.unlink", refuse)
-    with pytest.raises(OutputError, match=r"cannot remove model\.onnx: Permission denied"):
-        remove("yolov10n")
 
 
 def test_what_lies_beside_a_model_that_has_no_other_files_is_not_its(tmp_path):
@@ -221,8 +206,6 @@ def test_a_model_without_what_belongs_to_it_is_not_complete(queries):
     with pytest.raises(ModelError, match="has not been fetched"):
         model_path("queries")
     assert find("queries").path == path
-    remove("queries")
-    assert not list(hub_folder().glob("models--*queries/**/*.json"))
 
 
 @pytest.mark.usefixtures("queries")

@@ -14,8 +14,8 @@ from detcli.cli.defaults import gather, read_defaults
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
 from detcli.config.config import INPUT, OUTPUT, Config, Messages
 from detcli.config.option import option, rows
-from detcli.config.values import parse_duration, parse_tolerance, parse_writable
-from detcli.core.errors import CheckError, DetcliWarning, loading
+from detcli.config.values import parse_duration, parse_tolerance
+from detcli.core.errors import CheckError, DetcliWarning
 
 
 @command(
@@ -38,7 +38,7 @@ from detcli.core.errors import CheckError, DetcliWarning, loading
     examples="""
 detcli tune yolov10n pics
 detcli tune yolov10n pics --write
-detcli tune yolov10n --data coco/instances.json --plot tune.png
+detcli tune yolov10n --data coco/instances.json
 """,
 )
 def tune(
@@ -77,13 +77,6 @@ def tune(
         "Keep the choice in detcli.toml: predict uses it for this model on this machine.",
         panel=OUTPUT,
     ),
-    plot: Path | None = option(
-        None,
-        "--plot FILE.png",
-        "Plot pictures a second over the share of equal boxes.",
-        panel=OUTPUT,
-        parse=parse_writable,
-    ),
     report_format: ReportFormat | None = REPORT_FORMAT,
 ) -> None:
     """Find the fastest way to run a model here that keeps its boxes.
@@ -94,27 +87,20 @@ def tune(
     """
     quiet = config.messages.quiet
     set_verbosity(quiet=quiet, verbose=config.messages.verbose)
-    other_results = (config.writing.report, plot, write)
+    other_results = (config.writing.report, write)
     require_output(other_results)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
-    from detcli.commands.tune.report import draw, render, writable_defaults, write_defaults
+    from detcli.commands.tune.report import render, writable_defaults, write_defaults
     from detcli.commands.tune.run import LATE, MORE_TIME, Tuning
     from detcli.core.opencv import silence_opencv
-    from detcli.page.folder import PageFolder, require_apart
+    from detcli.page.folder import PageFolder
     from detcli.run import locate
     from detcli.source.sources import InputGuard
-    from detcli.storage.files import open_output
 
     silence_opencv()
     page = config.writing.report
     inputs = InputGuard([config.running.model, *pictures])
     # Errors now, not after the measurement.
-    inputs.refuse([plot])
-    require_apart(page, [plot])
-    if plot is not None:
-        with loading("matplotlib", 'pip install "detcli[eval]"'):
-            import matplotlib as mpl  # noqa: F401 - whether it loads
-        open_output(plot).discard()
     if page is not None:
         PageFolder(page, inputs).close()
     defaults = writable_defaults() if write else None
@@ -130,8 +116,6 @@ def tune(
             tuning.run(advance)
         report, done = tuning.report(), list[str]()
         write_report(report, report_format, render, other_results=other_results)
-        if plot is not None:
-            draw(report, plot)
         if page is not None:
             done.append(tuning.write_page(page))
         if defaults is not None:

@@ -1,7 +1,6 @@
 """What tune found: the rows, the choice, the chart, and the tables of the user's file."""
 
 import contextlib
-import io
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from detcli.cli.report import line, shown, table
 from detcli.config.values import Tolerance
 from detcli.core import frozen
 from detcli.core.errors import OutputError, UsageError
-from detcli.core.text import plot_text, printable
+from detcli.core.text import printable
 from detcli.storage.files import make_folder, open_output, read_text, write_output
 
 if TYPE_CHECKING:
@@ -197,33 +196,6 @@ def render(report: TuneReport) -> Iterator["RenderableType"]:
         also = f"; as fast, within the noise: {', '.join(choice.tied)}" if choice.tied else ""
         yield line((f"{KINDS[choice.kind]}: ", ""), (choice.way, "green"), (gain + also, "dim"))
         yield line((f"  {choice.command}", "bold"))
-
-
-def draw(report: TuneReport, path: Path) -> None:
-    """Draw pictures a second over the share of equal boxes."""
-    from matplotlib.figure import Figure as Canvas  # without pyplot, which opens windows
-
-    canvas = Canvas(figsize=(9, 5.5), layout="constrained")
-    axes = canvas.subplots()
-    chosen = {choice.way for choice in report.choices if choice.kind == "many"}
-    for row in report.rows:
-        if (figure := row.many) is None or not (row.way.is_plain or row.name in chosen):
-            continue  # others would lie on top of each other
-        equal = 100 * (row.boxes.equal if row.boxes else float(row.keeps_boxes))
-        error = [[figure.estimate - figure.low], [figure.high - figure.estimate]]
-        colour = "tab:green" if row.name in chosen else "tab:blue" if row.keeps_boxes else "0.6"
-        axes.errorbar(equal, figure.estimate, error, fmt="o", color=colour)
-        axes.text(equal, figure.estimate, f"{row.name}  ", ha="right", va="bottom", fontsize=8)
-    least = 100 * (1 - report.tolerance.boxes)
-    axes.axvline(least, color="black", linewidth=0.8, linestyle=":")
-    axes.set(xlabel=f"equal boxes in % (wanted: {least:g})", ylabel="pictures a second")
-    axes.set_ylim(bottom=0)
-    axes.margins(x=0.25)
-    axes.set_title(plot_text(f"{report.model} on {report.machine}"), fontsize=10)
-    axes.grid(color="0.9")
-    buffer = io.BytesIO()
-    canvas.savefig(buffer, format="png", dpi=120)
-    write_output(path, buffer.getvalue())
 
 
 # The user's file

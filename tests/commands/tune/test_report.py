@@ -15,7 +15,6 @@ from detcli.commands.tune.report import (
     TuneRow,
     Way,
     contenders,
-    draw,
     equals,
     render,
     write_defaults,
@@ -106,13 +105,6 @@ def test_a_table_has_what_ran_and_the_reasons_of_the_others():
     assert " 97.0% " in text
     assert "cuda: no GPU" in text
     assert "many pictures: openvino half, 2.35 times as fast as cpu" in text
-
-
-def test_the_chart(tmp_path):
-    pytest.importorskip("matplotlib")
-    report = report_of(row("cpu", 45.2), row("openvino half", 106, 3, equal=0.97, keeps=False))
-    draw(report, tmp_path / "tune.png")
-    assert (tmp_path / "tune.png").read_bytes().startswith(b"\x89PNG")
 
 
 # The user's file
