@@ -227,8 +227,11 @@ class Bucket:
     def list(self, folder: str) -> Iterator[Listed]:
         """Yield pages of keys in the order of the store, which is that of their bytes.
 
-        What the keys begin with ends with `/`, or is empty. S3 lists all keys; of other stores, one
-        that obstore does not take is an ObjectKeyError.
+        What the keys begin with ends with `/`, or is empty.
+
+        Raises:
+            ObjectKeyError: A key has an empty part, . or .., or a control code: obstore does not
+                take it, and it hides the other keys of its page.
         """
         last, failures = None, 0
         while True:
@@ -246,41 +249,8 @@ class Bucket:
                 failures += 1
                 if failures == ATTEMPTS:
                     raise
-            except ObjectKeyError:  # and not one of its page
-                if self._scheme != "s3":
-                    raise
-                yield from self._list_any(folder, last or "")
-                return
             else:
                 return
-
-    def _list_any(self, folder: str, last: str) -> Iterator[Listed]:
-        """Yield pages of the keys after `last`, as botocore lists them, whatever is in them."""
-        session = _botocore_session()
-        from botocore import UNSIGNED
-        from botocore.config import Config
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        signature = UNSIGNED if _is_set("AWS_SKIP_SIGNATURE") else None
-        try:
-            client = session.create_client(
-                "s3",
-                region_name=self._found.get("region"),
-                endpoint_url=self._found.get("endpoint"),
-                config=Config(signature_version=signature, connect_timeout=5, read_timeout=20),
-            )
-            for page in client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._name, Prefix=folder, StartAfter=last
-            ):
-                yield [
-                    (entry["Key"], entry["ETag"], entry["LastModified"].timestamp())
-                    for entry in page.get("Contents", ())
-                ]
-        except ClientError as error:
-            status = error.response["ResponseMetadata"]["HTTPStatusCode"]
-            raise _answered(status, "", error.response["Error"]["Code"], "s3") from None
-        except BotoCoreError:  # whose text holds addresses
-            raise ObjectError("the store does not answer", CHECK_HOST) from None
 
     def require(self) -> None:
         """Require that the bucket can be reached, as far as these credentials may tell."""

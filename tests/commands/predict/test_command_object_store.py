@@ -32,16 +32,22 @@ def test_pictures_that_cannot_be_fetched_are_records(stored, predict, tmp_path):
     assert all("detections" in record for record in (records[0], *records[4:]))
 
 
-def test_a_key_that_cannot_be_read_is_a_record_and_others_go_on(s3, stored, predict):
+def test_an_object_that_stands_for_a_folder_is_passed_over(s3, stored, predict):
     stored(2)
-    odd = ["pics/0000/", "pics/0000\x01.png", "pics//a.png"]
-    for key in odd:
-        s3.put(key)
-    done = predict("s3://photos/pics/ -r", code=3, says="s3://photos/pics/0000\\x01.png: cannot be")
-    found = {one["source"].removeprefix("s3://photos/"): one.get("error") for one in done.records}
-    assert [*found] == ["pics//a.png", "pics/0000\x01.png", "pics/0000.png", "pics/0001.png"]
-    assert [error is None for error in found.values()] == [False, False, True, True]
-    assert "a control code" in found["pics/0000\x01.png"]["message"]
+    s3.put("pics/0000/")
+    done = predict("s3://photos/pics/ -r")
+    sources = [record["source"] for record in done.records]
+    assert sources == ["s3://photos/pics/0000.png", "s3://photos/pics/0001.png"]
+
+
+@pytest.mark.parametrize("key", ["pics/0000\x01.png", "pics//a.png"])
+def test_a_key_that_hides_the_others_of_its_folder_is_named(s3, stored, predict, key):
+    stored(2)
+    s3.put(key)
+    done = predict("s3://photos/pics/ a.png -r", code=3, says="copy it to another key")
+    listing, sound = done.records
+    assert "has an empty part, . or .., or a control code" in listing["error"]["message"]
+    assert "detections" in sound
 
 
 def test_a_store_that_hangs_is_given_up(s3, stored, predict):
