@@ -18,7 +18,7 @@ REPOSITORY ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # they share .venv
 unexport PYTHONDONTWRITEBYTECODE # the tests start hundreds of processes, and each would compile the package
-.PHONY: help setup demo quick test mutants readers test-train check docs bench gpu-check model test-lowest release clean
+.PHONY: help setup demo quick test mutants readers test-train check check-page docs bench gpu-check model test-lowest release clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -103,6 +103,25 @@ check: setup ## Formatting, lint, types, also of the documentation's examples
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin detcli
 	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/python docs/check_examples.py
+	@$(MAKE) --no-print-directory check-page
+
+# What the scripts of the page are formatted and checked with; Python's tools do not come with npm.
+PAGE_TOOLS := prettier@3.10.1 eslint@10.15.0 @eslint/js@10.0.1 globals@17.14.0
+PAGE_FILES := detcli/page/files/*.js detcli/page/files/*.css detcli/page/files/*.html tests/page/eslint.config.mjs
+
+.node/installed: Makefile
+	npm install --prefix .node --silent --no-audit --no-fund $(PAGE_TOOLS)
+	touch $@
+
+check-page: ## Formatting and lint of the page's scripts, where npm is installed
+	@if ! command -v npm >/dev/null; then \
+		echo "npm is not installed: the scripts of the page are not checked"; \
+	elif ! $(MAKE) --no-print-directory .node/installed; then \
+		echo "npm cannot install prettier and eslint: the scripts of the page are not checked"; \
+	else \
+		.node/node_modules/.bin/prettier --check --log-level warn $(PAGE_FILES) && \
+		.node/node_modules/.bin/eslint --config tests/page/eslint.config.mjs detcli/page/files/*.js; \
+	fi
 
 docs: setup ## Write docs/cli.md, docs/output.md, docs/models.md and the JSON Schemas anew from the program
 	$(BIN)/python docs/generate.py

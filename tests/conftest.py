@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import browser
 import colour_model
 import cv2
 import forked
@@ -364,3 +365,11 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.Complete
         return subprocess.CompletedProcess(command, result.exit_code, result.stdout, result.stderr)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[browser.Browser]":
+    """One browser for all tests that need one, as it takes seconds to start."""
+    browser.require()
+    with browser.chromium(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened

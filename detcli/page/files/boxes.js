@@ -9,7 +9,10 @@ function boxColour(box) {
   const [entry, track] = [page.classes[found.classOf[box]], found.track[box]];
   if (track === 0) return entry;
   const { palette } = page.last;
-  const [colour, ink] = palette[(track - 1) % palette.length] || ["#888", "#000"];
+  const [colour, ink] = palette[(track - 1) % palette.length] || [
+    "#888",
+    "#000",
+  ];
   return { ...entry, colour, ink };
 }
 
@@ -31,7 +34,8 @@ function sidesOf(box) {
 
 function shownBoxes(record, passes = boxTest()) {
   const boxes = [];
-  for (let box = record.from; box < record.to; box += 1) if (passes(box)) boxes.push(box);
+  for (let box = record.from; box < record.to; box += 1)
+    if (passes(box)) boxes.push(box);
   return boxes;
 }
 
@@ -45,12 +49,19 @@ function outline([x1, y1, x2, y2]) {
 
 function overlay({ width, height }, ...parts) {
   const viewBox = `0 0 ${width} ${height}`;
-  return vector("svg", { viewBox, class: "boxes", "aria-hidden": "true" }, ...parts);
+  return vector(
+    "svg",
+    { viewBox, class: "boxes", "aria-hidden": "true" },
+    ...parts,
+  );
 }
 
 /* A path in a colour, which a dark one beneath sets off from any picture. */
 function cased(path, colour) {
-  return [vector("path.casing", { d: path }), vector("path", { d: path, stroke: colour })];
+  return [
+    vector("path.casing", { d: path }),
+    vector("path", { d: path, stroke: colour }),
+  ];
 }
 
 function missing(text) {
@@ -59,8 +70,14 @@ function missing(text) {
 
 /* A picture; a sentence takes its place if it cannot be shown. */
 function picture(source, attributes = {}) {
-  const image = element("img", { alt: "", decoding: "async", draggable: "false", ...attributes });
-  image.onerror = () => image.replaceWith(missing("The picture cannot be shown"));
+  const image = element("img", {
+    alt: "",
+    decoding: "async",
+    draggable: "false",
+    ...attributes,
+  });
+  image.onerror = () =>
+    image.replaceWith(missing("The picture cannot be shown"));
   image.src = source;
   return image;
 }
@@ -75,7 +92,8 @@ function thumbnailOf(record) {
 
 /* Shows a part of a picture, and what is drawn over it, in all of the room that they have. */
 function showPart(record, [image, ...drawings], [left, top, width, height]) {
-  for (const svg of drawings) svg.setAttribute("viewBox", `${left} ${top} ${width} ${height}`);
+  for (const svg of drawings)
+    svg.setAttribute("viewBox", `${left} ${top} ${width} ${height}`);
   Object.assign(image.style, {
     left: `${(-100 * left) / width}%`,
     top: `${(-100 * top) / height}%`,
@@ -85,7 +103,10 @@ function showPart(record, [image, ...drawings], [left, top, width, height]) {
 }
 
 function swatch({ colour, dashed }) {
-  return element("span", { class: dashed ? "swatch dashed" : "swatch", style: { color: colour } });
+  return element("span", {
+    class: dashed ? "swatch dashed" : "swatch",
+    style: { color: colour },
+  });
 }
 
 /* The boxes of a thumbnail: one path for each colour. */
@@ -95,12 +116,17 @@ function drawThumbnail(record) {
     const { colour } = boxColour(box);
     paths.set(colour, (paths.get(colour) || "") + outline(sidesOf(box)));
   }
-  return overlay(record, ...[...paths].flatMap(([colour, path]) => cased(path, colour)));
+  return overlay(
+    record,
+    ...[...paths].flatMap(([colour, path]) => cased(path, colour)),
+  );
 }
 
 /* Where one side of a comparison has a box. */
 function sidesOn(side, box) {
-  return side === 1 && found.other.has(box) ? found.other.get(box).slice(1) : sidesOf(box);
+  return side === 1 && found.other.has(box)
+    ? found.other.get(box).slice(1)
+    : sidesOf(box);
 }
 
 /* The boxes of a large picture, with labels whose size does not depend on the picture's.
@@ -108,7 +134,9 @@ function sidesOn(side, box) {
 function drawLarge(record, boxes, scale, side) {
   const svg = overlay(record);
   if (side !== undefined) svg.dataset.side = side;
-  const on = boxes.filter((box) => side === undefined || (boxColour(box).side ?? side) === side);
+  const on = boxes.filter(
+    (box) => side === undefined || (boxColour(box).side ?? side) === side,
+  );
   const visible = on.map((box) => inPicture(sidesOn(side, box), record));
   const layout = { taken: [], visible, hidden: visible.map(() => 0) };
   const labels = vector("g");
@@ -117,18 +145,28 @@ function drawLarge(record, boxes, scale, side) {
     svg.append(outlines);
     labels.append(caption);
   }
-  for (const box of [...on].reverse()) { // the best on top
+  for (const box of [...on].reverse()) {
+    // the best on top
     const { colour, dashed } = boxColour(box);
     const parts = cased(outline(sidesOn(side, box)), colour);
     const other = found.other.get(box);
     if (other && side === undefined) {
-      parts.push(vector("path", { d: outline(other.slice(1)), stroke: colour, class: "other" }));
+      parts.push(
+        vector("path", {
+          d: outline(other.slice(1)),
+          stroke: colour,
+          class: "other",
+        }),
+      );
     }
     if (found.corners.has(box)) {
       const d = `M${found.corners.get(box).join("L")}Z`;
       parts.push(vector("path", { d, stroke: colour, class: "symbol" }));
     }
-    const attributes = { class: dashed ? "box dashed" : "box", "data-box": box };
+    const attributes = {
+      class: dashed ? "box dashed" : "box",
+      "data-box": box,
+    };
     svg.append(vector("g", attributes, ...parts));
   }
   for (const box of state.labels === "on" ? on : []) {
@@ -140,7 +178,12 @@ function drawLarge(record, boxes, scale, side) {
 }
 
 /* A zone, or a line with an arrow, and its caption at the highest point that is in the picture. */
-function drawPlace(record, { name, colour, ink, fractions, points }, scale, places) {
+function drawPlace(
+  record,
+  { name, colour, ink, fractions, points },
+  scale,
+  places,
+) {
   const [unitX, unitY] = fractions ? [record.width, record.height] : [1, 1];
   const corners = [];
   for (let at = 0; at < points.length; at += 2) {
@@ -148,20 +191,25 @@ function drawPlace(record, { name, colour, ink, fractions, points }, scale, plac
   }
   const zone = corners.length > 2;
   const path = `${polyline(corners)}${zone ? "Z" : arrow(corners, 12 / scale)}`;
-  const inside = () => shownBoxes(record, (box) => found.zones.get(box)?.includes(name));
+  const inside = () =>
+    shownBoxes(record, (box) => found.zones.get(box)?.includes(name));
   const text = zone ? `${name} ${inside().length}` : name;
   const [width, height] = labelSize(text, scale);
-  const highest = corners.reduce((best, corner) => (corner[1] < best[1] ? corner : best));
+  const highest = corners.reduce((best, corner) =>
+    corner[1] < best[1] ? corner : best,
+  );
   const left = Math.max(0, Math.min(highest[0], record.width - width));
   const top = Math.max(0, Math.min(highest[1], record.height - height));
   places.push([left, top, left + width, top + height]);
   const caption = labelParts(text, [left, top], scale, { colour, ink });
-  return [cased(path, colour), caption].map((parts) => vector("g.place", ...parts));
+  return [cased(path, colour), caption].map((parts) =>
+    vector("g.place", ...parts),
+  );
 }
 
 function arrow([[x1, y1], [x2, y2]], side) {
   const length = Math.hypot(x2 - x1, y2 - y1);
-  const [x, y] = [side * (x2 - x1) / length, side * (y2 - y1) / length];
+  const [x, y] = [(side * (x2 - x1)) / length, (side * (y2 - y1)) / length];
   return `M${x2 - x - y / 2} ${y2 - y + x / 2}L${x2} ${y2}L${x2 - x + y / 2} ${y2 - y - x / 2}`;
 }
 
@@ -169,7 +217,10 @@ const MEASURE = document.createElement("canvas").getContext("2d");
 MEASURE.font = "600 12px system-ui, sans-serif";
 
 function labelText(box, side) {
-  const score = side === 1 && found.other.has(box) ? found.other.get(box)[0] : found.score[box];
+  const score =
+    side === 1 && found.other.has(box)
+      ? found.other.get(box)[0]
+      : found.score[box];
   const parts = [trackText(box) + shortened(className(box))];
   if (score >= 0 && score !== null) parts.push(score.toFixed(2)); // a label has none
   if (found.texts.has(box)) parts.push(shortened(found.texts.get(box)));
@@ -196,12 +247,25 @@ function labelParts(text, [x, y], scale, { colour, ink }) {
 /* Columns and rows where a label may be, the best first: 0 before the box, 1 at its first side,
    2 at its last, 3 behind. As in sink/draw.py, which --save draws with. */
 const PLACES = [
-  [1, 0], [1, 1], [1, 3], [0, 1], [3, 1], [2, 0], [2, 1], [2, 3], [0, 2], [3, 2], [1, 2], [2, 2],
+  [1, 0],
+  [1, 1],
+  [1, 3],
+  [0, 1],
+  [3, 1],
+  [2, 0],
+  [2, 1],
+  [2, 3],
+  [0, 2],
+  [3, 2],
+  [1, 2],
+  [2, 2],
 ];
 const COVER = 0.15; // of a box, at most, under all labels together
 
 function inPicture(sides, { width, height }) {
-  return sides.map((side, at) => Math.max(0, Math.min(side, at % 2 ? height : width)));
+  return sides.map((side, at) =>
+    Math.max(0, Math.min(side, at % 2 ? height : width)),
+  );
 }
 
 function commonArea([x1, y1, x2, y2], [left, top, right, bottom]) {
@@ -212,30 +276,59 @@ function commonArea([x1, y1, x2, y2], [left, top, right, bottom]) {
 
 /* The left top corner of a label over no other one, which leaves all boxes to be seen; null if
    there is none. */
-function placeLabel([x1, y1, x2, y2], [width, height], record, { taken, visible, hidden }) {
+function placeLabel(
+  [x1, y1, x2, y2],
+  [width, height],
+  record,
+  { taken, visible, hidden },
+) {
   if (width > record.width || height > record.height) return null;
-  const starts = (from, to, size, most) => (
-    [from - size, from, to - size, to].map((at) => Math.max(0, Math.min(at, most - size)))
-  );
+  const starts = (from, to, size, most) =>
+    [from - size, from, to - size, to].map((at) =>
+      Math.max(0, Math.min(at, most - size)),
+    );
   const columns = starts(x1, x2, width, record.width);
   const rows = starts(y1, y2, height, record.height);
   for (const [column, row] of PLACES) {
-    const label = [columns[column], rows[row], columns[column] + width, rows[row] + height];
+    const label = [
+      columns[column],
+      rows[row],
+      columns[column] + width,
+      rows[row] + height,
+    ];
     if (taken.some((one) => commonArea(label, one))) continue;
     const covered = visible.map((one) => commonArea(label, one));
     const mostOf = (one) => COVER * commonArea(one, one);
-    if (covered.some((area, at) => area && hidden[at] + area > mostOf(visible[at]))) continue;
+    if (
+      covered.some(
+        (area, at) => area && hidden[at] + area > mostOf(visible[at]),
+      )
+    )
+      continue;
     taken.push(label);
-    covered.forEach((area, at) => { hidden[at] += area; });
+    covered.forEach((area, at) => {
+      hidden[at] += area;
+    });
     return label.slice(0, 2);
   }
   return null;
 }
 
 /* Null if nothing fits; without a layout, the label goes above its box and may cover others. */
-function drawLabel(record, box, scale, side, layout = { taken: [], visible: [] }) {
+function drawLabel(
+  record,
+  box,
+  scale,
+  side,
+  layout = { taken: [], visible: [] },
+) {
   const text = labelText(box, side);
-  const place = placeLabel(sidesOn(side, box), labelSize(text, scale), record, layout);
+  const place = placeLabel(
+    sidesOn(side, box),
+    labelSize(text, scale),
+    record,
+    layout,
+  );
   const parts = place && labelParts(text, place, scale, boxColour(box));
   return parts && vector("g.label", { "data-box": box }, ...parts);
 }

@@ -39,24 +39,40 @@ const loading = {
   earlier: new Map(), // records by source and frame, where a run goes on with another
 };
 
-const named = (names, rows = []) => rows.map((row) => (
-  Object.fromEntries(names.map((name, at) => [name, row[at]]))
-));
+const named = (names, rows = []) =>
+  rows.map((row) =>
+    Object.fromEntries(names.map((name, at) => [name, row[at]])),
+  );
 
 /* Called by data/runs.js. */
 function runs(format, list) {
   page.runs = list;
   for (const run of list) {
-    run.places = named(["name", "colour", "ink", "fractions", "points"], run.places);
+    run.places = named(
+      ["name", "colour", "ink", "fractions", "points"],
+      run.places,
+    );
     page.chunks += run.chunks;
   }
   page.last = list.at(-1);
-  page.kinds = named(["name", "colour", "ink", "dashed", "wrong", "side"], page.last?.kinds);
+  page.kinds = named(
+    ["name", "colour", "ink", "dashed", "wrong", "side"],
+    page.last?.kinds,
+  );
   page.sides = page.last?.sides || [];
 }
 
 /* Called by the chunks. */
-function add({ classes = [], found: rows = [], tracks, zones, crossed, texts, corners, ...entry }) {
+function add({
+  classes = [],
+  found: rows = [],
+  tracks,
+  zones,
+  crossed,
+  texts,
+  corners,
+  ...entry
+}) {
   for (const [id, name, colour, ink] of classes) {
     const key = `${id} ${name}`;
     if (!loading.numbers.has(key)) {
@@ -94,9 +110,12 @@ function addBox([number, score, ...row]) {
 function addWatched(from, { tracks = [], crossed = [], ...entry }) {
   if (tracks.length) page.tracked = true;
   const none = tracks.length ? NaN : 0;
-  for (let at = 0; from + at < found.score.length; at += 1) found.track.push(tracks[at] || none);
+  for (let at = 0; from + at < found.score.length; at += 1)
+    found.track.push(tracks[at] || none);
   for (const name of ["zones", "texts", "corners"]) {
-    entry[name]?.forEach((value, row) => value.length && found[name].set(from + row, value));
+    entry[name]?.forEach(
+      (value, row) => value.length && found[name].set(from + row, value),
+    );
   }
   crossed.forEach((lines, row) => {
     const texts = lines.map(([line, side]) => `${line} to the ${side}`);
@@ -170,7 +189,9 @@ function baseName({ source, time }) {
 }
 
 function numberText(value) {
-  return Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(3);
+  return Number.isInteger(value)
+    ? value.toLocaleString("en")
+    : value.toFixed(3);
 }
 
 function counted(number, what, plural = `${what}s`) {
@@ -189,15 +210,23 @@ function frequencies(values) {
 function clock(seconds) {
   const tenths = Math.floor(seconds * 10 + 1e-6);
   const whole = Math.floor(tenths / 10);
-  const parts = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  const parts = [
+    Math.floor(whole / 3600),
+    Math.floor(whole / 60) % 60,
+    whole % 60,
+  ];
   const shown = parts[0] ? parts : parts.slice(1);
-  const text = shown.map((part, at) => (at ? String(part).padStart(2, "0") : part)).join(":");
+  const text = shown
+    .map((part, at) => (at ? String(part).padStart(2, "0") : part))
+    .join(":");
   return `${text}.${tenths % 10}`;
 }
 
 function moment(record) {
   if (record.time) return record.time.replace("T", " ").replace("Z", " UTC");
-  return record.time_s === undefined ? `frame ${record.frame}` : clock(record.time_s);
+  return record.time_s === undefined
+    ? `frame ${record.frame}`
+    : clock(record.time_s);
 }
 
 function nameOf(record) {
@@ -213,7 +242,11 @@ function element(name, ...content) {
 
 function vector(name, ...content) {
   const space = "http://www.w3.org/2000/svg";
-  return fill(document.createElementNS(space, name.split(".")[0]), name, content);
+  return fill(
+    document.createElementNS(space, name.split(".")[0]),
+    name,
+    content,
+  );
 }
 
 function fill(made, name, content) {
@@ -223,7 +256,8 @@ function fill(made, name, content) {
   for (const [key, value] of Object.entries(attributes)) {
     if (key === "style") Object.assign(made.style, value);
     else if (value === true) made.setAttribute(key, "");
-    else if (value !== false && value !== undefined) made.setAttribute(key, value);
+    else if (value !== false && value !== undefined)
+      made.setAttribute(key, value);
   }
   made.append(...content.filter((child) => child !== undefined));
   return made;

@@ -23,13 +23,24 @@ function drawFigures() {
     element("p.quiet", `${boxesText(numbers.length)} with these filters`),
     ...tables(),
     ...curves(),
-    bars("Scores", `${counted(scored, "score")}, in steps of ${1 / SCORE_BINS}`, scores, (bin) => {
-      const ends = [bin / SCORE_BINS, (bin + 1) / SCORE_BINS];
-      return [ends[0].toFixed(2), { score: ends }];
-    }),
-    bars("Box sizes", "The square root of the area, in pixels of the picture", sizes, (bin) => (
-      [String(SIZES[bin]), { size: [SIZES[bin], SIZES[bin + 1] ?? Infinity] }]
-    )),
+    bars(
+      "Scores",
+      `${counted(scored, "score")}, in steps of ${1 / SCORE_BINS}`,
+      scores,
+      (bin) => {
+        const ends = [bin / SCORE_BINS, (bin + 1) / SCORE_BINS];
+        return [ends[0].toFixed(2), { score: ends }];
+      },
+    ),
+    bars(
+      "Box sizes",
+      "The square root of the area, in pixels of the picture",
+      sizes,
+      (bin) => [
+        String(SIZES[bin]),
+        { size: [SIZES[bin], SIZES[bin + 1] ?? Infinity] },
+      ],
+    ),
     classFigure([...frequencies(numbers)]),
   );
 }
@@ -37,7 +48,10 @@ function drawFigures() {
 /* A bar chart, each bar of which leads to its pictures. */
 function bars(title, note, counts, entryOf) {
   const most = Math.max(1, ...counts);
-  const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+  const short = new Intl.NumberFormat("en", {
+    notation: "compact",
+    maximumFractionDigits: 1,
+  });
   const slots = counts.map((count, bin) => {
     const [label, values] = entryOf(bin);
     const height = `${count && Math.max(1, (100 * count) / most)}%`;
@@ -64,20 +78,35 @@ function picturesOf(values) {
 function classFigure(counts) {
   const rows = counts.slice(0, LISTED_CLASSES).map(([number, count]) => {
     const { name, colour } = page.classes[number];
-    const style = { width: `${(100 * count) / counts[0][1]}%`, background: colour };
+    const style = {
+      width: `${(100 * count) / counts[0][1]}%`,
+      background: colour,
+    };
     const href = picturesOf({ class: [name] });
     return element(
       "tr",
-      element("th", { scope: "row", title: name }, element("a", { href }, element("bdi", name))),
+      element(
+        "th",
+        { scope: "row", title: name },
+        element("a", { href }, element("bdi", name)),
+      ),
       element("td.wide", element("span.class-bar", { style })),
       element("td.number", numberText(count)),
     );
   });
   const sum = counted(counts.length, "class", "classes");
-  const note = counts.length > rows.length ? `${sum}, the ${rows.length} most frequent` : sum;
+  const note =
+    counts.length > rows.length
+      ? `${sum}, the ${rows.length} most frequent`
+      : sum;
   const scope = "col";
-  const heads = ["Class", "Bar", "Boxes"].map((text) => element("th.unseen", { scope }, text));
-  const parts = [element("thead", element("tr", ...heads)), element("tbody", ...rows)];
+  const heads = ["Class", "Bar", "Boxes"].map((text) =>
+    element("th.unseen", { scope }, text),
+  );
+  const parts = [
+    element("thead", element("tr", ...heads)),
+    element("tbody", ...rows),
+  ];
   const made = figure("Classes", note, element("table.class-bars", ...parts));
   made.classList.add("broad");
   return made;
@@ -86,9 +115,15 @@ function classFigure(counts) {
 /* What a comparison has written about the whole. */
 function tables() {
   return (page.last?.tables || []).map(([title, columns, rows, pictures]) => {
-    const cut = rows.length > LISTED_ROWS && `the first ${LISTED_ROWS} of ${rows.length}`;
+    const cut =
+      rows.length > LISTED_ROWS && `the first ${LISTED_ROWS} of ${rows.length}`;
     const made = table(title, columns, rows.slice(0, LISTED_ROWS), pictures);
-    const attributes = { class: "scroll", tabindex: 0, role: "region", "aria-label": title };
+    const attributes = {
+      class: "scroll",
+      tabindex: 0,
+      role: "region",
+      "aria-label": title,
+    };
     const whole = figure(title, cut, element("div", attributes, made));
     if (columns.length > 5) whole.classList.add("broad");
     return whole;
@@ -98,20 +133,30 @@ function tables() {
 /* A click on a column sorts by it, a second one the other way round. The first cell of a row opens
    the pictures that the row is about, to which it narrows the page. */
 function table(title, columns, values, pictures) {
-  const rows = values.map((cells, at) => ({ cells, row: tableRow(cells, pictures?.[at] || []) }));
+  const rows = values.map((cells, at) => ({
+    cells,
+    row: tableRow(cells, pictures?.[at] || []),
+  }));
   const body = element("tbody", ...rows.map(({ row }) => row));
   const heads = columns.map((name, at) => {
     const numbers = values.some((cells) => typeof cells[at] === "number");
     const sort = button(name);
-    const head = element("th", { scope: "col", class: numbers ? "number" : "" }, sort);
+    const head = element(
+      "th",
+      { scope: "col", class: numbers ? "number" : "" },
+      sort,
+    );
     sort.onclick = () => {
       const before = head.ariaSort || (numbers ? "ascending" : "descending");
       const way = before === "ascending" ? -1 : 1;
       for (const one of heads) one.removeAttribute("aria-sort");
       head.ariaSort = way > 0 ? "ascending" : "descending";
-      rows.sort(({ cells: { [at]: a } }, { cells: { [at]: b } }) => ( // what is unknown is last
-        (a === null) - (b === null) || way * (numbers ? a - b : COLLATOR.compare(a, b))
-      ));
+      rows.sort(
+        ({ cells: { [at]: a } }, { cells: { [at]: b } }) =>
+          // what is unknown is last
+          (a === null) - (b === null) ||
+          way * (numbers ? a - b : COLLATOR.compare(a, b)),
+      );
       body.replaceChildren(...rows.map(({ row }) => row));
     };
     return head;
@@ -126,12 +171,23 @@ function table(title, columns, values, pictures) {
 
 function tableRow(values, numbers) {
   const cells = values.map((value, at) => {
-    const text = element("bdi", typeof value === "number" ? numberText(value) : value ?? "-");
+    const text = element(
+      "bdi",
+      typeof value === "number" ? numberText(value) : (value ?? "-"),
+    );
     const title = `Open ${counted(numbers.length, "picture")}`;
     const content = numbers.length && at === 0 ? button({ title }, text) : text;
-    return element("td", { class: typeof value === "string" ? "" : "number" }, content);
+    return element(
+      "td",
+      { class: typeof value === "string" ? "" : "number" },
+      content,
+    );
   });
-  const row = element("tr", { class: numbers.length ? "opener" : "" }, ...cells);
+  const row = element(
+    "tr",
+    { class: numbers.length ? "opener" : "" },
+    ...cells,
+  );
   if (numbers.length) {
     row.onclick = () => {
       Object.assign(state, initial(FILTERS), { among: numbers });
@@ -145,42 +201,74 @@ function tableRow(values, numbers) {
 /* Lines whose axes go from 0 to 1. The classes with most boxes have a colour, the last line is of
    all. */
 function curves() {
-  return (page.last?.curves || []).map(([title, [across, up], lines, marked]) => {
-    const ordered = lines.slice(0, -1).sort((a, b) => b[1] - a[1]);
-    const line = (d, attributes, ...children) => vector("path", { d, ...attributes }, ...children);
-    const note = (text, x, y, anchor) => vector("text", { x, y, "text-anchor": anchor }, text);
-    const grid = [0, 25, 50, 75, 100].flatMap((at) => [
-      line(`M0 ${at}H100M${at} 0V100`, { class: "grid" }),
-      note(at / 100, -1.5, 101.5 - at, "end"),
-      note(at / 100, at, 105, "middle"),
-    ]);
-    const draw = ([name, , , heights], attributes) => {
-      const wide = 100 / (heights.length - 1);
-      const points = heights.map((height, at) => [wide * at, 100 * (1 - height)]);
-      return line(polyline(points), attributes, vector("title", name));
-    };
-    const others = ordered.slice(CURVES).map((one) => draw(one, { class: "others" }));
-    const colours = new Map(page.classes.map(({ name, colour }) => [name, colour]));
-    const entries = [];
-    const named = [...lines.slice(-1), ...ordered.slice(0, CURVES)].map((one, at) => {
-      const colour = at ? colours.get(one[0]) || OTHERS : "currentColor";
-      entries.push(legendEntry(`${one[0]} ${one[2].toFixed(3)}`, colour));
-      return draw(one, { stroke: colour, class: at ? "" : "all" });
-    });
-    if (others.length) entries.push(legendEntry(`${others.length} more`, OTHERS));
-    const limit = marked === null ? [] : [line(`M${100 * marked} 0V100`, { class: "marked" })];
-    const svg = vector(
-      "svg.curves",
-      { viewBox: "-9 -5 113 117", role: "img", "aria-label": `${up} by ${across}` },
-      ...[...grid, note(across, 50, 111, "middle"), note(up, 0, -2, "start"), ...limit, ...others],
-      ...named,
-    );
-    const text = marked === null ? undefined : `Pictures show what is above ${marked}`;
-    return figure(title, text, svg, legend(entries));
-  });
+  return (page.last?.curves || []).map(
+    ([title, [across, up], lines, marked]) => {
+      const ordered = lines.slice(0, -1).sort((a, b) => b[1] - a[1]);
+      const line = (d, attributes, ...children) =>
+        vector("path", { d, ...attributes }, ...children);
+      const note = (text, x, y, anchor) =>
+        vector("text", { x, y, "text-anchor": anchor }, text);
+      const grid = [0, 25, 50, 75, 100].flatMap((at) => [
+        line(`M0 ${at}H100M${at} 0V100`, { class: "grid" }),
+        note(at / 100, -1.5, 101.5 - at, "end"),
+        note(at / 100, at, 105, "middle"),
+      ]);
+      const draw = ([name, , , heights], attributes) => {
+        const wide = 100 / (heights.length - 1);
+        const points = heights.map((height, at) => [
+          wide * at,
+          100 * (1 - height),
+        ]);
+        return line(polyline(points), attributes, vector("title", name));
+      };
+      const others = ordered
+        .slice(CURVES)
+        .map((one) => draw(one, { class: "others" }));
+      const colours = new Map(
+        page.classes.map(({ name, colour }) => [name, colour]),
+      );
+      const entries = [];
+      const named = [...lines.slice(-1), ...ordered.slice(0, CURVES)].map(
+        (one, at) => {
+          const colour = at ? colours.get(one[0]) || OTHERS : "currentColor";
+          entries.push(legendEntry(`${one[0]} ${one[2].toFixed(3)}`, colour));
+          return draw(one, { stroke: colour, class: at ? "" : "all" });
+        },
+      );
+      if (others.length)
+        entries.push(legendEntry(`${others.length} more`, OTHERS));
+      const limit =
+        marked === null
+          ? []
+          : [line(`M${100 * marked} 0V100`, { class: "marked" })];
+      const svg = vector(
+        "svg.curves",
+        {
+          viewBox: "-9 -5 113 117",
+          role: "img",
+          "aria-label": `${up} by ${across}`,
+        },
+        ...[
+          ...grid,
+          note(across, 50, 111, "middle"),
+          note(up, 0, -2, "start"),
+          ...limit,
+          ...others,
+        ],
+        ...named,
+      );
+      const text =
+        marked === null ? undefined : `Pictures show what is above ${marked}`;
+      return figure(title, text, svg, legend(entries));
+    },
+  );
 }
 
 function figure(title, note, ...parts) {
   const text = note ? element("p.quiet", note) : "";
-  return element("figure", element("figcaption", element("h2", title), text), ...parts);
+  return element(
+    "figure",
+    element("figcaption", element("h2", title), text),
+    ...parts,
+  );
 }

@@ -14,14 +14,22 @@ const ORDERS = {
   fewest: ["Fewest detections", (a, b) => a.count - b.count],
   highest: ["Highest score", byKey, () => (box) => -found.score[box]],
   lowest: ["Lowest score", byKey, () => (box) => found.score[box]],
-  uncertain: ["Score nearest to", byKey, () => (box) => Math.abs(found.score[box] - state.near)],
+  uncertain: [
+    "Score nearest to",
+    byKey,
+    () => (box) => Math.abs(found.score[box] - state.near),
+  ],
   largest: ["Largest box", byKey, () => (box) => -sizeOf(box)],
   smallest: ["Smallest box", byKey, () => sizeOf],
-  class: ["Class", byKey, () => {
-    const names = page.classes.map(({ name }) => name).sort(COLLATOR.compare);
-    const ranks = page.classes.map(({ name }) => names.indexOf(name));
-    return (box) => ranks[found.classOf[box]];
-  }],
+  class: [
+    "Class",
+    byKey,
+    () => {
+      const names = page.classes.map(({ name }) => name).sort(COLLATOR.compare);
+      const ranks = page.classes.map(({ name }) => names.indexOf(name));
+      return (box) => ranks[found.classOf[box]];
+    },
+  ],
   name: ["File name", (a, b) => COLLATOR.compare(a.source, b.source)],
 };
 
@@ -39,18 +47,21 @@ function boxTest(except) {
   const { classOf, score, kind } = found;
   const [smallest, larger] = state.size;
   const sized = smallest > 0 || larger < Infinity;
-  const classes = except === "class" ? null : numbersOf(state.class, page.classes);
+  const classes =
+    except === "class" ? null : numbersOf(state.class, page.classes);
   const kinds = except === "kind" ? null : numbersOf(state.kind, page.kinds);
   // A score of 1 is below no end of the slider: its last place has no upper limit. NaN stays.
-  return (box) => !(score[box] < least || (score[box] >= below && below < 1))
-    && (!classes || classes.has(classOf[box]))
-    && (!kinds || kinds.has(kind[box]))
-    && (!sized || (sizeOf(box) >= smallest && sizeOf(box) < larger));
+  return (box) =>
+    !(score[box] < least || (score[box] >= below && below < 1)) &&
+    (!classes || classes.has(classOf[box])) &&
+    (!kinds || kinds.has(kind[box])) &&
+    (!sized || (sizeOf(box) >= smallest && sizeOf(box) < larger));
 }
 
 /* The places of names among entries; null without names, which stands for all. */
 function numbersOf(names, entries) {
-  const chosen = () => [...entries.keys()].filter((at) => names.includes(entries[at].name));
+  const chosen = () =>
+    [...entries.keys()].filter((at) => names.includes(entries[at].name));
   return names.length ? new Set(chosen()) : null;
 }
 
@@ -60,23 +71,34 @@ function numbersOf(names, entries) {
    searched for. */
 function findTest() {
   const passes = boxTest("class");
-  const matches = [...state.find.toLowerCase().matchAll(/(-?)(?:"([^"]*)"?|([^\s-]\S*))/g)];
+  const matches = [
+    ...state.find.toLowerCase().matchAll(/(-?)(?:"([^"]*)"?|([^\s-]\S*))/g),
+  ];
   const words = matches.map(([, minus, quoted, plain]) => {
     const text = quoted ?? plain;
     const names = page.classes.map(({ name }) => name.toLowerCase());
     const whole = names.includes(text);
-    const classes = names.map((name) => (whole ? name === text : name.includes(text)));
-    const says = (box) => passes(box) && (classes[found.classOf[box]]
-      || (!whole && found.texts.get(box)?.toLowerCase().includes(text)));
-    return { wanted: !minus, named: (source) => !whole && source.includes(text), says };
+    const classes = names.map((name) =>
+      whole ? name === text : name.includes(text),
+    );
+    const says = (box) =>
+      passes(box) &&
+      (classes[found.classOf[box]] ||
+        (!whole && found.texts.get(box)?.toLowerCase().includes(text)));
+    return {
+      wanted: !minus,
+      named: (source) => !whole && source.includes(text),
+      says,
+    };
   });
   const among = state.among.length && new Set(state.among);
   return (record) => {
     if (among && !among.has(record.number)) return false;
     const source = record.source.toLowerCase();
-    return words.every(({ wanted, named, says }) => (
-      wanted === (named(source) || shownBoxes(record, says).length > 0)
-    ));
+    return words.every(
+      ({ wanted, named, says }) =>
+        wanted === (named(source) || shownBoxes(record, says).length > 0),
+    );
   };
 }
 
@@ -125,7 +147,10 @@ function select() {
   if (state.sort !== "input") shown.sort(compare); // stable: equals as they came
 }
 
-const CHOICES = { class: ["classes", () => page.classes], kind: ["kinds", () => page.kinds] };
+const CHOICES = {
+  class: ["classes", () => page.classes],
+  kind: ["kinds", () => page.kinds],
+};
 
 /* The lists of classes and kinds: the most frequent first, whatever the filter. */
 function listChoices() {
@@ -138,28 +163,47 @@ function listChoices() {
 /* Options of rows that begin with their text, as far as they are there. */
 function fillOptions(id, rows, there) {
   const entries = Object.entries(rows).filter(([value]) => there(value));
-  byId(id).replaceChildren(...entries.map(([value, [text]]) => element("option", { value }, text)));
+  byId(id).replaceChildren(
+    ...entries.map(([value, [text]]) => element("option", { value }, text)),
+  );
   byId(id).value = state[id];
 }
 
 function fillChoices(row, order) {
   const [id, entries] = CHOICES[row];
-  byId(id).querySelector("ul").replaceChildren(...order.map((number) => {
-    const { name } = entries()[number];
-    const box = element("input", { type: "checkbox", name: row, value: number });
-    box.checked = state[row].includes(name);
-    const text = element("bdi.name", { title: name }, name);
-    const count = element("span.count");
-    return element("li", element("label", box, swatch(entries()[number]), text, count));
-  }));
+  byId(id)
+    .querySelector("ul")
+    .replaceChildren(
+      ...order.map((number) => {
+        const { name } = entries()[number];
+        const box = element("input", {
+          type: "checkbox",
+          name: row,
+          value: number,
+        });
+        box.checked = state[row].includes(name);
+        const text = element("bdi.name", { title: name }, name);
+        const count = element("span.count");
+        return element(
+          "li",
+          element("label", box, swatch(entries()[number]), text, count),
+        );
+      }),
+    );
 }
 
 /* How many boxes each class and each kind has with the other filters. */
 function countChoices() {
-  for (const [name, numbers] of [["class", found.classOf], ["kind", found.kind]]) {
+  for (const [name, numbers] of [
+    ["class", found.classOf],
+    ["kind", found.kind],
+  ]) {
     const [id, entries] = CHOICES[name];
     const counts = new Array(entries().length).fill(0);
-    if (counts.length) forEachBox((box) => { counts[numbers[box]] += 1; }, name);
+    if (counts.length)
+      forEachBox((box) => {
+        counts[numbers[box]] += 1;
+      }, name);
     for (const row of byId(id).querySelectorAll("label")) {
       row.lastChild.textContent = numberText(counts[row.firstChild.value]);
     }
@@ -174,11 +218,13 @@ function drawScoreBars() {
     if (score >= 0) bins[scoreBin(score, 50)] += 1;
   }, "score");
   const most = Math.max(1, ...bins);
-  byId("score-bars").replaceChildren(...bins.map((count, bin) => {
-    const height = count ? Math.max(1, (24 * count) / most) : 0;
-    const end = bin + 1 < 50 ? (bin + 1) / 50 : Infinity; // the last bar has scores of 1 too
-    const out = end <= state.score[0] || bin / 50 >= state.score[1];
-    const place = { x: bin + 0.1, y: 24 - height, width: 0.8, height };
-    return vector("rect", { ...place, class: out ? "out" : "in" });
-  }));
+  byId("score-bars").replaceChildren(
+    ...bins.map((count, bin) => {
+      const height = count ? Math.max(1, (24 * count) / most) : 0;
+      const end = bin + 1 < 50 ? (bin + 1) / 50 : Infinity; // the last bar has scores of 1 too
+      const out = end <= state.score[0] || bin / 50 >= state.score[1];
+      const place = { x: bin + 0.1, y: 24 - height, width: 0.8, height };
+      return vector("rect", { ...place, class: out ? "out" : "in" });
+    }),
+  );
 }

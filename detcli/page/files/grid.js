@@ -10,8 +10,20 @@ const MAX_HEIGHT = 15e6; // pixels; browsers cannot scroll further
 /* What each view has in the grid: the least width of a tile where the window has room, the least
    number of columns, the height of a picture for its width, and pixels for its caption. */
 const LAYOUTS = {
-  pictures: { width: 210, columns: 2, shape: 0.75, caption: 50, items: () => shown },
-  wall: { width: 120, columns: 3, shape: 1, caption: 44, items: () => wallItems() },
+  pictures: {
+    width: 210,
+    columns: 2,
+    shape: 0.75,
+    caption: 50,
+    items: () => shown,
+  },
+  wall: {
+    width: 120,
+    columns: 3,
+    shape: 1,
+    caption: 44,
+    items: () => wallItems(),
+  },
 };
 
 const grid = {
@@ -34,7 +46,8 @@ function layOut() {
   grid.width = (room - GAP * (grid.columns - 1)) / grid.columns;
   grid.rowHeight = Math.round(grid.width * shape) + caption + GAP;
   const rows = Math.ceil(grid.items.length / grid.columns);
-  byId("grid").style.height = `${Math.min(rows * grid.rowHeight, MAX_HEIGHT)}px`;
+  byId("grid").style.height =
+    `${Math.min(rows * grid.rowHeight, MAX_HEIGHT)}px`;
 }
 
 /* Lays out anew, after the filter or the window has changed. */
@@ -50,27 +63,39 @@ function refreshGrid() {
   grid.current = Math.max(0, Math.min(grid.current, grid.items.length - 1));
   layOut();
   drawTiles();
-  if (focused) grid.tiles.get(grid.current)?.firstChild.focus({ preventScroll: true });
+  if (focused)
+    grid.tiles.get(grid.current)?.firstChild.focus({ preventScroll: true });
 }
 
 const scheduleTiles = onceAFrame(() => {
   const far = Math.abs(window.scrollY - grid.top) > window.innerHeight;
-  if (far && performance.now() - grid.time < PAUSE) scheduleTiles(); // the bar is being dragged
+  if (far && performance.now() - grid.time < PAUSE)
+    scheduleTiles(); // the bar is being dragged
   else drawTiles();
 });
 
 function visiblePlaces() {
   const top = -byId("grid").getBoundingClientRect().top;
   const first = Math.floor(top / grid.rowHeight) - OVERSCAN;
-  const last = Math.ceil((top + window.innerHeight) / grid.rowHeight) + OVERSCAN;
+  const last =
+    Math.ceil((top + window.innerHeight) / grid.rowHeight) + OVERSCAN;
   return [
     Math.max(0, first * grid.columns),
-    Math.min(grid.items.length, Math.max(0, last * grid.columns), lastPlace() + 1),
+    Math.min(
+      grid.items.length,
+      Math.max(0, last * grid.columns),
+      lastPlace() + 1,
+    ),
   ];
 }
 
 function lastPlace() {
-  return Math.min(grid.items.length, Math.floor(MAX_HEIGHT / grid.rowHeight) * grid.columns) - 1;
+  return (
+    Math.min(
+      grid.items.length,
+      Math.floor(MAX_HEIGHT / grid.rowHeight) * grid.columns,
+    ) - 1
+  );
 }
 
 function drawTiles() {
@@ -94,30 +119,46 @@ function addTile(place) {
 }
 
 function makeTile(item, place) {
-  const [row, column] = [Math.floor(place / grid.columns), place % grid.columns];
+  const [row, column] = [
+    Math.floor(place / grid.columns),
+    place % grid.columns,
+  ];
   const content = state.view === "wall" ? cropTile(item) : pictureTile(item);
   content.tabIndex = place === grid.current ? 0 : -1;
-  return element("div", {
-    class: "tile",
-    role: "listitem",
-    "aria-posinset": place + 1,
-    "aria-setsize": grid.items.length,
-    style: {
-      width: `${grid.width}px`,
-      height: `${grid.rowHeight - GAP}px`,
-      transform: `translate(${column * (grid.width + GAP)}px, ${row * grid.rowHeight}px)`,
+  return element(
+    "div",
+    {
+      class: "tile",
+      role: "listitem",
+      "aria-posinset": place + 1,
+      "aria-setsize": grid.items.length,
+      style: {
+        width: `${grid.width}px`,
+        height: `${grid.rowHeight - GAP}px`,
+        transform: `translate(${column * (grid.width + GAP)}px, ${row * grid.rowHeight}px)`,
+      },
     },
-  }, content, item.name ? undefined : markButtons(item, -1));
+    content,
+    item.name ? undefined : markButtons(item, -1),
+  );
 }
 
 function pictureTile(record) {
   const [name, found] = [nameOf(record), tally(record)];
   const image = hasPicture(record) ? thumbnail(record) : missing("No picture");
   const frame = record.width ? [image, drawThumbnail(record)] : [image];
-  const tile = tileLink(record, { "aria-label": `${name} ${found}` }, frame, name, found);
+  const tile = tileLink(
+    record,
+    { "aria-label": `${name} ${found}` },
+    frame,
+    name,
+    found,
+  );
   tile.querySelector(".name").title = record.source;
   if (record.warnings.length) {
-    tile.append(element("span.badge", { title: record.warnings.join("\n") }, "!"));
+    tile.append(
+      element("span.badge", { title: record.warnings.join("\n") }, "!"),
+    );
   }
   return tile;
 }
@@ -127,7 +168,12 @@ function tileLink(item, attributes, frame, name, text) {
     "a",
     { href: linkTo(item), ...attributes },
     element("span.frame", ...frame),
-    element("span.caption", element("bdi.name", name), " ", element("bdi.quiet", text)),
+    element(
+      "span.caption",
+      element("bdi.name", name),
+      " ",
+      element("bdi.quiet", text),
+    ),
   );
 }
 
@@ -140,10 +186,14 @@ function thumbnail(record) {
 
 /* "3 person, 2 car" for the boxes that are shown. */
 function tally(record) {
-  const names = [...frequencies(shownBoxes(record).map((box) => boxColour(box).name))];
+  const names = [
+    ...frequencies(shownBoxes(record).map((box) => boxColour(box).name)),
+  ];
   if (!names.length) return "nothing found";
   const first = names.slice(0, 3).map(([name, count]) => `${count} ${name}`);
-  return first.join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
+  return (
+    first.join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "")
+  );
 }
 
 /* Brings a place into view, and gives it the keyboard. */
@@ -162,5 +212,7 @@ function focusTile(place) {
 /* The tile of a picture: the one that has the keyboard, or the first. */
 function placeOf(record) {
   const shows = (item) => item === record || item?.record === record;
-  return shows(grid.items[grid.current]) ? grid.current : grid.items.findIndex(shows);
+  return shows(grid.items[grid.current])
+    ? grid.current
+    : grid.items.findIndex(shows);
 }

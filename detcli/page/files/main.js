@@ -41,18 +41,28 @@ function showCounts() {
   const problems = problemRecords();
   const failed = problems.filter((record) => record.error).length;
   const records = page.records.filter((record) => !record.replaced);
-  const pictures = records.filter((record) => record.frame === undefined && !record.error).length;
+  const pictures = records.filter(
+    (record) => record.frame === undefined && !record.error,
+  ).length;
   const frames = records.length - pictures - failed;
   const inputs = [];
   if (pictures || !frames) inputs.push(counted(pictures, "picture"));
   if (frames) inputs.push(counted(frames, "frame"));
-  const boxes = records.reduce((sum, record) => sum + record.to - record.from, 0);
-  const sum = page.kinds.length ? boxesText(boxes) : counted(boxes, "detection");
+  const boxes = records.reduce(
+    (sum, record) => sum + record.to - record.from,
+    0,
+  );
+  const sum = page.kinds.length
+    ? boxesText(boxes)
+    : counted(boxes, "detection");
   byId("title").textContent = `${inputs.join(" and ")}, ${sum}`;
   document.title = `${byId("title").textContent} - detcli`;
   byId("count-pictures").textContent = numberText(shown.length);
-  byId("count-problems").textContent = problems.length ? numberText(problems.length) : "";
-  document.querySelector('nav [data-view="timeline"]').hidden = !page.videos.length;
+  byId("count-problems").textContent = problems.length
+    ? numberText(problems.length)
+    : "";
+  document.querySelector('nav [data-view="timeline"]').hidden =
+    !page.videos.length;
   const text = shown.length ? shownText() : "No picture passes the filter";
   byId("shown").textContent = text;
   if (page.loaded === page.chunks) byId("announce").textContent = text;
@@ -64,7 +74,9 @@ function shownText() {
   return [
     state.view === "wall" ? `${counted(crops, "crop")} of ` : "",
     `${counted(shown.length, "picture")} ${state.among.length ? "of a table's row " : ""}shown`,
-    beyond > 0 ? `; the last ${numberText(beyond)} are out of reach, so narrow the filter` : "",
+    beyond > 0
+      ? `; the last ${numberText(beyond)} are out of reach, so narrow the filter`
+      : "",
   ].join("");
 }
 
@@ -77,7 +89,8 @@ const STATES = {
 function showState() {
   const { chunks, loaded, last } = page;
   const texts = [];
-  if (loaded < chunks) texts.push(`Loading ${Math.round((100 * loaded) / chunks)} %`);
+  if (loaded < chunks)
+    texts.push(`Loading ${Math.round((100 * loaded) / chunks)} %`);
   else if (!last) texts.push("This page has no records");
   else if (STATES[last.state]) texts.push(STATES[last.state]);
   const damaged = counted(page.damaged, "part");
@@ -89,14 +102,23 @@ function showAbout() {
   const { last } = page;
   if (!last) return;
   byId("summary").hidden = !last.summary.length;
-  byId("summary").className = { true: "agree", false: "differ" }[last.agree] || "";
-  byId("summary").replaceChildren(...last.summary.map((text) => element("p", text)));
+  byId("summary").className =
+    { true: "agree", false: "differ" }[last.agree] || "";
+  byId("summary").replaceChildren(
+    ...last.summary.map((text) => element("p", text)),
+  );
   const facts = page.runs.flatMap((run, number) => {
     const before = page.runs.length > 1 ? `run ${number + 1}, ` : "";
     const entries = [...run.facts, ["begun", run.begun], ["ended", run.ended]];
-    return entries.filter(([, value]) => value).map(([name, value]) => (
-      element("div", element("dt", before + name), element("dd", element("bdi", value)))
-    ));
+    return entries
+      .filter(([, value]) => value)
+      .map(([name, value]) =>
+        element(
+          "div",
+          element("dt", before + name),
+          element("dd", element("bdi", value)),
+        ),
+      );
   });
   const title = element("h2", `Made by detcli ${last.command}`);
   byId("foot").replaceChildren(title, element("dl", ...facts));
@@ -134,7 +156,8 @@ function showView() {
   if (state.view === currentView) return;
   currentView = state.view;
   for (const section of document.querySelectorAll("main section")) {
-    section.hidden = section.id !== `view-${LAYOUTS[currentView] ? "pictures" : currentView}`;
+    section.hidden =
+      section.id !== `view-${LAYOUTS[currentView] ? "pictures" : currentView}`;
   }
   byId("grid").dataset.view = currentView;
   byId("group").parentElement.hidden = currentView !== "wall";
@@ -149,23 +172,34 @@ function fillFilters() {
     byId(`${id}-shown`).textContent = state.score[at].toFixed(2);
   }
   for (const [at, id] of ["smallest", "larger"].entries()) {
-    byId(id).value = state.size[at] === ROWS.size.first[at] ? "" : state.size[at];
+    byId(id).value =
+      state.size[at] === ROWS.size.first[at] ? "" : state.size[at];
   }
-  for (const id of ["sort", "near", "group", "show"]) byId(id).value = state[id];
+  for (const id of ["sort", "near", "group", "show"])
+    byId(id).value = state[id];
   byId("near").hidden = state.sort !== "uncertain";
   for (const input of byId("filters").querySelectorAll("[type=checkbox]")) {
-    input.checked = state[input.name].includes(CHOICES[input.name][1]()[input.value].name);
+    input.checked = state[input.name].includes(
+      CHOICES[input.name][1]()[input.value].name,
+    );
   }
 }
 
 /* What a field says, of which the event tells. */
-function valueOf({ name, id, value, checked }) {
+function fieldValue({ name, id, value, checked }) {
   if (name === "score") {
-    const [least, below] = ["least", "below"].map((one) => Number(byId(one).value));
-    return id === "least" ? [Math.min(least, below), below] : [least, Math.max(least, below)];
+    const [least, below] = ["least", "below"].map((one) =>
+      Number(byId(one).value),
+    );
+    return id === "least"
+      ? [Math.min(least, below), below]
+      : [least, Math.max(least, below)];
   }
   if (name === "size") {
-    return [Number(byId("smallest").value), Number(byId("larger").value) || Infinity];
+    return [
+      Number(byId("smallest").value),
+      Number(byId("larger").value) || Infinity,
+    ];
   }
   if (!CHOICES[name]) return value;
   const chosen = CHOICES[name][1]()[value].name;
@@ -175,7 +209,9 @@ function valueOf({ name, id, value, checked }) {
 
 function startFilters() {
   const form = byId("filters");
-  form.addEventListener("input", ({ target }) => change({ [target.name]: valueOf(target) }));
+  form.addEventListener("input", ({ target }) =>
+    change({ [target.name]: fieldValue(target) }),
+  );
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", (event) => {
     event.preventDefault();
@@ -191,7 +227,11 @@ function openFilters(opens) {
 
 /* What is usual depends on the run. */
 function startOrders() {
-  fillOptions("sort", ORDERS, (value) => value !== "wrong" || page.kinds.length);
+  fillOptions(
+    "sort",
+    ORDERS,
+    (value) => value !== "wrong" || page.kinds.length,
+  );
   if (page.kinds.length) ROWS.sort.first = "wrong";
   ROWS.score.first[0] = Math.floor((page.last?.floor || 0) * 100) / 100;
   readAddress();
@@ -207,7 +247,8 @@ function showTheme() {
 
 /* What the system prefers is not in the address. */
 function toggleTheme() {
-  const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  const theme =
+    document.documentElement.dataset.theme === "dark" ? "light" : "dark";
   change({ theme: (theme === "dark") === DARK.matches ? "" : theme });
 }
 
@@ -215,7 +256,8 @@ function startKeys() {
   byId("open-keys").addEventListener("click", () => byId("keys").showModal());
   document.addEventListener("keydown", (event) => {
     const { key, target, ctrlKey, metaKey, altKey } = event;
-    if (ctrlKey || metaKey || altKey || byId("keys").open || byId("marks").open) return;
+    if (ctrlKey || metaKey || altKey || byId("keys").open || byId("marks").open)
+      return;
     if (key === "Escape" && target.id === "search") focusTile(grid.current);
     if (target.matches("input:not([type=checkbox]), select, textarea")) return;
     if (key === " " && target.matches("button, video")) return;
@@ -250,8 +292,14 @@ function actions() {
       ArrowLeft: move(1, 0),
       ArrowRight: move(-1, 0),
       ...(near && { ArrowUp: move(0, 1), ArrowDown: move(0, -1) }),
-      ...(page.sides.length && { s: () => change({ sides: ways[state.sides] }) }),
-      ...(viewer.record.video && { " ": togglePlay, "[": () => jump(-1), "]": () => jump(1) }),
+      ...(page.sides.length && {
+        s: () => change({ sides: ways[state.sides] }),
+      }),
+      ...(viewer.record.video && {
+        " ": togglePlay,
+        "[": () => jump(-1),
+        "]": () => jump(1),
+      }),
     };
   }
   everywhere["/"] = () => {
@@ -290,7 +338,9 @@ async function start() {
   startKeys();
   startPrint();
   byId("grid").addEventListener("focusin", ({ target }) => {
-    grid.current = [...grid.tiles].find(([, tile]) => tile.contains(target))?.[0] ?? grid.current;
+    grid.current =
+      [...grid.tiles].find(([, tile]) => tile.contains(target))?.[0] ??
+      grid.current;
   });
   window.addEventListener("scroll", scheduleTiles, { passive: true });
   new ResizeObserver(() => {

@@ -9,27 +9,39 @@ const player = {
 };
 
 function keptFrames(records) {
-  return records.filter((record) => !record.replaced && !record.error && hasPicture(record));
+  return records.filter(
+    (record) => !record.replaced && !record.error && hasPicture(record),
+  );
 }
 
 /* When tracks appear and cross lines; without tracks, when something appears. */
 function momentsOf({ records }) {
   const passes = boxTest();
-  const tracked = records.some(({ from, to }) => found.track.slice(from, to).some(Boolean));
+  const tracked = records.some(({ from, to }) =>
+    found.track.slice(from, to).some(Boolean),
+  );
   const seen = new Set([0]); // which stands for no track
   let before = 0;
   return records.flatMap((record) => {
     const boxes = record.replaced ? [] : shownBoxes(record, passes);
     const texts = boxes.flatMap((box) => {
-      const appears = seen.has(found.track[box]) ? [] : [`${titleOf(box)} appears`];
+      const appears = seen.has(found.track[box])
+        ? []
+        : [`${titleOf(box)} appears`];
       seen.add(found.track[box]);
       const crossed = found.crossed.get(box) || [];
-      return [...appears, ...crossed.map((text) => `${titleOf(box)} crosses ${text}`)];
+      return [
+        ...appears,
+        ...crossed.map((text) => `${titleOf(box)} crosses ${text}`),
+      ];
     });
-    if (boxes.length && !before && !tracked) texts.push(`${tally(record)} after nothing`);
+    if (boxes.length && !before && !tracked)
+      texts.push(`${tally(record)} after nothing`);
     before = boxes.length;
     const text = `${moment(record)}: ${texts.join(", ")}`;
-    return texts.length ? [{ target: nearestPicture(record, records), text }] : [];
+    return texts.length
+      ? [{ target: nearestPicture(record, records), text }]
+      : [];
   });
 }
 
@@ -39,14 +51,17 @@ function showMoments() {
   byId("play").setAttribute("aria-pressed", Boolean(player.on));
   if (!record.video) return;
   const key = `${page.videos.indexOf(record.video)} ${addressOf({ picture: "" })}`;
-  if (key !== player.key) Object.assign(player, { key, moments: momentsOf(record.video) });
+  if (key !== player.key)
+    Object.assign(player, { key, moments: momentsOf(record.video) });
   const here = player.moments.filter(({ target }) => target === record);
   byId("moments").textContent = here.map(({ text }) => text).join("; ");
 }
 
 function jump(by) {
   const { place } = viewer.record;
-  const ahead = player.moments.filter(({ target }) => by * (target.place - place) > 0);
+  const ahead = player.moments.filter(
+    ({ target }) => by * (target.place - place) > 0,
+  );
   const next = ahead.at(by > 0 ? 0 : -1);
   if (next) goTo(next.target);
 }
@@ -65,12 +80,18 @@ function togglePlay() {
 /* At its pace: a second for a second, where frames load as fast. */
 async function playFrames(record, token) {
   const frames = keptFrames(record.video.records);
-  const clockOf = ({ time_s: time, frame }) => (time === undefined ? frame / 25 : time);
+  const clockOf = ({ time_s: time, frame }) =>
+    time === undefined ? frame / 25 : time;
   for (let at = frames.indexOf(record) + 1 || 1; at < frames.length; at += 1) {
     const image = new Image();
     image.src = fileOf(frames[at]);
-    const gap = Math.max(0, Math.min(1, clockOf(frames[at]) - clockOf(frames[at - 1])));
-    const paced = new Promise((resolve) => { setTimeout(resolve, 1000 * gap); });
+    const gap = Math.max(
+      0,
+      Math.min(1, clockOf(frames[at]) - clockOf(frames[at - 1])),
+    );
+    const paced = new Promise((resolve) => {
+      setTimeout(resolve, 1000 * gap);
+    });
     await Promise.all([image.decode().catch(() => {}), paced]);
     if (player.on !== token) return;
     openViewer(frames[at]);
@@ -80,11 +101,16 @@ async function playFrames(record, token) {
 
 /* The annotated video that was saved beside the page, as it is. */
 function playFilm(record) {
-  const film = element("video", { src: record.video.film, controls: true, autoplay: true });
+  const film = element("video", {
+    src: record.video.film,
+    controls: true,
+    autoplay: true,
+  });
   film.muted = true;
   film.currentTime = record.time_s || 0;
   film.addEventListener("ended", stopPlaying);
-  film.addEventListener("error", () => { // moved, or of a kind that this browser does not play
+  film.addEventListener("error", () => {
+    // moved, or of a kind that this browser does not play
     record.video.film = undefined;
     film.remove();
     if (player.on) playFrames(record, player.on);

@@ -7,13 +7,16 @@ const PRINTED = 500; // pictures, twelve to a page
 /* Puts what is only near the window otherwise onto the page; returns when it is loaded. */
 function fillPaper() {
   const paper = byId("paper");
-  if (paper.firstChild || state.view !== "pictures" || viewer.record) return Promise.resolve();
+  if (paper.firstChild || state.view !== "pictures" || viewer.record)
+    return Promise.resolve();
   const left = shown.length - PRINTED;
   const text = `The first ${PRINTED} of ${counted(shown.length, "picture")}`;
   const rest = `${numberText(left)} are left out: a filter chooses others`;
   if (left > 0) paper.append(element("p", `${text}; ${rest}`));
   paper.append(element("div", ...shown.slice(0, PRINTED).map(makeTile)));
-  return Promise.allSettled([...paper.querySelectorAll("img")].map((image) => image.decode()));
+  return Promise.allSettled(
+    [...paper.querySelectorAll("img")].map((image) => image.decode()),
+  );
 }
 
 function startPrint() {

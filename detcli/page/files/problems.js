@@ -5,14 +5,16 @@
 const LISTED_PROBLEMS = 200;
 
 function problemRecords() {
-  return page.records.filter(({ replaced, error, warnings }) => (
-    !replaced && (error || warnings.length)
-  ));
+  return page.records.filter(
+    ({ replaced, error, warnings }) => !replaced && (error || warnings.length),
+  );
 }
 
 function drawProblems() {
   const named = findTest();
-  const records = problemRecords().filter(named).sort((a, b) => !a.error - !b.error);
+  const records = problemRecords()
+    .filter(named)
+    .sort((a, b) => !a.error - !b.error);
   const failed = records.filter((record) => record.error).length;
   const [listed, ...more] = cutList(records, "inputs", LISTED_PROBLEMS);
   const warned = counted(records.length - failed, "input");
@@ -27,13 +29,18 @@ function drawProblems() {
 function problem(record) {
   const [type, message, hint] = record.error || ["warning"];
   const texts = record.error ? [message] : record.warnings;
-  const name = record.frame === undefined ? record.source : `${record.source} · ${moment(record)}`;
+  const name =
+    record.frame === undefined
+      ? record.source
+      : `${record.source} · ${moment(record)}`;
   const shownName = element("bdi.name", name);
   return element(
     "li",
     { class: record.error ? "failed" : "warned" },
     element("span.tag", type),
-    record.error ? shownName : element("a", { href: linkTo(record) }, shownName),
+    record.error
+      ? shownName
+      : element("a", { href: linkTo(record) }, shownName),
     ...texts.map((text) => element("p", text)),
     hint ? element("p.quiet", hint) : undefined,
   );

@@ -7,7 +7,11 @@
    become a value and back; read() refuses texts with undefined. */
 
 function word(first, known = () => true) {
-  return { first, read: ([text]) => (known(text) ? text : undefined), write: (value) => [value] };
+  return {
+    first,
+    read: ([text]) => (known(text) ? text : undefined),
+    write: (value) => [value],
+  };
 }
 
 const words = { first: [], read: (texts) => texts, write: (values) => values };
@@ -15,10 +19,14 @@ const words = { first: [], read: (texts) => texts, write: (values) => values };
 /* From one number to below another; an end that is left out is that of `first`. */
 function range(...first) {
   const read = ([text]) => {
-    const ends = text.split("..").map((end, at) => (end === "" ? first[at] : Number(end)));
+    const ends = text
+      .split("..")
+      .map((end, at) => (end === "" ? first[at] : Number(end)));
     return ends.length === 2 && ends[0] <= ends[1] ? ends : undefined;
   };
-  const write = (ends) => [ends.map((end, at) => (end === first[at] ? "" : end)).join("..")];
+  const write = (ends) => [
+    ends.map((end, at) => (end === first[at] ? "" : end)).join(".."),
+  ];
   return { first, read, write };
 }
 
@@ -37,7 +45,9 @@ const ROWS = {
   size: range(0, Infinity), // the square root of a box's area, in pixels of the picture
   class: words, // none for all
   kind: words, // none for all
-  show: word("all", (text) => byId("show").querySelector(`[value="${CSS.escape(text)}"]`)),
+  show: word("all", (text) =>
+    byId("show").querySelector(`[value="${CSS.escape(text)}"]`),
+  ),
   sort: word("input", (text) => Object.hasOwn(ORDERS, text)),
   near: word("0.5", (text) => text !== "" && text >= 0 && text <= 1), // a score, for `sort`
   group: word("class", (text) => Object.hasOwn(GROUPS, text)), // of crops
@@ -46,7 +56,17 @@ const ROWS = {
   sides: word("both", (text) => ["swipe", "pair"].includes(text)), // of a comparison
   theme: word("", (text) => ["light", "dark"].includes(text)), // the system's, where it is empty
 };
-const FILTERS = ["find", "among", "score", "size", "class", "kind", "show", "sort", "near"];
+const FILTERS = [
+  "find",
+  "among",
+  "score",
+  "size",
+  "class",
+  "kind",
+  "show",
+  "sort",
+  "near",
+];
 const WRITE_MS = 250; // between two changes of the address: browsers refuse more
 
 const state = initial(Object.keys(ROWS));
@@ -81,7 +101,8 @@ function linkTo(item) {
 function readAddress() {
   const query = new URLSearchParams(location.hash.slice(1));
   for (const [name, { first, read }] of Object.entries(ROWS)) {
-    state[name] = (query.has(name) ? read(query.getAll(name)) : undefined) ?? first;
+    state[name] =
+      (query.has(name) ? read(query.getAll(name)) : undefined) ?? first;
   }
 }
 
@@ -89,7 +110,8 @@ function readAddress() {
    not. */
 function change(values) {
   Object.assign(state, values);
-  if (toWrite === null) toWrite = setTimeout(writeAddress, written + WRITE_MS - performance.now());
+  if (toWrite === null)
+    toWrite = setTimeout(writeAddress, written + WRITE_MS - performance.now());
   follow();
 }
 

@@ -24,8 +24,12 @@ function joinedVideos() {
   for (const video of page.videos) {
     const records = video.records.filter((record) => !record.replaced);
     if (!records.length) continue;
-    const key = records[0].time === undefined && page.runs.length > 1 ? video.source : video;
-    if (!joined.has(key)) joined.set(key, { source: video.source, records: [] });
+    const key =
+      records[0].time === undefined && page.runs.length > 1
+        ? video.source
+        : video;
+    if (!joined.has(key))
+      joined.set(key, { source: video.source, records: [] });
     joined.get(key).records.push(...records);
   }
   return [...joined.values()];
@@ -35,9 +39,12 @@ function timeOf({ time_s: time, frame }) {
   return time === undefined ? frame : time;
 }
 
-function videoFigure({ source, records }) {
+function videoFigure({ records }) {
   const start = timeOf(records[0]);
-  const last = records.reduce((most, record) => Math.max(most, timeOf(record)), start);
+  const last = records.reduce(
+    (most, record) => Math.max(most, timeOf(record)),
+    start,
+  );
   const span = Math.max(last - start, 1e-9);
   const passes = boxTest();
   const bins = records.slice(0, TIMELINE_BINS).map(() => ({ boxes: [] }));
@@ -48,7 +55,8 @@ function videoFigure({ source, records }) {
     const boxes = shownBoxes(record, passes);
     for (const box of boxes) all.push(box);
     bin.failed ||= Boolean(record.error);
-    if (boxes.length > bin.boxes.length || !bin.record) Object.assign(bin, { boxes, record });
+    if (boxes.length > bin.boxes.length || !bin.record)
+      Object.assign(bin, { boxes, record });
   }
   const kinds = [...frequencies(all.map(boxColour)).keys()];
   const coloured = kinds.slice(0, TIMELINE_CLASSES);
@@ -56,14 +64,19 @@ function videoFigure({ source, records }) {
   if (more) coloured.push({ name: `${more} more`, colour: OTHERS });
   const most = Math.max(1, ...bins.map(({ boxes }) => boxes.length));
   const frames = records[0].time_s === undefined; // without times
-  const axis = [start, last].map((at) => element("span", frames ? `frame ${at}` : clock(at)));
+  const axis = [start, last].map((at) =>
+    element("span", frames ? `frame ${at}` : clock(at)),
+  );
   return figure(
     baseName(records[0]),
     `${counted(records.length, "frame")}, ${boxesText(all.length)}, at most ${most} at once`,
     strip(stack(bins, coloured, most), bins, records),
     element("div.axis.quiet", { "aria-hidden": "true" }, ...axis),
     legend(coloured.map(({ name, colour }) => legendEntry(name, colour))),
-    ...trackRows(records, (record) => `${(100 * (timeOf(record) - start)) / span}%`),
+    ...trackRows(
+      records,
+      (record) => `${(100 * (timeOf(record) - start)) / span}%`,
+    ),
   );
 }
 
@@ -89,7 +102,9 @@ function stack(bins, coloured, most) {
   return vector(
     "svg",
     { viewBox, preserveAspectRatio: "none", "aria-hidden": "true" },
-    ...paths.map((d, number) => vector("path", { d, fill: coloured[number].colour })),
+    ...paths.map((d, number) =>
+      vector("path", { d, fill: coloured[number].colour }),
+    ),
     vector("path", { d: failed, class: "failed" }),
   );
 }
@@ -110,7 +125,8 @@ function trackRows(records, at) {
     for (const box of shownBoxes(record)) {
       const track = found.track[box];
       if (!track) continue;
-      if (!tracks.has(track)) tracks.set(track, { box, first: record, crossings: [] });
+      if (!tracks.has(track))
+        tracks.set(track, { box, first: record, crossings: [] });
       Object.assign(tracks.get(track), { last: record });
       for (const text of found.crossed.get(box) || []) {
         tracks.get(track).crossings.push([record, text]);
@@ -118,25 +134,48 @@ function trackRows(records, at) {
       }
     }
   }
-  const [listed, ...more] = cutList([...tracks.values()], "tracks", TIMELINE_TRACKS);
+  const [listed, ...more] = cutList(
+    [...tracks.values()],
+    "tracks",
+    TIMELINE_TRACKS,
+  );
   if (!listed.length) return [];
   const rows = listed.map(({ box, first, last, crossings }) => {
     const name = titleOf(box);
     const link = (kind, record, title, style) => {
       const href = linkTo(nearestPicture(record, records));
       const place = { left: at(record), ...style };
-      return element(`a.${kind}`, { href, title, "aria-label": title, style: place });
+      return element(`a.${kind}`, {
+        href,
+        title,
+        "aria-label": title,
+        style: place,
+      });
     };
-    const life = link("life", first, `${name}, ${moment(first)} to ${moment(last)}`, {
-      right: `calc(100% - ${at(last)})`, background: boxColour(box).colour,
-    });
-    const marked = crossings.map(([record, text]) => (
-      link("crossing", record, `${name} crosses ${text}, ${moment(record)}`)
-    ));
-    return element("li", element("bdi", name), element("span.lane", life, ...marked));
+    const life = link(
+      "life",
+      first,
+      `${name}, ${moment(first)} to ${moment(last)}`,
+      {
+        right: `calc(100% - ${at(last)})`,
+        background: boxColour(box).colour,
+      },
+    );
+    const marked = crossings.map(([record, text]) =>
+      link("crossing", record, `${name} crosses ${text}, ${moment(record)}`),
+    );
+    return element(
+      "li",
+      element("bdi", name),
+      element("span.lane", life, ...marked),
+    );
   });
-  const sums = [...frequencies(texts)].map(([text, count]) => `${text}: ${numberText(count)}`);
-  const entries = sums.map((text) => legendEntry(text, "", element("span.crossing")));
+  const sums = [...frequencies(texts)].map(
+    ([text, count]) => `${text}: ${numberText(count)}`,
+  );
+  const entries = sums.map((text) =>
+    legendEntry(text, "", element("span.crossing")),
+  );
   return [legend(entries), element("ul.tracks", ...rows), ...more];
 }
 
@@ -161,11 +200,15 @@ function strip(svg, bins, records) {
   const point = (event) => {
     const room = slider.getBoundingClientRect();
     const wanted = ((event.clientX - room.left) / room.width) * bins.length;
-    slider.value = filled.indexOf(nearest(filled, (at) => Math.abs(at + 0.5 - wanted)));
+    slider.value = filled.indexOf(
+      nearest(filled, (at) => Math.abs(at + 0.5 - wanted)),
+    );
     choose();
   };
   const open = () => {
-    location.hash = linkTo(nearestPicture(bins[filled[slider.value]].record, records));
+    location.hash = linkTo(
+      nearestPicture(bins[filled[slider.value]].record, records),
+    );
   };
   slider.addEventListener("input", choose);
   slider.addEventListener("pointermove", point);
@@ -180,7 +223,10 @@ function strip(svg, bins, records) {
 
 /* The first of those that are least far. */
 function nearest(items, far) {
-  return items.reduce((best, one) => (far(one) < far(best) ? one : best), items[0]);
+  return items.reduce(
+    (best, one) => (far(one) < far(best) ? one : best),
+    items[0],
+  );
 }
 
 /* The frame itself, or the nearest of which a picture was kept. */

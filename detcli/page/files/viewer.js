@@ -22,7 +22,8 @@ function openViewer(record, chosen = null) {
   if (player.on) return;
   byId("viewer-name").focus({ preventScroll: true });
   const place = shown.indexOf(record);
-  for (const next of [shown[place + 1], shown[place - 1]]) { // ready when they are wanted
+  for (const next of [shown[place + 1], shown[place - 1]]) {
+    // ready when they are wanted
     if (next && hasPicture(next)) new Image().src = fileOf(next);
   }
 }
@@ -30,7 +31,11 @@ function openViewer(record, chosen = null) {
 /* One pane, or one for each side of a comparison. */
 function fillStage() {
   const way = page.sides.length ? state.sides : "both";
-  const groups = { both: [[]], swipe: [page.sides], pair: page.sides.map((name) => [name]) }[way];
+  const groups = {
+    both: [[]],
+    swipe: [page.sides],
+    pair: page.sides.map((name) => [name]),
+  }[way];
   const made = groups.map((names) => {
     const texts = names.map((name) => element("span.side-name", name));
     return element("div.pane", pictureOf(viewer.record), ...texts);
@@ -39,7 +44,12 @@ function fillStage() {
   byId("stage").replaceChildren(...made);
   if (way !== "swipe") return;
   const label = `Where ${page.sides[0]} ends and ${page.sides[1]} begins`;
-  const attributes = { type: "range", value: viewer.border, step: 0.5, "aria-label": label };
+  const attributes = {
+    type: "range",
+    value: viewer.border,
+    step: 0.5,
+    "aria-label": label,
+  };
   const border = element("input", attributes);
   border.oninput = () => {
     viewer.border = border.value;
@@ -61,7 +71,8 @@ function pictureOf(record) {
     image.onerror = giveUp;
     image.src = thumbnailOf(record);
   };
-  if (record.original) image.onerror = () => fallBack("The file is not where it was");
+  if (record.original)
+    image.onerror = () => fallBack("The file is not where it was");
   image.onload = () => {
     const { naturalWidth: width, naturalHeight: height } = image;
     const copy = width < record.width ? `a copy of ${width} × ${height}` : "";
@@ -91,7 +102,8 @@ function describe(record, copy = "", fault = "") {
 function refreshViewer() {
   const { record } = viewer;
   if (!record || !byId("viewer").open) return;
-  for (const what of ["boxes", "labels"]) byId(what).ariaPressed = String(state[what] === "on");
+  for (const what of ["boxes", "labels"])
+    byId(what).ariaPressed = String(state[what] === "on");
   if (byId("sides").value !== state.sides) fillStage();
   byId("sides").value = state.sides;
   const boxes = shownBoxes(record);
@@ -103,7 +115,10 @@ function refreshViewer() {
   byId("next").disabled = place < 0 || place >= items.length - 1;
   byId("viewer-found").hidden = !boxes.length;
   byId("viewer-found").tBodies[0].replaceChildren(...boxes.map(rowOf));
-  byId("viewer-nothing").textContent = hiddenText(record.to - record.from, boxes.length);
+  byId("viewer-nothing").textContent = hiddenText(
+    record.to - record.from,
+    boxes.length,
+  );
   byId("sides").parentElement.hidden = !page.sides.length;
   showMoments();
   drawBoxes();
@@ -111,7 +126,9 @@ function refreshViewer() {
 
 function hiddenText(all, drawn) {
   if (all === drawn) return all ? "" : "Nothing was found";
-  const hidden = drawn ? `${numberText(all - drawn)} more` : counted(all, "detection");
+  const hidden = drawn
+    ? `${numberText(all - drawn)} more`
+    : counted(all, "detection");
   return `${hidden} hidden by the filters`;
 }
 
@@ -123,7 +140,8 @@ function drawBoxes() {
   const boxes = shownBoxes(record);
   for (const svg of byId("stage").querySelectorAll(".pane svg")) svg.remove();
   for (const [at, pane] of state.boxes === "on" ? panes().entries() : []) {
-    const sides = (page.sides.length && { swipe: [0, 1], pair: [at] }[state.sides]) || [undefined];
+    const sides = (page.sides.length &&
+      { swipe: [0, 1], pair: [at] }[state.sides]) || [undefined];
     pane.append(...sides.map((side) => drawLarge(record, boxes, scale, side)));
   }
   placeLens();
@@ -134,9 +152,15 @@ function rowOf(box) {
   const entry = boxColour(box);
   const [x1, y1, x2, y2] = sidesOf(box).map(Math.round);
   const score = found.other.get(box)?.[0] ?? null; // of the other side
-  const name = button(swatch(entry), trackText(box), element("bdi", className(box)));
+  const name = button(
+    swatch(entry),
+    trackText(box),
+    element("bdi", className(box)),
+  );
   const kind = page.kinds.length ? element("span.quiet", ` ${entry.name}`) : "";
-  const scores = scoreText(found.score[box]) + (score === null ? "" : ` → ${scoreText(score)}`);
+  const scores =
+    scoreText(found.score[box]) +
+    (score === null ? "" : ` → ${scoreText(score)}`);
   const row = element(
     "tr",
     { "data-box": box },
@@ -145,8 +169,10 @@ function rowOf(box) {
     element("td.number.quiet", `${x1}, ${y1} to ${x2}, ${y2}`),
     element("td", markButtons({ record: viewer.record, box })),
   );
-  for (const come of ["pointerenter", "focusin"]) row.addEventListener(come, () => highlight(box));
-  for (const go of ["pointerleave", "focusout"]) row.addEventListener(go, () => highlight(null));
+  for (const come of ["pointerenter", "focusin"])
+    row.addEventListener(come, () => highlight(box));
+  for (const go of ["pointerleave", "focusout"])
+    row.addEventListener(go, () => highlight(null));
   row.addEventListener("click", () => choose(box));
   return row;
 }
@@ -154,7 +180,9 @@ function rowOf(box) {
 /* Where it stands, what it has crossed, and what it says. */
 function watchedText(box) {
   const { zones, crossed, texts } = found;
-  const said = [zones, crossed, texts].flatMap((one) => one.get(box) || []).join(", ");
+  const said = [zones, crossed, texts]
+    .flatMap((one) => one.get(box) || [])
+    .join(", ");
   return said && element("bdi.quiet.note", ` ${said}`);
 }
 
@@ -171,7 +199,8 @@ function highlight(box, scrolls = false) {
     for (const part of svg.querySelectorAll("[data-box]")) {
       part.classList.toggle("chosen", Number(part.dataset.box) === lit);
     }
-    if (!svg.querySelector(".box.chosen") || svg.querySelector(".label.chosen")) continue;
+    if (!svg.querySelector(".box.chosen") || svg.querySelector(".label.chosen"))
+      continue;
     const side = svg.dataset.side && Number(svg.dataset.side);
     const label = drawLabel(viewer.record, lit, lensSize().scale, side);
     if (label) svg.append(vector("g.extra", label));
@@ -179,7 +208,9 @@ function highlight(box, scrolls = false) {
   for (const row of byId("viewer-found").tBodies[0].rows) {
     const box = Number(row.dataset.box);
     row.classList.toggle("chosen", box === lit);
-    row.querySelector("button").setAttribute("aria-pressed", box === viewer.chosen);
+    row
+      .querySelector("button")
+      .setAttribute("aria-pressed", box === viewer.chosen);
     if (box === lit && scrolls) row.scrollIntoView({ block: "nearest" });
   }
 }
@@ -197,7 +228,12 @@ function stops() {
   if (state.view !== "wall") return [shown, shown.indexOf(viewer.record)];
   const crops = grid.items.filter(({ record }) => record);
   const place = crops.findIndex(({ box }) => box === viewer.chosen);
-  return [crops, place < 0 ? crops.findIndex(({ record }) => record === viewer.record) : place];
+  return [
+    crops,
+    place < 0
+      ? crops.findIndex(({ record }) => record === viewer.record)
+      : place,
+  ];
 }
 
 function step(by) {
@@ -219,7 +255,11 @@ function toggle(what) {
 
 function toggleFull() {
   if (document.fullscreenElement) document.exitFullscreen();
-  else (byId("viewer").open ? byId("viewer-body") : document.documentElement).requestFullscreen();
+  else
+    (byId("viewer").open
+      ? byId("viewer-body")
+      : document.documentElement
+    ).requestFullscreen();
 }
 
 function closeViewer() {
@@ -235,15 +275,21 @@ function closeViewer() {
 function startViewer() {
   byId("previous").addEventListener("click", () => step(-1));
   byId("next").addEventListener("click", () => step(1));
-  for (const what of ["boxes", "labels"]) byId(what).addEventListener("click", () => toggle(what));
-  byId("sides").addEventListener("change", (event) => change({ sides: event.target.value }));
+  for (const what of ["boxes", "labels"])
+    byId(what).addEventListener("click", () => toggle(what));
+  byId("sides").addEventListener("change", (event) =>
+    change({ sides: event.target.value }),
+  );
   startZoom();
   startPlayer();
   byId("full").addEventListener("click", toggleFull);
   byId("close").addEventListener("click", () => byId("viewer").close());
   byId("viewer").addEventListener("close", closeViewer);
   document.addEventListener("fullscreenchange", () => {
-    byId("full").setAttribute("aria-pressed", Boolean(document.fullscreenElement));
+    byId("full").setAttribute(
+      "aria-pressed",
+      Boolean(document.fullscreenElement),
+    );
   });
   new ResizeObserver(drawBoxes).observe(byId("stage"));
 }

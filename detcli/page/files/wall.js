@@ -8,9 +8,11 @@ const THUMBNAIL = 320; // pixels of its longer side
 
 const GROUPS = {
   class: ["Class", () => true, (box) => className(box)],
-  track: ["Track", () => page.tracked, (box, record) => (
-    trackText(box) && `${trackText(box)}· ${baseName(record)}`
-  )],
+  track: [
+    "Track",
+    () => page.tracked,
+    (box, record) => trackText(box) && `${trackText(box)}· ${baseName(record)}`,
+  ],
   text: ["Text", () => found.texts.size, (box) => found.texts.get(box)],
 };
 
@@ -22,17 +24,23 @@ function wallItems() {
   const groups = new Map();
   for (const record of shown) {
     for (let box = record.from; box < record.to; box += 1) {
-      if (state.show === "marked" && !marks.has(idOf({ record, box }))) continue;
+      if (state.show === "marked" && !marks.has(idOf({ record, box })))
+        continue;
       const name = passes(box) && GROUPS[state.group][2](box, record);
       if (!name) continue;
       if (!groups.has(name)) groups.set(name, []);
       const key = keyOf(box);
       // A label has no score.
-      groups.get(name).push({ record, box, key: Number.isNaN(key) ? Infinity : key });
+      groups
+        .get(name)
+        .push({ record, box, key: Number.isNaN(key) ? Infinity : key });
     }
   }
   const largest = [...groups].sort(([, a], [, b]) => b.length - a.length);
-  return largest.flatMap(([name, crops]) => [{ name, count: crops.length }, ...crops.sort(byKey)]);
+  return largest.flatMap(([name, crops]) => [
+    { name, count: crops.length },
+    ...crops.sort(byKey),
+  ]);
 }
 
 function cropTile({ name, count, record, box }) {
@@ -43,7 +51,9 @@ function cropTile({ name, count, record, box }) {
   const kind = page.kinds.length ? ` ${boxColour(box).name}` : "";
   const text = `${scoreText(found.score[box])} ${titleOf(box)}${kind}`;
   const title = `${labelText(box)}\n${nameOf(record)}`;
-  const frame = hasPicture(record) ? cropOf(record, box) : [missing("No picture")];
+  const frame = hasPicture(record)
+    ? cropOf(record, box)
+    : [missing("No picture")];
   return tileLink({ record, box }, { title }, frame, text, nameOf(record));
 }
 
@@ -53,13 +63,21 @@ function cropOf(record, box) {
   const { width, height } = record;
   const [x1, y1, x2, y2] = sidesOf(box);
   const longer = Math.max(width, height);
-  const side = Math.min(AROUND * Math.max(LEAST_SIDE, x2 - x1, y2 - y1), longer);
-  const from = (middle, room) => (
-    side > room ? (room - side) / 2 : Math.max(0, Math.min(middle - side / 2, room - side))
+  const side = Math.min(
+    AROUND * Math.max(LEAST_SIDE, x2 - x1, y2 - y1),
+    longer,
   );
-  const small = THUMBNAIL * side >= grid.width * window.devicePixelRatio * longer;
+  const from = (middle, room) =>
+    side > room
+      ? (room - side) / 2
+      : Math.max(0, Math.min(middle - side / 2, room - side));
+  const small =
+    THUMBNAIL * side >= grid.width * window.devicePixelRatio * longer;
   const image = picture(small ? thumbnailOf(record) : fileOf(record));
-  const svg = overlay(record, ...cased(outline([x1, y1, x2, y2]), boxColour(box).colour));
+  const svg = overlay(
+    record,
+    ...cased(outline([x1, y1, x2, y2]), boxColour(box).colour),
+  );
   const [left, top] = [from((x1 + x2) / 2, width), from((y1 + y2) / 2, height)];
   showPart(record, [image, svg], [left, top, side, side]);
   return [image, svg];

@@ -20,7 +20,10 @@ function panes() {
 /* Width and height of a pane; CSS pixels for each pixel of the picture, whole and as it is. */
 function lensSize() {
   const { width, height } = panes()[0].getBoundingClientRect();
-  const whole = Math.min(width / viewer.record.width, height / viewer.record.height);
+  const whole = Math.min(
+    width / viewer.record.width,
+    height / viewer.record.height,
+  );
   return { width, height, whole, scale: whole * lens.zoom };
 }
 
@@ -28,7 +31,8 @@ function lensSize() {
 function placeLens() {
   const { record } = viewer;
   const { width, height, scale } = lensSize();
-  const within = (at, room) => (room >= 1 ? 0.5 : Math.max(room / 2, Math.min(1 - room / 2, at)));
+  const within = (at, room) =>
+    room >= 1 ? 0.5 : Math.max(room / 2, Math.min(1 - room / 2, at));
   lens.x = within(lens.x, width / scale / record.width);
   lens.y = within(lens.y, height / scale / record.height);
   const left = lens.x * record.width - width / 2 / scale;
@@ -72,16 +76,19 @@ function zoomToBox(box) {
   const [x1, y1, x2, y2] = sidesOf(box);
   const { record } = viewer;
   const { width, height, whole } = lensSize();
-  Object.assign(lens, { x: (x1 + x2) / 2 / record.width, y: (y1 + y2) / 2 / record.height });
+  Object.assign(lens, {
+    x: (x1 + x2) / 2 / record.width,
+    y: (y1 + y2) / 2 / record.height,
+  });
   zoomTo(Math.min(width / (x2 - x1), height / (y2 - y1)) / whole / 3);
 }
 
 /* How far a point of the window is from the middle of its pane. */
 function fromMiddle({ clientX, clientY }) {
   const rooms = panes().map((pane) => pane.getBoundingClientRect());
-  const { left, top, width, height } = rooms.findLast((room) => (
-    clientX >= room.left && clientY >= room.top
-  )) || rooms[0]; // panes are beside or below each other
+  const { left, top, width, height } =
+    rooms.findLast((room) => clientX >= room.left && clientY >= room.top) ||
+    rooms[0]; // panes are beside or below each other
   return [clientX - left - width / 2, clientY - top - height / 2];
 }
 
@@ -90,7 +97,10 @@ function boxAt(event) {
   const { scale } = lensSize();
   const { record } = viewer;
   const [fromX, fromY] = fromMiddle(event);
-  const [x, y] = [lens.x * record.width + fromX / scale, lens.y * record.height + fromY / scale];
+  const [x, y] = [
+    lens.x * record.width + fromX / scale,
+    lens.y * record.height + fromY / scale,
+  ];
   const far = REACH / scale;
   const boxes = state.boxes === "on" ? shownBoxes(record) : [];
   const under = boxes.filter((box) => {
@@ -108,14 +118,18 @@ function pointerMoves(event) {
     if (event.pointerType === "mouse") highlight(boxAt(event), true);
     return;
   }
-  const [x, y] = [event.clientX - before.clientX, event.clientY - before.clientY];
+  const [x, y] = [
+    event.clientX - before.clientX,
+    event.clientY - before.clientY,
+  ];
   if (!lens.moved && Math.hypot(x, y) < REACH) return; // a click is not steady
   lens.moved = true;
   pointers.set(event.pointerId, event);
   pan(x / pointers.size, y / pointers.size);
   const other = [...pointers.values()].find((one) => one !== event);
   if (!other) return;
-  const far = (one) => Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY);
+  const far = (one) =>
+    Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY);
   const middle = {
     clientX: (event.clientX + other.clientX) / 2,
     clientY: (event.clientY + other.clientY) / 2,
@@ -125,11 +139,19 @@ function pointerMoves(event) {
 
 function startZoom() {
   const stage = byId("stage");
-  stage.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    const lines = event.deltaMode ? 20 : 1; // and pinching a touchpad comes as a wheel with Ctrl
-    zoomTo(lens.zoom * Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0015)), event);
-  }, { passive: false });
+  stage.addEventListener(
+    "wheel",
+    (event) => {
+      event.preventDefault();
+      const lines = event.deltaMode ? 20 : 1; // and pinching a touchpad comes as a wheel with Ctrl
+      zoomTo(
+        lens.zoom *
+          Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0015)),
+        event,
+      );
+    },
+    { passive: false },
+  );
   stage.addEventListener("pointerdown", (event) => {
     if (event.button || event.target.closest("input, video")) return;
     stage.setPointerCapture(event.pointerId);
@@ -139,7 +161,12 @@ function startZoom() {
   stage.addEventListener("pointermove", pointerMoves);
   for (const end of ["pointerup", "pointercancel"]) {
     stage.addEventListener(end, (event) => {
-      if (!lens.pointers.delete(event.pointerId) || lens.moved || end === "pointercancel") return;
+      if (
+        !lens.pointers.delete(event.pointerId) ||
+        lens.moved ||
+        end === "pointercancel"
+      )
+        return;
       if (viewer.record?.width) choose(boxAt(event), true);
     });
   }
