@@ -34,7 +34,7 @@ HEADS = [
     "tests/model/test_recognise_heads.py",
     "tests/model/test_recognise_refusals.py",
 ]
-MORE_TESTS = {"heads": HEADS, "parts": ["tests/commands/test_records_merge.py"]}
+MORE_TESTS = {"heads": HEADS, "parts": ["tests/commands/test_merge.py"]}
 """Tests of modules beside those of their names, by a part of the module's name."""
 
 MEMORY = 8 << 30

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from detcli.run.saved import Marks
+from detcli.run.marks import Marks
 
 ROW = {
     "class_id": 0,
