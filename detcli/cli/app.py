@@ -104,10 +104,10 @@ class Commands(Group):
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
             from detcli.config.config import Config  # only errors need them
-            from detcli.config.option import rows
+            from detcli.config.option import options_of
 
             unknown = getattr(error, "option_name", None)
-            known = any(unknown in row.names for row in rows(Config).values())
+            known = any(unknown in row.names for row in options_of(Config).values())
             if known and not ctx.resilient_parsing:
                 hint = f"options follow their command: {_predicting(given)}"
                 raise UsageError(f"no command before {unknown}", hint) from error

@@ -30,7 +30,14 @@ from detcli.cli.defaults import (
 )
 from detcli.cli.help import MOVED, Help
 from detcli.config.config import PANELS, Config
-from detcli.config.option import REQUIRED, Option, build, placed, require_partners, rows
+from detcli.config.option import (
+    REQUIRED,
+    Option,
+    check_combination,
+    config_from,
+    options_of,
+    placed,
+)
 from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError
 
 DECIDING = ("device", "half", "cuda_graph", "gpu_mem_limit")
@@ -54,7 +61,7 @@ def complete_classes(ctx: Any, incomplete: str) -> list[str]:
     if ctx.params.get("names"):  # of others
         return []
     logging.disable()  # which would be printed into the line
-    row, before = rows(Config)["model"], incomplete[: incomplete.rfind(",") + 1]
+    row, before = options_of(Config)["model"], incomplete[: incomplete.rfind(",") + 1]
     try:
         given = gather({"model": row}, ctx.params, read_defaults()).get("model")
         file = find(given.value if given else row.default, fetch=False)
@@ -107,7 +114,7 @@ def command(
     wanted = {one[0] if isinstance(one, tuple) else one for one in takes}
     taken = {
         name: replace(row, **changes.get(name, {}))
-        for name, row in rows(Config).items()
+        for name, row in options_of(Config).items()
         if name not in without.split() and {row.group, name} & wanted
     }
 
@@ -153,11 +160,11 @@ def command(
                     what = f"option '{row.flag}'" if row.names else f"argument '{row.spelled}'"
                     raise UsageError(f"missing {what}", hint)
             of_config = {name: value for name, value in values.items() if name not in own}
-            made: dict[str, Any] = {"config": build(Config, of_config)}
+            made: dict[str, Any] = {"config": config_from(Config, of_config)}
             made["origins"] = {name: one.origin for name, one in found.items()}
             made["tuned"] = entries.get(TUNED, {})
             # Also an option that was given its default needs another one.
-            require_partners(options, [name for name in found if values[name] is not False])
+            check_combination(options, [name for name in found if values[name] is not False])
             for name, group in groups.items():
                 parts = {one.name: values[one.name] for one in _options(group)}
                 made[name] = group(config=made["config"], **parts)

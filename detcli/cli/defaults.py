@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from detcli.cli.console import say
 from detcli.config.config import Config
-from detcli.config.option import Option, rows
+from detcli.config.option import Option, options_of
 from detcli.core.errors import DetcliError, UsageError, system_reason
 from detcli.core.text import closest
 from detcli.storage.cache import CACHE_VARIABLE
@@ -68,7 +68,7 @@ def _combined(row: Option, typed: Any) -> Any:
 
 def report_stray_variables() -> None:
     """Say which variables look like defaults, and are none."""
-    known = [row.variable for row in rows(Config).values() if row.variable]
+    known = [row.variable for row in options_of(Config).values() if row.variable]
     known += [FILE_VARIABLE, CACHE_VARIABLE]
     for name in sorted(os.environ):
         if name.startswith("DETCLI_") and name not in known:
@@ -125,7 +125,7 @@ def read_defaults() -> dict[str, Any]:
 
 def _checked(path: Path, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Check the entries of a file one after the other."""
-    known = {row.flag[2:]: row for row in rows(Config).values() if row.names}
+    known = {row.flag[2:]: row for row in options_of(Config).values() if row.names}
     for name, value in entries.items():
         if name == TUNED and isinstance(value, dict):
             yield name, value

@@ -4,7 +4,7 @@ A field of a group is an option, see `Option`: the command line, its help, the v
 of defaults, and what shards send to each other follow from it. A `Config` that exists is valid.
 """
 
-# Not `from __future__ import annotations`: the rows read the types.
+# Not `from __future__ import annotations`: options read their types.
 import math
 import os
 from collections import Counter
@@ -14,7 +14,14 @@ from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from detcli.config.device import AUTO, Device, DeviceOptions
-from detcli.config.option import check_values, flat, option, panel, require_partners, rows
+from detcli.config.option import (
+    changed_options,
+    check_combination,
+    option,
+    options_of,
+    panel,
+    values_of,
+)
 from detcli.config.typed import settle_fields
 from detcli.config.values import (
     BLUR_MARGIN,
@@ -450,8 +457,8 @@ class Watched:
         return [*(zone.name for zone in self.zone), *lines, *ways]
 
 
-place = partial(option, None, sharded=False, parse=parse_writable)
-"""A row of something that a run writes to, unless it is in shards."""
+output_option = partial(option, None, sharded=False, parse=parse_writable)
+"""Declare an option that names an output, which a run in shards cannot have."""
 
 HIDDEN = {"blur": "name what to hide: --blur person,car"}
 WHERE = "name a folder for pictures, as with --save DIR"
@@ -478,7 +485,7 @@ class Writing:
         common=True,
         yields={"resume": bool},
     )
-    resume: Path | None = place(
+    resume: Path | None = output_option(
         "--resume FILE",
         "Append JSON Lines to this file, and skip inputs already in it.",
         common=True,
@@ -505,7 +512,7 @@ class Writing:
         sharded=False,
         needs={"resume": "leave it out: -o replaces its file"},
     )
-    save: Path | None = place(
+    save: Path | None = output_option(
         "--save DIR",
         "Write annotated pictures and videos to this folder.",
         common=True,
@@ -526,27 +533,27 @@ class Writing:
         separator=",",
         needs=ANNOTATED,
     )
-    save_txt: Path | None = place("--save-txt DIR", "Write YOLO labels to this folder.")
+    save_txt: Path | None = output_option("--save-txt DIR", "Write YOLO labels to this folder.")
     save_conf: bool = option(
         False,
         "--save-conf",
         "Add the score to each label as a sixth column.",
         needs={"save_txt": "name a folder for labels"},
     )
-    save_coco: Path | None = place("--save-coco FILE", "Write COCO results to this file.")
+    save_coco: Path | None = output_option("--save-coco FILE", "Write COCO results to this file.")
     coco_images: Path | None = option(
         None,
         "--coco-images FILE",
         "COCO instances.json with the ids of pictures and categories.",
         needs={"save_coco": "name a file for results"},
     )
-    save_crops: Path | None = place(
+    save_crops: Path | None = output_option(
         "--save-crops DIR", "Write each detection as a picture, in one folder per class."
     )
-    save_dataset: Path | None = place(
+    save_dataset: Path | None = output_option(
         "--save-dataset DIR", "Add pictures and labels to a dataset that trainers read."
     )
-    report: Path | None = place(
+    report: Path | None = output_option(
         "--report DIR",
         "Write a page to look at to this folder: open its index.html.",
         common=True,
@@ -612,7 +619,7 @@ class Writing:
         "Keep no picture or frame without detections; records stay.",
         needs={"save save_dataset report": WHERE},
     )
-    save_mot: Path | None = place(
+    save_mot: Path | None = output_option(
         "--save-mot DIR",
         "Write tracks of each video in MOTChallenge's format.",
         needs={"track": "add --track bytetrack"},
@@ -732,7 +739,7 @@ class Config:
     messages: Messages = panel(Messages(), "Options", boxes=False)
 
     def __post_init__(self) -> None:
-        given = check_values(self)
+        given = changed_options(self)
         self.running.options()  # which refuses a limit that is too small
         if self.writing.in_shards:
             self._check_shards()
@@ -742,7 +749,7 @@ class Config:
                 "--worker-timeout are for runs in shards",
                 "name a folder for its parts, with a / at the end: --output boxes/",
             )
-        require_partners(rows(Config), given)
+        check_combination(options_of(Config), given)
         writing = self.writing
         if writing.resume is not None and writing.format not in {None, Format.JSONL}:
             raise UsageError(
@@ -760,12 +767,12 @@ class Config:
     def _check_shards(self) -> None:
         """Refuse what a run in shards cannot do."""
         output, wanted, engine = self.writing.output, self.writing.format, self.shards.on
-        values = flat(self)
-        for name, row in rows(Config).items():
-            if not row.sharded and values[name]:
+        options = options_of(Config)
+        for name, value in values_of(self).items():
+            if value and not options[name].sharded:
                 later = f"; then detcli report {output} makes a page" if name == "report" else ""
                 raise UsageError(
-                    f"{row.flag} does not go with a run in shards (--output {output})",
+                    f"{options[name].flag} does not go with a run in shards (--output {output})",
                     f"leave it out{later}, or name a file with --output",
                 )
         if wanted is not None and not wanted.traits.can_be_part:
@@ -801,7 +808,11 @@ def differences(
     """
     import json  # `--help` does without
 
-    built_in = {name: row.default for name, row in rows(Config).items() if row.default is not None}
+    built_in = {
+        name: option.default
+        for name, option in options_of(Config).items()
+        if option.default is not None
+    }
     found = []
     for name in [*now, *(name for name in before if name not in now)]:
         if name in implied or not all(name in side or name in built_in for side in (before, now)):

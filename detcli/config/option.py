@@ -258,7 +258,7 @@ def placed(found: Any, name: str, kind: Any, group: Any = None) -> Option:
 
 
 @cache
-def rows(cls: Any) -> Mapping[str, Option]:
+def options_of(cls: Any) -> Mapping[str, Option]:
     """The options of a Config, by name."""
     return {
         one.name: placed(one, one.name, one.type, group)
@@ -267,16 +267,16 @@ def rows(cls: Any) -> Mapping[str, Option]:
     }
 
 
-def flat(config: Any) -> Fields:
+def values_of(config: Any) -> Fields:
     """The values of a Config by name."""
     groups = [getattr(config, one.name) for one in fields(config)]
     return {one.name: getattr(group, one.name) for group in groups for one in fields(group)}
 
 
-def words(config: Any, names: Iterable[str]) -> list[str]:
+def arguments_of(config: Any, names: Iterable[str]) -> list[str]:
     """Options of a Config as one types them; those that are None are left out."""
     kind: Any = type(config)
-    known, values, typed = rows(kind), flat(config), list[str]()
+    known, values, typed = options_of(kind), values_of(config), list[str]()
     for name in names:
         row, value = known[name], values[name]
         if isinstance(value, bool):
@@ -286,7 +286,7 @@ def words(config: Any, names: Iterable[str]) -> list[str]:
     return typed
 
 
-def build(cls: type[T], values: Mapping[str, Any]) -> T:
+def config_from(cls: type[T], values: Mapping[str, Any]) -> T:
     """A Config of values by name; those that are missing get their defaults."""
     groups: Fields = {one.name: one.type for one in fields(cast("Any", cls))}
     return cls(
@@ -299,7 +299,7 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
     )
 
 
-def require_partners(known: Mapping[str, Option], given: Iterable[str]) -> None:
+def check_combination(known: Mapping[str, Option], given: Iterable[str]) -> None:
     """Refuse options that need one that is not given, or exclude one that is."""
     names = {*given}
     for name in (name for name in known if name in names):
@@ -311,10 +311,10 @@ def require_partners(known: Mapping[str, Option], given: Iterable[str]) -> None:
                 raise UsageError(message, hint)
 
 
-def check_values(config: Any) -> list[str]:
+def changed_options(config: Any) -> list[str]:
     """The names of the options that differ from their defaults."""
     kind: Any = type(config)
-    known, values = rows(kind), flat(config)
+    known, values = options_of(kind), values_of(config)
     given = [name for name, row in known.items() if values[name] != row.default]
     for name in given:
         written = known[name].write(values[name])

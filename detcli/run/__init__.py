@@ -28,7 +28,7 @@ from typing import Any, Self, cast
 from detcli.analytics import Watcher
 from detcli.config.config import Config, Watched
 from detcli.config.device import Device, available_cores
-from detcli.config.option import flat, rows
+from detcli.config.option import options_of, values_of
 from detcli.config.values import Tiling
 from detcli.core import frozen
 from detcli.core.errors import DetcliNote, ModelError
@@ -112,8 +112,12 @@ class Run:
         Names of classes are ids, so that `person` and `0` are the same.
         """
         config, detector, watched = self.config, self.detector, self.watched
-        names, values = detector.contract.names, flat(config)
-        asked = {name: row.write(values[name]) for name, row in rows(Config).items() if row.boxes}
+        names, values = detector.contract.names, values_of(config)
+        asked = {
+            name: option.write(values[name])
+            for name, option in options_of(Config).items()
+            if option.boxes
+        }
         del asked["zone"], asked["line"]
         if watched.read and config.writing.blur:  # which hides texts
             asked["blur"] = sorted(class_ids(config.writing.blur, names) or ())

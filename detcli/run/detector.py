@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from detcli.config.config import Config, Inputs, Settings, Watched
 from detcli.config.device import Device, DeviceOptions
-from detcli.config.option import rows
+from detcli.config.option import options_of
 from detcli.config.typed import shortened
 from detcli.core.errors import DetcliError, InputError, UsageError
 from detcli.core.text import closest
@@ -262,7 +262,7 @@ def _place_of(name: str, value: object, settings: Sequence[str]) -> str:
         if name in [field.name for field in fields(kind)]:
             return f"pass it to {place}{kind.__name__}({name}={value!r:.80})"
     for setting in settings:
-        if name.replace("_", "-") in rows(Config)[setting].other_names.split():
+        if name.replace("_", "-") in options_of(Config)[setting].other_names.split():
             return f"did you mean {setting}?"
     meant = closest(name, settings)
     return f"did you mean {meant}?" if meant else f"the settings are {', '.join(settings)}"
@@ -303,10 +303,10 @@ OPTION = re.compile(
 
 def _named(found: re.Match[str]) -> str:
     name, value = str(found[2]).replace("-", "_"), found[3]
-    row = rows(Config).get(name)
-    if row is None:
+    option = options_of(Config).get(name)
+    if option is None:
         return found[0]
-    if not row.metavar:
+    if not option.metavar:
         return f"{name}={not found[1]}"
     if value is None:
         return name

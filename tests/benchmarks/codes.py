@@ -32,7 +32,7 @@ import zxingcpp
 
 from detcli.config.config import Config
 from detcli.config.device import Device
-from detcli.config.option import build
+from detcli.config.option import config_from
 from detcli.data.geometry import Picture
 from detcli.data.record import Origin, Record
 from detcli.run import open_run
@@ -89,7 +89,7 @@ def opencv(pixels: npt.NDArray[np.uint8]) -> list[Symbol]:
 
 def detcli(stack: ExitStack, model: str) -> Reader:
     """`detcli predict --read`, without the files."""
-    config = build(Config, {"model": model, "device": (Device("cpu"),), "read": True})  # type: ignore[arg-type]
+    config = config_from(Config, {"model": model, "device": (Device("cpu"),), "read": True})  # type: ignore[arg-type]
     run = stack.enter_context(open_run(config))
     watcher = run.watcher()
 

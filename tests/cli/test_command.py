@@ -13,7 +13,7 @@ from detcli.cli.app import app
 from detcli.cli.command import Command, command
 from detcli.cli.defaults import LINE, defaults_file, read_defaults
 from detcli.config.config import Config, Running, Settings
-from detcli.config.option import flat, option, rows
+from detcli.config.option import option, options_of, values_of
 from detcli.core.errors import UsageError
 
 GROUPS = tuple(one.type for one in dataclasses.fields(Config))
@@ -39,7 +39,9 @@ def write_defaults(tmp_path, monkeypatch):
 
 
 def written(config):
-    return {name: rows(Config)[name].write(value) for name, value in flat(config).items()}
+    return {
+        name: options_of(Config)[name].write(value) for name, value in values_of(config).items()
+    }
 
 
 def given(*arguments, groups=GROUPS, whole_file=True):
@@ -108,16 +110,16 @@ def test_every_option_of_predict_can_have_a_default(write_defaults, tmp_path, mo
 
 
 def test_the_command_line_undoes_any_flag_of_the_file(write_defaults):
-    flags = [row for row in rows(Config).values() if row.kind is bool]
-    assert len(flags) > 15
-    for row in flags:  # each with what it needs
+    switches = [option for option in options_of(Config).values() if option.kind is bool]
+    assert len(switches) > 15
+    for switch in switches:  # each with what it needs
         needs = {"null": 'files-from = "l"', "force": 'resume = "j"'}
         needs |= {"save_conf": 'save-txt = "d"', "only_detections": 'save = "d"'}
         needs["report_link"] = 'report = "p"'
-        folder = '\noutput = "o/"' if row.name in {"extend", "retry_failed"} else ""
-        write_defaults(f"{row.flag[2:]} = true\n{needs.get(row.name, '')}{folder}")
-        assert given("a.jpg")[row.name] is True
-        assert given("a.jpg", f"--no-{row.flag[2:]}")[row.name] is False
+        folder = '\noutput = "o/"' if switch.name in {"extend", "retry_failed"} else ""
+        write_defaults(f"{switch.flag[2:]} = true\n{needs.get(switch.name, '')}{folder}")
+        assert given("a.jpg")[switch.name] is True
+        assert given("a.jpg", f"--no-{switch.flag[2:]}")[switch.name] is False
     write_defaults("")
     again = given("a.jpg", "--no-recursive", "-r", "--no-strict", "--strict")
     assert again["recursive"] is True
@@ -131,7 +133,7 @@ def test_other_commands_take_the_model_and_the_device(write_defaults, monkeypatc
     assert found["model"] == "written"
     assert found["device"] == ["cuda:1"]
     for name in ("conf", "max_det", "half"):
-        assert found[name] == rows(Config)[name].default
+        assert found[name] == options_of(Config)[name].default
     monkeypatch.setenv("DETCLI_DEVICE", "cpu")
     assert given(groups=(Running,), whole_file=False)["device"] == ["cpu"]
 

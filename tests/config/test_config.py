@@ -1,16 +1,16 @@
-"""The table of options: what each row promises."""
+"""The options of Config: what each declaration promises."""
 
 import pickle
 
 import pytest
 
 from detcli.config.config import Config, Inputs, differences
-from detcli.config.option import build, flat, panel, rows
+from detcli.config.option import config_from, options_of, panel, values_of
 from detcli.config.values import Format
 from detcli.core.errors import UsageError
 
-ROWS = rows(Config)
-TYPED = {name: row for name, row in ROWS.items() if row.names}
+OPTIONS = options_of(Config)
+TYPED = {name: option for name, option in OPTIONS.items() if option.names}
 TEXTS = {
     "conf": "0.75",
     "nms": "none",
@@ -39,24 +39,26 @@ NEEDED = {
 
 def needed(name):
     """What an option needs, and what that needs."""
-    first = [one.split()[0] for one in ROWS[name].needs]
+    first = [one.split()[0] for one in OPTIONS[name].needs]
     return [*NEEDED.get(name, ()), *first, *(one for other in first for one in needed(other))]
 
 
 def other(name):
     """A value of an option that is not its default."""
-    row = ROWS[name]
+    option = OPTIONS[name]
     if name == "class_conf":
         return (("person", 0.5), (3, 0.25))
     text = (
-        TEXTS.get(name) or BY_KIND.get(row.kind) or str([*row.choices, name][len(row.choices) // 2])
+        TEXTS.get(name)
+        or BY_KIND.get(option.kind)
+        or str([*option.choices, name][len(option.choices) // 2])
     )
-    return row.read(text)
+    return option.read(text)
 
 
 def made(name, **more):
     """A Config with another value of an option, and what that needs."""
-    return build(Config, {one: other(one) for one in (*needed(name), name)} | more)
+    return config_from(Config, {one: other(one) for one in (*needed(name), name)} | more)
 
 
 def test_a_group_without_a_word_on_boxes_is_an_error():
@@ -65,25 +67,29 @@ def test_a_group_without_a_word_on_boxes_is_an_error():
 
 
 def test_one_name_for_all():
-    assert all(row.names[-1] == row.flag for row in TYPED.values())
-    names = [name for row in TYPED.values() for name in row.names]
+    assert all(option.names[-1] == option.flag for option in TYPED.values())
+    names = [name for option in TYPED.values() for name in option.names]
     assert len(names) == len({*names})
-    assert {*ROWS} - {*TYPED} == {"source", "class_conf"}
-    assert 10 <= sum(row.common for row in ROWS.values()) <= 14
+    assert {*OPTIONS} - {*TYPED} == {"source", "class_conf"}
+    assert 10 <= sum(option.common for option in OPTIONS.values()) <= 14
 
 
 def test_rules_name_options():
-    for row in ROWS.values():
-        wanted = [name for names in row.needs for name in names.split()]
-        assert {*wanted, *row.excludes, *row.yields} <= {*ROWS}, row.name
-        chained = [one for one in wanted if ROWS[one].needs]  # which `gather` drops in this order
-        assert all([*ROWS].index(one) < [*ROWS].index(row.name) for one in chained), row.name
+    for option in OPTIONS.values():
+        wanted = [name for names in option.needs for name in names.split()]
+        assert {*wanted, *option.excludes, *option.yields} <= {*OPTIONS}, option.name
+        chained = [
+            one for one in wanted if OPTIONS[one].needs
+        ]  # which `gather` drops in this order
+        assert all([*OPTIONS].index(one) < [*OPTIONS].index(option.name) for one in chained), (
+            option.name
+        )
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", OPTIONS)
 def test_a_value_survives_its_way_to_another_process(name):
     config = made(name)
-    assert flat(config)[name] != flat(Config())[name]
+    assert values_of(config)[name] != values_of(Config())[name]
     there = pickle.loads(pickle.dumps(config))  # noqa: S301 - its own
     assert there == config
     assert hash(there) == hash(config)
@@ -115,7 +121,7 @@ def test_a_value_survives_its_way_to_another_process(name):
 )
 def test_what_is_no_value_is_refused(name, given, says):
     with pytest.raises(UsageError) as caught:
-        ROWS[name].read(given)
+        OPTIONS[name].read(given)
     assert says in str(caught.value)
 
 
@@ -132,13 +138,13 @@ def test_what_is_no_value_is_refused(name, given, says):
 )
 def test_python_cannot_make_what_the_line_cannot(values):
     with pytest.raises((UsageError, AttributeError)):
-        build(Config, values)
+        config_from(Config, values)
 
 
 PAIRS = [
     (name, other_name, verb)
-    for name, row in ROWS.items()
-    for verb, others in (("needs", row.needs), ("excludes", row.excludes))
+    for name, option in OPTIONS.items()
+    for verb, others in (("needs", option.needs), ("excludes", option.excludes))
     for other_names in others
     for other_name in other_names.split()
 ]
@@ -151,15 +157,15 @@ def test_rules_hold_wherever_a_config_is_made(name, second, verb):
         needs = {one: other(one) for one in (*needed(name), *needed(second))}
         values |= {second: other(second) if second != "output" else "boxes.jsonl"} | needs
     with pytest.raises(UsageError) as caught:
-        build(Config, values)
-    assert ROWS[name].flag in str(caught.value)
-    assert ROWS[second].flag in str(caught.value)
+        config_from(Config, values)
+    assert OPTIONS[name].flag in str(caught.value)
+    assert OPTIONS[second].flag in str(caught.value)
     assert caught.value.hint
     if verb == "needs":
         assert made(name, **{second: other(second)})
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if not row.sharded])
+@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if not option.sharded])
 def test_what_a_run_in_shards_cannot_have(name):
     with pytest.raises(UsageError, match="does not go with a run in shards"):
         made(name, output="boxes/")
@@ -178,8 +184,8 @@ def test_what_a_run_in_shards_cannot_have(name):
 )
 def test_rules_that_no_pair_of_rows_can_say(values, says):
     with pytest.raises(UsageError, match=says):
-        build(Config, values)
-    assert build(Config, {"output": "s3://bucket/"}).writing.in_shards
+        config_from(Config, values)
+    assert config_from(Config, {"output": "s3://bucket/"}).writing.in_shards
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ from detcli.commands.bench.report import (
 from detcli.commands.bench.sampling import WALL, Interval, Samples, StageClock, Summary, WarmUp
 from detcli.config.config import Config
 from detcli.config.device import available_cores
-from detcli.config.option import words
+from detcli.config.option import arguments_of
 from detcli.config.values import BenchMode
 from detcli.core.errors import DetcliError, DetcliWarning, InputError, UsageError
 from detcli.core.packages import own_python
@@ -287,7 +287,7 @@ def predict_command(config: Config, picture: Path) -> list[str]:
     """Command line of `detcli predict` for one picture, with the options that are measured."""
     python = own_python("a cold start", "leave it out: --cold-starts 0")
     command = [python, "-m", "detcli", "predict", "--quiet", "--format", "jsonl"]
-    return [*command, *words(config, PREDICTED), "--", str(picture)]
+    return [*command, *arguments_of(config, PREDICTED), "--", str(picture)]
 
 
 def measure_cold_start(config: Config, count: int) -> ColdStart | None:

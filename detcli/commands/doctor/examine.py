@@ -29,7 +29,7 @@ from detcli.commands.doctor import installation
 from detcli.commands.doctor.installation import CUDA, DoctorProblem
 from detcli.config.config import Config
 from detcli.config.device import PROVIDERS, Device, DeviceKind, has_openvino
-from detcli.config.option import rows
+from detcli.config.option import options_of
 from detcli.core import frozen
 from detcli.core.errors import DetcliError, OutputError, UsageError
 from detcli.core.packages import explain, find_mixture, own_python
@@ -501,14 +501,14 @@ def describe_defaults() -> tuple[tuple[DoctorDefault, ...], Problems]:
         text = public_text(public_name(str(value)))
         return shorten(Path(text)) if "/" in text and "://" not in text else text
 
-    for name, row in rows(Config).items():
-        value, origin = row.default_text, "built in"
-        if variable := os.environ.get(row.variable):
-            value, origin = variable, row.variable
+    for name, option in options_of(Config).items():
+        value, origin = option.default_text, "built in"
+        if variable := os.environ.get(option.variable):
+            value, origin = variable, option.variable
         elif name in chosen:
             value, origin = chosen[name], file
-        if row.shared or name in chosen:
-            found.append(DoctorDefault(row.flag[2:], public(value), origin))
+        if option.shared or name in chosen:
+            found.append(DoctorDefault(option.flag[2:], public(value), origin))
     with contextlib.suppress(AttributeError):  # somebody changed a table, which predict says
         for digest, machines in chosen.get(TUNED, {}).items():
             for machine, kinds in machines.items():

@@ -14,8 +14,8 @@ from typing import Any
 from detcli.cli.command import DECIDING
 from detcli.cli.console import fetching, progress, say, tell, tell_rest
 from detcli.cli.defaults import TUNED, defaults_file
-from detcli.config import option as options
 from detcli.config.config import Config
+from detcli.config.option import arguments_of, options_of, values_of
 from detcli.config.values import Format
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.interrupts import interrupts
@@ -183,7 +183,7 @@ def use_tuned(config: Config, given: Mapping[str, str], tables: Mapping[str, Any
         named = find(config.running.model, fetch=False)
     except ModelError:  # which may have to be fetched
         return config
-    known = options.rows(Config)
+    known = options_of(Config)
     name, kind = config.running.model, "start" if is_one_picture(config) else "many"
     if any(map(is_live, config.inputs.source)):
         kind = "one"
@@ -206,7 +206,7 @@ def use_tuned(config: Config, given: Mapping[str, str], tables: Mapping[str, Any
     for option in {"batch", "workers"} & given.keys():
         values.pop(option, None)
     tuned = replace(config, running=replace(config.running, **values))
-    log.info("tuned for %s on this machine: %s", name, shell_line(options.words(tuned, values)))
+    log.info("tuned for %s on this machine: %s", name, shell_line(arguments_of(tuned, values)))
     return tuned
 
 
@@ -338,9 +338,9 @@ def _report_interrupt(
 
 def _hint_to_resume(config: Config, destination: Destination) -> str:
     """How to go on with an interrupted run that has no journal, or with the next one."""
-    rows, values = options.rows(Config), options.flat(config)
-    refused = [rows[name] for name in (*rows["resume"].excludes, "format")]
-    given = " and ".join(row.flag for row in refused if values[row.name] != row.default)
+    options, values = options_of(Config), values_of(config)
+    refused = [options[name] for name in [*options["resume"].excludes, "format"]]
+    given = " and ".join(option.flag for option in refused if values[option.name] != option.default)
     place = f" in place of {given}" if given else ""
     target = destination.target
     if isinstance(target, Path) and destination.format is Format.JSONL and not is_special(target):

@@ -13,7 +13,7 @@ from detcli.cli.console import fetching, progress, say, set_verbosity
 from detcli.cli.defaults import gather, read_defaults
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
 from detcli.config.config import INPUT, OUTPUT, Config, Messages
-from detcli.config.option import option, rows
+from detcli.config.option import option, options_of
 from detcli.config.values import parse_duration, parse_tolerance
 from detcli.core.errors import CheckError, DetcliWarning
 
@@ -124,7 +124,7 @@ def tune(
                 raise CheckError(why, MORE_TIME)
             write_defaults(defaults, report)
             done.append(f"wrote the choice to {defaults}: predict uses it for {report.model}")
-            known = {name: rows(Config)[name] for name in DECIDING}
+            known = {name: options_of(Config)[name] for name in DECIDING}
             for name, given in gather(known, {}, read_defaults()).items():
                 done.append(f"{given.origin} sets {name}, too, to which the choice gives way")
     for doubt in report.doubts:

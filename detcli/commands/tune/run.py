@@ -33,7 +33,7 @@ from detcli.commands.tune.report import (
 from detcli.compare.detections import COARSE
 from detcli.config.config import Config
 from detcli.config.device import Device, DeviceKind, available_cores
-from detcli.config.option import words
+from detcli.config.option import arguments_of
 from detcli.core.errors import CheckError, DetcliError, DeviceError, InputError, UsageError
 from detcli.core.packages import own_python
 from detcli.core.text import public_name, shell_line
@@ -193,7 +193,7 @@ class Tuning:
             path = str(self._folder / f"{self._name}-int8.onnx")
             calibrate = [one for name in self._pictures for one in ("--calibrate", name)]
             asked = ["-o", path, "--int8", *calibrate, "--tolerance", ANYTHING]
-            asked += words(self._config, READ[-2:])
+            asked += arguments_of(self._config, READ[-2:])
             try:
                 self._ask("convert", *asked, "--", self._model)
                 self._int8 = path
@@ -204,7 +204,7 @@ class Tuning:
         return self._int8
 
     def _options(self, row: TuneRow) -> list[str]:
-        return [*row.way.words, *words(self._config, READ)]
+        return [*row.way.words, *arguments_of(self._config, READ)]
 
     def _records(self, row: TuneRow) -> str:
         """The file with the records of a way."""

@@ -2,7 +2,7 @@
 
 from detcli.commands.bench import run, sampling
 from detcli.config.config import Config
-from detcli.config.option import build, rows
+from detcli.config.option import config_from, options_of
 
 
 def shorten(monkeypatch):
@@ -17,4 +17,6 @@ def shorten(monkeypatch):
 def bench_config(model="a.onnx", **given):
     """A Config of options as they are typed."""
     given = {"model": str(model)} | given
-    return build(Config, {name: rows(Config)[name].read(value) for name, value in given.items()})
+    return config_from(
+        Config, {name: options_of(Config)[name].read(value) for name, value in given.items()}
+    )

@@ -9,12 +9,12 @@ from colour_model import cell_box
 from shard_engine import open_here
 
 from detcli.config.config import Config
-from detcli.config.option import rows
+from detcli.config.option import options_of
 from detcli.run.counts import Counts
 
 pytestmark = pytest.mark.slow
 
-ROWS = rows(Config)
+ROWS = options_of(Config)
 # Without --follow, which takes no file and has no end: see test_command_follow.
 CLAIMS = [name for name, row in ROWS.items() if not row.boxes and name != "follow"]
 WORDS = {
