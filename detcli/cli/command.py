@@ -33,10 +33,10 @@ from detcli.config.config import PANELS, Config
 from detcli.config.option import (
     REQUIRED,
     Option,
+    bind,
     check_combination,
     config_from,
     options_of,
-    placed,
 )
 from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError
 
@@ -91,7 +91,7 @@ def adapted(name: str, **changes: Any) -> Adapted:
     return name, changes
 
 
-MODEL_ARGUMENT = adapted("model", spelled="MODEL", default=REQUIRED)
+MODEL_ARGUMENT = adapted("model", declaration="MODEL", default=REQUIRED)
 
 
 def command(
@@ -121,7 +121,7 @@ def command(
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         given = inspect.signature(function, eval_str=True).parameters
         own = {
-            name: placed(one.default, name, one.annotation)
+            name: bind(one.default, name, one.annotation)
             for name, one in given.items()
             if isinstance(one.default, Field)
         }
@@ -131,8 +131,8 @@ def command(
             if is_dataclass(one.annotation) and one.annotation is not Config
         }
         for group in groups.values():
-            own |= {one.name: placed(one, one.name, one.type) for one in _options(group)}
-        options = {name: row for name, row in (taken | own).items() if row.spelled}
+            own |= {one.name: bind(one, one.name, one.type) for one in _options(group)}
+        options = {name: row for name, row in (taken | own).items() if row.declaration}
         shared = {name for name, row in taken.items() if whole_file or row.shared}
         shared |= {*from_file.split()}
         shared -= own.keys()
@@ -152,12 +152,16 @@ def command(
                 if name in found:
                     value = found[name].value
                     try:
-                        values |= row.spread(str(value)) if row.spread else {name: row.read(value)}
+                        values |= (
+                            row.parse_fields(str(value))
+                            if row.parse_fields
+                            else {name: row.parse_value(value)}
+                        )
                     except UsageError as error:
                         error.hint = error.hint or MOVED.get(str(value), hint)
                         raise
                 elif row.default is REQUIRED:
-                    what = f"option '{row.flag}'" if row.names else f"argument '{row.spelled}'"
+                    what = f"option '{row.flag}'" if row.names else f"argument '{row.declaration}'"
                     raise UsageError(f"missing {what}", hint)
             of_config = {name: value for name, value in values.items() if name not in own}
             made: dict[str, Any] = {"config": config_from(Config, of_config)}
@@ -193,18 +197,24 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
 
 def _typed(row: Option, *, undone: bool) -> inspect.Parameter:
     """What Typer knows of a row: its names, and that it is a text, a list of texts, or a flag."""
-    about: dict[str, Any] = {"help": row.text, "show_default": False, "rich_help_panel": row.panel}
+    about: dict[str, Any] = {
+        "help": row.help_text,
+        "show_default": False,
+        "rich_help_panel": row.panel,
+    }
     complete = row.complete or COMPLETE.get(row.name)
     if complete or row.choices:
         about["autocompletion"] = complete or (
             lambda incomplete: [one for one in row.choices if one.startswith(incomplete)]
         )
     if not row.names:
-        kind = cast("Any", list[str] | None if row.many else str | None)
-        return _parameter(row.name, Annotated[kind, typer.Argument(metavar=row.spelled, **about)])
+        kind = cast("Any", list[str] | None if row.is_list else str | None)
+        return _parameter(
+            row.name, Annotated[kind, typer.Argument(metavar=row.declaration, **about)]
+        )
     names = row.names
     kind = cast("Any", list[str] | None)  # all that is typed for it, see `Option.combine`
-    if row.kind is bool:
+    if row.value_type is bool:
         kind = bool | None
         if undone or row.default is None:  # the file sets it, or something happens without it
             names = [*names[:-1], f"{row.flag}/--no-{row.flag[2:]}"]
@@ -266,7 +276,7 @@ class Command(Help, TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """What follows the command's name."""
         words = (
-            row.spelled if row.default is REQUIRED else f"[{row.spelled}]"
+            row.declaration if row.default is REQUIRED else f"[{row.declaration}]"
             for row in self.rows.values()
             if not row.names
         )
@@ -281,14 +291,16 @@ class Command(Help, TyperCommand):
         """Candidates for a word; an option that takes one value and has it is not among them."""
         complete_names: set[str] = set()
         for name, row in self.rows.items():
-            if ctx.params.get(name) and row.metavar and not row.adds_up:
+            if ctx.params.get(name) and row.metavar and not row.is_repeatable:
                 complete_names.update(row.names)
         candidates = super().shell_complete(ctx, incomplete)
         return [item for item in candidates if item.value not in complete_names]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help: all of it, or with -h what fits on a screen."""
-        unusual = [name for name, row in self.rows.items() if row.names and not row.is_usual]
+        unusual = [
+            name for name, row in self.rows.items() if row.names and not row.is_in_brief_help
+        ]
         if not self._is_brief or len(unusual) < WORTH_LEAVING_OUT:
             super().format_help(ctx, formatter)
             return
@@ -318,10 +330,10 @@ class Command(Help, TyperCommand):
             if row is None:
                 sections["Options"].append(param.get_help_record(ctx) or ("", ""))
             elif row.name not in left_out:
-                spelled = row.spelled
+                spelled = row.declaration
                 if param.secondary_opts and not left_out:
                     spelled = spelled.replace("--", "--[no-]")
-                sections[row.panel if row.names else "Arguments"].append((spelled, row.text))
+                sections[row.panel if row.names else "Arguments"].append((spelled, row.help_text))
         return [*sections.values()]
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002

@@ -48,7 +48,7 @@ def gather(
     typed = {name: one.value for name, one in found.items() if one.origin == LINE}
     for name, one in [*found.items()]:  # in the order of rows: what one needs comes before it
         row = taken[name]
-        if one.origin != LINE and (row.unmet(found) or row.gives_way(typed)):
+        if one.origin != LINE and (row.missing_needs(found) or row.is_overridden(typed)):
             del found[name]
     return found
 
@@ -154,7 +154,7 @@ TOML: Mapping[Any, tuple[tuple[type, ...], str]] = {
 def _as_typed(path: Path, row: Option, value: Any) -> Any:
     """A value as the command line would give it."""
     name, hint = row.flag[2:], "correct the file"
-    if row.many and not row.separator:
+    if row.is_list and not row.separator:
         if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
             return value
         if isinstance(value, str):
@@ -162,7 +162,11 @@ def _as_typed(path: Path, row: Option, value: Any) -> Any:
         raise UsageError(f"{path}: {name} must be a list of texts, not {value!r}", hint)
     if row.separator and isinstance(value, list):
         return _entries_as_typed(path, row, value)
-    kind = None if row.spread or (row.parse and row.kind in {int, float}) else row.kind
+    kind = (
+        None
+        if row.parse_fields or (row.parse and row.value_type in {int, float})
+        else row.value_type
+    )
     types, title = TOML.get(
         Path if row.choices else kind, ((str, int, float), "a text or a number")
     )
@@ -170,7 +174,7 @@ def _as_typed(path: Path, row: Option, value: Any) -> Any:
         raise UsageError(f"{path}: {name} must be {title}, not {value!r}", hint)
     if isinstance(value, str) and value.startswith("~/"):  # which a shell would expand
         return str(Path(value).expanduser())
-    return str(value) if row.many else value
+    return str(value) if row.is_list else value
 
 
 def _entries_as_typed(path: Path, row: Option, entries: list[Any]) -> str | None:

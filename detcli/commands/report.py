@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "blur_margin",
     adapted(
         "report",
-        spelled="-o, --output DIR",
+        declaration="-o, --output DIR",
         default=REQUIRED,
         help="Write the page to this folder; open its index.html.",
     ),

@@ -72,16 +72,20 @@ class Inputs:
         "SOURCE...",
         "Pictures, videos, folders, quoted glob patterns, s3:// gs:// az:// objects, camera:N, "
         "rtsp:// or http:// streams; - reads pictures from stdin.",
-        boxes=False,
+        affects_detections=False,
     )
     recursive: bool = option(
-        False, "-r, --recursive", "Search folders recursively.", boxes=False, common=True
+        False,
+        "-r, --recursive",
+        "Search folders recursively.",
+        affects_detections=False,
+        common=True,
     )
     follow: bool = option(
         False,
         "--follow",
         "Keep watching folders for new pictures and videos, until Ctrl-C.",
-        boxes=False,
+        affects_detections=False,
         sharded=False,
         excludes={
             "files_from": ("--follow and --files-from are mutually exclusive", "name folders"),
@@ -96,13 +100,13 @@ class Inputs:
         None,
         "--files-from FILE|-",
         "Read names of pictures and videos from this file, one per line, or JSON Lines.",
-        boxes=False,
+        affects_detections=False,
     )
     null: bool = option(
         False,
         "-0, --null",
         "Names in --files-from end with NUL instead of a newline.",
-        boxes=False,
+        affects_detections=False,
         needs={"files_from": "name a list, or leave it out"},
     )
     column: str | None = option(
@@ -115,7 +119,7 @@ class Inputs:
         "--vid-stride N",
         "Process every Nth frame of a video.",
         range=(1, None),
-        yields={"every": bool},
+        overridden_by={"every": bool},
         other_names="stride skip",
     )
     every: float | None = option(
@@ -133,7 +137,7 @@ class Inputs:
         None,
         "--fps RATE",
         "Frames per second on stdin, which give each its time.",
-        boxes=False,
+        affects_detections=False,
         range=(0.001, None),
     )
     start: float = option(
@@ -155,7 +159,7 @@ class Inputs:
         60,
         "--input-timeout SECONDS",
         "Give up on an input that takes longer to read; 0 waits forever.",
-        boxes=False,
+        affects_detections=False,
         range=(0, None),
     )
     strict: bool = option(
@@ -211,7 +215,7 @@ class Running:
         "--device DEVICE",
         "Where to run: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:GPU or "
         "openvino:NPU; a comma-separated list uses all of them.",
-        boxes=False,
+        affects_detections=False,
         common=True,
         shared=True,
         separator=",",
@@ -221,14 +225,14 @@ class Running:
         None,
         "--batch N",
         "Pictures per batch; default: what suits the device.",
-        boxes=False,
+        affects_detections=False,
         range=(1, 1024),  # more would only wait in memory
     )
     workers: int | None = option(
         None,
         "--workers N",
         "Detectors to run side by side on the CPU; default: one per core for many inputs.",
-        boxes=False,
+        affects_detections=False,
         other_names="threads jobs",
         range=(1, None),
     )
@@ -236,13 +240,13 @@ class Running:
         None,
         "--cuda-graph",
         "Replay the network as a CUDA graph; default: for shapes that repeat.",
-        boxes=False,
+        affects_detections=False,
     )
     gpu_mem_limit: int | None = option(
         None,
         "--gpu-mem-limit SIZE",
         "Limit of the network's GPU memory, such as 2GiB or 512MiB.",
-        boxes=False,
+        affects_detections=False,
         parse=parse_size,
     )
     half: bool = option(
@@ -300,7 +304,7 @@ class Settings:
         "Keep scores above this; 0.25,person=0.5 sets single classes. Default: what the model "
         "recommends, or 0.25.",
         common=True,
-        spread=parse_confidence,
+        parse_fields=parse_confidence,
         separator=",",
         other_names="confidence threshold score conf-thres",
     )
@@ -475,7 +479,10 @@ class Writing:
         f"--format {'|'.join(Format)}",
         "Default: by the suffix of --output, else table on a terminal and jsonl in a pipe.",
         common=True,
-        yields={"resume": bool, "output": lambda name: PurePath(name).suffix.lower() in SUFFIXES},
+        overridden_by={
+            "resume": bool,
+            "output": lambda name: PurePath(name).suffix.lower() in SUFFIXES,
+        },
     )
     output: str | None = option(
         None,
@@ -483,7 +490,7 @@ class Writing:
         "Write records to this file or s3:// object; - is standard output. With a / at the end it "
         "is a folder for a run in shards.",
         common=True,
-        yields={"resume": bool},
+        overridden_by={"resume": bool},
     )
     resume: Path | None = output_option(
         "--resume FILE",
@@ -730,13 +737,13 @@ class Messages:
 class Config:
     """All that a run is told."""
 
-    inputs: Inputs = panel(Inputs(), INPUT, boxes=True)
-    running: Running = panel(Running(), DEVICES, boxes=True)
-    settings: Settings = panel(Settings(), SELECTION, boxes=True)
-    watched: Watched = panel(Watched(), SCENE, boxes=True)
-    writing: Writing = panel(Writing(), OUTPUT, boxes=False)
-    shards: Shards = panel(Shards(), SHARDS, boxes=False)
-    messages: Messages = panel(Messages(), "Options", boxes=False)
+    inputs: Inputs = panel(Inputs(), INPUT, affects_detections=True)
+    running: Running = panel(Running(), DEVICES, affects_detections=True)
+    settings: Settings = panel(Settings(), SELECTION, affects_detections=True)
+    watched: Watched = panel(Watched(), SCENE, affects_detections=True)
+    writing: Writing = panel(Writing(), OUTPUT, affects_detections=False)
+    shards: Shards = panel(Shards(), SHARDS, affects_detections=False)
+    messages: Messages = panel(Messages(), "Options", affects_detections=False)
 
     def __post_init__(self) -> None:
         given = changed_options(self)

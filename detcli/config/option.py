@@ -2,7 +2,7 @@
 
     max_det: int = option(300, "--max-det N", "Keep at most N detections per picture.")
 
-A `Config` is a dataclass of such groups. Its rows make the command line, its help, the variables,
+A `Config` is a dataclass of such groups. Its options make the command line, its help, the variables,
 the file of defaults, the JSON that shards send, and the list of what boxes depend on. A type reads
 itself with `parse`, or its constructor, and writes itself with `str`.
 """
@@ -29,12 +29,16 @@ WORDS = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Option:
-    """What a field is on the command line, and everywhere else; see `rows`."""
+    """What a field is on the command line, and everywhere else; see `options_of`."""
 
-    spelled: str  # as help shows it: `-o, --output FILE`; `SOURCE...`, an argument; empty: neither
+    declaration: (
+        str  # as help shows it: `-o, --output FILE`; `SOURCE...`, an argument; empty: neither
+    )
     help: str = ""
     _: KW_ONLY
-    boxes: bool | None = None  # whether another value can lead to other boxes; else as its group
+    affects_detections: bool | None = (
+        None  # whether another value can lead to other boxes; else as its group
+    )
     panel: str = ""  # of the help; else that of its group
     range: tuple[float | None, float | None] = (None, None)
     common: bool = False  # among the dozen usual ones, which -h shows
@@ -44,38 +48,40 @@ class Option:
     parse: Callable[[str], Any] | None = (
         None  # reads it, instead of its type; a list is many values
     )
-    spread: Callable[[str], Mapping[str, Any]] | None = None  # what is typed sets several fields
+    parse_fields: Callable[[str], Mapping[str, Any]] | None = (
+        None  # what is typed sets several fields
+    )
     complete: Callable[[str], Iterable[str]] | None = None  # candidates for what is typed
     separator: str = ""  # between the entries of a list; a tuple without one has one entry a flag
     # Options, each with a hint; of several, with spaces between them, one is enough.
     needs: Mapping[str, str] = field(default_factory=dict)
     excludes: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # an error and its hint
     # Options, and which values of theirs, once typed, make a default of this one pointless.
-    yields: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
-    name: str = ""  # of the field; this and what follows is filled in by `placed`
+    overridden_by: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
+    name: str = ""  # of the field; this and what follows is filled in by `bind`
     type: Any = None
     default: Any = None
     group: Any = None
 
-    def unmet(self, given: Iterable[str]) -> list[tuple[list[str], str]]:
+    def missing_needs(self, given: Iterable[str]) -> list[tuple[list[str], str]]:
         """What it needs and is not given: options of which one is enough, and the hint."""
         wanted = [(names.split(), hint) for names, hint in self.needs.items()]
         return [(names, hint) for names, hint in wanted if {*names}.isdisjoint(given)]
 
-    def gives_way(self, typed: Mapping[str, Any]) -> bool:
+    def is_overridden(self, typed: Mapping[str, Any]) -> bool:
         """Whether a default of it does, to options on the line, by name."""
-        held = {**dict.fromkeys(self.excludes, bool), **self.yields}
+        held = {**dict.fromkeys(self.excludes, bool), **self.overridden_by}
         return any(name in typed and is_reason(typed[name]) for name, is_reason in held.items())
 
     @property
     def names(self) -> list[str]:
         """What may be typed: -o and --output."""
-        return [word for word in self.spelled.replace(",", "").split() if word[0] == "-"]
+        return [word for word in self.declaration.replace(",", "").split() if word[0] == "-"]
 
     @property
     def metavar(self) -> str:
         """What the help calls its value; empty for a flag."""
-        return " ".join(word for word in self.spelled.split() if word[0] != "-")
+        return " ".join(word for word in self.declaration.split() if word[0] != "-")
 
     @property
     def flag(self) -> str:
@@ -83,7 +89,7 @@ class Option:
         return [f"--{self.name.replace('_', '-')}", *self.names][-1]
 
     @property
-    def is_usual(self) -> bool:
+    def is_in_brief_help(self) -> bool:
         """Whether -h shows it: the table says so, or only this command has it."""
         return self.common or self.group is None or self.default is REQUIRED
 
@@ -93,7 +99,7 @@ class Option:
         return f"DETCLI_{self.name.upper()}" if self.shared else ""
 
     @property
-    def kind(self) -> Any:
+    def value_type(self) -> Any:
         """The type of a value, or of the entries of a tuple; of several, the last."""
         kind = self.type
         while get_origin(kind) in {Union, UnionType, tuple}:
@@ -101,37 +107,37 @@ class Option:
         return kind
 
     @property
-    def many(self) -> bool:
+    def is_list(self) -> bool:
         """Whether it has any number of values."""
         return get_origin(self.type) is tuple
 
     @property
-    def adds_up(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Whether it is a list, to which each further flag adds."""
-        return self.many or bool(self.separator)
+        return self.is_list or bool(self.separator)
 
     @property
     def choices(self) -> list[str]:
         """The only values, of an enumeration."""
-        return list(getattr(self.kind, "__members__", {}).values())
+        return list(getattr(self.value_type, "__members__", {}).values())
 
     @property
     def default_text(self) -> str:
         """Its default, as it would be typed."""
-        return self.separator.join(map(str, self.default if self.many else [self.default]))
+        return self.separator.join(map(str, self.default if self.is_list else [self.default]))
 
     @property
-    def text(self) -> str:
+    def help_text(self) -> str:
         """Its help, with default, range and variable."""
         least, most = self.range
         facts = [f"env var: {self.variable}"] if self.variable else []
         if self.metavar and self.default not in {None, (), REQUIRED}:
             facts.append(f"default: {self.default_text}")
         if (least, most) != (None, None):
-            facts.append(self._limits())
+            facts.append(self._range_text())
         return f"{self.help}  [{'; '.join(facts)}]" if facts else self.help
 
-    def _limits(self) -> str:
+    def _range_text(self) -> str:
         least, most = self.range
         if least is None or most is None:
             return f"x>={least}" if most is None else f"x<={most}"
@@ -145,11 +151,11 @@ class Option:
         Raises:
             UsageError: It takes one value and got several, or a list is empty.
         """
-        if self.many and not self.separator:
+        if self.is_list and not self.separator:
             return list(texts)
         if len(texts) == 1:
             return texts[0]
-        if not self.adds_up:
+        if not self.is_repeatable:
             raise self._repeated(texts)
         for text in texts:
             self._entries(text)
@@ -174,13 +180,13 @@ class Option:
             raise UsageError(f"{self.flag}: '{text}' is an empty list", "leave the option out")
         return entries
 
-    def read(self, given: Any) -> Any:
+    def parse_value(self, given: Any) -> Any:
         """The value of a text, or of a value of TOML or JSON."""
         if given is None:
             return None
-        if not self.spelled:
+        if not self.declaration:
             return _frozen(given)
-        if not self.many:
+        if not self.is_list:
             return self._read(given)
         if isinstance(given, str) and self.separator:
             given = self._entries(given)
@@ -191,8 +197,8 @@ class Option:
         return tuple(values)
 
     def _read(self, given: Any) -> Any:
-        kind, text, (least, most) = self.kind, str(given), self.range
-        if self.many and kind is str and type(given) is int:
+        kind, text, (least, most) = self.value_type, str(given), self.range
+        if self.is_list and kind is str and type(given) is int:
             return given  # of --classes, which Python can name by their ids
         try:
             if kind is bool:
@@ -219,13 +225,13 @@ class Option:
                 wanted = f"one of {', '.join(map(repr, map(str, self.choices)))}"
             raise UsageError(f"{self.flag}: {text!r} is not {wanted}")
         if (least is not None and value < least) or (most is not None and value > most):
-            raise UsageError(f"{self.flag}: {value} is not in the range {self._limits()}")
+            raise UsageError(f"{self.flag}: {value} is not in the range {self._range_text()}")
         return value
 
-    def write(self, value: Any) -> Any:
+    def to_json(self, value: Any) -> Any:
         """A value in JSON, which `read` reads."""
         if isinstance(value, tuple):
-            return [self.write(one) for one in value]
+            return [self.to_json(one) for one in value]
         return value if type(value) in (NoneType, bool, int, float) else str(value)
 
 
@@ -233,25 +239,27 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-def _row(make: Callable[P, Option]) -> Callable[Concatenate[T, P], T]:
+def _field_of(make: Callable[P, Option]) -> Callable[Concatenate[T, P], T]:
     def option(default: T, /, *about: P.args, **more: P.kwargs) -> T:
         return field(default=default, metadata={"option": make(*about, **more)})
 
     return option
 
 
-option = _row(Option)  # a field of a group: its default, then what `Option` takes
+option = _field_of(Option)  # a field of a group: its default, then what `Option` takes
 
 
-def panel(default: T, title: str, *, boxes: bool) -> T:
-    """A field of a Config: a group, its panel in the help, and what `Option.boxes` is in it."""
-    return field(default=default, metadata={"panel": title, "boxes": boxes})
+def panel(default: T, title: str, *, affects_detections: bool) -> T:
+    """Declare a group of a Config: its panel, and the default of `Option.affects_detections`."""
+    return field(
+        default=default, metadata={"panel": title, "affects_detections": affects_detections}
+    )
 
 
-def placed(found: Any, name: str, kind: Any, group: Any = None) -> Option:
+def bind(found: Any, name: str, kind: Any, group: Any = None) -> Option:
     """The option of a field of a group, or of a parameter of a command, in its place."""
     row: Option = found.metadata["option"]
-    about = {"panel": "Options", "boxes": False} if group is None else group.metadata
+    about = {"panel": "Options", "affects_detections": False} if group is None else group.metadata
     own = {key: one for key in about if (one := getattr(row, key)) not in {None, ""}}
     placed = {"name": name, "type": kind, "default": found.default, "group": group and group.type}
     return replace(row, **{**about, **own, **placed})
@@ -261,7 +269,7 @@ def placed(found: Any, name: str, kind: Any, group: Any = None) -> Option:
 def options_of(cls: Any) -> Mapping[str, Option]:
     """The options of a Config, by name."""
     return {
-        one.name: placed(one, one.name, one.type, group)
+        one.name: bind(one, one.name, one.type, group)
         for group in fields(cls)
         for one in fields(cast("Any", group.type))
     }
@@ -282,7 +290,7 @@ def arguments_of(config: Any, names: Iterable[str]) -> list[str]:
         if isinstance(value, bool):
             typed.append(row.flag if value else f"--no-{row.flag[2:]}")
         elif value is not None:
-            typed += [row.flag, ",".join(map(str, value)) if row.many else str(value)]
+            typed += [row.flag, ",".join(map(str, value)) if row.is_list else str(value)]
     return typed
 
 
@@ -303,7 +311,7 @@ def check_combination(known: Mapping[str, Option], given: Iterable[str]) -> None
     """Refuse options that need one that is not given, or exclude one that is."""
     names = {*given}
     for name in (name for name in known if name in names):
-        for wanted, hint in known[name].unmet(names):
+        for wanted, hint in known[name].missing_needs(names):
             others = " or ".join(known[one].flag for one in wanted)
             raise UsageError(f"{known[name].flag} needs {others}", hint)
         for other, (message, hint) in known[name].excludes.items():
@@ -317,7 +325,7 @@ def changed_options(config: Any) -> list[str]:
     known, values = options_of(kind), values_of(config)
     given = [name for name, row in known.items() if values[name] != row.default]
     for name in given:
-        written = known[name].write(values[name])
-        if known[name].write(known[name].read(written)) != written:
+        written = known[name].to_json(values[name])
+        if known[name].to_json(known[name].parse_value(written)) != written:
             raise UsageError(f"{known[name].flag}: {values[name]!r} is of another type")
     return given

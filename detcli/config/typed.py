@@ -18,7 +18,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from detcli.config.option import placed
+from detcli.config.option import bind
 from detcli.core.errors import UsageError
 
 Read = Callable[[str], Any]
@@ -59,7 +59,7 @@ def _settled(field: "Field[Any]", value: Any) -> Any:
     """The value of a field as its type has it, within its range."""
     option = field.metadata.get("option")
     read = None
-    if option is not None and option.spelled:
+    if option is not None and option.declaration:
         read = _reader(field)
     try:
         settled = convert(value, field.type, read)
@@ -82,9 +82,9 @@ def _reader(field: "Field[Any]") -> Read:
     """What reads a text as the command line does; its errors name the field."""
 
     def read(text: str) -> Any:
-        option = placed(field, field.name, field.type)
+        option = bind(field, field.name, field.type)
         try:
-            return option.read(text)
+            return option.parse_value(text)
         except UsageError as error:
             message = str(error).replace(option.flag, field.name)
             raise UsageError(message, error.hint.replace(option.flag, field.name)) from None

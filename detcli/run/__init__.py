@@ -114,9 +114,9 @@ class Run:
         config, detector, watched = self.config, self.detector, self.watched
         names, values = detector.contract.names, values_of(config)
         asked = {
-            name: option.write(values[name])
+            name: option.to_json(values[name])
             for name, option in options_of(Config).items()
-            if option.boxes
+            if option.affects_detections
         }
         del asked["zone"], asked["line"]
         if watched.read and config.writing.blur:  # which hides texts

@@ -40,7 +40,7 @@ def write_defaults(tmp_path, monkeypatch):
 
 def written(config):
     return {
-        name: options_of(Config)[name].write(value) for name, value in values_of(config).items()
+        name: options_of(Config)[name].to_json(value) for name, value in values_of(config).items()
     }
 
 
@@ -110,7 +110,7 @@ def test_every_option_of_predict_can_have_a_default(write_defaults, tmp_path, mo
 
 
 def test_the_command_line_undoes_any_flag_of_the_file(write_defaults):
-    switches = [option for option in options_of(Config).values() if option.kind is bool]
+    switches = [option for option in options_of(Config).values() if option.value_type is bool]
     assert len(switches) > 15
     for switch in switches:  # each with what it needs
         needs = {"null": 'files-from = "l"', "force": 'resume = "j"'}
@@ -145,7 +145,9 @@ def test_an_option_of_its_own_has_no_default(write_defaults, monkeypatch):
     found = []
 
     @command()
-    def probe(device: str | None = option(None, "--device DEVICE", "", boxes=False)) -> None:
+    def probe(
+        device: str | None = option(None, "--device DEVICE", "", affects_detections=False),
+    ) -> None:
         found.append(device)
 
     run(probe)

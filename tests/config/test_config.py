@@ -50,10 +50,10 @@ def other(name):
         return (("person", 0.5), (3, 0.25))
     text = (
         TEXTS.get(name)
-        or BY_KIND.get(option.kind)
+        or BY_KIND.get(option.value_type)
         or str([*option.choices, name][len(option.choices) // 2])
     )
-    return option.read(text)
+    return option.parse_value(text)
 
 
 def made(name, **more):
@@ -77,7 +77,7 @@ def test_one_name_for_all():
 def test_rules_name_options():
     for option in OPTIONS.values():
         wanted = [name for names in option.needs for name in names.split()]
-        assert {*wanted, *option.excludes, *option.yields} <= {*OPTIONS}, option.name
+        assert {*wanted, *option.excludes, *option.overridden_by} <= {*OPTIONS}, option.name
         chained = [
             one for one in wanted if OPTIONS[one].needs
         ]  # which `gather` drops in this order
@@ -121,7 +121,7 @@ def test_a_value_survives_its_way_to_another_process(name):
 )
 def test_what_is_no_value_is_refused(name, given, says):
     with pytest.raises(UsageError) as caught:
-        OPTIONS[name].read(given)
+        OPTIONS[name].parse_value(given)
     assert says in str(caught.value)
 
 

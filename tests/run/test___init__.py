@@ -14,6 +14,6 @@ UNNOTED = {
 def test_what_boxes_depend_on_is_noted():
     noted = {"zone" if name == "zones" else "line" if name == "lines" else name
              for name in SettingsJson.__annotations__}  # fmt: skip
-    depended = {name for name, option in options_of(Config).items() if option.boxes}
+    depended = {name for name, option in options_of(Config).items() if option.affects_detections}
     assert depended - noted == UNNOTED
     assert noted - depended == {"model_sha256", "blur"}  # the second of texts

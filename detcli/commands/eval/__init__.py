@@ -76,7 +76,7 @@ class EvalRequest:
         "conf",
         default=0.001,
         help="Evaluate scores above this; higher values lower mAP.",
-        spread=None,
+        parse_fields=None,
         separator="",  # one number, not a list
     ),
     adapted(

@@ -199,7 +199,7 @@ def use_tuned(config: Config, given: Mapping[str, str], tables: Mapping[str, Any
     if unknown := {*found} - {*SETS}:
         what = f"{defaults_file()}: [{TUNED}] sets '{unknown.pop()}'"
         raise UsageError(what, "run detcli tune --write again")
-    values = {option: known[option].read(value) for option, value in found.items()}
+    values = {option: known[option].parse_value(value) for option, value in found.items()}
     if "model" in values and not Path(values["model"]).exists():
         log.warning("%s, tuned for %s, is gone: run detcli tune --write", values["model"], name)
         return config

@@ -25,7 +25,7 @@ from detcli.core.errors import CheckError, DetcliWarning
         "conf",
         help="Compare detections with scores above this; default: what the model recommends, or "
         "0.25.",
-        spread=None,
+        parse_fields=None,
         separator="",  # one number, not a list
     ),
     *("nms", "imgsz", "box_format", "preprocess"),

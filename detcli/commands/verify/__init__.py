@@ -46,7 +46,7 @@ BESIDE_CHECK = {"check", "report", "report_link", "format", "quiet", "verbose"}
 @command(
     adapted(
         "model",
-        spelled="MODEL",
+        declaration="MODEL",
         help="ONNX file, or a name from `detcli models list`; or records that predict saved.",
         default=None,
         complete=complete_side,
@@ -63,7 +63,7 @@ BESIDE_CHECK = {"check", "report", "report_link", "format", "quiet", "verbose"}
         "conf",
         help="Compare detections with scores above this; default: as in predict, or that of saved "
         "records.",
-        spread=None,
+        parse_fields=None,
         separator="",  # one number, not a list
     ),
     "nms",

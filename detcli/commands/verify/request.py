@@ -9,7 +9,7 @@ from typing import Any, Self
 from detcli.cli.completion import complete_device, complete_files
 from detcli.cli.report import REPORT_FORMAT, ReportFormat
 from detcli.config.config import DEVICES, INPUT, OUTPUT, Config
-from detcli.config.option import config_from, option, options_of, placed, values_of
+from detcli.config.option import bind, config_from, option, options_of, values_of
 from detcli.config.values import parse_tolerance, parse_writable
 from detcli.core import frozen
 from detcli.core.errors import UsageError
@@ -135,12 +135,12 @@ class VerifyRequest:
     def of(cls, values: Mapping[str, Any]) -> Self:
         """A request of values by name, as in a certificate."""
         own = [one for one in fields(cls) if "option" in one.metadata]
-        known = {**options_of(Config), **{one.name: placed(one, one.name, one.type) for one in own}}
+        known = {**options_of(Config), **{one.name: bind(one, one.name, one.type) for one in own}}
         given = {name: value for name, value in values.items() if value not in (None, {})}
         if isinstance(allowed := given.get("tolerance"), dict):
             given["tolerance"] = ",".join(f"{name}={value}" for name, value in allowed.items())
         given.setdefault("device", "cpu")
-        read = {name: known[name].read(value) for name, value in given.items()}
+        read = {name: known[name].parse_value(value) for name, value in given.items()}
         mine = {one.name: read[one.name] for one in own if one.name in read}
         return cls(config_from(Config, read), **mine)
 
@@ -188,7 +188,7 @@ class VerifyRequest:
         """What certificates say of it."""
         known, values = options_of(Config), values_of(self.config)
         asked = {
-            name: known[name].write(values[name]) if name in known else getattr(self, name)
+            name: known[name].to_json(values[name]) if name in known else getattr(self, name)
             for name in CERTIFIED
         }
         device = str(self.config.running.device[0])

@@ -18,5 +18,5 @@ def bench_config(model="a.onnx", **given):
     """A Config of options as they are typed."""
     given = {"model": str(model)} | given
     return config_from(
-        Config, {name: options_of(Config)[name].read(value) for name, value in given.items()}
+        Config, {name: options_of(Config)[name].parse_value(value) for name, value in given.items()}
     )

@@ -14,9 +14,11 @@ from detcli.run.counts import Counts
 
 pytestmark = pytest.mark.slow
 
-ROWS = options_of(Config)
+OPTIONS = options_of(Config)
 # Without --follow, which takes no file and has no end: see test_command_follow.
-CLAIMS = [name for name, row in ROWS.items() if not row.boxes and name != "follow"]
+CLAIMS = [
+    name for name, option in OPTIONS.items() if not option.affects_detections and name != "follow"
+]
 WORDS = {
     "apply": ["--apply", "marks.json"],
     "source": ["b.png"],
@@ -44,16 +46,19 @@ BY_KIND = {bool: [], int: ["3"], float: ["30"]}
 
 def words_of(name):
     """The words that set an option, and what it needs."""
-    row = ROWS[name]
+    option = OPTIONS[name]
     if name in WORDS:
         words = WORDS[name]
-    elif row.kind in BY_KIND and (row.metavar or row.kind is bool):
-        words = [row.flag, *BY_KIND[row.kind]]
+    elif option.value_type in BY_KIND and (option.metavar or option.value_type is bool):
+        words = [option.flag, *BY_KIND[option.value_type]]
     else:
-        words = [row.flag, *([row.choices[-1] if row.choices else name] if row.metavar else [])]
-    needed = [word for need, *_ in map(str.split, row.needs) if f"--{need}" not in words
+        words = [
+            option.flag,
+            *([option.choices[-1] if option.choices else name] if option.metavar else []),
+        ]
+    needed = [word for need, *_ in map(str.split, option.needs) if f"--{need}" not in words
               and need not in {"track", "save_coco"} for word in words_of(need)]  # fmt: skip
-    folder = ["-o", "parts/"] if row.panel == "Runs in shards" else []
+    folder = ["-o", "parts/"] if option.panel == "Runs in shards" else []
     return [*words, *needed, *folder]
 
 
