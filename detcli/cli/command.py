@@ -1,6 +1,6 @@
 """Commands from rows: a Typer signature, its help, and how a Config is made of what was given.
 
-    @command(Running, adapted("conf", default=0.001), "tile")
+    @command(Runtime, adapted("conf", default=0.001), "tile")
     def evaluate(config: Config, data: Path = option(REQUIRED, "--data DATA", "...")):
 
 Typer only cuts the line into texts: rows read them, as they read the same values from variables,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from detcli.cli.command import command
 from detcli.cli.console import progress, say, set_verbosity
-from detcli.config.config import OUTPUT, Config, Messages
+from detcli.config.config import OUTPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
 from detcli.config.values import is_folder, read_target
 from detcli.core.errors import CheckError, InputError, UsageError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from detcli.sink.protocol import RecordSink
 
 
-@command("format", Messages, examples="""
+@command("format", Verbosity, examples="""
 detcli merge boxes/ -o all.jsonl
 detcli merge boxes/ --format csv | head
 """)  # fmt: skip
@@ -38,7 +38,7 @@ def merge(
     what is missing or damaged is listed, nothing is written, and the exit code is 6. It is 3 if
     records are errors.
     """
-    set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
+    set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     from detcli.data.record import OPTIONAL_FIELDS  # these load NumPy, which --help does not need
     from detcli.run.shards.manifest import NAME, PART, Manifest
     from detcli.run.shards.parts import Merge, shown
@@ -50,7 +50,7 @@ def merge(
     if is_folder(output):
         raise UsageError(f"--output {output} is a folder", "name a file or an object")
     target = read_target(output)
-    chosen = choose_format(config.writing.format, target)
+    chosen = choose_format(config.outputs.format, target)
     require_file(chosen, target)
     name = str(target).rpartition("/")[2]
     if target is not None and any(one.fullmatch(name) for one in (NAME, PART)):
@@ -62,7 +62,7 @@ def merge(
     merging = Merge(store, manifest)
     _require_whole(merging, manifest)
     writing = StandardOutput() if target is None else open_target(target)
-    wanted = target is not None and not config.messages.quiet
+    wanted = target is not None and not config.verbosity.quiet
     try:
         settings = manifest.header["settings"]
         optional = [column for column, setting in OPTIONAL_FIELDS.items() if settings.get(setting)]

@@ -11,7 +11,7 @@ from detcli.cli.command import Command, command
 from detcli.cli.console import fetching, set_verbosity
 from detcli.cli.help import Group
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
-from detcli.config.config import Config, Messages
+from detcli.config.config import Config, Verbosity
 from detcli.config.option import REQUIRED, option
 from detcli.core import frozen
 from detcli.core.errors import ModelError, UsageError
@@ -69,14 +69,14 @@ def list_models(
 
 
 @app.command(cls=Command)
-@command(Messages)
+@command(Verbosity)
 def pull(config: Config, names: tuple[str, ...] = NAMES, half: bool = HALF) -> None:  # noqa: FBT001
     """Fetch models, and print the paths of their files.
 
     Files that exist already are checked, and fetched again if they are damaged. Models come from
     Hugging Face, or the hub in HF_ENDPOINT, and are kept in its cache, which HF_HOME moves.
     """
-    set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
+    set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     for name in dict.fromkeys(names):
         with fetching() as show:
             path = zoo.pull(name, half=half, show=show)

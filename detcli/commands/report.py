@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcli.cli.command import adapted, command
 from detcli.cli.console import progress, say, set_verbosity
-from detcli.config.config import INPUT, Config, Messages
+from detcli.config.config import INPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
 from detcli.config.values import parse_writable
 from detcli.core.errors import UsageError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     ),
     "apply",
     "report_link",
-    Messages,
+    Verbosity,
     from_file="blur blur_with blur_margin",
     examples="""
 detcli report boxes.jsonl --images pics -o page
@@ -67,8 +67,8 @@ def report(
     The page opens from the disk, without a server. Pictures that are not found are left out of it,
     and their boxes stay.
     """
-    quiet = config.messages.quiet
-    set_verbosity(quiet=quiet, verbose=config.messages.verbose)
+    quiet = config.verbosity.quiet
+    set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
     from detcli.page.find_images import Finder
     from detcli.page.page import About, Page, settings_facts, settings_places
     from detcli.run import set_up_process  # these load OpenCV
@@ -79,8 +79,8 @@ def report(
     set_up_process()
     if images is not None and not images.is_dir():
         raise UsageError(f"--images {images} is not a folder", "name one, or leave the option out")
-    hidden = HiddenClasses(config.writing)
-    marks = None if config.writing.apply is None else Marks(config.writing.apply)
+    hidden = HiddenClasses(config.outputs)
+    marks = None if config.outputs.apply is None else Marks(config.outputs.apply)
     reading = hidden.checked(read_records(records))
     first = [*islice(reading, 1)]  # before a page is begun
     finder = Finder(images, config.inputs)
@@ -93,8 +93,8 @@ def report(
         floor=conf if isinstance(conf, float) and 0 <= conf <= 1 else 0.0,
         places=[*settings_places(settings)],
     )
-    output: Any = config.writing.report  # a required option
-    page = Page(output, about, linked=config.writing.report_link)
+    output: Any = config.outputs.report  # a required option
+    page = Page(output, about, linked=config.outputs.report_link)
     adding = _PageOfRecords(page, finder, hidden, marks)
     try:
         with closing(finder), progress(lambda: None, wanted=not quiet) as advance:

@@ -198,7 +198,7 @@ class Inputs:
 
 
 @frozen
-class Running:
+class Runtime:
     """Which model runs where."""
 
     model: str = option(
@@ -471,7 +471,7 @@ ANNOTATED = {"save show": WHERE}
 
 
 @frozen
-class Writing:
+class Outputs:
     """What is written, and where."""
 
     format: Format | None = option(
@@ -720,7 +720,7 @@ class Shards:
 
 
 @frozen
-class Messages:
+class Verbosity:
     """What is said on stderr."""
 
     quiet: bool = option(
@@ -738,17 +738,17 @@ class Config:
     """All that a run is told."""
 
     inputs: Inputs = panel(Inputs(), INPUT, affects_detections=True)
-    running: Running = panel(Running(), DEVICES, affects_detections=True)
+    runtime: Runtime = panel(Runtime(), DEVICES, affects_detections=True)
     settings: Settings = panel(Settings(), SELECTION, affects_detections=True)
     watched: Watched = panel(Watched(), SCENE, affects_detections=True)
-    writing: Writing = panel(Writing(), OUTPUT, affects_detections=False)
+    outputs: Outputs = panel(Outputs(), OUTPUT, affects_detections=False)
     shards: Shards = panel(Shards(), SHARDS, affects_detections=False)
-    messages: Messages = panel(Messages(), "Options", affects_detections=False)
+    verbosity: Verbosity = panel(Verbosity(), "Options", affects_detections=False)
 
     def __post_init__(self) -> None:
         given = changed_options(self)
-        self.running.options()  # which refuses a limit that is too small
-        if self.writing.in_shards:
+        self.runtime.options()  # which refuses a limit that is too small
+        if self.outputs.in_shards:
             self._check_shards()
         elif self.shards != Shards():
             raise UsageError(
@@ -757,23 +757,23 @@ class Config:
                 "name a folder for its parts, with a / at the end: --output boxes/",
             )
         check_combination(options_of(Config), given)
-        writing = self.writing
-        if writing.resume is not None and writing.format not in {None, Format.JSONL}:
+        outputs = self.outputs
+        if outputs.resume is not None and outputs.format not in {None, Format.JSONL}:
             raise UsageError(
-                f"--resume writes JSON Lines, not {writing.format}", "leave out --format"
+                f"--resume writes JSON Lines, not {outputs.format}", "leave out --format"
             )
-        if _are_same(writing.save_mot, writing.save_txt):
+        if _are_same(outputs.save_mot, outputs.save_txt):
             raise UsageError(
                 f"--save-mot and --save-txt would write files of the same names to "
-                f"{writing.save_mot}",
+                f"{outputs.save_mot}",
                 "name two folders",
             )
-        if _are_same(writing.save_coco, writing.target):
-            raise UsageError(f"{writing.save_coco} is given twice", "write to two files")
+        if _are_same(outputs.save_coco, outputs.target):
+            raise UsageError(f"{outputs.save_coco} is given twice", "write to two files")
 
     def _check_shards(self) -> None:
         """Refuse what a run in shards cannot do."""
-        output, wanted, engine = self.writing.output, self.writing.format, self.shards.on
+        output, wanted, engine = self.outputs.output, self.outputs.format, self.shards.on
         options = options_of(Config)
         for name, value in values_of(self).items():
             if value and not options[name].sharded:
@@ -794,7 +794,7 @@ class Config:
     @property
     def decodes_fast(self) -> bool:
         """Whether JPEGs may be decoded at reduced size: not where full pixels are needed."""
-        return self.inputs.fast_decode and not (self.watched.read or self.writing.need_pixels)
+        return self.inputs.fast_decode and not (self.watched.read or self.outputs.need_pixels)
 
 
 def _are_same(one: "Target | None", other: "Target | None") -> bool:

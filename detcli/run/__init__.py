@@ -79,7 +79,7 @@ class Run:
             watched = replace(watched, track=track)
         fast_for = detector.fast_for if config.decodes_fast else None
         # What is written may have, or hash, what the files of pictures held.
-        keep = config.writing.provenance or config.writing.save_dataset is not None
+        keep = config.outputs.provenance or config.outputs.save_dataset is not None
         decode = DecodeOptions(config.inputs, fast_for, detector.allocate, keep)
         if watched.read:
             detector = detector.reaching(READ_FROM)
@@ -88,18 +88,18 @@ class Run:
     @property
     def devices(self) -> list[Device]:
         """Where detectors run."""
-        return [self.detector.where, *self.config.running.device[1:]]
+        return [self.detector.where, *self.config.runtime.device[1:]]
 
     def sources(self, names: Sequence[str] | None = None) -> Sources:
         """The inputs, or others that are read in the same way."""
-        inputs, written = self.config.inputs, self.config.writing.written
+        inputs, written = self.config.inputs, self.config.outputs.written
         return Sources(inputs.source if names is None else names, inputs, written, self.decode)
 
     def pipeline(self) -> Pipeline:
         """A pipeline over the detector and its clones, on all devices."""
-        detector, running = self.detector, self.config.running
-        clones = [*[detector.device] * (detector.workers - 1), *map(str, running.device[1:])]
-        batch = running.batch or detector.batch
+        detector, runtime = self.detector, self.config.runtime
+        clones = [*[detector.device] * (detector.workers - 1), *map(str, runtime.device[1:])]
+        batch = runtime.batch or detector.batch
         return Pipeline(detector, batch, clones, self.config.inputs.input_timeout)
 
     def watcher(self) -> Watcher:
@@ -119,8 +119,8 @@ class Run:
             if option.affects_detections
         }
         del asked["zone"], asked["line"]
-        if watched.read and config.writing.blur:  # which hides texts
-            asked["blur"] = sorted(class_ids(config.writing.blur, names) or ())
+        if watched.read and config.outputs.blur:  # which hides texts
+            asked["blur"] = sorted(class_ids(config.outputs.blur, names) or ())
         return {
             **asked,
             "model": detector.model_name,
@@ -163,14 +163,14 @@ def locate(config: Config, show: Show | None = None) -> ModelFile:
     """
     if config.settings.preprocess is not None:
         parse(config.settings.preprocess)
-    running = config.running
-    half = running.options().wants_half_file(running.device[0])
+    runtime = config.runtime
+    half = runtime.options().wants_half_file(runtime.device[0])
     try:
-        return find(running.model, half=half, fetch=False)
+        return find(runtime.model, half=half, fetch=False)
     except ModelError:
         for name in filter(is_missing, config.inputs.source):
             log.warning("%s: no such file", public_name(name))
-    return find(running.model, half=half, show=show)
+    return find(runtime.model, half=half, show=show)
 
 
 @contextmanager
@@ -186,10 +186,10 @@ def open_run(
     # One picture is fastest with a detector on all cores, but many tiles are not.
     tile = config.settings.tile
     alone = is_one_picture(config) and not (isinstance(tile, Tiling) and not tile.crowd)
-    options = config.running.options(cores or (1 if alone else available_cores()), cores)
-    with BatchDetector(located, config.running.device[0], config.settings, options) as detector:
+    options = config.runtime.options(cores or (1 if alone else available_cores()), cores)
+    with BatchDetector(located, config.runtime.device[0], config.settings, options) as detector:
         # The files of named models are known.
-        for part, what in detector.contract.assumed if config.running.model not in MODELS else ():
+        for part, what in detector.contract.assumed if config.runtime.model not in MODELS else ():
             if part != SIZE or config.settings.imgsz is None:
                 warnings.warn(f"{detector.model_name}: assumed: {what}", DetcliNote, stacklevel=3)
         yield Run.over(config, detector)

@@ -10,7 +10,7 @@ from typing import cast
 
 import numpy as np
 
-from detcli.config.config import Writing
+from detcli.config.config import Outputs
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.text import closest
 from detcli.data.detections import COCO
@@ -29,11 +29,11 @@ OF_SYMBOL = frozenset(name for name, setting in OPTIONAL_FIELDS.items() if setti
 class HiddenClasses:
     """Hides classes, by name or id, in pictures of records and in what their symbols say."""
 
-    def __init__(self, writing: Writing) -> None:
-        """Hide the classes that `writing` names; perhaps there are none."""
-        self._classes = frozenset(writing.blur)
-        self._writing = writing
-        self.unseen = [*writing.blur]  # those that no detection was of so far
+    def __init__(self, outputs: Outputs) -> None:
+        """Hide the classes that `outputs` names; perhaps there are none."""
+        self._classes = frozenset(outputs.blur)
+        self._outputs = outputs
+        self.unseen = [*outputs.blur]  # those that no detection was of so far
         self._tracks: set[tuple[str, int | None]] = set()  # sources and numbers of hidden tracks
 
     def __bool__(self) -> bool:
@@ -54,7 +54,7 @@ class HiddenClasses:
 
     def in_picture(self, boxes: Boxes, image: Image) -> Image:
         """A copy of a picture in which nothing can be made out in the boxes."""
-        return hidden(image, boxes, self._writing.blur_with, self._writing.blur_margin)
+        return hidden(image, boxes, self._outputs.blur_with, self._outputs.blur_margin)
 
     def without_texts(self, record: RecordJson, boxes: Boxes) -> RecordJson:
         """The record without what hidden symbols say: those of hidden boxes, `(N, 4)`, and tracks.

@@ -94,15 +94,15 @@ def choose_destination(config: Config) -> Destination:
         UsageError: The format cannot be written there, or cannot have what was asked for.
         DependencyError: The library for the format is missing.
     """
-    writing = config.writing
-    target, resumed = writing.target, writing.resume is not None
+    outputs = config.outputs
+    target, resumed = outputs.target, outputs.resume is not None
     if isinstance(target, Path) and target.is_dir():
         raise UsageError(
             f"--output {target} is a folder, and records go to a file",
             f"name a file in it; annotated pictures go to a folder with --save {target}",
         )
-    chosen = choose_format(writing.format, target)
-    if writing.provenance and not resumed and not chosen.traits.has_provenance:
+    chosen = choose_format(outputs.format, target)
+    if outputs.provenance and not resumed and not chosen.traits.has_provenance:
         raise UsageError(
             f"--provenance is not part of the format {chosen}",
             "add -o FILE.jsonl, --resume FILE or --format jsonl",
@@ -118,11 +118,11 @@ def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer |
     Raises:
         UsageError: The model has no such class, or `--classes` leaves it out.
     """
-    writing = config.writing
-    if not writing.blur:
+    outputs = config.outputs
+    if not outputs.blur:
         return None
     class_names = tuple(class_names)
-    hidden = class_ids(writing.blur, class_names) or frozenset()
+    hidden = class_ids(outputs.blur, class_names) or frozenset()
     selected = class_ids(config.settings.classes, class_names)
     if selected is not None and not hidden <= selected:
         missing = ",".join(class_names[class_id] for class_id in sorted(hidden - selected))
@@ -132,7 +132,7 @@ def open_anonymizer(config: Config, class_names: Sequence[str]) -> "Anonymizer |
         )
     from detcli.sink.image import Anonymizer
 
-    return Anonymizer(hidden, writing.blur_with, writing.blur_margin)
+    return Anonymizer(hidden, outputs.blur_with, outputs.blur_margin)
 
 
 NOTHING_KNOWN: Mapping[Path, OutputState] = {}
@@ -171,26 +171,26 @@ def open_sinks(
         UsageError: An output is in the folder of the page.
         OutputError: A file or folder cannot be written, or no display is available.
     """
-    writing = config.writing
-    if writing.report is not None:
+    outputs = config.outputs
+    if outputs.report is not None:
         from detcli.page.folder import require_apart
 
-        written = (path for path in writing.files if isinstance(path, Path))
-        require_apart(writing.report, (*written, *writing.folders))
+        written = (path for path in outputs.files if isinstance(path, Path))
+        require_apart(outputs.report, (*written, *outputs.folders))
     with contextlib.ExitStack() as undo:
-        outputs = _Outputs(config, guard, before, undo)
-        outputs.open_images()
-        outputs.open_labels(class_names)
-        outputs.open_page(settings)
-        outputs.open_tables(class_names)
+        opener = _SinkOpener(config, guard, before, undo)
+        opener.open_images()
+        opener.open_labels(class_names)
+        opener.open_page(settings)
+        opener.open_tables(class_names)
         skip: Skip = _skip_nothing
-        if writing.resume is None:
-            outputs.open_records(destination)
+        if outputs.resume is None:
+            opener.open_records(destination)
         else:
-            skip = outputs.open_journal(settings, implied)
+            skip = opener.open_journal(settings, implied)
         _check_folders(config, tuple(class_names))
         undo.pop_all()  # closing makes files visible, so it has to wait until all are open
-    sinks = [*outputs.sinks, *outputs.windows]
+    sinks = [*opener.sinks, *opener.windows]
     with contextlib.ExitStack() as stack:
         for sink in sinks:
             stack.callback(_close, sink)
@@ -199,11 +199,11 @@ def open_sinks(
 
 def _check_folders(config: Config, class_names: tuple[str, ...]) -> None:
     """Warn of earlier pictures that show what `--blur` hides."""
-    writing = config.writing
-    folders = [writing.save, writing.save_crops, writing.save_dataset]
-    if writing.resume is not None:  # else the page begins anew
-        folders.append(writing.report)
-    hidden = class_ids(writing.blur, class_names) or ()
+    outputs = config.outputs
+    folders = [outputs.save, outputs.save_crops, outputs.save_dataset]
+    if outputs.resume is not None:  # else the page begins anew
+        folders.append(outputs.report)
+    hidden = class_ids(outputs.blur, class_names) or ()
     hidden_classes = [class_names[class_id] for class_id in sorted(hidden)]
     wanted = dict.fromkeys(folder for folder in folders if folder is not None)
     if wanted:
@@ -219,7 +219,7 @@ def _close(sink: Sink) -> None:
         sink.close()
 
 
-class _Outputs:
+class _SinkOpener:
     """The sinks of a run as they are opened, one group of options after the other.
 
     The order is that in which each gets a record: folders before the journal or the records, so
@@ -236,7 +236,7 @@ class _Outputs:
         self.sinks: list[Sink] = []
         self.windows: list[Sink] = []
         self._config = config
-        self._options = config.writing
+        self._options = config.outputs
         self._guard = guard
         self._states_before = states_before
         self._undo = undo

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from detcli.cli.app import app
 from detcli.cli.command import Command, command
 from detcli.cli.defaults import LINE, defaults_file, read_defaults
-from detcli.config.config import Config, Running, Settings
+from detcli.config.config import Config, Runtime, Settings
 from detcli.config.option import option, options_of, values_of
 from detcli.core.errors import UsageError
 
@@ -129,13 +129,13 @@ def test_the_command_line_undoes_any_flag_of_the_file(write_defaults):
 
 def test_other_commands_take_the_model_and_the_device(write_defaults, monkeypatch):
     write_defaults('model = "written"\ndevice = "cuda:1"\nconf = 0.9\nmax-det = 3\nhalf = true')
-    found = given(groups=(Running, Settings), whole_file=False)
+    found = given(groups=(Runtime, Settings), whole_file=False)
     assert found["model"] == "written"
     assert found["device"] == ["cuda:1"]
     for name in ("conf", "max_det", "half"):
         assert found[name] == options_of(Config)[name].default
     monkeypatch.setenv("DETCLI_DEVICE", "cpu")
-    assert given(groups=(Running,), whole_file=False)["device"] == ["cpu"]
+    assert given(groups=(Runtime,), whole_file=False)["device"] == ["cpu"]
 
 
 def test_an_option_of_its_own_has_no_default(write_defaults, monkeypatch):
@@ -182,7 +182,7 @@ def test_an_option_of_its_own_has_no_default(write_defaults, monkeypatch):
 def test_a_mistake_in_the_file_is_refused_and_names_it(text, says, hint, write_defaults):
     path = write_defaults("")
     path.write_bytes(text.encode(errors="surrogateescape"))
-    for groups in (GROUPS, (Running,)):
+    for groups in (GROUPS, (Runtime,)):
         with pytest.raises(UsageError, match=says) as caught:
             given(groups=groups, whole_file=groups is GROUPS)
         assert str(path) in str(caught.value)

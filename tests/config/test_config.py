@@ -185,7 +185,7 @@ def test_what_a_run_in_shards_cannot_have(name):
 def test_rules_that_no_pair_of_rows_can_say(values, says):
     with pytest.raises(UsageError, match=says):
         config_from(Config, values)
-    assert config_from(Config, {"output": "s3://bucket/"}).writing.in_shards
+    assert config_from(Config, {"output": "s3://bucket/"}).outputs.in_shards
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from detcli.config.config import Config, Inputs, Writing
+from detcli.config.config import Config, Inputs, Outputs
 from detcli.config.values import Format
 from detcli.core.errors import UsageError
 from detcli.run.outputs import Destination, choose_destination
@@ -15,13 +15,13 @@ def test_an_endless_run_adds_to_files_that_are_complete_after_each_record():
     assert grow == {Format.TABLE, Format.JSONL, Format.CSV}
     assert not any(Destination(one, OUTPUT).appends for one in Format)
     for source in ("camera:0", "a.jpg"):
-        config = Config(inputs=Inputs(source=(source,)), writing=Writing(output="boxes.csv"))
+        config = Config(inputs=Inputs(source=(source,)), outputs=Outputs(output="boxes.csv"))
         assert choose_destination(config).appends == (source == "camera:0")
 
 
 def test_json_alone_can_say_what_made_the_records():
     for one in Format:
-        config = Config(writing=Writing(format=one, output="boxes", provenance=True))
+        config = Config(outputs=Outputs(format=one, output="boxes", provenance=True))
         if one in {Format.JSONL, Format.JSON}:
             assert choose_destination(config) == Destination(one, OUTPUT)
         else:

@@ -15,7 +15,7 @@ from pathlib import Path
 from detcli.cli.command import adapted, command
 from detcli.cli.console import say, set_verbosity
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
-from detcli.config.config import OUTPUT, Config, Messages, Running
+from detcli.config.config import OUTPUT, Config, Runtime, Verbosity
 from detcli.config.option import option
 from detcli.config.values import BenchMode, parse_writable
 from detcli.core.errors import DetcliWarning, UsageError
@@ -23,14 +23,14 @@ from detcli.core.errors import DetcliWarning, UsageError
 
 @command(
     adapted("source", help="Pictures, folders or videos; default: a built-in picture."),
-    Running,
+    Runtime,
     adapted(
         "device",
         help="Where to run: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:GPU "
         "or openvino:NPU.",
     ),
     *("nms", "imgsz", "box_format", "preprocess", "boxes_only"),
-    Messages,
+    Verbosity,
 )
 def bench(  # noqa: PLR0913, PLR0917 - an option each
     config: Config,
@@ -77,8 +77,8 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
     Without SOURCE it runs on a built-in picture. Warnings about a noisy machine go to stderr and
     into the report.
     """
-    quiet, sources = config.messages.quiet, config.inputs.source
-    set_verbosity(quiet=quiet, verbose=config.messages.verbose)
+    quiet, sources = config.verbosity.quiet, config.inputs.source
+    set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
     require_output([save_baseline])
     # What follows loads NumPy, OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.bench.report import Baseline, compare, render_run
@@ -90,7 +90,7 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
     set_up_process()
     limit = parse_percentage(max_regress)
     earlier = Baseline.load(baseline) if baseline else None
-    named = [config.running.model] if "model" in origins else []
+    named = [config.runtime.model] if "model" in origins else []
     InputGuard([*sources, *named]).refuse((save_baseline,))
     if save_baseline is not None:
         open_output(save_baseline).discard()  # an error now, not after the measurement

@@ -86,19 +86,19 @@ def measure(
     Without a batch, latency is that of one picture, and throughput that of what suits the device.
     """
     check(config, mode)
-    running, names, time_limit = config.running, config.inputs.source, TimeLimit()
+    runtime, names, time_limit = config.runtime, config.inputs.source, TimeLimit()
     # A mistyped name fails before the cold starts, which take a minute.
     time_limit.run(lambda: time_limit.load(next(repeat(names))))
     with fetching() as show:
         located = locate(config, show)
-    model = BenchModel(running.model, prepare_for(located, config.settings).sha256)
+    model = BenchModel(runtime.model, prepare_for(located, config.settings).sha256)
     if baseline is not None:
         baseline.require_same(identity_of(describe_machine(None), model))
     cold_start = measure_cold_start(config, cold_starts)
     cores = 1 if mode is BenchMode.LATENCY else available_cores()
-    config = replace(config, running=replace(running, workers=running.workers or cores))
+    config = replace(config, runtime=replace(runtime, workers=runtime.workers or cores))
     with ExitStack() as stack:
-        gpu = GpuWatch(running.device[0])
+        gpu = GpuWatch(runtime.device[0])
         stack.callback(gpu.stop)
         run = stack.enter_context(open_run(config, located))
         if run.detector.model_sha256 != model.sha256:
@@ -139,14 +139,14 @@ def measure(
 
 def check(config: Config, mode: BenchMode) -> None:
     """Refuse what cannot be measured: sources that can be read only once, several devices."""
-    running = config.running
-    if mode is BenchMode.LATENCY and (running.workers or 1) > 1:
+    runtime = config.runtime
+    if mode is BenchMode.LATENCY and (runtime.workers or 1) > 1:
         raise UsageError(
-            f"--workers {running.workers}: latency is measured with one detector",
+            f"--workers {runtime.workers}: latency is measured with one detector",
             "use --mode throughput to measure several in parallel",
         )
-    if len(running.device) > 1:
-        names = ",".join(map(str, running.device))
+    if len(runtime.device) > 1:
+        names = ",".join(map(str, runtime.device))
         raise UsageError(f"'{names}' names several devices", "measure one after the other")
     for name in config.inputs.source:
         if name == STDIN or is_live(name):
@@ -163,7 +163,7 @@ def conditions_of(config: Config, mode: BenchMode, detector: BatchDetector) -> C
     return Conditions(
         mode=mode,
         device=detector.placement,
-        batch=config.running.batch or usual,
+        batch=config.runtime.batch or usual,
         workers=detector.workers,
         sources=tuple(map(public_name, config.inputs.source)),
         inputs_sha256=digest(config.inputs.source),

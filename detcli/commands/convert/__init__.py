@@ -7,7 +7,7 @@ from detcli.cli.command import MODEL_ARGUMENT, adapted, command
 from detcli.cli.console import fetching, progress, set_verbosity
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts, write_report
 from detcli.commands.convert.options import ConversionOptions
-from detcli.config.config import Config, Messages
+from detcli.config.config import Config, Verbosity
 from detcli.core.errors import CheckError
 from detcli.core.text import printable
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     adapted("recursive", needs={"calibrate": "name a folder of pictures"}),
     adapted("imgsz", range=(1, 16384)),  # whose anchor grid alone has 5 million cells
     *("names", "box_format", "preprocess"),
-    Messages,
+    Verbosity,
 )
 def convert(
     config: Config,
@@ -35,8 +35,8 @@ def convert(
     Both models run on a picture. If their detections differ by more than the tolerance, nothing
     is written and the exit code is 6.
     """
-    quiet = config.messages.quiet
-    set_verbosity(quiet=quiet, verbose=config.messages.verbose)
+    quiet = config.verbosity.quiet
+    set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.convert.run import built_in, load_pictures
     from detcli.commands.convert.run import convert as run

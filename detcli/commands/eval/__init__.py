@@ -22,7 +22,7 @@ from detcli.cli.report import (
     require_output,
     write_report,
 )
-from detcli.config.config import INPUT, OUTPUT, Config, Messages, Running, Settings
+from detcli.config.config import INPUT, OUTPUT, Config, Runtime, Settings, Verbosity
 from detcli.config.option import REQUIRED, option
 from detcli.config.values import parse_writable
 from detcli.core import frozen
@@ -70,7 +70,7 @@ class EvalRequest:
 @command(
     MODEL_ARGUMENT,
     *("max_pixels", "input_timeout", "save_coco"),
-    Running,
+    Runtime,
     Settings,
     adapted(
         "conf",
@@ -90,7 +90,7 @@ class EvalRequest:
         "index.html.",
     ),
     "report_link",
-    Messages,
+    Verbosity,
     without="classes region",  # labels are of whole pictures
 )
 def evaluate(
@@ -101,9 +101,9 @@ def evaluate(
     Pictures run as in predict; hotcoco computes the figures, pycocotools' to the last digit.
     Pictures that cannot be read are left out and listed, and the exit code is 3.
     """
-    quiet = config.messages.quiet
-    set_verbosity(quiet=quiet, verbose=config.messages.verbose)
-    other_results = (config.writing.report, config.writing.save_coco, request.plots)
+    quiet = config.verbosity.quiet
+    set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
+    other_results = (config.outputs.report, config.outputs.save_coco, request.plots)
     require_output(other_results)
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.cli.console import fetching, progress
@@ -127,7 +127,7 @@ def evaluate(
                 advance()
         tell_rest(counts)
         seconds = time.perf_counter() - start_s
-        times = evaluation.times if config.messages.verbose else None
+        times = evaluation.times if config.verbosity.verbose else None
         for line in () if quiet else counts.summary(seconds, times=times):
             say(line)
         if not quiet:

@@ -61,9 +61,9 @@ def open_evaluation(
     plots: Path | None = None,
 ) -> Iterator["Evaluation"]:
     """Open a model, and data with as many classes; what would fail at the end fails now."""
-    writing = config.writing
+    outputs = config.outputs
     require_evaluator()
-    require_apart(writing.report, (plots, writing.save_coco))
+    require_apart(outputs.report, (plots, outputs.save_coco))
     if plots is not None:
         with loading("matplotlib", 'pip install "detcli[eval]"'):
             import matplotlib as mpl  # noqa: F401 - whether it loads
@@ -76,10 +76,10 @@ def open_evaluation(
         mapping = map_classes(contract.names, dataset, findings)
         names = filter(None, [config.settings.names])
         guard = InputGuard([*dataset.files, str(model.path), *map(str, names)])
-        guard.refuse([*(plots / name for name in FILES if plots), writing.save_coco])
+        guard.refuse([*(plots / name for name in FILES if plots), outputs.save_coco])
         evaluation = Evaluation(run, dataset, mapping, findings)
-        if writing.report is not None:
-            page = EvaluationPage(writing.report, guard, linked=writing.report_link)
+        if outputs.report is not None:
+            page = EvaluationPage(outputs.report, guard, linked=outputs.report_link)
             evaluation.page = stack.enter_context(contextlib.closing(page))
         yield evaluation
 
@@ -110,12 +110,12 @@ class Evaluation(CocoIds):
 
     def records(self) -> Iterator[Record]:
         """Detect on all pictures."""
-        pipeline, writing = self._run.pipeline(), self._run.config.writing
+        pipeline, outputs = self._run.pipeline(), self._run.config.outputs
         self.times = pipeline.times
         with contextlib.ExitStack() as stack:
             sink = None
-            if writing.save_coco is not None:
-                sink = CocoSink(open_output(writing.save_coco), self)
+            if outputs.save_coco is not None:
+                sink = CocoSink(open_output(outputs.save_coco), self)
                 stack.callback(sink.close)
             for record in pipeline.run(self._items()):
                 if sink is not None:
@@ -201,7 +201,7 @@ class Evaluation(CocoIds):
         report = EvalReport(
             require_evaluator(),
             EvalModel(
-                run.config.running.model,
+                run.config.runtime.model,
                 detector.model_sha256,
                 detector.placement,
                 detector.canvas,

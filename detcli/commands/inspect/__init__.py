@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from detcli.cli.command import MODEL_ARGUMENT, command
 from detcli.cli.console import fetching, set_verbosity
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts, write_report
-from detcli.config.config import Config, Messages
+from detcli.config.config import Config, Verbosity
 from detcli.core.errors import ModelError
 from detcli.core.text import printable
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     )
 
 
-@command(*(MODEL_ARGUMENT, "imgsz", "box_format", "preprocess", "boxes_only", "names"), Messages)
+@command(*(MODEL_ARGUMENT, "imgsz", "box_format", "preprocess", "boxes_only", "names"), Verbosity)
 def inspect(config: Config, report_format: ReportFormat | None = REPORT_FORMAT) -> None:
     """Describe a model: layout, classes, size, where it runs, what deserves attention.
 
     A file that cannot be used is reported as far as it can be read, and the exit code is 4.
     Nothing is opened but the model's folder and, for one in onnx/, Hugging Face's JSON above it.
     """
-    set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
+    set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     from detcli.commands.inspect.examine import examine
     from detcli.run import locate
 

@@ -11,12 +11,12 @@ from detcli.cli.defaults import defaults_file
 from detcli.config.config import (
     Config,
     Inputs,
-    Messages,
-    Running,
+    Outputs,
+    Runtime,
     Settings,
     Shards,
+    Verbosity,
     Watched,
-    Writing,
 )
 from detcli.core.errors import InputError, UsageError
 from detcli.core.opencv import limit_pixels
@@ -24,7 +24,7 @@ from detcli.storage.files import output_states
 
 
 @command(
-    *(Inputs, Running, Settings, Watched, Writing, Shards, Messages),
+    *(Inputs, Runtime, Settings, Watched, Outputs, Shards, Verbosity),
     whole_file=True,
     examples="""
 detcli predict street.jpg --save out
@@ -40,15 +40,15 @@ def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]
     earlier one; an option with one value is given once. --no-FLAG turns off a flag that
     detcli.toml, or an earlier word, turns on.
     """
-    set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
+    set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     limit_pixels(config.inputs.max_pixels)
     # Another run may write a file while this one still loads its libraries and its model.
-    before = output_states(config.writing.files)
+    before = output_states(config.outputs.files)
     # These load OpenCV and ONNX Runtime, which --help does not need.
     from detcli.commands.predict.run import predict_here, use_tuned
     from detcli.run import set_up_process
 
-    inputs, in_shards = config.inputs, config.writing.in_shards
+    inputs, in_shards = config.inputs, config.outputs.in_shards
     if not inputs.source and inputs.files_from is None and not in_shards:
         raise UsageError("no inputs given", "name pictures or videos, or use --files-from")
     if inputs.fps is not None and "-" not in inputs.source:
@@ -69,7 +69,7 @@ def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]
         try:
             counts = predict_here(chosen, before)
         except UsageError as error:
-            if chosen is not config and config.writing.resume:  # begun without it, perhaps
+            if chosen is not config and config.outputs.resume:  # begun without it, perhaps
                 error.hint += f"; --device auto does without {defaults_file()}, from detcli tune"
             raise
     if counts.failed:

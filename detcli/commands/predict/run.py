@@ -58,27 +58,27 @@ def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KN
         CheckError: A condition holds.
         DetcliError: The run failed.
     """
-    destination, writing = choose_destination(config), config.writing
+    destination, outputs = choose_destination(config), config.outputs
     with fetching() as show:
         model = locate(config, show)
-    read = (config.settings.names, writing.coco_images, writing.apply)
+    read = (config.settings.names, outputs.coco_images, outputs.apply)
     files = [model.path, *filter(None, read)]
     inputs = config.inputs
-    guard = InputGuard([*inputs.source, *map(str, files)], inputs, writing.written)
-    guard.refuse(writing.files)
+    guard = InputGuard([*inputs.source, *map(str, files)], inputs, outputs.written)
+    guard.refuse(outputs.files)
     marks = None
-    if writing.apply is not None:
+    if outputs.apply is not None:
         from detcli.run.marks import Marks
 
-        marks = Marks(writing.apply)
+        marks = Marks(outputs.apply)
     with open_run(config, model) as run:
         names, places = run.detector.contract.names, run.watched.places
         kept = class_ids(config.settings.classes, names)
         left_out = set() if kept is None else {*names} - {names[one] for one in kept}
-        conditions = [parse_condition(text, names, places, left_out) for text in writing.fail_if]
-        settings = run.settings() if writing.need_identity else None
+        conditions = [parse_condition(text, names, places, left_out) for text in outputs.fail_if]
+        settings = run.settings() if outputs.need_identity else None
         steps: list[Callable[[Record], Record]] = [run.watcher()]
-        if writing.provenance:
+        if outputs.provenance:
             steps.append(_provenance(run, model.path, settings))
 
         anonymize = open_anonymizer(config, names)
@@ -127,7 +127,7 @@ def _detect(
 ) -> None:
     """Run, and print what was done, found and written."""
     config, pipeline, destination = run.config, run.pipeline(), summary.destination
-    quiet = config.messages.quiet
+    quiet = config.verbosity.quiet
     bar = not (quiet or destination.on_terminal or is_one_picture(config))
 
     def skip(item: Item) -> bool:
@@ -180,11 +180,11 @@ def use_tuned(config: Config, given: Mapping[str, str], tables: Mapping[str, Any
     from detcli.run.machine import machine_name  # runs without a table do without it
 
     try:
-        named = find(config.running.model, fetch=False)
+        named = find(config.runtime.model, fetch=False)
     except ModelError:  # which may have to be fetched
         return config
     known = options_of(Config)
-    name, kind = config.running.model, "start" if is_one_picture(config) else "many"
+    name, kind = config.runtime.model, "start" if is_one_picture(config) else "many"
     if any(map(is_live, config.inputs.source)):
         kind = "one"
     found: Any = tables
@@ -205,7 +205,7 @@ def use_tuned(config: Config, given: Mapping[str, str], tables: Mapping[str, Any
         return config
     for option in {"batch", "workers"} & given.keys():
         values.pop(option, None)
-    tuned = replace(config, running=replace(config.running, **values))
+    tuned = replace(config, runtime=replace(config.runtime, **values))
     log.info("tuned for %s on this machine: %s", name, shell_line(arguments_of(tuned, values)))
     return tuned
 
@@ -224,11 +224,11 @@ class _Summary:
         self._numbered = 0  # frames of videos and streams
         self._tracks = config.watched.track is not None
         self._start_s = time.perf_counter()
-        self._writing, self.destination = config.writing, destination
-        self._quiet, self._stages = config.messages.quiet, config.messages.verbose > 0
+        self._outputs, self.destination = config.outputs, destination
+        self._quiet, self._stages = config.verbosity.quiet, config.verbosity.verbose > 0
         self._replaced = {
             path
-            for path in (destination.target, config.writing.save_coco)
+            for path in (destination.target, config.outputs.save_coco)
             if isinstance(path, Path) and path.is_file()
         }
         self._files: Counter[Path] = Counter()  # by folder
@@ -249,11 +249,11 @@ class _Summary:
             frames, first_s, _ = self._streams.get(origin.source, (0, origin.time_s, 0.0))
             self._streams[origin.source] = (frames + 1, first_s, origin.time_s)
         for path in record.saved:
-            if path.suffix == ".mp4" or path.parent == self._writing.save_mot:
+            if path.suffix == ".mp4" or path.parent == self._outputs.save_mot:
                 if path in self._videos:
                     continue
                 self._videos.add(path)
-            folders = filter(path.is_relative_to, self._writing.folders)
+            folders = filter(path.is_relative_to, self._outputs.folders)
             self._files.update(sorted(folders, key=lambda folder: len(folder.parts))[-1:])
 
     def status(self) -> str:
@@ -272,23 +272,23 @@ class _Summary:
         if len(dropped) > 1:
             for source, number in dropped.items():
                 yield f"{source}: {self._stream(source, number)}"
-        writing, records = self._writing, count(self.counts.done, "record")
+        outputs, records = self._outputs, count(self.counts.done, "record")
         target = self.destination.target
         rows = f"{count(self._rows, 'row')} of " * self.destination.format.traits.flat
-        if writing.resume is not None:
+        if outputs.resume is not None:
             known = f"; it had {count(self.skipped, 'input')} already" if self.skipped else ""
-            yield f"added {records} to {writing.resume}{known}"
+            yield f"added {records} to {outputs.resume}{known}"
         if target is not None and self.destination.appends:
             yield f"added {rows}{records} to {target}"
             target = None
-        for what, path in ((rows + records, target), ("COCO results", writing.save_coco)):
+        for what, path in ((rows + records, target), ("COCO results", outputs.save_coco)):
             if path is not None and not is_special(path):
                 again = ", in place of the file that was there" * (path in self._replaced)
                 yield f"wrote {what} to {path}{again}"
-        for folder in dict.fromkeys(writing.folders):
+        for folder in dict.fromkeys(outputs.folders):
             yield f"wrote {count(self._files[folder], 'file')} to {folder}"
-        if writing.report is not None:
-            yield f"wrote {records} to the page {writing.report / 'index.html'}"
+        if outputs.report is not None:
+            yield f"wrote {records} to the page {outputs.report / 'index.html'}"
         if self.hidden_boxes_dropped:
             detections = count(self.hidden_boxes_dropped, "detection")
             yield f"{detections} dropped by marks, and blurred in the pictures all the same"
@@ -317,9 +317,9 @@ def _provenance(run: Run, path: Path, settings: SettingsJson | None) -> Callable
 
     config = run.config
     file = ModelFile.read(path, config.settings.box_format, config.settings.preprocess)
-    precision = precision_in(file.model, run.detector.where, half=config.running.half)
+    precision = precision_in(file.model, run.detector.where, half=config.runtime.half)
     added: AddedJson = {"provenance": describe_run(run.devices, str(precision))}
-    if settings is not None and config.writing.resume is None:  # the journal writes them itself
+    if settings is not None and config.outputs.resume is None:  # the journal writes them itself
         added = {"settings": settings, **added}
     return Provenance(added)
 
@@ -331,7 +331,7 @@ def _report_interrupt(
     inputs = count(done, "input") if total is None else f"{done} of {count(total, 'input')}"
     say(f"interrupted after {inputs}")
     hint = "the same command goes on from here"
-    if config.writing.resume is None:
+    if config.outputs.resume is None:
         hint = _hint_to_resume(config, destination)
     say(f"  hint: {hint}", prefix="")
 

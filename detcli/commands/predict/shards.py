@@ -83,14 +83,14 @@ def predict_shards(config: Config) -> Counts:
                 f"{name} cannot be cut into shards: it can be read only once",
                 "leave out the / at the end of --output",
             )
-    store = open_store(str(config.writing.output))
+    store = open_store(str(config.outputs.output))
     with fetching() as show:
         model = locate(config, show)
     with open_engine(WorkRequest(config, model, set_up)) as engine:
         ready = engine.ready()
         header: HeaderJson = {
             "detcli": __version__,
-            "format": config.writing.format or Format.JSONL,
+            "format": config.outputs.format or Format.JSONL,
             "shard_size": 0,
             "settings": ready.settings,
             "inputs": {
@@ -101,7 +101,7 @@ def predict_shards(config: Config) -> Counts:
                 "lenient": inputs.lenient,
             },
         }
-        with Sources(inputs.source, inputs, config.writing.written) as sources:
+        with Sources(inputs.source, inputs, config.outputs.written) as sources:
             named = inputs.source or inputs.files_from is not None
             entries = sources.entries() if named else None
             opened = begin(
@@ -113,7 +113,7 @@ def predict_shards(config: Config) -> Counts:
                 extend=shards.extend,
             )
         schedule, failed = _plan(store, opened, config)
-        counts = _run(engine, schedule, store, quiet=config.messages.quiet)
+        counts = _run(engine, schedule, store, quiet=config.verbosity.quiet)
         counts.failed += failed
         return counts
 
@@ -126,7 +126,7 @@ def _plan(store: Store, opened: OpenedRun, config: Config) -> tuple[Schedule, in
     merge = Merge(store, manifest) if config.shards.retry_failed else None
     retried = {one: merge.failing(one) for one in done if merge is not None and done[one]}
     left = [one for one in mine if one not in done or one in retried]
-    if not config.messages.quiet:
+    if not config.verbosity.quiet:
         _say_begin(store, opened, len(done), len(mine))
     failed: Counter[str] = Counter()
     for number, failures in done.items():
@@ -262,7 +262,7 @@ def _changed(store: Store, manifest: Manifest, names: Iterable[Name]) -> frozens
 def set_up(config: Config) -> None:
     """Set up a worker's process."""
     protect_stderr()
-    set_verbosity(quiet=config.messages.quiet, verbose=config.messages.verbose)
+    set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     set_up_process()
 
 

@@ -12,7 +12,7 @@ from detcli.cli.command import DECIDING, MODEL_ARGUMENT, adapted, command
 from detcli.cli.console import fetching, progress, say, set_verbosity
 from detcli.cli.defaults import gather, read_defaults
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
-from detcli.config.config import INPUT, OUTPUT, Config, Messages
+from detcli.config.config import INPUT, OUTPUT, Config, Verbosity
 from detcli.config.option import option, options_of
 from detcli.config.values import parse_duration, parse_tolerance
 from detcli.core.errors import CheckError, DetcliWarning
@@ -34,7 +34,7 @@ from detcli.core.errors import CheckError, DetcliWarning
         help="Write a page to this folder: what the fastest way finds otherwise. Open its "
         "index.html.",
     ),
-    Messages,
+    Verbosity,
     examples="""
 detcli tune yolov10n pics
 detcli tune yolov10n pics --write
@@ -85,9 +85,9 @@ def tune(
     and their boxes are compared with those of the model on the CPU. What does not work is listed
     with the reason.
     """
-    quiet = config.messages.quiet
-    set_verbosity(quiet=quiet, verbose=config.messages.verbose)
-    other_results = (config.writing.report, write)
+    quiet = config.verbosity.quiet
+    set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
+    other_results = (config.outputs.report, write)
     require_output(other_results)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.tune.report import render, writable_defaults, write_defaults
@@ -98,8 +98,8 @@ def tune(
     from detcli.source.sources import InputGuard
 
     silence_opencv()
-    page = config.writing.report
-    inputs = InputGuard([config.running.model, *pictures])
+    page = config.outputs.report
+    inputs = InputGuard([config.runtime.model, *pictures])
     # Errors now, not after the measurement.
     if page is not None:
         PageFolder(page, inputs).close()

@@ -91,11 +91,11 @@ class Tuning:
         self._conf = self._config.settings.confidence(prepared.contract.least_conf)
         known = pictures or pictures_of(data)
         self._pictures = known or (str(BUILT_IN),)
-        self._model = self._config.running.model
+        self._model = self._config.runtime.model
         self._int8: str | DetcliError | None = None
         self._measured, self._disturbed, self._boxes = 0, list[str](), math.inf
         self._advance: Callable[[str], None] = lambda _: None
-        named = [one for one in self._config.running.device if not one.is_auto]
+        named = [one for one in self._config.runtime.device if not one.is_auto]
         tried = named or [one for one in map(Device, DeviceKind) if not one.is_auto]
         ways = [Way("cpu"), *(Way(str(one)) for one in tried)]
         ways += [Way(str(one), half=True) for one in tried if one.computes_half]

@@ -24,7 +24,7 @@ from detcli.commands.verify.request import (
     complete_side,
     read_certificate,
 )
-from detcli.config.config import Config, Messages
+from detcli.config.config import Config, Verbosity
 from detcli.config.device import Device
 from detcli.core.errors import (
     CheckError,
@@ -75,7 +75,7 @@ BESIDE_CHECK = {"check", "report", "report_link", "format", "quiet", "verbose"}
         help="Write a page of what is missing, extra or moved to this folder: open its index.html.",
     ),
     "report_link",
-    Messages,
+    Verbosity,
 )
 def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -> None:
     """Compare the detections of two models, two devices, two selections, or two saved runs.
@@ -86,9 +86,9 @@ def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -
 
     The exit code is 6 if they differ by more than the tolerance.
     """
-    quiet, report_format = config.messages.quiet, request.format
-    set_verbosity(quiet=quiet, verbose=config.messages.verbose)
-    other_results = (request.certificate, config.writing.report)
+    quiet, report_format = config.verbosity.quiet, request.format
+    set_verbosity(quiet=quiet, verbose=config.verbosity.verbose)
+    other_results = (request.certificate, config.outputs.report)
     require_output(other_results)
     # What follows loads OpenCV, onnx and ONNX Runtime, which --help does not need.
     from detcli.commands.verify.report import check, render, render_check
@@ -145,8 +145,8 @@ def _compare(request: VerifyRequest) -> "Certificate":
 
     certificate, config = request.certificate, request.config
     named = [*request.images, request.model, *filter(None, [request.other, request.coco_images])]
-    inputs = InputGuard(named, config.inputs, config.writing.written)
-    require_apart(config.writing.report, [certificate])
+    inputs = InputGuard(named, config.inputs, config.outputs.written)
+    require_apart(config.outputs.report, [certificate])
     inputs.refuse([certificate])
     with ExitStack() as stack:
         file = None if certificate is None else open_output(certificate)  # before all the work
@@ -163,14 +163,14 @@ def _compare(request: VerifyRequest) -> "Certificate":
         if file is not None:
             file.write((encode(made) + "\n").encode("utf-8", "backslashreplace"))
             file.commit()
-            if not config.messages.quiet:
+            if not config.verbosity.quiet:
                 say(f"wrote a certificate: {certificate}")
     return made
 
 
 def _next_step(request: VerifyRequest, found: "VerifyReport") -> str:
     steps = [f"the runs are not alike: {found.unlike[0]}"] if found.unlike else []
-    if request.config.writing.report is None and request.random is None and found.compared:
+    if request.config.outputs.report is None and request.random is None and found.compared:
         steps.append("--report DIR shows the pictures")
     one_network = request.other is None and found.right.selection == "graph"
     if not (request.bisect or request.is_saved or one_network):

@@ -180,7 +180,7 @@ def open_results(
         OutputError: It cannot be written to.
     """
     left, right = sides
-    page, path = None, request.config.writing.report
+    page, path = None, request.config.outputs.report
     if path is not None:
         tolerance = rules.tolerance
         facts: list[tuple[str, str]] = []
@@ -195,7 +195,7 @@ def open_results(
         ]
         names = side_names(left, right)
         about = About("verify", facts, _kinds(*names), names, floor=rules.lowered_conf)
-        page = Page(path, about, inputs, linked=request.config.writing.report_link)
+        page = Page(path, about, inputs, linked=request.config.outputs.report_link)
     report = VerifyReport(left=left, right=right, tolerance=rules.tolerance)
     date, asked = iso_time(datetime.now(UTC)), request.to_json()
     made = Certificate(date, asked, CertifiedSide(), CertifiedSide(), [], report)

@@ -147,7 +147,7 @@ class VerifyRequest:
     def __post_init__(self) -> None:
         if self.check is not None:
             return  # its certificate says what to compare
-        if self.config.running.model is None:
+        if self.config.runtime.model is None:
             raise UsageError(
                 "missing argument 'MODEL'",
                 "name an ONNX file, a model, or records that predict saved",
@@ -159,7 +159,7 @@ class VerifyRequest:
             )
         if self.certificate is not None:
             self._require_public()
-        if len(self.config.running.device) > 1:
+        if len(self.config.runtime.device) > 1:
             raise UsageError("--device names several devices", "name one, and another in --against")
         if self.is_saved:
             self._check_saved()
@@ -170,7 +170,7 @@ class VerifyRequest:
 
     @property
     def model(self) -> str:
-        return self.config.running.model
+        return self.config.runtime.model
 
     @property
     def is_saved(self) -> bool:
@@ -191,7 +191,7 @@ class VerifyRequest:
             name: known[name].to_json(values[name]) if name in known else getattr(self, name)
             for name in CERTIFIED
         }
-        device = str(self.config.running.device[0])
+        device = str(self.config.runtime.device[0])
         return asked | {"device": device, "tolerance": self.tolerance or {}}
 
     def _require_public(self) -> None:
@@ -291,7 +291,7 @@ def read_certificate(path: Path, given: VerifyRequest) -> tuple[VerifyRequest, d
     if asked.get("iou") is None or not isinstance(asked.get("tolerance"), dict):
         raise _unusable(path, "its request has no usable iou or tolerance")
     request = VerifyRequest.of({name: asked.get(name) for name in CERTIFIED})
-    config = replace(request.config, writing=given.config.writing, messages=given.config.messages)
+    config = replace(request.config, outputs=given.config.outputs, verbosity=given.config.verbosity)
     return replace(request, config=config, check=path), content
 
 

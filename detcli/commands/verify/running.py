@@ -140,7 +140,7 @@ class RunningPlan:
             "imgsz": settings.imgsz,
             "box_format": settings.box_format,
             "preprocess": contract and written(contract.preprocessing),
-            "half": self.request.config.running.half,
+            "half": self.request.config.runtime.half,
         }
         run = describe_run([side.where], report.precision)
         return CertifiedSide(None, depend_on, cast("dict[str, str | None]", run))
@@ -153,7 +153,7 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
         ModelError: A file is not a complete ONNX model.
         UsageError: The request does not fit the models or devices.
     """
-    settings, running = request.config.settings, request.config.running
+    settings, runtime = request.config.settings, request.config.runtime
     with fetching() as show:
         files = [
             replace(
@@ -167,15 +167,15 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
     first, second = files[0], files[-1]  # the same, which is read once
     classes = _paired_classes(first, second)
     wanted, selected_by = _other_side(request, second)
-    device = _choose_device(running.device[0], first, settings)
+    device = _choose_device(runtime.device[0], first, settings)
     against = _choose_device(wanted, second, settings)
     by_graph = selected_by is SelectedBy.GRAPH
     if first is second and not by_graph and device == against:
         raise UsageError(f"both sides are the same: {first.path.name} on {device}", SIDES_HINT)
     if not (device.computes_half or against.computes_half):
-        DeviceOptions(half=running.half).check(device)  # refuses --half
+        DeviceOptions(half=runtime.half).check(device)  # refuses --half
     sides = [
-        SidePlan(file, where, DeviceOptions(half=running.half and where.computes_half), by)
+        SidePlan(file, where, DeviceOptions(half=runtime.half and where.computes_half), by)
         for file, where, by in (
             (first, device, SelectedBy.DETCLI),
             (second, against, selected_by),
@@ -210,7 +210,7 @@ def _other_side(request: VerifyRequest, second: ModelFile) -> tuple[Device, Sele
         )
     if against == GRAPH:
         return Device.parse("cpu"), SelectedBy.GRAPH
-    device = Device.parse(against) if against else request.config.running.device[0]
+    device = Device.parse(against) if against else request.config.runtime.device[0]
     return device, SelectedBy.DETCLI
 
 
@@ -244,8 +244,8 @@ def verify_running(request: VerifyRequest, inputs: InputGuard) -> Certificate:
     decode = DecodeOptions(config.inputs, keep=request.certifies)
     with (
         open_results(request, inputs, plan.rules, plan.reports) as results,
-        Sources(request.images, config.inputs, config.writing.written, decode) as sources,
-        progress(lambda: sources.progress.total, wanted=not config.messages.quiet) as advance,
+        Sources(request.images, config.inputs, config.outputs.written, decode) as sources,
+        progress(lambda: sources.progress.total, wanted=not config.verbosity.quiet) as advance,
     ):
         items = sources if seed is None else [random_item(seed, plan.input_size)]
         made = compare_running(plan, items, results, advance)

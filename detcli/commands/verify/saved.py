@@ -374,7 +374,7 @@ def verify_saved(request: VerifyRequest, inputs: InputGuard) -> Certificate:
         rules, sides = _rules((left, right), request), (left.report(), right.report())
         results = stack.enter_context(open_results(request, inputs, rules, sides))
         results.report.unlike += different
-        quiet = request.config.messages.quiet
+        quiet = request.config.verbosity.quiet
         advance = stack.enter_context(progress(lambda: left.count, wanted=not quiet))
         finder = stack.enter_context(closing(Finder(folder, request.config.inputs)))
         names = _by_id(left.classes), _by_id(right.classes)

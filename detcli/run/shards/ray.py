@@ -49,7 +49,7 @@ def open_ray(request: WorkRequest, address: str | None) -> Iterator[Workers]:
 
     Each gets a device of its own and, unless told otherwise, one detector.
     """
-    options, actors = request.config.running, request.config.shards.actors
+    options, actors = request.config.runtime, request.config.shards.actors
     device, cores = options.device[0], options.workers or 1
     if len(options.device) > 1 or device.ordinal:
         raise UsageError(

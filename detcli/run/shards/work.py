@@ -45,8 +45,8 @@ class WorkRequest:
     def placed(self, devices: Sequence[Device], workers: int, cores: int) -> "WorkRequest":
         """The same for one worker: its devices, detectors, cores; names come with the tasks."""
         inputs = replace(self.config.inputs, source=(), files_from=None, null=False)
-        running = replace(self.config.running, device=tuple(devices), workers=workers)
-        config = replace(self.config, inputs=inputs, running=running)
+        runtime = replace(self.config.runtime, device=tuple(devices), workers=workers)
+        config = replace(self.config, inputs=inputs, runtime=runtime)
         return replace(self, config=config, cores=cores)
 
 
@@ -113,7 +113,7 @@ def work(request: WorkRequest, tasks: Iterable[Task], report: Callable[[WorkRepo
     They are taken one by one, on another thread, when the names of the one before are read.
     `report` is called from several threads, one at a time.
     """
-    store = open_store(str(request.config.writing.output))
+    store = open_store(str(request.config.outputs.output))
     with open_run(request.config, request.model, cores=request.cores) as run:
         anonymize = open_anonymizer(request.config, run.detector.contract.names)
         watch = run.watcher()

@@ -306,11 +306,11 @@ FEW, PER_CORE = 16, 4
 
 def open_local(count: int, request: WorkRequest) -> Workers:
     """Processes that share the cores of this machine, and its devices if there are several."""
-    devices, cores = request.config.running.device, available_cores()
+    devices, cores = request.config.runtime.device, available_cores()
     if count > (most := max(FEW, PER_CORE * cores, len(devices))):
         raise UsageError(f"--on local:{count} with {cores} cores", f"use {most} at most")
     share = max(1, cores // count)
-    each = request.config.running.workers or share
+    each = request.config.runtime.workers or share
 
     def begin(number: int, tell: Tell, lost_on: Collection[str]) -> _Process | None:
         if lost_on:

@@ -18,7 +18,7 @@ import pytest
 import thinning
 from json_lines import lines
 
-from detcli.config.config import Config, Writing
+from detcli.config.config import Config, Outputs
 from detcli.data.record import Clip, Origin
 from detcli.run.outputs import choose_destination, open_sinks
 from detcli.source.loading import Item
@@ -81,7 +81,7 @@ def test_frames_of_a_camera_are_never_skipped(tmp_path):
     journal = tmp_path / "run.jsonl"
     frame = {"source": "camera:0", "frame": 0, "width": 8, "height": 8, "detections": []}
     journal.write_text(json.dumps({"schema_version": 1} | frame) + "\n")
-    config = Config(writing=Writing(resume=journal))
+    config = Config(outputs=Outputs(resume=journal))
     with open_sinks(config, choose_destination(config), guard=()) as (_, skip):
         for live, skipped in ((True, False), (False, True)):
             clip = Clip(0, live=live)

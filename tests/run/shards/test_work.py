@@ -10,7 +10,7 @@ from colour_model import NAMES, picture
 from shard_headers import written
 
 from detcli import __version__
-from detcli.config.config import Config, Inputs, Running, Settings, Writing
+from detcli.config.config import Config, Inputs, Outputs, Runtime, Settings
 from detcli.config.device import Device, DeviceOptions
 from detcli.core.errors import OutputError, PlaceError
 from detcli.model.zoo import find
@@ -52,9 +52,9 @@ class Play:
     def __init__(self, folder, names, size, model, batch=None, **groups):
         self.store = LocalFolder(folder)
         config = Config(
-            running=Running(model=str(model), device=(CPU,), batch=batch),
+            runtime=Runtime(model=str(model), device=(CPU,), batch=batch),
             settings=Settings(conf=0.5),
-            writing=Writing(output=f"{folder}/"),
+            outputs=Outputs(output=f"{folder}/"),
             **groups,
         )
         self.request = WorkRequest(config, find(str(model)), id)
