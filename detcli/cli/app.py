@@ -192,7 +192,7 @@ def _refusal(error: Any) -> UsageError:  # noqa: ANN401 - the classes of Typer's
 
 def _meant(typed: str, error: Any) -> str:  # noqa: ANN401 - as above
     """The option that goes by another name elsewhere, or has a name of which this is a typo."""
-    for row in getattr(error.ctx.command, "rows", {}).values():
+    for row in getattr(error.ctx.command, "options", {}).values():
         if typed in row.other_names.split():
             return str(row.flag[2:])
     return closest(typed, (one[2:] for one in error.possibilities or ()))

@@ -1,6 +1,6 @@
 """Commands from rows: a Typer signature, its help, and how a Config is made of what was given.
 
-    @command(Runtime, adapted("conf", default=0.001), "tile")
+    @command(Runtime, override_option("conf", default=0.001), "tile")
     def evaluate(config: Config, data: Path = option(REQUIRED, "--data DATA", "...")):
 
 Typer only cuts the line into texts: rows read them, as they read the same values from variables,
@@ -22,11 +22,11 @@ from typer.core import TyperCommand
 from detcli.cli.completion import complete_device, complete_model
 from detcli.cli.defaults import (
     TUNED,
-    blame,
-    gather,
+    collect_values,
     read_defaults,
     report_sharp_page,
     report_stray_variables,
+    sources_of_mentioned,
 )
 from detcli.cli.help import MOVED, Help
 from detcli.config.config import PANELS, Config
@@ -43,7 +43,7 @@ from detcli.core.errors import DetcliError, DeviceMemoryError, UsageError
 DECIDING = ("device", "half", "cuda_graph", "gpu_mem_limit")
 """Where one of these is given, what was measured without it says nothing."""
 
-GIVEN = "detcli.given"
+RAW_VALUES = "detcli.given"
 """What a command was given, in a context's `meta`: rows, and what is not read yet."""
 
 SECTIONS = ("Arguments", *PANELS, "Options")
@@ -63,7 +63,7 @@ def complete_classes(ctx: Any, incomplete: str) -> list[str]:
     logging.disable()  # which would be printed into the line
     row, before = options_of(Config)["model"], incomplete[: incomplete.rfind(",") + 1]
     try:
-        given = gather({"model": row}, ctx.params, read_defaults()).get("model")
+        given = collect_values({"model": row}, ctx.params, read_defaults()).get("model")
         file = find(given.value if given else row.default, fetch=False)
         names = prepare(file.path).contract.names
     except DetcliError:
@@ -82,20 +82,20 @@ COMPLETE: Mapping[str, Callable[..., Iterable[str]]] = {
 """Candidates for values of rows, whose own rooms are below those that know them."""
 
 
-Adapted = tuple[str, Mapping[str, Any]]
+OptionOverride = tuple[str, Mapping[str, Any]]
 """A row that a command takes with changes, and these."""
 
 
-def adapted(name: str, **changes: Any) -> Adapted:
+def override_option(name: str, **changes: Any) -> OptionOverride:
     """An option for `command`, with another default, help or spelling than in Config."""
     return name, changes
 
 
-MODEL_ARGUMENT = adapted("model", declaration="MODEL", default=REQUIRED)
+MODEL_ARGUMENT = override_option("model", declaration="MODEL", default=REQUIRED)
 
 
 def command(
-    *takes: type | str | Adapted,
+    *takes: type | str | OptionOverride,
     without: str = "",
     whole_file: bool = False,
     from_file: str = "",
@@ -103,12 +103,16 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command of a function, whose parameters are options of its own.
 
-    It takes groups of options of Config, `without` some, and single ones. Its parameter `config`,
-    if it has one, gets the Config, `origins` where the values come from that somebody gave, by
-    name, and `tuned` the tables of the user's file that tune wrote. Of many options it may make a
-    dataclass with a field `config`, and name it as the type of a parameter. With `whole_file`, all
-    entries of the user's file hold, not only the shared ones and those named by `from_file`.
-    `examples` end the help.
+    A parameter `config` gets the Config, `value_sources` where each value comes from that the user
+    has set, by option, and `tuned` the tables that `detcli tune` wrote. A parameter whose type is a
+    dataclass with a field `config` gets the options that are fields of it.
+
+    Args:
+        takes: Options of Config: groups, single names, or options with changes.
+        without: Names of options of these groups to leave out.
+        whole_file: Whether all entries of detcli.toml apply, not only those of shared options.
+        from_file: Names of further options whose entries of detcli.toml apply.
+        examples: Lines at the end of the help.
     """
     changes = dict(one for one in takes if isinstance(one, tuple))
     wanted = {one[0] if isinstance(one, tuple) else one for one in takes}
@@ -141,11 +145,13 @@ def command(
             entries = read_defaults() if shared else {}
             if shared and not typed.get("quiet"):
                 report_stray_variables()
-            found = gather(options, typed, {key: entries[key] for key in shared & entries.keys()})
+            found = collect_values(
+                options, typed, {key: entries[key] for key in shared & entries.keys()}
+            )
             is_sharp = "report" in found and "blur" in entries and "blur" not in options
             if is_sharp and not typed.get("quiet"):
                 report_sharp_page(context.command_path)
-            context.meta[GIVEN] = [(options[name], one) for name, one in found.items()]
+            context.meta[RAW_VALUES] = [(options[name], one) for name, one in found.items()]
             hint = f"see: {context.command_path} --help"
             values = {name: row.default for name, row in (taken | own).items()}
             for name, row in options.items():
@@ -165,7 +171,7 @@ def command(
                     raise UsageError(f"missing {what}", hint)
             of_config = {name: value for name, value in values.items() if name not in own}
             made: dict[str, Any] = {"config": config_from(Config, of_config)}
-            made["origins"] = {name: one.origin for name, one in found.items()}
+            made["value_sources"] = {name: one.source for name, one in found.items()}
             made["tuned"] = entries.get(TUNED, {})
             # Also an option that was given its default needs another one.
             check_combination(options, [name for name in found if values[name] is not False])
@@ -177,10 +183,10 @@ def command(
         run.__name__, run.__doc__ = function.__name__, function.__doc__
         parameters = [
             _parameter("context", typer.Context, inspect.Parameter.empty),
-            *(_typed(row, undone=whole_file) for row in options.values()),
+            *(_typer_parameter(row, undone=whole_file) for row in options.values()),
         ]
         signature = inspect.Signature(parameters)
-        vars(run).update(__signature__=signature, rows=options, examples=examples)
+        vars(run).update(__signature__=signature, options=options, examples=examples)
         return run
 
     return decorate
@@ -195,7 +201,7 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
     return inspect.Parameter(name, kind, annotation=annotation, default=default)
 
 
-def _typed(row: Option, *, undone: bool) -> inspect.Parameter:
+def _typer_parameter(row: Option, *, undone: bool) -> inspect.Parameter:
     """What Typer knows of a row: its names, and that it is a text, a list of texts, or a flag."""
     about: dict[str, Any] = {
         "help": row.help_text,
@@ -227,7 +233,7 @@ def _typed(row: Option, *, undone: bool) -> inspect.Parameter:
 # The layers: the command line, variables, the user's file
 
 
-LEAST_ADDRESSES = 1 << 30
+MIN_ADDRESS_SPACE = 1 << 30
 """Bytes of address space with which a small model runs; with less, libraries end the process."""
 
 
@@ -238,7 +244,7 @@ def _require_addresses() -> None:
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:
+    if limit != resource.RLIM_INFINITY and limit < MIN_ADDRESS_SPACE:
         raise DeviceMemoryError(
             f"out of memory: the address space is limited to {limit >> 20} MiB",
             "raise the limit, to 2 GiB or more: ulimit -v 2097152",
@@ -254,30 +260,30 @@ class Command(Help, TyperCommand):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._is_brief = False
-        self.rows: dict[str, Option] = getattr(self.callback, "rows", {})
+        self.options: dict[str, Option] = getattr(self.callback, "options", {})
         for param in self.params:
-            if param.name in self.rows:  # rows read texts; Typer from 0.29 on would load pydantic
+            if param.name in self.options:  # else Typer from 0.29 on loads pydantic
                 vars(param)["process_value"] = lambda _, value: value
 
     def invoke(self, ctx: Any) -> Any:
         """Run; an error names the option, and where its value comes from if it was not typed."""
         try:
-            if "model" in self.rows:
+            if "model" in self.options:
                 _require_addresses()
             return super().invoke(ctx)
         except DetcliError as error:
-            given = ctx.meta.get(GIVEN, ())
+            given = ctx.meta.get(RAW_VALUES, ())
             for row, _ in given:  # the library names its setting: max_det is 0
                 error.args = (re.sub(f"^{row.name} is ", f"{row.flag} is ", str(error)),)
-            if origin := blame(error, given):
-                error.hint = f"{error.hint} ({origin})".strip()
+            if source := sources_of_mentioned(error, given):
+                error.hint = f"{error.hint} ({source})".strip()
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """What follows the command's name."""
         words = (
             row.declaration if row.default is REQUIRED else f"[{row.declaration}]"
-            for row in self.rows.values()
+            for row in self.options.values()
             if not row.names
         )
         return ["[OPTIONS]", *words]
@@ -290,7 +296,7 @@ class Command(Help, TyperCommand):
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Candidates for a word; an option that takes one value and has it is not among them."""
         complete_names: set[str] = set()
-        for name, row in self.rows.items():
+        for name, row in self.options.items():
             if ctx.params.get(name) and row.metavar and not row.is_repeatable:
                 complete_names.update(row.names)
         candidates = super().shell_complete(ctx, incomplete)
@@ -299,7 +305,7 @@ class Command(Help, TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help: all of it, or with -h what fits on a screen."""
         unusual = [
-            name for name, row in self.rows.items() if row.names and not row.is_in_brief_help
+            name for name, row in self.options.items() if row.names and not row.is_in_brief_help
         ]
         if not self._is_brief or len(unusual) < WORTH_LEAVING_OUT:
             super().format_help(ctx, formatter)
@@ -326,7 +332,7 @@ class Command(Help, TyperCommand):
         """Options and what they do, by SECTIONS."""
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
         for param in self.get_params(ctx):
-            row = self.rows.get(param.name or "")
+            row = self.options.get(param.name or "")
             if row is None:
                 sections["Options"].append(param.get_help_record(ctx) or ("", ""))
             elif row.name not in left_out:

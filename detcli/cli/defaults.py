@@ -13,7 +13,7 @@ from detcli.core.text import closest
 from detcli.storage.cache import CACHE_VARIABLE
 from detcli.storage.files import read_text
 
-LINE = "the command line"
+COMMAND_LINE = "the command line"
 
 FILE_VARIABLE = "DETCLI_CONFIG"
 
@@ -21,34 +21,34 @@ TUNED = "tuned"
 """The tables of the user's file that `detcli tune` writes: what is the fastest, by model."""
 
 
-class Given(NamedTuple):
+class RawValue(NamedTuple):
     """What an option was given, not yet read, and where."""
 
     value: Any
-    origin: str
+    source: str
 
 
-def gather(
+def collect_values(
     taken: Mapping[str, Option], typed: Mapping[str, Any], entries: Mapping[str, Any]
-) -> dict[str, Given]:
+) -> dict[str, RawValue]:
     """What a command's options are given: on the line, else in a variable, else in the file.
 
     What is not on the line goes where it needs an option that is not given, and so is for other
     runs, or where what is on the line contradicts it.
     """
-    file, found = str(defaults_file()), dict[str, Given]()
+    file, found = str(defaults_file()), dict[str, RawValue]()
     for name, row in taken.items():
         variable = os.environ.get(row.variable) or None
-        on_line = _combined(row, typed.get(name))
-        layers = ((on_line, LINE), (variable, row.variable), (entries.get(name), file))
+        on_line = _combine_typed(row, typed.get(name))
+        layers = ((on_line, COMMAND_LINE), (variable, row.variable), (entries.get(name), file))
         for value, origin in layers:
             if value not in (None, (), []):
-                found[name] = Given(value, origin)
+                found[name] = RawValue(value, origin)
                 break
-    typed = {name: one.value for name, one in found.items() if one.origin == LINE}
+    typed = {name: one.value for name, one in found.items() if one.source == COMMAND_LINE}
     for name, one in [*found.items()]:  # in the order of rows: what one needs comes before it
         row = taken[name]
-        if one.origin != LINE and (row.missing_needs(found) or row.is_overridden(typed)):
+        if one.source != COMMAND_LINE and (row.missing_needs(found) or row.is_overridden(typed)):
             del found[name]
     return found
 
@@ -59,7 +59,7 @@ def report_sharp_page(command_path: str) -> None:
     say(f"  hint: blur in {defaults_file()} holds for detcli predict and detcli report", prefix="")
 
 
-def _combined(row: Option, typed: Any) -> Any:
+def _combine_typed(row: Option, typed: Any) -> Any:
     """What was typed for an option, of which Typer lists all values, as one value."""
     if typed and row.names and isinstance(typed, list | tuple):
         return row.combine(typed)
@@ -76,12 +76,12 @@ def report_stray_variables() -> None:
             say("  hint: detcli.toml has the defaults of the other options", prefix="")
 
 
-def blame(error: DetcliError, given: Iterable[tuple[Option, Given]]) -> str:
+def sources_of_mentioned(error: DetcliError, given: Iterable[tuple[Option, RawValue]]) -> str:
     """Where the values that an error mentions come from, if they are the user's defaults."""
     return "; ".join(
-        f"{row.flag} is from {one.origin}"
+        f"{row.flag} is from {one.source}"
         for row, one in given
-        if one.origin != LINE
+        if one.source != COMMAND_LINE
         and (row.flag in f"{error} {error.hint}" or str(one.value) in str(error))
     )
 
@@ -120,10 +120,10 @@ def read_defaults() -> dict[str, Any]:
         entries = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise _unusable(path, f"not TOML: {error}") from error
-    return dict(_checked(path, entries))
+    return dict(_check_entries(path, entries))
 
 
-def _checked(path: Path, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _check_entries(path: Path, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Check the entries of a file one after the other."""
     known = {row.flag[2:]: row for row in options_of(Config).values() if row.names}
     for name, value in entries.items():
@@ -132,7 +132,7 @@ def _checked(path: Path, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]
             continue
         row = known.get(name)
         if row is not None:
-            yield row.name, _as_typed(path, row, value)
+            yield row.name, _as_raw_value(path, row, value)
             continue
         hint = f"remove the line [{name}]; the file has no sections"
         if not isinstance(value, dict):
@@ -142,7 +142,7 @@ def _checked(path: Path, entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]
         raise UsageError(f"{path}: predict has no option '{name}'", hint)
 
 
-TOML: Mapping[Any, tuple[tuple[type, ...], str]] = {
+TOML_TYPES: Mapping[Any, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
     int: ((int,), "a whole number"),
     float: ((int, float), "a number"),
@@ -151,7 +151,7 @@ TOML: Mapping[Any, tuple[tuple[type, ...], str]] = {
 """Types of values in the file for those of rows."""
 
 
-def _as_typed(path: Path, row: Option, value: Any) -> Any:
+def _as_raw_value(path: Path, row: Option, value: Any) -> Any:
     """A value as the command line would give it."""
     name, hint = row.flag[2:], "correct the file"
     if row.is_list and not row.separator:
@@ -161,13 +161,13 @@ def _as_typed(path: Path, row: Option, value: Any) -> Any:
             hint = f"write {name} = [{value!r}]"
         raise UsageError(f"{path}: {name} must be a list of texts, not {value!r}", hint)
     if row.separator and isinstance(value, list):
-        return _entries_as_typed(path, row, value)
+        return _entries_as_raw_value(path, row, value)
     kind = (
         None
         if row.parse_fields or (row.parse and row.value_type in {int, float})
         else row.value_type
     )
-    types, title = TOML.get(
+    types, title = TOML_TYPES.get(
         Path if row.choices else kind, ((str, int, float), "a text or a number")
     )
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
@@ -177,7 +177,7 @@ def _as_typed(path: Path, row: Option, value: Any) -> Any:
     return str(value) if row.is_list else value
 
 
-def _entries_as_typed(path: Path, row: Option, entries: list[Any]) -> str | None:
+def _entries_as_raw_value(path: Path, row: Option, entries: list[Any]) -> str | None:
     """A list in the file as the command line would give it: one text; None for an empty one."""
     for entry in entries:
         if isinstance(entry, bool) or not isinstance(entry, str | int | float):

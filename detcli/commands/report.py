@@ -6,7 +6,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detcli.cli.command import adapted, command
+from detcli.cli.command import command, override_option
 from detcli.cli.console import progress, say, set_verbosity
 from detcli.config.config import INPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @command(
     "max_pixels",
-    adapted("blur", help="Hide these classes in the pictures: person,car. Boxes stay."),
+    override_option("blur", help="Hide these classes in the pictures: person,car. Boxes stay."),
     "blur_with",
     "blur_margin",
-    adapted(
+    override_option(
         "report",
         declaration="-o, --output DIR",
         default=REQUIRED,

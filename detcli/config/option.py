@@ -2,9 +2,10 @@
 
     max_det: int = option(300, "--max-det N", "Keep at most N detections per picture.")
 
-A `Config` is a dataclass of such groups. Its options make the command line, its help, the variables,
-the file of defaults, the JSON that shards send, and the list of what boxes depend on. A type reads
-itself with `parse`, or its constructor, and writes itself with `str`.
+A `Config` is a dataclass whose fields are groups of such options. The command line and its help,
+the environment variables, the file of defaults, the JSON that workers of a run in shards exchange,
+and the settings that detections depend on are all derived from these declarations. A value is
+parsed by `Option.parse`, by its type's `parse`, or by its type; `str` turns it back into text.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

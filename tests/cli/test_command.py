@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from detcli.cli.app import app
 from detcli.cli.command import Command, command
-from detcli.cli.defaults import LINE, defaults_file, read_defaults
+from detcli.cli.defaults import COMMAND_LINE, defaults_file, read_defaults
 from detcli.config.config import Config, Runtime, Settings
 from detcli.config.option import option, options_of, values_of
 from detcli.core.errors import UsageError
@@ -325,14 +325,14 @@ def test_a_null_device_sets_nothing_on_any_system(monkeypatch, name):
     assert read_defaults() == {}
 
 
-def origins_of(*arguments):
+def sources_of(*arguments):
     """Where a command is told that its values come from, by option."""
     told = []
 
     @command(*GROUPS, whole_file=True)
-    def probe(config: Config, origins: dict[str, str]) -> None:
+    def probe(config: Config, value_sources: dict[str, str]) -> None:
         assert config is not None
-        told.append(origins)
+        told.append(value_sources)
 
     run(probe, *arguments)
     return told[0]
@@ -341,39 +341,39 @@ def origins_of(*arguments):
 def test_the_origin_of_a_value_that_was_typed_is_the_command_line(write_defaults, monkeypatch):
     write_defaults("device = 'cpu'")
     monkeypatch.setenv("DETCLI_DEVICE", "openvino")
-    assert origins_of("a.jpg", "--device", "cuda")["device"] == LINE
+    assert sources_of("a.jpg", "--device", "cuda")["device"] == COMMAND_LINE
 
 
 def test_the_origin_of_a_variable_is_its_name(write_defaults, monkeypatch):
     write_defaults("device = 'cpu'")
     monkeypatch.setenv("DETCLI_DEVICE", "openvino")
-    assert origins_of("a.jpg")["device"] == "DETCLI_DEVICE"
+    assert sources_of("a.jpg")["device"] == "DETCLI_DEVICE"
 
 
 def test_the_origin_of_an_entry_of_the_file_is_its_path(write_defaults):
     path = write_defaults("device = 'cpu'\nconf = 0.5")
-    origins = origins_of("a.jpg")
-    assert origins["device"] == str(path)
-    assert origins["conf"] == str(path)
+    value_sources = sources_of("a.jpg")
+    assert value_sources["device"] == str(path)
+    assert value_sources["conf"] == str(path)
 
 
 def test_an_empty_variable_is_no_origin(write_defaults, monkeypatch):
     path = write_defaults("device = 'cpu'")
     monkeypatch.setenv("DETCLI_DEVICE", "")
-    assert origins_of("a.jpg")["device"] == str(path)
+    assert sources_of("a.jpg")["device"] == str(path)
 
 
 def test_what_nobody_gave_has_no_origin(write_defaults):
     write_defaults("")
-    assert origins_of("a.jpg") == {"source": LINE}
+    assert sources_of("a.jpg") == {"source": COMMAND_LINE}
 
 
 def test_a_value_of_the_file_that_is_false_or_zero_has_its_origin(write_defaults):
     path = write_defaults("recursive = false\nblur-margin = 0.0\nblur = '0'")
-    origins = origins_of("a.jpg", "--save", "out")
-    assert origins["recursive"] == str(path)
-    assert origins["blur_margin"] == str(path)
-    assert origins["blur"] == str(path)
+    value_sources = sources_of("a.jpg", "--save", "out")
+    assert value_sources["recursive"] == str(path)
+    assert value_sources["blur_margin"] == str(path)
+    assert value_sources["blur"] == str(path)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def options_of_all_commands() -> Iterator[tuple[list[str], Option]]:
         if hasattr(loaded, "commands"):
             commands = {(name, part): child for part, child in loaded.commands.items()}
         for words, command in commands.items():
-            for option in command.rows.values():
+            for option in command.options.values():
                 if option.names and option.metavar:
                     yield [*words], option
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from detcli.cli.command import adapted, command
+from detcli.cli.command import command, override_option
 from detcli.cli.console import say, set_verbosity
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
 from detcli.config.config import OUTPUT, Config, Runtime, Verbosity
@@ -22,9 +22,9 @@ from detcli.core.errors import DetcliWarning, UsageError
 
 
 @command(
-    adapted("source", help="Pictures, folders or videos; default: a built-in picture."),
+    override_option("source", help="Pictures, folders or videos; default: a built-in picture."),
     Runtime,
-    adapted(
+    override_option(
         "device",
         help="Where to run: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, openvino:GPU "
         "or openvino:NPU.",
@@ -34,7 +34,7 @@ from detcli.core.errors import DetcliWarning, UsageError
 )
 def bench(  # noqa: PLR0913, PLR0917 - an option each
     config: Config,
-    origins: Mapping[str, str],
+    value_sources: Mapping[str, str],
     mode: BenchMode = option(
         BenchMode.LATENCY,
         "--mode latency|throughput",
@@ -90,7 +90,7 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
     set_up_process()
     limit = parse_percentage(max_regress)
     earlier = Baseline.load(baseline) if baseline else None
-    named = [config.runtime.model] if "model" in origins else []
+    named = [config.runtime.model] if "model" in value_sources else []
     InputGuard([*sources, *named]).refuse((save_baseline,))
     if save_baseline is not None:
         open_output(save_baseline).discard()  # an error now, not after the measurement

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from detcli.cli.command import MODEL_ARGUMENT, adapted, command
+from detcli.cli.command import MODEL_ARGUMENT, command, override_option
 from detcli.cli.console import fetching, progress, set_verbosity
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts, write_report
 from detcli.commands.convert.options import ConversionOptions
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @command(
     MODEL_ARGUMENT,
-    adapted("recursive", needs={"calibrate": "name a folder of pictures"}),
-    adapted("imgsz", range=(1, 16384)),  # whose anchor grid alone has 5 million cells
+    override_option("recursive", needs={"calibrate": "name a folder of pictures"}),
+    override_option("imgsz", range=(1, 16384)),  # whose anchor grid alone has 5 million cells
     *("names", "box_format", "preprocess"),
     Verbosity,
 )

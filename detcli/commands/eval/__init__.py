@@ -13,7 +13,7 @@ from pathlib import Path
 
 import typer
 
-from detcli.cli.command import MODEL_ARGUMENT, adapted, command
+from detcli.cli.command import MODEL_ARGUMENT, command, override_option
 from detcli.cli.console import say, set_verbosity, tell, tell_rest
 from detcli.cli.report import (
     REPORT_FORMAT,
@@ -72,19 +72,19 @@ class EvalRequest:
     *("max_pixels", "input_timeout", "save_coco"),
     Runtime,
     Settings,
-    adapted(
+    override_option(
         "conf",
         default=0.001,
         help="Evaluate scores above this; higher values lower mAP.",
         parse_fields=None,
         separator="",  # one number, not a list
     ),
-    adapted(
+    override_option(
         "max_det",
         help="Keep at most N detections in a picture; COCO's evaluation takes the best 100 of a "
         "class.",
     ),
-    adapted(
+    override_option(
         "report",
         help="Write a page of what is false and what was missed to this folder: open its "
         "index.html.",

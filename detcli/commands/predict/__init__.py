@@ -32,7 +32,7 @@ detcli predict pics -r --classes person,car -o boxes.csv
 detcli predict camera:0 --model codes --conf 0.5
 """,
 )
-def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]) -> None:
+def predict(config: Config, value_sources: Mapping[str, str], tuned: Mapping[str, Any]) -> None:
     """Detect objects in pictures and videos.
 
     Records go to stdout, everything else to stderr. An input that fails becomes a record with an
@@ -65,7 +65,7 @@ def predict(config: Config, origins: Mapping[str, str], tuned: Mapping[str, Any]
         counts = predict_shards(config)
     else:
         # Shards may run on other machines.
-        chosen = use_tuned(config, origins, tuned) if tuned else config
+        chosen = use_tuned(config, value_sources, tuned) if tuned else config
         try:
             counts = predict_here(chosen, before)
         except UsageError as error:

@@ -8,9 +8,9 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from detcli.cli.command import DECIDING, MODEL_ARGUMENT, adapted, command
+from detcli.cli.command import DECIDING, MODEL_ARGUMENT, command, override_option
 from detcli.cli.console import fetching, progress, say, set_verbosity
-from detcli.cli.defaults import gather, read_defaults
+from detcli.cli.defaults import collect_values, read_defaults
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
 from detcli.config.config import INPUT, OUTPUT, Config, Verbosity
 from detcli.config.option import option, options_of
@@ -20,8 +20,10 @@ from detcli.core.errors import CheckError, DetcliWarning
 
 @command(
     MODEL_ARGUMENT,
-    adapted("device", shared=False, help="Try only these devices; default: auto, all there are."),
-    adapted(
+    override_option(
+        "device", shared=False, help="Try only these devices; default: auto, all there are."
+    ),
+    override_option(
         "conf",
         help="Compare detections with scores above this; default: what the model recommends, or "
         "0.25.",
@@ -29,7 +31,7 @@ from detcli.core.errors import CheckError, DetcliWarning
         separator="",  # one number, not a list
     ),
     *("nms", "imgsz", "box_format", "preprocess"),
-    adapted(
+    override_option(
         "report",
         help="Write a page to this folder: what the fastest way finds otherwise. Open its "
         "index.html.",
@@ -125,8 +127,8 @@ def tune(
             write_defaults(defaults, report)
             done.append(f"wrote the choice to {defaults}: predict uses it for {report.model}")
             known = {name: options_of(Config)[name] for name in DECIDING}
-            for name, given in gather(known, {}, read_defaults()).items():
-                done.append(f"{given.origin} sets {name}, too, to which the choice gives way")
+            for name, given in collect_values(known, {}, read_defaults()).items():
+                done.append(f"{given.source} sets {name}, too, to which the choice gives way")
     for doubt in report.doubts:
         warnings.warn(doubt, DetcliWarning, stacklevel=1)
     for sentence in [] if quiet else done:

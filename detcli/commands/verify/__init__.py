@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from detcli.cli.command import adapted, command
+from detcli.cli.command import command, override_option
 from detcli.cli.console import report as report_error
 from detcli.cli.console import say, set_verbosity
-from detcli.cli.defaults import LINE
+from detcli.cli.defaults import COMMAND_LINE
 from detcli.cli.report import (
     ReportFormat,
     choose_report_format,
@@ -44,22 +44,22 @@ BESIDE_CHECK = {"check", "report", "report_link", "format", "quiet", "verbose"}
 
 
 @command(
-    adapted(
+    override_option(
         "model",
         declaration="MODEL",
         help="ONNX file, or a name from `detcli models list`; or records that predict saved.",
         default=None,
         complete=complete_side,
     ),
-    adapted("recursive", needs={"images": "name a folder of pictures"}),
-    adapted(
+    override_option("recursive", needs={"images": "name a folder of pictures"}),
+    override_option(
         "device",
         help="Where MODEL runs: auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N, openvino, "
         "openvino:GPU or openvino:NPU.",
         default=(Device.parse("cpu"),),
     ),
     "half",
-    adapted(
+    override_option(
         "conf",
         help="Compare detections with scores above this; default: as in predict, or that of saved "
         "records.",
@@ -70,14 +70,14 @@ BESIDE_CHECK = {"check", "report", "report_link", "format", "quiet", "verbose"}
     "imgsz",
     "box_format",
     "preprocess",
-    adapted(
+    override_option(
         "report",
         help="Write a page of what is missing, extra or moved to this folder: open its index.html.",
     ),
     "report_link",
     Verbosity,
 )
-def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -> None:
+def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequest) -> None:
     """Compare the detections of two models, two devices, two selections, or two saved runs.
 
     MODEL with detcli's selection is compared with OTHER, with itself on another device, or with
@@ -97,9 +97,9 @@ def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -
     silence_opencv()
     before = None
     if request.check is not None:
-        _require_only_check(origins)
+        _require_only_check(value_sources)
         request, before = read_certificate(request.check, request)
-    elif request.is_saved and origins.get("device") == LINE:
+    elif request.is_saved and value_sources.get("device") == COMMAND_LINE:
         raise about_running("--device")
     made = _compare(request)
     found = made.report
@@ -126,10 +126,10 @@ def verify(config: Config, origins: Mapping[str, str], request: VerifyRequest) -
     _judge(found, "--tolerance sets what is allowed, in another certificate", is_table=is_table)
 
 
-def _require_only_check(origins: Mapping[str, str]) -> None:
+def _require_only_check(value_sources: Mapping[str, str]) -> None:
     """Refuse what a certificate says already; the user's own defaults give way to it."""
-    for name, origin in origins.items():
-        if origin == LINE and name not in BESIDE_CHECK:
+    for name, source in value_sources.items():
+        if source == COMMAND_LINE and name not in BESIDE_CHECK:
             title = f"--{name.replace('_', '-')}"
             title = name.upper() if name in {"model", "other"} else title
             raise UsageError(
