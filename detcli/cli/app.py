@@ -16,8 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from detcli import __version__
-from detcli.cli.completion import words_of_bash
-from detcli.cli.console import report
+from detcli.cli.completion import bash_words
+from detcli.cli.console import print_error
 from detcli.cli.help import MOVED, Group
 from detcli.core.errors import DetcliError, OutputError, UsageError, as_error
 from detcli.core.interrupts import interrupts
@@ -81,7 +81,7 @@ class Commands(Group):
     def main(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as in Typer
         """Run, and report a request that cannot be parsed as any other error."""
         try:
-            with words_of_bash():
+            with bash_words():
                 code = super().main(*args, **more | {"standalone_mode": False})
         except typer.TyperException as error:
             context = getattr(error, "ctx", None)
@@ -89,10 +89,10 @@ class Commands(Group):
                 sys.stderr.write(f"{error.message}\n")
                 sys.exit(error.exit_code)
             refused = _refusal(error)
-            report(refused)
+            print_error(refused)
             sys.exit(refused.exit_code)
         except DetcliError as error:  # of the words before a command
-            report(error)
+            print_error(error)
             sys.exit(error.exit_code)
         sys.exit(code)
 
@@ -139,7 +139,7 @@ class Commands(Group):
             log.debug("%s", error, exc_info=True)
             # An interrupt may stop a library from loading: not worth a message. A full disk is.
             if not interrupts.caught or isinstance(error, OutputError):
-                report(error)
+                print_error(error)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             raise typer.Exit(interrupts.exit_code) from None
@@ -151,7 +151,7 @@ class Commands(Group):
             failure = as_error(error)
             if interrupts.caught:
                 raise typer.Exit(interrupts.exit_code) from error
-            report(failure)
+            print_error(failure)
             raise typer.Exit(failure.exit_code) from error
 
 

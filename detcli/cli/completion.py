@@ -54,7 +54,7 @@ def complete_files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def words_of_bash() -> Iterator[None]:
+def bash_words() -> Iterator[None]:
     """Let Typer see `cuda:1` and `--format=csv` as words, and quote its candidates.
 
     Bash takes each for three, and replaces what follows the last colon or equals sign, so

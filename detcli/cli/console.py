@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from detcli.core.errors import DetcliError, DetcliNote, DetcliWarning
 from detcli.core.text import (
+    escape_unprintable,
+    format_kinds,
     is_terminal,
     kind_of,
-    printable,
     public_text,
-    shown_kinds,
-    wrapped,
+    wrap_for,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_TOLD = 20
+MAX_PRINTED = 20
 """How many errors and warnings of inputs a run says one by one."""
 
 PATIENCE_S = 1.0
@@ -128,11 +128,11 @@ def _log_lines(inlet: int) -> None:
             log.info("%s", line.strip())
 
 
-def report(error: DetcliError, source: str = "") -> None:
+def print_error(error: DetcliError, source: str = "") -> None:
     """Print an error and its hint, after the input that it belongs to."""
-    say(f"{source}: {error}" if source else str(error))
+    print_line(f"{source}: {error}" if source else str(error))
     if error.hint:
-        say(f"  hint: {error.hint}", prefix="")
+        print_line(f"  hint: {error.hint}", prefix="")
 
 
 def process_error(exit_code: int, stderr: str) -> DetcliError:
@@ -145,29 +145,30 @@ def process_error(exit_code: int, stderr: str) -> DetcliError:
     return kind(message, hint)
 
 
-def tell(counts: "Counts", *, quiet: bool) -> None:
-    """Say errors and, unless quiet, warnings of inputs, at most `MOST_TOLD`; take them out."""
+def print_new_messages(counts: "Counts", *, quiet: bool) -> None:
+    """Say errors and, unless quiet, warnings of inputs, at most `MAX_PRINTED`; take them out."""
     for source, message in counts.messages:
         hint, of = "", "warning"
         if isinstance(message, DetcliError):
             hint, of = f"; hint: {message.hint}" if message.hint else "", type(message).__name__
         elif quiet:
             continue
-        counts.told[kind_of(str(message), of)] += 1
-        if counts.told.total() <= MOST_TOLD:
-            say(f"{source or repr('')}: {message}{hint}")
+        counts.printed_kinds[kind_of(str(message), of)] += 1
+        if counts.printed_kinds.total() <= MAX_PRINTED:
+            print_line(f"{source or repr('')}: {message}{hint}")
     counts.messages.clear()
 
 
-def tell_rest(counts: "Counts") -> None:
+def print_message_counts(counts: "Counts") -> None:
     """Say how many errors and warnings there were, if they were not all said."""
-    if counts.told.total() > MOST_TOLD:
-        say(f"{MOST_TOLD} of {counts.told.total()} said: {shown_kinds(counts.told)}")
+    if counts.printed_kinds.total() > MAX_PRINTED:
+        kinds = format_kinds(counts.printed_kinds)
+        print_line(f"{MAX_PRINTED} of {counts.printed_kinds.total()} said: {kinds}")
 
 
-def say(text: str, prefix: str = "detcli: ") -> None:
+def print_line(text: str, prefix: str = "detcli: ") -> None:
     """Print a line on stderr; control codes, which file names may hold, are made harmless."""
-    _print(wrapped(prefix + safe(text), sys.stderr))
+    _print(wrap_for(prefix + make_printable(text), sys.stderr))
 
 
 def _print(lines: str) -> None:
@@ -178,9 +179,9 @@ def _print(lines: str) -> None:
             print(f"{lines}\n", end="", file=sys.stderr)  # noqa: T201 - the one place that prints
 
 
-def safe(text: str) -> str:
+def make_printable(text: str) -> str:
     """A text as one line without control codes and passwords; cut off if it is very long."""
-    return printable(public_text(text[:MAX_MESSAGE])) + "..." * (len(text) > MAX_MESSAGE)
+    return escape_unprintable(public_text(text[:MAX_MESSAGE])) + "..." * (len(text) > MAX_MESSAGE)
 
 
 class _LogHandler(logging.Handler):
@@ -195,10 +196,12 @@ class _LogFormatter(logging.Formatter):
     """One line for a message; a traceback is indented, so that none of it passes for a message."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - overrides
-        return safe(super().formatMessage(record))
+        return make_printable(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802, ANN401 - overrides
-        return "\n".join(f"  {safe(line)}" for line in super().formatException(ei).splitlines())
+        return "\n".join(
+            f"  {make_printable(line)}" for line in super().formatException(ei).splitlines()
+        )
 
 
 def set_verbosity(*, quiet: bool, verbose: int) -> None:
@@ -220,7 +223,7 @@ def set_verbosity(*, quiet: bool, verbose: int) -> None:
         message = details[0]
         if isinstance(message, DetcliWarning):
             kind = "note" if isinstance(message, DetcliNote) else "warning"
-            say(f"{kind}: {message}")
+            print_line(f"{kind}: {message}")
         else:
             show(*details, **more)
 
@@ -282,7 +285,7 @@ class _BarText:
             self.update(completed=self._done, total=self._total())
         elif time.monotonic() - self._said_s > LINE_PERIOD_S:
             self._said_s = time.monotonic()
-            say(f"{self._numbers()}  {self._name}")
+            print_line(f"{self._numbers()}  {self._name}")
 
     def _numbers(self) -> str:
         total = self._total()
@@ -294,7 +297,7 @@ class _BarText:
         from rich.text import Text
 
         numbers = self._numbers()
-        name = Text(printable(self._name.rpartition("/")[2] or self._name))
+        name = Text(escape_unprintable(self._name.rpartition("/")[2] or self._name))
         room = options.max_width - len(numbers) - 2
         while name and name.cell_len > room:  # the end of a name tells more than its beginning
             name = Text("…") + name[2:] if len(name) > 2 else Text()
@@ -302,7 +305,7 @@ class _BarText:
 
 
 @contextlib.contextmanager
-def fetching() -> "Iterator[Show | None]":
+def download_progress() -> "Iterator[Show | None]":
     """Yield what shows downloads on stderr, a bar; None without a terminal, and with --quiet."""
     quiet = not log.isEnabledFor(logging.WARNING)
     if quiet or not is_terminal(sys.stderr):

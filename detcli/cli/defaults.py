@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detcli.cli.console import say
+from detcli.cli.console import print_line
 from detcli.config.config import Config
 from detcli.config.option import Option, options_of
 from detcli.core.errors import DetcliError, UsageError, system_reason
@@ -55,8 +55,10 @@ def collect_values(
 
 def report_sharp_page(command_path: str) -> None:
     """Say that the user's default of --blur does not hold for the page of a comparison."""
-    say(f"the page of {command_path} shows pictures as they are")
-    say(f"  hint: blur in {defaults_file()} holds for detcli predict and detcli report", prefix="")
+    print_line(f"the page of {command_path} shows pictures as they are")
+    print_line(
+        f"  hint: blur in {defaults_file()} holds for detcli predict and detcli report", prefix=""
+    )
 
 
 def _combine_typed(row: Option, typed: Any) -> Any:
@@ -72,8 +74,8 @@ def report_stray_variables() -> None:
     known += [FILE_VARIABLE, CACHE_VARIABLE]
     for name in sorted(os.environ):
         if name.startswith("DETCLI_") and name not in known:
-            say(f"the variable {name} sets nothing; those that do are {', '.join(known)}")
-            say("  hint: detcli.toml has the defaults of the other options", prefix="")
+            print_line(f"the variable {name} sets nothing; those that do are {', '.join(known)}")
+            print_line("  hint: detcli.toml has the defaults of the other options", prefix="")
 
 
 def sources_of_mentioned(error: DetcliError, given: Iterable[tuple[Option, RawValue]]) -> str:

@@ -1,13 +1,13 @@
 """Reports of commands: tables for people, JSON for programs.
 
 A report is a frozen dataclass. Its JSON form is its fields after `schema_version`; None stands for
-what is unknown or was not measured. A field that is `shown` carries its label and unit, and `rows`
-and `table` lay it out:
+what is unknown or was not measured. A field declared by `report_field` carries its label and unit,
+and `report_rows` and `table` lay it out:
 
     @dataclass(frozen=True, slots=True)
     class Summary:
-        p50_s: float = shown("p50", "s")
-        p90_s: float | None = shown("p90", "s")
+        p50_s: float = report_field("p50", "s")
+        p90_s: float | None = report_field("p90", "s")
 """
 
 import json
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from detcli.config.config import OUTPUT
 from detcli.config.option import option
-from detcli.core.text import is_terminal, printable
+from detcli.core.text import escape_unprintable, is_terminal
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -126,7 +126,7 @@ EMPTY = "-"
 """What tables show for a value that is unknown or was not measured."""
 
 
-def seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
     """A duration in a suitable unit."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if value >= size:
@@ -134,7 +134,7 @@ def seconds(value: float) -> str:
     return f"{value * 1e9:.0f} ns"
 
 
-def _bytes(value: int) -> str:
+def _format_bytes(value: int) -> str:
     from rich.filesize import decimal
 
     return decimal(value)
@@ -142,15 +142,15 @@ def _bytes(value: int) -> str:
 
 UNITS: dict[str, Callable[[Any], str]] = {
     "": str,
-    "s": seconds,
-    "B": _bytes,
+    "s": format_seconds,
+    "B": _format_bytes,
     "%": "{:.1%}".format,
     "/s": "{:.1f} pictures/s".format,
 }
 """How a value of each unit is written for people; JSON has the bare number."""
 
 
-def shown(
+def report_field(
     label: str = "",
     unit: str = "",
     form: Callable[[Any], str] | None = None,
@@ -165,7 +165,7 @@ def shown(
     return field(default=default, metadata={"label": label, "text": form or UNITS[unit]})
 
 
-def rows(
+def report_rows(
     report: "DataclassInstance | None",
     kind: type["DataclassInstance"] | None = None,
     lead: str = "",
@@ -181,7 +181,7 @@ def rows(
             label = f"{lead} {one.metadata['label']}".strip()
             value = None if report is None else getattr(report, one.name)
             if inner := _report_type(one.type):
-                yield from rows(value, inner, label)
+                yield from report_rows(value, inner, label)
             elif label:
                 yield label, EMPTY if value is None else one.metadata["text"](value)
 
@@ -198,16 +198,16 @@ def table(reports: "Sequence[DataclassInstance]", title: str | None = None) -> "
     from rich.text import Text
 
     made = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
-    lines = [[*rows(one)] for one in reports]
+    lines = [[*report_rows(one)] for one in reports]
     for number, (label, _) in enumerate(lines[0] if lines else ()):
         right = number > 0
         made.add_column(label, justify="right" if right else "left", no_wrap=right, overflow="fold")
     for entry in lines:
-        made.add_row(*(Text(printable(text)) for _, text in entry))
+        made.add_row(*(Text(escape_unprintable(text)) for _, text in entry))
     return made
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> "Table":
+def facts_table(pairs: Iterable[tuple[str, str]]) -> "Table":
     """A table of two columns: titles and values."""
     from rich.table import Table
     from rich.text import Text
@@ -216,12 +216,14 @@ def facts(pairs: Iterable[tuple[str, str]]) -> "Table":
     made.add_column(style="cyan", no_wrap=True)
     made.add_column(overflow="fold")
     for title, value in pairs:
-        made.add_row(Text(printable(title)), Text(printable(value)))
+        made.add_row(Text(escape_unprintable(title)), Text(escape_unprintable(value)))
     return made
 
 
-def line(*parts: tuple[str, str]) -> "Text":
+def styled_line(*parts: tuple[str, str]) -> "Text":
     """A line of texts with their styles."""
     from rich.text import Text
 
-    return Text.assemble(*((printable(text), style) for text, style in parts), no_wrap=True)
+    return Text.assemble(
+        *((escape_unprintable(text), style) for text, style in parts), no_wrap=True
+    )

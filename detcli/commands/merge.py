@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING
 
 from detcli.cli.command import command
-from detcli.cli.console import progress, say, set_verbosity
+from detcli.cli.console import print_line, progress, set_verbosity
 from detcli.config.config import OUTPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
 from detcli.config.values import is_folder, read_target
 from detcli.core.errors import CheckError, InputError, UsageError
 from detcli.core.interrupts import interrupts
-from detcli.core.text import count
+from detcli.core.text import pluralize
 from detcli.storage.files import StandardOutput
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def merge(
     with interrupts.held():
         sink.close()
     if wanted:
-        say(f"wrote {count(merging.count, 'record')} of {count(len(manifest), 'part')} to {target}")
+        records = pluralize(merging.count, "record")
+        print_line(f"wrote {records} of {pluralize(len(manifest), 'part')} to {target}")
     if merging.failed:
         hint = "work them again with --retry-failed, added to the command that made the parts"
         raise InputError(shown(merging.failed), hint)
@@ -103,12 +104,12 @@ def _require_whole(merging: "Merge", manifest: "Manifest") -> None:
     """List the missing and damaged parts, if any, and raise."""
     faults = merging.faults
     for fault in faults:
-        say(f"{fault.part}: {fault.reason}")
+        print_line(f"{fault.part}: {fault.reason}")
     if not faults:
         return
     hint = "run the command that made the parts again; it makes only the missing ones"
     if not all(fault.missing for fault in faults):
         hint = f"remove the damaged parts, then {hint}"
-    parts = f"{len(faults)} of {count(len(manifest), 'part')}"
-    names = count(sum(fault.names for fault in faults), "name")
+    parts = f"{len(faults)} of {pluralize(len(manifest), 'part')}"
+    names = pluralize(sum(fault.names for fault in faults), "name")
     raise CheckError(f"{parts}, with {names}, missing or damaged", hint)

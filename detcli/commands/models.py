@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from detcli.cli.command import Command, command
-from detcli.cli.console import fetching, set_verbosity
+from detcli.cli.console import download_progress, set_verbosity
 from detcli.cli.help import Group
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.config.config import Config, Verbosity
@@ -78,7 +78,7 @@ def pull(config: Config, names: tuple[str, ...] = NAMES, half: bool = HALF) -> N
     """
     set_verbosity(quiet=config.verbosity.quiet, verbose=config.verbosity.verbose)
     for name in dict.fromkeys(names):
-        with fetching() as show:
+        with download_progress() as show:
             path = zoo.pull(name, half=half, show=show)
         if sys.stdout is not None:  # closed where only the file is wanted
             StandardOutput().write(f"{path}\n")

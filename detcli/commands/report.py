@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detcli.cli.command import command, override_option
-from detcli.cli.console import progress, say, set_verbosity
+from detcli.cli.console import print_line, progress, set_verbosity
 from detcli.config.config import INPUT, Config, Verbosity
 from detcli.config.option import REQUIRED, option
 from detcli.config.values import parse_writable
 from detcli.core.errors import UsageError
 from detcli.core.interrupts import interrupts
-from detcli.core.text import count, printable, public_name
+from detcli.core.text import escape_unprintable, pluralize, public_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,14 +107,18 @@ def report(
         with interrupts.held():
             page.close()
     if hidden.unseen:
-        say(f"nothing to hide was found of {', '.join(map(printable, hidden.unseen))}")
+        print_line(
+            f"nothing to hide was found of {', '.join(map(escape_unprintable, hidden.unseen))}"
+        )
     if not quiet:
         for line in adding.summary(output / "index.html"):
-            say(line)
+            print_line(line)
         if finder.lost:
-            say(f"{count(finder.lost, 'picture')} not found, or changed since", prefix="")
+            print_line(
+                f"{pluralize(finder.lost, 'picture')} not found, or changed since", prefix=""
+            )
             if images is None:
-                say("  hint: name their folder with --images", prefix="")
+                print_line("  hint: name their folder with --images", prefix="")
 
 
 class _PageOfRecords:
@@ -150,13 +154,13 @@ class _PageOfRecords:
         """What was written, and what of it is hidden."""
         without = ""
         if self._marks is not None:
-            without = f", without what {count(self._marks.drops, 'mark')} dropped"
-        yield f"wrote a page of {count(self._records, 'record')}{without}: {address}"
+            without = f", without what {pluralize(self._marks.drops, 'mark')} dropped"
+        yield f"wrote a page of {pluralize(self._records, 'record')}{without}: {address}"
         if self._hidden_boxes_dropped:
-            detections = count(self._hidden_boxes_dropped, "detection")
+            detections = pluralize(self._hidden_boxes_dropped, "detection")
             yield f"{detections} dropped by marks, and blurred on the page all the same"
         if self._hidden and self._finder.unproven:
-            pictures = count(self._finder.unproven, "picture")
+            pictures = pluralize(self._finder.unproven, "picture")
             yield (
                 f"{pictures} compared with the records by size only, as these have no hash; "
                 "predict --provenance writes one"

@@ -8,7 +8,7 @@ from detcli.cli.command import command
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, write_report
 from detcli.config.option import REQUIRED, option
 from detcli.core import frozen
-from detcli.core.text import count
+from detcli.core.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ class RunStatus:
         """What people read."""
         from rich.text import Text
 
-        shards = f"{self.done} of {count(self.shards, 'shard')} done, {self.working} at work"
+        shards = f"{self.done} of {pluralize(self.shards, 'shard')} done, {self.working} at work"
         yield Text(f"{shards}, {self.inputs} inputs")
         if self.last_s is not None:
             yield Text(f"last part {self.last_s:.0f} s ago")
@@ -47,7 +47,7 @@ class RunStatus:
                 f"{self.inputs_per_s:.1f} inputs/s; the rest takes {self.left_s / 60:.0f} min"
             )
         for kind, number in self.failed.items():
-            yield Text(f"{count(number, 'record')} with an error: {kind}")
+            yield Text(f"{pluralize(number, 'record')} with an error: {kind}")
 
 
 @command(

@@ -20,7 +20,7 @@ import numpy as np
 
 from detcli.config.values import Tolerance
 from detcli.core import Fields, frozen
-from detcli.core.text import count
+from detcli.core.text import pluralize
 from detcli.data.detections import Detections
 from detcli.data.geometry import overlap
 from detcli.data.record import Origin
@@ -257,7 +257,7 @@ class DetectionsReport:
                 f"{tolerance.corner:g} pixels in a corner"
             )
         if wrong := sum(picture.order is Order.WRONG for picture in self.pictures):
-            on = count(wrong, "picture")
+            on = pluralize(wrong, "picture")
             found.append(f"detections are not sorted by descending score on {on}")
         return found
 

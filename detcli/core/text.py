@@ -48,20 +48,22 @@ def remember_typed(words: Iterable[str]) -> None:
             _TYPED[address] = public_name(address)
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Escape control codes, which a file or class name may contain."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-def legible(value: Any) -> Any:  # noqa: ANN401 - JSON
+def escape_surrogates(value: Any) -> Any:  # noqa: ANN401 - JSON
     r"""JSON whose texts every reader takes: bytes of names that are not UTF-8 become `\xe9`."""
     match value:
         case str() if not value.isascii():
             return re.sub("[\ud800-\udfff]", _escaped, value)
         case list():
-            return [*map(legible, value)]
+            return [*map(escape_surrogates, value)]
         case dict():
-            return {legible(name): legible(entry) for name, entry in value.items()}
+            return {
+                escape_surrogates(name): escape_surrogates(entry) for name, entry in value.items()
+            }
     return value
 
 
@@ -149,10 +151,10 @@ def _masked(assignment: str) -> str:
 
 def plot_text(text: str) -> str:
     """Any text for a plot: printable, and not read as a formula by matplotlib."""
-    return printable(text).replace("$", r"\$")
+    return escape_unprintable(text).replace("$", r"\$")
 
 
-def count(number: int, what: str) -> str:
+def pluralize(number: int, what: str) -> str:
     """A number of things: `1 frame`, `2 frames`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
@@ -183,7 +185,7 @@ def closest(word: str, known: Iterable[str]) -> str:
     return alike[found[0]] if found else ""
 
 
-def wrapped(text: str, stream: FileIO | IO[Any] | None) -> str:
+def wrap_for(text: str, stream: FileIO | IO[Any] | None) -> str:
     """A line for a stream, broken between words where a terminal would break it within one."""
     width = 0
     if stream is not None and is_terminal(stream):
@@ -212,7 +214,7 @@ def is_pipe(stream: TextIO | None) -> bool:
         return False
 
 
-MOST_KINDS = 5  # how many kinds of errors are shown
+MAX_KINDS = 5  # how many kinds of errors are shown
 
 
 def kind_of(message: str, of: str) -> str:
@@ -220,7 +222,7 @@ def kind_of(message: str, of: str) -> str:
     return f"{of}: {re.sub(r'[0-9]+', 'N', re.split(r' ?[(:]', message, maxsplit=1)[0])}"
 
 
-def shown_kinds(kinds: Counter[str]) -> str:
+def format_kinds(kinds: Counter[str]) -> str:
     """The most frequent kinds, and how many there are of each."""
-    most = [f"{number} {kind}" for kind, number in kinds.most_common(MOST_KINDS)]
-    return ", ".join(most) + ", ..." * (len(kinds) > MOST_KINDS)
+    most = [f"{number} {kind}" for kind, number in kinds.most_common(MAX_KINDS)]
+    return ", ".join(most) + ", ..." * (len(kinds) > MAX_KINDS)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from detcli.core import Fields
 from detcli.core.errors import loading
-from detcli.core.text import legible
+from detcli.core.text import escape_surrogates
 from detcli.data.geometry import Size, clipped, shown
 
 if TYPE_CHECKING:
@@ -200,17 +200,18 @@ class Detections:
         rows = []
         for number, (box, score, class_id, name) in enumerate(self):
             sides = (round(side, 2) for side in box.tolist())
-            row: Fields = {"class_id": class_id, "class_name": legible(name)}
+            row: Fields = {"class_id": class_id, "class_name": escape_surrogates(name)}
             row |= {"score": round(score, 6), **dict(zip(CORNERS, sides, strict=True))}
             if self.track_id is not None and self.track_id[number] > 0:
                 row["track_id"] = int(self.track_id[number])
             if self.track_class is not None and self.track_class[number] is not None:
-                row["track_class"] = legible(self.track_class[number])
+                row["track_class"] = escape_surrogates(self.track_class[number])
             if self.zones is not None:
-                row["zones"] = legible([*self.zones[number]])
+                row["zones"] = escape_surrogates([*self.zones[number]])
             if self.crossed is not None:
                 row["crossed"] = [
-                    {"line": legible(line), "to": side} for line, side in self.crossed[number]
+                    {"line": escape_surrogates(line), "to": side}
+                    for line, side in self.crossed[number]
                 ]
             if self.symbols is not None:
                 row |= _symbol_fields(self.symbols[number])

@@ -23,7 +23,7 @@ from typing import (
 
 from detcli.core import Fields, frozen
 from detcli.core.errors import DetcliError
-from detcli.core.text import legible
+from detcli.core.text import escape_surrogates
 from detcli.data.detections import Detections
 from detcli.data.geometry import Picture, Points
 
@@ -319,18 +319,22 @@ class Record:
             record["time"] = iso_time(self.origin.time)
         if self.picture is None or self.detections is None:
             error = self.error or DetcliError("no result")
-            kind, message = type(error).__name__, legible(str(error))
-            record["error"] = {"type": kind, "message": message, "hint": legible(error.hint)}
+            kind, message = type(error).__name__, escape_surrogates(str(error))
+            record["error"] = {
+                "type": kind,
+                "message": message,
+                "hint": escape_surrogates(error.hint),
+            }
         else:
             record["width"], record["height"] = self.picture.size[::-1]
             record["detections"] = cast("list[DetectionJson]", self.detections.to_dict())
-            record["model"], record["device"] = legible(self.model), self.device
+            record["model"], record["device"] = escape_surrogates(self.model), self.device
             if self.precision:
                 record["precision"] = self.precision
             if self.warnings:
-                record["warnings"] = legible([*self.warnings])
+                record["warnings"] = escape_surrogates([*self.warnings])
             if self.saved:
-                record["saved"] = legible([path.as_posix() for path in self.saved])
+                record["saved"] = escape_surrogates([path.as_posix() for path in self.saved])
         return {**record, **self.added}
 
 
@@ -341,7 +345,7 @@ def iso_time(time: datetime) -> str:
 
 def set_source(record: RecordJson, source: str) -> None:
     """Name the input of a record."""
-    record["source"] = legible(source)
+    record["source"] = escape_surrogates(source)
     if record["source"] != source:
         with suppress(UnicodeEncodeError):  # no file has such a name
             record["source_bytes"] = base64.b64encode(os.fsencode(source)).decode("ascii")
@@ -507,7 +511,7 @@ def to_marks(value: Any) -> list[MarkJson]:  # noqa: ANN401 - JSON
 
 def _lifted(fields: Fields) -> Fields:
     """A record of version 1 in the form of version 2, as far as it is one; without `input`."""
-    lifted: Fields = legible({**fields, "schema_version": SCHEMA_VERSION})
+    lifted: Fields = escape_surrogates({**fields, "schema_version": SCHEMA_VERSION})
     if isinstance(source := fields.get("source"), str):
         set_source(cast("RecordJson", lifted), source)
     if found := re.fullmatch(r"(.+) \((\w+)\)", str(fields.get("device"))):

@@ -16,7 +16,7 @@ from detcli.config.values import Shape
 from detcli.core import Fields, frozen
 from detcli.core.errors import OutputError, UsageError
 from detcli.core.opencv import cv2
-from detcli.core.text import printable
+from detcli.core.text import escape_unprintable
 from detcli.data.geometry import Image, Letterbox
 from detcli.data.record import (
     DetectionJson,
@@ -192,12 +192,14 @@ class Page:
             film: The annotated video that has this frame.
         """
         self._begin()
-        entry: Fields = {"source": printable(fields["source"])}
+        entry: Fields = {"source": escape_unprintable(fields["source"])}
         entry |= {name: value for name, value in fields.items() if name in COPIED}
         if error := fields.get("error"):
-            entry["error"] = [printable(error[name]) for name in ("type", "message", "hint")]
+            entry["error"] = [
+                escape_unprintable(error[name]) for name in ("type", "message", "hint")
+            ]
         if warnings := fields.get("warnings"):
-            entry["warnings"] = [printable(one) for one in warnings]
+            entry["warnings"] = [escape_unprintable(one) for one in warnings]
         if "detections" in fields:
             if len(self._facts) < MAX_FACTS:
                 made_by = ((name, str(fields.get(name, ""))) for name in MADE_BY)
@@ -295,7 +297,7 @@ class Page:
             if key not in self._classes:
                 self._classes[key] = len(self._classes)
                 colours = _hex(colour_of(row.class_id))
-                new.append([row.class_id, printable(row.class_name), *colours])
+                new.append([row.class_id, escape_unprintable(row.class_name), *colours])
             box = [self._classes[key], row.score, *(round(side, 1) for side in row.box)]
             if row.kind is not None:
                 box.append(row.kind)
@@ -378,12 +380,15 @@ def _watched(detections: Sequence[DetectionJson]) -> dict[str, list[Any]]:
     """What is known of detections besides their boxes: lists beside them, where there is any."""
     columns: dict[str, list[Any]] = {
         "tracks": [one.get("track_id", 0) for one in detections],
-        "zones": [[*map(printable, one.get("zones", []))] for one in detections],
+        "zones": [[*map(escape_unprintable, one.get("zones", []))] for one in detections],
         "crossed": [
-            [[printable(each["line"]), printable(each["to"])] for each in one.get("crossed", [])]
+            [
+                [escape_unprintable(each["line"]), escape_unprintable(each["to"])]
+                for each in one.get("crossed", [])
+            ]
             for one in detections
         ],
-        "texts": [printable(one.get("text") or "") for one in detections],
+        "texts": [escape_unprintable(one.get("text") or "") for one in detections],
         "corners": [one.get("corners", []) for one in detections],
     }
     return {name: column for name, column in columns.items() if any(column)}
@@ -398,7 +403,7 @@ def _hex(colour: Colour) -> tuple[str, str]:
 def _legible(value: object) -> object:
     """A value for JSON whose texts show nothing but characters; a named tuple is a list."""
     if isinstance(value, str):
-        return printable(value)
+        return escape_unprintable(value)
     return [*map(_legible, value)] if isinstance(value, Sequence) else value
 
 

@@ -33,7 +33,7 @@ from detcli.config.values import Tiling
 from detcli.core import frozen
 from detcli.core.errors import DetcliNote, ModelError
 from detcli.core.opencv import open_streams_in_parallel, silence_opencv
-from detcli.core.text import legible, public_name
+from detcli.core.text import escape_surrogates, public_name
 from detcli.data.record import SettingsJson
 from detcli.model.contract import class_ids
 from detcli.model.file import ModelFile
@@ -153,7 +153,7 @@ class Run:
         """The part of the identity that records show."""
         identity = self.identity()
         shown = {name: identity[name] for name in SettingsJson.__annotations__ if name in identity}
-        return cast("SettingsJson", legible(shown))
+        return cast("SettingsJson", escape_surrogates(shown))
 
 
 def locate(config: Config, show: Show | None = None) -> ModelFile:

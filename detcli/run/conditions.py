@@ -7,7 +7,7 @@ from operator import eq, ge, gt, le, lt, ne
 
 from detcli.core import frozen
 from detcli.core.errors import CheckError, InputError, UsageError
-from detcli.core.text import count
+from detcli.core.text import pluralize
 from detcli.run.counts import Counts
 
 OPERATORS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
@@ -91,7 +91,7 @@ def check_conditions(
         CheckError: A condition holds, whatever was not seen.
         InputError: None of them does, but one would with some number in what was not seen.
     """
-    unseen = f"{count(counts.failed, 'input')} failed" * bool(counts.failed)
+    unseen = f"{pluralize(counts.failed, 'input')} failed" * bool(counts.failed)
     if not counts.done:
         unseen = "there were no inputs"
     if not complete:

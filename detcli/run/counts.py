@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
 from detcli.core.errors import DetcliError
-from detcli.core.text import count
+from detcli.core.text import pluralize
 from detcli.core.timing import Stage, StageTimes
 from detcli.data.record import Record
 
@@ -25,7 +25,9 @@ class Counts:
     devices: Counter[str] = field(default_factory=Counter)  # pictures and frames, by what ran them
     # of inputs, by their names: errors and warnings; who says them takes them out
     messages: list[tuple[str, DetcliError | str]] = field(default_factory=list)
-    told: Counter[str] = field(default_factory=Counter)  # of the messages taken out, the kinds
+    printed_kinds: Counter[str] = field(
+        default_factory=Counter
+    )  # of the messages taken out, the kinds
 
     @property
     def done(self) -> int:
@@ -64,12 +66,12 @@ class Counts:
     ) -> Iterator[str]:
         """How much was done where, with its `stages` where the time went, and what was found."""
         parts = {
-            count(self.pictures, "picture"): self.pictures or not self.frames,
-            count(self.frames, "frame"): self.frames,
-            count(self.found.total(), "detection"): True,
+            pluralize(self.pictures, "picture"): self.pictures or not self.frames,
+            pluralize(self.frames, "frame"): self.frames,
+            pluralize(self.found.total(), "detection"): True,
             f"{self.failed} failed": self.failed,
             f"{skipped} skipped": skipped,
-            f"{count(dropped, 'frame')} dropped": dropped,
+            f"{pluralize(dropped, 'frame')} dropped": dropped,
         }
         line = f"{', '.join(part for part, shown in parts.items() if shown)}, {seconds:.2f} s"
         if self.done > 1:

@@ -16,7 +16,7 @@ from pathlib import Path
 from detcli import __version__
 from detcli.backend.nvidia import ask_driver, driver_version
 from detcli.config.device import Device, available_cores
-from detcli.core.text import count
+from detcli.core.text import pluralize
 from detcli.data.geometry import Picture
 from detcli.data.record import AddedJson, Origin, ProvenanceJson, Record, iso_time
 from detcli.source.loading import STDIN
@@ -74,7 +74,7 @@ def processor_name(root: Path = Path("/")) -> str | None:
 
 def machine_name() -> str:
     """What decides how fast a model runs here: the processor, its cores for this process, GPUs."""
-    cores, gpus = count(available_cores(), "core"), ask_driver().gpus
+    cores, gpus = pluralize(available_cores(), "core"), ask_driver().gpus
     return ", ".join([processor_name() or platform.machine(), cores, *(gpu.name for gpu in gpus)])
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from detcli.core.errors import CheckError, UsageError
-from detcli.core.text import count, printable
+from detcli.core.text import escape_unprintable, pluralize
 from detcli.data.record import (
     DetectionJson,
     MarkJson,
@@ -76,7 +76,7 @@ class Marks:
     def require_fit(self) -> None:
         """Raise CheckError for marks that have fitted no record."""
         for mark in self._left.values():
-            number = f"{len(self._left)} of {count(self._count, 'mark')}"
+            number = f"{len(self._left)} of {pluralize(self._count, 'mark')}"
             box = ", ".join(f"{side:g}" for side in mark.get("box", ()))
             what = f"{mark.get('class_name')} at {box} in " if box else ""
             raise CheckError(
@@ -87,10 +87,10 @@ class Marks:
 
 def _record_of(fields: RecordJson | MarkJson) -> object:
     """By which a mark finds its record; those of one name are told apart by what is in them."""
-    return printable(fields["source"]), fields.get("frame"), fields.get("time")
+    return escape_unprintable(fields["source"]), fields.get("frame"), fields.get("time")
 
 
 def _is_marked(one: DetectionJson, mark: MarkJson) -> bool:
     sides = zip(box_of(one), mark.get("box", ()), strict=True)
-    same = printable(one["class_name"]) == mark.get("class_name")
+    same = escape_unprintable(one["class_name"]) == mark.get("class_name")
     return same and all(abs(a - b) <= ROUNDING for a, b in sides)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from detcli.core import frozen
 from detcli.core.opencv import cv2
-from detcli.core.text import printable
+from detcli.core.text import escape_unprintable
 from detcli.data.detections import Detections, Symbol
 from detcli.data.geometry import Boxes, Image, Points, area, common
 from detcli.data.record import Scene
@@ -211,7 +211,7 @@ def draw_label(
     width, height = label_size(text, size)
     cv2.rectangle(canvas, corner, (left + width - 1, top + height - 1), colour, cv2.FILLED)
     baseline = (left + _padding(size), top + round(size * 0.95))
-    cv2.putText(canvas, printable(text), baseline, ink(colour), _font(), size, SEMIBOLD)
+    cv2.putText(canvas, escape_unprintable(text), baseline, ink(colour), _font(), size, SEMIBOLD)
 
 
 def ink(colour: Colour) -> Colour:
@@ -231,7 +231,9 @@ def _padding(size: int) -> int:
 @lru_cache(maxsize=4096)
 def label_size(text: str, size: int) -> tuple[int, int]:
     """Width and height of a label in pixels; measuring takes ten times as long as drawing."""
-    _, _, width, _ = cv2.getTextSize((0, 0), printable(text), (0, 0), _font(), size, SEMIBOLD)
+    _, _, width, _ = cv2.getTextSize(
+        (0, 0), escape_unprintable(text), (0, 0), _font(), size, SEMIBOLD
+    )
     return width + 2 * _padding(size), round(size * 1.3)
 
 

@@ -31,7 +31,7 @@ from detcli.config.config import differences
 from detcli.core import Fields
 from detcli.core.errors import DetcliWarning, OutputError, UsageError
 from detcli.core.lines import bounded_lines
-from detcli.core.text import count, legible, printable
+from detcli.core.text import escape_surrogates, escape_unprintable, pluralize
 from detcli.data.record import Origin, Record, SettingsJson, name_of, parse_record
 from detcli.sink.text import encode
 from detcli.source.fetch import present_stamp
@@ -95,7 +95,7 @@ class Journal:
         self._not_compared: set[str] = set()  # skipped, as their records have no stamp
         try:
             if videos is not None and videos.is_dir():
-                self._there = {legible(video.as_posix()) for video in videos.iterdir()}
+                self._there = {escape_surrogates(video.as_posix()) for video in videos.iterdir()}
             self._file = self._open()
             try:
                 if tracked := settings is not None and settings.get("track") is not None:
@@ -177,13 +177,13 @@ class Journal:
     def _say_changes(self) -> None:
         """Say which inputs were worked again as their files had changed, and which may have."""
         if self._replaced:
-            names = [printable(source) for source in islice(self._replaced, EXAMPLES)]
+            names = [escape_unprintable(source) for source in islice(self._replaced, EXAMPLES)]
             if len(self._replaced) > EXAMPLES:
                 names.append("...")
-            inputs = count(len(self._replaced), "input")
+            inputs = pluralize(len(self._replaced), "input")
             self._warn(f"{inputs} worked again, as their files have changed: {', '.join(names)}")
         if self._not_compared:
-            inputs = count(len(self._not_compared), "input")
+            inputs = pluralize(len(self._not_compared), "input")
             self._warn(
                 f"{inputs} skipped unseen: their records lack the size and time of the file, as "
                 "those of --output and of earlier versions do, so a change would not be noticed"
@@ -275,7 +275,7 @@ class Journal:
             return False
         if "detections" not in record or "frame" not in record:
             return "detections" in record
-        videos = legible(str(self._videos))
+        videos = escape_surrogates(str(self._videos))
         saved = [name for name in record.get("saved", ()) if str(Path(name).parent) == videos]
         whole = not saved or self._there.issuperset(saved)
         return whole or not self._exists(source)  # then it cannot be detected on again

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from detcli.core.errors import DetcliWarning, OutputError, UsageError, system_reason
-from detcli.core.text import printable
+from detcli.core.text import escape_unprintable
 from detcli.data.detections import Detections, coco_category
 from detcli.data.geometry import Picture, Size, shown
 from detcli.data.per_video import PerClip
@@ -208,7 +208,7 @@ class DatasetSink:
         content = {"train": "images", "val": "images", "names": dict(enumerate(self._class_names))}
         legible = all(map(str.isprintable, self._class_names))  # others have to be escaped
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=legible)
-        text = HEADER.format(model=printable(model)) + text
+        text = HEADER.format(model=escape_unprintable(model)) + text
         write_file(self._place / "data.yaml", text.encode())
         self._described = True
 

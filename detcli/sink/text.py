@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcli.core import Fields
 from detcli.core.errors import UsageError
-from detcli.core.text import printable, wrapped
+from detcli.core.text import escape_unprintable, wrap_for
 from detcli.data.record import BOX, RecordJson, box_of
 from detcli.sink.protocol import Encodable, Output, TextSink
 from detcli.storage.files import AppendedFile
@@ -134,7 +134,7 @@ class CsvSink(TextSink):
 def _safe(cell: str | float) -> str | float:
     if not isinstance(cell, str):
         return cell
-    text = printable(cell)
+    text = escape_unprintable(cell)
     return f"'{text}" if text.lstrip().startswith(FORMULA) else text
 
 
@@ -164,7 +164,7 @@ class TableSink(TextSink):
         eventful = any(fields.get(name) for name in ("error", "warnings", "detections"))
         if self._terminal and not eventful and "frame" in fields:
             return
-        parts = _parts(fields, lambda text: wrapped(printable(text), self._output.file))
+        parts = _parts(fields, lambda text: wrap_for(escape_unprintable(text), self._output.file))
         apart = len(parts) > 1 or self._apart
         with self._console.capture() as text:
             self._console.print(*parts, sep="\n")
@@ -181,7 +181,7 @@ def _parts(fields: RecordJson, line: Callable[[str], str]) -> "list[Table | Text
         hint = fields["error"]["hint"]
         return [message, *([Text(line(f"  hint: {hint}"), style="dim")] if hint else [])]
     size = f"{fields['width']}x{fields['height']}"
-    heading = Text(f"{printable(_place(fields))}  {size}", style="bold")
+    heading = Text(f"{escape_unprintable(_place(fields))}  {size}", style="bold")
     warnings = [Text(line(f"  {one}"), style="yellow") for one in fields.get("warnings", ())]
     if not fields["detections"]:
         return [heading.append("  nothing found", style="not bold dim"), *warnings]
@@ -200,10 +200,10 @@ def _parts(fields: RecordJson, line: Callable[[str], str]) -> "list[Table | Text
     for found in fields["detections"]:
         cells = {**found, "zones": " ".join(found.get("zones", ()))}
         table.add_row(
-            Text(printable(found["class_name"])),
+            Text(escape_unprintable(found["class_name"])),
             f"{found['score']:.2f}",
             *(f"{side:.1f}" for side in box_of(found)),
-            *(Text(printable(str(cells.get(name) or ""))) for name in shown),
+            *(Text(escape_unprintable(str(cells.get(name) or ""))) for name in shown),
         )
     return [heading, *warnings, table]
 

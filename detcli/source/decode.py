@@ -19,7 +19,7 @@ from detcli.config.config import Inputs
 from detcli.core import frozen
 from detcli.core.errors import DecodeError, SourceError, loading
 from detcli.core.opencv import PIXEL_LIMIT, cv2, pixel_limit
-from detcli.core.text import count
+from detcli.core.text import pluralize
 from detcli.data.geometry import Allocate, Image, Letterbox, Picture, Size, new_image
 from detcli.source.cut_jpeg import check_cut, describe_cut, without_room
 from detcli.source.forms import read_odd_form
@@ -198,7 +198,7 @@ def _not_a_picture(data: bytes) -> DecodeError:
         other = name == "AVIF" and not re.search(rb"avi[fs]", data[8:64])
         begins = f"starts as {'HEIC or a video' if other else name}"
     return DecodeError(
-        f"not a picture, or a damaged one ({count(len(data), 'byte')}, {begins})",
+        f"not a picture, or a damaged one ({pluralize(len(data), 'byte')}, {begins})",
         "JPEG, PNG, WebP, TIFF, GIF and more are read, videos by suffix; fetch damaged files again",
     )
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from detcli.core import Fields, frozen
 from detcli.core.errors import DeviceError, OutputError, loading
-from detcli.core.text import printable, public_text
+from detcli.core.text import escape_unprintable, public_text
 from detcli.storage.files import AtomicFile
 
 CHUNK = 1 << 20  # bytes that a read yields at once
@@ -493,7 +493,7 @@ def _azure() -> Fields:
 def _key_error(text: str) -> ObjectKeyError | None:
     """The error of a key, one of a listing if it is there called a path that is invalid."""
     if listed := re.search(r'invalid path: .*?[Pp]ath "(.*?)"', text):
-        return ObjectKeyError(f"the key {printable(listed[1])}")
+        return ObjectKeyError(f"the key {escape_unprintable(listed[1])}")
     return ObjectKeyError() if "Could not parse path" in text else None
 
 

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from detcli.cli.console import process_error, report, say, set_verbosity
+from detcli.cli.console import print_error, print_line, process_error, set_verbosity
 from detcli.core.errors import (
     CheckError,
     DetcliError,
@@ -17,21 +17,21 @@ from detcli.core.errors import (
 
 
 def test_an_error_and_its_hint(capsys):
-    report(DetcliError("it broke", "mend it"))
-    report(DetcliError("it broke"))
+    print_error(DetcliError("it broke", "mend it"))
+    print_error(DetcliError("it broke"))
     assert capsys.readouterr() == ("", "detcli: it broke\n  hint: mend it\ndetcli: it broke\n")
 
 
 def test_what_is_said_does_not_harm_the_terminal(capsys):
-    say("no such file: \x1b]0;owned\x07\nnext")
+    print_line("no such file: \x1b]0;owned\x07\nnext")
     assert capsys.readouterr().err == "detcli: no such file: \\x1b]0;owned\\x07\\nnext\n"
-    say("u:pw@host/a.jpg: no such file, see https://u:pw@host")
+    print_line("u:pw@host/a.jpg: no such file, see https://u:pw@host")
     assert "pw" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("part", ["a", "a:", "a:/", "a@", ":@", "x://"])
 def test_long_messages_are_cut_off(capsys, part):
-    say(part * 1_000_000)
+    print_line(part * 1_000_000)
     assert len(capsys.readouterr().err) < 9000
 
 

@@ -11,8 +11,8 @@ from detcli.cli.report import (
     ReportFormat,
     choose_report_format,
     encode,
-    rows,
-    shown,
+    report_field,
+    report_rows,
     table,
     to_json,
     write_report,
@@ -62,22 +62,22 @@ def test_the_default_format(monkeypatch, terminal, form):
 
 @dataclass(frozen=True)
 class Times:
-    p50_s: float = shown("p50", "s")
-    p90_s: float | None = shown("p90", "s")
+    p50_s: float = report_field("p50", "s")
+    p90_s: float | None = report_field("p90", "s")
 
 
 @dataclass(frozen=True)
 class Timed:
-    name: str = shown("stage")
-    size: tuple[int, int] = shown("size", form=lambda size: f"{size[1]}x{size[0]}")
-    times: Times | None = shown()
-    before: Times | None = shown("before", default=None)
+    name: str = report_field("stage")
+    size: tuple[int, int] = report_field("size", form=lambda size: f"{size[1]}x{size[0]}")
+    times: Times | None = report_field()
+    before: Times | None = report_field("before", default=None)
     parts: tuple[Times, ...] = ()
 
 
 def test_fields_that_are_shown_become_rows_and_nested_ones_follow_in_place():
     timed = Timed("infer", (2, 3), Times(0.0123, None), None, (Times(1, 2),))
-    assert [*rows(timed)] == [
+    assert [*report_rows(timed)] == [
         ("stage", "infer"),
         ("size", "3x2"),
         ("p50", "12.30 ms"),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from detcli.cli.command import command, override_option
-from detcli.cli.console import say, set_verbosity
+from detcli.cli.console import print_line, set_verbosity
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
 from detcli.config.config import OUTPUT, Config, Runtime, Verbosity
 from detcli.config.option import option
@@ -96,7 +96,7 @@ def bench(  # noqa: PLR0913, PLR0917 - an option each
         open_output(save_baseline).discard()  # an error now, not after the measurement
     if not quiet:  # one line: a progress bar would be measured too
         before = f"{cold_starts} cold start{'s' * (cold_starts > 1)}, then " if cold_starts else ""
-        say(f"{before}a warm-up, then {seconds:g} s of measuring")
+        print_line(f"{before}a warm-up, then {seconds:g} s of measuring")
     report, own = measure(config, mode, seconds, cold_starts, earlier)
     if earlier is not None:
         report = replace(report, comparison=compare(earlier, own, limit))

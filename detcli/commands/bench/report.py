@@ -21,7 +21,7 @@ import numpy as np
 from rich.filesize import decimal
 from rich.text import Text
 
-from detcli.cli.report import EMPTY, facts, line, seconds, shown, table
+from detcli.cli.report import EMPTY, facts_table, format_seconds, report_field, styled_line, table
 from detcli.commands.bench.sampling import (
     MIN_FOR_P99,
     WALL,
@@ -34,7 +34,7 @@ from detcli.commands.bench.sampling import (
 from detcli.config.values import BenchMode
 from detcli.core import frozen
 from detcli.core.errors import CheckError, DetcliWarning, UsageError
-from detcli.core.text import printable
+from detcli.core.text import escape_unprintable
 from detcli.storage.files import read_text, write_output
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ class Conditions:
 class StageFigures:
     """A stage, in order of the flow; `summary` is None where the device has no such stage."""
 
-    name: str = shown("stage")
-    summary: Summary | None = shown(default=None)
-    share: float | None = shown("share", "%", default=None)
+    name: str = report_field("stage")
+    summary: Summary | None = report_field(default=None)
+    share: float | None = report_field("share", "%", default=None)
 
 
 @frozen
@@ -104,7 +104,7 @@ class Overhead:
     synchronising after each stage."""
 
     def __str__(self) -> str:
-        clock = f"the clock took {seconds(self.clock_s)}, {self.clock_share:.3%}"
+        clock = f"the clock took {format_seconds(self.clock_s)}, {self.clock_share:.3%}"
         if (ratio := self.observed) is None:
             return clock
         uncertain = ratio.low <= 1 <= ratio.high
@@ -187,7 +187,7 @@ class Change:
     verdict: RegressionVerdict | None
 
     def __str__(self) -> str:
-        text = f"{seconds(self.before_s)} before, {seconds(self.after_s)} now"
+        text = f"{format_seconds(self.before_s)} before, {format_seconds(self.after_s)} now"
         if self.ratio is not None:
             text += f", {self.ratio.estimate - 1:+.1%} ({self.ratio.change()})"
         return f"{text}: {self.verdict}" if self.verdict else text
@@ -376,19 +376,21 @@ def render_run(report: RunReport) -> Iterator["RenderableType"]:
     asked = report.conditions
     height, width = asked.canvas
     how = f"{asked.mode}, batch {asked.batch}, workers {asked.workers}, {width}x{height}"
-    yield Text(printable(f"{report.model.file} on {asked.device}, {how}"), "bold")
-    yield line((str(report.machine), "dim"))
+    yield Text(escape_unprintable(f"{report.model.file} on {asked.device}, {how}"), "bold")
+    yield styled_line((str(report.machine), "dim"))
     if (latency := report.latency) is not None:
         every = StageFigures("all stages", latency.wall, 1.0)
         yield table([*latency.stages, every, StageFigures("undisturbed", latency.undisturbed)])
-    yield facts(_facts(report))
+    yield facts_table(_facts(report))
     if (found := report.comparison) is not None:
         yield ""
-        yield line((f"compared with {found.file}, limit {found.max_regress:+.0%}", "bold"))
-        yield facts((change.name, str(change)) for change in found.changes)
+        yield styled_line((f"compared with {found.file}, limit {found.max_regress:+.0%}", "bold"))
+        yield facts_table((change.name, str(change)) for change in found.changes)
         taken = f"{found.taken_before:.0%} of the cores then, {found.taken_after:.0%} now"
         yield Text(f"other programs took {taken}; the times may be off by as much")
-        yield from (line(("baseline: ", "yellow"), (warning, "")) for warning in found.warnings)
+        yield from (
+            styled_line(("baseline: ", "yellow"), (warning, "")) for warning in found.warnings
+        )
 
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
@@ -398,14 +400,14 @@ def _facts(report: RunReport) -> Iterator[tuple[str, str]]:
         rate = f"{found.pictures_per_second:.1f} pictures/s"
         if (between := found.interval) is not None:
             rate += f", 95% interval {between.low:.1f} to {between.high:.1f}"
-        parts = ", ".join(f"{name} {seconds(spent)}" for name, spent in found.work_s.items())
+        parts = ", ".join(f"{name} {format_seconds(spent)}" for name, spent in found.work_s.items())
         yield "throughput", rate
         yield "measured", f"{found.pictures} pictures in {found.seconds:.1f} s"
         yield "warm-up", found.warm_up.text("pictures")
         yield "work per picture", f"{parts}; the threads overlap"
         yield "overhead", str(found.overhead)
     if (cold := report.cold_start) is not None:
-        first, whole = seconds(cold.first_record_s), seconds(cold.whole_process_s)
+        first, whole = format_seconds(cold.first_record_s), format_seconds(cold.whole_process_s)
         times = (
             f"{first} to the first record, {whole} in all{_memory(', ', cold.peak_memory_bytes)}"
         )
@@ -421,9 +423,9 @@ def _memory(title: str, size: int | None) -> str:
 
 def _latency_facts(latency: Latency, batch: int) -> Iterator[tuple[str, str]]:
     if (middle := latency.undisturbed_median) is not None:
-        between = f"{seconds(middle.low)} to {seconds(middle.high)}"
+        between = f"{format_seconds(middle.low)} to {format_seconds(middle.high)}"
         rate = f"{batch / middle.estimate:.1f} pictures/s"
-        yield "median", f"{seconds(middle.estimate)}, 95% interval {between}; {rate}"
+        yield "median", f"{format_seconds(middle.estimate)}, 95% interval {between}; {rate}"
     lacking = [f"{stage.name} on this device" for stage in latency.stages if not stage.summary]
     if latency.wall.samples < MIN_FOR_P99:
         lacking.append(f"p99 (needs {MIN_FOR_P99} runs)")

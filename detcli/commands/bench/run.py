@@ -24,7 +24,7 @@ from typing import IO, TypeVar, cast
 import numpy as np
 
 from detcli.backend.protocol import RUN_TIMEOUT_S, Observer, timeout_error
-from detcli.cli.console import fetching, process_error
+from detcli.cli.console import download_progress, process_error
 from detcli.cli.defaults import FILE_VARIABLE
 from detcli.commands.bench import sampling
 from detcli.commands.bench.machine import (
@@ -89,7 +89,7 @@ def measure(
     runtime, names, time_limit = config.runtime, config.inputs.source, TimeLimit()
     # A mistyped name fails before the cold starts, which take a minute.
     time_limit.run(lambda: time_limit.load(next(repeat(names))))
-    with fetching() as show:
+    with download_progress() as show:
         located = locate(config, show)
     model = BenchModel(runtime.model, prepare_for(located, config.settings).sha256)
     if baseline is not None:

@@ -12,7 +12,7 @@ from operator import truediv
 import numpy as np
 import numpy.typing as npt
 
-from detcli.cli.report import seconds, shown
+from detcli.cli.report import format_seconds, report_field
 from detcli.core import frozen
 from detcli.core.timing import Stage
 
@@ -30,12 +30,12 @@ MIN_FOR_P90, MIN_FOR_P99 = 10, 100
 class Summary:
     """Samples of one duration; p90_s is None below 10 samples, p99_s below 100."""
 
-    p50_s: float = shown("p50", "s")
-    p90_s: float | None = shown("p90", "s")
-    p99_s: float | None = shown("p99", "s")
-    mean_s: float = shown("mean", "s")
-    deviation_s: float = shown("deviation", "s")
-    samples: int = shown()
+    p50_s: float = report_field("p50", "s")
+    p90_s: float | None = report_field("p90", "s")
+    p99_s: float | None = report_field("p99", "s")
+    mean_s: float = report_field("mean", "s")
+    deviation_s: float = report_field("deviation", "s")
+    samples: int = report_field()
 
     @classmethod
     def of(cls, samples: npt.ArrayLike) -> "Summary":
@@ -72,7 +72,7 @@ class WarmUp:
     def text(self, what: str) -> str:
         """The same in words; `what` were the runs."""
         settled = "until stable" if self.stable else "never stable"
-        first = seconds(self.first_s)
+        first = format_seconds(self.first_s)
         return f"{self.runs} {what} in {self.seconds:.1f} s, {settled}; the first took {first}"
 
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from detcli.cli.command import MODEL_ARGUMENT, command, override_option
-from detcli.cli.console import fetching, progress, set_verbosity
-from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts, write_report
+from detcli.cli.console import download_progress, progress, set_verbosity
+from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts_table, write_report
 from detcli.commands.convert.options import ConversionOptions
 from detcli.config.config import Config, Verbosity
 from detcli.core.errors import CheckError
-from detcli.core.text import printable
+from detcli.core.text import escape_unprintable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,7 +48,7 @@ def convert(
     calibrate, output = conversion.calibrate, conversion.output
     pictured = [conversion.image] if conversion.image else []
     InputGuard([*pictured, *calibrate], config.inputs).refuse([output])
-    with fetching() as show:
+    with download_progress() as show:
         located = locate(config, show)
     with (
         Sources(pictured) as picture,
@@ -74,13 +74,15 @@ def render(report: "Conversion") -> "Iterator[Table | Text]":
     for step in report.steps:
         nothing = "" if step.changed else " (nothing to do)"
         rows.append((step.name, f"{step.finding}{nothing}; {step.nodes} nodes"))
-    yield facts(rows)
-    yield facts(_differences(report.difference))
+    yield facts_table(rows)
+    yield facts_table(_differences(report.difference))
     if report.written:
-        yield Text.assemble(("written: ", "green"), printable(_file(report.output)))
+        yield Text.assemble(("written: ", "green"), escape_unprintable(_file(report.output)))
     else:
-        reasons = "".join(f"\n  {printable(failure)}" for failure in report.failures)
-        yield Text.assemble(("not written: ", "red"), printable(report.output.path), reasons)
+        reasons = "".join(f"\n  {escape_unprintable(failure)}" for failure in report.failures)
+        yield Text.assemble(
+            ("not written: ", "red"), escape_unprintable(report.output.path), reasons
+        )
 
 
 def _file(file: "File") -> str:

@@ -19,7 +19,7 @@ from detcli.commands.convert.options import ConversionOptions
 from detcli.commands.convert.selection import append_selection
 from detcli.core import frozen
 from detcli.core.errors import ModelError, SourceError, UsageError
-from detcli.core.text import count
+from detcli.core.text import pluralize
 from detcli.data.geometry import Picture
 from detcli.model.contract import Contract, Layout, read_names
 from detcli.model.editing import copied, cut, infer_shapes, names_entry, set_metadata
@@ -221,7 +221,7 @@ class Steps:
     def _observed(self, tensors: list[str], outlying: float = 0.0) -> tuple[Ranges, str]:
         """The ranges of tensors over the pictures, and how many these are."""
         if not tensors:
-            return {}, count(0, "picture")  # a network that returns nothing cannot run
+            return {}, pluralize(0, "picture")  # a network that returns nothing cannot run
         batches = (tensor_of(one, self._reading.contract) for one in self._pictures())
         network = self._reading.fed(self._known)
         ranges, seen = observe(network, tensors, batches, self._title, outlying)
@@ -229,7 +229,7 @@ class Steps:
             raise SourceError(
                 "no picture to calibrate on", "name a folder of pictures with --calibrate"
             )
-        return ranges, count(seen, "picture")
+        return ranges, pluralize(seen, "picture")
 
     def _selection(self) -> tuple[ModelProto, str]:
         reading, rows = self._reading, self._options.max_det

@@ -12,15 +12,15 @@ from detcli.cli.report import (
     REPORT_FORMAT,
     UNITS,
     ReportFormat,
-    facts,
-    line,
-    rows,
+    facts_table,
+    report_rows,
+    styled_line,
     write_report,
 )
 from detcli.config.device import DEVICE_NAMES, Device
 from detcli.config.option import option
 from detcli.core.errors import CheckError, DeviceError, UsageError
-from detcli.core.text import printable
+from detcli.core.text import escape_unprintable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -82,30 +82,32 @@ def render(report: "DoctorReport") -> Iterator["Table | Text"]:
     for device in report.devices:
         title = f"{device.name:<9} "
         if device.usable:
-            yield line((title, "bold"), ("usable", "green"), (": the test detector ran on it", ""))
+            yield styled_line(
+                (title, "bold"), ("usable", "green"), (": the test detector ran on it", "")
+            )
             continue
-        yield line((title, "bold"), ("not usable", "red"))
+        yield styled_line((title, "bold"), ("not usable", "red"))
         own = [problem for problem in device.problems if problem not in before]
         if len(own) < len(device.problems):
-            yield line((f"{INDENT}for the same reasons{', and:' if own else ''}", ""))
+            yield styled_line((f"{INDENT}for the same reasons{', and:' if own else ''}", ""))
         for problem in own:
             yield from _problem(problem, INDENT, "")
         before = device.problems
-    yield line(("", ""))
-    yield facts(_facts(report))
+    yield styled_line(("", ""))
+    yield facts_table(_facts(report))
 
 
 def _problem(problem: "DoctorProblem", title: str, style: str) -> Iterator["Text"]:
     """A reason, with the command on a line of its own, for copying."""
-    yield line((title, style), (problem.reason, ""))
+    yield styled_line((title, style), (problem.reason, ""))
     if problem.command is not None:
-        yield line((f"{INDENT * 2}fix: ", "dim"), (problem.command, "bold"))
+        yield styled_line((f"{INDENT * 2}fix: ", "dim"), (problem.command, "bold"))
     if problem.advice:
-        yield line((f"{INDENT * 2}{problem.advice}", "dim"))
+        yield styled_line((f"{INDENT * 2}{problem.advice}", "dim"))
 
 
 def _facts(report: "DoctorReport") -> Iterator[tuple[str, str]]:
-    yield from rows(report)
+    yield from report_rows(report)
     size = UNITS["B"]
     for number, gpu in enumerate(report.nvidia.gpus):
         text = f"{gpu.name}, compute capability {gpu.capability}, {size(gpu.memory_bytes)}"
@@ -118,4 +120,7 @@ def _facts(report: "DoctorReport") -> Iterator[tuple[str, str]]:
     if cache.cleared_bytes is not None:
         yield f"{INDENT}cleared", size(cache.cleared_bytes)
     for one in report.defaults:
-        yield printable(f"default {one.option}"), printable(f"{one.value}, {one.origin}")
+        yield (
+            escape_unprintable(f"default {one.option}"),
+            escape_unprintable(f"{one.value}, {one.origin}"),
+        )

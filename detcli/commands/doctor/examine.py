@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from detcli import __version__
 from detcli.backend.nvidia import GpuFacts, ask_driver, driver_version
 from detcli.cli.defaults import TUNED, defaults_file, read_defaults
-from detcli.cli.report import shown
+from detcli.cli.report import report_field
 from detcli.commands.doctor import installation
 from detcli.commands.doctor.installation import CUDA, DoctorProblem
 from detcli.config.config import Config
@@ -113,9 +113,9 @@ class DoctorDevice:
 class Nvidia:
     """NVIDIA's driver, and the GPUs that it lists, in CUDA's order; None is unknown."""
 
-    driver: str | None = shown("NVIDIA driver")
-    driver_cuda: str | None = shown("it supports CUDA up to")
-    runtime_cuda: str | None = shown("ONNX Runtime built for CUDA")
+    driver: str | None = report_field("NVIDIA driver")
+    driver_cuda: str | None = report_field("it supports CUDA up to")
+    runtime_cuda: str | None = report_field("ONNX Runtime built for CUDA")
     gpus: tuple[GpuFacts, ...] = ()
 
 
@@ -156,9 +156,9 @@ class DoctorReport:
     problems: tuple[DoctorProblem, ...]  # of every device
     cache: Cache
     defaults: tuple[DoctorDefault, ...]
-    detcli: str = shown("detcli")
-    python: str = shown("Python")
-    nvidia: Nvidia = shown()
+    detcli: str = report_field("detcli")
+    python: str = report_field("Python")
+    nvidia: Nvidia = report_field()
 
 
 @frozen

@@ -14,7 +14,7 @@ from pathlib import Path
 import typer
 
 from detcli.cli.command import MODEL_ARGUMENT, command, override_option
-from detcli.cli.console import say, set_verbosity, tell, tell_rest
+from detcli.cli.console import print_line, print_message_counts, print_new_messages, set_verbosity
 from detcli.cli.report import (
     REPORT_FORMAT,
     ReportFormat,
@@ -106,7 +106,7 @@ def evaluate(
     other_results = (config.outputs.report, config.outputs.save_coco, request.plots)
     require_output(other_results)
     # These load OpenCV and ONNX Runtime, which --help does not need.
-    from detcli.cli.console import fetching, progress
+    from detcli.cli.console import download_progress, progress
     from detcli.commands.eval.labels import open_dataset
     from detcli.commands.eval.report import render
     from detcli.commands.eval.run import open_evaluation
@@ -114,7 +114,7 @@ def evaluate(
     from detcli.run.counts import Counts
 
     set_up_process()
-    with fetching() as show:
+    with download_progress() as show:
         model = locate(config, show)
     read = partial(open_dataset, request.data, request.images, request.split)
     with open_evaluation(config, model, read, request.plots) as evaluation:
@@ -123,20 +123,20 @@ def evaluate(
         with progress(lambda: pictures, wanted=not quiet) as advance:
             for record in evaluation.records():
                 counts.add(record)
-                tell(counts, quiet=quiet)
+                print_new_messages(counts, quiet=quiet)
                 advance()
-        tell_rest(counts)
+        print_message_counts(counts)
         seconds = time.perf_counter() - start_s
         times = evaluation.times if config.verbosity.verbose else None
         for line in () if quiet else counts.summary(seconds, times=times):
-            say(line)
+            print_line(line)
         if not quiet:
-            say("comparing")
+            print_line("comparing")
         report = evaluation.report(request.data, request.plots, advised=request.advise)
     write_report(report, report_format, render, other_results=other_results)
     if not quiet and choose_report_format(report_format) is ReportFormat.JSON:
         for one in report.findings:  # for those who read a single figure out of the JSON
             if one.level != "note":
-                say(f"{one.level}: {one.text()} ({one.examples[0]})")
+                print_line(f"{one.level}: {one.text()} ({one.examples[0]})")
     if report.failed:
         raise typer.Exit(InputError.exit_code)

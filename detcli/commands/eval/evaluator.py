@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from detcli.cli.report import shown
+from detcli.cli.report import report_field
 from detcli.commands.eval.labels import OBJECT, ClassMapping, StructuredRows
 from detcli.core import frozen
 from detcli.core.errors import loading
@@ -64,18 +64,18 @@ class Metrics:
     the best hundred. Small objects have less than 32x32 pixels, large ones 96x96 or more.
     """
 
-    map50_95: float | None = shown("AP50-95", form=figure_text)
-    map50: float | None = shown("AP50", form=figure_text)
-    map75: float | None = shown("AP75", form=figure_text)
-    map_small: float | None = shown()
-    map_medium: float | None = shown()
-    map_large: float | None = shown()
-    ar_1: float | None = shown()
-    ar_10: float | None = shown()
-    ar_100: float | None = shown("AR", form=figure_text)
-    ar_small: float | None = shown()
-    ar_medium: float | None = shown()
-    ar_large: float | None = shown()
+    map50_95: float | None = report_field("AP50-95", form=figure_text)
+    map50: float | None = report_field("AP50", form=figure_text)
+    map75: float | None = report_field("AP75", form=figure_text)
+    map_small: float | None = report_field()
+    map_medium: float | None = report_field()
+    map_large: float | None = report_field()
+    ar_1: float | None = report_field()
+    ar_10: float | None = report_field()
+    ar_100: float | None = report_field("AR", form=figure_text)
+    ar_small: float | None = report_field()
+    ar_medium: float | None = report_field()
+    ar_large: float | None = report_field()
 
     @classmethod
     def of(cls, precision: Doubles, recall: Doubles) -> Self:

@@ -15,7 +15,7 @@ from detcli.commands.eval.evaluator import FALSE, IOU, Evaluator, Score, figure_
 from detcli.commands.eval.labels import ClassMapping
 from detcli.commands.eval.report import Confusions, EvalReport
 from detcli.core import Fields
-from detcli.core.text import plot_text, printable
+from detcli.core.text import escape_unprintable, plot_text
 from detcli.data.record import Record, RecordJson
 from detcli.page.page import (
     About,
@@ -150,7 +150,7 @@ def _square(confusions: Confusions) -> tuple[list[str], npt.NDArray[np.int64]]:
 
 def _name(name: str) -> str:
     """A class's name for a label, shortened."""
-    shown = printable(name)
+    shown = escape_unprintable(name)
     return plot_text(shown if len(shown) <= MAX_NAME else f"{shown[: MAX_NAME - 1]}…")
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from detcli.cli.report import EMPTY, facts, line, shown, table
+from detcli.cli.report import EMPTY, facts_table, report_field, styled_line, table
 from detcli.commands.eval.evaluator import FEW, IOU, ConfidenceAdvice, Metrics, Quality, figure_text
 from detcli.commands.eval.labels import Finding, Form, Level, MappedBy
 from detcli.core import frozen
-from detcli.core.text import printable
+from detcli.core.text import escape_unprintable
 
 MAX_CONFUSIONS = 5
 STYLES = {Level.FAILURE: "red", Level.WARNING: "yellow", Level.NOTE: "dim"}
@@ -62,10 +62,10 @@ class ClassReport:
 
     class_id: int  # of the model; the first of several with one name
     category_id: int  # of the data
-    name: str = shown("class")  # in the model
-    boxes: int = shown("boxes")  # number of boxes to be found
-    detections: int = shown()  # number of detections that took part
-    metrics: Metrics = shown()  # its figures
+    name: str = report_field("class")  # in the model
+    boxes: int = report_field("boxes")  # number of boxes to be found
+    detections: int = report_field()  # number of detections that took part
+    metrics: Metrics = report_field()  # its figures
 
 
 @frozen
@@ -113,7 +113,7 @@ class EvalReport:
 
 def render(report: EvalReport) -> Iterator[Table | Text]:
     """Lay out a report: model and data, each class, findings, and last the figures."""
-    yield facts(_facts(report))
+    yield facts_table(_facts(report))
     if classes := [one for one in report.classes if one.boxes]:
         yield Text()
         yield table(classes)
@@ -125,15 +125,15 @@ def render(report: EvalReport) -> Iterator[Table | Text]:
     if confused:
         yield Text()
         limit = f"confused above {report.confusions.conf:g}: "
-        yield line((limit, "cyan"), (", ".join(confused[:MAX_CONFUSIONS]), ""))
+        yield styled_line((limit, "cyan"), (", ".join(confused[:MAX_CONFUSIONS]), ""))
     if report.findings:
         yield Text()
     for one in report.findings:
         more = ", ..." if one.count > len(one.examples) else ""
         text = Text.assemble((f"{one.level}: ", STYLES[one.level]), one.text())
-        yield text.append(f"\n  {printable(', '.join(one.examples))}{more}", style="dim")
+        yield text.append(f"\n  {escape_unprintable(', '.join(one.examples))}{more}", style="dim")
     for path in report.plots:
-        yield line(("plot: ", "dim"), (str(path), ""))
+        yield styled_line(("plot: ", "dim"), (str(path), ""))
     if report.advice is not None:
         yield Text()
         yield from _advice(report.advice)
@@ -186,15 +186,15 @@ def _advice(advice: ConfidenceAdvice) -> Iterator[Table | Text]:
         conf = EMPTY if one.conf is None else f"{one.conf:g}"
         few = "*" if one.boxes < FEW else ""
         cells = f"{few}{one.boxes}", conf, *_quality(one.best), *_numbers(one.at_overall.f1)
-        made.add_row(Text(printable(one.name)), *cells)
+        made.add_row(Text(escape_unprintable(one.name)), *cells)
     yield made
     if any(one.boxes < FEW for one in advice.classes):
-        yield line((f"* fewer than {FEW} boxes: may be chance, left out of --conf", "dim"))
+        yield styled_line((f"* fewer than {FEW} boxes: may be chance, left out of --conf", "dim"))
     for title, argument, quality in (
         ("one for all: ", advice.argument, advice.overall),
         ("by class:    ", advice.by_class_argument, advice.by_class),
     ):
-        yield line((f"F1 {quality.f1:.3f}, {title}", "dim"), (argument, "bold"))
+        yield styled_line((f"F1 {quality.f1:.3f}, {title}", "dim"), (argument, "bold"))
 
 
 def _quality(quality: Quality | None) -> Iterator[str]:

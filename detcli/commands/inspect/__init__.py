@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from detcli.cli.command import MODEL_ARGUMENT, command
-from detcli.cli.console import fetching, set_verbosity
-from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts, write_report
+from detcli.cli.console import download_progress, set_verbosity
+from detcli.cli.report import REPORT_FORMAT, ReportFormat, facts_table, write_report
 from detcli.config.config import Config, Verbosity
 from detcli.core.errors import ModelError
-from detcli.core.text import printable
+from detcli.core.text import escape_unprintable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,7 +37,7 @@ def inspect(config: Config, report_format: ReportFormat | None = REPORT_FORMAT) 
     from detcli.commands.inspect.examine import examine
     from detcli.run import locate
 
-    with fetching() as show:
+    with download_progress() as show:
         model = locate(config, show)
     inspection = examine(model.path, config.settings)
     write_report(inspection, report_format, render)
@@ -59,14 +59,14 @@ def render(inspection: "Inspection") -> "Iterator[Table | Text]":
 
     from detcli.commands.inspect.examine import shortened
 
-    yield Text(printable(inspection.model), style="bold")
-    yield facts((title, shortened(value, MAX_CELL)) for title, value in _facts(inspection))
+    yield Text(escape_unprintable(inspection.model), style="bold")
+    yield facts_table((title, shortened(value, MAX_CELL)) for title, value in _facts(inspection))
     entries = [("warning: ", one.message, one.fix, "yellow") for one in inspection.warnings]
     if (problem := inspection.problem) is not None:
         entries.insert(0, ("cannot be used: ", problem.message, problem.hint, "red"))
     for kind, message, fix, style in entries:
-        text = Text.assemble((kind, style), printable(shortened(message, MAX_CELL)))
-        yield text.append(f"\n  fix: {printable(fix)}", style="dim") if fix else text
+        text = Text.assemble((kind, style), escape_unprintable(shortened(message, MAX_CELL)))
+        yield text.append(f"\n  fix: {escape_unprintable(fix)}", style="dim") if fix else text
 
 
 def _facts(inspection: "Inspection") -> Iterator[tuple[str, str]]:

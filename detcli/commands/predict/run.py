@@ -12,14 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from detcli.cli.command import DECIDING
-from detcli.cli.console import fetching, progress, say, tell, tell_rest
+from detcli.cli.console import (
+    download_progress,
+    print_line,
+    print_message_counts,
+    print_new_messages,
+    progress,
+)
 from detcli.cli.defaults import TUNED, defaults_file
 from detcli.config.config import Config
 from detcli.config.option import arguments_of, options_of, values_of
 from detcli.config.values import Format
 from detcli.core.errors import ModelError, UsageError
 from detcli.core.interrupts import interrupts
-from detcli.core.text import count, shell_line
+from detcli.core.text import pluralize, shell_line
 from detcli.core.timing import Stage, StageTimes
 from detcli.data.record import AddedJson, Record, SettingsJson
 from detcli.model.contract import class_ids
@@ -59,7 +65,7 @@ def predict_here(config: Config, before: Mapping[Path, OutputState] = NOTHING_KN
         DetcliError: The run failed.
     """
     destination, outputs = choose_destination(config), config.outputs
-    with fetching() as show:
+    with download_progress() as show:
         model = locate(config, show)
     read = (config.settings.names, outputs.coco_images, outputs.apply)
     files = [model.path, *filter(None, read)]
@@ -156,11 +162,11 @@ def _detect(
             summary.complete = True
     except KeyboardInterrupt:
         interrupted = True
-    tell_rest(summary.counts)
+    print_message_counts(summary.counts)
     done = summary.counts.done
     if not quiet and (done or not interrupted):
         for line in summary.lines(pipeline.times, sources.progress.dropped):
-            say(line)
+            print_line(line)
     if interrupted:
         if done and not quiet and not destination.endless:  # where that is how a run ends
             _report_interrupt(done, sources.progress.total, config, destination)
@@ -243,7 +249,7 @@ class _Summary:
         self._rows += max(1, len(record.detections or ()))
         if self.destination.show_errors:
             self.counts.messages.clear()
-        tell(self.counts, quiet=self._quiet)
+        print_new_messages(self.counts, quiet=self._quiet)
         self._numbered += origin.frame is not None
         if origin.time is not None and origin.time_s is not None:
             frames, first_s, _ = self._streams.get(origin.source, (0, origin.time_s, 0.0))
@@ -258,7 +264,7 @@ class _Summary:
 
     def status(self) -> str:
         """Detections, failures and rate, for a progress bar."""
-        parts = [count(self.counts.found.total(), "detection")]
+        parts = [pluralize(self.counts.found.total(), "detection")]
         if self.counts.failed:
             parts.append(f"{self.counts.failed} failed")
         rate = self.counts.done / (time.perf_counter() - self._start_s)
@@ -272,11 +278,11 @@ class _Summary:
         if len(dropped) > 1:
             for source, number in dropped.items():
                 yield f"{source}: {self._stream(source, number)}"
-        outputs, records = self._outputs, count(self.counts.done, "record")
+        outputs, records = self._outputs, pluralize(self.counts.done, "record")
         target = self.destination.target
-        rows = f"{count(self._rows, 'row')} of " * self.destination.format.traits.flat
+        rows = f"{pluralize(self._rows, 'row')} of " * self.destination.format.traits.flat
         if outputs.resume is not None:
-            known = f"; it had {count(self.skipped, 'input')} already" if self.skipped else ""
+            known = f"; it had {pluralize(self.skipped, 'input')} already" if self.skipped else ""
             yield f"added {records} to {outputs.resume}{known}"
         if target is not None and self.destination.appends:
             yield f"added {rows}{records} to {target}"
@@ -286,14 +292,14 @@ class _Summary:
                 again = ", in place of the file that was there" * (path in self._replaced)
                 yield f"wrote {what} to {path}{again}"
         for folder in dict.fromkeys(outputs.folders):
-            yield f"wrote {count(self._files[folder], 'file')} to {folder}"
+            yield f"wrote {pluralize(self._files[folder], 'file')} to {folder}"
         if outputs.report is not None:
             yield f"wrote {records} to the page {outputs.report / 'index.html'}"
         if self.hidden_boxes_dropped:
-            detections = count(self.hidden_boxes_dropped, "detection")
+            detections = pluralize(self.hidden_boxes_dropped, "detection")
             yield f"{detections} dropped by marks, and blurred in the pictures all the same"
         if self.at_max_det:
-            pictures = count(self.at_max_det, "picture")
+            pictures = pluralize(self.at_max_det, "picture")
             yield (
                 f"{pictures} with as many detections as --max-det admits: what it left out is not "
                 "blurred; raise it"
@@ -303,7 +309,7 @@ class _Summary:
 
     def _stream(self, source: str, dropped: int) -> str:
         frames, first_s, last_s = self._streams.get(source, (0, 0.0, 0.0))
-        parts = [count(frames, "frame")]
+        parts = [pluralize(frames, "frame")]
         if last_s > first_s:
             parts.append(f"{(frames - 1) / (last_s - first_s):.1f}/s")
         return ", ".join([*parts, f"{dropped} dropped"] if dropped else parts)
@@ -328,12 +334,12 @@ def _report_interrupt(
     done: int, total: int | None, config: Config, destination: Destination
 ) -> None:
     """Say how far an interrupted run got, and how to continue it."""
-    inputs = count(done, "input") if total is None else f"{done} of {count(total, 'input')}"
-    say(f"interrupted after {inputs}")
+    inputs = pluralize(done, "input") if total is None else f"{done} of {pluralize(total, 'input')}"
+    print_line(f"interrupted after {inputs}")
     hint = "the same command goes on from here"
     if config.outputs.resume is None:
         hint = _hint_to_resume(config, destination)
-    say(f"  hint: {hint}", prefix="")
+    print_line(f"  hint: {hint}", prefix="")
 
 
 def _hint_to_resume(config: Config, destination: Destination) -> str:

@@ -12,19 +12,19 @@ import numpy as np
 
 from detcli import __version__
 from detcli.cli.console import (
-    fetching,
+    download_progress,
+    print_line,
+    print_message_counts,
+    print_new_messages,
     progress,
     protect_stderr,
-    say,
     set_verbosity,
-    tell,
-    tell_rest,
 )
 from detcli.config.config import Config
 from detcli.config.values import Format, Share
 from detcli.core import frozen
 from detcli.core.errors import StoreError, UsageError
-from detcli.core.text import count
+from detcli.core.text import pluralize
 from detcli.run import locate, set_up_process
 from detcli.run.counts import Counts
 from detcli.run.shards import open_engine
@@ -84,7 +84,7 @@ def predict_shards(config: Config) -> Counts:
                 "leave out the / at the end of --output",
             )
     store = open_store(str(config.outputs.output))
-    with fetching() as show:
+    with download_progress() as show:
         model = locate(config, show)
     with open_engine(WorkRequest(config, model, set_up)) as engine:
         ready = engine.ready()
@@ -133,8 +133,8 @@ def _plan(store: Store, opened: OpenedRun, config: Config) -> tuple[Schedule, in
         if number not in retried:
             failed += failures
     if failed:
-        say(f"{shown(failed)}; in parts done already")
-        say("  hint: work them again with --retry-failed", prefix="")
+        print_line(f"{shown(failed)}; in parts done already")
+        print_line("  hint: work them again with --retry-failed", prefix="")
     changed = _say_changed(opened, retried.values())
     return Schedule(store, manifest, left, retried), failed.total() + changed
 
@@ -147,8 +147,8 @@ def _say_changed(opened: OpenedRun, retried: Iterable[Shard]) -> int:
         return 0
     names = (name for name in opened.manifest.last_names() if hash_of(name) in changed)
     files = "1 file has" if len(changed) == 1 else f"{len(changed)} files have"
-    say(f"{files} changed since written down: {shortened(names, len(changed))}")
-    say("  hint: work them as they are now, in further shards, with --extend", prefix="")
+    print_line(f"{files} changed since written down: {shortened(names, len(changed))}")
+    print_line("  hint: work them as they are now, in further shards, with --extend", prefix="")
     return len(changed)
 
 
@@ -269,16 +269,17 @@ def set_up(config: Config) -> None:
 def _say_begin(store: Store, opened: OpenedRun, done: int, mine: int) -> None:
     """Say what there is to do."""
     if opened.added:
-        shards = count(len(opened.manifest), "shard")
-        say(f"{store}: {count(opened.added, 'name')} written down, {shards} in all")
+        shards = pluralize(len(opened.manifest), "shard")
+        print_line(f"{store}: {pluralize(opened.added, 'name')} written down, {shards} in all")
         hint = "a / at the end of --output begins a run in shards, of records only"
-        say(f"  hint: {hint}; annotated pictures go to a folder with --save", prefix="")
+        print_line(f"  hint: {hint}; annotated pictures go to a folder with --save", prefix="")
     if opened.repeated:
-        say(f"{count(opened.repeated, 'name')} given again, and worked once")
+        print_line(f"{pluralize(opened.repeated, 'name')} given again, and worked once")
     if opened.gone:
-        say(f"{count(opened.gone, 'name')} of the manifest not among the inputs: they stay in it")
+        names = pluralize(opened.gone, "name")
+        print_line(f"{names} of the manifest not among the inputs: they stay in it")
     if done:
-        say(f"{store}: {done} of {count(mine, 'shard')} done already")
+        print_line(f"{store}: {done} of {pluralize(mine, 'shard')} done already")
 
 
 @contextlib.contextmanager
@@ -325,10 +326,10 @@ def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> C
     interrupted = False
 
     def status() -> str:
-        parts = [count(records, "input")]
+        parts = [pluralize(records, "input")]
         parts += [f"{counts.failed} failed"] * (counts.failed > 0)
         parts += [f"{engine.nodes} nodes"] * (engine.nodes > 1)
-        parts += [f"{count(schedule.deaths, 'worker')} died"] * (schedule.deaths > 0)
+        parts += [f"{pluralize(schedule.deaths, 'worker')} died"] * (schedule.deaths > 0)
         return f"shards, {', '.join(parts)}, {records / seconds():.1f}/s"
 
     def seconds() -> float:
@@ -348,22 +349,22 @@ def _run(engine: Workers, schedule: Schedule, store: Store, *, quiet: bool) -> C
                     continue
                 parts += 1
                 counts.include(event)
-                tell(counts, quiet=quiet)
+                print_new_messages(counts, quiet=quiet)
                 advance()
     except KeyboardInterrupt:
         interrupted = True
         raise
     finally:
         left = schedule.total - schedule.elsewhere - parts
-        tell_rest(counts)
+        print_message_counts(counts)
         lines = [*counts.summary(seconds())]
-        lines.append(f"wrote {count(parts, 'part')} to {store}")
+        lines.append(f"wrote {pluralize(parts, 'part')} to {store}")
         if schedule.deaths:
-            lines.append(f"replaced {count(schedule.deaths, 'worker')} that died")
+            lines.append(f"replaced {pluralize(schedule.deaths, 'worker')} that died")
         if interrupted:
-            lines.append(f"interrupted with {count(left, 'shard')} left")
+            lines.append(f"interrupted with {pluralize(left, 'shard')} left")
         for line in () if quiet else lines:
-            say(line)
+            print_line(line)
         if left and not quiet:
-            say("  hint: the same command goes on from here", prefix="")
+            print_line("  hint: the same command goes on from here", prefix="")
     return counts

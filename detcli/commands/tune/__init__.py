@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 
 from detcli.cli.command import DECIDING, MODEL_ARGUMENT, command, override_option
-from detcli.cli.console import fetching, progress, say, set_verbosity
+from detcli.cli.console import download_progress, print_line, progress, set_verbosity
 from detcli.cli.defaults import collect_values, read_defaults
 from detcli.cli.report import REPORT_FORMAT, ReportFormat, require_output, write_report
 from detcli.config.config import INPUT, OUTPUT, Config, Verbosity
@@ -106,7 +106,7 @@ def tune(
     if page is not None:
         PageFolder(page, inputs).close()
     defaults = writable_defaults() if write else None
-    with fetching() as show:
+    with download_progress() as show:
         located = locate(config, show)
     with tempfile.TemporaryDirectory(prefix="detcli-", ignore_cleanup_errors=True) as folder:
         tuning = Tuning(config, located, Path(folder), pictures, tolerance, budget, data)
@@ -132,4 +132,4 @@ def tune(
     for doubt in report.doubts:
         warnings.warn(doubt, DetcliWarning, stacklevel=1)
     for sentence in [] if quiet else done:
-        say(sentence)
+        print_line(sentence)

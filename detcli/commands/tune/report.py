@@ -13,11 +13,11 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 from detcli.cli.defaults import FILE_VARIABLE, TUNED, defaults_file
-from detcli.cli.report import line, shown, table
+from detcli.cli.report import report_field, styled_line, table
 from detcli.config.values import Tolerance
 from detcli.core import frozen
 from detcli.core.errors import OutputError, UsageError
-from detcli.core.text import printable
+from detcli.core.text import escape_unprintable
 from detcli.storage.files import make_folder, open_output, read_text, write_output
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Figure:
     # wider.
     low: float
     high: float
-    estimate: float = shown("", form=lambda one: f"{one:.0f}" if one > 100 else f"{one:.3g}")
+    estimate: float = report_field("", form=lambda one: f"{one:.0f}" if one > 100 else f"{one:.3g}")
 
     @classmethod
     def add(
@@ -62,11 +62,11 @@ class Figure:
 class BoxAgreement:
     """The boxes of a way beside those of the reference, as verify counts them."""
 
-    equal: float = shown("equal", "%")  # share that has a counterpart within the tolerance
-    lost: int = shown("lost")
-    new: int = shown("new")
-    largest_score_difference: float = shown("score", form="{:.2g}".format)  # of all pairs
-    largest_corner_difference: float = shown("pixels", form="{:.2g}".format)
+    equal: float = report_field("equal", "%")  # share that has a counterpart within the tolerance
+    lost: int = report_field("lost")
+    new: int = report_field("new")
+    largest_score_difference: float = report_field("score", form="{:.2g}".format)  # of all pairs
+    largest_corner_difference: float = report_field("pixels", form="{:.2g}".format)
 
 
 @frozen
@@ -106,15 +106,19 @@ class Way:
 class TuneRow:
     """What is known of a way, filled in as it is tried; None is what was not measured."""
 
-    name: str = shown("way")
-    way: Way = shown()
-    many: Figure | None = shown("/s", default=None)  # pictures a second, from files to records
-    one: Figure | None = shown("one s", default=None)  # seconds for one picture
-    start: Figure | None = shown("start s", default=None)  # for a process, up to its first record
-    host_peak_bytes: int | None = shown("memory", "B", default=None)
+    name: str = report_field("way")
+    way: Way = report_field()
+    many: Figure | None = report_field(
+        "/s", default=None
+    )  # pictures a second, from files to records
+    one: Figure | None = report_field("one s", default=None)  # seconds for one picture
+    start: Figure | None = report_field(
+        "start s", default=None
+    )  # for a process, up to its first record
+    host_peak_bytes: int | None = report_field("memory", "B", default=None)
     device_bytes: int | None = None
-    boxes: BoxAgreement | None = shown(default=None)  # None for the reference
-    map50_95: float | None = shown("mAP", form="{:.3f}".format, default=None)
+    boxes: BoxAgreement | None = report_field(default=None)  # None for the reference
+    map50_95: float | None = report_field("mAP", form="{:.3f}".format, default=None)
     keeps_boxes: bool = False  # they agree within the tolerance
     batch: int | None = None  # that was used for many pictures
     workers: int | None = None
@@ -181,21 +185,27 @@ class TuneReport:
 
 def render(report: TuneReport) -> Iterator["RenderableType"]:
     """Lay out a report: the ways, those that did not work, and the choices."""
-    yield line((report.model, "bold"), (f" on {report.machine}", "dim"))
+    yield styled_line((report.model, "bold"), (f" on {report.machine}", "dim"))
     yield table([row for row in report.rows if row.one or row.many])
     for row in report.rows:
         if row.error is not None:
-            yield line((f"{row.name}: ", "yellow"), (row.error, ""))
+            yield styled_line((f"{row.name}: ", "yellow"), (row.error, ""))
     allowed = report.tolerance
     equal = f"pairs within {allowed.score:g} in score and {allowed.corner:g} pixels"
-    yield line(("/s: many pictures; one s: one after the other; start s: with the start", "dim"))
-    yield line((f"equal: {equal}, above {report.conf:g}; {1 - allowed.boxes:.1%} wanted", "dim"))
+    yield styled_line(
+        ("/s: many pictures; one s: one after the other; start s: with the start", "dim")
+    )
+    yield styled_line(
+        (f"equal: {equal}, above {report.conf:g}; {1 - allowed.boxes:.1%} wanted", "dim")
+    )
     for choice in report.choices:
         first = report.rows[0].name
         gain = f", {choice.gain:.2f} times as fast as {first}" * (choice.way != first)
         also = f"; as fast, within the noise: {', '.join(choice.tied)}" if choice.tied else ""
-        yield line((f"{KINDS[choice.kind]}: ", ""), (choice.way, "green"), (gain + also, "dim"))
-        yield line((f"  {choice.command}", "bold"))
+        yield styled_line(
+            (f"{KINDS[choice.kind]}: ", ""), (choice.way, "green"), (gain + also, "dim")
+        )
+        yield styled_line((f"  {choice.command}", "bold"))
 
 
 # The user's file
@@ -217,7 +227,7 @@ def write_defaults(path: Path, report: TuneReport) -> None:
     text = read_text(path) if path.exists() else ""
     choices = {choice.kind: choice.options for choice in report.choices}
     header = f"[{TUNED}.{report.sha256}.{_toml(report.machine)}]"
-    parts = [f"{header}  # {printable(report.model)}"]
+    parts = [f"{header}  # {escape_unprintable(report.model)}"]
     for kind, options in choices.items():
         values = ", ".join(f"{name} = {_toml(value)}" for name, value in options.items())
         parts.append(f"{kind} = {{ {values} }}")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from detcli.cli.command import command, override_option
-from detcli.cli.console import report as report_error
-from detcli.cli.console import say, set_verbosity
+from detcli.cli.console import print_error, print_line, set_verbosity
 from detcli.cli.defaults import COMMAND_LINE
 from detcli.cli.report import (
     ReportFormat,
@@ -112,7 +111,7 @@ def verify(config: Config, value_sources: Mapping[str, str], request: VerifyRequ
         for sentence in found.unlike:
             warnings.warn(sentence, DetcliWarning, stacklevel=1)
         for failed in found.failed:
-            report_error(DetcliError(failed.error), failed.source)
+            print_error(DetcliError(failed.error), failed.source)
     # A table lists what differs.
     is_table = choose_report_format(report_format) is ReportFormat.TABLE
     if checked is None:
@@ -164,7 +163,7 @@ def _compare(request: VerifyRequest) -> "Certificate":
             file.write((encode(made) + "\n").encode("utf-8", "backslashreplace"))
             file.commit()
             if not config.verbosity.quiet:
-                say(f"wrote a certificate: {certificate}")
+                print_line(f"wrote a certificate: {certificate}")
     return made
 
 

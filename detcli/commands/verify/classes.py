@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detcli.core.errors import DetcliWarning
-from detcli.core.text import printable
+from detcli.core.text import escape_unprintable
 from detcli.data.detections import Detections
 
 MAX_EXAMPLES = 5  # names that a warning lists
@@ -91,13 +91,15 @@ def _differences(pairs: ClassPairs, first: Sequence[str], second: Sequence[str])
         first_id = int(pairs.ids[second_id])
         yield (
             f"classes are compared by name, and {len(pairs.moved)} have different ids: "
-            f"'{printable(name)}' is {first_id} and {second_id}"
+            f"'{escape_unprintable(name)}' is {first_id} and {second_id}"
         )
     if pairs.renamed:
         index = pairs.renamed[0]
+        first_name = escape_unprintable(first[index])
+        second_name = escape_unprintable(second[index])
         yield (
             f"classes are compared by id, and {len(pairs.renamed)} have different names: "
-            f"{index} is '{printable(first[index])}' and '{printable(second[index])}'"
+            f"{index} is '{first_name}' and '{second_name}'"
         )
     if pairs.added:
         yield f"{_listed(pairs.added)} only in the second model"
@@ -108,7 +110,7 @@ def _differences(pairs: ClassPairs, first: Sequence[str], second: Sequence[str])
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = [printable(name) for name in names[:MAX_EXAMPLES]]
+    shown = [escape_unprintable(name) for name in names[:MAX_EXAMPLES]]
     if len(names) > MAX_EXAMPLES:
         shown.append("...")
     verb = "is" if len(names) == 1 else "are"

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from rich.table import Table
 from rich.text import Text
 
-from detcli.cli.report import EMPTY, facts, to_json
+from detcli.cli.report import EMPTY, facts_table, to_json
 from detcli.compare.detections import (
     DetectionsReport,
     PictureReport,
@@ -21,7 +21,7 @@ from detcli.compare.detections import (
 )
 from detcli.config.values import Tolerance
 from detcli.core import frozen
-from detcli.core.text import printable
+from detcli.core.text import escape_unprintable
 
 WORST = 10  # pictures that a table has, and that are kept of two saved runs though they agree
 MAX_LISTED = 3  # boxes, nodes or tensors that are listed in full
@@ -341,13 +341,15 @@ def shortened(text: str) -> str:
 
 def render(report: VerifyReport) -> Iterator[Table | Text]:
     """Lay out a report: both sides, sums, the worst pictures, tensors, and whether they agree."""
-    yield facts([("left", side_text(report.left)), ("right", side_text(report.right))])
+    yield facts_table([("left", side_text(report.left)), ("right", side_text(report.right))])
     yield Text()
     if report.detections is not None:
-        yield facts(_sums(report.detections, report.tolerance, report.compared))
+        yield facts_table(_sums(report.detections, report.tolerance, report.compared))
         yield from _worst(report.detections, report.tolerance)
     elif report.no_detections:
-        yield Text(f"detections were not compared: {printable(report.no_detections)}", "yellow")
+        yield Text(
+            f"detections were not compared: {escape_unprintable(report.no_detections)}", "yellow"
+        )
     if report.tensors is not None:
         lines = ["raw outputs, each on its worst picture"]
         for tensor in report.tensors:
@@ -356,21 +358,25 @@ def render(report: VerifyReport) -> Iterator[Table | Text]:
     if report.bisect is not None:
         yield _paragraph(_bisect(report.bisect), "bold" if report.bisect.node else "")
     yield Text()
-    yield Text("\n".join(map(printable, report.verdict)), "green" if report.agree else "red")
+    yield Text(
+        "\n".join(map(escape_unprintable, report.verdict)), "green" if report.agree else "red"
+    )
 
 
 def render_check(found: CheckReport) -> Iterator[Table | Text]:
     """Lay out a check: the report, and what changed since the certificate."""
     yield from render(found.report)
     if found.changes:
-        table = _table(f"changed since {printable(found.date)}", ("what", "certified", "now"))
+        table = _table(
+            f"changed since {escape_unprintable(found.date)}", ("what", "certified", "now")
+        )
         for change in found.changes:
             texts = (change.what, change.before or EMPTY, change.now or EMPTY)
             style = "red" if change.matters else ""
-            table.add_row(*(Text(printable(one), style) for one in texts))
+            table.add_row(*(Text(escape_unprintable(one), style) for one in texts))
         yield table
     else:
-        yield Text(f"nothing changed since {printable(found.date)}")
+        yield Text(f"nothing changed since {escape_unprintable(found.date)}")
     holds = ("the certificate holds", "green")
     yield Text(*(holds if found.holds else ("the certificate does not hold", "red")))
 
@@ -384,7 +390,7 @@ def _table(title: str, columns: Iterable[str]) -> Table:
 
 def _paragraph(lines: Iterable[str], style: str) -> Text:
     """Lines of text, of which the first has a style."""
-    first, *rest = map(printable, lines)
+    first, *rest = map(escape_unprintable, lines)
     return Text.assemble((first, style), *(f"\n{line}" for line in rest))
 
 
@@ -440,7 +446,7 @@ def picture_row(picture: PictureReport) -> tuple[str | int | float, ...]:
     """What `COLUMNS` have of a picture."""
     frame = "" if picture.frame is None else f" frame {picture.frame}"
     return (
-        printable(_file(picture.source)) + frame,
+        escape_unprintable(_file(picture.source)) + frame,
         picture.pairs,
         picture.over,
         picture.largest_score_difference,
@@ -457,7 +463,9 @@ def _file(source: str) -> str:
 
 
 def _boxes(rows: Iterable[Mapping[str, Any]]) -> str:
-    return _listed([f"{printable(row['class_name'])} {row['score']:.2f}" for row in rows], EMPTY)
+    return _listed(
+        [f"{escape_unprintable(row['class_name'])} {row['score']:.2f}" for row in rows], EMPTY
+    )
 
 
 def _listed(names: Sequence[str], nothing: str) -> str:

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from detcli.backend import open_backend, open_tensors
-from detcli.cli.console import fetching, progress
+from detcli.cli.console import download_progress, progress
 from detcli.commands.verify.classes import ClassPairs, pair_classes, warn_about
 from detcli.commands.verify.pictures import Results, open_results
 from detcli.commands.verify.report import (
@@ -154,7 +154,7 @@ def plan_running(request: VerifyRequest) -> RunningPlan:
         UsageError: The request does not fit the models or devices.
     """
     settings, runtime = request.config.settings, request.config.runtime
-    with fetching() as show:
+    with download_progress() as show:
         files = [
             replace(
                 find(name, show=show),

@@ -35,7 +35,7 @@ from detcli.commands.verify.request import VerifyRequest
 from detcli.compare.detections import Precision, Rules
 from detcli.config.config import USUAL_CONF, Settings
 from detcli.core.errors import InputError, SourceError, UsageError, system_reason
-from detcli.core.text import count
+from detcli.core.text import pluralize
 from detcli.core.timing import POLL_S
 from detcli.data.detections import COCO, COCO_ID_OF, COCO_IDS, Detections
 from detcli.data.record import (
@@ -490,7 +490,7 @@ def _failures(results: Results) -> Iterator[str]:
         if names:
             shown = ", ".join(Path(name).name or name for name in names[:MAX_NAMED])
             more = f", and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-            yield f"{count(len(names), 'input')} ({shown}{more}) {what}"
+            yield f"{pluralize(len(names), 'input')} ({shown}{more}) {what}"
 
 
 def _title(fields: RecordJson) -> str:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 from detcli.core import frozen
 from detcli.core.errors import CheckError, StoreError, system_reason
 from detcli.core.lines import bounded_lines
-from detcli.core.text import count, kind_of, shown_kinds
+from detcli.core.text import format_kinds, kind_of, pluralize
 from detcli.data.record import OPTIONAL_FIELDS, PartJson, RecordJson, name_of, set_source, to_record
 from detcli.run.shards.manifest import Manifest, Shard, shortened
 from detcli.run.shards.store import Store
@@ -168,7 +168,7 @@ def survey(store: Store, manifest: Manifest, shards: Iterable[int]) -> dict[int,
 
 def shown(failed: Counter[str]) -> str:
     """How many records are errors, and the most frequent kinds."""
-    return f"{count(failed.total(), 'record')} with an error: {shown_kinds(failed)}"
+    return f"{pluralize(failed.total(), 'record')} with an error: {format_kinds(failed)}"
 
 
 def _kinds(record: RecordJson) -> Iterator[str]:

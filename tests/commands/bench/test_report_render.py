@@ -3,7 +3,7 @@
 import pytest
 from terminals import printed
 
-from detcli.cli.report import seconds
+from detcli.cli.report import format_seconds
 from detcli.commands.bench.report import (
     BaselineComparison,
     BenchMachine,
@@ -112,4 +112,4 @@ def test_an_uncertain_cost_is_not_reported_as_one():
     ],
 )
 def test_durations(value, text):
-    assert seconds(value) == text
+    assert format_seconds(value) == text
