@@ -25,92 +25,98 @@ T = TypeVar("T")
 
 REQUIRED: Any = ...  # the default of an option that must be given
 
-WORDS = {"true": True, "false": False}
+BOOLEANS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Option:
-    """What a field is on the command line, and everywhere else; see `options_of`."""
+    """An option, as the command line, the help, the environment and files of settings use it."""
 
-    declaration: (
-        str  # as help shows it: `-o, --output FILE`; `SOURCE...`, an argument; empty: neither
-    )
+    # As in the help: `-o, --output FILE`, or `SOURCE...` of an argument; empty for neither.
+    declaration: str
     help: str = ""
     _: KW_ONLY
-    affects_detections: bool | None = (
-        None  # whether another value can lead to other boxes; else as its group
-    )
-    panel: str = ""  # of the help; else that of its group
-    range: tuple[float | None, float | None] = (None, None)
-    common: bool = False  # among the dozen usual ones, which -h shows
-    other_names: str = ""  # what people call it elsewhere: who types one is told its own
-    shared: bool = False  # every command takes its default from the file, and from a variable
-    sharded: bool = True  # whether a run in shards can have it
-    parse: Callable[[str], Any] | None = (
-        None  # reads it, instead of its type; a list is many values
-    )
-    parse_fields: Callable[[str], Mapping[str, Any]] | None = (
-        None  # what is typed sets several fields
-    )
-    complete: Callable[[str], Iterable[str]] | None = None  # candidates for what is typed
-    separator: str = ""  # between the entries of a list; a tuple without one has one entry a flag
-    # Options, each with a hint; of several, with spaces between them, one is enough.
+    affects_detections: bool | None = None  # None: as the group says
+    panel: str = ""  # panel of the help; empty: the group's
+    range: tuple[float | None, float | None] = (None, None)  # minimum and maximum
+    common: bool = False  # shown by -h, the brief help
+    other_names: str = ""  # names in other tools; whoever types one is told ours
+    shared: bool = False  # every command reads its default from detcli.toml and the environment
+    sharded: bool = True  # allowed in a run in shards
+    parse: Callable[[str], Any] | None = None  # instead of its type; a list means several values
+    # Parses one text into the values of several fields.
+    parse_fields: Callable[[str], Mapping[str, Any]] | None = None
+    complete: Callable[[str], Iterable[str]] | None = None  # shell completion
+    separator: str = ""  # between the items of a list; without one, the option is repeated
+    # Names of options that it needs, each with a hint; of "save show", one is enough.
     needs: Mapping[str, str] = field(default_factory=dict)
-    excludes: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # an error and its hint
-    # Options, and which values of theirs, once typed, make a default of this one pointless.
+    # Names of options that it excludes, each with the error message and its hint.
+    excludes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    # Names of options that override a default of this one, if the predicate accepts their value.
     overridden_by: Mapping[str, Callable[[str], object]] = field(default_factory=dict)
-    name: str = ""  # of the field; this and what follows is filled in by `bind`
+    # Filled in by `bind`:
+    name: str = ""  # name of the field
     type: Any = None
     default: Any = None
-    group: Any = None
+    group: Any = None  # class of its group
 
     def missing_needs(self, given: Iterable[str]) -> list[tuple[list[str], str]]:
-        """What it needs and is not given: options of which one is enough, and the hint."""
-        wanted = [(names.split(), hint) for names, hint in self.needs.items()]
-        return [(names, hint) for names, hint in wanted if {*names}.isdisjoint(given)]
+        """Options that it needs and that are not given: alternatives, and the hint."""
+        given = set(given)
+        missing = []
+        for names, hint in self.needs.items():
+            alternatives = names.split()
+            if given.isdisjoint(alternatives):
+                missing.append((alternatives, hint))
+        return missing
 
     def is_overridden(self, typed: Mapping[str, Any]) -> bool:
-        """Whether a default of it does, to options on the line, by name."""
-        held = {**dict.fromkeys(self.excludes, bool), **self.overridden_by}
-        return any(name in typed and is_reason(typed[name]) for name, is_reason in held.items())
+        """Whether options typed on the command line override a default of this one."""
+        for name in self.excludes.keys() | self.overridden_by.keys():
+            overrides = self.overridden_by.get(name, bool)
+            if name in typed and overrides(typed[name]):
+                return True
+        return False
 
     @property
     def names(self) -> list[str]:
-        """What may be typed: -o and --output."""
-        return [word for word in self.declaration.replace(",", "").split() if word[0] == "-"]
+        """What may be typed, such as -o and --output; empty for an argument."""
+        words = self.declaration.replace(",", "").split()
+        return [word for word in words if word.startswith("-")]
 
     @property
     def metavar(self) -> str:
         """What the help calls its value; empty for a flag."""
-        return " ".join(word for word in self.declaration.split() if word[0] != "-")
+        words = self.declaration.split()
+        return " ".join(word for word in words if not word.startswith("-"))
 
     @property
     def flag(self) -> str:
-        """Its long name, in the file without hyphens before it: --max-det, max-det."""
-        return [f"--{self.name.replace('_', '-')}", *self.names][-1]
+        """Its long name, such as --max-det; without the hyphens, its key in detcli.toml."""
+        if self.names:
+            return self.names[-1]
+        return "--" + self.name.replace("_", "-")
 
     @property
     def is_in_brief_help(self) -> bool:
-        """Whether -h shows it: the table says so, or only this command has it."""
+        """Whether -h shows it: a common option, a required one, or one of this command alone."""
         return self.common or self.group is None or self.default is REQUIRED
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it; empty if none does."""
-        return f"DETCLI_{self.name.upper()}" if self.shared else ""
+        """The environment variable that sets it; empty if there is none."""
+        if not self.shared:
+            return ""
+        return f"DETCLI_{self.name.upper()}"
 
     @property
     def value_type(self) -> Any:
-        """The type of a value, or of the entries of a tuple; of several, the last."""
-        kind = self.type
-        while get_origin(kind) in {Union, UnionType, tuple}:
-            kind = [one for one in get_args(kind) if one not in (NoneType, ...)][-1]
-        return kind
-
-    @property
-    def is_list(self) -> bool:
-        """Whether it has any number of values."""
-        return get_origin(self.type) is tuple
+        """The type of its value, or of the items of a list, without None and Literal."""
+        value_type = self.type
+        while get_origin(value_type) in {Union, UnionType, tuple}:
+            arguments = [arg for arg in get_args(value_type) if arg not in (NoneType, ...)]
+            value_type = arguments[-1]
+        return value_type
 
     @property
     def is_repeatable(self) -> bool:
@@ -118,36 +124,49 @@ class Option:
         return self.is_list or bool(self.separator)
 
     @property
+    def is_list(self) -> bool:
+        """Whether it takes any number of values."""
+        return get_origin(self.type) is tuple
+
+    @property
     def choices(self) -> list[str]:
-        """The only values, of an enumeration."""
-        return list(getattr(self.value_type, "__members__", {}).values())
+        """The values of an enumeration; empty for other types."""
+        members = getattr(self.value_type, "__members__", {})
+        return list(members.values())
 
     @property
     def default_text(self) -> str:
         """Its default, as it would be typed."""
-        return self.separator.join(map(str, self.default if self.is_list else [self.default]))
+        if self.is_list:
+            return self.separator.join(str(item) for item in self.default)
+        return str(self.default)
 
     @property
     def help_text(self) -> str:
-        """Its help, with default, range and variable."""
-        least, most = self.range
-        facts = [f"env var: {self.variable}"] if self.variable else []
+        """Its help, followed by its environment variable, default and range in brackets."""
+        notes = []
+        if self.variable:
+            notes.append(f"env var: {self.variable}")
         if self.metavar and self.default not in {None, (), REQUIRED}:
-            facts.append(f"default: {self.default_text}")
-        if (least, most) != (None, None):
-            facts.append(self._range_text())
-        return f"{self.help}  [{'; '.join(facts)}]" if facts else self.help
+            notes.append(f"default: {self.default_text}")
+        if self.range != (None, None):
+            notes.append(self._range_text())
+        if not notes:
+            return self.help
+        return f"{self.help}  [{'; '.join(notes)}]"
 
     def _range_text(self) -> str:
-        least, most = self.range
-        if least is None or most is None:
-            return f"x>={least}" if most is None else f"x<={most}"
-        return f"{least}<=x<={most}"
+        minimum, maximum = self.range
+        if maximum is None:
+            return f"x>={minimum}"
+        if minimum is None:
+            return f"x<={maximum}"
+        return f"{minimum}<=x<={maximum}"
 
     def combine(self, texts: Sequence[str]) -> Any:
-        """The value of an option from all texts that were typed for it, in their order.
+        """Combine all texts that were typed for an option, in their order, to one raw value.
 
-        The entries of lists add up.
+        The items of lists add up.
 
         Raises:
             UsageError: It takes one value and got several, or a list is empty.
@@ -159,12 +178,14 @@ class Option:
         if not self.is_repeatable:
             raise self._repeated(texts)
         for text in texts:
-            self._entries(text)
+            self._split(text)  # an empty list is an error
         return self.separator.join(texts)
 
     def _repeated(self, texts: Sequence[str]) -> UsageError:
         """The error for an option that takes one value and was typed several times."""
-        times = "twice" if len(texts) == 2 else f"{len(texts)} times"
+        times = f"{len(texts)} times"
+        if len(texts) == 2:
+            times = "twice"
         values = f"{', '.join(texts[:-1])} and {texts[-1]}"
         hint = "give one of them"
         if self.shared:
@@ -173,160 +194,242 @@ class Option:
             )
         return UsageError(f"{self.flag} is given {times}: {values}", hint)
 
-    def _entries(self, text: str) -> list[str]:
-        """Split a list that was typed as one text; it has at least one entry."""
-        entries = [entry.strip() for entry in text.split(self.separator)]
-        entries = [entry for entry in entries if entry]
-        if not entries:
-            raise UsageError(f"{self.flag}: '{text}' is an empty list", "leave the option out")
-        return entries
+    def _split(self, text: str) -> list[str]:
+        """Split a list that was typed as one text.
 
-    def parse_value(self, given: Any) -> Any:
-        """The value of a text, or of a value of TOML or JSON."""
-        if given is None:
+        Raises:
+            UsageError: It has no items.
+        """
+        items = [item.strip() for item in text.split(self.separator)]
+        items = [item for item in items if item]
+        if not items:
+            raise UsageError(f"{self.flag}: '{text}' is an empty list", "leave the option out")
+        return items
+
+    def parse_value(self, raw: Any) -> Any:
+        """Convert what was typed, or read from TOML or JSON, to the option's value.
+
+        Raises:
+            UsageError: It is not a value of this option.
+        """
+        if raw is None:
             return None
         if not self.declaration:
-            return _frozen(given)
+            return _as_tuples(raw)
         if not self.is_list:
-            return self._read(given)
-        if isinstance(given, str) and self.separator:
-            given = self._entries(given)
+            return self._parse_item(raw)
+        if isinstance(raw, list | tuple):
+            items = list(raw)
+        elif isinstance(raw, str) and self.separator:
+            items = self._split(raw)
+        else:
+            items = [raw]
         values: list[Any] = []
-        for one in given if isinstance(given, list | tuple) else [given]:
-            value = self._read(one)
-            values += value if isinstance(value, list) else [value]
+        for item in items:
+            value = self._parse_item(item)
+            if isinstance(value, list):
+                values.extend(value)
+            else:
+                values.append(value)
         return tuple(values)
 
-    def _read(self, given: Any) -> Any:
-        kind, text, (least, most) = self.value_type, str(given), self.range
-        if self.is_list and kind is str and type(given) is int:
-            return given  # of --classes, which Python can name by their ids
-        try:
-            if kind is bool:
-                value: Any = WORDS[text.lower()]
-            else:
-                value = (self.parse or getattr(kind, "parse", kind))(text)
-        except (KeyError, ValueError) as error:
-            if self.parse and len(error.args) == 2:
-                raise UsageError(f"{self.flag} {error.args[0]}", error.args[1]) from None
-            value = None
-        except UsageError as error:
-            if self.flag in str(error):
-                raise
-            raise UsageError(f"{self.flag}: {error}", error.hint) from None
+    def _parse_item(self, raw: Any) -> Any:
+        """Convert a value, or one item of a list, and check it."""
+        if self.is_list and self.value_type is str and type(raw) is int:
+            return raw  # a class id in --classes, as given in Python
+        text = str(raw)
+        value = self._convert(text)
         if isinstance(value, Path) and looks_like_address(text):
             raise UsageError(
                 f"{self.flag} {public_name(text)} is an address, and it takes a place on a disk",
                 "copy the file to a disk, and name it there",
             )
-        unfit = isinstance(given, bool) != (kind is bool) and not isinstance(given, str)
-        if value is None or unfit or (isinstance(value, float) and not isfinite(value)):
-            wanted = f"a valid {getattr(kind, '__name__', kind)}"
-            if self.choices:
-                wanted = f"one of {', '.join(map(repr, map(str, self.choices)))}"
-            raise UsageError(f"{self.flag}: {text!r} is not {wanted}")
-        if (least is not None and value < least) or (most is not None and value > most):
+        wrong_type = False
+        if not isinstance(raw, str):
+            wrong_type = isinstance(raw, bool) != (self.value_type is bool)
+        not_finite = isinstance(value, float) and not isfinite(value)
+        if value is None or wrong_type or not_finite:
+            raise UsageError(f"{self.flag}: {text!r} is not {self._expected()}")
+        minimum, maximum = self.range
+        too_small = minimum is not None and value < minimum
+        too_large = maximum is not None and value > maximum
+        if too_small or too_large:
             raise UsageError(f"{self.flag}: {value} is not in the range {self._range_text()}")
         return value
 
+    def _convert(self, text: str) -> Any:
+        """Convert text with the option's parser; None if it is not a value of its type.
+
+        Raises:
+            UsageError: The parser says what is wrong.
+        """
+        if self.value_type is bool:
+            return BOOLEANS.get(text.lower())
+        parser = self.parse or getattr(self.value_type, "parse", self.value_type)
+        try:
+            return parser(text)
+        except (KeyError, ValueError) as error:
+            if self.parse and len(error.args) == 2:  # a message and a hint
+                message, hint = error.args
+                raise UsageError(f"{self.flag} {message}", hint) from None
+            return None
+        except UsageError as error:
+            if self.flag in str(error):
+                raise
+            raise UsageError(f"{self.flag}: {error}", error.hint) from None
+
+    def _expected(self) -> str:
+        """What an error message says was expected."""
+        if self.choices:
+            return "one of " + ", ".join(repr(str(choice)) for choice in self.choices)
+        return f"a valid {getattr(self.value_type, '__name__', self.value_type)}"
+
     def to_json(self, value: Any) -> Any:
-        """A value in JSON, which `read` reads."""
+        """Convert a value to JSON, which `parse_value` accepts."""
         if isinstance(value, tuple):
-            return [self.to_json(one) for one in value]
-        return value if type(value) in (NoneType, bool, int, float) else str(value)
+            return [self.to_json(item) for item in value]
+        if type(value) in (NoneType, bool, int, float):
+            return value
+        return str(value)
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def _as_tuples(value: Any) -> Any:
+    """Replace lists by tuples, at every level."""
+    if isinstance(value, list):
+        return tuple(_as_tuples(item) for item in value)
+    return value
 
 
-def _field_of(make: Callable[P, Option]) -> Callable[Concatenate[T, P], T]:
-    def option(default: T, /, *about: P.args, **more: P.kwargs) -> T:
-        return field(default=default, metadata={"option": make(*about, **more)})
+def _field_of(make_option: Callable[P, Option]) -> Callable[Concatenate[T, P], T]:
+    """Turn the constructor of Option into a function that declares a field, fully typed."""
+
+    def option(default: T, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return field(default=default, metadata={"option": make_option(*args, **kwargs)})
 
     return option
 
 
-option = _field_of(Option)  # a field of a group: its default, then what `Option` takes
+option = _field_of(Option)
+"""Declare a field as an option: its default, then the arguments of `Option`."""
 
 
 def panel(default: T, title: str, *, affects_detections: bool) -> T:
-    """Declare a group of a Config: its panel, and the default of `Option.affects_detections`."""
-    return field(
-        default=default, metadata={"panel": title, "affects_detections": affects_detections}
+    """Declare a group of a Config: the title of its panel, and what its options affect."""
+    metadata = {"panel": title, "affects_detections": affects_detections}
+    return field(default=default, metadata=metadata)
+
+
+def bind(declaration: Any, name: str, value_type: Any, group: Any = None) -> Option:
+    """Complete the option of a dataclass field or a command's parameter.
+
+    Args:
+        declaration: The field that `option` made.
+        name: Name of the field or parameter.
+        value_type: Its annotation.
+        group: The group that it is in, a field that `panel` made; None for a command's own option.
+    """
+    unbound: Option = declaration.metadata["option"]
+    group_panel, group_affects, group_type = "Options", False, None
+    if group is not None:
+        group_panel, group_affects = group.metadata["panel"], group.metadata["affects_detections"]
+        group_type = group.type
+    return replace(
+        unbound,
+        panel=unbound.panel or group_panel,
+        affects_detections=group_affects
+        if unbound.affects_detections is None
+        else unbound.affects_detections,
+        name=name,
+        type=value_type,
+        default=declaration.default,
+        group=group_type,
     )
-
-
-def bind(found: Any, name: str, kind: Any, group: Any = None) -> Option:
-    """The option of a field of a group, or of a parameter of a command, in its place."""
-    row: Option = found.metadata["option"]
-    about = {"panel": "Options", "affects_detections": False} if group is None else group.metadata
-    own = {key: one for key in about if (one := getattr(row, key)) not in {None, ""}}
-    placed = {"name": name, "type": kind, "default": found.default, "group": group and group.type}
-    return replace(row, **{**about, **own, **placed})
 
 
 @cache
-def options_of(cls: Any) -> Mapping[str, Option]:
-    """The options of a Config, by name."""
-    return {
-        one.name: bind(one, one.name, one.type, group)
-        for group in fields(cls)
-        for one in fields(cast("Any", group.type))
-    }
+def options_of(config_type: Any) -> Mapping[str, Option]:
+    """The options of a Config class, by name."""
+    options = {}
+    for group in fields(config_type):
+        group_type: Any = group.type
+        for declaration in fields(group_type):
+            name = declaration.name
+            options[name] = bind(declaration, name, declaration.type, group)
+    return options
 
 
 def values_of(config: Any) -> Fields:
-    """The values of a Config by name."""
-    groups = [getattr(config, one.name) for one in fields(config)]
-    return {one.name: getattr(group, one.name) for group in groups for one in fields(group)}
+    """The values of a Config, by option name."""
+    values: Fields = {}
+    for group_field in fields(config):
+        group = getattr(config, group_field.name)
+        for option_field in fields(group):
+            values[option_field.name] = getattr(group, option_field.name)
+    return values
 
 
 def arguments_of(config: Any, names: Iterable[str]) -> list[str]:
-    """Options of a Config as one types them; those that are None are left out."""
-    kind: Any = type(config)
-    known, values, typed = options_of(kind), values_of(config), list[str]()
+    """The arguments that set these options of a Config; those that are None are left out."""
+    config_type: Any = type(config)
+    options, values = options_of(config_type), values_of(config)
+    arguments: list[str] = []
     for name in names:
-        row, value = known[name], values[name]
+        option, value = options[name], values[name]
+        if value is None:
+            continue
         if isinstance(value, bool):
-            typed.append(row.flag if value else f"--no-{row.flag[2:]}")
-        elif value is not None:
-            typed += [row.flag, ",".join(map(str, value)) if row.is_list else str(value)]
-    return typed
+            arguments.append(option.flag if value else f"--no-{option.flag[2:]}")
+        elif option.is_list:
+            arguments += [option.flag, ",".join(str(item) for item in value)]
+        else:
+            arguments += [option.flag, str(value)]
+    return arguments
 
 
-def config_from(cls: type[T], values: Mapping[str, Any]) -> T:
-    """A Config of values by name; those that are missing get their defaults."""
-    groups: Fields = {one.name: one.type for one in fields(cast("Any", cls))}
-    return cls(
-        **{
-            name: group(
-                **{one.name: values[one.name] for one in fields(group) if one.name in values}
-            )
-            for name, group in groups.items()
-        }
-    )
+def config_from(config_type: type[T], values: Mapping[str, Any]) -> T:
+    """Make a Config from values by option name; options without a value get their default."""
+    groups: Fields = {}
+    for group_field in fields(cast("Any", config_type)):
+        group_type: Any = group_field.type
+        names = [option_field.name for option_field in fields(group_type)]
+        group_values = {name: values[name] for name in names if name in values}
+        groups[group_field.name] = group_type(**group_values)
+    return config_type(**groups)
 
 
-def check_combination(known: Mapping[str, Option], given: Iterable[str]) -> None:
-    """Refuse options that need one that is not given, or exclude one that is."""
-    names = {*given}
-    for name in (name for name in known if name in names):
-        for wanted, hint in known[name].missing_needs(names):
-            others = " or ".join(known[one].flag for one in wanted)
-            raise UsageError(f"{known[name].flag} needs {others}", hint)
-        for other, (message, hint) in known[name].excludes.items():
-            if other in names:
+def check_combination(options: Mapping[str, Option], given: Iterable[str]) -> None:
+    """Refuse a given option that needs one that is not given, or excludes one that is.
+
+    Raises:
+        UsageError: The first such option, in the order of `options`.
+    """
+    given = set(given)
+    for name, option in options.items():
+        if name not in given:
+            continue
+        for alternatives, hint in option.missing_needs(given):
+            flags = " or ".join(options[alternative].flag for alternative in alternatives)
+            raise UsageError(f"{option.flag} needs {flags}", hint)
+        for excluded, (message, hint) in option.excludes.items():
+            if excluded in given:
                 raise UsageError(message, hint)
 
 
 def changed_options(config: Any) -> list[str]:
-    """The names of the options that differ from their defaults."""
-    kind: Any = type(config)
-    known, values = options_of(kind), values_of(config)
-    given = [name for name, row in known.items() if values[name] != row.default]
-    for name in given:
-        written = known[name].to_json(values[name])
-        if known[name].to_json(known[name].parse_value(written)) != written:
-            raise UsageError(f"{known[name].flag}: {values[name]!r} is of another type")
-    return given
+    """The names of the options that differ from their defaults.
+
+    Raises:
+        UsageError: A value is of another type than its option's.
+    """
+    config_type: Any = type(config)
+    values = values_of(config)
+    changed = []
+    for name, option in options_of(config_type).items():
+        value = values[name]
+        if value == option.default:
+            continue
+        as_json = option.to_json(value)
+        if option.to_json(option.parse_value(as_json)) != as_json:
+            raise UsageError(f"{option.flag}: {value!r} is of another type")
+        changed.append(name)
+    return changed
